@@ -1,0 +1,69 @@
+# `make` lists what there is. The build itself is CMake's: docs/building.md.
+SHELL := /bin/bash
+export LOCKSTEP_CACHE ?= $(HOME)/.cache/lockstep
+export CCACHE_DIR ?= $(LOCKSTEP_CACHE)/ccache
+export CCACHE_MAXSIZE ?= 10G
+export PATH := $(PATH):$(LOCKSTEP_CACHE)/tools/bin
+# SECONDS is bash's own clock in a recipe's environment: it is passed on as an argument only.
+unexport SECONDS
+SECONDS ?= 60
+ROUNDS ?= 50
+
+.PHONY: help setup demo build test bench bench-accuracy format lint fuzz asan tsan soak clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
+
+setup: ## installs what building needs (Debian packages, the torch wheel); quick when nothing is missing
+	@scripts/setup
+
+demo: setup build ## trains SASRec on MovieLens-100K with 2 ranks and shows the result
+	@scripts/demo
+
+build: setup
+	@mkdir -p build
+	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target lockstep lockstep-worker
+
+test: ## installs what tests need, builds, runs every test and check
+	@scripts/setup test
+	@mkdir -p build
+	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@cmake --build --preset dev
+	@ctest --preset dev -j2 $(CTEST_ARGS)
+
+bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
+
+bench-accuracy: build ## the part of bench that trains 3 seeds for 100 epochs on both sides
+	@scripts/setup test
+	@scripts/get_ml100k >/dev/null
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py accuracy
+
+format: ## clang-format over all sources
+	@find runner tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
+
+lint: ## clang-format and clang-tidy, changing nothing (ALL=1: the torch sources too)
+	@scripts/lint format
+	@mkdir -p build
+	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@scripts/lint tidy build/dev
+
+fuzz: ## runs each fuzzer for SECONDS=60
+	@scripts/fuzz $(SECONDS)
+
+asan: ## the tests without torch under AddressSanitizer and UBSan
+	@scripts/check asan
+
+tsan: ## the tests without torch under ThreadSanitizer
+	@scripts/check tsan
+
+soak: ## repeats the tests labelled `kill` ROUNDS=50 times
+	@scripts/setup test
+	@mkdir -p build
+	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@cmake --build --preset dev
+	@ctest --preset dev -L kill --repeat until-fail:$(ROUNDS)
+
+clean: ## removes build/ (not the downloads in LOCKSTEP_CACHE)
+	@rm -rf build

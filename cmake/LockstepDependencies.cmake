@@ -1,0 +1,13 @@
+# What comes from Debian. Each is found once, here, with the package to install named when it is missing.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(nlohmann_json REQUIRED)   # nlohmann-json3-dev
+find_package(CLI11 REQUIRED)           # libcli11-dev
+find_package(yaml-cpp REQUIRED)        # libyaml-cpp-dev
+find_package(ZLIB REQUIRED)            # zlib1g-dev
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # libssl-dev
+find_package(Boost 1.74 REQUIRED)      # libboost-dev (Asio, header-only)
+pkg_check_modules(prometheus_core REQUIRED IMPORTED_TARGET prometheus-cpp-core)  # prometheus-cpp-dev
+if(LOCKSTEP_TESTS)
+  find_package(GTest REQUIRED)         # libgtest-dev, libgmock-dev
+endif()

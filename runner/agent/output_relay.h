@@ -1,0 +1,36 @@
+// OutputRelay: what a worker prints, line by line, on the agent's event loop.
+// Threads: the event loop's only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runner/base/line_channel.h"
+
+namespace lockstep {
+
+class OutputRelay : public std::enable_shared_from_this<OutputRelay> {
+ public:
+  using OnLine = std::function<void(const std::string&)>;
+
+  // Takes over `fd`, the non-blocking read end of a pipe.
+  OutputRelay(boost::asio::io_context& loop, int fd, OnLine on_line);
+
+  // Waits for the next bytes; call once.
+  void start();
+  // Relays what is in the pipe now, with a last line that has no newline, and closes it.
+  void finish();
+
+ private:
+  bool read_available();
+  void relay_lines();
+
+  boost::asio::posix::stream_descriptor pipe_;
+  OnLine on_line_;
+  LineSplitter splitter_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+#include "runner/agent/progress_line.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace lockstep {
+namespace {
+
+constexpr int kBarColumnsMax = 30;
+constexpr int kBarColumnsMin = 8;
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
+
+template <typename... Args>
+std::string format(const char* pattern, Args... args) {
+  std::array<char, 128> text{};
+  std::snprintf(text.data(), text.size(), pattern, args...);
+  return text.data();
+}
+
+double fraction_done(const Progress& p) {
+  if (p.total_steps <= 0) return 0.0;
+  return std::clamp(static_cast<double>(p.step) / static_cast<double>(p.total_steps), 0.0, 1.0);
+}
+
+std::string step_part(const Progress& p) {
+  std::string text = "step " + std::to_string(p.step);
+  if (p.total_steps > 0) text += "/" + std::to_string(p.total_steps);
+  return text;
+}
+
+std::string gpu_part(const GpuUse& gpu) {
+  return format("GPU%d %.1f/%.1f GiB %d%%", gpu.index, static_cast<double>(gpu.memory_used_bytes) / kBytesPerGib,
+                static_cast<double>(gpu.memory_total_bytes) / kBytesPerGib, gpu.utilisation_percent);
+}
+
+// Everything after the bar, in the order in which it is shown; `rank` says what goes first when room is short.
+struct Part {
+  std::string text;
+  int rank;  // 0 stays longest
+};
+
+std::vector<Part> parts_of(const ProgressView& view) {
+  const Progress& p = *view.progress;
+  std::vector<Part> parts{{step_part(p), 0}};
+  if (p.num_epochs > 0) {
+    parts.push_back({"epoch " + std::to_string(std::min(p.epoch + 1, p.num_epochs)) + "/" +
+                         std::to_string(p.num_epochs), 4});
+  }
+  if (std::isfinite(p.loss)) parts.push_back({format("loss %.4f", p.loss), 2});
+  if (p.samples_per_second > 0) parts.push_back({format_rate(p.samples_per_second) + " samples/s", 3});
+  if (p.eta_seconds >= 0 && std::isfinite(p.eta_seconds)) parts.push_back({"ETA " + format_duration(p.eta_seconds), 1});
+  if (p.data_wait_ratio >= 0 && std::isfinite(p.data_wait_ratio)) {
+    parts.push_back({format("data wait %.0f%%", p.data_wait_ratio * 100), 5});
+  }
+  for (const GpuUse& gpu : view.gpus) parts.push_back({gpu_part(gpu), 6});
+  return parts;
+}
+
+int columns_of(const std::vector<Part>& parts) {
+  int columns = 0;
+  for (const Part& part : parts) columns += 2 + static_cast<int>(part.text.size());
+  return columns;
+}
+
+std::string bar(double fraction, int columns, const ProgressStyle& style) {
+  const int filled = static_cast<int>(std::lround(fraction * columns));
+  std::string text = style.color ? "\033[36m" : "";
+  for (int i = 0; i < filled; ++i) text += style.unicode ? "━" : "#";
+  if (style.color) text += "\033[90m";
+  for (int i = filled; i < columns; ++i) text += style.unicode ? (style.color ? "━" : "─") : "-";
+  return text + (style.color ? "\033[0m" : "");
+}
+
+std::string joined(const std::vector<Part>& parts) {
+  std::string text;
+  for (const Part& part : parts) text += "  " + part.text;
+  return text;
+}
+
+}  // namespace
+
+std::string render_progress_line(const ProgressView& view, const ProgressStyle& style) {
+  const auto columns = static_cast<size_t>(std::max(style.columns, 1));
+  if (!view.progress) return (view.workload + "  " + view.phase).substr(0, columns);
+  const std::string percent = format("%3.0f%%", std::floor(fraction_done(*view.progress) * 100));
+  std::vector<Part> parts = parts_of(view);
+  const int fixed = static_cast<int>(view.workload.size() + 2 + 1 + percent.size());  // workload, bar, space, percent
+  while (parts.size() > 1 && fixed + kBarColumnsMin + columns_of(parts) > style.columns) {
+    // Of equals the last one goes first.
+    const auto least = std::max_element(parts.rbegin(), parts.rend(),
+                                        [](const Part& a, const Part& b) { return a.rank < b.rank; });
+    parts.erase(std::next(least).base());
+  }
+  const int room = style.columns - fixed - columns_of(parts);
+  if (room < kBarColumnsMin) return (percent + joined(parts)).substr(0, columns);
+  return view.workload + "  " + bar(fraction_done(*view.progress), std::min(room, kBarColumnsMax), style) + " " +
+         percent + joined(parts);
+}
+
+std::string render_plain_line(const ProgressView& view) {
+  if (!view.progress) return view.workload + ": " + view.phase;
+  return view.workload + ": " + format("%.0f%%", std::floor(fraction_done(*view.progress) * 100)) +
+         joined(parts_of(view));
+}
+
+std::string format_duration(double seconds) {
+  const auto total = static_cast<long long>(std::llround(std::clamp(seconds, 0.0, 1e12)));
+  const long long days = total / 86400;
+  const long long hours = total / 3600 % 24;
+  const long long minutes = total / 60 % 60;
+  std::string text = days > 0 ? std::to_string(days) + "d " : "";
+  if (total >= 3600) return text + format("%lld:%02lld:%02lld", hours, minutes, total % 60);
+  return format("%lld:%02lld", minutes, total % 60);
+}
+
+std::string format_rate(double per_second) {
+  if (per_second < 100) return format("%.1f", per_second);
+  if (per_second < 10'000) return format("%.0f", per_second);
+  if (per_second < 1e6) return format("%.1fk", per_second / 1e3);
+  return format("%.2fM", per_second / 1e6);
+}
+
+}  // namespace lockstep

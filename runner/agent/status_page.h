@@ -1,0 +1,10 @@
+// The page at /: self-contained, polls /status. No script or style from elsewhere.
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+extern const std::string_view kStatusPage;
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// StatusServer: the agent's HTTP face: /metrics, /healthz, /readyz, /status, and a page for people at /.
+//
+// StatusBoard holds the last published picture of the run; the agent's event loop publishes, HTTP threads read.
+// Threads: the board is safe from all threads. The server starts civetweb's own threads and ends them in its
+// destructor, which takes up to 2 s: a program that is about to leave leaves without destroying it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/contract/messages.h"
+#include "runner/contract/run_status.h"
+
+namespace lockstep {
+
+class StatusBoard {
+ public:
+  void publish(RunStatus status);
+  // All of a rank's families; they replace what it said before.
+  void publish_metrics(int rank, std::vector<MetricFamily> families);
+  void publish_agent_metrics(std::vector<MetricFamily> families);
+
+  [[nodiscard]] RunStatus status() const;
+  [[nodiscard]] std::string metrics() const;  // Prometheus text
+
+ private:
+  mutable std::mutex mutex_;
+  // State below is protected by mutex_.
+  RunStatus status_;
+  std::vector<MetricFamily> agent_families_;
+  std::map<int, std::vector<MetricFamily>> worker_families_;
+};
+
+// Are all workers training (or done)? What /readyz answers.
+bool is_ready(const RunStatus& status);
+
+class StatusServer {
+ public:
+  // Listens on all addresses. `board` outlives the server. kUnavailable when the port is taken.
+  static Result<std::unique_ptr<StatusServer>> start(int port, const StatusBoard& board);
+  ~StatusServer();
+  StatusServer(const StatusServer&) = delete;
+  StatusServer& operator=(const StatusServer&) = delete;
+
+ private:
+  struct Impl;
+  explicit StatusServer(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// Terminal: the agent's output. Relayed lines, its own lines, and one progress display that never mixes with them.
+//
+// On a terminal the progress line is redrawn in place, at most every kRedrawInterval, and taken away before any other
+// line. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval and at the end.
+// Threads: one. Time is an argument. Writing may block when nobody reads; errors of writing are ignored (a closed
+// pipe must not end a training run).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "runner/agent/progress_line.h"
+
+namespace lockstep {
+
+inline constexpr std::chrono::milliseconds kRedrawInterval{200};
+inline constexpr std::chrono::seconds kPlainInterval{10};
+
+struct TerminalOptions {
+  bool live = false;  // stdout is a terminal that takes escape sequences, and the user wants them
+  bool unicode = false;
+};
+
+class Terminal {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // stdout_fd, stderr_fd: borrowed; usually 1 and 2.
+  Terminal(TerminalOptions options, int stdout_fd, int stderr_fd);
+
+  void out_line(const std::string& line);  // to stdout
+  void err_line(const std::string& line);  // to stderr
+
+  // Shows `view` if its time has come.
+  void show_progress(const ProgressView& view, TimePoint now);
+  // Shows the last state (in plain mode, if it was not shown yet) and leaves the terminal clean.
+  void finish(const ProgressView& view);
+
+  // When show_progress next has something to do.
+  [[nodiscard]] std::chrono::milliseconds interval() const;
+
+ private:
+  void clear_live_line();
+  void print_plain(const ProgressView& view);
+
+  TerminalOptions options_;
+  int stdout_fd_;
+  int stderr_fd_;
+  bool live_line_shown_ = false;
+  std::optional<TimePoint> last_shown_;
+  std::string last_plain_;
+};
+
+// Whether stdout is a terminal on which a line may be redrawn, given what the environment says.
+struct TerminalEnvironment {
+  bool stdout_is_a_tty = false;
+  bool no_color = false;  // NO_COLOR is set and not empty
+  bool ci = false;        // CI is set and not empty
+  std::string term;       // TERM
+  std::string locale;     // the first of LC_ALL, LC_CTYPE, LANG that is not empty
+};
+TerminalOptions terminal_options(const TerminalEnvironment& environment);
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#include "runner/agent/termination_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "runner/base/json.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+// The first `size` bytes, or up to 3 fewer: never the beginning of a UTF-8 sequence alone.
+std::string cut_utf8(const std::string& text, size_t size) {
+  while (size > 0 && size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0U) == 0x80U) --size;
+  return text.substr(0, size);
+}
+
+std::string line_with(const Termination& t, const std::string& message) {
+  return dump_line(OrderedJson{{"exitCode", t.exit_code},
+                               {"reason", exit_reason(t.exit_code)},
+                               {"message", message},
+                               {"rank", t.rank},
+                               {"step", t.step},
+                               {"generation", t.generation}});
+}
+
+}  // namespace
+
+std::string termination_message(const Termination& t) {
+  std::string line = line_with(t, t.message);
+  if (line.size() <= kTerminationMessageBytesMax) return line;
+  // Escapes make the line longer than its parts: the longest beginning that fits is searched, not computed.
+  size_t fits = 0;
+  size_t too_long = t.message.size();
+  while (too_long - fits > 1) {
+    const size_t middle = fits + (too_long - fits) / 2;
+    (line_with(t, cut_utf8(t.message, middle)).size() <= kTerminationMessageBytesMax ? fits : too_long) = middle;
+  }
+  return line_with(t, cut_utf8(t.message, fits));
+}
+
+void write_termination_log(const std::string& path, const Termination& termination) {
+  if (path.empty()) return;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return;
+  const std::string text = termination_message(termination);
+  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
+  ::close(fd);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,206 @@
+#include "runner/agent/worker_process.h"
+
+#include <fcntl.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction and sigprocmask are POSIX
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "runner/contract/env_names.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kLinkFdInWorker = 3;  // the first one after stderr
+
+// Closes what it holds unless released.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  [[nodiscard]] int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+struct FdPair {
+  Fd agent;
+  Fd worker;
+};
+
+Error system_error(ErrorCode code, const std::string& what) {
+  return Error{code, what + ": " + std::strerror(errno)};
+}
+
+Result<FdPair> make_pipe() {
+  std::array<int, 2> fds{};
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return system_error(ErrorCode::kUnavailable, "cannot make a pipe");
+  return FdPair{Fd(fds[0]), Fd(fds[1])};
+}
+
+Result<FdPair> make_link() {
+  std::array<int, 2> fds{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
+    return system_error(ErrorCode::kUnavailable, "cannot make a socket pair");
+  }
+  return FdPair{Fd(fds[0]), Fd(fds[1])};
+}
+
+// All that the child needs, made before the fork: after it only async-signal-safe calls are allowed, because the
+// agent has other threads (HTTP).
+struct ChildPlan {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  int stdin_fd;
+  int stdout_fd;
+  int stderr_fd;
+  int link_fd;
+  int error_fd;  // closes at exec; an errno comes through it when exec fails
+  pid_t parent;
+};
+
+[[noreturn]] void run_child(const ChildPlan& plan) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The agent may have died between fork and prctl.
+  if (::getppid() != plan.parent) ::_exit(1);
+  // dup2 onto 0..3 may hit a source that is one of them: move all sources out of the way first.
+  const int in = ::fcntl(plan.stdin_fd, F_DUPFD_CLOEXEC, 10);
+  const int out = ::fcntl(plan.stdout_fd, F_DUPFD_CLOEXEC, 10);
+  const int err = ::fcntl(plan.stderr_fd, F_DUPFD_CLOEXEC, 10);
+  const int link = ::fcntl(plan.link_fd, F_DUPFD_CLOEXEC, 10);
+  const int error = ::fcntl(plan.error_fd, F_DUPFD_CLOEXEC, 10);
+  const bool in_place = ::dup2(in, 0) == 0 && ::dup2(out, 1) == 1 && ::dup2(err, 2) == 2 &&
+                        ::dup2(link, kLinkFdInWorker) == kLinkFdInWorker;
+  if (in_place) {
+    struct sigaction default_action {};
+    default_action.sa_handler = SIG_DFL;
+    ::sigaction(SIGPIPE, &default_action, nullptr);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::execve(plan.program, plan.arguments, plan.environment);
+  }
+  const int why = errno;
+  [[maybe_unused]] const ssize_t written = ::write(error, &why, sizeof(why));
+  ::_exit(127);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank) {
+  std::vector<std::string> arguments{command.program};
+  arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : command.environment) {
+    if (name != env::kAgentFd && name != env::kLocalRank) environment.push_back(name + "=" + value);
+  }
+  // The worker chooses its device before it has an assignment.
+  environment.push_back(std::string(env::kLocalRank) + "=" + std::to_string(local_rank));
+  environment.push_back(std::string(env::kAgentFd) + "=" + std::to_string(kLinkFdInWorker));
+  const std::vector<char*> argv = pointers_to(arguments);
+  const std::vector<char*> envp = pointers_to(environment);
+
+  TRY_ASSIGN(FdPair out, make_pipe());
+  TRY_ASSIGN(FdPair err, make_pipe());
+  TRY_ASSIGN(FdPair error, make_pipe());
+  TRY_ASSIGN(FdPair link, make_link());
+  const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (null.get() < 0) return system_error(ErrorCode::kUnavailable, "cannot open /dev/null");
+  ::fcntl(out.agent.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(err.agent.get(), F_SETFL, O_NONBLOCK);
+
+  const ChildPlan plan{.program = command.program.c_str(),
+                       .arguments = argv.data(),
+                       .environment = envp.data(),
+                       .stdin_fd = null.get(),
+                       .stdout_fd = out.worker.get(),
+                       .stderr_fd = err.worker.get(),
+                       .link_fd = link.worker.get(),
+                       .error_fd = error.worker.get(),
+                       .parent = ::getpid()};
+  const pid_t pid = ::fork();
+  if (pid < 0) return system_error(ErrorCode::kUnavailable, "cannot start a process");
+  if (pid == 0) run_child(plan);
+
+  error.worker = Fd();
+  int why = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(error.agent.get(), &why, sizeof(why));
+  } while (got < 0 && errno == EINTR);
+  if (got == sizeof(why)) {
+    return Error{ErrorCode::kNotFound, "cannot run " + command.program + ": " + std::strerror(why)};
+  }
+  return SpawnedWorker{.pid = pid,
+                       .link_fd = link.agent.release(),
+                       .stdout_fd = out.agent.release(),
+                       .stderr_fd = err.agent.release()};
+}
+
+bool OomKillCounter::rose() {
+  const int64_t now = read();
+  return now > std::exchange(seen_, now);
+}
+
+int64_t OomKillCounter::read() const {
+  std::ifstream file(path_);
+  std::string name;
+  int64_t value = 0;
+  while (file >> name >> value) {
+    if (name == "oom_kill") return value;
+  }
+  return 0;
+}
+
+std::string OomKillCounter::path_of_own_cgroup() {
+  std::ifstream file("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(file, line)) {
+    // hierarchy-ID:controllers:path; cgroup v2 has an empty list of controllers.
+    std::istringstream parts(line);
+    std::string id;
+    std::string controllers;
+    std::string path;
+    std::getline(parts, id, ':');
+    std::getline(parts, controllers, ':');
+    std::getline(parts, path);
+    const bool v2 = controllers.empty();
+    if (!v2 && controllers != "memory") continue;
+    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const std::string name = v2 ? "/memory.events" : "/memory.oom_control";
+    // In a container with its own mount of the cgroup tree our cgroup is the root of it.
+    for (const std::string& candidate : {root + path + name, root + name}) {
+      if (std::filesystem::exists(candidate)) return candidate;
+    }
+  }
+  return "";
+}
+
+}  // namespace lockstep

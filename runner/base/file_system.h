@@ -1,0 +1,112 @@
+// FileSystem: the calls through which everything durable is written and read.
+//
+// Role: the seam between this project's file protocols (checkpoints, `latest`, exports) and the disk, so that a test
+// can fail or kill any single call. Below it: POSIX. Above it nothing calls open, write or rename on a durable file.
+// Threads: a FileSystem may be used by several threads at once; a file handle by one at a time.
+// Symbolic links: a handle is never opened through a link in the last place of a path, and remove_tree never follows
+// one. Errors: messages hold the call, the path and errno's text. kNotFound (ENOENT), kConflict (EEXIST, ENOTEMPTY),
+// kUnavailable (full, read-only, forbidden, input/output error), kInvalid (a path that cannot be).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/result.h"
+
+namespace lockstep {
+
+enum class FileKind { kFile, kDirectory, kOther };
+
+struct FileInfo {
+  FileKind kind = FileKind::kOther;
+  uint64_t bytes = 0;
+};
+
+struct DirectoryEntry {
+  std::string name;
+  FileKind kind = FileKind::kOther;
+};
+
+// An open file of one FileSystem; closed with close() exactly once.
+struct FileHandle {
+  int descriptor = -1;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  // Creates the file, or empties the one that is there.
+  virtual Result<FileHandle> open_for_write(const std::string& path) = 0;
+  virtual Result<FileHandle> open_for_read(const std::string& path) = 0;
+  // Bytes written: at least 1 for bytes > 0, possibly fewer than asked for. write_all() loops.
+  virtual Result<size_t> write(FileHandle file, const void* data, size_t bytes) = 0;
+  // Bytes read; 0 at the end of the file.
+  virtual Result<size_t> read(FileHandle file, void* data, size_t bytes) = 0;
+  virtual Status fsync(FileHandle file) = 0;
+  virtual Status close(FileHandle file) = 0;
+
+  // Replaces a file, or an empty directory, at `to`.
+  virtual Status rename(const std::string& from, const std::string& to) = 0;
+  virtual Status make_directory(const std::string& path) = 0;
+  virtual Status fsync_directory(const std::string& path) = 0;
+  virtual Status remove_file(const std::string& path) = 0;
+  virtual Status remove_directory(const std::string& path) = 0;  // must be empty
+  // Sorted by name, without "." and "..".
+  virtual Result<std::vector<DirectoryEntry>> list(const std::string& path) = 0;
+  // Of the thing itself, not of what a link points to.
+  virtual Result<FileInfo> stat(const std::string& path) = 0;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  Result<FileHandle> open_for_write(const std::string& path) override;
+  Result<FileHandle> open_for_read(const std::string& path) override;
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override;
+  Result<size_t> read(FileHandle file, void* data, size_t bytes) override;
+  Status fsync(FileHandle file) override;
+  Status close(FileHandle file) override;
+  Status rename(const std::string& from, const std::string& to) override;
+  Status make_directory(const std::string& path) override;
+  Status fsync_directory(const std::string& path) override;
+  Status remove_file(const std::string& path) override;
+  Status remove_directory(const std::string& path) override;
+  Result<std::vector<DirectoryEntry>> list(const std::string& path) override;
+  Result<FileInfo> stat(const std::string& path) override;
+};
+
+// The Error of a failed system call: "open /x: Read-only file system".
+Error error_of_errno(int errno_value, std::string_view call, const std::string& path);
+
+// Takes bytes in order; what a serialiser writes to.
+using ByteSink = std::function<Status(const void* data, size_t bytes)>;
+
+Status write_all(FileSystem& fs, FileHandle file, const void* data, size_t bytes);
+
+// Creates or replaces `path` with what `produce` sends to its sink, fsyncs and closes it. Not atomic: see
+// atomic_file.h.
+Status write_file(FileSystem& fs, const std::string& path, const std::function<Status(const ByteSink&)>& produce);
+
+// Sends the whole file to the sink in pieces.
+Status read_file(FileSystem& fs, const std::string& path, const ByteSink& sink);
+// The whole file. kInvalid when it is larger than bytes_max.
+Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t bytes_max);
+
+// Like `mkdir -p`; each parent of a new directory is fsynced.
+Status make_directories(FileSystem& fs, const std::string& path);
+
+// Removes a file or a directory with all it holds. What is not there is no error.
+Status remove_tree(FileSystem& fs, const std::string& path);
+
+// "a/b" + "c" = "a/b/c".
+std::string join_path(const std::string& folder, std::string_view name);
+// "a/b" → "a"; "b" → "."; "/b" → "/".
+std::string parent_path(const std::string& path);
+// "a/b" and "a/b/" → "b".
+std::string base_name(const std::string& path);
+
+}  // namespace lockstep

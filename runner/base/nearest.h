@@ -1,0 +1,18 @@
+// The name that somebody probably meant. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// Levenshtein distance.
+size_t edit_distance(std::string_view a, std::string_view b);
+
+// Of `candidates` the one with the smallest edit distance to `name`, the first of equals; empty when none is near (more
+// than a third of the letters, and more than two, would have to change).
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace lockstep

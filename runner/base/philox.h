@@ -1,0 +1,81 @@
+// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11).
+//
+// Role: every random draw of a training run (order, negatives, dropout, noise) is a pure function of
+// (seed, place, step or epoch, global sample, element). Nothing depends on the rank, the world size or the thread,
+// and no generator state is saved. Constants and vectors as in the paper's Random123 (kat_vectors).
+// Threads: pure. Header-only; compiles as CUDA device code too.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define LOCKSTEP_HOST_DEVICE __host__ __device__
+#else
+#define LOCKSTEP_HOST_DEVICE
+#endif
+
+namespace lockstep {
+
+struct Philox4 {
+  uint32_t x[4];
+};
+
+// One block of four 32-bit words.
+LOCKSTEP_HOST_DEVICE inline Philox4 philox4x32_10(Philox4 counter, uint32_t key0, uint32_t key1) {
+  constexpr uint32_t kMul0 = 0xD2511F53U;
+  constexpr uint32_t kMul1 = 0xCD9E8D57U;
+  constexpr uint32_t kWeyl0 = 0x9E3779B9U;
+  constexpr uint32_t kWeyl1 = 0xBB67AE85U;
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = static_cast<uint64_t>(kMul0) * counter.x[0];
+    const uint64_t p1 = static_cast<uint64_t>(kMul1) * counter.x[2];
+    counter = Philox4{{static_cast<uint32_t>(p1 >> 32) ^ counter.x[1] ^ key0, static_cast<uint32_t>(p1),
+                       static_cast<uint32_t>(p0 >> 32) ^ counter.x[3] ^ key1, static_cast<uint32_t>(p0)}};
+    key0 += kWeyl0;
+    key1 += kWeyl1;
+  }
+  return counter;
+}
+
+// Where in a run a draw is made; part of the counter, so that two places never share numbers.
+// Values are part of the reproducibility contract: never renumber, only append.
+enum class RandomPlace : uint32_t {
+  kOrder = 1,          // permutation of an epoch
+  kInit = 2,           // initial parameters
+  kNegatives = 3,      // training negatives
+  kEvalNegatives = 4,  // the fixed candidates of an evaluation
+  kReplacement = 5,    // a random sample in place of an unusable one
+  kSynthetic = 6,      // generated data sets
+  kDropout = 0x100,    // + index of the dropout layer in the model
+};
+
+// Stream of one (seed, place, step, sample); `element` indexes inside it.
+//   step:   optimizer step or epoch, whichever the place is keyed by
+//   sample: global sample (user, or slot of the global batch)
+struct PhiloxStream {
+  uint64_t seed;
+  uint32_t place;
+  uint32_t step;
+  uint32_t sample;
+
+  // Elements 4*block .. 4*block+3.
+  LOCKSTEP_HOST_DEVICE Philox4 block(uint32_t block_index) const {
+    return philox4x32_10(Philox4{{block_index, sample, step, place}}, static_cast<uint32_t>(seed),
+                         static_cast<uint32_t>(seed >> 32));
+  }
+  // One 32-bit word. Costs a whole block: use block() in loops.
+  LOCKSTEP_HOST_DEVICE uint32_t word(uint64_t element) const {
+    return block(static_cast<uint32_t>(element >> 2)).x[element & 3];
+  }
+  // Uniform in [0, n), n > 0, by multiply-shift (bias below n / 2^32).
+  LOCKSTEP_HOST_DEVICE uint32_t below(uint64_t element, uint32_t n) const {
+    return static_cast<uint32_t>((static_cast<uint64_t>(word(element)) * n) >> 32);
+  }
+};
+
+// Uniform in [0, 1), 24 bits.
+LOCKSTEP_HOST_DEVICE inline float uniform01(uint32_t word) {
+  return static_cast<float>(word >> 8) * (1.0F / 16777216.0F);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "runner/checkpoint/reader.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "runner/checkpoint/weights.h"
+#include "runner/formats/pickle_zip.h"
+#include "runner/formats/safetensors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kModulePrefix = "module.";
+
+Result<NamedTensors> load_tensors(FileSystem& fs, const CheckpointEntry& entry, const std::string& name) {
+  TRY_ASSIGN(std::string bytes, read_checkpoint_file(fs, entry, name));
+  TRY_ASSIGN(const TensorFile file,
+             read_safetensors(std::make_shared<const std::string>(std::move(bytes)), join_path(entry.path, name)));
+  return tensors_of(file.tensors);
+}
+
+Result<LoadedCheckpoint> load_entry(FileSystem& fs, const CheckpointEntry& entry) {
+  if (entry.error) return *entry.error;
+  LoadedCheckpoint loaded;
+  loaded.path = entry.path;
+  loaded.state = *entry.state;
+  for (const auto& [name, file] : loaded.state.files) {
+    TRY_ASSIGN(NamedTensors tensors, load_tensors(fs, entry, name));
+    const std::optional<std::string> ema = parse_ema_file_name(name);
+    if (name == kModelFile) {
+      loaded.model = std::move(tensors);
+    } else if (name == kOptimizerFile) {
+      loaded.optimizer = std::move(tensors);
+    } else if (ema) {
+      loaded.ema.emplace_back(*ema, std::move(tensors));
+    }
+  }
+  return loaded;
+}
+
+// The first that loads; those before it are passed over.
+Result<ResumeResult> load_first(FileSystem& fs, const std::string& folder, const std::vector<CheckpointEntry>& entries,
+                                std::vector<PassedOver> passed_over) {
+  ResumeResult result;
+  for (const CheckpointEntry& entry : entries) {
+    Result<LoadedCheckpoint> loaded = load_entry(fs, entry);
+    if (loaded.ok()) {
+      result.checkpoint = std::move(*loaded);
+      break;
+    }
+    if (loaded.error().code == ErrorCode::kInvalid) return loaded.error();
+    result.passed_over.push_back({entry.path, loaded.error().message});
+  }
+  result.passed_over.insert(result.passed_over.end(), passed_over.begin(), passed_over.end());
+  if (!result.checkpoint && !result.passed_over.empty()) return all_damaged(folder, result.passed_over);
+  return result;
+}
+
+void remove_module_prefix(NamedTensors& tensors) {
+  const bool is_everywhere = std::all_of(tensors.begin(), tensors.end(),
+                                         [](const NamedTensor& t) { return t.name.starts_with(kModulePrefix); });
+  if (!is_everywhere) return;
+  for (NamedTensor& tensor : tensors) tensor.name.erase(0, kModulePrefix.size());
+}
+
+Result<NamedTensors> load_weight_file(FileSystem& fs, const std::string& path) {
+  TRY_ASSIGN(std::string text, read_file(fs, path, std::numeric_limits<int64_t>::max()));
+  const auto bytes = std::make_shared<const std::string>(std::move(text));
+  const bool is_torch = bytes->starts_with("PK") || bytes->starts_with("\x80\x02");
+  TensorFile file;
+  if (is_torch) {
+    TRY_ASSIGN(const TorchFile torch_file, read_torch_zip(bytes, path));
+    TRY_ASSIGN(file, state_dict_of(torch_file, path));
+  } else {
+    TRY_ASSIGN(file, read_safetensors(bytes, path));
+  }
+  NamedTensors tensors = tensors_of(file.tensors);
+  remove_module_prefix(tensors);
+  return tensors;
+}
+
+// By append: g++ 12 sees an overflow in "\"" + std::string(name) that is not there.
+std::string quote(std::string_view name) { return std::string("\"").append(name).append("\""); }
+
+// "3 missing, the first is "a.weight"".
+std::string first_of(const std::vector<std::string>& names, const std::string& kind) {
+  if (names.empty()) return "";
+  return "; " + std::to_string(names.size()) + " " + kind + ", the first is " + names.front();
+}
+
+std::string describe(const at::Tensor& tensor) {
+  return std::string(c10::toString(tensor.scalar_type())) + " " + shape_text(tensor.sizes().vec());
+}
+
+}  // namespace
+
+Result<ResumeResult> load_newest_checkpoint(FileSystem& fs, const std::string& folder, const RunIdentity& identity) {
+  TRY_ASSIGN(ResumeCandidates candidates, resume_candidates(fs, folder, identity));
+  return load_first(fs, folder, candidates.entries, std::move(candidates.passed_over));
+}
+
+Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path) {
+  TRY(fs.stat(path));
+  if (parse_step_folder_name(base_name(path))) {
+    TRY_ASSIGN(LoadedCheckpoint loaded, load_entry(fs, inspect_checkpoint(fs, path)));
+    return ResumeResult{std::move(loaded), {}};
+  }
+  TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, path));
+  if (entries.empty()) {
+    return Error{ErrorCode::kNotFound,
+                 path + " holds no checkpoint; give a folder step-00001200, or the folder that holds such folders"};
+  }
+  return load_first(fs, path, entries, {});
+}
+
+Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path) {
+  TRY_ASSIGN(const FileInfo info, fs.stat(path));
+  if (info.kind != FileKind::kDirectory) return load_weight_file(fs, path);
+  TRY_ASSIGN(ResumeResult found, load_checkpoint(fs, path));
+  remove_module_prefix(found.checkpoint->model);
+  return std::move(found.checkpoint->model);
+}
+
+Status copy_tensors(const NamedTensors& source, const NamedTensors& destination, const std::string& what) {
+  std::map<std::string_view, const at::Tensor*> unused;
+  for (const NamedTensor& tensor : source) unused.emplace(tensor.name, &tensor.tensor);
+  std::vector<std::string> missing;
+  std::vector<std::string> mismatched;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  for (const NamedTensor& wanted : destination) {
+    const auto found = unused.find(wanted.name);
+    if (found == unused.end()) {
+      missing.push_back(quote(wanted.name));
+      continue;
+    }
+    const at::Tensor& given = *found->second;
+    if (given.sizes() != wanted.tensor.sizes() || given.scalar_type() != wanted.tensor.scalar_type()) {
+      mismatched.push_back(quote(wanted.name) + ": " + describe(given) + ", " + describe(wanted.tensor) +
+                           " was expected");
+    }
+    copies.emplace_back(wanted.tensor, given);
+    unused.erase(found);
+  }
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : unused) unexpected.push_back(quote(name));
+  if (!missing.empty() || !unexpected.empty() || !mismatched.empty()) {
+    return Error{ErrorCode::kInvalid, what + " is of another model" + first_of(missing, "missing") +
+                                          first_of(unexpected, "unexpected") + first_of(mismatched, "mismatched") +
+                                          "; give the flags that it was trained with"};
+  }
+  const at::NoGradGuard no_grad;
+  for (auto& [to, from] : copies) to.copy_(from);
+  return {};
+}
+
+}  // namespace lockstep

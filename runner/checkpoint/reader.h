@@ -1,0 +1,50 @@
+// Checkpoints and weight files → tensors.
+//
+// Role: resume (the newest complete checkpoint of this run, or a given one) and weights from anywhere. Tensors come
+// back on the CPU, in memory of their own; copy_tensors moves them where they belong. Threads: functions. Errors:
+// kConflict (another run's: exit code 2), kInvalid (another model's, a newer format: exit code 2), kCorrupt and
+// kUnavailable (exit code 4), kNotFound (a path that is not there: exit code 2).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/base/file_system.h"
+#include "runner/base/result.h"
+#include "runner/contract/checkpoint_layout.h"
+#include "runner/formats/checkpoint_dir.h"
+#include "runner/tensor/named_tensor.h"
+
+namespace lockstep {
+
+struct LoadedCheckpoint {
+  std::string path;
+  CheckpointState state;
+  NamedTensors model;
+  NamedTensors optimizer;
+  std::vector<std::pair<std::string, NamedTensors>> ema;
+};
+
+struct ResumeResult {
+  std::optional<LoadedCheckpoint> checkpoint;  // nothing: this run has none yet
+  std::vector<PassedOver> passed_over;         // to be said
+};
+
+// The newest complete checkpoint of this run in `folder`; each file is read once and checked against its sum.
+Result<ResumeResult> load_newest_checkpoint(FileSystem& fs, const std::string& folder, const RunIdentity& identity);
+
+// --resume PATH: a step folder, or a folder of them (its newest complete one), whoever wrote it.
+Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path);
+
+// Weights from .safetensors, .pt/.pth (state dict, plain or nested), a step folder or a folder of them. A `module.`
+// that stands before every name is removed.
+Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path);
+
+// Copies by name; both sides hold the same names, shapes and dtypes, in any order. Nothing is copied otherwise:
+// kInvalid lists the first missing, unexpected and mismatched names. `what` names the source ("model.safetensors of
+// …").
+Status copy_tensors(const NamedTensors& source, const NamedTensors& destination, const std::string& what);
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+#include "runner/checkpoint/weights.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <optional>
+
+#include "runner/base/atomic_file.h"
+#include "runner/formats/pickle_zip.h"
+#include "runner/formats/safetensors.h"
+
+namespace lockstep {
+namespace {
+
+std::optional<DType> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kBool:
+      return DType::kBool;
+    case at::kByte:
+      return DType::kU8;
+    case at::kChar:
+      return DType::kI8;
+    case at::kShort:
+      return DType::kI16;
+    case at::kInt:
+      return DType::kI32;
+    case at::kLong:
+      return DType::kI64;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kFloat:
+      return DType::kF32;
+    case at::kDouble:
+      return DType::kF64;
+    default:
+      return std::nullopt;
+  }
+}
+
+at::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return at::kBool;
+    case DType::kU8:
+      return at::kByte;
+    case DType::kI8:
+      return at::kChar;
+    case DType::kI16:
+      return at::kShort;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kI64:
+      return at::kLong;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kF64:
+      return at::kDouble;
+  }
+  LOCKSTEP_CHECK(false, "a DType without a scalar type");
+}
+
+}  // namespace
+
+Status save_weights(FileSystem& fs, const std::string& path, const NamedTensors& tensors) {
+  NamedTensors on_host;
+  for (const NamedTensor& tensor : tensors) {
+    on_host.push_back({tensor.name, tensor.tensor.detach().to(at::kCPU).contiguous()});
+  }
+  TRY_ASSIGN(const std::vector<TensorView> views, views_of(on_host));
+  const bool is_pickle = path.ends_with(".pt") || path.ends_with(".pth");
+  return write_file_atomically(fs, path, [&](const ByteSink& sink) -> Status {
+    if (!is_pickle) return write_safetensors(views, {{"format", "pt"}}, sink);
+    PickleDict root;
+    for (const TensorView& view : views) root.emplace_back(view.name, PickleValue{view});
+    return write_torch_zip(root, sink);
+  });
+}
+
+Result<std::vector<TensorView>> views_of(const NamedTensors& tensors) {
+  std::vector<TensorView> views;
+  for (const NamedTensor& tensor : tensors) {
+    LOCKSTEP_CHECK(tensor.tensor.is_cpu() && tensor.tensor.is_contiguous(), "views are of contiguous CPU tensors");
+    const std::optional<DType> dtype = dtype_of(tensor.tensor.scalar_type());
+    if (!dtype) {
+      return Error{ErrorCode::kInvalid, "tensor \"" + tensor.name + "\" has dtype " +
+                                            c10::toString(tensor.tensor.scalar_type()) + ", which is not saved"};
+    }
+    views.push_back({tensor.name, *dtype, tensor.tensor.sizes().vec(), tensor.tensor.const_data_ptr(),
+                     static_cast<uint64_t>(tensor.tensor.nbytes())});
+  }
+  return views;
+}
+
+NamedTensors tensors_of(const std::vector<TensorView>& views) {
+  NamedTensors tensors;
+  for (const TensorView& view : views) {
+    at::Tensor tensor = at::empty(view.shape, at::TensorOptions().dtype(scalar_type_of(view.dtype)));
+    if (view.bytes > 0) std::memcpy(tensor.mutable_data_ptr(), view.data, view.bytes);
+    tensors.push_back({view.name, std::move(tensor)});
+  }
+  return tensors;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+#include "runner/checkpoint/writer.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "runner/checkpoint/weights.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Host copies of one file's tensors, made once and filled again at each checkpoint.
+struct StagedFile {
+  std::string file;
+  NamedTensors host;
+};
+
+bool fits(const at::Tensor& host, const at::Tensor& source) {
+  return host.defined() && host.sizes() == source.sizes() && host.scalar_type() == source.scalar_type() &&
+         host.is_pinned() == source.is_cuda();
+}
+
+at::Tensor make_host_buffer(const at::Tensor& source) {
+  return at::empty(source.sizes(),
+                   at::TensorOptions().dtype(source.scalar_type()).device(at::kCPU).pinned_memory(source.is_cuda()));
+}
+
+// Queues the copies; the event says when those of a device are done.
+void copy_to_host(const NamedTensors& tensors, NamedTensors& host, std::optional<c10::Event>& copied) {
+  host.resize(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& source = tensors[i].tensor;
+    host[i].name = tensors[i].name;
+    if (!fits(host[i].tensor, source)) host[i].tensor = make_host_buffer(source);
+    host[i].tensor.copy_(source.detach(), /*non_blocking=*/source.is_cuda());
+    if (source.is_cuda() && !copied) copied.emplace(source.device().type());
+    if (source.is_cuda()) {
+      copied->record(c10::impl::VirtualGuardImpl(source.device().type()).getStream(source.device()));
+    }
+  }
+}
+
+struct Job {
+  CheckpointWrite write;
+  Clock::time_point started;
+  std::optional<c10::Event> copied;
+  std::optional<Error> error;  // found while staging
+};
+
+}  // namespace
+
+class CheckpointWriter::Impl {
+ public:
+  Impl(FileSystem& fs, CheckpointWriterOptions options) : fs_(fs), options_(std::move(options)) {
+    LOCKSTEP_CHECK(options_.still_current != nullptr, "a checkpoint writer asks whether its generation is current");
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  Status prepare(uint64_t generation) {
+    wait_durable();
+    return prepare_checkpoint_folder(fs_, options_.folder, generation);
+  }
+
+  StageCost stage(const CheckpointContent& content) {
+    StageCost cost;
+    const Clock::time_point begin = Clock::now();
+    wait_durable();
+    cost.stall_seconds = seconds_since(begin);
+    const Clock::time_point copy_begin = Clock::now();
+    Job job = make_job(content);
+    cost.copy_seconds = seconds_since(copy_begin);
+    job.started = Clock::now();
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = std::move(job);
+    }
+    changed_.notify_all();
+    return cost;
+  }
+
+  void wait_durable() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !job_; });
+  }
+
+  std::vector<WriteReport> poll_reports() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(reports_, {});
+  }
+
+ private:
+  // The thread is idle: the staged buffers are the caller's.
+  Job make_job(const CheckpointContent& content) {
+    const at::NoGradGuard no_grad;
+    std::vector<std::pair<std::string, const NamedTensors*>> files = {{std::string(kModelFile), &content.model}};
+    if (!content.optimizer.empty()) files.emplace_back(kOptimizerFile, &content.optimizer);
+    for (const auto& [name, tensors] : content.ema) files.emplace_back(ema_file_name(name), &tensors);
+    Job job;
+    job.write = {options_.folder, content.state, {}, options_.retention, options_.still_current};
+    staged_.resize(files.size());
+    for (size_t i = 0; i < files.size(); ++i) {
+      staged_[i].file = files[i].first;
+      copy_to_host(*files[i].second, staged_[i].host, job.copied);
+      Result<std::vector<TensorView>> views = views_of(staged_[i].host);
+      if (views.ok()) {
+        job.write.tensors.push_back({staged_[i].file, std::move(*views)});
+      } else {
+        job.error = views.error();
+      }
+    }
+    return job;
+  }
+
+  WriteReport perform(Job& job) {
+    WriteReport report;
+    report.step = job.write.state.step;
+    report.error = job.error;
+    if (!report.error) {
+      // Libraries below (torch's event, the allocator) throw; a thread must not.
+      try {
+        if (job.copied) job.copied->synchronize();
+        Result<WrittenCheckpoint> written = write_checkpoint(fs_, job.write);
+        if (written.ok()) {
+          report.written = std::move(*written);
+        } else {
+          report.error = written.error();
+        }
+      } catch (const std::exception& e) {
+        report.error =
+            Error{ErrorCode::kUnavailable, "checkpoint of step " + std::to_string(report.step) + ": " + e.what()};
+      }
+    }
+    report.seconds = seconds_since(job.started);
+    return report;
+  }
+
+  void run() {
+    pthread_setname_np(pthread_self(), "ckpt-write");
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stop_ || job_; });
+      if (!job_) return;
+      lock.unlock();
+      WriteReport report = perform(*job_);  // nobody else touches job_ while it is set
+      lock.lock();
+      reports_.push_back(std::move(report));
+      job_.reset();
+      changed_.notify_all();
+    }
+  }
+
+  FileSystem& fs_;
+  CheckpointWriterOptions options_;
+  std::vector<StagedFile> staged_;  // the training thread's while job_ is empty, else the writer's
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // State below is protected by mutex_.
+  std::optional<Job> job_;  // in flight
+  std::vector<WriteReport> reports_;
+  bool stop_ = false;
+
+  std::thread thread_;
+};
+
+CheckpointWriter::CheckpointWriter(FileSystem& fs, CheckpointWriterOptions options)
+    : impl_(std::make_unique<Impl>(fs, std::move(options))) {}
+CheckpointWriter::~CheckpointWriter() = default;
+
+Status CheckpointWriter::prepare(uint64_t generation) { return impl_->prepare(generation); }
+StageCost CheckpointWriter::stage(const CheckpointContent& content) { return impl_->stage(content); }
+void CheckpointWriter::wait_durable() { impl_->wait_durable(); }
+std::vector<WriteReport> CheckpointWriter::poll_reports() { return impl_->poll_reports(); }
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// CheckpointWriter: takes a copy of the state and makes it durable in the background.
+//
+// Role: rank 0's way to disk. stage() copies to host buffers that are kept (pinned for CUDA tensors) and returns; a
+// thread of its own ("ckpt-write") writes by the protocol of formats/checkpoint_write. One write is in flight at most.
+// Threads: all methods from one thread (the training thread). The destructor waits for the write in flight.
+// CUDA: the copies are queued on the current stream; the thread, not the caller, waits for them.
+// Errors: a failed write is a WriteReport with an Error; training may go on, the older checkpoints stay.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/base/file_system.h"
+#include "runner/base/result.h"
+#include "runner/contract/checkpoint_layout.h"
+#include "runner/formats/checkpoint_write.h"
+#include "runner/formats/retention.h"
+#include "runner/tensor/named_tensor.h"
+
+namespace lockstep {
+
+// Tensors are read inside stage() only.
+struct CheckpointContent {
+  CheckpointState state;
+  NamedTensors model;
+  NamedTensors optimizer;
+  std::vector<std::pair<std::string, NamedTensors>> ema;  // "" → ema.safetensors, NAME → ema-NAME.safetensors
+};
+
+struct WriteReport {
+  int64_t step = 0;
+  double seconds = 0.0;  // from stage() returning to durable
+  WrittenCheckpoint written;
+  std::optional<Error> error;
+};
+
+struct StageCost {
+  double stall_seconds = 0.0;  // waiting for the write before
+  double copy_seconds = 0.0;
+};
+
+struct CheckpointWriterOptions {
+  std::string folder;
+  Retention retention;
+  // False once a newer generation exists; called on the writer's thread right before the rename.
+  std::function<bool()> still_current = [] { return true; };
+};
+
+class CheckpointWriter {
+ public:
+  // `fs` outlives the writer.
+  CheckpointWriter(FileSystem& fs, CheckpointWriterOptions options);
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // At the start of each generation: the folder is made, proved writable and rid of leftovers. No write may be in
+  // flight.
+  Status prepare(uint64_t generation);
+
+  StageCost stage(const CheckpointContent& content);
+  // Returns once nothing is in flight; what became of it is in the reports.
+  void wait_durable();
+  // Writes that ended since the last call, in order.
+  std::vector<WriteReport> poll_reports();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// `lockstep ckpt ls|verify|export|prune`: look at, check, convert and thin out checkpoints. No torch.
+// Exit codes: 0, 2 (usage, a newer format, nothing there), 4 (damaged, unreadable, not writable).
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// `args`: what stands after `lockstep ckpt`.
+int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+}  // namespace lockstep

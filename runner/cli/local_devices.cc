@@ -1,0 +1,69 @@
+#include "runner/cli/local_devices.h"
+
+namespace lockstep {
+namespace {
+
+std::string counted(int count, const std::string& singular) {
+  return std::to_string(count) + " " + singular + (count == 1 ? "" : "s");
+}
+
+Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
+
+Result<int> choose_nproc(const LaunchOptions& launch, const LocalDevices& devices, int usable_gpus) {
+  const bool one_rank = launch.multi_gpu.has_value() && !*launch.multi_gpu;
+  if (one_rank && launch.nproc.value_or(1) > 1) {
+    return invalid("--multi_gpu false means one rank, but --nproc is " + std::to_string(*launch.nproc) +
+                   ": leave one of them out");
+  }
+  if (one_rank) return 1;
+  if (launch.nproc) return *launch.nproc;
+  if (devices.nproc_of_pod) return *devices.nproc_of_pod;
+  return usable_gpus > 0 ? usable_gpus : 1;
+}
+
+Status check_device_choice(const LaunchOptions& launch, const LocalDevices& devices) {
+  if (launch.device != DeviceChoice::kCuda) return {};
+  if (!devices.build_has_cuda) {
+    return invalid("--device cuda, but this build has no CUDA: build with LOCKSTEP_CUDA=ON, or use --device cpu");
+  }
+  if (devices.gpus == 0) {
+    return invalid("--device cuda, but no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use "
+                   "--device cpu");
+  }
+  return {};
+}
+
+LocalRanks describe_cpu(const LaunchOptions& launch, const LocalDevices& devices, int nproc) {
+  const std::string end = "training on the CPU with " + counted(nproc, "rank");
+  LocalRanks ranks{.nproc = nproc, .uses_gpus = false, .is_warning = true, .line = ""};
+  if (launch.device == DeviceChoice::kCpu) {
+    ranks.is_warning = false;
+    ranks.line = end;
+  } else if (devices.gpus > 0) {
+    ranks.line = "warning: " + counted(devices.gpus, "GPU") +
+                 " found, but this build has no CUDA (LOCKSTEP_CUDA=OFF), " + end;
+  } else {
+    ranks.line = "warning: no GPU found, " + end;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevices& devices) {
+  TRY(check_device_choice(launch, devices));
+  const bool may_use_gpus = launch.device != DeviceChoice::kCpu && devices.build_has_cuda;
+  const int usable_gpus = may_use_gpus ? devices.gpus : 0;
+  TRY_ASSIGN(const int nproc, choose_nproc(launch, devices, usable_gpus));
+  if (usable_gpus == 0) return describe_cpu(launch, devices, nproc);
+  if (nproc > usable_gpus && launch.backend != BackendChoice::kGloo) {
+    return invalid("--nproc " + std::to_string(nproc) + " is more than the " + counted(usable_gpus, "GPU") +
+                   " visible: lower --nproc, share GPUs with --backend gloo, or use --device cpu");
+  }
+  return LocalRanks{.nproc = nproc,
+                    .uses_gpus = true,
+                    .is_warning = false,
+                    .line = counted(usable_gpus, "GPU") + " detected, training on " + counted(nproc, "rank")};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// How many ranks this machine gets, and the line that says so. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runner/base/result.h"
+#include "runner/contract/launch_options.h"
+
+namespace lockstep {
+
+struct LocalDevices {
+  int gpus = 0;                    // visible to this process
+  bool build_has_cuda = false;     // this build of lockstep-worker can use them
+  std::optional<int> nproc_of_pod; // LOCKSTEP_NPROC_PER_NODE
+};
+
+struct LocalRanks {
+  int nproc = 1;
+  bool uses_gpus = false;
+  bool is_warning = false;  // `line` goes to stderr
+  std::string line;         // "4 GPUs detected, training on 4 ranks"
+};
+
+// kInvalid: --multi_gpu=false with --nproc above 1; --device cuda without a GPU or without a CUDA build; --nproc above
+// the GPUs, unless --backend gloo (which shares them) or --device cpu.
+Result<LocalRanks> plan_local_ranks(const LaunchOptions& launch, const LocalDevices& devices);
+
+}  // namespace lockstep

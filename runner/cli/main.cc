@@ -1,0 +1,55 @@
+// lockstep: the agent and the command line.
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "runner/base/build_info.h"
+#include "runner/base/nearest.h"
+#include "runner/cli/ckpt_command.h"
+#include "runner/cli/run_command.h"
+#include "runner/contract/exit_code.h"
+
+namespace {
+
+constexpr const char* kHelp = R"(lockstep - trains models on any number of ranks
+
+Usage:
+  lockstep run WORKLOAD [flags]            start the ranks of this machine and train
+  lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
+  lockstep version                         say which version this is
+  lockstep run WORKLOAD --help             all flags of a workload
+  lockstep ckpt --help                     all about checkpoints
+
+Example:
+  lockstep run sasrec --dataset ml-100k --nproc 2
+
+Exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 10 peer lost, 11 timed out, 12 device fault,
+13 out of memory, 130 stopped by Ctrl-C, 143 stopped by SIGTERM, others: a crash.
+)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string command = arguments.empty() ? "" : arguments.front();
+  if (command.empty()) {
+    std::fputs(kHelp, stderr);
+    return static_cast<int>(lockstep::ExitCode::kUsage);
+  }
+  if (command == "--help" || command == "-h" || command == "help") {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  if (command == "version" || command == "--version") {
+    std::printf("lockstep %s\n", lockstep::build_version());
+    return 0;
+  }
+  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  if (command == "run") return lockstep::run_command(rest);
+  if (command == "ckpt") return lockstep::ckpt_command(rest, std::cout, std::cerr);
+  const std::string nearest = lockstep::nearest_name(command, {"run", "ckpt", "version", "help"});
+  std::fprintf(stderr, "lockstep: unknown command \"%s\"%s; see lockstep --help\n", command.c_str(),
+               nearest.empty() ? "" : (", did you mean \"" + nearest + "\"?").c_str());
+  return static_cast<int>(lockstep::ExitCode::kUsage);
+}

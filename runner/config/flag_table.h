@@ -1,0 +1,57 @@
+// The list of flags: one declaration per flag, from which parsing, --help, args.txt, start table, hash and the ranks'
+// comparison are made.
+//
+// Role: text ↔ RunConfig, one flag at a time. Threads: pure; the table is a value.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/config/run_config.h"
+
+namespace lockstep {
+
+// Who must know of a value. Each includes the one before it.
+enum class FlagScope {
+  kThisProcess,  // may differ between ranks: place, device, paths
+  kAllRanks,     // steers the loop: ranks that differ would hang, or evaluate different things
+  kMaths,        // changes the trained parameters: part of config_hash
+};
+
+struct Flag {
+  std::string name;  // the guide's spelling, underscores, no dashes in front
+  std::vector<std::string> aliases;
+  std::string group;    // heading in --help
+  std::string expects;  // "an integer from 1 to 65535"; stands in --help and in errors
+  std::string help;
+  FlagScope scope = FlagScope::kThisProcess;
+  bool is_bool = false;
+  bool only_tisasrec = false;  // accepted, without effect on --variant sasrec
+  // Reads the text into the config; false when it is not what `expects` says.
+  std::function<bool(std::string_view text, RunConfig& config)> set;
+  // The effective value as canonical text; set(get(config)) gives the same config.
+  std::function<std::string(const RunConfig& config)> get;
+};
+
+// Sorted by group as --help shows them. The same for every workload today.
+std::vector<Flag> flag_table();
+
+// By name or alias, as spelt with underscores; null when there is none. Borrowed from `table`.
+const Flag* find_flag(const std::vector<Flag>& table, std::string_view name);
+
+// The flag's name nearest to `name` by edit distance, or empty when nothing is near.
+std::string nearest_flag(const std::vector<Flag>& table, std::string_view name);
+
+// `where` ends the message: " (train.yaml:3)", or empty for the command line.
+Status set_flag(const Flag& flag, std::string_view text, const std::string& where, RunConfig& config);
+
+// true|false|yes|no|on|off|1|0 in any case.
+bool parse_bool_word(std::string_view text, bool& value);
+
+// "true"|"false"
+std::string bool_text(bool value);
+
+}  // namespace lockstep

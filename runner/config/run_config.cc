@@ -1,0 +1,425 @@
+#include "runner/config/run_config.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "runner/base/sha256.h"
+#include "runner/config/flag_table.h"
+#include "runner/config/flags_yaml.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kSasrec = "sasrec";
+// Above the limit of parse_flags_yaml, so that its message is the one that is seen.
+constexpr std::streamsize kYamlReadMax = 1024 * 1024;
+
+Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
+
+// A flag as it was given, before it is understood.
+struct GivenText {
+  std::string text;
+  std::string where;  // " (file:line)", empty for the command line
+};
+using GivenFlags = std::map<std::string, GivenText>;  // by the table's name
+
+// "no_x" for a boolean x that is not itself called so.
+const Flag* find_negated(const std::vector<Flag>& table, std::string_view name) {
+  if (!name.starts_with("no_") || find_flag(table, name) != nullptr) return nullptr;
+  const Flag* flag = find_flag(table, name.substr(3));
+  return flag != nullptr && flag->is_bool ? flag : nullptr;
+}
+
+Error unknown_flag(const std::vector<Flag>& table, const std::string& name, const std::string& where) {
+  std::string message = "unknown flag --" + name + where;
+  const std::string nearest = nearest_flag(table, name);
+  if (!nearest.empty()) message += "; did you mean --" + nearest + "?";
+  return invalid(message + " (--help lists all)");
+}
+
+Result<std::string> negated_value(const Flag& flag, const std::string& text, const std::string& where) {
+  bool value = false;
+  if (!parse_bool_word(text, value)) {
+    return invalid("--no_" + flag.name + ": found \"" + text + "\", expected true or false" + where);
+  }
+  return bool_text(!value);
+}
+
+bool is_workload(const std::string& word) {
+  const std::vector<std::string> names = workload_names();
+  return std::find(names.begin(), names.end(), word) != names.end();
+}
+
+// Brings the guide's liberties into the form that CLI11 reads: dashes for underscores, --no_x, booleans without a
+// value, negative numbers. Every flag leaves as one word "--name=value".
+class Normalizer {
+ public:
+  Normalizer(const std::vector<Flag>& table, const std::vector<std::string>& arguments)
+      : table_(table), arguments_(arguments) {}
+
+  Result<std::vector<std::string>> run() {
+    std::vector<std::string> words;
+    while (at_ < arguments_.size()) {
+      const std::string& word = arguments_[at_++];
+      if (!word.starts_with("--") || word.size() == 2) {
+        workload_seen_ = workload_seen_ || is_workload(word);
+        words.push_back(word);
+        continue;
+      }
+      TRY_ASSIGN(std::string normal, flag_word(word));
+      words.push_back(std::move(normal));
+    }
+    return words;
+  }
+
+ private:
+  Result<std::string> flag_word(const std::string& word) {
+    const size_t equals = word.find('=');
+    std::string name = word.substr(2, equals == std::string::npos ? std::string::npos : equals - 2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = word.substr(equals + 1);
+
+    const Flag* negated = find_negated(table_, name);
+    const Flag* flag = negated != nullptr ? negated : find_flag(table_, name);
+    if (flag == nullptr && name != "config") return unknown_flag(table_, name, "");
+    const bool is_bool = flag != nullptr && flag->is_bool;
+    if (!value && at_ < arguments_.size() && takes_next(is_bool)) value = arguments_[at_++];
+    if (!value && !is_bool) {
+      const std::string found = at_ < arguments_.size() ? arguments_[at_] : "the end of the command line";
+      return invalid("--" + name + " needs a value (" + (flag == nullptr ? "a YAML file" : flag->expects) +
+                     "), found " + found);
+    }
+    if (negated != nullptr) {
+      TRY_ASSIGN(value, negated_value(*flag, value.value_or("true"), ""));
+    }
+    return "--" + (flag == nullptr ? name : flag->name) + "=" + value.value_or("true");
+  }
+
+  // Is the next word the value of the flag before it?
+  [[nodiscard]] bool takes_next(bool is_bool) const {
+    const std::string& next = arguments_[at_];
+    if (is_bool) return !next.starts_with("-") && (workload_seen_ || !is_workload(next));
+    return !next.starts_with("--");
+  }
+
+  const std::vector<Flag>& table_;
+  const std::vector<std::string>& arguments_;
+  size_t at_ = 0;
+  bool workload_seen_ = false;
+};
+
+// The parser of one command line. `app` owns all its options.
+struct CommandLine {
+  std::unique_ptr<CLI::App> app;
+  CLI::Option* workload = nullptr;
+  CLI::Option* config = nullptr;
+  std::map<std::string, CLI::Option*> flags;  // by name
+};
+
+CommandLine make_command_line(const std::vector<Flag>& table) {
+  const RunConfig defaults;
+  CommandLine line;
+  line.app = std::make_unique<CLI::App>(
+      "Trains a model. Dashes may stand for underscores; booleans take --x, --x=false, "
+      "--x false, --no_x.");
+  CLI::App& app = *line.app;
+  app.set_help_flag("");
+  app.allow_extras();
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  line.workload = app.add_option("workload", "what to train")->type_name("WORKLOAD");
+  line.config =
+      app.add_option("--config", "a YAML file of flags, name: value; the command line wins")->type_name("FILE.yaml");
+  for (const Flag& flag : table) {
+    std::string names = "--" + flag.name;
+    for (const std::string& alias : flag.aliases) names += ",--" + alias;
+    CLI::Option* option = app.add_option(names, flag.help)->group(flag.group)->type_name("{" + flag.expects + "}");
+    const std::string value = flag.get(defaults);
+    if (!value.empty()) option->default_str(value);
+    line.flags.emplace(flag.name, option);
+  }
+  return line;
+}
+
+Status run_command_line(CommandLine& line, std::vector<std::string> words) {
+  std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+  try {
+    line.app->parse(words);
+  } catch (const CLI::Error& e) {
+    return invalid(e.what());
+  }
+  return {};
+}
+
+Status check_extras(const std::vector<Flag>& table, const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining();
+  if (extras.empty()) return {};
+  const std::string& word = extras.front();
+  std::string message = "unexpected argument \"" + word + "\"";
+  const std::string nearest = nearest_flag(table, word.substr(std::min(word.find_first_not_of('-'), word.size())));
+  if (word.starts_with("-") && !nearest.empty()) message += "; did you mean --" + nearest + "?";
+  return invalid(message);
+}
+
+Result<std::string> checked_workload(const std::string& word) {
+  const std::string known = "known: " + workload_names().front();
+  if (word.empty()) return invalid("no workload given: expected `lockstep run WORKLOAD …`; " + known);
+  if (!is_workload(word)) return invalid("unknown workload \"" + word + "\"; " + known);
+  return word;
+}
+
+Result<std::string> read_yaml_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    return Error{ErrorCode::kNotFound, "--config " + path + ": cannot be opened; expected a YAML file of flags"};
+  std::string text(static_cast<size_t>(kYamlReadMax), '\0');
+  file.read(text.data(), kYamlReadMax);
+  if (file.bad()) return Error{ErrorCode::kUnavailable, "--config " + path + ": cannot be read"};
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+Status collect_yaml(const std::vector<Flag>& table, const std::string& path, GivenFlags& given) {
+  TRY_ASSIGN(const std::string text, read_yaml_file(path));
+  TRY_ASSIGN(const std::vector<YamlFlag> entries, parse_flags_yaml(text, path));
+  for (const YamlFlag& entry : entries) {
+    const std::string where = " (" + path + ":" + std::to_string(entry.line) + ")";
+    if (entry.name == "config") return invalid("config: a file of flags cannot name another" + where);
+    const Flag* negated = find_negated(table, entry.name);
+    const Flag* flag = negated != nullptr ? negated : find_flag(table, entry.name);
+    if (flag == nullptr) return unknown_flag(table, entry.name, where);
+    std::string value = entry.value;
+    if (negated != nullptr) {
+      TRY_ASSIGN(value, negated_value(*flag, entry.value, where));
+    }
+    // The parser knows two equal keys; x with no_x, or with its alias, are two as well.
+    if (!given.emplace(flag->name, GivenText{value, where}).second) {
+      return invalid("--" + flag->name + " is given twice" + where);
+    }
+  }
+  return {};
+}
+
+// What no single flag can know.
+Status check_together(const RunConfig& config, const GivenFlags& given) {
+  const auto given_true = [&given](const char* name) {
+    const auto it = given.find(name);
+    bool value = false;
+    return it != given.end() && parse_bool_word(it->second.text, value) && value;
+  };
+  const SasrecOptions& sasrec = config.sasrec;
+  const LaunchOptions& launch = config.launch;
+  if (sasrec.dataset.empty()) return invalid("--dataset is required: a name looked for under --data_dir, or a path");
+  if (sasrec.train_dir.empty()) return invalid("--train_dir: found nothing, expected a name or a path");
+  if (sasrec.variant != kSasrec) {
+    const std::string why = sasrec.variant == "tisasrec" ? "TiSASRec is not in this build" : "no such variant";
+    return invalid("--variant: found \"" + sasrec.variant + "\" (" + why + "), expected sasrec");
+  }
+  if (given_true("norm_first") && given_true("original")) {
+    return invalid("--norm_first and --original contradict each other: give one of them");
+  }
+  if (sasrec.hidden_units % sasrec.num_heads != 0) {
+    return invalid("--hidden_units " + std::to_string(sasrec.hidden_units) + " is not divisible by --num_heads " +
+                   std::to_string(sasrec.num_heads));
+  }
+  if (launch.multi_gpu == false && launch.nproc.value_or(1) > 1) {
+    return invalid("--multi_gpu false means one rank, but --nproc is " + std::to_string(*launch.nproc) +
+                   ": give one of them");
+  }
+  if (launch.node_rank && launch.nnodes && *launch.node_rank >= *launch.nnodes) {
+    return invalid("--node_rank " + std::to_string(*launch.node_rank) + " with --nnodes " +
+                   std::to_string(*launch.nnodes) + ": nodes are counted from 0");
+  }
+  if (!config.training.resume.empty() && !config.training.state_dict_path.empty()) {
+    return invalid("--resume continues a whole run, --state_dict_path starts one from weights: give one of them");
+  }
+  return {};
+}
+
+// The parent's decay flags alone meant exponential decay.
+void infer_schedule(const GivenFlags& given, RunConfig& config) {
+  if (given.contains("lr_schedule")) return;
+  if (given.contains("lr_decay_rate") || given.contains("lr_decay_step")) {
+    config.training.lr_schedule = LrScheduleKind::kExponential;
+  }
+}
+
+// The scope of a flag under this configuration, where it depends on another flag.
+FlagScope effective_scope(const Flag& flag, const RunConfig& config) {
+  const TrainingOptions& training = config.training;
+  // A total batch stays what it is however many parts it is worked through in.
+  if (flag.name == "grad_accum_steps" && training.batch_scope == BatchScope::kTotal) return FlagScope::kAllRanks;
+  // Plateau turns evaluations into learning rates.
+  const bool evaluation = flag.name == "eval_every" || flag.name == "eval_users" || flag.name == "eval_negatives";
+  if (evaluation && training.lr_schedule == LrScheduleKind::kPlateau) return FlagScope::kMaths;
+  return flag.scope;
+}
+
+std::vector<FlagValue> effective_values(const std::vector<Flag>& table, const RunConfig& config,
+                                        const GivenFlags& given) {
+  std::vector<FlagValue> values;
+  for (const Flag& flag : table) {
+    const FlagScope scope = effective_scope(flag, config);
+    values.push_back({flag.name, flag.get(config), given.contains(flag.name), scope == FlagScope::kMaths,
+                      scope != FlagScope::kThisProcess});
+  }
+  std::sort(values.begin(), values.end(), [](const FlagValue& a, const FlagValue& b) { return a.name < b.name; });
+  return values;
+}
+
+Json flags_object(const RunConfig& config, bool FlagValue::*selected) {
+  Json object = Json::object();
+  for (const FlagValue& flag : config.flags) {
+    if (flag.*selected) object[flag.name] = flag.name == "dataset" ? dataset_name(flag.value) : flag.value;
+  }
+  return object;
+}
+
+bool is_given(const RunConfig& config, std::string_view name) {
+  return std::any_of(config.flags.begin(), config.flags.end(),
+                     [name](const FlagValue& flag) { return flag.name == name && flag.given; });
+}
+
+}  // namespace
+
+std::vector<std::string> workload_names() { return {kSasrec}; }
+
+bool wants_help(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+}
+
+std::string run_help(const std::string& workload) {
+  CommandLine line = make_command_line(flag_table());
+  if (!workload.empty()) line.workload->group("");  // hidden: the usage line names it already
+  std::string help = line.app->help(workload.empty() ? "lockstep run" : "lockstep run " + workload);
+  if (workload.empty()) {
+    help += "\nWorkloads:";
+    for (const std::string& name : workload_names()) help += " " + name;
+    help += "\n";
+  }
+  return help;
+}
+
+Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments) {
+  const std::vector<Flag> table = flag_table();
+  TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, arguments).run());
+  CommandLine line = make_command_line(table);
+  TRY(run_command_line(line, std::move(words)));
+  TRY_ASSIGN(const std::string workload,
+             checked_workload(line.workload->empty() ? std::string() : line.workload->results().back()));
+  TRY(check_extras(table, *line.app));
+
+  GivenFlags given;
+  if (!line.config->empty()) TRY(collect_yaml(table, line.config->results().back(), given));
+  for (const auto& [name, option] : line.flags) {
+    if (!option->empty()) given[name] = GivenText{option->results().back(), ""};
+  }
+
+  RunConfig config;
+  config.workload = workload;
+  for (const Flag& flag : table) {
+    const auto it = given.find(flag.name);
+    if (it != given.end()) TRY(set_flag(flag, it->second.text, it->second.where, config));
+  }
+  TRY(check_together(config, given));
+  infer_schedule(given, config);
+  config.flags = effective_values(table, config, given);
+  return config;
+}
+
+std::string RunConfig::config_hash() const {
+  return sha256_hex(dump_line(Json{{"workload", workload}, {"flags", maths_flags()}}));
+}
+
+Json RunConfig::maths_flags() const { return flags_object(*this, &FlagValue::changes_maths); }
+
+Json RunConfig::shared_flags() const { return flags_object(*this, &FlagValue::same_on_all_ranks); }
+
+std::vector<std::string> differing_flags(const Json& our_flags, const std::string& ours, const Json& their_flags,
+                                         const std::string& theirs) {
+  // Objects come from files and peers too: anything else counts as holding no flags.
+  const auto values_of = [](const Json& flags) {
+    std::map<std::string, std::string> values;
+    if (!flags.is_object()) return values;
+    for (const auto& [name, value] : flags.items()) {
+      values[name] = value.is_string() ? value.get<std::string>() : dump_line(value);
+    }
+    return values;
+  };
+  const std::map<std::string, std::string> our_values = values_of(our_flags);
+  const std::map<std::string, std::string> their_values = values_of(their_flags);
+  std::map<std::string, std::pair<std::string, std::string>> sides;
+  for (const auto& [name, value] : our_values) sides[name] = {value, "unknown"};
+  for (const auto& [name, value] : their_values) {
+    sides.try_emplace(name, "unknown", "").first->second.second = value;
+  }
+  std::vector<std::string> differences;
+  for (const auto& [name, values] : sides) {
+    if (values.first == values.second) continue;
+    differences.push_back("--" + name + " is " + values.first + " in " + ours + " and " + values.second + " in " +
+                          theirs);
+  }
+  return differences;
+}
+
+std::vector<std::string> notes(const RunConfig& config) {
+  std::vector<std::string> lines;
+  if (config.sasrec.variant == kSasrec) {
+    for (const Flag& flag : flag_table()) {
+      if (flag.only_tisasrec && is_given(config, flag.name)) {
+        lines.push_back("--" + flag.name + ": used by --variant tisasrec only");
+      }
+    }
+  }
+  if (is_given(config, "num_workers")) {
+    lines.emplace_back("--num_workers: accepted; batches are made in the training thread, no workers needed");
+  }
+  if (config.training.lr_schedule == LrScheduleKind::kExponential && !is_given(config, "lr_schedule")) {
+    lines.emplace_back("--lr_schedule exponential: because --lr_decay_rate or --lr_decay_step was given");
+  }
+  if (config.training.use_amp && config.training.precision_given) {
+    lines.emplace_back("--use_amp: overridden by --precision");
+  }
+  return lines;
+}
+
+std::string args_txt(const RunConfig& config) {
+  std::string text;
+  for (const FlagValue& flag : config.flags) text += flag.name + "," + flag.value + "\n";
+  return text;
+}
+
+std::string dataset_name(const std::string& name_or_path) {
+  std::string path = name_or_path;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
+  // A folder's ratings.dat is known by the folder.
+  if (base == "ratings.dat" && slash != std::string::npos && slash > 0) return dataset_name(path.substr(0, slash));
+  for (const std::string_view extension : {".txt", ".inter", ".dat", ".tsv"}) {
+    if (base.size() > extension.size() && base.ends_with(extension)) {
+      return base.substr(0, base.size() - extension.size());
+    }
+  }
+  return base;
+}
+
+std::string output_folder(const RunConfig& config, const std::string& checkpoint_dir, const std::string& job) {
+  const auto without_slashes = [](std::string path) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    return path;
+  };
+  if (!checkpoint_dir.empty()) return without_slashes(checkpoint_dir) + "/" + job;
+  const std::string& train_dir = config.sasrec.train_dir;
+  if (train_dir.find('/') != std::string::npos) return without_slashes(train_dir);
+  return dataset_name(config.sasrec.dataset) + "_" + train_dir;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+// RunConfig: every effective value of one training run, parsed from the command line and an optional YAML file.
+//
+// Role: what `lockstep run` and `lockstep-worker` were asked to do. Links no torch, so that the agent refuses a bad
+// command line before it starts a worker. One list of flags (flag_table.cc) declares name, range, help, whether the
+// value changes the maths (those make up config_hash) and whether all ranks must be given the same; the defaults are
+// the initialisers below. args.txt, --help, the start table, the hash and the ranks' comparison all come from that
+// list. Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+#include "runner/contract/launch_options.h"
+
+namespace lockstep {
+
+enum class BatchScope { kTotal, kPerDevice };
+enum class LrScaling { kNone, kLinear, kSqrt };
+enum class LrScheduleKind { kConstant, kExponential, kCosine, kPlateau, kNoam };
+enum class Precision { kFp32, kTf32, kBf16, kFp16 };
+
+struct TrainingOptions {
+  uint64_t seed = 42;
+  int64_t num_epochs = 200;
+  int64_t max_steps = 0;  // 0 = num_epochs decides
+  int64_t batch_size = 128;
+  BatchScope batch_scope = BatchScope::kTotal;
+  int64_t grad_accum_steps = 1;
+  double lr = 1e-3;
+  LrScaling lr_scaling = LrScaling::kNone;
+  LrScheduleKind lr_schedule = LrScheduleKind::kConstant;
+  int64_t warmup_steps = 0;
+  int64_t lr_decay_steps = 1000;  // --lr_decay_step
+  double lr_decay_rate = 0.95;
+  double min_lr = 0.0;
+  double plateau_factor = 0.5;
+  int64_t plateau_patience = 3;  // evaluations
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.98;
+  double adam_eps = 1e-8;
+  double weight_decay = 0.0;
+  double clip_grad_norm = 0.0;  // 0 = off
+  Precision precision = Precision::kFp32;
+  bool use_amp = false;  // --use_amp; --precision given explicitly wins
+  bool precision_given = false;
+  double ema_decay = 0.0;          // 0 = off
+  int64_t drift_check_every = 0;   // steps; 0 = off
+  int64_t max_skipped_steps = 10;  // in a row
+  bool deterministic = false;
+  int64_t early_stop_patience = 0;  // evaluations; 0 = off
+
+  // These change no maths.
+  int64_t log_every = 10;          // steps
+  int64_t eval_every = 20;         // epochs; 0 = only at the end
+  int64_t checkpoint_every = 200;  // steps; 0 = only at the end and when stopped
+  int64_t keep_last = 3;
+  int64_t keep_every = 0;  // steps; 0 = none kept for good
+  bool keep_best = true;
+  std::string resume;           // --resume PATH: take this checkpoint, whoever wrote it
+  std::string state_dict_path;  // --state_dict_path: weights only
+  bool inference_only = false;
+  int64_t num_workers = 3;  // accepted; see the start table
+  bool tensorboard = true;
+};
+
+enum class SasrecForm { kPostNorm, kPreNorm, kOriginal };
+
+enum class TimeUnit { kSecond, kMinute, kHour, kDay };
+
+// Flags of --variant tisasrec and of mHC, spelt as in the guide. Accepted, and without effect on --variant sasrec.
+struct TisasrecOptions {
+  int64_t time_span = 100;  // in time_unit; longer gaps count as this
+  TimeUnit time_unit = TimeUnit::kHour;
+  bool no_time = false;
+  bool no_mhc = true;  // plain residual connections
+  int64_t mhc_expansion_rate = 4;
+  double mhc_init_gate = 0.01;
+  int64_t mhc_sinkhorn_iter = 20;
+  bool mhc_no_amp = false;
+};
+
+struct SasrecOptions {
+  std::string dataset;  // NAME or PATH, required
+  std::string data_dir = "./data";
+  std::string train_dir = "default";  // a path (has '/') is taken as it is, else <dataset>_<train_dir>
+  std::string variant = "sasrec";
+  SasrecForm form = SasrecForm::kPostNorm;
+  int64_t maxlen = 200;
+  int64_t hidden_units = 50;
+  int64_t num_blocks = 2;
+  int64_t num_heads = 1;
+  double dropout_rate = 0.2;
+  double l2_emb = 0.0;
+  std::optional<int64_t> min_count;  // unset: 5 with ratings or times, none for `user item`
+  double max_bad_lines = 0.01;       // share of lines that may be malformed
+  int64_t eval_users = 10000;        // at most; 0 = all
+  int64_t eval_negatives = 100;
+  bool full_ranking = true;
+  TisasrecOptions tisasrec;
+};
+
+// One flag with its effective value, for args.txt, the start table, the hash and the comparison between ranks.
+struct FlagValue {
+  std::string name;                // the guide's spelling, no dashes
+  std::string value;               // as text, canonical
+  bool given = false;              // by the user (command line or YAML), not by default
+  bool changes_maths = false;      // part of config_hash
+  bool same_on_all_ranks = false;  // compared at the first forming; differing values would hang or diverge the run
+};
+
+struct RunConfig {
+  std::string workload;  // "sasrec"
+  LaunchOptions launch;
+  TrainingOptions training;
+  SasrecOptions sasrec;          // when workload == "sasrec"
+  std::vector<FlagValue> flags;  // sorted by name
+
+  // sha256 (hex) over the workload and the flags that change the maths.
+  [[nodiscard]] std::string config_hash() const;
+  // Those flags as a JSON object {name: value text}, for state.json. The dataset stands there by its name, not its
+  // path.
+  [[nodiscard]] Json maths_flags() const;
+  // The flags that must be the same on all ranks, in the same form; a superset of maths_flags().
+  [[nodiscard]] Json shared_flags() const;
+};
+
+// What differs between two objects of maths_flags() or shared_flags(): "--lr is 0.001 in OURS and 0.002 in THEIRS",
+// sorted by flag; `ours` and `theirs` name the two sides ("rank 0", "the checkpoint").
+std::vector<std::string> differing_flags(const Json& our_flags, const std::string& ours, const Json& their_flags,
+                                         const std::string& theirs);
+
+// `arguments`: what stands after `lockstep run` or `lockstep-worker`: WORKLOAD [flags]. Reads the file of --config and
+// nothing else; never the environment. A flag given twice: the last one counts; the command line wins over the file.
+// Errors (kInvalid; kNotFound for the file of --config): unknown workload or flag (names the nearest), wrong type, out
+// of range, values that contradict each other, missing --dataset, bad YAML (file:line).
+// Dashes are accepted for underscores; booleans take --x, --x=true|false, --x true|false, --no_x.
+Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments);
+
+// Is --help or -h among the arguments? The program then prints run_help and stops; parse_run_config knows neither.
+bool wants_help(const std::vector<std::string>& arguments);
+
+// The text of `lockstep run WORKLOAD --help`, or of `--help` alone with an empty workload.
+std::string run_help(const std::string& workload);
+
+// The names of all workloads known to parse_run_config.
+std::vector<std::string> workload_names();
+
+// Remarks for the start table: flags that were given and do nothing here, and values that follow from another flag.
+std::vector<std::string> notes(const RunConfig& config);
+
+// The guide's args.txt: one line "name,value" per flag, sorted by name.
+std::string args_txt(const RunConfig& config);
+
+// The name of a dataset given as NAME or PATH: "data/ml-100k.inter" → "ml-100k", "data/ml-1m/ratings.dat" and
+// "data/ml-1m/" → "ml-1m". Text alone, no look at the disk.
+std::string dataset_name(const std::string& name_or_path);
+
+// The folder for everything that the run writes, without a final '/': checkpoint_dir/job when checkpoint_dir is not
+// empty (a pod: LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB, passed in by the caller); else train_dir as it is when it
+// holds a '/'; else <dataset name>_<train_dir>.
+std::string output_folder(const RunConfig& config, const std::string& checkpoint_dir, const std::string& job);
+
+}  // namespace lockstep

@@ -1,0 +1,155 @@
+// Names of the environment variables that cross between operator, pod, agent, worker and foreign launchers.
+//
+// Role: the one list of them (architecture §4). Whoever reads or writes a variable takes its name from here; a test
+// keeps the list free of duplicates. Pure.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace lockstep::env {
+
+// Written by the operator, read by agent and worker.
+inline constexpr std::string_view kJob = "LOCKSTEP_JOB";
+inline constexpr std::string_view kNamespace = "LOCKSTEP_NAMESPACE";
+inline constexpr std::string_view kJobUid = "LOCKSTEP_JOB_UID";
+inline constexpr std::string_view kNodeRank = "LOCKSTEP_NODE_RANK";
+inline constexpr std::string_view kNumNodes = "LOCKSTEP_NUM_NODES";
+inline constexpr std::string_view kMinNodes = "LOCKSTEP_MIN_NODES";
+inline constexpr std::string_view kMaxNodes = "LOCKSTEP_MAX_NODES";
+inline constexpr std::string_view kNprocPerNode = "LOCKSTEP_NPROC_PER_NODE";
+inline constexpr std::string_view kCoordinator = "LOCKSTEP_COORDINATOR";
+inline constexpr std::string_view kPodAttempt = "LOCKSTEP_POD_ATTEMPT";
+inline constexpr std::string_view kCheckpointDir = "LOCKSTEP_CHECKPOINT_DIR";
+inline constexpr std::string_view kToken = "LOCKSTEP_TOKEN";
+
+// From the agent to its worker: the file descriptor of their socket pair.
+inline constexpr std::string_view kAgentFd = "LOCKSTEP_AGENT_FD";
+
+// For tests and odd installations: the worker program, and the file for the termination message.
+inline constexpr std::string_view kWorker = "LOCKSTEP_WORKER";
+inline constexpr std::string_view kTerminationLog = "LOCKSTEP_TERMINATION_LOG";
+
+// torchrun and torch.distributed.launch; the operator writes those of one process per node itself.
+inline constexpr std::string_view kRank = "RANK";
+inline constexpr std::string_view kWorldSize = "WORLD_SIZE";
+inline constexpr std::string_view kLocalRank = "LOCAL_RANK";
+inline constexpr std::string_view kLocalWorldSize = "LOCAL_WORLD_SIZE";
+inline constexpr std::string_view kMasterAddr = "MASTER_ADDR";
+inline constexpr std::string_view kMasterPort = "MASTER_PORT";
+inline constexpr std::string_view kGroupRank = "GROUP_RANK";
+inline constexpr std::string_view kGroupWorldSize = "GROUP_WORLD_SIZE";
+inline constexpr std::string_view kForeignNodeRank = "NODE_RANK";
+inline constexpr std::string_view kForeignNumNodes = "NNODES";
+inline constexpr std::string_view kTorchUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr std::string_view kTorchRestartCount = "TORCHELASTIC_RESTART_COUNT";
+inline constexpr std::string_view kPetNumNodes = "PET_NNODES";
+inline constexpr std::string_view kPetNprocPerNode = "PET_NPROC_PER_NODE";
+inline constexpr std::string_view kPetNodeRank = "PET_NODE_RANK";
+inline constexpr std::string_view kPetMasterAddr = "PET_MASTER_ADDR";
+inline constexpr std::string_view kPetMasterPort = "PET_MASTER_PORT";
+
+// Kubernetes' own.
+inline constexpr std::string_view kJobCompletionIndex = "JOB_COMPLETION_INDEX";
+inline constexpr std::string_view kKubernetesServiceHost = "KUBERNETES_SERVICE_HOST";
+
+// Slurm. The STEP names speak of what one srun started, the others of the whole allocation.
+inline constexpr std::string_view kSlurmProcid = "SLURM_PROCID";
+inline constexpr std::string_view kSlurmLocalid = "SLURM_LOCALID";
+inline constexpr std::string_view kSlurmNodeid = "SLURM_NODEID";
+inline constexpr std::string_view kSlurmJobId = "SLURM_JOB_ID";
+inline constexpr std::string_view kSlurmStepId = "SLURM_STEP_ID";
+inline constexpr std::string_view kSlurmStepNumTasks = "SLURM_STEP_NUM_TASKS";
+inline constexpr std::string_view kSlurmNtasks = "SLURM_NTASKS";
+inline constexpr std::string_view kSlurmStepNumNodes = "SLURM_STEP_NUM_NODES";
+inline constexpr std::string_view kSlurmNnodes = "SLURM_NNODES";
+inline constexpr std::string_view kSlurmStepTasksPerNode = "SLURM_STEP_TASKS_PER_NODE";
+inline constexpr std::string_view kSlurmTasksPerNode = "SLURM_TASKS_PER_NODE";
+inline constexpr std::string_view kSlurmStepNodelist = "SLURM_STEP_NODELIST";
+inline constexpr std::string_view kSlurmJobNodelist = "SLURM_JOB_NODELIST";
+inline constexpr std::string_view kSlurmNodelist = "SLURM_NODELIST";
+
+// Open MPI's mpirun.
+inline constexpr std::string_view kMpiRank = "OMPI_COMM_WORLD_RANK";
+inline constexpr std::string_view kMpiSize = "OMPI_COMM_WORLD_SIZE";
+inline constexpr std::string_view kMpiLocalRank = "OMPI_COMM_WORLD_LOCAL_RANK";
+inline constexpr std::string_view kMpiLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
+
+// Devices, threads, and how output looks.
+inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
+inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
+inline constexpr std::string_view kNcclDebug = "NCCL_DEBUG";
+inline constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
+inline constexpr std::string_view kNoColor = "NO_COLOR";
+inline constexpr std::string_view kCi = "CI";
+inline constexpr std::string_view kTerm = "TERM";
+inline constexpr std::string_view kLcAll = "LC_ALL";
+inline constexpr std::string_view kLcCtype = "LC_CTYPE";
+inline constexpr std::string_view kLang = "LANG";
+
+inline constexpr std::array kAllNames = {
+    kJob,
+    kNamespace,
+    kJobUid,
+    kNodeRank,
+    kNumNodes,
+    kMinNodes,
+    kMaxNodes,
+    kNprocPerNode,
+    kCoordinator,
+    kPodAttempt,
+    kCheckpointDir,
+    kToken,
+    kAgentFd,
+    kRank,
+    kWorldSize,
+    kLocalRank,
+    kLocalWorldSize,
+    kMasterAddr,
+    kMasterPort,
+    kGroupRank,
+    kGroupWorldSize,
+    kForeignNodeRank,
+    kForeignNumNodes,
+    kTorchUseAgentStore,
+    kTorchRestartCount,
+    kPetNumNodes,
+    kPetNprocPerNode,
+    kPetNodeRank,
+    kPetMasterAddr,
+    kPetMasterPort,
+    kJobCompletionIndex,
+    kKubernetesServiceHost,
+    kSlurmProcid,
+    kSlurmLocalid,
+    kSlurmNodeid,
+    kSlurmJobId,
+    kSlurmStepId,
+    kSlurmStepNumTasks,
+    kSlurmNtasks,
+    kSlurmStepNumNodes,
+    kSlurmNnodes,
+    kSlurmStepTasksPerNode,
+    kSlurmTasksPerNode,
+    kSlurmStepNodelist,
+    kSlurmJobNodelist,
+    kSlurmNodelist,
+    kMpiRank,
+    kMpiSize,
+    kMpiLocalRank,
+    kMpiLocalSize,
+    kCudaVisibleDevices,
+    kOmpNumThreads,
+    kNcclDebug,
+    kGlooInterface,
+    kNoColor,
+    kCi,
+    kWorker,
+    kTerminationLog,
+    kTerm,
+    kLcAll,
+    kLcCtype,
+    kLang,
+};
+
+}  // namespace lockstep::env

@@ -1,0 +1,58 @@
+#include "runner/contract/exit_code.h"
+
+#include <sys/wait.h>
+
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+bool is_stop(int code) {
+  return code == static_cast<int>(ExitCode::kInterrupted) || code == static_cast<int>(ExitCode::kTerminated);
+}
+
+}  // namespace
+
+std::string exit_reason(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kDone: return "Done";
+    case ExitCode::kCrash: return "Crash";
+    case ExitCode::kUsage: return "InvalidUsage";
+    case ExitCode::kData: return "DataUnreadable";
+    case ExitCode::kCheckpoint: return "CheckpointFailed";
+    case ExitCode::kNotFinite: return "NotFinite";
+    case ExitCode::kPeerLost: return "PeerLost";
+    case ExitCode::kTimeout: return "TimedOut";
+    case ExitCode::kDeviceFault: return "DeviceFault";
+    case ExitCode::kOutOfMemory: return "OutOfMemory";
+    case ExitCode::kInterrupted: return "Interrupted";
+    case ExitCode::kTerminated: return "Terminated";
+  }
+  const char* signal_name = code > 128 ? sigabbrev_np(code - 128) : nullptr;
+  return signal_name != nullptr ? "Signal" + std::string(signal_name) : "Crash";
+}
+
+int exit_code_of_wait_status(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+bool is_respawned(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kUsage:
+    case ExitCode::kData:
+    case ExitCode::kNotFinite: return false;
+    default: return true;
+  }
+}
+
+int root_cause(const std::vector<int>& codes_in_order_of_time) {
+  constexpr int kPeerLost = static_cast<int>(ExitCode::kPeerLost);
+  int cause = 0;
+  for (const int code : codes_in_order_of_time) {
+    if (code != 0 && code != kPeerLost && !is_stop(code)) return code;
+    if (code == kPeerLost || cause == 0) cause = code;
+  }
+  return cause;
+}
+
+}  // namespace lockstep

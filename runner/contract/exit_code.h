@@ -1,0 +1,44 @@
+// Exit codes of agent and worker: a contract with the operator's failure policy (architecture §4). Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class ExitCode : int {
+  kDone = 0,
+  kCrash = 1,              // a fault of the program itself: retried, counted
+  kUsage = 2,              // usage, configuration, a checkpoint of another run or model: never retried
+  kData = 3,               // data missing or unreadable: never retried
+  kCheckpoint = 4,         // checkpoint unreadable or volume not writable
+  kNotFinite = 5,          // loss or gradient not finite beyond --max_skipped_steps: never retried
+  kPeerLost = 10,          // peer lost, group could not be re-formed
+  kTimeout = 11,           // collective or step timed out
+  kDeviceFault = 12,       // CUDA error, ECC
+  kOutOfMemory = 13,       // device, host, or killed by the kernel for memory
+  kInterrupted = 130,      // Ctrl-C
+  kTerminated = 143,       // SIGTERM, nothing lost
+};
+
+// CamelCase reason of a code ("PeerLost"); "Crash" for what the table does not name, "Signal<NAME>" for 128+n
+// ("SignalKILL").
+std::string exit_reason(int code);
+
+// 128 + n for a signal, else the code, from a waitpid status.
+int exit_code_of_wait_status(int wait_status);
+
+// May the agent start the worker again after this end? False for 2, 3, 5.
+bool is_respawned(int code);
+
+// The end of a whole run, from its workers' ends in the order of time: the first code other than 0, 10, 130, 143;
+// else 10; else 130 or 143 (the first of them); else 0.
+int root_cause(const std::vector<int>& codes_in_order_of_time);
+
+// How a worker or the agent ends and why: becomes the exit code, the last log line and the termination message.
+struct Failure {
+  ExitCode code = ExitCode::kUsage;
+  std::string message;  // what, what was found, what was expected, what to do
+};
+
+}  // namespace lockstep

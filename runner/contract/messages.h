@@ -1,0 +1,170 @@
+// Messages between an agent and its workers: what each line on the link holds. Pure.
+//
+// Transport: a socketpair; the worker finds its end's number in env::kAgentFd. One JSON object per line, field
+// "type" names the message, the other fields are those of the structs below under the same names. Bytes of the store
+// travel as hex. Numbers that are not finite travel as "NaN", "+Inf", "-Inf".
+//
+// Order: the worker says hello; the agent answers with an assignment when all workers of this node have said it.
+// Store requests are answered by id, not necessarily in order: get and wait are answered when the keys are there or
+// the time is up. The end of the link means that the other side is gone.
+// Threads: values and pure functions.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/contract/metric_names.h"
+
+namespace lockstep {
+
+// ---- worker -> agent ----
+
+struct Hello {
+  int local_rank = 0;
+  int64_t pid = 0;
+};
+
+enum class StoreOp { kSet, kGet, kAdd, kCompareSet, kDelete, kCheck, kNumKeys, kWait };
+
+struct StoreRequest {
+  uint64_t id = 0;          // chosen by the worker, unique among its open requests
+  uint64_t generation = 0;  // of the assignment; any other than the current one is refused
+  StoreOp op = StoreOp::kGet;
+  std::vector<std::string> keys;    // one for set, get, add, compare_set, delete; any number for check, wait; none
+                                    // for num_keys
+  std::vector<std::string> values;  // bytes; set: the value; compare_set: expected (may be empty), desired
+  int64_t amount = 0;               // add
+  std::chrono::milliseconds timeout{0};  // get and wait
+};
+
+// Once per step, and at each change of phase.
+struct Beat {
+  int64_t step = 0;
+  std::string phase;  // "forming", "restoring", "training", "evaluating", "checkpointing", "stopping", …
+};
+
+// From rank 0, every few steps. What is not known is not finite or below zero and is not shown.
+struct Progress {
+  int64_t step = 0;         // committed steps
+  int64_t total_steps = 0;
+  int64_t epoch = 0;        // from 0
+  int64_t num_epochs = 0;
+  double loss = 0.0;
+  double lr = 0.0;
+  double grad_norm = 0.0;
+  double samples_per_second = 0.0;   // all ranks together
+  double eta_seconds = -1.0;
+  double data_wait_ratio = 0.0;      // share of wall clock spent waiting for data, since the last message
+  int64_t device_memory_bytes = -1;  // in use by this rank's process; -1 on the CPU
+};
+
+struct Evaluation {
+  int64_t epoch = 0;  // completed epochs
+  std::map<std::string, double> metrics;
+};
+
+// A complete checkpoint is durable.
+struct CheckpointWritten {
+  int64_t step = 0;
+  std::string path;
+};
+
+struct HistogramBucket {
+  double upper_bound = 0.0;       // the last one is +Inf
+  uint64_t cumulative_count = 0;
+};
+
+struct MetricSample {
+  std::map<std::string, std::string> labels;
+  double value = 0.0;                    // counter, gauge
+  uint64_t count = 0;                    // histogram
+  double sum = 0.0;                      // histogram
+  std::vector<HistogramBucket> buckets;  // histogram, ascending
+};
+
+struct MetricFamily {
+  std::string name;
+  std::string help;
+  MetricType type = MetricType::kGauge;
+  std::vector<MetricSample> metrics;
+};
+
+// All of a worker's families, every kMetricsInterval; replaces what it sent before. The label "rank" is in them.
+inline constexpr std::chrono::milliseconds kMetricsInterval{2000};
+struct Metrics {
+  std::vector<MetricFamily> families;
+};
+
+// Said just before a worker leaves with another code than 0: becomes the termination message.
+struct Failing {
+  int code = 0;
+  std::string message;
+  int rank = 0;
+  int64_t step = 0;
+  uint64_t generation = 0;
+};
+
+// The worker's work is finished and durable; it exits 0 next.
+struct Done {};
+
+// The group of `generation` has lost a peer; the worker waits for a new assignment.
+struct PeerLost {
+  uint64_t generation = 0;
+};
+
+using WorkerMessage = std::variant<Hello, StoreRequest, Beat, Progress, Evaluation, CheckpointWritten, Metrics, Failing,
+                                   Done, PeerLost>;
+
+// ---- agent -> worker ----
+
+struct Assignment {
+  uint64_t generation = 0;
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int node_rank = 0;
+  int nnodes = 1;
+};
+
+enum class StoreStatus {
+  kOk,
+  kTimeout,  // the keys did not come in time
+  kStale,    // the request's generation is not the current one
+  kInvalid,  // a programmer's error: wrong number of keys or values, adding to what is no number
+};
+
+struct StoreReply {
+  uint64_t id = 0;
+  StoreStatus status = StoreStatus::kOk;
+  std::vector<std::string> values;  // get: the value; compare_set: the value that stands there afterwards
+  int64_t number = 0;               // add: the sum; delete, check: 0 or 1; num_keys: the number
+  std::string message;              // why, when status is not kOk
+};
+
+// Leave the group of `generation` now (its sockets or communicator are to be aborted) and wait for an assignment.
+struct Cut {
+  uint64_t generation = 0;
+};
+
+using AgentMessage = std::variant<Assignment, StoreReply, Cut>;
+
+// ---- lines ----
+
+// One line without its newline.
+std::string encode(const WorkerMessage& message);
+std::string encode(const AgentMessage& message);
+
+// kCorrupt: not a JSON object, a type that is not known, a field that is missing, of the wrong kind or out of range;
+// the message names type and field. Fields that are not known are ignored (a newer peer may say more).
+Result<WorkerMessage> decode_worker_message(std::string_view line);
+Result<AgentMessage> decode_agent_message(std::string_view line);
+
+}  // namespace lockstep

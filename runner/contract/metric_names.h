@@ -1,0 +1,146 @@
+// Metric names: every Prometheus metric of the runner once, with help, type and labels.
+//
+// Role: the one list that the worker (telemetry/metrics), the agent (/metrics), docs/metrics.md, dashboards and rules
+// share; a test holds them to it. Base units; counters end in _total.
+// Labels: every metric of a worker also carries `rank`. `labels` names the others, comma-separated, "" for none.
+// Threads: constants.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace lockstep {
+
+enum class MetricType { kCounter, kGauge, kHistogram };
+
+struct MetricName {
+  std::string_view name;
+  MetricType type;
+  std::string_view labels;
+  std::string_view help;
+};
+
+namespace metric {
+
+// Progress.
+inline constexpr MetricName kSteps{"lockstep_steps_total", MetricType::kCounter, "",
+                                   "Optimizer steps done by this process, skipped ones included."};
+inline constexpr MetricName kSamples{"lockstep_samples_total", MetricType::kCounter, "",
+                                     "Samples trained on by all ranks together while this process ran."};
+inline constexpr MetricName kStep{"lockstep_step", MetricType::kGauge, "",
+                                  "Optimizer step of the run, counted over restarts."};
+inline constexpr MetricName kEpoch{"lockstep_epoch", MetricType::kGauge, "", "Epochs begun or done, with fraction."};
+inline constexpr MetricName kTargetSteps{"lockstep_target_steps", MetricType::kGauge, "",
+                                         "Step at which the run ends."};
+inline constexpr MetricName kProgress{"lockstep_progress_ratio", MetricType::kGauge, "",
+                                      "Share of the target steps that is done, 0 to 1."};
+inline constexpr MetricName kEstimatedRemaining{"lockstep_estimated_remaining_seconds", MetricType::kGauge, "",
+                                                "Estimated time until the run ends."};
+inline constexpr MetricName kLastStepTimestamp{"lockstep_last_step_timestamp_seconds", MetricType::kGauge, "",
+                                               "Unix time at which the last step was done."};
+inline constexpr MetricName kStartTimestamp{"lockstep_start_timestamp_seconds", MetricType::kGauge, "",
+                                            "Unix time at which this process started."};
+
+// Speed.
+inline constexpr MetricName kStepDuration{"lockstep_step_duration_seconds", MetricType::kHistogram, "",
+                                          "Wall clock of one optimizer step."};
+inline constexpr MetricName kPhaseSeconds{
+    "lockstep_phase_seconds_total", MetricType::kCounter, "phase",
+    "Wall clock spent in each phase; the phases add up to the wall clock of this process."};
+inline constexpr MetricName kSamplesPerSecond{"lockstep_throughput_samples_per_second", MetricType::kGauge, "",
+                                              "Samples trained on per second by all ranks together."};
+inline constexpr MetricName kModelFlops{"lockstep_model_flops_per_second", MetricType::kGauge, "",
+                                        "Floating-point operations of the model per second, all ranks together."};
+inline constexpr MetricName kPeakFlops{"lockstep_peak_flops_per_second", MetricType::kGauge, "",
+                                       "Dense peak of all ranks' devices together; absent when the device is unknown."};
+inline constexpr MetricName kMfu{"lockstep_mfu_ratio", MetricType::kGauge, "",
+                                 "Model FLOP/s over peak FLOP/s; absent when the device is unknown."};
+
+// Numerics.
+inline constexpr MetricName kLoss{"lockstep_loss", MetricType::kGauge, "split", "Loss of the last logged step."};
+inline constexpr MetricName kGradientNorm{"lockstep_gradient_norm", MetricType::kGauge, "",
+                                          "Global norm of the reduced gradient before clipping, last logged step."};
+inline constexpr MetricName kLearningRate{"lockstep_learning_rate", MetricType::kGauge, "",
+                                          "Learning rate of the last logged step."};
+inline constexpr MetricName kLossScale{"lockstep_loss_scale", MetricType::kGauge, "",
+                                       "Dynamic loss scale; absent unless the precision is fp16."};
+inline constexpr MetricName kSkippedSteps{"lockstep_skipped_steps_total", MetricType::kCounter, "reason",
+                                          "Steps whose update was skipped on all ranks."};
+inline constexpr MetricName kEvaluations{"lockstep_evaluations_total", MetricType::kCounter, "",
+                                         "Evaluations done by this process."};
+inline constexpr MetricName kEvaluationValue{"lockstep_evaluation_value", MetricType::kGauge, "metric",
+                                             "Figures of the last evaluation, over all ranks."};
+
+// Memory.
+inline constexpr MetricName kDeviceMemory{"lockstep_device_memory_bytes", MetricType::kGauge, "kind",
+                                          "Device memory of this rank as its allocator and driver count it."};
+inline constexpr MetricName kResidentMemory{"process_resident_memory_bytes", MetricType::kGauge, "",
+                                            "Resident memory of the process."};
+
+// Checkpoints.
+inline constexpr MetricName kCheckpointDuration{
+    "lockstep_checkpoint_duration_seconds", MetricType::kHistogram, "phase",
+    "Time of one checkpoint: stage (the loop waits), write (a thread writes and syncs), restore (reading it back)."};
+inline constexpr MetricName kCheckpointBytes{"lockstep_checkpoint_bytes", MetricType::kGauge, "",
+                                             "Size of the newest complete checkpoint."};
+inline constexpr MetricName kCheckpointLastSuccess{"lockstep_checkpoint_last_success_timestamp_seconds",
+                                                   MetricType::kGauge, "",
+                                                   "Unix time at which the newest complete checkpoint was done."};
+inline constexpr MetricName kCheckpointLastStep{"lockstep_checkpoint_last_step", MetricType::kGauge, "",
+                                                "Step of the newest complete checkpoint."};
+inline constexpr MetricName kCheckpointFailures{"lockstep_checkpoint_failures_total", MetricType::kCounter, "reason",
+                                                "Checkpoints that could not be written."};
+
+// Start-up.
+inline constexpr MetricName kStartup{"lockstep_startup_seconds", MetricType::kGauge, "phase",
+                                     "Time from the start of the process, by part of the start-up."};
+inline constexpr MetricName kRendezvousDuration{"lockstep_rendezvous_duration_seconds", MetricType::kHistogram, "",
+                                                "Time to form one process group."};
+
+// Agent.
+inline constexpr MetricName kRestarts{"lockstep_restarts_total", MetricType::kCounter, "reason",
+                                      "Workers started again by this agent, by the reason of their end."};
+inline constexpr MetricName kWorkersAlive{"lockstep_agent_workers", MetricType::kGauge, "",
+                                          "Worker processes of this agent that are alive."};
+inline constexpr MetricName kBuildInfo{"lockstep_build_info", MetricType::kGauge, "version",
+                                       "Always 1; the labels name the build of the agent."};
+
+}  // namespace metric
+
+// What a worker emits (telemetry/metrics).
+inline constexpr std::array kWorkerMetrics{metric::kSteps,
+                                           metric::kSamples,
+                                           metric::kStep,
+                                           metric::kEpoch,
+                                           metric::kTargetSteps,
+                                           metric::kProgress,
+                                           metric::kEstimatedRemaining,
+                                           metric::kLastStepTimestamp,
+                                           metric::kStartTimestamp,
+                                           metric::kStepDuration,
+                                           metric::kPhaseSeconds,
+                                           metric::kSamplesPerSecond,
+                                           metric::kModelFlops,
+                                           metric::kPeakFlops,
+                                           metric::kMfu,
+                                           metric::kLoss,
+                                           metric::kGradientNorm,
+                                           metric::kLearningRate,
+                                           metric::kLossScale,
+                                           metric::kSkippedSteps,
+                                           metric::kEvaluations,
+                                           metric::kEvaluationValue,
+                                           metric::kDeviceMemory,
+                                           metric::kResidentMemory,
+                                           metric::kCheckpointDuration,
+                                           metric::kCheckpointBytes,
+                                           metric::kCheckpointLastSuccess,
+                                           metric::kCheckpointLastStep,
+                                           metric::kCheckpointFailures,
+                                           metric::kStartup,
+                                           metric::kRendezvousDuration};
+
+// What the agent itself emits beside its workers' metrics.
+inline constexpr std::array kAgentMetrics{metric::kRestarts, metric::kWorkersAlive, metric::kBuildInfo};
+
+}  // namespace lockstep

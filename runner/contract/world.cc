@@ -1,0 +1,555 @@
+#include "runner/contract/world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "runner/contract/env_names.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kDefaultMasterPort = 29500;
+constexpr const char* kLoopback = "127.0.0.1";
+// Far above any real job; keeps products of two counts inside an int.
+constexpr int64_t kCountMax = 1'000'000;
+
+std::string quoted(std::string_view name, std::string_view value) {
+  return std::string(name) + "=" + std::string(value);
+}
+
+Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
+
+// The environment with empty values taken as unset, numbers read on demand.
+class Reader {
+ public:
+  explicit Reader(const Environment& environment) : environment_(environment) {}
+
+  [[nodiscard]] std::string text(std::string_view name) const {
+    const auto it = environment_.find(std::string(name));
+    return it == environment_.end() ? std::string() : it->second;
+  }
+  [[nodiscard]] bool has(std::string_view name) const { return !text(name).empty(); }
+
+  [[nodiscard]] Result<std::optional<int>> number(std::string_view name, int64_t min, int64_t max) const {
+    const std::string value = text(name);
+    if (value.empty()) return std::optional<int>();
+    int64_t parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    if (error != std::errc() || end != value.data() + value.size() || parsed < min || parsed > max) {
+      return invalid(quoted(name, value) + ": expected a whole number from " + std::to_string(min) + " to " +
+                     std::to_string(max));
+    }
+    return std::optional<int>(static_cast<int>(parsed));
+  }
+
+  // The first of `names` that is set.
+  [[nodiscard]] std::string_view first_set(std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names) {
+      if (has(name)) return name;
+    }
+    return {};
+  }
+
+ private:
+  const Environment& environment_;
+};
+
+// LOCAL_RANK or --local_rank; empty when neither is given.
+Result<std::optional<int>> read_local_rank(const Reader& env, const LaunchOptions& launch) {
+  TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kLocalRank, 0, kCountMax));
+  if (from_env && launch.local_rank && *from_env != *launch.local_rank) {
+    return invalid("--local_rank " + std::to_string(*launch.local_rank) + " contradicts " +
+                   quoted(env::kLocalRank, env.text(env::kLocalRank)) + ": leave out one of the two");
+  }
+  return from_env ? from_env : launch.local_rank;
+}
+
+// Flags win over variables, variables over the defaults. `address_known` says whether anybody named the address.
+Status read_store_address(const Reader& env, const LaunchOptions& launch, World& world, bool& address_known) {
+  const std::string address = launch.master_addr.empty() ? env.text(env::kMasterAddr) : launch.master_addr;
+  address_known = !address.empty();
+  world.master_addr = address_known ? address : kLoopback;
+  TRY_ASSIGN(const std::optional<int> port, env.number(env::kMasterPort, 1, 65535));
+  world.master_port = launch.master_port.value_or(port.value_or(kDefaultMasterPort));
+  return {};
+}
+
+// The host of "host:port" or "[v6]:port".
+std::string host_of(const std::string& host_port) {
+  const size_t colon = host_port.rfind(':');
+  std::string host = colon == std::string::npos ? host_port : host_port.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return host;
+}
+
+Status check_pair(const Reader& env) {
+  if (env.has(env::kRank) && !env.has(env::kWorldSize)) {
+    return invalid(quoted(env::kRank, env.text(env::kRank)) +
+                   " without WORLD_SIZE: a launcher sets both; set WORLD_SIZE, or unset RANK to train in one process");
+  }
+  TRY_ASSIGN(const std::optional<int> rank, env.number(env::kRank, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> world_size, env.number(env::kWorldSize, 1, kCountMax));
+  if (rank && *rank >= *world_size) {
+    return invalid(quoted(env::kRank, env.text(env::kRank)) + " with " +
+                   quoted(env::kWorldSize, env.text(env::kWorldSize)) +
+                   ": ranks are counted from 0, so RANK must be below WORLD_SIZE");
+  }
+  return {};
+}
+
+// --- torchrun, torch.distributed.launch, or RANK and WORLD_SIZE by hand ---
+
+Status check_torchrun_address(const Reader& env, const LaunchOptions& launch, int world_size) {
+  if (world_size == 1) return {};
+  if (launch.master_addr.empty() && !env.has(env::kMasterAddr)) {
+    return invalid(
+        "RANK and WORLD_SIZE are set, but not MASTER_ADDR: set it to the host of rank 0 (127.0.0.1 when all "
+        "ranks run on this machine), or give --master_addr");
+  }
+  if (!launch.master_port && !env.has(env::kMasterPort)) {
+    return invalid(
+        "RANK and WORLD_SIZE are set, but not MASTER_PORT: set it to a port that is free on the host of "
+        "rank 0 (29500, say), the same for all ranks, or give --master_port");
+  }
+  return {};
+}
+
+Result<World> torchrun_world(const Reader& env, const LaunchOptions& launch) {
+  World world;
+  world.source = WorldSource::kTorchrun;
+  TRY_ASSIGN(const std::optional<int> rank, env.number(env::kRank, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> world_size, env.number(env::kWorldSize, 1, kCountMax));
+  world.rank = *rank;
+  world.world_size = *world_size;
+  TRY(check_torchrun_address(env, launch, world.world_size));
+  bool address_known = false;
+  TRY(read_store_address(env, launch, world, address_known));
+
+  TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
+  TRY_ASSIGN(const std::optional<int> local_size, env.number(env::kLocalWorldSize, 1, kCountMax));
+  world.local_rank = local_rank.value_or(0);
+  // Without LOCAL_WORLD_SIZE only the lower bound is known; it serves the share of cores alone.
+  world.local_world_size = local_size.value_or(std::max(launch.nproc.value_or(1), world.local_rank + 1));
+  if (world.local_rank >= world.local_world_size || world.local_world_size > world.world_size) {
+    return invalid("LOCAL_RANK=" + std::to_string(world.local_rank) + ", LOCAL_WORLD_SIZE=" +
+                   std::to_string(world.local_world_size) + ", WORLD_SIZE=" + std::to_string(world.world_size) +
+                   ": expected LOCAL_RANK < LOCAL_WORLD_SIZE <= WORLD_SIZE");
+  }
+  const std::string_view node_name = env.first_set({env::kGroupRank, env::kForeignNodeRank});
+  const std::string_view nodes_name = env.first_set({env::kGroupWorldSize, env::kForeignNumNodes});
+  TRY_ASSIGN(const std::optional<int> node_rank, env.number(node_name, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> nnodes, env.number(nodes_name, 1, kCountMax));
+  world.node_rank = node_rank.value_or((world.rank - std::min(world.rank, world.local_rank)) / world.local_world_size);
+  world.nnodes = nnodes.value_or((world.world_size + world.local_world_size - 1) / world.local_world_size);
+
+  // torchrun's agent serves the store at MASTER_PORT; at another port nobody does, so rank 0 must.
+  const bool own_port = launch.master_port && std::to_string(*launch.master_port) != env.text(env::kMasterPort);
+  world.store_is_served_by_launcher = env.text(env::kTorchUseAgentStore) == "True" && !own_port;
+  TRY_ASSIGN(const std::optional<int> restarts, env.number(env::kTorchRestartCount, 0, kCountMax));
+  world.generation = static_cast<uint64_t>(restarts.value_or(0));
+  return world;
+}
+
+// --- nodes that say only which node they are: a pod, an Indexed Job, a StatefulSet, --node_rank ---
+
+struct NodePlace {
+  WorldSource source;
+  int node_rank;
+  std::string said_by;  // "LOCKSTEP_NODE_RANK=1"
+};
+
+// The ordinal behind the last '-' of a StatefulSet pod's name.
+std::optional<int> host_ordinal(const std::string& host_name) {
+  const std::string host = host_name.substr(0, host_name.find('.'));
+  const size_t dash = host.rfind('-');
+  if (dash == std::string::npos || dash == 0 || dash + 1 == host.size()) return std::nullopt;
+  int ordinal = 0;
+  const char* first = host.data() + dash + 1;
+  const char* last = host.data() + host.size();
+  const auto [end, error] = std::from_chars(first, last, ordinal);
+  if (error != std::errc() || end != last || ordinal < 0 || *first == '-') return std::nullopt;
+  return ordinal;
+}
+
+Result<std::optional<int>> read_nnodes(const Reader& env, const LaunchOptions& launch) {
+  TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNumNodes, 1, kCountMax));
+  if (from_env && launch.nnodes && *from_env != *launch.nnodes) {
+    return invalid("--nnodes " + std::to_string(*launch.nnodes) + " contradicts " +
+                   quoted(env::kNumNodes, env.text(env::kNumNodes)) + ": leave out one of the two");
+  }
+  return from_env ? from_env : launch.nnodes;
+}
+
+Result<std::optional<NodePlace>> find_node_place(const Reader& env, const std::string& host_name,
+                                                 const LaunchOptions& launch, std::optional<int> nnodes) {
+  std::optional<NodePlace> place;
+  if (env.has(env::kNodeRank)) {
+    TRY_ASSIGN(const std::optional<int> rank, env.number(env::kNodeRank, 0, kCountMax));
+    place = NodePlace{WorldSource::kPod, *rank, quoted(env::kNodeRank, env.text(env::kNodeRank))};
+  } else if (env.has(env::kJobCompletionIndex) && nnodes != 1) {
+    // With --nnodes 1 each index is a run of its own (a sweep).
+    TRY_ASSIGN(const std::optional<int> rank, env.number(env::kJobCompletionIndex, 0, kCountMax));
+    place = NodePlace{WorldSource::kIndexedJob, *rank,
+                      quoted(env::kJobCompletionIndex, env.text(env::kJobCompletionIndex))};
+  } else if (env.has(env::kKubernetesServiceHost) && nnodes.value_or(1) > 1 && !launch.node_rank) {
+    const std::optional<int> ordinal = host_ordinal(host_name);
+    if (ordinal) place = NodePlace{WorldSource::kStatefulSet, *ordinal, "the host name " + host_name};
+  }
+  if (place && launch.node_rank && *launch.node_rank != place->node_rank) {
+    return invalid("--node_rank " + std::to_string(*launch.node_rank) + " contradicts " + place->said_by +
+                   ": leave out one of the two");
+  }
+  return place;
+}
+
+// The ranks of one node are somebody's business to start; alone, a worker is the only one.
+Status place_in_node(const Reader& env, const LaunchOptions& launch, World& world) {
+  TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNprocPerNode, 1, kCountMax));
+  TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
+  world.local_world_size = launch.nproc.value_or(from_env.value_or(1));
+  const std::string said_by = launch.nproc ? "--nproc " + std::to_string(*launch.nproc)
+                                           : quoted(env::kNprocPerNode, env.text(env::kNprocPerNode));
+  if (world.local_world_size > 1 && !local_rank) {
+    return invalid(said_by +
+                   ", but LOCAL_RANK is not set: lockstep-worker is one rank and starts no others; use "
+                   "`lockstep run` (or torchrun), which starts them all");
+  }
+  world.local_rank = local_rank.value_or(0);
+  if (world.local_rank >= world.local_world_size) {
+    const bool alone = !launch.nproc && !from_env;
+    return invalid("LOCAL_RANK (--local_rank) is " + std::to_string(world.local_rank) + ", but this node has " +
+                   std::to_string(world.local_world_size) + " rank" + (world.local_world_size == 1 ? "" : "s") +
+                   (alone ? " (neither WORLD_SIZE nor --nproc is set)" : " (" + said_by + ")") +
+                   ": set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as a launcher does, or unset LOCAL_RANK");
+  }
+  return {};
+}
+
+Result<World> node_world(const Reader& env, const LaunchOptions& launch, const NodePlace& place,
+                         std::optional<int> nnodes) {
+  World world;
+  world.source = place.source;
+  world.node_rank = place.node_rank;
+  if (!nnodes) {
+    return invalid(place.said_by + " says which node this is, but not how many there are: set --nnodes (or " +
+                   std::string(env::kNumNodes) + "); --nnodes 1 trains each alone");
+  }
+  world.nnodes = *nnodes;
+  if (world.node_rank >= world.nnodes) {
+    return invalid(place.said_by + " with " + std::to_string(world.nnodes) + " nodes (--nnodes or " +
+                   std::string(env::kNumNodes) + "): nodes are counted from 0");
+  }
+  TRY(place_in_node(env, launch, world));
+  if (int64_t{world.nnodes} * world.local_world_size > kCountMax) {
+    return invalid(std::to_string(world.nnodes) + " nodes with " + std::to_string(world.local_world_size) +
+                   " ranks each: at most " + std::to_string(kCountMax) + " ranks");
+  }
+  world.rank = world.node_rank * world.local_world_size + world.local_rank;
+  world.world_size = world.nnodes * world.local_world_size;
+
+  bool address_known = false;
+  TRY(read_store_address(env, launch, world, address_known));
+  if (address_known || world.nnodes == 1) return world;
+  // Node 0's agent and rank 0 live in the same pod, so the coordinator's host is the store's.
+  const std::string coordinator = launch.coordinator.empty() ? env.text(env::kCoordinator) : launch.coordinator;
+  if (coordinator.empty()) {
+    return invalid(std::to_string(world.nnodes) +
+                   " nodes, but nothing says where node 0 is: set MASTER_ADDR (or "
+                   "--master_addr), or --coordinator HOST:PORT");
+  }
+  world.master_addr = host_of(coordinator);
+  return world;
+}
+
+// --- Slurm ---
+
+// "2(x3),1" → 2 for nodes 0-2, 1 for node 3.
+std::optional<int> slurm_tasks_on_node(std::string_view text, int node) {
+  int64_t first_node = 0;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    int tasks = 0;
+    int repeat = 1;
+    const char* const last = part.data() + part.size();
+    const auto [end, error] = std::from_chars(part.data(), last, tasks);
+    if (error != std::errc()) return std::nullopt;
+    if (last - end > 3 && end[0] == '(' && end[1] == 'x') {
+      if (std::from_chars(end + 2, last, repeat).ec != std::errc()) return std::nullopt;
+    }
+    first_node += repeat;
+    if (node < first_node) return tasks;
+  }
+  return std::nullopt;
+}
+
+// srun's own count of the tasks it started; the allocation's in old versions.
+std::string_view slurm_size_name(const Reader& env) {
+  return env.first_set({env::kSlurmStepNumTasks, env::kSlurmNtasks});
+}
+
+// Inside a batch script Slurm sets SLURM_PROCID=0 and the allocation's SLURM_NTASKS, but no step: srun has started
+// nothing yet.
+bool is_slurm_batch_script(const Reader& env) {
+  return env.has(env::kSlurmJobId) && !env.has(env::kSlurmStepId) && !env.has(env::kSlurmStepNumTasks) &&
+         env.text(env::kSlurmProcid) == "0";
+}
+
+Status slurm_address(const Reader& env, const LaunchOptions& launch, World& world) {
+  bool address_known = false;
+  TRY(read_store_address(env, launch, world, address_known));
+  if (address_known || world.nnodes == 1) return {};
+  const std::string_view name = env.first_set({env::kSlurmStepNodelist, env::kSlurmJobNodelist, env::kSlurmNodelist});
+  if (name.empty()) {
+    return invalid("Slurm started " + std::to_string(world.world_size) + " tasks on " + std::to_string(world.nnodes) +
+                   " nodes, but neither MASTER_ADDR nor SLURM_JOB_NODELIST says where task 0 is: set MASTER_ADDR");
+  }
+  Result<std::vector<std::string>> hosts = expand_slurm_nodelist(env.text(name), 1);
+  if (!hosts.ok()) return hosts.error().with_context(quoted(name, env.text(name)));
+  world.master_addr = hosts->front();
+  return {};
+}
+
+Result<World> slurm_world(const Reader& env, const LaunchOptions& launch) {
+  World world;
+  world.source = WorldSource::kSlurm;
+  const std::string_view size_name = slurm_size_name(env);
+  TRY_ASSIGN(const std::optional<int> rank, env.number(env::kSlurmProcid, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> size, env.number(size_name, 1, kCountMax));
+  world.rank = *rank;
+  world.world_size = *size;
+  if (world.rank >= world.world_size) {
+    return invalid(quoted(env::kSlurmProcid, env.text(env::kSlurmProcid)) + " with " +
+                   quoted(size_name, env.text(size_name)) + ": SLURM_PROCID must be below it");
+  }
+  if (env.has(env::kWorldSize) && env.text(env::kWorldSize) != env.text(size_name)) {
+    return invalid(quoted(env::kWorldSize, env.text(env::kWorldSize)) + " contradicts " +
+                   quoted(size_name, env.text(size_name)) + ": unset WORLD_SIZE, or start with srun --ntasks " +
+                   env.text(env::kWorldSize));
+  }
+  const std::string_view nodes_name = env.first_set({env::kSlurmStepNumNodes, env::kSlurmNnodes});
+  TRY_ASSIGN(const std::optional<int> nnodes, env.number(nodes_name, 1, kCountMax));
+  TRY_ASSIGN(const std::optional<int> node_rank, env.number(env::kSlurmNodeid, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> local_id, env.number(env::kSlurmLocalid, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
+  world.nnodes = nnodes.value_or(node_rank.value_or(0) + 1);
+  world.node_rank = node_rank.value_or(0);
+  world.local_rank = local_id.value_or(local_rank.value_or(world.nnodes == 1 ? world.rank : 0));
+  const std::string_view tasks_name = env.first_set({env::kSlurmStepTasksPerNode, env::kSlurmTasksPerNode});
+  const std::optional<int> tasks = slurm_tasks_on_node(env.text(tasks_name), world.node_rank);
+  const int even = (world.world_size + world.nnodes - 1) / world.nnodes;
+  world.local_world_size = std::max(std::clamp(tasks.value_or(even), 1, world.world_size), world.local_rank + 1);
+  TRY(slurm_address(env, launch, world));
+  return world;
+}
+
+// --- Open MPI ---
+
+Result<World> mpi_world(const Reader& env, const LaunchOptions& launch) {
+  World world;
+  world.source = WorldSource::kMpi;
+  TRY_ASSIGN(const std::optional<int> rank, env.number(env::kMpiRank, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> size, env.number(env::kMpiSize, 1, kCountMax));
+  TRY_ASSIGN(const std::optional<int> local_rank, env.number(env::kMpiLocalRank, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> local_size, env.number(env::kMpiLocalSize, 1, kCountMax));
+  world.rank = *rank;
+  world.world_size = *size;
+  world.local_rank = local_rank.value_or(0);
+  world.local_world_size = local_size.value_or(world.local_rank + 1);
+  if (world.rank >= world.world_size || world.local_rank >= world.local_world_size ||
+      world.local_world_size > world.world_size) {
+    return invalid("OMPI_COMM_WORLD_RANK=" + std::to_string(world.rank) + ", SIZE=" + std::to_string(world.world_size) +
+                   ", LOCAL_RANK=" + std::to_string(world.local_rank) +
+                   ", LOCAL_SIZE=" + std::to_string(world.local_world_size) +
+                   ": expected RANK < SIZE and LOCAL_RANK < LOCAL_SIZE <= SIZE");
+  }
+  // OMPI_COMM_WORLD_NODE_RANK counts ranks on a node, not nodes; this holds for mpirun's default of filling nodes.
+  world.nnodes = (world.world_size + world.local_world_size - 1) / world.local_world_size;
+  world.node_rank = std::min(world.rank / world.local_world_size, world.nnodes - 1);
+  bool address_known = false;
+  TRY(read_store_address(env, launch, world, address_known));
+  if (!address_known && world.nnodes > 1) {
+    return invalid("mpirun started " + std::to_string(world.world_size) +
+                   " ranks on several nodes, but MASTER_ADDR is "
+                   "not set: give mpirun -x MASTER_ADDR=<host of rank 0>, or --master_addr");
+  }
+  return world;
+}
+
+// Which of the two, or neither. mpirun runs inside a Slurm task, never the other way round: where they disagree it is
+// the one that started us.
+enum class HpcLauncher { kNone, kSlurm, kMpi };
+Result<HpcLauncher> find_hpc_launcher(const Reader& env) {
+  const bool mpi = env.has(env::kMpiRank) && env.has(env::kMpiSize);
+  if (env.has(env::kMpiRank) != env.has(env::kMpiSize)) {
+    return invalid("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE belong together, but only one of them is set");
+  }
+  const std::string_view size_name = slurm_size_name(env);
+  // One task is one process, whoever started it: an interactive shell inside an allocation must not look like a rank.
+  const bool slurm = env.has(env::kSlurmProcid) && !size_name.empty() && env.text(size_name) != "1";
+  if (mpi && (!slurm || env.text(env::kMpiSize) != env.text(size_name) ||
+              env.text(env::kMpiRank) != env.text(env::kSlurmProcid))) {
+    return HpcLauncher::kMpi;
+  }
+  return slurm ? HpcLauncher::kSlurm : HpcLauncher::kNone;
+}
+
+Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::optional<int> nnodes) {
+  if (env.has(env::kWorldSize) && env.text(env::kWorldSize) != "1") {
+    return invalid(quoted(env::kWorldSize, env.text(env::kWorldSize)) +
+                   " without RANK: nothing says which of them this process is; set RANK, or unset WORLD_SIZE");
+  }
+  if (nnodes.value_or(1) > 1) {
+    if (!launch.node_rank) {
+      return invalid("--nnodes " + std::to_string(*nnodes) +
+                     ", but nothing says which node this is: give --node_rank "
+                     "(0 to " +
+                     std::to_string(*nnodes - 1) + ")");
+    }
+    return node_world(env, launch,
+                      {WorldSource::kFlags, *launch.node_rank, "--node_rank " + std::to_string(*launch.node_rank)},
+                      nnodes);
+  }
+  if (launch.node_rank.value_or(0) > 0) {
+    return invalid("--node_rank " + std::to_string(*launch.node_rank) +
+                   " without --nnodes: give --nnodes, or leave "
+                   "--node_rank out");
+  }
+  World world;
+  TRY(place_in_node(env, launch, world));
+  world.rank = world.local_rank;
+  world.world_size = world.local_world_size;
+  bool address_known = false;
+  TRY(read_store_address(env, launch, world, address_known));
+  return world;
+}
+
+}  // namespace
+
+Environment read_environment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+const char* to_string(WorldSource source) {
+  switch (source) {
+    case WorldSource::kAgent:
+      return "agent";
+    case WorldSource::kTorchrun:
+      return "torchrun";
+    case WorldSource::kPod:
+      return "pod";
+    case WorldSource::kIndexedJob:
+      return "indexed job";
+    case WorldSource::kStatefulSet:
+      return "stateful set";
+    case WorldSource::kSlurm:
+      return "slurm";
+    case WorldSource::kMpi:
+      return "mpi";
+    case WorldSource::kFlags:
+      return "flags";
+    case WorldSource::kSingle:
+      return "single";
+  }
+  return "unknown";
+}
+
+Result<World> derive_world(const Environment& environment, const std::string& host_name, const LaunchOptions& launch) {
+  const Reader env(environment);
+  TRY(check_pair(env));
+  TRY(read_local_rank(env, launch));
+  if (env.has(env::kRank)) return torchrun_world(env, launch);
+
+  TRY_ASSIGN(const std::optional<int> nnodes, read_nnodes(env, launch));
+  TRY_ASSIGN(const std::optional<NodePlace> place, find_node_place(env, host_name, launch, nnodes));
+  if (place) return node_world(env, launch, *place, nnodes);
+
+  TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
+  if (launcher == HpcLauncher::kMpi) return mpi_world(env, launch);
+  if (launcher == HpcLauncher::kSlurm) {
+    if (is_slurm_batch_script(env)) {
+      return invalid(quoted(slurm_size_name(env), env.text(slurm_size_name(env))) +
+                     ", but this is the batch script and not a task of srun: start with `srun lockstep-worker …`, or "
+                     "with `lockstep run`, or unset SLURM_PROCID to train in one process");
+    }
+    return slurm_world(env, launch);
+  }
+  return single_world(env, launch, nnodes);
+}
+
+Status check_agent_environment(const Environment& environment, const LaunchOptions& launch) {
+  const Reader env(environment);
+  TRY(check_pair(env));
+  TRY(read_local_rank(env, launch));
+  TRY(env.number(env::kMasterPort, 1, 65535));
+  constexpr const char* kUseWorker =
+      "`lockstep run` starts the ranks itself, once per node: put `lockstep-worker` in its place under a launcher";
+  if (env.has(env::kRank) && env.has(env::kMasterAddr) && env.has(env::kMasterPort)) {
+    return invalid(
+        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, as torchrun does for the ranks that it "
+        "starts; " +
+        std::string(kUseWorker) + ", or unset RANK");
+  }
+  TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
+  if (launcher == HpcLauncher::kNone || is_slurm_batch_script(env)) return {};
+  // One agent per node is how several nodes are meant to be started; --nnodes says that this is so.
+  if (launch.nnodes.value_or(1) > 1) return {};
+  if (launcher == HpcLauncher::kMpi && env.text(env::kMpiSize) == "1") return {};
+  const std::string_view name = launcher == HpcLauncher::kMpi ? env::kMpiSize : slurm_size_name(env);
+  return invalid(quoted(name, env.text(name)) + " says that several of these were started; " + kUseWorker);
+}
+
+Result<std::vector<std::string>> expand_slurm_nodelist(std::string_view text, size_t limit) {
+  std::vector<std::string> hosts;
+  size_t at = 0;
+  while (at < text.size() && hosts.size() < limit) {
+    const size_t stop = std::min(text.find_first_of(",[", at), text.size());
+    const std::string prefix(text.substr(at, stop - at));
+    if (stop == text.size() || text[stop] == ',') {
+      if (!prefix.empty()) hosts.push_back(prefix);
+      at = stop + 1;
+      continue;
+    }
+    const size_t close = text.find(']', stop);
+    if (close == std::string_view::npos) return invalid("'[' without ']' in the node list");
+    const size_t end = std::min(text.find(',', close), text.size());
+    const std::string suffix(text.substr(close + 1, end - close - 1));
+    if (suffix.find('[') != std::string::npos)
+      return invalid("a node list with two brackets in one name: set MASTER_ADDR");
+    std::string_view ranges = text.substr(stop + 1, close - stop - 1);
+    while (!ranges.empty() && hosts.size() < limit) {
+      const std::string_view range = ranges.substr(0, ranges.find(','));
+      ranges.remove_prefix(std::min(ranges.size(), range.size() + 1));
+      const std::string_view first = range.substr(0, range.find('-'));
+      const std::string_view last = first.size() == range.size() ? first : range.substr(first.size() + 1);
+      uint64_t low = 0;
+      uint64_t high = 0;
+      const auto low_end = std::from_chars(first.data(), first.data() + first.size(), low);
+      const auto high_end = std::from_chars(last.data(), last.data() + last.size(), high);
+      if (low_end.ec != std::errc() || low_end.ptr != first.data() + first.size() || high_end.ec != std::errc() ||
+          high_end.ptr != last.data() + last.size() || high < low || last.size() > 18) {
+        return invalid("'" + std::string(range) + "' in a node list: expected a number or FIRST-LAST");
+      }
+      // Slurm keeps the width: [08-10] is 08, 09, 10.
+      for (uint64_t number = low; number <= high && hosts.size() < limit; ++number) {
+        std::string digits = std::to_string(number);
+        if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
+        hosts.push_back(prefix + digits + suffix);
+      }
+    }
+    at = end + 1;
+  }
+  if (hosts.empty()) return invalid("the node list names no host");
+  return hosts;
+}
+
+}  // namespace lockstep

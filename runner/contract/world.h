@@ -1,0 +1,60 @@
+// World: who this process is among its peers, derived from the environment. Pure.
+//
+// Role: the one place where launchers' variables are understood (architecture §4, "World is derived, first match
+// wins"): assignment from the agent, torchrun, a pod's LOCKSTEP_*, Indexed Job or StatefulSet, Slurm, MPI, alone.
+// Threads: pure; the environment is an argument.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/contract/launch_options.h"
+
+namespace lockstep {
+
+using Environment = std::map<std::string, std::string>;
+
+// The process's environment. The only place that reads `environ`.
+Environment read_environment();
+
+// kFlags: --nnodes above 1 with --node_rank, no launcher's variables.
+enum class WorldSource { kAgent, kTorchrun, kPod, kIndexedJob, kStatefulSet, kSlurm, kMpi, kFlags, kSingle };
+const char* to_string(WorldSource source);
+
+struct World {
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int node_rank = 0;
+  int nnodes = 1;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 29500;
+  bool store_is_served_by_launcher = false;  // torchrun's TORCHELASTIC_USE_AGENT_STORE: rank 0 is a client too
+  uint64_t generation = 0;
+  WorldSource source = WorldSource::kSingle;
+
+  [[nodiscard]] bool distributed() const { return world_size > 1; }
+};
+
+// Of a worker without an agent: derive_world never returns kAgent; an assignment replaces what it says.
+// Empty variables count as unset. Errors (kInvalid): RANK without WORLD_SIZE or the other way round, rank >= world
+// size, a number or port that is none, --local_rank that contradicts LOCAL_RANK, --nproc above 1 with nobody to start
+// the ranks, what is missing for several nodes; each names the variables, what was found, what to do. `host_name`
+// serves the StatefulSet ordinal only.
+Result<World> derive_world(const Environment& environment, const std::string& host_name, const LaunchOptions& launch);
+
+// What `lockstep run` checks before it starts anything: the contradictions of derive_world, and a launcher (torchrun,
+// srun, mpirun) that has already started several of us, each of which would start all ranks again. The message names
+// `lockstep-worker`.
+Status check_agent_environment(const Environment& environment, const LaunchOptions& launch);
+
+// The hosts' names of a Slurm node list, "node[01-03,7],gpu9" → node01, node02, node03, node7, gpu9; at most `limit`.
+// kInvalid when the brackets do not hold numbers.
+Result<std::vector<std::string>> expand_slurm_nodelist(std::string_view text, size_t limit);
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// Interactions: who chose what, in which order; read from the formats that recommender data come in.
+//
+// Role: file → sequences per user in CSR form, with a report of what was dropped and why.
+// Formats, recognised by content, never by the file's name alone:
+//   user item                    white space; 1-based ids kept as they are; a user's lines stand in the order of time
+//   user item rating timestamp   tab or spaces
+//   ratings.dat                  user::item::rating::timestamp (MovieLens-1M)
+//   .inter                       RecBole: header of name:type columns; user_id and item_id needed, timestamp optional,
+//                                any column order; ids may be any token
+// Order: stably by (user, timestamp, line); MovieLens has many equal timestamps, so the tie rule is part of the
+// protocol. Ids: all formats but `user item` are renumbered 1 … U and 1 … I in the order of first appearance in the
+// file, over the lines that --min_count keeps. Threads: pure but for the reading of the file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/result.h"
+
+namespace lockstep {
+
+// Item and user 0 do not exist: 0 is padding.
+struct Interactions {
+  int64_t num_users = 0;
+  int64_t num_items = 0;
+  std::vector<int64_t> offsets;     // num_users + 2 entries; events of user u are [offsets[u], offsets[u + 1])
+  std::vector<int32_t> items;       // in [1, num_items], all users one after the other
+  std::vector<int64_t> timestamps;  // seconds, beside items; empty when the file has none
+
+  [[nodiscard]] std::span<const int32_t> items_of(int64_t user) const;
+};
+
+enum class InteractionsFormat { kUserItem, kUserItemRatingTime, kRatingsDat, kInter };
+const char* to_string(InteractionsFormat format);
+
+struct BadLine {
+  int64_t line = 0;  // from 1
+  std::string text;  // at most 80 characters, printable
+  std::string reason;
+};
+
+struct InteractionsReport {
+  std::string path;
+  InteractionsFormat format = InteractionsFormat::kUserItem;
+  int64_t lines = 0;  // with an event or meant to have one: neither blank nor header
+  int64_t bad_lines = 0;
+  std::vector<BadLine> bad_samples;  // the first three
+  int64_t min_count = 0;             // in force; 0 = none
+  int64_t dropped_users = 0;         // with fewer than min_count lines
+  int64_t dropped_items = 0;
+  int64_t dropped_events = 0;
+  int64_t events = 0;  // kept
+};
+
+struct Dataset {
+  Interactions interactions;
+  InteractionsReport report;
+};
+
+struct ReadOptions {
+  // Users and items with fewer lines are dropped, both counted once over the whole file, not iterated.
+  // Unset: 5, but none for `user item`.
+  std::optional<int64_t> min_count = std::nullopt;
+  double max_bad_lines = 0.01;  // share of lines that may be malformed
+};
+
+// A dataset's file. `dataset` is a path to a file or folder, or a name looked for under data_dir as NAME.txt,
+// NAME.inter, NAME/ratings.dat, NAME/NAME.inter, NAME/NAME.txt. kNotFound lists the places tried.
+Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir);
+
+// Errors: kNotFound; kInvalid (empty, gzip, unknown format, one user only, ids below 1 or too large, too many
+// malformed lines, not readable). Each names the file, and the line where there is one.
+Result<Dataset> read_interactions(const std::string& path, const ReadOptions& options);
+
+// The same from memory; `path` is used in messages only.
+Result<Dataset> parse_interactions(std::string_view text, const std::string& path, const ReadOptions& options);
+
+// Leave-one-out: the last event is the test, the one before it the validation, the rest is trained on.
+// Users with fewer than four events are trained on whole and not evaluated.
+struct UserSplit {
+  std::span<const int32_t> train;  // borrowed from the Interactions
+  int32_t valid = 0;               // 0 = not evaluated
+  int32_t test = 0;
+  [[nodiscard]] bool evaluated() const { return test != 0; }
+};
+UserSplit leave_one_out(const Interactions& interactions, int64_t user);
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "runner/dist/collectives.h"
+
+#include <torch/types.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "runner/base/check.h"
+#include "runner/dist/process_group.h"
+
+namespace lockstep {
+
+struct HostSums::Impl {
+  at::Tensor figures;
+  c10::intrusive_ptr<c10d::Work> work;  // null when solo
+};
+
+HostSums::HostSums(ProcessGroup& group, std::span<const double> values) : impl_(std::make_unique<Impl>()) {
+  impl_->figures = torch::empty({static_cast<int64_t>(values.size())}, torch::kFloat64);
+  std::copy(values.begin(), values.end(), impl_->figures.data_ptr<double>());
+  if (group.is_solo()) return;
+  std::vector<at::Tensor> tensors{impl_->figures};
+  impl_->work = group.handle()->allreduce(tensors);
+}
+
+HostSums::~HostSums() = default;
+HostSums::HostSums(HostSums&&) noexcept = default;
+HostSums& HostSums::operator=(HostSums&&) noexcept = default;
+
+std::vector<double> HostSums::wait() {
+  LOCKSTEP_CHECK(impl_ != nullptr, "HostSums::wait is called once");
+  if (impl_->work) impl_->work->wait();
+  const double* data = impl_->figures.data_ptr<double>();
+  std::vector<double> sums(data, data + impl_->figures.numel());
+  impl_.reset();
+  return sums;
+}
+
+std::vector<double> sum_over_ranks(ProcessGroup& group, std::span<const double> values) {
+  return HostSums(group, values).wait();
+}
+
+std::vector<std::vector<int64_t>> gather_over_ranks(ProcessGroup& group, std::span<const int64_t> values) {
+  if (group.is_solo()) return {std::vector<int64_t>(values.begin(), values.end())};
+  const auto length = static_cast<int64_t>(values.size());
+  std::vector<at::Tensor> mine{torch::tensor(at::ArrayRef<int64_t>(values.data(), values.size()), torch::kInt64)};
+  std::vector<std::vector<at::Tensor>> all(1);
+  for (int r = 0; r < group.world_size(); ++r) all[0].push_back(torch::empty({length}, torch::kInt64));
+  group.handle()->allgather(all, mine)->wait();
+  std::vector<std::vector<int64_t>> rows;
+  for (const at::Tensor& row : all[0]) {
+    rows.emplace_back(row.data_ptr<int64_t>(), row.data_ptr<int64_t>() + length);
+  }
+  return rows;
+}
+
+void broadcast(ProcessGroup& group, at::Tensor& tensor, int source) {
+  if (group.is_solo()) return;
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
+  std::vector<at::Tensor> tensors{tensor};
+  group.handle()->broadcast(tensors, options)->wait();
+}
+
+void barrier(ProcessGroup& group) {
+  const double zero = 0.0;
+  sum_over_ranks(group, {&zero, 1});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "runner/dist/grad_reducer.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "runner/dist/process_group.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kFirstBucketBytes = 1 << 20;
+constexpr int64_t kBucketBytes = 25 << 20;
+
+void drop_gradients(const NamedTensors& parameters) {
+  for (const NamedTensor& p : parameters) p.tensor.mutable_grad() = at::Tensor();
+}
+
+}  // namespace
+
+struct GradReducer::Impl {
+  std::unique_ptr<c10d::Reducer> reducer;
+};
+
+GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group) : parameters_(parameters) {
+  drop_gradients(parameters_);
+  if (group.is_solo()) return;
+
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(parameters.size());
+  for (const NamedTensor& p : parameters) tensors.push_back(p.tensor);
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      tensors, {static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(kBucketBytes)});
+  // Gradients become ready from the last layer to the first.
+  std::vector<std::vector<size_t>> reversed(buckets.rbegin(), buckets.rend());
+
+  impl_ = std::make_unique<Impl>();
+  impl_->reducer = std::make_unique<c10d::Reducer>(
+      tensors, reversed, c10::intrusive_ptr<c10d::ProcessGroup>::reclaim_copy(group.handle()),
+      /*expect_sparse_gradients=*/std::vector<bool>(tensors.size(), false), kBucketBytes,
+      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/true,
+      /*param_names=*/std::unordered_map<size_t, std::string>{}, kFirstBucketBytes,
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+}
+
+GradReducer::~GradReducer() {
+  impl_.reset();
+  drop_gradients(parameters_);
+}
+
+void GradReducer::prepare(const at::Tensor& loss) {
+  if (impl_ != nullptr) impl_->reducer->prepare_for_backward({loss});
+}
+
+}  // namespace lockstep

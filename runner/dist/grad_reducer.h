@@ -1,0 +1,39 @@
+// GradReducer: sums gradients over the ranks while backward still runs (c10d::Reducer, the machinery behind Python's
+// DistributedDataParallel; Li et al., VLDB'20).
+//
+// Role: one per generation. Buckets: 1 MiB first, then 25 MiB, in reverse order of the parameters, gradients live in
+// the buckets. The stock Reducer averages over ranks; the step scales its loss by W / Σweight to make that a global
+// weighted mean. Buckets are never rebuilt: another layout would change the rounding.
+// Threads: the training thread; autograd's own threads call the hooks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "runner/tensor/named_tensor.h"
+
+namespace lockstep {
+
+class ProcessGroup;
+
+class GradReducer {
+ public:
+  // `group` must outlive the reducer. Gradients of `parameters` are dropped here and in the destructor, because they
+  // are views into buckets.
+  GradReducer(const NamedTensors& parameters, ProcessGroup& group);
+  ~GradReducer();
+  GradReducer(const GradReducer&) = delete;
+  GradReducer& operator=(const GradReducer&) = delete;
+
+  // Before a backward whose gradients are to be summed over the ranks; leave it out for all micro-batches but the
+  // last. Every rank must then run a backward that reaches every parameter, with a zero weight if it has no samples.
+  void prepare(const at::Tensor& loss);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;  // null for a solo group
+  NamedTensors parameters_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#include "runner/dist/link_store.h"
+
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+std::string to_bytes(const std::vector<uint8_t>& value) { return {value.begin(), value.end()}; }
+std::vector<uint8_t> from_bytes(const std::string& value) { return {value.begin(), value.end()}; }
+
+class LinkStore final : public c10d::Store {
+ public:
+  LinkStore(StoreTransport& transport, uint64_t generation, std::chrono::milliseconds timeout)
+      : Store(timeout), transport_(transport), generation_(generation) {}
+
+  using c10d::Store::compareSet;
+  using c10d::Store::set;
+
+  c10::intrusive_ptr<Store> clone() override {
+    return c10::make_intrusive<LinkStore>(transport_, generation_, getTimeout());
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    call({.op = StoreOp::kSet, .keys = {key}, .values = {to_bytes(value)}});
+  }
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override {
+    return single_value(
+        call({.op = StoreOp::kCompareSet, .keys = {key}, .values = {to_bytes(expected), to_bytes(desired)}}));
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    return single_value(call({.op = StoreOp::kGet, .keys = {key}, .timeout = getTimeout()}));
+  }
+  int64_t add(const std::string& key, int64_t value) override {
+    return call({.op = StoreOp::kAdd, .keys = {key}, .amount = value}).number;
+  }
+  bool deleteKey(const std::string& key) override { return call({.op = StoreOp::kDelete, .keys = {key}}).number != 0; }
+  bool check(const std::vector<std::string>& keys) override {
+    return call({.op = StoreOp::kCheck, .keys = keys}).number != 0;
+  }
+  int64_t getNumKeys() override { return call({.op = StoreOp::kNumKeys}).number; }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    call({.op = StoreOp::kWait, .keys = keys, .timeout = timeout});
+  }
+
+ private:
+  StoreReply call(StoreRequest request) {
+    request.generation = generation_;
+    Result<StoreReply> reply = transport_.call(std::move(request));
+    if (!reply.ok()) C10_THROW_ERROR(DistNetworkError, reply.error().message);
+    if (reply->status == StoreStatus::kTimeout) C10_THROW_ERROR(DistStoreError, "wait timeout: " + reply->message);
+    if (reply->status != StoreStatus::kOk) C10_THROW_ERROR(DistStoreError, reply->message);
+    return std::move(*reply);
+  }
+  static std::vector<uint8_t> single_value(const StoreReply& reply) {
+    if (reply.values.size() != 1) C10_THROW_ERROR(DistStoreError, "the agent's store answered without a value");
+    return from_bytes(reply.values[0]);
+  }
+
+  StoreTransport& transport_;
+  const uint64_t generation_;
+};
+
+}  // namespace
+
+StoreHandle make_link_store(StoreTransport& transport, uint64_t generation, std::chrono::milliseconds timeout) {
+  return StoreHandle(c10::make_intrusive<LinkStore>(transport, generation, timeout));
+}
+
+}  // namespace lockstep

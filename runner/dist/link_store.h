@@ -1,0 +1,25 @@
+// LinkStore: the rendezvous store of a worker that has an agent: requests travel over the link to the agent, the keys
+// live at the coordinator, one store per generation. No port of rank 0 is needed.
+// Threads: as c10d::Store: used by one thread at a time; the transport is thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runner/contract/messages.h"
+#include "runner/dist/store_handle.h"
+
+namespace lockstep {
+
+// Sends a request and waits for its reply; the implementation fills in the id.
+class StoreTransport {
+ public:
+  virtual ~StoreTransport() = default;
+  // kGone when the link has ended.
+  virtual Result<StoreReply> call(StoreRequest request) = 0;
+};
+
+// The transport must outlive every copy of the handle.
+StoreHandle make_link_store(StoreTransport& transport, uint64_t generation, std::chrono::milliseconds timeout);
+
+}  // namespace lockstep

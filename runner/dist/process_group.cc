@@ -1,0 +1,80 @@
+#include "runner/dist/process_group.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+
+#include "runner/dist/backends.h"
+#include "runner/dist/fault.h"
+#include "runner/dist/store_handle.h"
+
+namespace lockstep {
+
+const char* to_string(GroupBackend backend) { return backend == GroupBackend::kNccl ? "nccl" : "gloo"; }
+
+struct ProcessGroup::Impl {
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+};
+
+ProcessGroup::ProcessGroup(GroupOptions options, std::unique_ptr<Impl> impl)
+    : options_(std::move(options)), impl_(std::move(impl)) {}
+
+ProcessGroup::~ProcessGroup() = default;
+
+bool ProcessGroup::is_solo() const { return impl_ == nullptr; }
+
+c10d::ProcessGroup* ProcessGroup::handle() const { return impl_ == nullptr ? nullptr : impl_->group.get(); }
+
+namespace {
+
+Error backend_error(const GroupOptions& options, const std::exception& e) {
+  const Failure fault = classify_fault(e);
+  const std::string who = std::string(to_string(options.backend)) + " could not start on rank " +
+                          std::to_string(options.world.rank) + " (device " + options.device.str() + "): ";
+  if (fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout) {
+    return Error{ErrorCode::kRetry, who + e.what()};
+  }
+  std::string ways_out = "; --master_port PORT takes another port";
+  if (options.backend == GroupBackend::kNccl) {
+    ways_out = "; set NCCL_DEBUG=INFO to see why, use --backend gloo to go on without NCCL" + ways_out;
+  }
+  return Error{ErrorCode::kUnavailable, who + e.what() + ways_out};
+}
+
+c10::intrusive_ptr<c10d::Backend> nccl_or_throw([[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
+                                                [[maybe_unused]] const GroupOptions& options) {
+#if defined(LOCKSTEP_CUDA)
+  return make_nccl_backend(store, options);
+#else
+  throw std::runtime_error("this build has no NCCL (configure with -DLOCKSTEP_CUDA=ON)");
+#endif
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& store, const GroupOptions& options) {
+  using c10d::ProcessGroup;
+  try {
+    auto impl = std::make_unique<Impl>();
+    const World& world = options.world;
+    impl->group = c10::make_intrusive<ProcessGroup>(store.get(), world.rank, world.world_size);
+    auto gloo = make_gloo_backend(store.get(), options);
+    impl->group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, gloo);
+    if (options.backend == GroupBackend::kNccl) {
+      impl->group->setBackend(at::kCUDA, ProcessGroup::BackendType::NCCL, nccl_or_throw(store.get(), options));
+      impl->group->setDefaultBackend(ProcessGroup::BackendType::NCCL);
+    } else {
+      if (options.device.is_cuda()) impl->group->setBackend(at::kCUDA, ProcessGroup::BackendType::GLOO, gloo);
+      impl->group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
+    }
+    return std::unique_ptr<lockstep::ProcessGroup>(new lockstep::ProcessGroup(options, std::move(impl)));
+  } catch (const std::exception& e) {
+    return backend_error(options, e);
+  }
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::solo(const GroupOptions& options) {
+  LOCKSTEP_CHECK(options.world.world_size == 1, "a solo group has one rank");
+  return std::unique_ptr<ProcessGroup>(new ProcessGroup(options, nullptr));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// ProcessGroup: the communicator of one generation, over Gloo (CPU, or CUDA tensors with --backend gloo) or NCCL.
+//
+// Role: made at each forming and dropped as a whole; after any failed collective its state is unknown and it must be
+// dropped (gloo's rule). With NCCL, host figures (weights, flags) travel over a Gloo backend beside it, so that
+// nothing on the host ever waits for the device.
+// Threads: one training thread.
+// Errors: forming returns Result; a collective of a broken group throws (see fault.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "runner/base/result.h"
+#include "runner/contract/world.h"
+
+namespace c10d {
+class ProcessGroup;
+class Store;
+}  // namespace c10d
+
+namespace lockstep {
+
+class StoreHandle;
+
+enum class GroupBackend { kGloo, kNccl };
+const char* to_string(GroupBackend backend);
+
+struct GroupOptions {
+  World world;
+  GroupBackend backend = GroupBackend::kGloo;
+  at::Device device = at::Device(at::kCPU);
+  std::chrono::milliseconds timeout{600'000};
+  std::string network_interface;  // GLOO_SOCKET_IFNAME; empty: loopback on one machine, else the host name's address
+};
+
+class ProcessGroup {
+ public:
+  // Connects all ranks of `options.world` through `store`. Errors: kRetry (a peer is missing or left), kUnavailable
+  // (the backend cannot start; names rank, device, the backend's own text and the ways out).
+  static Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options);
+
+  // One rank alone: every collective is the identity.
+  static std::unique_ptr<ProcessGroup> solo(const GroupOptions& options);
+
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  [[nodiscard]] int rank() const { return options_.world.rank; }
+  [[nodiscard]] int world_size() const { return options_.world.world_size; }
+  [[nodiscard]] bool is_solo() const;
+  [[nodiscard]] const GroupOptions& options() const { return options_; }
+
+  // For the rest of the room (reducer, collectives). Null when solo.
+  [[nodiscard]] c10d::ProcessGroup* handle() const;
+
+ private:
+  struct Impl;
+  ProcessGroup(GroupOptions options, std::unique_ptr<Impl> impl);
+
+  GroupOptions options_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

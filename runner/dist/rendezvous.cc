@@ -1,0 +1,117 @@
+#include "runner/dist/rendezvous.h"
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
+
+#include "runner/base/json.h"
+#include "runner/config/run_config.h"
+#include "runner/dist/fault.h"
+#include "runner/dist/store_handle.h"
+
+namespace lockstep {
+namespace {
+
+std::string here_key(int rank) { return "here/" + std::to_string(rank); }
+std::string terms_key(int rank) { return "terms/" + std::to_string(rank); }
+
+std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+std::string missing_ranks(c10d::Store& store, int world_size) {
+  std::string names;
+  for (int r = 0; r < world_size; ++r) {
+    if (!store.check({here_key(r)})) names += (names.empty() ? "" : ", ") + std::to_string(r);
+  }
+  return names;
+}
+
+Error store_fault(const std::string& doing, const std::exception& e) {
+  return Error{ErrorCode::kRetry, doing + ": " + classify_fault(e).message};
+}
+
+}  // namespace
+
+Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds timeout) {
+  const std::string where = world.master_addr + ":" + std::to_string(world.master_port);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(world.master_port);
+  options.isServer = world.rank == 0 && !world.store_is_served_by_launcher;
+  options.waitWorkers = false;  // meet() waits, and can say who is missing
+  options.timeout = timeout;
+  try {
+    return StoreHandle(c10::make_intrusive<c10d::TCPStore>(world.master_addr, options));
+  } catch (const std::exception& e) {
+    const std::string why = classify_fault(e).message;
+    if (options.isServer && why.find("EADDRINUSE") != std::string::npos) {
+      return Error{ErrorCode::kInvalid, "port " + std::to_string(world.master_port) +
+                                            " is taken: rank 0 cannot serve the store there; choose another with "
+                                            "--master_port N or the variable MASTER_PORT (the same on all ranks)"};
+    }
+    return Error{ErrorCode::kRetry, "rank 0's store at " + where + " (MASTER_ADDR:MASTER_PORT) did not answer within " +
+                                        seconds_text(timeout) + ": " + why};
+  }
+}
+
+StoreHandle make_local_store() { return StoreHandle(c10::make_intrusive<c10d::HashStore>()); }
+
+Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout) {
+  c10d::Store& keys = *store.get();
+  std::vector<std::string> everyone;
+  for (int r = 0; r < world.world_size; ++r) everyone.push_back(here_key(r));
+  try {
+    keys.set(here_key(world.rank), bytes("1"));
+    keys.wait(everyone, timeout);
+    return {};
+  } catch (const std::exception& e) {
+    if (classify_fault(e).code != ExitCode::kTimeout) return store_fault("waiting for the other ranks", e);
+  }
+  try {
+    const std::string missing = missing_ranks(keys, world.world_size);
+    return Error{ErrorCode::kRetry, "these ranks did not come within " + seconds_text(timeout) + ": " + missing +
+                                        " (of " + std::to_string(world.world_size) +
+                                        "); see their logs, or wait longer with --rendezvous_timeout_seconds"};
+  } catch (const std::exception& e) {
+    return store_fault("waiting for the other ranks", e);
+  }
+}
+
+Status agree(const StoreHandle& store, const World& world, const Json& flags) {
+  c10d::Store& keys = *store.get();
+  try {
+    const std::string mine = dump_line(flags);
+    keys.set(terms_key(world.rank), bytes(mine));
+    TRY_ASSIGN(const Json first, parse_json(text(keys.get(terms_key(0))), "the flags of rank 0"));
+    // Every rank reads all terms, so that all of them refuse, and say the same.
+    for (int r = 1; r < world.world_size; ++r) {
+      TRY_ASSIGN(const Json other, parse_json(text(keys.get(terms_key(r))), "the flags of rank " + std::to_string(r)));
+      const std::vector<std::string> differences =
+          differing_flags(first, "rank 0", other, "rank " + std::to_string(r));
+      if (!differences.empty()) {
+        return Error{ErrorCode::kInvalid, differences[0] + "; start all ranks with the same flags"};
+      }
+    }
+    return {};
+  } catch (const std::exception& e) {
+    return store_fault("comparing the flags of all ranks", e);
+  }
+}
+
+Result<std::string> tell_all(const StoreHandle& store, const World& world, const std::string& topic,
+                             const std::string& document) {
+  try {
+    if (world.rank == 0) {
+      store.get()->set(topic, bytes(document));
+      return document;
+    }
+    return text(store.get()->get(topic));
+  } catch (const std::exception& e) {
+    return store_fault("waiting for rank 0's word on " + topic, e);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "runner/dist/state_transfer.h"
+
+#include <torch/types.h>
+
+#include <bit>
+#include <tuple>
+
+#include "runner/dist/collectives.h"
+#include "runner/dist/process_group.h"
+
+namespace lockstep {
+
+SourceChoice choose_source(const std::vector<StateClaim>& claims) {
+  SourceChoice choice;
+  const auto order = [](const StateClaim& c) { return std::tuple(c.lineage, c.step); };
+  for (size_t r = 0; r < claims.size(); ++r) {
+    if (!claims[r].has_state) continue;
+    if (!choice.source || order(claims[r]) > order(claims[static_cast<size_t>(*choice.source)])) {
+      choice.source = static_cast<int>(r);
+    }
+  }
+  if (!choice.source) {
+    choice.receives.assign(claims.size(), false);
+    choice.reason = "no rank holds a state";
+    return choice;
+  }
+  const StateClaim& best = claims[static_cast<size_t>(*choice.source)];
+  int receivers = 0;
+  for (const StateClaim& claim : claims) {
+    const bool equal = claim.has_state && order(claim) == order(best);
+    choice.receives.push_back(!equal);
+    receivers += equal ? 0 : 1;
+  }
+  choice.reason = "rank " + std::to_string(*choice.source) + " holds step " + std::to_string(best.step) +
+                  " of the newest lineage; " + std::to_string(receivers) + " of " + std::to_string(claims.size()) +
+                  " ranks receive it";
+  return choice;
+}
+
+std::vector<StateClaim> gather_claims(ProcessGroup& group, const StateClaim& mine) {
+  const std::vector<int64_t> row{std::bit_cast<int64_t>(mine.lineage), mine.step, mine.has_state ? 1 : 0};
+  std::vector<StateClaim> claims;
+  for (const auto& r : gather_over_ranks(group, row)) {
+    claims.push_back({.lineage = std::bit_cast<uint64_t>(r[0]), .step = r[1], .has_state = r[2] != 0});
+  }
+  return claims;
+}
+
+void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source, bool receives) {
+  const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> staging;
+  staging.reserve(tensors.size());
+  for (const NamedTensor& t : tensors) {
+    // The source sends from a copy of its own too: a tensor may be a view that no backend takes.
+    at::Tensor staged = receives ? torch::empty_like(t.tensor, at::MemoryFormat::Contiguous)
+                                 : t.tensor.detach().contiguous();
+    // Ranks that are equal to the source take part, but what arrives is thrown away.
+    if (!receives && group.rank() != source) staged = staged.clone();
+    broadcast(group, staged, source);
+    staging.push_back(std::move(staged));
+  }
+  if (!receives) return;
+  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.copy_(staging[i]);
+}
+
+std::vector<int64_t> parameter_checksum(const NamedTensors& parameters) {
+  const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> sums;
+  for (const NamedTensor& p : parameters) {
+    const at::Tensor wide = p.tensor.to(torch::kFloat64);
+    sums.push_back(wide.sum());
+    sums.push_back(wide.abs().sum());
+  }
+  const at::Tensor all = torch::stack(sums).cpu();
+  std::vector<int64_t> bits(static_cast<size_t>(all.numel()));
+  for (int64_t i = 0; i < all.numel(); ++i) {
+    bits[static_cast<size_t>(i)] = std::bit_cast<int64_t>(all.data_ptr<double>()[i]);
+  }
+  return bits;
+}
+
+std::vector<int> drifted_ranks(ProcessGroup& group, const NamedTensors& parameters) {
+  const auto rows = gather_over_ranks(group, parameter_checksum(parameters));
+  std::vector<int> drifted;
+  for (size_t r = 1; r < rows.size(); ++r) {
+    if (rows[r] != rows[0]) drifted.push_back(static_cast<int>(r));
+  }
+  return drifted;
+}
+
+}  // namespace lockstep

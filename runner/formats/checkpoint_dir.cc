@@ -1,0 +1,219 @@
+#include "runner/formats/checkpoint_dir.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "runner/base/sha256.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kStateBytesMax = uint64_t{16} << 20;
+
+Error incomplete(const std::string& path, const std::string& message) {
+  return Error{ErrorCode::kCorrupt, path + ": " + message};
+}
+
+Result<CheckpointState> read_state(FileSystem& fs, const std::string& path, int64_t step) {
+  const Result<std::string> text = read_file(fs, join_path(path, kStateFile), kStateBytesMax);
+  if (!text.ok()) {
+    // kInvalid is kept for a newer format: a folder or a link of that name is damage.
+    const bool is_damage = text.error().code == ErrorCode::kInvalid;
+    return is_damage ? incomplete(path, text.error().message) : text.error();
+  }
+  Result<CheckpointState> state = parse_checkpoint_state(*text);
+  if (!state.ok()) return state.error().with_context(path);
+  if (state->step != step) return incomplete(path, "state.json is of step " + std::to_string(state->step));
+  if (!state->files.contains(std::string(kModelFile))) {
+    return incomplete(path, "state.json names no " + std::string(kModelFile));
+  }
+  return state;
+}
+
+// Of the files that state.json names, without reading them.
+Status check_sizes(FileSystem& fs, const std::string& path, const CheckpointState& state) {
+  for (const auto& [name, file] : state.files) {
+    TRY_ASSIGN(const FileInfo info, fs.stat(join_path(path, name)));
+    if (info.kind != FileKind::kFile || info.bytes != file.bytes) {
+      return incomplete(path, name + " has " + std::to_string(info.bytes) + " bytes; " + std::to_string(file.bytes) +
+                                  " were written");
+    }
+  }
+  return {};
+}
+
+Error wrong_sum(const std::string& path, const std::string& name) {
+  return incomplete(path, name + " is damaged: its SHA-256 is not the one in state.json");
+}
+
+bool is_newer(const CheckpointEntry& a, const CheckpointEntry& b) {
+  const auto order = [](const CheckpointEntry& entry) {
+    return std::tuple(!entry.state.has_value(), entry.state ? entry.state->generation : 0, entry.step);
+  };
+  return order(a) > order(b);
+}
+
+bool is_newer_format(const CheckpointEntry& entry) { return entry.error && entry.error->code == ErrorCode::kInvalid; }
+
+Status verify_entry(FileSystem& fs, const CheckpointEntry& entry) {
+  if (entry.error) return *entry.error;
+  for (const auto& [name, file] : entry.state->files) {
+    Sha256 sum;
+    TRY(read_file(fs, join_path(entry.path, name), [&sum](const void* data, size_t bytes) -> Status {
+      sum.update(data, bytes);
+      return {};
+    }));
+    if (sum.hex_digest() != file.sha256) return wrong_sum(entry.path, name);
+  }
+  return {};
+}
+
+Result<NewestComplete> first_verified(FileSystem& fs, const std::vector<CheckpointEntry>& entries) {
+  NewestComplete newest;
+  for (const CheckpointEntry& entry : entries) {
+    if (is_newer_format(entry)) return *entry.error;
+    const Status verified = verify_entry(fs, entry);
+    if (verified.ok()) {
+      newest.entry = entry;
+      return newest;
+    }
+    newest.passed_over.push_back({entry.path, verified.error().message});
+  }
+  return newest;
+}
+
+}  // namespace
+
+CheckpointEntry inspect_checkpoint(FileSystem& fs, const std::string& path) {
+  CheckpointEntry entry;
+  entry.path = path;
+  const std::optional<int64_t> step = parse_step_folder_name(base_name(path));
+  if (!step) {
+    entry.error = incomplete(path, "is not named like a checkpoint (step-00001200)");
+    return entry;
+  }
+  entry.step = *step;
+  Result<CheckpointState> state = read_state(fs, path, *step);
+  Status whole = state.ok() ? check_sizes(fs, path, *state) : Status(state.error());
+  if (state.ok()) entry.state = std::move(*state);
+  if (!whole.ok()) {
+    // A file that is missing makes a checkpoint incomplete, like one that is damaged.
+    const bool is_missing = whole.error().code == ErrorCode::kNotFound;
+    entry.error = Error{is_missing ? ErrorCode::kCorrupt : whole.error().code, whole.error().message};
+  }
+  return entry;
+}
+
+Result<std::vector<CheckpointEntry>> list_checkpoints(FileSystem& fs, const std::string& folder) {
+  Result<std::vector<DirectoryEntry>> names = fs.list(folder);
+  if (!names.ok() && names.error().code == ErrorCode::kNotFound) return std::vector<CheckpointEntry>{};
+  TRY(names);
+  std::vector<CheckpointEntry> entries;
+  for (const DirectoryEntry& name : *names) {
+    if (name.kind != FileKind::kDirectory || !parse_step_folder_name(name.name)) continue;
+    entries.push_back(inspect_checkpoint(fs, join_path(folder, name.name)));
+  }
+  std::stable_sort(entries.begin(), entries.end(), is_newer);
+  return entries;
+}
+
+Status verify_checkpoint(FileSystem& fs, const std::string& path) {
+  return verify_entry(fs, inspect_checkpoint(fs, path));
+}
+
+Result<std::string> read_checkpoint_file(FileSystem& fs, const CheckpointEntry& entry, const std::string& name) {
+  if (entry.error) return *entry.error;
+  const auto found = entry.state->files.find(name);
+  if (found == entry.state->files.end()) {
+    return Error{ErrorCode::kNotFound, entry.path + " has no " + name};
+  }
+  TRY_ASSIGN(std::string bytes, read_file(fs, join_path(entry.path, name), found->second.bytes));
+  if (bytes.size() != found->second.bytes || sha256_hex(bytes) != found->second.sha256) {
+    return wrong_sum(entry.path, name);
+  }
+  return bytes;
+}
+
+Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& folder, const RunIdentity& identity) {
+  TRY_ASSIGN(std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
+  ResumeCandidates candidates;
+  const CheckpointEntry* other = nullptr;
+  for (CheckpointEntry& entry : entries) {
+    if (is_newer_format(entry)) return *entry.error;
+    if (entry.error) {
+      candidates.passed_over.push_back({entry.path, entry.error->message});
+    } else if (is_same_run(*entry.state, identity)) {
+      candidates.entries.push_back(std::move(entry));
+    } else {
+      if (other == nullptr) other = &entry;
+      candidates.passed_over.push_back({entry.path, "belongs to another run"});
+    }
+  }
+  if (candidates.entries.empty() && other != nullptr) {
+    const bool by_uid = !identity.job_uid.empty();
+    return Error{ErrorCode::kConflict,
+                 other->path + " is a checkpoint of another run (" +
+                     (by_uid ? "job UID \"" + other->state->job_uid + "\", this one is \"" + identity.job_uid + "\""
+                             : "its flags or workload differ: config hash " + other->state->config_hash + ", this is " +
+                                   identity.config_hash) +
+                     "); to go on from it give --resume " + other->path + ", to start anew give another folder"};
+  }
+  return candidates;
+}
+
+Error all_damaged(const std::string& folder, const std::vector<PassedOver>& passed_over) {
+  return Error{ErrorCode::kCorrupt, "every checkpoint in " + folder + " is damaged (" + passed_over.front().reason +
+                                        "); give --resume PATH of another one, or move the folder away to start anew"};
+}
+
+Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder) {
+  TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
+  return first_verified(fs, entries);
+}
+
+Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder, const RunIdentity& identity) {
+  TRY_ASSIGN(ResumeCandidates candidates, resume_candidates(fs, folder, identity));
+  TRY_ASSIGN(NewestComplete newest, first_verified(fs, candidates.entries));
+  newest.passed_over.insert(newest.passed_over.end(), candidates.passed_over.begin(), candidates.passed_over.end());
+  if (!newest.entry && !newest.passed_over.empty()) return all_damaged(folder, newest.passed_over);
+  return newest;
+}
+
+Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::string& folder,
+                                                   const Retention& retention, uint64_t generation,
+                                                   const std::optional<RunIdentity>& identity) {
+  TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
+  std::vector<RetentionItem> items;
+  std::vector<const CheckpointEntry*> owners;
+  for (const CheckpointEntry& entry : entries) {
+    // What is damaged is left for a person to look at.
+    if (entry.error || (identity && !is_same_run(*entry.state, *identity))) continue;
+    items.push_back({entry.state->generation, entry.step, entry.state->is_best});
+    owners.push_back(&entry);
+  }
+  std::vector<std::string> removed;
+  for (const size_t index : select_for_removal(items, retention)) {
+    const std::string& path = owners[index]->path;
+    const std::string doomed = join_path(folder, temporary_name(generation, "pruned-" + base_name(path)));
+    TRY(remove_tree(fs, doomed));  // of a death in the middle of the same removal
+    TRY(fs.rename(path, doomed));
+    TRY(fs.fsync_directory(folder));
+    TRY(remove_tree(fs, doomed));
+    removed.push_back(path);
+  }
+  return removed;
+}
+
+Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder, uint64_t generation) {
+  std::vector<std::string> removed;
+  TRY_ASSIGN(const std::vector<DirectoryEntry> names, fs.list(folder));
+  for (const DirectoryEntry& name : names) {
+    const std::optional<uint64_t> owner = parse_temporary_generation(name.name);
+    if (!owner || *owner > generation) continue;
+    removed.push_back(join_path(folder, name.name));
+    TRY(remove_tree(fs, removed.back()));
+  }
+  return removed;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+#include "runner/formats/checkpoint_write.h"
+
+#include "runner/base/atomic_file.h"
+#include "runner/base/sha256.h"
+#include "runner/formats/checkpoint_dir.h"
+#include "runner/formats/safetensors.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kStaleNamesMax = 1000;
+
+// A write that fails says what the volume did, whatever the call's own code: the training loop acts on the volume.
+Error volume_error(const Error& error) {
+  const bool is_ours = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict;
+  return is_ours ? error : Error{ErrorCode::kUnavailable, error.message};
+}
+
+Status write_tensor_file(FileSystem& fs, const std::string& folder, const CheckpointTensors& tensors,
+                         CheckpointState& state) {
+  Sha256 sum;
+  CheckpointFile file;
+  TRY(write_file(fs, join_path(folder, tensors.file), [&](const ByteSink& sink) {
+    return write_safetensors(tensors.tensors, {{"format", "pt"}}, [&](const void* data, size_t bytes) {
+      sum.update(data, bytes);
+      file.bytes += bytes;
+      return sink(data, bytes);
+    });
+  }));
+  file.sha256 = sum.hex_digest();
+  state.files[tensors.file] = file;
+  return {};
+}
+
+Result<uint64_t> write_folder(FileSystem& fs, const std::string& folder, const CheckpointWrite& request) {
+  TRY(remove_tree(fs, folder));  // of a failed attempt of this generation
+  TRY(fs.make_directory(folder));
+  CheckpointState state = request.state;
+  state.files.clear();
+  for (const CheckpointTensors& tensors : request.tensors) TRY(write_tensor_file(fs, folder, tensors, state));
+  const std::string text = dump_checkpoint_state(state);
+  TRY(write_file(fs, join_path(folder, kStateFile),
+                 [&text](const ByteSink& sink) { return sink(text.data(), text.size()); }));
+  TRY(fs.fsync_directory(folder));
+  uint64_t bytes = text.size();
+  for (const auto& [name, file] : state.files) bytes += file.bytes;
+  return bytes;
+}
+
+bool exists(FileSystem& fs, const std::string& path) { return fs.stat(path).ok(); }
+
+// Gives `path` a free stale name and returns it.
+Result<std::string> move_aside(FileSystem& fs, const CheckpointWrite& request, const std::string& path) {
+  for (int attempt = 0; attempt < kStaleNamesMax; ++attempt) {
+    const std::string stale =
+        join_path(request.folder, stale_folder_name(request.state.step, request.state.generation, attempt));
+    if (exists(fs, stale)) continue;
+    TRY(fs.rename(path, stale));
+    return stale;
+  }
+  return Error{ErrorCode::kInvalid, request.folder + " holds " + std::to_string(kStaleNamesMax) +
+                                        " checkpoints moved aside for one step; remove them"};
+}
+
+RunIdentity identity_of(const CheckpointState& state) { return {state.job_uid, state.config_hash, state.workload}; }
+
+bool is_same_and_complete(FileSystem& fs, const std::string& path, const CheckpointState& state) {
+  const CheckpointEntry entry = inspect_checkpoint(fs, path);
+  return entry.state && entry.state->lineage == state.lineage && is_same_run(*entry.state, identity_of(state)) &&
+         verify_checkpoint(fs, path).ok();
+}
+
+// The temporary folder is whole: give it its name.
+Status publish(FileSystem& fs, const CheckpointWrite& request, const std::string& temporary, const std::string& final,
+               WrittenCheckpoint& written) {
+  if (!request.still_current()) {
+    return Error{ErrorCode::kConflict, "generation " + std::to_string(request.state.generation) +
+                                           " is over; its checkpoint of step " + std::to_string(request.state.step) +
+                                           " was not published"};
+  }
+  if (exists(fs, final)) {
+    TRY_ASSIGN(written.moved_aside, move_aside(fs, request, final));
+  }
+  const Status renamed = fs.rename(temporary, final);
+  if (!renamed.ok() && !written.moved_aside.empty()) {
+    // Best effort: the one that was there may be the newest that is whole.
+    (void)fs.rename(written.moved_aside, final).ok();
+  }
+  TRY(renamed);
+  return fs.fsync_directory(request.folder);
+}
+
+// `latest` is for people: readers look at the folders.
+Status keep_house(FileSystem& fs, const CheckpointWrite& request, const std::string& name, WrittenCheckpoint& written) {
+  TRY(write_file_atomically(fs, join_path(request.folder, kLatestFile), name + "\n",
+                            temporary_tag(request.state.generation)));
+  TRY_ASSIGN(written.pruned, prune_checkpoints(fs, request.folder, request.retention, request.state.generation,
+                                               identity_of(request.state)));
+  return {};
+}
+
+}  // namespace
+
+Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, uint64_t generation) {
+  const auto prepare = [&]() -> Status {
+    TRY(make_directories(fs, folder));
+    TRY(remove_leftovers(fs, folder, generation));
+    const std::string probe = join_path(folder, temporary_name(generation, "probe"));
+    const Status wrote = write_file(fs, probe, [](const ByteSink& sink) { return sink("probe", 5); });
+    // An empty file left by a full disk is removed too.
+    const Status removed = remove_tree(fs, probe);
+    TRY(wrote);
+    return removed;
+  };
+  const Status status = prepare();
+  if (status.ok()) return {};
+  return Error{ErrorCode::kUnavailable,
+               "the checkpoint folder " + folder + " is not writable: " + status.error().message};
+}
+
+Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite& request) {
+  const std::string name = step_folder_name(request.state.step);
+  const std::string temporary = join_path(request.folder, temporary_name(request.state.generation, name));
+  const std::string context = "checkpoint of step " + std::to_string(request.state.step);
+  WrittenCheckpoint written;
+  written.path = join_path(request.folder, name);
+  if (exists(fs, written.path) && is_same_and_complete(fs, written.path, request.state)) {
+    written.kept_existing = true;
+  } else {
+    const auto write = [&]() -> Status {
+      TRY_ASSIGN(written.bytes, write_folder(fs, temporary, request));
+      return publish(fs, request, temporary, written.path, written);
+    };
+    const Status status = write();
+    if (!status.ok()) {
+      // Best effort: a full disk gets its room back; what stays is removed at the next start.
+      (void)remove_tree(fs, temporary).ok();
+      return volume_error(status.error()).with_context(context);
+    }
+  }
+  // The checkpoint is durable from here on; what follows cannot make it less so.
+  const Status kept = keep_house(fs, request, name, written);
+  if (!kept.ok()) written.housekeeping_error = kept.error().message;
+  return written;
+}
+
+}  // namespace lockstep

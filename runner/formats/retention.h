@@ -1,0 +1,25 @@
+// Which checkpoints of a run may go. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+struct Retention {
+  int64_t keep_last = 3;   // newest n; at least 1 is always kept
+  int64_t keep_every = 0;  // steps divisible by this stay for good; 0 = none
+  bool keep_best = true;
+};
+
+struct RetentionItem {
+  uint64_t generation = 0;
+  int64_t step = 0;
+  bool is_best = false;  // best so far when it was written: the newest of those is the best
+};
+
+// Indices of the items to remove, oldest first, in the order of (generation, step). Items may come in any order.
+std::vector<size_t> select_for_removal(const std::vector<RetentionItem>& items, const Retention& retention);
+
+}  // namespace lockstep

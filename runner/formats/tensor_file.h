@@ -1,0 +1,46 @@
+// TensorView and TensorFile: tensors as files hold them, without torch.
+//
+// Role: what the readers and writers of safetensors and torch zip files share.
+// Ownership: a view borrows its bytes from whoever made it; the views of a TensorFile live as long as the file (or a
+// copy of it: the bytes are shared).
+// Layout: contiguous, row-major, little-endian. `data` has no alignment that a reader may rely on: memcpy it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+enum class DType : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
+
+size_t size_of(DType dtype);                     // bytes of one element
+std::string_view safetensors_name(DType dtype);  // "F32"
+std::optional<DType> dtype_of_safetensors_name(std::string_view name);
+
+struct TensorView {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  const void* data = nullptr;  // may be null when bytes == 0
+  uint64_t bytes = 0;
+};
+
+struct TensorFile {
+  std::vector<TensorView> tensors;
+  std::map<std::string, std::string> metadata;             // safetensors only
+  std::vector<std::shared_ptr<const std::string>> memory;  // what the views point into
+};
+
+// Elements × size; nothing when a dimension is negative or the product does not fit.
+std::optional<uint64_t> bytes_of(DType dtype, const std::vector<int64_t>& shape);
+
+// "[3, 4]"
+std::string shape_text(const std::vector<int64_t>& shape);
+
+}  // namespace lockstep

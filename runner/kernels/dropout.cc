@@ -1,0 +1,66 @@
+#include "runner/kernels/dropout.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "runner/base/philox.h"
+
+namespace lockstep {
+namespace {
+
+using dropout_detail::MaskPlan;
+
+MaskPlan plan_mask(double p, const DropoutKey& key) {
+  constexpr double kWords = 4294967296.0;
+  return MaskPlan{.seed = key.seed,
+                  .place = static_cast<uint32_t>(RandomPlace::kDropout) + key.layer,
+                  .step = static_cast<uint32_t>(key.step),
+                  .first_slot = static_cast<uint32_t>(key.first_slot),
+                  .drop_below = static_cast<uint32_t>(std::llround(std::fmin(p * kWords, kWords - 1.0))),
+                  .scale = static_cast<float>(1.0 / (1.0 - p))};
+}
+
+void draw_and_apply(const at::Tensor& x, const at::Tensor& mask, const at::Tensor& out, const MaskPlan& plan) {
+#ifdef LOCKSTEP_CUDA
+  if (x.is_cuda()) {
+    dropout_detail::draw_and_apply_cuda(x, mask, out, plan);
+    return;
+  }
+#endif
+  TORCH_CHECK(x.is_cpu(), "philox_dropout: this build has no kernel for device ", x.device());
+  dropout_detail::draw_and_apply_cpu(x, mask, out, plan);
+}
+
+class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, double p,
+                            const DropoutKey& key) {
+    const at::Tensor input = x.contiguous();
+    const at::Tensor mask = at::empty(input.sizes(), input.options().dtype(at::kByte));
+    at::Tensor out = at::empty_like(input);
+    const MaskPlan plan = plan_mask(p, key);
+    draw_and_apply(input, mask, out, plan);
+    context->save_for_backward({mask});
+    context->saved_data["scale"] = static_cast<double>(plan.scale);
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
+    const at::Tensor mask = context->get_saved_variables()[0];
+    const double scale = context->saved_data["scale"].toDouble();
+    return {at::native_dropout_backward(grads[0], mask.view(at::kBool), scale), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor philox_dropout(const at::Tensor& x, double p, const DropoutKey& key) {
+  TORCH_CHECK(p >= 0.0 && p < 1.0, "philox_dropout: p is ", p, ", expected a value in [0, 1)");
+  TORCH_CHECK(x.dim() > 0, "philox_dropout: x has no dimension, expected the sample as dimension 0");
+  if (p == 0.0 || x.numel() == 0) return x;
+  return DropoutFunction::apply(x, p, key);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+#include "runner/loop/device.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+#if defined(LOCKSTEP_CUDA)
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
+#include <algorithm>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+#if defined(LOCKSTEP_CUDA)
+constexpr bool kCudaBuild = true;
+
+// Set by the build: the architectures that our kernels were compiled for, as "75;80;…".
+bool build_has_architecture(int major, int minor) {
+  const std::string built = LOCKSTEP_CUDA_ARCHITECTURE_LIST;
+  const std::string wanted = std::to_string(major) + std::to_string(minor);
+  if (built.find(wanted) != std::string::npos) return true;
+  // SASS of the same major version runs on a higher minor; PTX of the newest runs on anything newer.
+  for (int lower = minor - 1; lower >= 0; --lower) {
+    if (built.find(std::to_string(major) + std::to_string(lower)) != std::string::npos) return true;
+  }
+  return built.find("PTX") != std::string::npos && major >= 9;
+}
+
+Status check_architecture(int index) {
+  const cudaDeviceProp* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
+  if (build_has_architecture(properties->major, properties->minor)) return {};
+  return Error{ErrorCode::kInvalid,
+               "GPU " + std::to_string(index) + " (" + properties->name + ") has compute capability " +
+                   std::to_string(properties->major) + "." + std::to_string(properties->minor) +
+                   ", this build has " LOCKSTEP_CUDA_ARCHITECTURE_LIST
+                   "; build with -DLOCKSTEP_CUDA_ARCHITECTURES for it, or use --device cpu"};
+}
+#else
+constexpr bool kCudaBuild = false;
+
+Status check_architecture(int /*index*/) { return {}; }
+#endif
+
+}  // namespace
+
+Result<at::Device> choose_device(const LaunchOptions& launch, const World& world) {
+  if (launch.device == DeviceChoice::kCpu) return at::Device(at::kCPU);
+  const auto gpus = kCudaBuild && torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
+  if (gpus == 0) {
+    if (launch.device == DeviceChoice::kAuto) return at::Device(at::kCPU);
+    const char* why = kCudaBuild ? "the driver shows none; see CUDA_VISIBLE_DEVICES"
+                                 : "this build has no CUDA, configure with -DLOCKSTEP_CUDA=ON";
+    std::string message = "--device cuda: no GPU can be used: ";
+    message.append(why).append("; use --device cpu or auto");
+    return Error{ErrorCode::kInvalid, message};
+  }
+  // Several ranks may share a GPU over Gloo; NCCL refuses that.
+  const bool shares = launch.backend == BackendChoice::kGloo;
+  if (world.local_rank >= gpus && !shares) {
+    std::string message = "local rank " + std::to_string(world.local_rank) + " has no GPU: this machine shows ";
+    message.append(std::to_string(gpus)).append("; start fewer ranks with --nproc, or share with --backend gloo");
+    return Error{ErrorCode::kInvalid, message};
+  }
+  const int index = world.local_rank % std::max(gpus, 1);
+  TRY(check_architecture(index));
+  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+Result<GroupBackend> choose_backend(const LaunchOptions& launch, at::Device device) {
+  if (launch.backend == BackendChoice::kGloo) return GroupBackend::kGloo;
+  if (launch.backend == BackendChoice::kNccl && !device.is_cuda()) {
+    return Error{ErrorCode::kInvalid, "--backend nccl needs a GPU, and this rank computes on the CPU; use --backend gloo"};
+  }
+  return device.is_cuda() ? GroupBackend::kNccl : GroupBackend::kGloo;
+}
+
+const char* to_string(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32: return "fp32";
+    case Precision::kTf32: return "tf32";
+    case Precision::kBf16: return "bf16";
+    case Precision::kFp16: return "fp16";
+  }
+  return "unknown";
+}
+
+Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::Device device) {
+  PrecisionChoice choice;
+  if (training.precision_given) {
+    choice.precision = training.precision;
+    if (training.use_amp) choice.notes.emplace_back("--use_amp: --precision was given and wins");
+    const bool gpu_only = choice.precision == Precision::kFp16 || choice.precision == Precision::kTf32;
+    if (gpu_only && !device.is_cuda()) {
+      std::string message = "--precision ";
+      message.append(to_string(choice.precision)).append(" needs a GPU; on the CPU use fp32 or bf16");
+      return Error{ErrorCode::kInvalid, message};
+    }
+    return choice;
+  }
+  if (!training.use_amp) return choice;
+  if (!device.is_cuda()) {
+    choice.notes.emplace_back("--use_amp: does nothing on the CPU");
+    return choice;
+  }
+#if defined(LOCKSTEP_CUDA)
+  const bool has_bf16 = at::cuda::getDeviceProperties(device.index())->major >= 8;
+  choice.precision = has_bf16 ? Precision::kBf16 : Precision::kFp16;
+#endif
+  return choice;
+}
+
+int choose_threads(const LaunchOptions& launch, int local_world_size) {
+  if (launch.threads > 0) return launch.threads;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max(1, cores / std::max(1, local_world_size));
+}
+
+void apply_device_settings(const TrainingOptions& training, Precision precision, int threads) {
+  at::set_num_threads(threads);
+  at::set_num_interop_threads(1);
+  if (precision == Precision::kTf32) at::globalContext().setFloat32MatmulPrecision("high");
+  if (training.deterministic) {
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    at::globalContext().setDeterministicCuDNN(true);
+    at::globalContext().setBenchmarkCuDNN(false);
+  }
+}
+
+AutocastScope::AutocastScope(Precision precision, at::Device device)
+    : type_(device.type()), active_(precision == Precision::kBf16 || precision == Precision::kFp16) {
+  if (!active_) return;
+  at::autocast::set_autocast_dtype(type_, precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
+  at::autocast::set_autocast_enabled(type_, true);
+  at::autocast::increment_nesting();
+}
+
+AutocastScope::~AutocastScope() {
+  if (!active_) return;
+  // The cache holds casts of parameters that the optimizer is about to change.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(type_, false);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Which device a rank computes on, in which precision, with how many threads.
+// Threads: called once at start.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/config/run_config.h"
+#include "runner/contract/world.h"
+#include "runner/dist/process_group.h"
+
+namespace lockstep {
+
+// Errors (kInvalid): --device cuda without a usable GPU; a local rank above the GPUs; a GPU whose architecture this
+// build lacks.
+Result<at::Device> choose_device(const LaunchOptions& launch, const World& world);
+
+// Errors (kInvalid): --backend nccl on the CPU or in a build without NCCL.
+Result<GroupBackend> choose_backend(const LaunchOptions& launch, at::Device device);
+
+struct PrecisionChoice {
+  Precision precision = Precision::kFp32;
+  std::vector<std::string> notes;  // remarks for the start table
+};
+// Errors (kInvalid): fp16 on the CPU (its dynamic range needs the loss scale's device checks), tf32 on the CPU.
+Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::Device device);
+const char* to_string(Precision precision);
+
+// Threads per rank inside one operator.
+int choose_threads(const LaunchOptions& launch, int local_world_size);
+
+// Process-wide switches: threads, tf32, deterministic algorithms.
+void apply_device_settings(const TrainingOptions& training, Precision precision, int threads);
+
+// While it lives, eligible operators compute in bf16 or fp16.
+class AutocastScope {
+ public:
+  AutocastScope(Precision precision, at::Device device);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  at::DeviceType type_;
+  bool active_;
+};
+
+}  // namespace lockstep

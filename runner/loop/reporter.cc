@@ -1,0 +1,252 @@
+#include "runner/loop/reporter.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <ctime>
+
+#include "runner/checkpoint/writer.h"
+#include "runner/loop/device_memory.h"
+#include "runner/telemetry/mfu.h"
+#include "runner/telemetry/time_split.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kProgressInterval{200};  // the agent draws at most 5 times a second
+constexpr std::chrono::milliseconds kBeatInterval{100};
+constexpr std::chrono::seconds kPlainLineInterval{10};
+
+double unix_now() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
+  char buffer[1024];
+  va_list arguments;
+  va_start(arguments, pattern);
+  const int length = std::vsnprintf(buffer, sizeof buffer, pattern, arguments);
+  va_end(arguments);
+  return {buffer, std::min(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1)};
+}
+
+void print_line(const std::string& line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+Reporter::Reporter(const Options& options)
+    : options_(options), metrics_(options.world.rank, options.start_unix_time) {}
+
+void Reporter::say(const std::string& line) {
+  if (is_rank_zero()) print_line(line);
+}
+
+void Reporter::warn(const std::string& line) { say("warning: " + line); }
+
+void Reporter::problem(const std::string& sentence) {
+  if (!sentence.empty()) warn(sentence);
+}
+
+void Reporter::start_table(const std::vector<std::pair<std::string, std::string>>& rows) {
+  size_t width = 0;
+  for (const auto& [label, value] : rows) width = std::max(width, label.size());
+  for (const auto& [label, value] : rows) {
+    say("  " + label + std::string(width - label.size() + 2, ' ') + value);
+  }
+}
+
+void Reporter::set_plan(const Plan& plan) {
+  plan_ = plan;
+  metrics_.set_target_steps(plan.total_steps);
+  phases_at_progress_ = options_.clock->seconds();
+}
+
+void Reporter::beat(int64_t step, const std::string& phase) {
+  if (options_.agent == nullptr) return;
+  const auto now = Clock::now();
+  if (phase == beat_phase_ && now - last_beat_ < kBeatInterval) return;
+  last_beat_ = now;
+  beat_phase_ = phase;
+  options_.agent->send(Beat{.step = step, .phase = phase});
+  if (now - last_metrics_ >= kMetricsInterval) send_metrics();
+}
+
+void Reporter::send_metrics() {
+  last_metrics_ = Clock::now();
+  if (options_.agent == nullptr) return;
+  metrics_.on_phase_seconds(options_.clock->seconds());
+  metrics_.on_memory(memory_figures(options_.device));
+  options_.agent->send(Metrics{metrics_.families()});
+}
+
+void Reporter::on_step_done(int64_t steps_done, int64_t samples, double seconds) {
+  const auto now = Clock::now();
+  timer_.on_step(std::chrono::duration<double>(now - began_).count(), seconds, samples);
+  metrics_.on_step({.step = steps_done,
+                    .samples = samples,
+                    .epoch = static_cast<double>(steps_done) / static_cast<double>(plan_.steps_per_epoch),
+                    .seconds = seconds,
+                    .unix_time = unix_now()});
+  beat(steps_done, "training");
+  if (!std::exchange(plan_.first_step_of_process, false)) return;
+  const double since_start = options_.clock->seconds().total();
+  metrics_.on_startup(StartupPart::kFirstStep, since_start);
+  say(format("first step done after %.2f s", since_start));
+}
+
+void Reporter::on_report(const StepReport& report) {
+  last_report_ = report;
+  if (report.skipped) {
+    metrics_.on_skipped_step("not_finite");
+    warn(format("step %" PRId64 " skipped on all ranks: the gradient is not finite", report.step + 1));
+  }
+  const int64_t log_every = std::max<int64_t>(1, options_.config->training.log_every);
+  const int64_t steps_done = report.step + 1;
+  const bool last = steps_done == plan_.total_steps;
+  if (steps_done % log_every == 0 || steps_done == 1 || last) {
+    const double rate = timer_.samples_per_second().value_or(0.0);
+    const auto remaining = timer_.remaining_seconds(plan_.total_steps - steps_done);
+    const FlopsFigures flops =
+        flops_figures(plan_.flops_per_sample, rate, device_peak_flops(options_.device, options_.precision),
+                      options_.world.world_size);
+    metrics_.on_log({.loss = report.loss,
+                     .lr = report.lr,
+                     .grad_norm = report.grad_norm,
+                     .samples_per_second = rate,
+                     .remaining_seconds = remaining,
+                     .model_flops_per_second = flops.model_flops_per_second,
+                     .peak_flops_per_second = flops.peak_flops_per_second,
+                     .mfu = flops.mfu,
+                     .loss_scale = std::nullopt});
+    if (folder_) {
+      problem(folder_->record(StepRecord{.step = steps_done,
+                                         .epoch = report.epoch,
+                                         .loss = report.loss,
+                                         .lr = report.lr,
+                                         .grad_norm = report.grad_norm,
+                                         .samples_per_second = rate,
+                                         .time = unix_now()}));
+    }
+  }
+  report_progress(report);
+}
+
+void Reporter::report_progress(const StepReport& report) {
+  if (!is_rank_zero()) return;
+  const auto now = Clock::now();
+  const int64_t steps_done = report.step + 1;
+  const bool last = steps_done == plan_.total_steps;
+  const auto interval = options_.agent != nullptr ? Clock::duration(kProgressInterval)
+                                                  : Clock::duration(kPlainLineInterval);
+  if (!last && last_progress_ != Clock::time_point{} && now - last_progress_ < interval) return;
+  last_progress_ = now;
+
+  const PhaseSeconds phases = options_.clock->seconds();
+  const double passed = phases.total() - phases_at_progress_.total();
+  const double waited = phases[Phase::kDataWait] - phases_at_progress_[Phase::kDataWait];
+  phases_at_progress_ = phases;
+  const MemoryFigures memory = memory_figures(options_.device);
+  const Progress progress{
+      .step = steps_done,
+      .total_steps = plan_.total_steps,
+      .epoch = report.epoch,
+      .num_epochs = (plan_.total_steps + plan_.steps_per_epoch - 1) / plan_.steps_per_epoch,
+      .loss = report.loss,
+      .lr = report.lr,
+      .grad_norm = report.grad_norm,
+      .samples_per_second = timer_.samples_per_second().value_or(0.0),
+      .eta_seconds = timer_.remaining_seconds(plan_.total_steps - steps_done).value_or(-1.0),
+      .data_wait_ratio = passed > 0.0 ? waited / passed : 0.0,
+      .device_memory_bytes = memory.device ? static_cast<int64_t>(memory.device->reserved_bytes) : -1};
+  if (options_.agent != nullptr) {
+    options_.agent->send(progress);
+  } else {
+    print_progress_line(progress);
+  }
+}
+
+void Reporter::print_progress_line(const Progress& p) {
+  say(format("step %" PRId64 "/%" PRId64 "  epoch %" PRId64 "/%" PRId64 "  loss %.4f  lr %.3g  %.0f samples/s  "
+             "ETA %.0f s  data wait %.0f %%",
+             p.step, p.total_steps, p.epoch + 1, p.num_epochs, p.loss, p.lr, p.samples_per_second,
+             std::max(p.eta_seconds, 0.0), 100.0 * p.data_wait_ratio));
+}
+
+void Reporter::on_evaluation(int64_t step, int64_t completed_epochs, double seconds_training,
+                             const std::vector<std::pair<std::string, double>>& metrics, Workload& workload) {
+  metrics_.on_evaluation(metrics);
+  if (!is_rank_zero()) return;
+  const Workload::EvaluationReport report{
+      .epoch = completed_epochs, .seconds_training = seconds_training, .metrics = metrics};
+  for (const std::string& line : workload.evaluation_lines(report)) say(line);
+  if (options_.agent != nullptr) {
+    options_.agent->send(Evaluation{.epoch = completed_epochs, .metrics = {metrics.begin(), metrics.end()}});
+  }
+  if (!folder_) return;
+  problem(folder_->record(
+      EvaluationRecord{.step = step, .epoch = completed_epochs, .metrics = metrics, .time = unix_now()}));
+  problem(folder_->append_log_line(workload.log_line(report)));
+  NamedTensors model = workload.parameters();
+  const NamedTensors buffers = workload.buffers();
+  model.insert(model.end(), buffers.begin(), buffers.end());
+  problem(folder_->save_reference_weights(workload.reference_weight_file(report), model));
+}
+
+void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {
+  if (report.error) {
+    metrics_.on_checkpoint_failure(to_string(report.error->code));
+    warn("the checkpoint of step " + std::to_string(report.step) + " could not be written: " + report.error->message);
+    return;
+  }
+  metrics_.on_checkpoint({.step = report.step,
+                          .stage_seconds = stage_seconds,
+                          .write_seconds = report.seconds,
+                          .bytes = static_cast<double>(report.written.bytes),
+                          .unix_time = unix_now()});
+  last_checkpoint_ = report.written.path;
+  if (!report.written.moved_aside.empty()) {
+    warn("an older checkpoint of step " + std::to_string(report.step) + " was moved to " + report.written.moved_aside);
+  }
+  problem(report.written.housekeeping_error);
+  if (options_.agent != nullptr) {
+    options_.agent->send(CheckpointWritten{.step = report.step, .path = report.written.path});
+  }
+}
+
+void Reporter::end_summary(const End& end) {
+  if (!is_rank_zero()) return;
+  const PhaseSeconds phases = options_.clock->seconds();
+  say("");
+  say(format("%s at step %" PRId64 " of %" PRId64 " after %.1f s", end.how.c_str(), end.step, plan_.total_steps,
+             phases.total()));
+  std::string split = "  time      ";
+  for (const TimeSplitRow& row : time_split(phases)) {
+    split += format("%s%s %.1f s (%.1f %%)", split.size() > 12 ? ", " : "", to_string(row.phase), row.seconds,
+                    row.percent);
+  }
+  say(split);
+  const RunShape shape{.world_size = options_.world.world_size,
+                       .on_gpu = options_.device.is_cuda(),
+                       .precision = options_.precision};
+  say("  bound by  " + what_bounded(phases, shape));
+  if (last_report_) say(format("  loss      %.4f", last_report_->loss));
+  if (std::isfinite(end.best_value)) say(format("  best      %s %.4f", end.best_metric.c_str(), end.best_value));
+  if (end.skipped_steps > 0) say(format("  skipped   %" PRId64 " steps, not finite", end.skipped_steps));
+  if (folder_) {
+    std::string files;
+    for (const std::string& file : folder_->files()) files += (files.empty() ? "" : ", ") + file;
+    say("  files     " + folder_->path() + ": " + files);
+  }
+  if (!last_checkpoint_.empty()) say("  saved     " + last_checkpoint_);
+  if (!end.resume_command.empty()) say("  resume    " + end.resume_command);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// Reporter: everything a run says: lines on stdout, messages to the agent, metrics, files in the output folder.
+//
+// Role: rank 0 prints and writes files; every rank keeps metrics and beats. With an agent the agent draws the progress
+// display; without one rank 0 prints a plain line every kPlainLineInterval.
+// Threads: the training thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/contract/world.h"
+#include "runner/loop/agent_session.h"
+#include "runner/loop/batch_math.h"
+#include "runner/loop/device.h"
+#include "runner/loop/run_folder.h"
+#include "runner/loop/train_step.h"
+#include "runner/telemetry/metrics.h"
+#include "runner/telemetry/phase_clock.h"
+#include "runner/telemetry/step_timer.h"
+
+namespace lockstep {
+
+struct WriteReport;
+
+class Reporter {
+ public:
+  struct Options {
+    const RunConfig* config = nullptr;   // outlives the reporter
+    World world;
+    AgentSession* agent = nullptr;       // outlives the reporter; null without an agent
+    PhaseClock* clock = nullptr;         // outlives the reporter
+    double start_unix_time = 0.0;        // of the process
+    at::Device device = at::Device(at::kCPU);
+    Precision precision = Precision::kFp32;
+    std::string folder;
+  };
+  explicit Reporter(const Options& options);
+
+  [[nodiscard]] bool is_rank_zero() const { return options_.world.rank == 0; }
+  RunMetrics& metrics() { return metrics_; }
+
+  // A line for people, from rank 0 alone.
+  void say(const std::string& line);
+  // A remark to be looked at: "warning: …", from rank 0.
+  void warn(const std::string& line);
+
+  // After the forming. `rows`: label, value.
+  void start_table(const std::vector<std::pair<std::string, std::string>>& rows);
+
+  // Rank 0: `folder` is taken over.
+  void use_folder(RunFolder folder) { folder_.emplace(std::move(folder)); }
+
+  struct Plan {
+    int64_t total_steps = 0;
+    int64_t steps_per_epoch = 1;
+    double flops_per_sample = 0.0;
+    bool first_step_of_process = true;
+  };
+  void set_plan(const Plan& plan);
+
+  void beat(int64_t step, const std::string& phase);
+  // Every step, on every rank.
+  void on_step_done(int64_t steps_done, int64_t samples, double seconds);
+  // The figures of a step, when they are known.
+  void on_report(const StepReport& report);
+  void on_evaluation(int64_t step, int64_t completed_epochs, double seconds_training,
+                     const std::vector<std::pair<std::string, double>>& metrics, Workload& workload);
+  void on_checkpoint(const WriteReport& report, double stage_seconds);
+
+  // The end summary, on rank 0.
+  struct End {
+    std::string how;           // "done", "stopped by SIGTERM", …
+    int64_t step = 0;
+    std::string best_metric;
+    double best_value = 0.0;
+    int64_t skipped_steps = 0;
+    std::string resume_command;
+  };
+  void end_summary(const End& end);
+  // The last figures to the agent, before the process leaves.
+  void send_metrics();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void report_progress(const StepReport& report);
+  void print_progress_line(const Progress& progress);
+  void problem(const std::string& sentence);
+
+  Options options_;
+  Plan plan_;
+  RunMetrics metrics_;
+  StepTimer timer_;
+  std::optional<RunFolder> folder_;
+  Clock::time_point began_ = Clock::now();
+  Clock::time_point last_progress_{};
+  Clock::time_point last_beat_{};
+  Clock::time_point last_metrics_{};
+  std::string beat_phase_;
+  PhaseSeconds phases_at_progress_;
+  std::optional<StepReport> last_report_;
+  std::string last_checkpoint_;
+  std::vector<std::string> reference_weights_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+#include "runner/loop/run_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <utility>
+
+#include "runner/base/atomic_file.h"
+#include "runner/checkpoint/weights.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLogFile = "log.txt";
+
+Status append_text(const std::string& path, const std::string& text) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "ae"), &std::fclose);
+  if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      std::fflush(file.get()) != 0) {
+    return error_of_errno(errno, "append to", path);
+  }
+  return {};
+}
+
+std::string sentence(const Status& status) { return status.ok() ? std::string() : status.error().message; }
+
+// All figures of one event; a first error is enough.
+std::string join(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
+
+}  // namespace
+
+Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workload& workload,
+                                  const Options& options) {
+  TRY(make_directories(fs, options.path));
+  TRY(write_file_atomically(fs, join_path(options.path, "args.txt"), args_txt(config)));
+  TRY_ASSIGN(MetricsLog log, MetricsLog::open(join_path(options.path, "metrics.jsonl"), options.resume_step));
+  RunFolder folder(fs, options.path, std::move(log));
+  folder.files_ = {"args.txt", "metrics.jsonl"};
+  if (config.training.tensorboard) {
+    TRY_ASSIGN(folder.events_, EventWriter::create({.folder = options.path,
+                                                    .host = options.host_name,
+                                                    .pid = getpid(),
+                                                    .unix_time = static_cast<double>(std::time(nullptr)),
+                                                    .resume_step = options.resume_step}));
+    folder.files_.push_back(base_name(folder.events_->path()));
+  }
+  const std::string log_path = join_path(options.path, kLogFile);
+  const std::string header = workload.log_header();
+  if (!header.empty() && (options.resume_step == 0 || !fs.stat(log_path).ok())) {
+    TRY(write_file_atomically(fs, log_path, header + "\n"));
+  }
+  return folder;
+}
+
+std::string RunFolder::record(const StepRecord& r) {
+  std::string problem = sentence(log_.append(r));
+  if (!events_) return problem;
+  return join(problem, sentence(events_->add_scalars(r.step, r.time,
+                                                     {{"train/loss", r.loss},
+                                                      {"train/lr", r.lr},
+                                                      {"train/grad_norm", r.grad_norm},
+                                                      {"speed/samples_per_second", r.samples_per_second}})));
+}
+
+std::string RunFolder::record(const EvaluationRecord& r) {
+  std::string problem = sentence(log_.append(r));
+  if (!events_) return problem;
+  std::vector<std::pair<std::string, double>> scalars;
+  for (const auto& [name, value] : r.metrics) scalars.emplace_back("eval/" + name, value);
+  return join(problem, sentence(events_->add_scalars(r.step, r.time, scalars)));
+}
+
+std::string RunFolder::append_log_line(const std::string& line) {
+  if (line.empty()) return {};
+  if (std::find(files_.begin(), files_.end(), kLogFile) == files_.end()) files_.emplace_back(kLogFile);
+  return sentence(append_text(join_path(path_, kLogFile), line + "\n"));
+}
+
+std::string RunFolder::save_reference_weights(const std::string& file, const NamedTensors& model) {
+  if (file.empty()) return {};
+  const Status saved = save_weights(*fs_, join_path(path_, file), model);
+  if (saved.ok() && std::find(files_.begin(), files_.end(), file) == files_.end()) files_.push_back(file);
+  return sentence(saved);
+}
+
+}  // namespace lockstep

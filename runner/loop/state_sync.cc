@@ -1,0 +1,155 @@
+#include "runner/loop/state_sync.h"
+
+#include <utility>
+
+#include "runner/checkpoint/reader.h"
+#include "runner/dist/rendezvous.h"
+#include "runner/dist/state_transfer.h"
+
+namespace lockstep {
+namespace {
+
+Failure failure_of(const Error& error) {
+  const bool ours_to_mend = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict ||
+                            error.code == ErrorCode::kNotFound;
+  return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, error.message};
+}
+
+// What the source rank says about the state beside the tensors.
+Json describe_state(const TrainingState& state, const Workload& workload, const SyncResult& result) {
+  return Json{{"counters", to_json(state.counters)},
+              {"workload", workload.progress_state()},
+              {"origin", result.origin},
+              {"remarks", result.remarks}};
+}
+
+Status take_description(const Json& document, TrainingState& state, Workload& workload) {
+  TRY_ASSIGN(state.counters, counters_from_json(document.at("counters")));
+  return workload.restore_progress(document.at("workload"));
+}
+
+Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, TrainingState& state,
+                       const SyncOptions& options) {
+  TRY(copy_tensors(loaded.model, state.model_tensors(), "the model of " + loaded.path));
+  TRY(copy_tensors(loaded.optimizer, state.optimizer_tensors(), "the optimizer of " + loaded.path));
+  if (Ema* ema = state.ema()) {
+    if (loaded.ema.empty()) {
+      ema->reset();
+    } else {
+      TRY(copy_tensors(loaded.ema.front().second, state.ema_tensors(), "the EMA of " + loaded.path));
+    }
+  }
+  TRY_ASSIGN(state.counters, counters_from_json(loaded.state.progress.at("counters")));
+  // Another run's checkpoint, taken over with --resume, goes on under the flags given now.
+  if (loaded.state.config_hash != options.identity.config_hash) state.counters.batch = options.first_batch;
+  return workload.restore_progress(loaded.state.progress.at("workload"));
+}
+
+Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, const SyncOptions& options) {
+  if (!config.training.resume.empty()) {
+    TRY_ASSIGN(ResumeResult given, load_checkpoint(fs, config.training.resume));
+    if (!given.checkpoint) {
+      return Error{ErrorCode::kNotFound, "--resume " + config.training.resume + ": no checkpoint there"};
+    }
+    return given;
+  }
+  return load_newest_checkpoint(fs, options.folder, options.identity);
+}
+
+Status initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
+                  SyncResult& result) {
+  workload.initialize(config.training.seed);
+  result.origin = "initialised from seed " + std::to_string(config.training.seed);
+  const std::string& weights = config.training.state_dict_path;
+  if (!weights.empty()) {
+    TRY_ASSIGN(const NamedTensors loaded, load_weights(fs, weights));
+    TRY(copy_tensors(loaded, state.model_tensors(), "--state_dict_path " + weights));
+    result.origin = "weights from " + weights;
+  }
+  if (Ema* ema = state.ema()) ema->reset();
+  return {};
+}
+
+// Rank 0, when nobody holds a state.
+Status restore_or_initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
+                             const SyncOptions& options, SyncResult& result) {
+  state.counters = Counters{};
+  state.counters.batch = options.first_batch;
+  TRY_ASSIGN(ResumeResult found, find_checkpoint(config, fs, options));
+  for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
+  if (found.checkpoint) {
+    TRY(copy_checkpoint(*found.checkpoint, workload, state, options));
+    result.origin = "resumed from " + found.checkpoint->path;
+    result.resumed_step = state.counters.step;
+  } else {
+    TRY(initialise(config, workload, state, fs, result));
+  }
+  state.counters.lineage = options.generation;
+  state.counters.has_state = true;
+  return {};
+}
+
+SyncOutcome failed(Failure failure) { return {.result = {}, .failure = std::move(failure)}; }
+
+// Nobody holds a state: rank 0 reads or initialises and says what came of it; its tensors go to everybody.
+SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, TrainingState& state,
+                                 ProcessGroup& group, const StoreHandle& store, FileSystem& fs,
+                                 const SyncOptions& options) {
+  const World& world = group.options().world;
+  SyncResult result;
+  Json document;
+  if (world.rank == 0) {
+    const Status status = restore_or_initialise(config, workload, state, fs, options, result);
+    if (status.ok()) {
+      document = describe_state(state, workload, result);
+    } else {
+      const Failure failure = failure_of(status.error());
+      document = {{"failure", failure.message}, {"code", static_cast<int>(failure.code)}};
+    }
+  }
+  Result<std::string> told = tell_all(store, world, "sync", dump_line(document));
+  if (!told.ok()) return failed({ExitCode::kPeerLost, told.error().message});
+  const Result<Json> heard = parse_json(*told, "rank 0's word on the state");
+  if (!heard.ok()) return failed({ExitCode::kCrash, heard.error().message});
+  if (heard->contains("failure")) {
+    return failed({static_cast<ExitCode>(heard->at("code").get<int>()), heard->at("failure").get<std::string>()});
+  }
+  const bool receives = world.rank != 0;
+  transfer_state(group, state.all_tensors(), /*source=*/0, receives);
+  if (receives) {
+    const Status taken = take_description(*heard, state, workload);
+    if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
+    result.origin = heard->at("origin").get<std::string>();
+  }
+  result.resumed_step = state.counters.step;
+  return {.result = std::move(result), .failure = std::nullopt};
+}
+
+}  // namespace
+
+SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
+                       const StoreHandle& store, FileSystem& fs, const SyncOptions& options) {
+  const Counters& mine = state.counters;
+  const std::vector<StateClaim> claims =
+      gather_claims(group, {.lineage = mine.lineage, .step = mine.step, .has_state = mine.has_state});
+  const SourceChoice choice = choose_source(claims);
+  if (!choice.source) return start_from_rank_zero(config, workload, state, group, store, fs, options);
+
+  const World& world = group.options().world;
+  const bool receives = choice.receives[static_cast<size_t>(world.rank)];
+  SyncResult result{.origin = choice.reason, .remarks = {}, .resumed_step = 0};
+  transfer_state(group, state.all_tensors(), *choice.source, receives);
+  // The source's counters travel through the store; equal ranks have the same already.
+  if (world.rank == *choice.source) {
+    store.get()->set("counters", dump_line(describe_state(state, workload, result)));
+  } else if (receives) {
+    const Result<Json> heard = parse_json(store.get()->get_to_str("counters"), "the source's counters");
+    if (!heard.ok()) return failed({ExitCode::kCrash, heard.error().message});
+    const Status taken = take_description(*heard, state, workload);
+    if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
+  }
+  result.resumed_step = state.counters.step;
+  return {.result = std::move(result), .failure = std::nullopt};
+}
+
+}  // namespace lockstep

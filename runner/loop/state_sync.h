@@ -1,0 +1,44 @@
+// State sync: at each forming all ranks come to hold the same state, from a live rank, a checkpoint, given weights, or
+// the seed, in this order (architecture §3).
+// Threads: the training thread; collective.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/file_system.h"
+#include "runner/config/run_config.h"
+#include "runner/contract/checkpoint_layout.h"
+#include "runner/contract/exit_code.h"
+#include "runner/dist/process_group.h"
+#include "runner/dist/store_handle.h"
+#include "runner/loop/training_state.h"
+
+namespace lockstep {
+
+struct SyncOptions {
+  std::string folder;        // of the run's checkpoints
+  RunIdentity identity;
+  uint64_t generation = 0;
+  BatchShape first_batch;    // of a run that starts now
+};
+
+struct SyncResult {
+  std::string origin;               // "initialised from seed 42", "resumed from …", for people
+  std::vector<std::string> remarks; // checkpoints passed over, and why
+  int64_t resumed_step = 0;
+};
+
+// Exactly one of the two is set.
+struct SyncOutcome {
+  SyncResult result;
+  std::optional<Failure> failure;  // the same on all ranks
+};
+
+// Rank 0 alone touches the disk. `progress` of the workload travels with the counters.
+SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
+                       const StoreHandle& store, FileSystem& fs, const SyncOptions& options);
+
+}  // namespace lockstep

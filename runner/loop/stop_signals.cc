@@ -1,0 +1,56 @@
+#include "runner/loop/stop_signals.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+// A signal handler can reach nothing but statics.
+std::atomic<int> g_interrupts{0};
+std::atomic<int> g_terminates{0};
+std::atomic<bool> g_leave_at_once{true};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+void on_interrupt(int /*signal*/) {
+  const int before = g_interrupts.fetch_add(1);
+  if (before > 0 || g_leave_at_once.load()) _exit(static_cast<int>(ExitCode::kInterrupted));
+}
+
+void on_terminate(int /*signal*/) {
+  g_terminates.fetch_add(1);
+  if (g_leave_at_once.load()) _exit(static_cast<int>(ExitCode::kTerminated));
+}
+
+void install(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;  // the loop polls; no call needs to be woken
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  install(SIGINT, on_interrupt);
+  install(SIGTERM, on_terminate);
+}
+
+int StopSignals::requested() const {
+  if (g_terminates.load() > 0) return static_cast<int>(ExitCode::kTerminated);
+  if (g_interrupts.load() > 0) return static_cast<int>(ExitCode::kInterrupted);
+  return 0;
+}
+
+void StopSignals::set_leave_at_once(bool leave) {
+  g_leave_at_once.store(leave);
+  // A signal that came in between was taken for a request; nothing would wait for it now.
+  if (leave && requested() != 0) _exit(requested());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,199 @@
+#include "runner/loop/train_step.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/types.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "runner/contract/exit_code.h"
+#include "runner/dist/collectives.h"
+#include "runner/dist/grad_reducer.h"
+#include "runner/dist/process_group.h"
+#include "runner/loop/device.h"
+#include "runner/optim/grad_clip.h"
+
+namespace lockstep {
+namespace {
+
+// On the device figures become readable two steps later without a wait; on the CPU they are there at once.
+constexpr int64_t kDeviceLagSteps = 2;
+
+// Slots of the small all-reduce.
+enum Slot : size_t { kWeight, kTerminates, kInterrupts, kEarlierLoss, kSlots };
+
+// Columns of a step's figures.
+enum Figure : int64_t { kLossSum, kRegularization, kGradNorm, kFoundInf };
+
+}  // namespace
+
+// A step whose figures have not been reported.
+struct TrainStep::Pending {
+  StepReport report;
+  double total_weight = 0.0;
+  at::Tensor figures;                // [4] by Figure, fp64, on the host
+  std::optional<c10::Event> copied;  // on a device: when figures have come
+
+  double figure(Figure which) {
+    if (copied) std::exchange(copied, std::nullopt)->synchronize();
+    return figures.data_ptr<double>()[which];
+  }
+};
+
+TrainStep::TrainStep(const Parts& parts)
+    : parts_(parts),
+      lag_(parts.device.is_cuda() ? kDeviceLagSteps : 0),
+      schedule_(lr_schedule_options(parts.config.training, parts.state.counters.batch.declared_world_size,
+                                    parts.total_steps)) {}
+
+TrainStep::~TrainStep() = default;
+
+StepOutcome TrainStep::run(int stop_requested) {
+  Counters& counters = parts_.state.counters;
+  const TrainingOptions& training = parts_.config.training;
+  PhaseClock& clock = parts_.clock;
+  const int64_t step = counters.step;
+
+  clock.enter(Phase::kDataWait);
+  Pending now;
+  now.report = {.step = step, .epoch = step / parts_.sampler.plan().batches_per_epoch()};
+  const MicroBatches batches = make_micro_batches(step, &now.report.samples);
+  double weight = 0.0;
+  for (const auto& batch : batches) weight += batch->weight();
+
+  // ---- the training section ----
+  clock.enter(Phase::kForward);
+  const bool earlier_loss = !pending_.empty() && pending_.front().report.step < step - lag_;
+  HostSums sums(parts_.group, std::array<double, kSlots>{weight, stop_requested == 143 ? 1.0 : 0.0,
+                                                         stop_requested == 130 ? 1.0 : 0.0,
+                                                         earlier_loss ? harvest_oldest() : 0.0});
+  zero_gradients();
+  const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
+  std::vector<double> totals;
+  double scale = 0.0;
+  at::Tensor loss_sum;
+  at::Tensor regularization;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    clock.enter(Phase::kForward);
+    at::Tensor loss = batches[i]->num_samples() > 0 ? forward(*batches[i]) : empty_share_loss();
+    loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
+    if (i == 0) {
+      totals = sums.wait();
+      // The reducer averages over W ranks; with this factor its mean is Σ∇loss / Σweight.
+      if (totals[kWeight] > 0.0) scale = loss_scale * parts_.group.world_size() / totals[kWeight];
+    }
+    loss = loss * scale;
+    if (i + 1 == batches.size()) {
+      regularization = parts_.workload.regularization();
+      if (regularization.defined()) loss = loss + regularization * loss_scale;
+      parts_.reducer.prepare(loss);
+    }
+    clock.enter(Phase::kBackward);
+    loss.backward();
+  }
+
+  clock.enter(Phase::kOptimizer);
+  const GradClipResult clip = clip_gradients(parts_.state.parameters(),
+                                             {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
+  now.report.lr = lr_value(step, schedule_, counters.plateau);
+  parts_.state.adam().step(now.report.lr, clip.found_inf);
+  if (Ema* ema = parts_.state.ema()) ema->update(clip.found_inf);
+  ++counters.step;  // the commit
+  // ---- everything that follows is bookkeeping ----
+
+  const torch::NoGradGuard no_grad;
+  now.total_weight = totals[kWeight];
+  at::Tensor reg = regularization.defined() ? regularization.detach().reshape({}) : torch::zeros_like(loss_sum);
+  now.figures = torch::stack({loss_sum.reshape({}).to(torch::kFloat64), reg.to(torch::kFloat64),
+                              clip.norm.reshape({}).to(torch::kFloat64), clip.found_inf.reshape({}).to(torch::kFloat64)});
+  StepOutcome outcome;
+  if (earlier_loss) outcome.reports.push_back(report_oldest(totals[kEarlierLoss]));
+  remember(std::move(now));
+  if (totals[kTerminates] > 0.0) {
+    outcome.stop_code = static_cast<int>(ExitCode::kTerminated);
+  } else if (totals[kInterrupts] > 0.0) {
+    outcome.stop_code = static_cast<int>(ExitCode::kInterrupted);
+  }
+  clock.enter(Phase::kOther);
+  return outcome;
+}
+
+std::vector<StepReport> TrainStep::flush() {
+  std::vector<double> losses;
+  for (Pending& p : pending_) losses.push_back(p.figure(kLossSum));
+  if (losses.empty()) return {};
+  const std::vector<double> totals = sum_over_ranks(parts_.group, losses);
+  std::vector<StepReport> reports;
+  for (const double total : totals) reports.push_back(report_oldest(total));
+  return reports;
+}
+
+TrainStep::MicroBatches TrainStep::make_micro_batches(int64_t step, int64_t* batch_samples) {
+  const int64_t per_epoch = parts_.sampler.plan().batches_per_epoch();
+  const std::vector<int64_t> batch = parts_.sampler.batch(step / per_epoch, step % per_epoch);
+  *batch_samples = static_cast<int64_t>(batch.size());
+  MicroBatches batches;
+  for (const SlotRange& slots : micro_batches_of_rank(parts_.state.counters.batch, *batch_samples, parts_.group.rank(),
+                                                  parts_.group.world_size())) {
+    MicroBatchSpec spec{.seed = parts_.config.training.seed,
+                        .step = step,
+                        .epoch = step / per_epoch,
+                        .first_slot = slots.begin,
+                        .samples = {batch.begin() + slots.begin, batch.begin() + slots.end}};
+    batches.push_back(parts_.workload.make_batch(spec));
+  }
+  return batches;
+}
+
+at::Tensor TrainStep::forward(const MicroBatch& batch) {
+  const AutocastScope autocast(parts_.precision, parts_.device);
+  return parts_.workload.loss_sum(batch);
+}
+
+// A rank without samples still has to reach every parameter, or its peers' buckets would wait for ever.
+at::Tensor TrainStep::empty_share_loss() const {
+  at::Tensor loss = torch::zeros({}, torch::TensorOptions().device(parts_.device));
+  for (const NamedTensor& p : parts_.state.parameters()) loss = loss + p.tensor.sum().to(torch::kFloat32) * 0.0;
+  return loss;
+}
+
+// In place: the gradients are views into the reducer's buckets.
+void TrainStep::zero_gradients() {
+  std::vector<at::Tensor> gradients;
+  for (const NamedTensor& p : parts_.state.parameters()) {
+    if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
+  }
+  if (!gradients.empty()) at::_foreach_zero_(gradients);
+}
+
+void TrainStep::remember(Pending pending) {
+  if (parts_.device.is_cuda()) {
+    at::Tensor host = torch::empty({pending.figures.numel()},
+                                   torch::TensorOptions().dtype(torch::kFloat64).pinned_memory(true));
+    host.copy_(pending.figures, /*non_blocking=*/true);
+    pending.figures = host;
+    pending.copied.emplace(parts_.device.type());
+    pending.copied->record(c10::impl::VirtualGuardImpl(parts_.device.type()).getStream(parts_.device));
+  }
+  pending_.push_back(std::move(pending));
+}
+
+double TrainStep::harvest_oldest() { return pending_.front().figure(kLossSum); }
+
+StepReport TrainStep::report_oldest(double loss_sum) {
+  Pending& oldest = pending_.front();
+  StepReport report = oldest.report;
+  report.loss = (oldest.total_weight > 0.0 ? loss_sum / oldest.total_weight : 0.0) + oldest.figure(kRegularization);
+  report.grad_norm = oldest.figure(kGradNorm);
+  report.skipped = oldest.figure(kFoundInf) != 0.0;
+  Counters& counters = parts_.state.counters;
+  if (parts_.precision == Precision::kFp16) counters.loss_scale.update(report.skipped);
+  counters.skipped_in_row = report.skipped ? counters.skipped_in_row + 1 : 0;
+  counters.skipped_total += report.skipped ? 1 : 0;
+  pending_.pop_front();
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,292 @@
+#include "runner/loop/worker.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <variant>
+
+#include "runner/base/file_system.h"
+#include "runner/config/run_config.h"
+#include "runner/contract/env_names.h"
+#include "runner/contract/exit_code.h"
+#include "runner/dist/fault.h"
+#include "runner/dist/link_store.h"
+#include "runner/dist/rendezvous.h"
+#include "runner/loop/agent_session.h"
+#include "runner/loop/device.h"
+#include "runner/loop/reporter.h"
+#include "runner/loop/stop_signals.h"
+#include "runner/loop/trainer.h"
+#include "runner/models/registry.h"
+
+namespace lockstep {
+namespace {
+
+std::string lookup(const Environment& environment, std::string_view name) {
+  const auto at = environment.find(std::string(name));
+  return at == environment.end() ? std::string() : at->second;
+}
+
+std::optional<int> number(const std::string& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Seconds since this process was started: time spent by the loader counts as start-up.
+double seconds_since_process_start() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  const auto name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return 0.0;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  constexpr int kStartTimeField = 20;  // proc(5): field 22, counted from the third
+  for (int i = 0; i < kStartTimeField; ++i) fields >> field;
+  const double started = std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 - started;
+}
+
+World world_of(const Assignment& a) {
+  World world;
+  world.rank = a.rank;
+  world.local_rank = a.local_rank;
+  world.world_size = a.world_size;
+  world.local_world_size = a.local_world_size;
+  world.node_rank = a.node_rank;
+  world.nnodes = a.nnodes;
+  world.generation = a.generation;
+  world.source = WorldSource::kAgent;
+  return world;
+}
+
+ExitCode exit_code_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kInvalid:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kConflict: return ExitCode::kUsage;
+    case ErrorCode::kRetry:
+    case ErrorCode::kGone: return ExitCode::kPeerLost;
+    case ErrorCode::kUnavailable: return ExitCode::kDeviceFault;
+    default: return ExitCode::kCrash;
+  }
+}
+
+// One worker's parts, in the order in which they come to life.
+class Worker {
+ public:
+  Worker(const WorkerInput& input, RunConfig config)
+      : input_(input),
+        config_(std::move(config)),
+        clock_(Phase::kStartup, std::chrono::steady_clock::now() -
+                                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                        std::chrono::duration<double>(seconds_since_process_start()))) {}
+
+  int run() {
+    if (auto failure = find_world()) return fail(*failure);
+    if (auto failure = make_workload_and_reporter()) return fail(*failure);
+    const Outcome outcome = form_and_train();
+    if (outcome.code == ExitCode::kDone && session_) session_->send(Done{});
+    reporter_->send_metrics();
+    if (outcome.message.empty()) return static_cast<int>(outcome.code);
+    return fail({outcome.code, outcome.message});
+  }
+
+ private:
+  std::optional<Failure> find_world() {
+    const std::string fd = lookup(input_.environment, env::kAgentFd);
+    if (fd.empty()) {
+      Result<World> world = derive_world(input_.environment, input_.host_name, config_.launch);
+      if (!world.ok()) return Failure{ExitCode::kUsage, world.error().message};
+      world_ = *world;
+      return std::nullopt;
+    }
+    const auto descriptor = number(fd);
+    const auto local_rank = number(lookup(input_.environment, env::kLocalRank));
+    if (!descriptor || !local_rank) {
+      return Failure{ExitCode::kUsage, "LOCKSTEP_AGENT_FD and LOCAL_RANK must be numbers: they are set by the agent"};
+    }
+    session_ = std::make_unique<AgentSession>(*descriptor, *local_rank);
+    world_.local_rank = *local_rank;
+    return std::nullopt;
+  }
+
+  // Data is read before the assignment comes: the slowest rank's start is then the group's start.
+  std::optional<Failure> make_workload_and_reporter() {
+    Result<at::Device> device = choose_device(config_.launch, world_);
+    if (!device.ok()) return Failure{ExitCode::kUsage, device.error().message};
+    device_ = *device;
+    Result<GroupBackend> backend = choose_backend(config_.launch, device_);
+    if (!backend.ok()) return Failure{ExitCode::kUsage, backend.error().message};
+    backend_ = *backend;
+    Result<PrecisionChoice> precision = choose_precision(config_.training, device_);
+    if (!precision.ok()) return Failure{ExitCode::kUsage, precision.error().message};
+    precision_ = *precision;
+
+    WorkloadOrFailure made = make_workload(config_, device_);
+    if (auto* failure = std::get_if<Failure>(&made)) return *failure;
+    workload_ = std::move(std::get<std::unique_ptr<Workload>>(made));
+
+    if (session_) {
+      world_ = world_of(session_->await_assignment());
+    }
+    threads_ = choose_threads(config_.launch, world_.local_world_size);
+    apply_device_settings(config_.training, precision_.precision, threads_);
+    folder_ = output_folder(config_, lookup(input_.environment, env::kCheckpointDir),
+                            lookup(input_.environment, env::kJob));
+    reporter_ = std::make_unique<Reporter>(Reporter::Options{.config = &config_,
+                                                             .world = world_,
+                                                             .agent = session_.get(),
+                                                             .clock = &clock_,
+                                                             .start_unix_time = static_cast<double>(std::time(nullptr)) -
+                                                                                clock_.seconds().total(),
+                                                             .device = device_,
+                                                             .precision = precision_.precision,
+                                                             .folder = folder_});
+    reporter_->metrics().on_startup(StartupPart::kLoad, clock_.seconds().total());
+    if (!session_ && device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) {
+      reporter_->warn("no GPU found, training on the CPU with " + std::to_string(world_.world_size) + " rank" +
+                      (world_.world_size == 1 ? "" : "s"));
+    }
+    return std::nullopt;
+  }
+
+  Outcome form_and_train() {
+    Trainer trainer({.config = config_,
+                     .workload = *workload_,
+                     .fs = fs_,
+                     .signals = signals_,
+                     .clock = clock_,
+                     .reporter = *reporter_,
+                     .device = device_,
+                     .precision = precision_,
+                     .threads = threads_,
+                     .folder = folder_,
+                     .host_name = input_.host_name,
+                     .job_uid = lookup(input_.environment, env::kJobUid),
+                     .resume_command = resume_command()});
+    reporter_->beat(0, "forming");
+    const auto began = clock_.seconds().total();
+    GroupOptions options{.world = world_,
+                         .backend = backend_,
+                         .device = device_,
+                         .timeout = std::chrono::seconds(config_.launch.collective_timeout_seconds),
+                         .network_interface = lookup(input_.environment, env::kGlooInterface)};
+    Result<StoreHandle> store = open_store();
+    if (!store.ok()) return failed(store.error());
+    uint64_t generation = world_.generation;
+    std::unique_ptr<ProcessGroup> group;
+    if (world_.world_size == 1 && config_.launch.backend == BackendChoice::kAuto) {
+      group = ProcessGroup::solo(options);
+    } else {
+      Result<std::unique_ptr<ProcessGroup>> formed = form(*store, options);
+      if (!formed.ok()) return failed(formed.error());
+      group = std::move(*formed);
+    }
+    if (!session_) {
+      Result<uint64_t> agreed = agree_on_generation(*store);
+      if (!agreed.ok()) return failed(agreed.error());
+      generation = *agreed;
+    }
+    reporter_->metrics().on_rendezvous(clock_.seconds().total() - began);
+    const Outcome outcome = trainer.run_generation(*group, *store, generation);
+    step_ = trainer.step();
+    generation_ = generation;
+    return outcome;
+  }
+
+  Result<StoreHandle> open_store() {
+    const auto timeout = std::chrono::seconds(config_.launch.rendezvous_timeout_seconds);
+    if (session_) return make_link_store(*session_, world_.generation, timeout);
+    if (world_.world_size == 1) return make_local_store();
+    return open_tcp_store(world_, timeout);
+  }
+
+  Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options) {
+    TRY(meet(store, world_, std::chrono::seconds(config_.launch.rendezvous_timeout_seconds)));
+    Json terms = config_.shared_flags();
+    terms["samples"] = workload_->num_samples();  // another data set under the same name
+    TRY(agree(store, world_, terms));
+    return ProcessGroup::form(store, options);
+  }
+
+  // Without an agent the start time of rank 0 is the attempt (architecture §3).
+  Result<uint64_t> agree_on_generation(const StoreHandle& store) {
+    const auto mine = static_cast<uint64_t>(std::time(nullptr)) << 32;
+    TRY_ASSIGN(const std::string told, tell_all(store, world_, "generation", std::to_string(mine)));
+    uint64_t generation = 0;
+    std::from_chars(told.data(), told.data() + told.size(), generation);
+    return generation;
+  }
+
+  [[nodiscard]] static Outcome failed(const Error& error) { return {exit_code_of(error), error.message}; }
+
+  [[nodiscard]] std::string resume_command() const {
+    std::string command = session_ ? "lockstep run" : "lockstep-worker";
+    for (const std::string& argument : input_.arguments) command += " " + argument;
+    return command;
+  }
+
+  // Says why this worker ends and returns the code.
+  int fail(const Failure& failure) {
+    if (session_) {
+      session_->send(Failing{.code = static_cast<int>(failure.code),
+                             .message = failure.message,
+                             .rank = world_.rank,
+                             .step = step_,
+                             .generation = generation_});
+    } else {
+      std::fprintf(stderr, "error: rank %d: %s\n", world_.rank, failure.message.c_str());
+    }
+    return static_cast<int>(failure.code);
+  }
+
+  const WorkerInput& input_;
+  const RunConfig config_;
+  PhaseClock clock_;
+  StopSignals signals_;
+  PosixFileSystem fs_;
+  World world_;
+  std::unique_ptr<AgentSession> session_;
+  at::Device device_ = at::Device(at::kCPU);
+  GroupBackend backend_ = GroupBackend::kGloo;
+  PrecisionChoice precision_;
+  int threads_ = 1;
+  std::string folder_;
+  std::unique_ptr<Workload> workload_;
+  std::unique_ptr<Reporter> reporter_;
+  int64_t step_ = 0;
+  uint64_t generation_ = 0;
+};
+
+}  // namespace
+
+int run_worker(const WorkerInput& input) {
+  if (wants_help(input.arguments)) {
+    std::fputs(run_help(input.arguments.front()).c_str(), stdout);
+    return 0;
+  }
+  Result<RunConfig> config = parse_run_config(input.arguments);
+  if (!config.ok()) {
+    std::fprintf(stderr, "error: %s\n", config.error().message.c_str());
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  try {
+    return Worker(input, std::move(*config)).run();
+  } catch (const std::exception& e) {
+    const Failure fault = classify_fault(e);
+    std::fprintf(stderr, "error: %s\n", fault.message.c_str());
+    return static_cast<int>(fault.code);
+  }
+}
+
+}  // namespace lockstep

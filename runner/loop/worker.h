@@ -1,0 +1,24 @@
+// Worker: the whole life of one rank, from its command line to its exit code.
+//
+// States (architecture §3): await assignment → form group → sync state → train → (peer lost →) … → done. Without an
+// agent the World comes from the environment, and a lost peer ends the worker with exit code 10.
+// Threads: the main thread is the training thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+struct WorkerInput {
+  std::vector<std::string> arguments;  // WORKLOAD [flags]
+  Environment environment;
+  std::string host_name;
+};
+
+// The exit code. Errors have been said: to the agent, or on stderr.
+int run_worker(const WorkerInput& input);
+
+}  // namespace lockstep

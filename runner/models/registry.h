@@ -1,0 +1,26 @@
+// The registry: from a parsed command line to a workload with its data loaded.
+//
+// Role: the one place that knows all workloads by name.
+// Threads: call once, from the training thread.
+// Errors: a Failure says how the worker ends: ExitCode::kUsage for what a flag can mend (unknown workload, heads that
+// do not divide the width), ExitCode::kData for the data set (missing, unreadable, nothing to train on).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <variant>
+
+#include "runner/config/run_config.h"
+#include "runner/contract/exit_code.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+using WorkloadOrFailure = std::variant<std::unique_ptr<Workload>, Failure>;
+
+// Reads the data set; the parameters exist but are not initialised (Workload::initialize, or a checkpoint).
+WorkloadOrFailure make_workload(const RunConfig& config, at::Device device);
+
+}  // namespace lockstep

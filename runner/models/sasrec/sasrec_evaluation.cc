@@ -1,0 +1,131 @@
+#include "runner/models/sasrec/sasrec_evaluation.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+// Does `score` rank above `target`? Written so that NaN on either side says yes.
+bool beats(float score, float target) { return !(score <= target); }
+
+int64_t rank_among(std::span<const float> scores, float target, std::span<const int64_t> candidates) {
+  return std::count_if(candidates.begin(), candidates.end(),
+                       [&](int64_t item) { return beats(scores[static_cast<size_t>(item)], target); });
+}
+
+// Among all items but those trained on, `also_masked` (0 = none) and padding.
+int64_t rank_among_all(std::span<const float> scores, float target, std::span<const int32_t> trained,
+                       int32_t also_masked) {
+  int64_t rank = 0;
+  for (const float score : scores.subspan(1)) rank += beats(score, target) ? 1 : 0;
+  for (const int32_t item : trained) rank -= beats(scores[static_cast<size_t>(item)], target) ? 1 : 0;
+  const bool counted = also_masked != 0 && !std::binary_search(trained.begin(), trained.end(), also_masked);
+  if (counted && beats(scores[static_cast<size_t>(also_masked)], target)) --rank;
+  return rank;
+}
+
+struct RankingSums {
+  double ndcg = 0.0;
+  double hits = 0.0;
+
+  void add(int64_t rank) {
+    ndcg += ndcg_at_10(rank);
+    hits += rank < kTopK ? 1.0 : 0.0;
+  }
+};
+
+struct PassSums {
+  RankingSums drawn;  // among the drawn candidates
+  RankingSums full;
+};
+
+class ShardEvaluation {
+ public:
+  ShardEvaluation(const SasrecModel& model, const SasrecData& data, const SasrecEvaluationOptions& options,
+                  uint64_t seed)
+      : model_(model), data_(data), options_(options), seed_(seed),
+        candidates_(static_cast<size_t>(options.candidates)) {}
+
+  void add_chunk(std::span<const int64_t> users, EvaluationPass pass, PassSums& sums) {
+    const at::Tensor scores = score_all_items(users, pass);
+    const auto items = static_cast<size_t>(scores.size(1));
+    for (size_t i = 0; i < users.size(); ++i) {
+      const std::span<const float> row(scores.const_data_ptr<float>() + i * items, items);
+      const int64_t user = users[i];
+      const UserSplit split = data_.split(user);
+      const bool is_test = pass == EvaluationPass::kTest;
+      const float target = row[static_cast<size_t>(is_test ? split.test : split.valid)];
+      data_.draw_candidates(user, pass, seed_, candidates_);
+      sums.drawn.add(rank_among(row, target, candidates_));
+      if (options_.full_ranking) {
+        sums.full.add(rank_among_all(row, target, data_.trained_on(user), is_test ? split.valid : 0));
+      }
+    }
+  }
+
+ private:
+  // [users, I + 1] on the host.
+  at::Tensor score_all_items(std::span<const int64_t> users, EvaluationPass pass) const {
+    const int64_t maxlen = model_.shape().maxlen;
+    const at::Tensor seq_BT = at::empty({static_cast<int64_t>(users.size()), maxlen}, at::kLong);
+    for (size_t i = 0; i < users.size(); ++i) {
+      int64_t* const row = seq_BT.data_ptr<int64_t>() + static_cast<int64_t>(i) * maxlen;
+      data_.fill_evaluation_row(users[i], pass, {row, static_cast<size_t>(maxlen)});
+    }
+    const at::Tensor& item_emb = model_.item_embedding();
+    const at::Tensor h_BD = model_.encode(seq_BT.to(item_emb.device())).select(1, maxlen - 1);
+    return at::mm(h_BD.to(item_emb.scalar_type()), item_emb.t()).to(at::kCPU, at::kFloat).contiguous();
+  }
+
+  const SasrecModel& model_;
+  const SasrecData& data_;
+  SasrecEvaluationOptions options_;
+  uint64_t seed_;
+  std::vector<int64_t> candidates_;
+};
+
+}  // namespace
+
+double ndcg_at_10(int64_t rank) {
+  constexpr double kGrain = 1073741824.0;  // 2^30: sums of a million users stay exact in a double
+  if (rank >= kTopK) return 0.0;
+  return std::round(kGrain / std::log2(static_cast<double>(rank) + 2.0)) / kGrain;
+}
+
+std::vector<MetricSum> evaluate_sasrec(const SasrecModel& model, const SasrecData& data,
+                                       const SasrecEvaluationOptions& options, const EvaluationShard& shard) {
+  const at::NoGradGuard no_grad;
+  const std::vector<int64_t> users = data.evaluation_users(options.users_max, shard.seed);
+  const auto total = static_cast<int64_t>(users.size());
+  ShardEvaluation evaluation(model, data, options, shard.seed);
+  PassSums valid;
+  PassSums test;
+  double count = 0.0;
+  for (int64_t begin = shard.rank * kUsersPerChunk; begin < total; begin += shard.world_size * kUsersPerChunk) {
+    const int64_t n = std::min(kUsersPerChunk, total - begin);
+    const std::span<const int64_t> chunk(users.data() + begin, static_cast<size_t>(n));
+    evaluation.add_chunk(chunk, EvaluationPass::kValid, valid);
+    evaluation.add_chunk(chunk, EvaluationPass::kTest, test);
+    count += static_cast<double>(n);
+  }
+  std::vector<MetricSum> sums;
+  const auto report = [&](const std::string& prefix, const RankingSums& ranking) {
+    sums.push_back({prefix + "_ndcg@10", ranking.ndcg, count});
+    sums.push_back({prefix + "_hr@10", ranking.hits, count});
+  };
+  report("valid", valid.drawn);
+  report("test", test.drawn);
+  if (options.full_ranking) {
+    report("full_valid", valid.full);
+    report("full_test", test.full);
+  }
+  return sums;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// SasrecModel: the network of SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018) in three
+// forms, with the parameter names and the numbers of the PyTorch implementation that published results come from.
+//
+// Role: sequences of items → a vector per position; its dot product with an item's embedding is that item's score.
+// Threads: one.
+// Shapes: B samples, T = maxlen positions, D = hidden_units, H heads, E = D / H, I items (0 is padding).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/kernels/dropout.h"
+#include "runner/tensor/named_tensor.h"
+
+namespace lockstep {
+
+struct SasrecShape {
+  int64_t num_items = 0;
+  int64_t maxlen = 0;
+  int64_t hidden_units = 0;
+  int64_t num_blocks = 0;
+  int64_t num_heads = 0;
+  double dropout_rate = 0.0;
+  SasrecForm form = SasrecForm::kPostNorm;
+};
+
+class SasrecModel {
+ public:
+  // hidden_units must be a multiple of num_heads. Parameters are fp32 on `device`, not yet initialised.
+  SasrecModel(const SasrecShape& shape, at::Device device);
+
+  // Xavier-normal matrices and embeddings, layer norms 1 and 0, attention biases 0, feed-forward biases uniform in
+  // ±1/√D, rows 0 of both embeddings 0. Drawn on the host from Philox by (seed, parameter, element).
+  void initialize(uint64_t seed);
+
+  // In the order of the PyTorch implementation's state_dict.
+  [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
+  [[nodiscard]] const at::Tensor& item_embedding() const { return item_emb_; }  // [I + 1, D]
+  [[nodiscard]] const SasrecShape& shape() const { return shape_; }
+
+  // seq_BT: items, left-padded with 0. Dropout off; no graph needed. Returns h_BTD.
+  [[nodiscard]] at::Tensor encode(const at::Tensor& seq_BT) const;
+
+  // Training: one gather serves the three roles. ids_3BT: input, positives, negatives (int64).
+  // Returns the logits of positives and negatives: logits_2BT (fp32), with a graph.
+  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const DropoutKey& key) const;
+
+ private:
+  struct Norm {
+    at::Tensor weight;
+    at::Tensor bias;
+  };
+  struct Block {
+    Norm attention_norm;
+    at::Tensor in_proj_weight;  // [3D, D]: query, key, value
+    at::Tensor in_proj_bias;
+    at::Tensor out_proj_weight;
+    at::Tensor out_proj_bias;
+    Norm forward_norm;
+    at::Tensor conv1_weight;    // [D, D, 1]: a convolution of width 1 is a linear layer
+    at::Tensor conv1_bias;
+    at::Tensor conv2_weight;
+    at::Tensor conv2_bias;
+  };
+  // Hands out one key per dropout, in the order of the forward pass; no key = evaluation.
+  class Dropouts;
+
+  void name_parameters();
+  [[nodiscard]] at::Tensor encode_embedded(const at::Tensor& seq_BT, const at::Tensor& items_BTD,
+                                           Dropouts& dropouts) const;
+  [[nodiscard]] at::Tensor attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
+                                  Dropouts& dropouts) const;
+  [[nodiscard]] at::Tensor feed_forward(const Block& block, const at::Tensor& x_BTD, Dropouts& dropouts) const;
+  [[nodiscard]] at::Tensor normalize(const Norm& norm, const at::Tensor& x_BTD) const;
+
+  SasrecShape shape_;
+  at::Tensor item_emb_;  // [I + 1, D]
+  at::Tensor pos_emb_;   // [T + 1, D]
+  std::vector<Block> blocks_;
+  Norm last_norm_;
+  at::Tensor positions_T_;     // 1 … T
+  at::Tensor causal_mask_TT_;  // 0 where a position may look, -inf above the diagonal
+  NamedTensors parameters_;
+};
+
+}  // namespace lockstep

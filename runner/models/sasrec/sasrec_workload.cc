@@ -1,0 +1,221 @@
+#include "runner/models/sasrec/sasrec_workload.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "runner/base/check.h"
+
+namespace lockstep {
+namespace {
+
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+// The guide saves its weights whenever one of these improves.
+constexpr std::array<const char*, 4> kSavedMetrics = {"valid_ndcg@10", "valid_hr@10", "test_ndcg@10", "test_hr@10"};
+
+double metric(const Metrics& metrics, const std::string& name) {
+  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
+  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
+  return found->second;
+}
+
+bool has_metric(const Metrics& metrics, const std::string& name) {
+  return std::any_of(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
+}
+
+std::string figures(const Metrics& metrics, const std::string& prefix) {
+  std::array<char, 128> text{};
+  std::snprintf(text.data(), text.size(), "valid (NDCG@10: %.4f, HR@10: %.4f), test (NDCG@10: %.4f, HR@10: %.4f)",
+                metric(metrics, prefix + "valid_ndcg@10"), metric(metrics, prefix + "valid_hr@10"),
+                metric(metrics, prefix + "test_ndcg@10"), metric(metrics, prefix + "test_hr@10"));
+  return text.data();
+}
+
+// As Python prints a float: the file names of the guide contain the learning rate.
+std::string python_float(double value) {
+  const double magnitude = std::fabs(value);
+  const bool fixed = value == 0.0 || (magnitude >= 1e-4 && magnitude < 1e16);
+  std::array<char, 64> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
+                                 fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string out(text.data(), end.ptr);
+  if (fixed && out.find('.') == std::string::npos) out += ".0";
+  return out;
+}
+
+const char* form_name(SasrecForm form) {
+  switch (form) {
+    case SasrecForm::kPostNorm: return "post-norm";
+    case SasrecForm::kPreNorm: return "pre-norm (--norm_first)";
+    case SasrecForm::kOriginal: return "original (--original)";
+  }
+  return "";
+}
+
+SasrecShape shape_of(const SasrecOptions& options, int64_t num_items) {
+  return SasrecShape{.num_items = num_items,
+                     .maxlen = options.maxlen,
+                     .hidden_units = options.hidden_units,
+                     .num_blocks = options.num_blocks,
+                     .num_heads = options.num_heads,
+                     .dropout_rate = options.dropout_rate,
+                     .form = options.form};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& config, Dataset dataset,
+                                                               at::Device device) {
+  TRY_ASSIGN(SasrecData data, SasrecData::create(std::move(dataset)));
+  return std::unique_ptr<SasrecWorkload>(new SasrecWorkload(config, std::move(data), device));
+}
+
+SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Device device)
+    : options_(config.sasrec),
+      lr_(config.training.lr),
+      device_(device),
+      data_(std::move(data)),
+      model_(shape_of(options_, data_.num_items()), device),
+      best_(kSavedMetrics.size(), 0.0) {}
+
+double SasrecWorkload::flops_per_sample() const {
+  const auto t = static_cast<double>(options_.maxlen);
+  const auto d = static_cast<double>(options_.hidden_units);
+  const double projections = 2.0 * 6.0 * d * d;  // per position: three in, one out, two of the feed-forward
+  const double attention = 2.0 * 2.0 * t * d;    // per position: scores and their sum
+  const double logits = 2.0 * 2.0 * d;
+  constexpr double kForwardAndBackward = 3.0;
+  return kForwardAndBackward * t * (static_cast<double>(options_.num_blocks) * (projections + attention) + logits);
+}
+
+std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() const {
+  const InteractionsReport& report = data_.report();
+  int64_t weights = 0;
+  for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
+  const auto evaluable = data_.evaluable_users();
+  const auto evaluated = options_.eval_users == 0 ? evaluable : std::min(options_.eval_users, evaluable);
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"variant", options_.variant + ", " + form_name(options_.form)},
+      {"parameters", text(weights)},
+      {"data set", report.path + " (" + to_string(report.format) + ")"},
+      {"users", text(data_.num_users())},
+      {"items", text(data_.num_items())},
+      {"interactions", text(report.events)},
+      {"train events", text(data_.train_events())},
+      {"valid / test events", text(evaluable) + " / " + text(evaluable)},
+      {"users evaluated", text(evaluated) + " of " + text(evaluable)},
+      {"users trained on", text(data_.usable_users())},
+      {"bad lines", text(report.bad_lines) + " of " + text(report.lines)},
+      {"min_count",
+       report.min_count == 0 ? "none"
+                             : text(report.min_count) + " (dropped " + text(report.dropped_users) + " users, " +
+                                   text(report.dropped_items) + " items, " + text(report.dropped_events) + " events)"}};
+  for (const BadLine& bad : report.bad_samples) {
+    lines.emplace_back("bad line " + text(bad.line), bad.reason + ": " + bad.text);
+  }
+  return lines;
+}
+
+std::unique_ptr<MicroBatch> SasrecWorkload::make_batch(const MicroBatchSpec& spec) {
+  const auto b = static_cast<int64_t>(spec.samples.size());
+  const int64_t t = options_.maxlen;
+  const bool to_device = !device_.is_cpu();
+  const at::Tensor ids_3BT = at::empty({3, b, t}, at::TensorOptions(at::kLong).pinned_memory(to_device));
+  int64_t positions = 0;
+  for (int64_t i = 0; i < b; ++i) {
+    const auto row = [&](int64_t role) {
+      return std::span<int64_t>(ids_3BT.data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
+    };
+    positions += data_.fill_train_row(spec, i, {.seq = row(0), .pos = row(1), .neg = row(2)});
+  }
+  auto batch = std::make_unique<SasrecBatch>();
+  batch->ids_3BT = to_device ? ids_3BT.to(device_, /*non_blocking=*/true) : ids_3BT;
+  batch->dropout = DropoutKey{.seed = spec.seed, .step = spec.step, .first_slot = spec.first_slot, .layer = 0};
+  batch->positions = static_cast<double>(positions);
+  batch->samples = b;
+  return batch;
+}
+
+at::Tensor SasrecWorkload::loss_sum(const MicroBatch& batch) {
+  const auto& made = static_cast<const SasrecBatch&>(batch);
+  const auto logits_BT = model_.train_logits(made.ids_3BT, made.dropout).unbind(0);  // positives, negatives
+  // -log sigmoid(x) for a positive, -log sigmoid(-x) for a negative, 0 where there is no positive.
+  const at::Tensor gains_BT = at::log_sigmoid(logits_BT[0]) + at::log_sigmoid(-logits_BT[1]);
+  return -(gains_BT * made.ids_3BT[1].ne(0)).sum();
+}
+
+at::Tensor SasrecWorkload::regularization() {
+  if (options_.l2_emb == 0.0) return {};
+  return options_.l2_emb * model_.item_embedding().square().sum();
+}
+
+std::vector<MetricSum> SasrecWorkload::evaluate(const EvaluationShard& shard) {
+  return evaluate_sasrec(model_, data_,
+                         {.users_max = options_.eval_users,
+                          .candidates = options_.eval_negatives,
+                          .full_ranking = options_.full_ranking},
+                         shard);
+}
+
+std::vector<std::string> SasrecWorkload::evaluation_lines(const EvaluationReport& report) {
+  const std::string epoch = "epoch:" + std::to_string(report.epoch);
+  std::array<char, 64> time{};
+  std::snprintf(time.data(), time.size(), ", time: %f(s), ", report.seconds_training);
+  std::vector<std::string> lines = {epoch + time.data() + figures(report.metrics, "")};
+  if (has_metric(report.metrics, "full_valid_ndcg@10")) {
+    lines.push_back(epoch + ", full ranking: " + figures(report.metrics, "full_"));
+  }
+  return lines;
+}
+
+std::string SasrecWorkload::log_header() const { return "epoch (val_ndcg, val_hr) (test_ndcg, test_hr)"; }
+
+std::string SasrecWorkload::log_line(const EvaluationReport& report) const {
+  const Metrics& m = report.metrics;
+  std::array<char, 128> text{};
+  std::snprintf(text.data(), text.size(), "%lld (%.6f, %.6f) (%.6f, %.6f)", static_cast<long long>(report.epoch),
+                metric(m, "valid_ndcg@10"), metric(m, "valid_hr@10"), metric(m, "test_ndcg@10"),
+                metric(m, "test_hr@10"));
+  return text.data();
+}
+
+std::string SasrecWorkload::reference_weight_file(const EvaluationReport& report) {
+  bool improved = false;
+  for (size_t i = 0; i < kSavedMetrics.size(); ++i) {
+    const double value = metric(report.metrics, kSavedMetrics[i]);
+    improved = improved || value > best_[i];
+    best_[i] = std::max(best_[i], value);
+  }
+  if (!improved) return {};
+  return "SASRec.epoch=" + std::to_string(report.epoch) + ".lr=" + python_float(lr_) +
+         ".layer=" + std::to_string(options_.num_blocks) + ".head=" + std::to_string(options_.num_heads) +
+         ".hidden=" + std::to_string(options_.hidden_units) + ".maxlen=" + std::to_string(options_.maxlen) + ".pth";
+}
+
+Json SasrecWorkload::progress_state() const {
+  Json best = Json::object();
+  for (size_t i = 0; i < kSavedMetrics.size(); ++i) best[kSavedMetrics[i]] = best_[i];
+  return Json{{"best", best}};
+}
+
+Status SasrecWorkload::restore_progress(const Json& state) {
+  std::vector<double> best;
+  for (const char* const name : kSavedMetrics) {
+    const Json::json_pointer field = Json::json_pointer("/best") / name;
+    if (!state.contains(field) || !state.at(field).is_number()) {
+      return Error{ErrorCode::kCorrupt, "workload progress: field best." + std::string(name) +
+                                            " is missing or no number; the checkpoint is damaged"};
+    }
+    best.push_back(state.at(field).get<double>());
+  }
+  best_ = std::move(best);
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "runner/optim/ema.h"
+
+#include <torch/types.h>
+
+#include <utility>
+
+#include "runner/base/check.h"
+#include "runner/optim/named_state.h"
+
+namespace lockstep {
+
+namespace {
+
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(named.size());
+  for (const NamedTensor& entry : named) tensors.push_back(entry.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+Ema::Ema(NamedTensors parameters, double decay) : parameters_(std::move(parameters)), decay_(decay) {
+  LOCKSTEP_CHECK(decay_ > 0.0 && decay_ < 1.0, "decay must lie between 0 and 1");
+  LOCKSTEP_CHECK(!parameters_.empty(), "an average needs parameters");
+  for (const NamedTensor& parameter : parameters_) averages_.push_back(parameter.tensor.detach().clone());
+}
+
+void Ema::update(const at::Tensor& found_inf) {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor weight = found_inf.reshape({}).neg().add_(1.0).mul_(1.0 - decay_);
+  std::vector<at::Tensor> change = at::_foreach_sub(tensors_of(parameters_), averages_);
+  at::_foreach_mul_(change, weight);
+  at::_foreach_add_(averages_, change);
+}
+
+void Ema::reset() {
+  const torch::NoGradGuard no_grad;
+  at::_foreach_copy_(averages_, tensors_of(parameters_));
+}
+
+NamedTensors Ema::state() const {
+  NamedTensors state;
+  for (size_t i = 0; i < parameters_.size(); ++i) state.push_back({parameters_[i].name, averages_[i]});
+  return state;
+}
+
+Status Ema::load_state(const NamedTensors& source) { return copy_named(source, state(), "EMA state"); }
+
+Ema::SwapIn::SwapIn(const Ema& ema) : ema_(ema) {
+  const torch::NoGradGuard no_grad;
+  // Copies, not exchanged storage: captured graphs and the reducer know the parameters by their addresses.
+  for (const NamedTensor& parameter : ema_.parameters_) saved_.push_back(parameter.tensor.detach().clone());
+  at::_foreach_copy_(tensors_of(ema_.parameters_), ema_.averages_);
+}
+
+Ema::SwapIn::~SwapIn() {
+  const torch::NoGradGuard no_grad;
+  at::_foreach_copy_(tensors_of(ema_.parameters_), saved_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// Adam (Kingma and Ba 2015) as torch.optim.Adam, over all parameters in one fused operator (CPU and CUDA).
+//
+// Role: the optimizer of the training step. A found_inf other than 0 skips the update, step counter included, on the
+// device: the host waits for nothing.
+// Threads: the training thread. Ownership: owns its state; shares the parameters, which it updates in place.
+// Errors: what torch throws (a device fault, out of memory) passes through to the train step, the edge that catches it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/tensor/named_tensor.h"
+
+namespace lockstep {
+
+struct AdamOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.98;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled_weight_decay = false;  // false: L2 in the gradient (Adam); true: AdamW
+};
+
+class Adam {
+ public:
+  // Parameters: leaves of one device and of floating-point dtype, at least one. State has their shapes and dtype.
+  Adam(NamedTensors parameters, const AdamOptions& options);
+
+  // One update from the parameters' gradients, which must all be defined. found_inf: fp32, one element, 0 or 1, on
+  // the parameters' device; see grad_clip.h.
+  void step(double lr, const at::Tensor& found_inf);
+
+  // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", and "step" (fp32 scalar, the updates that were not skipped). The
+  // tensors are the live ones: a copy into them is a load.
+  [[nodiscard]] NamedTensors state() const;
+
+  // Errors (kInvalid): a name that is missing or unknown, a shape or dtype that differs. Then nothing has changed.
+  Status load_state(const NamedTensors& state);
+
+ private:
+  NamedTensors parameters_;
+  AdamOptions options_;
+  std::vector<at::Tensor> exp_avgs_;
+  std::vector<at::Tensor> exp_avg_sqs_;
+  at::Tensor step_;  // one for all parameters: they are always updated together
+};
+
+}  // namespace lockstep

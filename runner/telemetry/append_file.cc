@@ -1,0 +1,67 @@
+#include "runner/telemetry/append_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "runner/base/file_system.h"
+
+namespace lockstep {
+
+Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
+  const int exclusive = mode == Mode::kMustBeNew ? O_EXCL : 0;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | exclusive, 0644);
+  if (fd < 0) return error_of_errno(errno, "open", path);
+  AppendFile file(path, fd, 0);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return error_of_errno(errno, "stat", path);
+  file.size_ = info.st_size;
+  return file;
+}
+
+AppendFile::AppendFile(AppendFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      torn_(other.torn_),
+      failing_(other.failing_) {}
+
+AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(size_, other.size_);
+  std::swap(torn_, other.torn_);
+  std::swap(failing_, other.failing_);
+  return *this;
+}
+
+AppendFile::~AppendFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status AppendFile::append(std::string_view record) {
+  Status written = write_whole(record);
+  const bool say = !written.ok() && !failing_;
+  failing_ = !written.ok();
+  return say ? written : Status();
+}
+
+Status AppendFile::write_whole(std::string_view record) {
+  if (torn_ && ::ftruncate(fd_, size_) != 0) return error_of_errno(errno, "truncate", path_);
+  torn_ = false;
+  ssize_t written = 0;
+  do {
+    written = ::write(fd_, record.data(), record.size());
+  } while (written < 0 && errno == EINTR);
+  if (written < 0) return error_of_errno(errno, "write", path_);
+  if (static_cast<size_t>(written) < record.size()) {
+    torn_ = ::ftruncate(fd_, size_) != 0;
+    return error_of_errno(ENOSPC, "write", path_);  // what a short write to a regular file means
+  }
+  size_ += written;
+  return {};
+}
+
+}  // namespace lockstep

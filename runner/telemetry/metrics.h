@@ -1,0 +1,105 @@
+// RunMetrics: a worker's Prometheus metrics, set by the training loop and sent to the agent, which serves them.
+//
+// Role: typed setters over a prometheus::Registry; names, help and types come from contract/metric_names.h. A figure
+// that is not known yet (loss before the first log line, MFU on an unknown device) is absent, never a false zero.
+// Threads: every function may be called from any thread, but on_phase_seconds only from one.
+// Ownership: owns its registry. Every series carries the label rank.
+// Units: seconds, bytes, Unix seconds for timestamps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/contract/messages.h"
+#include "runner/telemetry/phase_clock.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace lockstep {
+
+// Every step; costs a few atomic additions.
+struct StepFigures {
+  int64_t step = 0;        // steps done by the run, this one included
+  int64_t samples = 0;     // of the global batch
+  double epoch = 0.0;      // with fraction
+  double seconds = 0.0;    // wall clock of the step
+  double unix_time = 0.0;  // when it was done
+};
+
+// Every logged step: what the host had to fetch from the device.
+struct LogFigures {
+  double loss = 0.0;
+  double lr = 0.0;
+  double grad_norm = 0.0;
+  double samples_per_second = 0.0;
+  std::optional<double> remaining_seconds = std::nullopt;
+  std::optional<double> model_flops_per_second = std::nullopt;
+  std::optional<double> peak_flops_per_second = std::nullopt;
+  std::optional<double> mfu = std::nullopt;
+  std::optional<double> loss_scale = std::nullopt;
+};
+
+struct MemoryFigures {
+  double resident_bytes = 0.0;
+  struct Device {
+    double allocated_bytes = 0.0;
+    double reserved_bytes = 0.0;
+    double peak_bytes = 0.0;
+    double capacity_bytes = 0.0;
+  };
+  std::optional<Device> device = std::nullopt;
+};
+
+struct CheckpointFigures {
+  int64_t step = 0;
+  double stage_seconds = 0.0;
+  double write_seconds = 0.0;
+  double bytes = 0.0;
+  double unix_time = 0.0;
+};
+
+enum class StartupPart { kProcess, kLoad, kRendezvous, kRestore, kFirstStep };
+const char* to_string(StartupPart part);
+
+class RunMetrics {
+ public:
+  RunMetrics(int rank, double start_unix_time);
+  ~RunMetrics();
+  RunMetrics(const RunMetrics&) = delete;
+  RunMetrics& operator=(const RunMetrics&) = delete;
+
+  void set_target_steps(int64_t steps);
+  void on_step(const StepFigures& figures);
+  void on_log(const LogFigures& figures);
+  void on_skipped_step(const std::string& reason);  // "not_finite"
+  void on_evaluation(const std::vector<std::pair<std::string, double>>& metrics);
+  // Cumulative, from PhaseClock::seconds().
+  void on_phase_seconds(const PhaseSeconds& seconds);
+  void on_memory(const MemoryFigures& figures);
+  void on_checkpoint(const CheckpointFigures& figures);
+  void on_checkpoint_failure(const std::string& reason);  // an ErrorCode's name
+  void on_restore(double seconds);
+  void on_startup(StartupPart part, double seconds);
+  void on_rendezvous(double seconds);
+
+  // For serialisers and tests; lives as long as this object.
+  [[nodiscard]] const prometheus::Registry& registry() const;
+
+  // What the agent link's message `Metrics` carries; families without a series are left out.
+  [[nodiscard]] std::vector<MetricFamily> families() const;
+
+ private:
+  struct Series;
+  std::unique_ptr<Series> series_;
+};
+
+// Resident memory of this process in bytes, 0 where /proc cannot be read.
+double resident_memory_bytes();
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#include "runner/telemetry/metrics_log.h"
+
+#include <optional>
+#include <string_view>
+
+#include "runner/base/atomic_file.h"
+#include "runner/base/file_system.h"
+#include "runner/base/json.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr uint64_t kLogBytesMax = uint64_t{1} << 30;  // 1 GiB: five million lines; a larger file is not ours
+
+struct KeptLines {
+  std::string text;
+  int64_t last_step = -1;
+  int64_t last_evaluation_step = -1;
+};
+
+struct LineKey {
+  int64_t step = 0;
+  bool evaluation = false;
+};
+
+std::optional<LineKey> key_of(std::string_view line) {
+  const Result<Json> parsed = parse_json(line, "line");
+  if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
+  const auto step = parsed->find("step");
+  if (step == parsed->end() || !step->is_number_integer()) return std::nullopt;
+  return LineKey{.step = step->get<int64_t>(), .evaluation = parsed->contains("evaluation")};
+}
+
+// Whole lines up to `resume_step`, each step once.
+KeptLines lines_to_keep(std::string_view text, int64_t resume_step) {
+  KeptLines kept;
+  if (resume_step == 0) return kept;
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    const std::optional<LineKey> key = key_of(line);
+    if (!key || key->step > resume_step) continue;
+    int64_t& last = key->evaluation ? kept.last_evaluation_step : kept.last_step;
+    if (key->step <= last) continue;
+    last = key->step;
+    kept.text.append(line).push_back('\n');
+  }
+  return kept;
+}
+
+}  // namespace
+
+Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step) {
+  PosixFileSystem fs;
+  KeptLines kept;
+  const Result<std::string> text = read_file(fs, path, kLogBytesMax);
+  if (text.ok()) {
+    kept = lines_to_keep(*text, resume_step);
+    if (kept.text != *text) TRY(write_file_atomically(fs, path, kept.text));
+  } else if (text.error().code != ErrorCode::kNotFound) {
+    return text.error();
+  }
+  TRY_ASSIGN(AppendFile file, AppendFile::open(path, AppendFile::Mode::kCreateOrAppend));
+  MetricsLog log(std::move(file));
+  log.last_step_ = kept.last_step;
+  log.last_evaluation_step_ = kept.last_evaluation_step;
+  return log;
+}
+
+Status MetricsLog::append(const StepRecord& record) {
+  if (record.step <= last_step_) return {};
+  last_step_ = record.step;
+  const OrderedJson line{
+      {"step", record.step}, {"epoch", record.epoch},         {"loss", record.loss},
+      {"lr", record.lr},     {"grad_norm", record.grad_norm}, {"samples_per_second", record.samples_per_second},
+      {"time", record.time}};
+  return file_.append(dump_line(line) + "\n");
+}
+
+Status MetricsLog::append(const EvaluationRecord& record) {
+  if (record.step <= last_evaluation_step_) return {};
+  last_evaluation_step_ = record.step;
+  OrderedJson line{{"step", record.step}, {"epoch", record.epoch}, {"evaluation", true}};
+  for (const auto& [name, value] : record.metrics) line[name] = value;
+  line["time"] = record.time;
+  return file_.append(dump_line(line) + "\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// MetricsLog: metrics.jsonl, one JSON line per logged step and one per evaluation, never two for one step.
+//
+// Role: the run's figures as a file that a person or a script reads. A resumed run cuts the file back to the step it
+// resumes from, so the lines of steps that are redone are not there twice.
+// Threads: one thread. Ownership: owns the file descriptor; only rank 0 has a log.
+// Errors: see append_file.h; training goes on without the lines that were lost.
+// Units: `time` is Unix seconds; a figure that is not finite is null.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/telemetry/append_file.h"
+
+namespace lockstep {
+
+struct StepRecord {
+  int64_t step = 0;  // steps done, from 1
+  int64_t epoch = 0;
+  double loss = 0.0;
+  double lr = 0.0;
+  double grad_norm = 0.0;
+  double samples_per_second = 0.0;
+  double time = 0.0;
+};
+
+struct EvaluationRecord {
+  int64_t step = 0;
+  int64_t epoch = 0;
+  std::vector<std::pair<std::string, double>> metrics;
+  double time = 0.0;
+};
+
+class MetricsLog {
+ public:
+  // `resume_step`: steps done by the checkpoint that the run continues from; lines after it are removed (through a
+  // temporary file and a rename), and so is a torn last line. 0 begins the file anew.
+  static Result<MetricsLog> open(const std::string& path, int64_t resume_step);
+
+  // A record of a step that already has its line is left out: ok.
+  Status append(const StepRecord& record);
+  Status append(const EvaluationRecord& record);
+
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+
+ private:
+  explicit MetricsLog(AppendFile file) : file_(std::move(file)) {}
+
+  AppendFile file_;
+  int64_t last_step_ = -1;
+  int64_t last_evaluation_step_ = -1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// The end summary's time split: where the wall clock went, what bounded the run, and the flag that would help. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/telemetry/phase_clock.h"
+
+namespace lockstep {
+
+struct TimeSplitRow {
+  Phase phase = Phase::kOther;
+  double seconds = 0.0;
+  double percent = 0.0;  // in tenths; the rows' percents add up to exactly 100.0
+};
+
+// Longest first; phases that took no time are left out. Seconds add up to seconds.total().
+std::vector<TimeSplitRow> time_split(const PhaseSeconds& seconds);
+
+struct RunShape {
+  int world_size = 1;
+  bool on_gpu = false;
+  Precision precision = Precision::kFp32;
+};
+
+// One sentence: what bounded the run (the largest of computing, data, gradient exchange, …), its share, and the flag
+// that would help. "no time was measured" for an empty clock.
+std::string what_bounded(const PhaseSeconds& seconds, const RunShape& shape);
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// NamedTensor: a tensor with the name it has in the reference PyTorch implementation's state_dict.
+// Role: the one vocabulary type that dist, optim, checkpoint, models and loop share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+using NamedTensors = std::vector<NamedTensor>;
+
+}  // namespace lockstep

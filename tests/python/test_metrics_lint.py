@@ -1,0 +1,72 @@
+"""The metrics' text passes promtool, holds what metric_names.h declares, and docs/metrics.md lists exactly that."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SERIES = re.compile(r"^(?P<name>[a-z_]+?)(?:_bucket|_sum|_count)?\{(?P<labels>[^}]*)\} ")
+
+
+@pytest.fixture(scope="module")
+def names(tool):
+    return json.loads(subprocess.check_output([tool("metrics_text"), "--names"], text=True))
+
+
+@pytest.fixture(scope="module")
+def text(tool):
+    return subprocess.check_output([tool("metrics_text")], text=True)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian package prometheus) is not installed")
+def test_promtool_has_nothing_to_say(text):
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_a_worker_emits_what_is_declared(names, text):
+    emitted = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    assert emitted == {metric["name"]: metric["type"] for metric in names["worker"]}
+
+
+def test_labels_are_those_declared_and_the_rank(names, text):
+    declared = {metric["name"]: {"rank", *filter(None, metric["labels"].split(","))} for metric in names["worker"]}
+    seen = set()
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        series = SERIES.match(line)
+        assert series, line
+        labels = set(re.findall(r'(\w+)="', series["labels"])) - {"le"}
+        assert labels == declared[series["name"]], line
+        seen.add(series["name"])
+    assert seen == set(declared)
+
+
+def test_every_constant_is_in_a_table(names):
+    header = (ROOT / "runner/contract/metric_names.h").read_text()
+    constants = re.findall(r'inline constexpr MetricName k\w+\{\s*"(\w+)"', header)
+    tables = [metric["name"] for table in names.values() for metric in table]
+    assert sorted(constants) == sorted(tables)
+    assert len(set(tables)) == len(tables)
+
+
+def test_names_are_spelled_nowhere_else(names):
+    for source in sorted((ROOT / "runner").rglob("*.cc")) + sorted((ROOT / "runner").rglob("*.h")):
+        if source.name == "metric_names.h":
+            continue
+        strings = re.findall(r'"((?:lockstep|process)_[a-z_]+)"', source.read_text())
+        for metric in names["worker"] + names["agent"]:
+            assert metric["name"] not in strings, f"{source} spells {metric['name']}"
+
+
+def test_the_documentation_lists_exactly_these(names):
+    document = (ROOT / "docs/metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*) \|$", document, re.MULTILINE)
+    documented = [(name, kind, ",".join(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows]
+    declared = [(m["name"], m["type"], m["labels"], m["help"]) for m in names["worker"] + names["agent"]]
+    assert documented == declared

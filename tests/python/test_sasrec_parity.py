@@ -1,0 +1,169 @@
+"""Our SASRec against the PyTorch twin, in the same run: gradients from equal weights and batches at each of 20 steps,
+losses and logits after 20 steps, three forms.
+
+LOCKSTEP_BIN: the folder with our programs (build/dev/bin). LOCKSTEP_CACHE: where data/ml-100k.inter lies.
+"""
+
+import contextlib
+import itertools
+import math
+import os
+import pathlib
+import subprocess
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from sasrec_twin import FORMS, SASRec, bce_loss
+
+STEPS = 20
+TOLERANCE = 1e-4
+
+
+def program(name):
+    folder = os.environ.get("LOCKSTEP_BIN")
+    assert folder, "LOCKSTEP_BIN is not set: expected the folder with our programs, as build/dev/bin"
+    path = pathlib.Path(folder) / name
+    assert path.exists(), f"{path} does not exist: build it with `ninja {name}`, or correct LOCKSTEP_BIN"
+    return str(path)
+
+
+def dataset():
+    cache = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache" / "lockstep"))
+    path = cache / "data" / "ml-100k.inter"
+    assert path.exists(), f"{path} does not exist: run scripts/get_ml100k.sh, or correct LOCKSTEP_CACHE"
+    return str(path)
+
+
+def read(path):
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["num_items"])
+
+
+def weights_of(tensors):
+    return {name.removeprefix("weight/"): tensor for name, tensor in tensors.items() if name.startswith("weight/")}
+
+
+@pytest.fixture(scope="module", params=[(form, heads) for form in FORMS for heads in (1, 2)],
+                ids=lambda param: f"{param[0]}-{param[1]}-heads")
+def dump(request, tmp_path_factory):
+    """(form, heads, folder): our run of 20 steps."""
+    torch.set_num_threads(1)
+    form, heads = request.param
+    folder = tmp_path_factory.mktemp(f"{form}-{heads}")
+    subprocess.run([program("sasrec_dump"), "--dataset", dataset(), "--form", form, "--num_heads", str(heads),
+                    "--steps", str(STEPS), "--out", str(folder)], check=True, timeout=300)
+    return form, heads, folder
+
+
+def make_twin(form, heads, weights, num_items):
+    twin = SASRec(num_items, maxlen=50, hidden_units=50, num_blocks=2, num_heads=heads, dropout_rate=0.0, form=form)
+    assert list(twin.state_dict()) == [name for name, _ in twin.named_parameters()]
+    assert sorted(twin.state_dict()) == sorted(weights)
+    twin.load_state_dict(weights)
+    return twin
+
+
+def without_key_bias(name, gradient):
+    """The key bias shifts every score of a query alike: its gradient is zero but for rounding."""
+    if not name.endswith("in_proj_bias"):
+        return gradient
+    d = gradient.numel() // 3
+    return torch.cat([gradient[:d], gradient[2 * d:]])
+
+
+# A ReLU input nearer to zero than rounding may fall on either side; one such element of 320,000 moves a whole
+# gradient by up to 1 % of its norm. So each side is tried at such elements (there are 0 to 2 in a step).
+KINK = 1e-6
+KINKS_MAX = 4
+
+
+@contextlib.contextmanager
+def relu_sides(twin, sides):
+    """Within it, the ReLU inputs in `sides` ({(layer, flat index): passes}) pass or do not; yields the kinks seen."""
+    kinks = []
+
+    def hook(layer):
+        def choose(_, inputs, output):
+            x = inputs[0]
+            kinks.extend((layer, i) for i in (x.abs() < KINK).flatten().nonzero().flatten().tolist())
+            output = output.clone().flatten()
+            for (at_layer, i), passes in sides.items():
+                if at_layer == layer:
+                    output[i] = x.flatten()[i] * passes
+            return output.view_as(x)
+        return choose
+
+    handles = [block.relu.register_forward_hook(hook(layer)) for layer, block in enumerate(twin.forward_layers)]
+    try:
+        yield kinks
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def gradient_errors(twin, tensors, sides):
+    """(loss, {parameter: error relative to the norm}, kinks)"""
+    seq, pos, neg = tensors["ids"]
+    twin.zero_grad()
+    with relu_sides(twin, sides) as kinks:
+        loss = bce_loss(*twin(seq, pos, neg), pos)
+    loss.backward()
+    errors = {}
+    for name, parameter in twin.named_parameters():
+        expected = without_key_bias(name, parameter.grad)
+        errors[name] = ((without_key_bias(name, tensors["grad/" + name]) - expected).norm() / expected.norm()).item()
+    return loss.item(), errors, kinks
+
+
+def test_gradients_from_equal_weights_and_batches(dump):
+    form, heads, folder = dump
+    for step in range(STEPS):
+        tensors, num_items = read(folder / f"step-{step:02d}.safetensors")
+        twin = make_twin(form, heads, weights_of(tensors), num_items)
+        loss, errors, kinks = gradient_errors(twin, tensors, {})
+        assert loss == pytest.approx(tensors["loss"].item(), rel=TOLERANCE), f"step {step}"
+        if max(errors.values()) >= TOLERANCE:
+            assert len(kinks) <= KINKS_MAX, f"step {step}: {len(kinks)} ReLU inputs near zero"
+            for passes in itertools.product((0.0, 1.0), repeat=len(kinks)):
+                tried = gradient_errors(twin, tensors, dict(zip(kinks, passes)))[1]
+                errors = min(errors, tried, key=lambda e: max(e.values()))
+        worst = max(errors, key=errors.get)
+        assert errors[worst] < TOLERANCE, f"step {step}: gradient of {worst} differs by {errors[worst]:.1e} of its norm"
+
+
+def test_losses_and_logits_after_20_steps(dump):
+    form, heads, folder = dump
+    tensors, num_items = read(folder / "step-00.safetensors")
+    twin = make_twin(form, heads, weights_of(tensors), num_items)
+    adam = torch.optim.Adam(twin.parameters(), lr=1e-3, betas=(0.9, 0.98))
+    for step in range(STEPS):
+        tensors, _ = read(folder / f"step-{step:02d}.safetensors")
+        seq, pos, neg = tensors["ids"]
+        loss = bce_loss(*twin(seq, pos, neg), pos)
+        assert loss.item() == pytest.approx(tensors["loss"].item(), rel=TOLERANCE), f"step {step}"
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    final, _ = read(folder / "final.safetensors")
+    seq, pos, neg = final["ids"]
+    with torch.no_grad():
+        logits = torch.stack(twin(seq, pos, neg))
+    error = ((logits - final["logits"]).norm() / logits.norm()).item()
+    assert error < TOLERANCE, f"logits differ by {error:.1e} of their norm"
+
+
+def test_the_twin_with_our_weights_gives_our_logits(dump):
+    form, heads, folder = dump
+    final, num_items = read(folder / "final.safetensors")
+    twin = make_twin(form, heads, weights_of(final), num_items)
+    with torch.no_grad():
+        logits = torch.stack(twin(*final["ids"]))
+    torch.testing.assert_close(final["logits"], logits, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_the_first_loss_is_two_log_two(dump):
+    _, _, folder = dump
+    tensors, _ = read(folder / "step-00.safetensors")
+    assert tensors["loss"].item() == pytest.approx(2 * math.log(2), abs=0.05)

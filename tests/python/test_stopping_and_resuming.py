@@ -1,0 +1,182 @@
+"""Stopping, dying and going on: nothing is lost, nothing is half-written, the curve is the undisturbed one."""
+import os
+import pathlib
+import signal
+
+import pytest
+
+from runs import SMALL_MODEL, Running, checkpoints, equal_weights, losses, weights
+
+STEPS = 120
+
+
+def command(lockstep, dataset, folder, *flags, nproc=2, steps=STEPS):
+    return [lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--nproc", nproc, "--dropout_rate",
+            "0.2", "--max_steps", steps, "--log_every", "1", "--eval_every", "0", "--checkpoint_every", "10",
+            "--ema_decay", "0.9", *SMALL_MODEL, *flags]
+
+
+# Enough steps that a signal always finds the run at work.
+ENDLESS = 100_000
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of a run that nothing happened to."""
+    from conftest import bin_folder, clean_environment, program, write_interactions
+    import subprocess
+    base = tmp_path_factory.mktemp("undisturbed")
+    dataset = write_interactions(base / "small.txt")
+    subprocess.run([str(w) for w in command(program(bin_folder() / "lockstep"), dataset, base / "run")], check=True,
+                   env=clean_environment(), capture_output=True)
+    return base / "run"
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_finishes_the_step_and_leaves_a_checkpoint(lockstep, small_dataset, tmp_path, number, code):
+    folder = tmp_path / "run"
+    running = Running(command(lockstep, small_dataset, folder, "--checkpoint_every", "0", steps=ENDLESS), tmp_path)
+    running.wait_for_step(folder, 20)
+    running.signal(number)
+    assert running.end() == code, running.output()
+    last = max(losses(folder))
+    assert checkpoints(folder) == [f"step-{last:08d}"]
+    assert "resume" in running.output()
+
+
+def test_a_stopped_run_goes_on_bit_exactly(run, lockstep, small_dataset, tmp_path, undisturbed):
+    folder = tmp_path / "run"
+    running = Running(command(lockstep, small_dataset, folder, steps=STEPS), tmp_path)
+    running.wait_for_step(folder, 15)
+    running.signal(signal.SIGTERM)
+    assert running.end() == 143, running.output()
+    done = run(command(lockstep, small_dataset, folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "resumed from" in done.stdout
+    assert losses(folder) == losses(undisturbed)
+    assert equal_weights(weights(folder), weights(undisturbed))
+
+
+def test_a_second_ctrl_c_leaves_at_once(lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    running = Running(command(lockstep, small_dataset, folder, steps=ENDLESS), tmp_path)
+    running.wait_for_step(folder, 15)
+    workers = running.worker_pids()
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+    assert running.end() == 130, running.output()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+    assert_all_complete(lockstep, folder)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_costs_no_step(lockstep, small_dataset, tmp_path, undisturbed, rank):
+    folder = tmp_path / "run"
+    running = Running(command(lockstep, small_dataset, folder), tmp_path)
+    running.wait_for_step(folder, 25)
+    os.kill(running.worker_pids()[rank], signal.SIGKILL)
+    assert running.end() == 0, running.output()
+    assert f"rank {rank}" in running.output() and "SIGKILL" in running.output()
+    assert losses(folder) == losses(undisturbed)
+    assert equal_weights(weights(folder), weights(undisturbed))
+
+
+def test_a_killed_agent_leaves_no_worker_and_the_run_goes_on(run, lockstep, small_dataset, tmp_path, undisturbed):
+    folder = tmp_path / "run"
+    running = Running(command(lockstep, small_dataset, folder), tmp_path)
+    running.wait_for_step(folder, 25)
+    workers = running.worker_pids()
+    assert len(workers) == 2
+    running.signal(signal.SIGKILL)
+    running.end()
+    deadline_poll(lambda: not any(is_alive(pid) for pid in workers))
+    assert_all_complete(lockstep, folder)
+    done = run(command(lockstep, small_dataset, folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert losses(folder) == losses(undisturbed)
+    assert equal_weights(weights(folder), weights(undisturbed))
+
+
+def test_a_checkpoint_of_two_ranks_goes_on_with_three_and_with_one(run, lockstep, small_dataset, tmp_path, undisturbed):
+    for nproc in (3, 1):
+        folder = tmp_path / f"w{nproc}"
+        first = run(command(lockstep, small_dataset, folder, steps=60))
+        assert first.returncode == 0, first.stdout + first.stderr
+        second = run(command(lockstep, small_dataset, folder, nproc=nproc))
+        assert second.returncode == 0, second.stdout + second.stderr
+        reference = losses(undisturbed)
+        for step, loss in losses(folder).items():
+            assert loss == pytest.approx(reference[step], rel=1e-5), f"step {step}, {nproc} ranks"
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, steps=30)).returncode == 0
+    newest = folder / "step-00000030" / "model.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    done = run(command(lockstep, small_dataset, folder, steps=40))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed over" in done.stdout and "step-00000030" in done.stdout and "step-00000020" in done.stdout
+    assert sorted(losses(folder)) == list(range(1, 41))
+
+
+def test_another_runs_checkpoint_is_refused_with_the_ways_out(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, steps=10)).returncode == 0
+    other = run(command(lockstep, small_dataset, folder, "--lr", "0.5", steps=20))
+    assert other.returncode == 2
+    assert "--resume" in other.stdout + other.stderr and "--lr" in other.stdout + other.stderr
+    taken = run(command(lockstep, small_dataset, folder, "--lr", "0.5", "--resume", folder / "step-00000010", steps=20))
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+
+
+def test_a_checkpoint_of_another_model_is_refused(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, steps=10)).returncode == 0
+    done = run(command(lockstep, small_dataset, tmp_path / "other", "--hidden_units", "32", "--resume", folder, steps=20))
+    assert done.returncode == 2
+    assert "item_emb.weight" in done.stdout + done.stderr
+
+
+def test_a_checkpoint_of_a_newer_format_is_refused(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, steps=10)).returncode == 0
+    state = folder / "step-00000010" / "state.json"
+    state.write_text(state.read_text().replace('"format_version": 1', '"format_version": 99'))
+    done = run(command(lockstep, small_dataset, folder, steps=20))
+    assert done.returncode == 2
+    assert "99" in done.stdout + done.stderr
+
+
+def test_a_finished_run_has_nothing_left_to_do(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, steps=20)).returncode == 0
+    before = losses(folder)
+    again = run(command(lockstep, small_dataset, folder, steps=20))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert losses(folder) == before
+
+
+def assert_all_complete(lockstep, folder):
+    """Every checkpoint that bears a final name is whole."""
+    import subprocess
+    verified = subprocess.run([lockstep, "ckpt", "verify", folder], capture_output=True, text=True, check=False)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def is_alive(pid):
+    try:
+        return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def deadline_poll(condition, timeout=30):
+    import time
+    from runs import select_pause
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        select_pause()

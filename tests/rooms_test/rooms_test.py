@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Reads the include lines of runner/ and tests/ and fails on one that goes the wrong way.
+
+What it holds the code to (docs/decisions.md says why):
+  - a room includes only the rooms that ROOMS allows it, tests may include any;
+  - rooms without torch never include torch, c10, ATen or gloo;
+  - the environment is read in contract/world.cc alone; everybody else takes it as an argument;
+  - every header starts its code with #pragma once;
+  - no test sleeps.
+`rooms_test.py ROOT` checks a tree. Its rules are first tried on small wrong trees made for the purpose: a rule that
+lets one pass fails the test.
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+# Room -> rooms it may include, besides itself.
+BELOW_TORCH = ["base", "contract", "config"]
+WITH_TENSORS = ["base", "contract", "config", "tensor"]
+ROOMS = {
+    "base": [],
+    "contract": ["base"],
+    "config": ["base", "contract"],
+    "agent": BELOW_TORCH,
+    "tensor": ["base"],
+    "data": BELOW_TORCH,
+    "formats": BELOW_TORCH,
+    "telemetry": BELOW_TORCH,
+    "dist": WITH_TENSORS,
+    "kernels": WITH_TENSORS,
+    "optim": WITH_TENSORS + ["kernels"],
+    "checkpoint": WITH_TENSORS + ["formats"],
+    "models": WITH_TENSORS + ["data", "kernels"],
+    "loop": WITH_TENSORS + ["dist", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "models"],
+    "cli": BELOW_TORCH + ["agent", "formats"],
+}
+NO_TORCH = {"base", "contract", "config", "agent", "data", "formats", "telemetry", "cli"}
+# Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
+TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+ENVIRONMENT_READERS = {"runner/contract/world.cc"}
+ENVIRONMENT = re.compile(r"\b(secure_getenv|getenv|environ)\b")
+SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
+SLEEP_PYTHON = re.compile(r"\btime\.sleep\s*\(|\bfrom time import .*\bsleep\b")
+CODE = {".h", ".cc", ".cu", ".cuh"}
+
+
+# What is no code, in one pass, so that a quote in a comment or a comment in a string opens nothing.
+NO_CODE = re.compile(
+    r"//[^\n]*|/\*.*?\*/"
+    r'|R"([^(\s"]*)\(.*?\)\1"'
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'(?:\\.|[^'\\\n])'", re.S)
+
+
+def without_comments_and_strings(text):
+    """The lines of the code alone, numbered as before; include lines keep what they include."""
+    def blank(match):
+        line_start = text.rfind("\n", 0, match.start()) + 1
+        if match.group(0).startswith('"') and INCLUDE.match(text[line_start:match.end()]):
+            return match.group(0)
+        return re.sub(r"[^\n]", " ", match.group(0))
+    return NO_CODE.sub(blank, text).split("\n")
+
+
+def check_file(root, path):
+    name = path.relative_to(root).as_posix()
+    parts = name.split("/")
+    lines = without_comments_and_strings(path.read_text(encoding="utf-8"))
+    room = parts[1] if parts[0] == "runner" and len(parts) > 2 else None
+    problems = []
+    if room is not None and room not in ROOMS:
+        problems.append(f"{name}:1: room '{room}' is not in ROOMS of tests/rooms_test/rooms_test.py")
+        room = None
+    for number, line in enumerate(lines, 1):
+        where = f"{name}:{number}"
+        include = INCLUDE.match(line)
+        if include and room:
+            problems += check_include(where, room, include.group(2))
+        if parts[0] == "runner" and ENVIRONMENT.search(line) and name not in ENVIRONMENT_READERS:
+            problems.append(f"{where}: reads the environment; only {', '.join(ENVIRONMENT_READERS)} may: "
+                            "take a lockstep::Environment as an argument")
+        if parts[0] == "tests" and SLEEP.search(line):
+            problems.append(f"{where}: a test sleeps; make time an argument, or wait for the event itself")
+    if path.suffix == ".h":
+        code = [line.strip() for line in lines if line.strip()]
+        if not code or code[0] != "#pragma once":
+            problems.append(f"{name}:1: a header's first line of code must be #pragma once")
+    return problems
+
+
+def check_include(where, room, header):
+    problems = []
+    if room in NO_TORCH and TORCH_HEADER.match(header):
+        problems.append(f"{where}: room '{room}' has no torch, but includes {header}")
+    parts = header.split("/")
+    if parts[0] == "operator":
+        problems.append(f"{where}: the runner knows nothing of the operator, but includes {header}")
+    if parts[0] == "runner" and len(parts) > 2 and parts[1] != room and parts[1] not in ROOMS[room]:
+        problems.append(f"{where}: room '{room}' may not include room '{parts[1]}' ({header}); "
+                        f"it may include: {', '.join(ROOMS[room]) or 'none'}")
+    return problems
+
+
+def check_python_test(root, path):
+    name = path.relative_to(root).as_posix()
+    return [f"{name}:{number}: a test sleeps; wait for the event itself"
+            for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+            if SLEEP_PYTHON.search(line.split("#")[0])]
+
+
+def check_tree(root):
+    problems = []
+    for top in ("runner", "tests"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in CODE:
+                problems += check_file(root, path)
+            elif top == "tests" and path.name.startswith("test_") and path.suffix == ".py":
+                problems += check_python_test(root, path)
+    return problems
+
+
+# File, its text, and what the complaint must say (None: it must pass).
+TRIALS = [
+    ("runner/base/a.h", '#pragma once\n#include "runner/contract/b.h"\n', "may not include room 'contract'"),
+    ("runner/dist/a.cc", '#include "runner/data/b.h"\n', "may not include room 'data'"),
+    ("runner/models/a.cc", '#include "runner/data/b.h"\n', None),
+    ("runner/data/a.cc", '#include "runner/models/b.h"\n', "may not include room 'models'"),
+    ("runner/agent/a.cc", "#include <torch/torch.h>\n", "has no torch"),
+    ("runner/formats/a.cc", "#  include <ATen/ATen.h>\n", "has no torch"),
+    ("runner/dist/b.cc", "#include <torch/torch.h>\n", None),
+    ("runner/agent/b.cc", "// #include <torch/torch.h>\n", None),
+    ("runner/base/c.cc", '#include "operator/api/b.h"\n', "knows nothing of the operator"),
+    ("runner/common/a.h", "#pragma once\n", "is not in ROOMS"),
+    ("runner/agent/c.cc", 'int x = getenv("A") != nullptr;\n', "reads the environment"),
+    ("runner/agent/d.cc", 'const char* text = "getenv is not called here";  // getenv\n', None),
+    ("runner/contract/world.cc", "extern char** environ;\n", None),
+    ("runner/base/d.h", "// role\nint x;\n", "must be #pragma once"),
+    ("runner/base/f.h", "// all of runner/*\n#pragma once\nchar c = '\"'; int y; /* \" */\n", None),
+    ("runner/base/e.h", "// role\n\n#pragma once\n", None),
+    ("tests/runner/base/a_test.cc", "std::this_thread::sleep_for(x);\n", "a test sleeps"),
+    ("tests/python/test_a.py", "time.sleep(1)\n", "a test sleeps"),
+    ("tests/python/helper.py", "time.sleep(1)\n", None),
+]
+
+
+def failed_trials():
+    wrong = []
+    for name, text, expected in TRIALS:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_text(text, encoding="utf-8")
+            found = check_tree(root)
+            if expected is None and found:
+                wrong.append(f"{name} with {text!r} should pass, but: {found[0]}")
+            if expected is not None and not any(expected in problem for problem in found):
+                wrong.append(f"{name} with {text!r} should fail with '{expected}', but: {found or 'it passed'}")
+    return wrong
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    problems = failed_trials() + check_tree(root)
+    for problem in problems:
+        print(problem)
+    files = sum(1 for top in ("runner", "tests") for path in (root / top).rglob("*") if path.suffix in CODE)
+    if files == 0:
+        problems.append("no code found")
+        print(f"no code found under {root}")
+    print(f"rooms: {files} files, {len(TRIALS)} trials, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+#include "runner/agent/store.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using TimePoint = KeyValueStore::TimePoint;
+
+constexpr uint64_t kGeneration = 5;
+const TimePoint kNow{100s};
+
+StoreRequest request(StoreOp op, std::vector<std::string> keys, std::vector<std::string> values = {}) {
+  StoreRequest r;
+  r.id = 9;
+  r.generation = kGeneration;
+  r.op = op;
+  r.keys = std::move(keys);
+  r.values = std::move(values);
+  r.timeout = 1000ms;
+  return r;
+}
+
+class Store : public testing::Test {
+ protected:
+  Store() { store_.begin_generation(kGeneration); }
+
+  StoreReply ask(const StoreRequest& r) {
+    const std::vector<StoreAnswer> answers = store_.apply(0, r, kNow);
+    EXPECT_EQ(answers.size(), 1U);
+    return answers.empty() ? StoreReply{} : answers[0].reply;
+  }
+  int64_t add(const std::string& key, int64_t amount) {
+    StoreRequest r = request(StoreOp::kAdd, {key});
+    r.amount = amount;
+    return ask(r).number;
+  }
+
+  KeyValueStore store_;
+};
+
+TEST_F(Store, gives_back_what_was_set) {
+  const std::string bytes("\0\xff\n", 3);
+  ask(request(StoreOp::kSet, {"k"}, {bytes}));
+  const StoreReply reply = ask(request(StoreOp::kGet, {"k"}));
+  EXPECT_EQ(reply.id, 9U);
+  EXPECT_EQ(reply.values, std::vector<std::string>{bytes});
+}
+
+TEST_F(Store, answers_a_get_when_the_key_comes) {
+  EXPECT_TRUE(store_.apply(1, request(StoreOp::kGet, {"k"}), kNow).empty());
+  const std::vector<StoreAnswer> answers = store_.apply(0, request(StoreOp::kSet, {"k"}, {"v"}), kNow);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[1].client, 1);
+  EXPECT_EQ(answers[1].reply.values, std::vector<std::string>{"v"});
+  EXPECT_FALSE(store_.next_deadline().has_value());
+}
+
+TEST_F(Store, answers_a_wait_only_when_all_keys_are_there) {
+  store_.apply(1, request(StoreOp::kWait, {"a", "b"}), kNow);
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"a"}, {"1"}), kNow).size(), 1U);
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"b"}, {"1"}), kNow).size(), 2U);
+}
+
+TEST_F(Store, times_out_and_names_the_missing_keys) {
+  ask(request(StoreOp::kSet, {"a"}, {"1"}));
+  store_.apply(1, request(StoreOp::kWait, {"a", "b"}), kNow);
+  EXPECT_EQ(store_.next_deadline(), kNow + 1000ms);
+  EXPECT_TRUE(store_.expire(kNow + 999ms).empty());
+  const std::vector<StoreAnswer> answers = store_.expire(kNow + 1000ms);
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].reply.status, StoreStatus::kTimeout);
+  EXPECT_EQ(answers[0].reply.message, "after 1000 ms nobody has set b");
+}
+
+TEST_F(Store, takes_an_endless_timeout) {
+  StoreRequest r = request(StoreOp::kGet, {"k"});
+  r.timeout = std::chrono::milliseconds::max();
+  store_.apply(1, r, kNow);
+  EXPECT_TRUE(store_.expire(kNow + std::chrono::hours(1'000'000)).empty());
+}
+
+TEST_F(Store, adds_and_shows_the_sum_as_text) {
+  EXPECT_EQ(add("n", 3), 3);
+  EXPECT_EQ(add("n", -5), -2);
+  EXPECT_EQ(ask(request(StoreOp::kGet, {"n"})).values[0], "-2");
+}
+
+TEST_F(Store, refuses_to_add_to_text_and_to_overflow) {
+  ask(request(StoreOp::kSet, {"t"}, {"abc"}));
+  EXPECT_EQ(ask(request(StoreOp::kAdd, {"t"})).status, StoreStatus::kInvalid);
+  ask(request(StoreOp::kSet, {"n"}, {"9223372036854775807"}));
+  StoreRequest r = request(StoreOp::kAdd, {"n"});
+  r.amount = 1;
+  EXPECT_EQ(ask(r).status, StoreStatus::kInvalid);
+}
+
+TEST_F(Store, compares_and_sets_as_c10d_does) {
+  EXPECT_EQ(ask(request(StoreOp::kCompareSet, {"k"}, {"x", "y"})).values[0], "x");
+  EXPECT_EQ(ask(request(StoreOp::kCheck, {"k"})).number, 0);
+  EXPECT_EQ(ask(request(StoreOp::kCompareSet, {"k"}, {"", "a"})).values[0], "a");
+  EXPECT_EQ(ask(request(StoreOp::kCompareSet, {"k"}, {"wrong", "b"})).values[0], "a");
+  EXPECT_EQ(ask(request(StoreOp::kCompareSet, {"k"}, {"a", "b"})).values[0], "b");
+}
+
+TEST_F(Store, deletes_checks_and_counts) {
+  ask(request(StoreOp::kSet, {"a"}, {"1"}));
+  ask(request(StoreOp::kSet, {"b"}, {"1"}));
+  EXPECT_EQ(ask(request(StoreOp::kNumKeys, {})).number, 2);
+  EXPECT_EQ(ask(request(StoreOp::kCheck, {"a", "b"})).number, 1);
+  EXPECT_EQ(ask(request(StoreOp::kDelete, {"a"})).number, 1);
+  EXPECT_EQ(ask(request(StoreOp::kDelete, {"a"})).number, 0);
+  EXPECT_EQ(ask(request(StoreOp::kCheck, {"a", "b"})).number, 0);
+}
+
+TEST_F(Store, refuses_other_generations_and_forgets_at_a_new_one) {
+  ask(request(StoreOp::kSet, {"a"}, {"1"}));
+  store_.apply(1, request(StoreOp::kGet, {"never"}), kNow);
+  const std::vector<StoreAnswer> stale = store_.begin_generation(kGeneration + 1);
+  ASSERT_EQ(stale.size(), 1U);
+  EXPECT_EQ(stale[0].reply.status, StoreStatus::kStale);
+  EXPECT_EQ(ask(request(StoreOp::kGet, {"a"})).status, StoreStatus::kStale);
+  StoreRequest r = request(StoreOp::kNumKeys, {});
+  r.generation = kGeneration + 1;
+  EXPECT_EQ(ask(r).number, 0);
+}
+
+TEST_F(Store, drops_what_a_lost_client_waits_for) {
+  store_.apply(1, request(StoreOp::kGet, {"k"}), kNow);
+  store_.forget_client(1);
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"k"}, {"v"}), kNow).size(), 1U);
+}
+
+TEST_F(Store, refuses_a_wrong_number_of_keys_or_values) {
+  EXPECT_EQ(ask(request(StoreOp::kSet, {"k"})).status, StoreStatus::kInvalid);
+  EXPECT_EQ(ask(request(StoreOp::kGet, {})).status, StoreStatus::kInvalid);
+  EXPECT_EQ(ask(request(StoreOp::kCompareSet, {"k"}, {"one"})).status, StoreStatus::kInvalid);
+}
+
+}  // namespace
+}  // namespace lockstep

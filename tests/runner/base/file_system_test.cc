@@ -1,0 +1,113 @@
+#include "runner/base/file_system.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <limits>
+
+#include "runner/base/sha256.h"
+#include "tests/runner/formats/fault_file_system.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PosixFiles : public ::testing::Test {
+ protected:
+  std::string in(const std::string& name) { return join_path(folder_.path(), name); }
+  Status put(const std::string& path, const std::string& text) {
+    return write_file(fs_, path, [&](const ByteSink& sink) { return sink(text.data(), text.size()); });
+  }
+
+  TemporaryFolder folder_;
+  PosixFileSystem fs_;
+};
+
+TEST_F(PosixFiles, gives_back_what_was_written) {
+  const std::string text(100'000, 'x');
+  ASSERT_TRUE(put(in("a"), text).ok());
+  EXPECT_EQ(*read_file(fs_, in("a"), text.size()), text);
+  std::string streamed;
+  ASSERT_TRUE(read_file(fs_, in("a"), [&](const void* data, size_t bytes) -> Status {
+                streamed.append(static_cast<const char*>(data), bytes);
+                return {};
+              }).ok());
+  EXPECT_EQ(streamed, text);
+}
+
+TEST_F(PosixFiles, says_the_path_and_the_reason) {
+  const Result<std::string> missing = read_file(fs_, in("missing"), 10);
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(missing.error().message, HasSubstr(in("missing")));
+  EXPECT_THAT(missing.error().message, HasSubstr("No such file or directory"));
+}
+
+TEST_F(PosixFiles, refuses_a_file_above_the_bound_and_a_folder) {
+  ASSERT_TRUE(put(in("a"), "12345").ok());
+  EXPECT_EQ(read_file(fs_, in("a"), 4).error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(read_file(fs_, folder_.path(), 100).error().code, ErrorCode::kInvalid);
+}
+
+TEST_F(PosixFiles, does_not_follow_links) {
+  ASSERT_TRUE(put(in("target"), "keep me").ok());
+  ASSERT_TRUE(fs_.make_directory(in("tree")).ok());
+  ASSERT_EQ(::symlink(in("target").c_str(), in("tree/link").c_str()), 0);
+  EXPECT_FALSE(put(in("tree/link"), "overwritten").ok());
+  ASSERT_TRUE(remove_tree(fs_, in("tree")).ok());
+  EXPECT_EQ(*read_file(fs_, in("target"), 100), "keep me");
+}
+
+TEST_F(PosixFiles, removes_trees_and_what_is_not_there) {
+  ASSERT_TRUE(make_directories(fs_, in("a/b/c")).ok());
+  ASSERT_TRUE(make_directories(fs_, in("a/b/c")).ok());
+  ASSERT_TRUE(put(in("a/b/file"), "x").ok());
+  ASSERT_TRUE(remove_tree(fs_, in("a")).ok());
+  EXPECT_EQ(fs_.stat(in("a")).error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(remove_tree(fs_, in("a")).ok());
+}
+
+TEST_F(PosixFiles, refuses_a_file_in_a_folders_place) {
+  ASSERT_TRUE(put(in("file"), "x").ok());
+  EXPECT_THAT(make_directories(fs_, in("file")).error().message, HasSubstr("is a file"));
+}
+
+TEST_F(PosixFiles, closes_after_a_failed_write) {
+  for (int n = 1; n <= 4; ++n) {
+    FaultFileSystem faulty(fs_, FaultFileSystem::Fault::kFailOnce, n, ENOSPC);
+    const Status status = write_file(faulty, in("a"), [](const ByteSink& sink) { return sink("abc", 3); });
+    ASSERT_FALSE(status.ok()) << n;
+    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+    EXPECT_THAT(status.error().message, HasSubstr(in("a")));
+    EXPECT_THAT(status.error().message, HasSubstr("No space left on device"));
+    EXPECT_EQ(faulty.log().back(), n > 1 ? "close" : "open a");
+  }
+}
+
+TEST(Paths, split_and_join) {
+  EXPECT_EQ(join_path("a/b", "c"), "a/b/c");
+  EXPECT_EQ(join_path("/", "c"), "/c");
+  EXPECT_EQ(join_path("", "c"), "c");
+  EXPECT_EQ(parent_path("a/b"), "a");
+  EXPECT_EQ(parent_path("a/b/"), "a");
+  EXPECT_EQ(parent_path("b"), ".");
+  EXPECT_EQ(parent_path("/b"), "/");
+  EXPECT_EQ(parent_path("/"), "/");
+  EXPECT_EQ(base_name("a/b/"), "b");
+  EXPECT_EQ(base_name("b"), "b");
+}
+
+TEST(Sha256, agrees_with_the_standards_vectors) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  Sha256 sum;
+  sum.update("a", 1);
+  sum.update("bc", 2);
+  EXPECT_EQ(sum.hex_digest(), sha256_hex("abc"));
+}
+
+}  // namespace
+}  // namespace lockstep

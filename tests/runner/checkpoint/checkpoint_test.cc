@@ -1,0 +1,243 @@
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <future>
+
+#include "runner/checkpoint/reader.h"
+#include "runner/checkpoint/weights.h"
+#include "runner/checkpoint/writer.h"
+#include "runner/formats/pickle_zip.h"
+#include "tests/runner/formats/fault_file_system.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+const RunIdentity kIdentity{"", "hash", "sasrec"};
+
+CheckpointContent content_of(int64_t step) {
+  const float value = static_cast<float>(step);
+  CheckpointContent content;
+  content.state.workload = "sasrec";
+  content.state.config_hash = "hash";
+  content.state.step = step;
+  content.state.generation = 1;
+  content.state.lineage = 1;
+  content.model = {{"item_emb.weight", at::full({5, 3}, value)},
+                   {"pos_emb.weight", at::arange(6, at::kFloat).view({2, 3}).t()},  // not contiguous
+                   {"half", at::full({3}, value, at::kBFloat16)}};
+  content.optimizer = {{"step", at::full({}, step, at::kLong)}, {"exp_avg.item_emb.weight", at::full({5, 3}, 0.5)}};
+  content.ema = {{"", {{"item_emb.weight", at::full({5, 3}, value + 1)}}},
+                 {"0.999", {{"item_emb.weight", at::full({5, 3}, value + 2)}}}};
+  return content;
+}
+
+void expect_equal(const NamedTensors& found, const NamedTensors& expected) {
+  NamedTensors copy;
+  for (const NamedTensor& tensor : expected) copy.push_back({tensor.name, at::zeros_like(tensor.tensor)});
+  const Status copied = copy_tensors(found, copy, "found");
+  ASSERT_TRUE(copied.ok()) << copied.error().message;
+  for (size_t i = 0; i < copy.size(); ++i) EXPECT_TRUE(at::equal(copy[i].tensor, expected[i].tensor)) << copy[i].name;
+}
+
+class Checkpoints : public ::testing::Test {
+ protected:
+  CheckpointWriterOptions options() { return {.folder = folder(), .retention = {.keep_last = 2}}; }
+  [[nodiscard]] const std::string& folder() const { return temporary_.path(); }
+  void write(int64_t step) {
+    CheckpointWriter writer(posix_, options());
+    writer.stage(content_of(step));
+    writer.wait_durable();
+    const std::vector<WriteReport> reports = writer.poll_reports();
+    ASSERT_EQ(reports.size(), 1U);
+    ASSERT_FALSE(reports[0].error) << reports[0].error->message;
+  }
+  void spoil(const std::string& name) {
+    std::string bytes = *read_file(posix_, join_path(folder(), name), 1 << 20);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    ASSERT_TRUE(write_file(posix_, join_path(folder(), name), [&](const ByteSink& sink) {
+                  return sink(bytes.data(), bytes.size());
+                }).ok());
+  }
+
+  PosixFileSystem posix_;
+  TemporaryFolder temporary_;
+};
+
+TEST_F(Checkpoints, come_back_with_every_tensor_and_figure) {
+  write(10);
+  Result<ResumeResult> loaded = load_newest_checkpoint(posix_, folder(), kIdentity);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const LoadedCheckpoint& checkpoint = *loaded->checkpoint;
+  const CheckpointContent expected = content_of(10);
+  EXPECT_EQ(checkpoint.state.step, 10);
+  expect_equal(checkpoint.model, expected.model);
+  expect_equal(checkpoint.optimizer, expected.optimizer);
+  ASSERT_EQ(checkpoint.ema.size(), 2U);
+  for (const auto& [name, tensors] : checkpoint.ema) expect_equal(tensors, expected.ema[name.empty() ? 0 : 1].second);
+}
+
+TEST_F(Checkpoints, hold_what_the_tensors_were_when_staged) {
+  CheckpointWriter writer(posix_, options());
+  CheckpointContent content = content_of(10);
+  writer.stage(content);
+  for (NamedTensor& tensor : content.model) tensor.tensor.zero_();
+  writer.stage(content_of(20));
+  writer.wait_durable();
+  EXPECT_EQ(writer.poll_reports().size(), 2U);
+  EXPECT_TRUE(writer.poll_reports().empty());
+  Result<ResumeResult> first = load_checkpoint(posix_, join_path(folder(), "step-00000010"));
+  ASSERT_TRUE(first.ok());
+  expect_equal(first->checkpoint->model, content_of(10).model);
+}
+
+// Holds every fsync back until it is let go.
+class SlowFileSystem final : public FileSystem {
+ public:
+  SlowFileSystem(FileSystem& below, std::shared_future<void> go) : below_(below), go_(std::move(go)) {}
+  Result<FileHandle> open_for_write(const std::string& path) override { return below_.open_for_write(path); }
+  Result<FileHandle> open_for_read(const std::string& path) override { return below_.open_for_read(path); }
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+    return below_.write(file, data, bytes);
+  }
+  Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
+  Status fsync(FileHandle file) override {
+    go_.wait();
+    return below_.fsync(file);
+  }
+  Status close(FileHandle file) override { return below_.close(file); }
+  Status rename(const std::string& from, const std::string& to) override { return below_.rename(from, to); }
+  Status make_directory(const std::string& path) override { return below_.make_directory(path); }
+  Status fsync_directory(const std::string& path) override { return below_.fsync_directory(path); }
+  Status remove_file(const std::string& path) override { return below_.remove_file(path); }
+  Status remove_directory(const std::string& path) override { return below_.remove_directory(path); }
+  Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return below_.list(path); }
+  Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
+
+ private:
+  FileSystem& below_;
+  std::shared_future<void> go_;
+};
+
+TEST_F(Checkpoints, are_written_while_the_caller_goes_on_and_one_at_a_time) {
+  std::promise<void> go;
+  SlowFileSystem slow(posix_, go.get_future().share());
+  CheckpointWriter writer(slow, options());
+  writer.stage(content_of(10));  // returns although no fsync does
+  EXPECT_TRUE(writer.poll_reports().empty());
+  EXPECT_FALSE(posix_.stat(join_path(folder(), "step-00000010")).ok());
+  std::future<StageCost> second = std::async(std::launch::async, [&] { return writer.stage(content_of(20)); });
+  go.set_value();
+  EXPECT_GE(second.get().stall_seconds, 0.0);
+  writer.wait_durable();
+  const std::vector<WriteReport> reports = writer.poll_reports();
+  ASSERT_EQ(reports.size(), 2U);
+  EXPECT_EQ(reports[0].step, 10);
+  EXPECT_EQ(reports[1].step, 20);
+}
+
+TEST_F(Checkpoints, that_cannot_be_written_are_reported_and_the_older_stay) {
+  write(10);
+  FaultFileSystem full(posix_, FaultFileSystem::Fault::kFailForever, 5, ENOSPC);
+  CheckpointWriter writer(full, options());
+  writer.stage(content_of(20));
+  writer.wait_durable();
+  const std::vector<WriteReport> reports = writer.poll_reports();
+  ASSERT_EQ(reports.size(), 1U);
+  ASSERT_TRUE(reports[0].error);
+  EXPECT_EQ(reports[0].error->code, ErrorCode::kUnavailable);
+  EXPECT_THAT(reports[0].error->message, HasSubstr("No space left on device"));
+  EXPECT_EQ(load_newest_checkpoint(posix_, folder(), kIdentity)->checkpoint->state.step, 10);
+}
+
+TEST_F(Checkpoints, are_refused_by_a_volume_that_is_read_only_before_training) {
+  FaultFileSystem read_only(posix_, FaultFileSystem::Fault::kFailForever, 1, EROFS);
+  CheckpointWriter writer(read_only, options());
+  const Status status = writer.prepare(1);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(status.error().message, HasSubstr("not writable"));
+}
+
+TEST_F(Checkpoints, that_are_damaged_are_passed_over_and_named) {
+  write(10);
+  write(20);
+  spoil("step-00000020/optimizer.safetensors");
+  const Result<ResumeResult> loaded = load_newest_checkpoint(posix_, folder(), kIdentity);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->checkpoint->state.step, 10);
+  ASSERT_EQ(loaded->passed_over.size(), 1U);
+  EXPECT_THAT(loaded->passed_over[0].reason, HasSubstr("optimizer.safetensors is damaged"));
+  spoil("step-00000010/model.safetensors");
+  EXPECT_EQ(load_newest_checkpoint(posix_, folder(), kIdentity).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(load_checkpoint(posix_, join_path(folder(), "step-00000020")).error().code, ErrorCode::kCorrupt);
+}
+
+TEST_F(Checkpoints, of_another_run_are_refused_unless_named) {
+  write(10);
+  const RunIdentity other{"", "other", "sasrec"};
+  const Result<ResumeResult> refused = load_newest_checkpoint(posix_, folder(), other);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(refused.error().message, HasSubstr("--resume"));
+  EXPECT_EQ(load_checkpoint(posix_, folder())->checkpoint->state.step, 10);
+}
+
+TEST_F(Checkpoints, are_none_in_a_new_folder) {
+  const Result<ResumeResult> none = load_newest_checkpoint(posix_, join_path(folder(), "new"), kIdentity);
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->checkpoint.has_value());
+  EXPECT_EQ(load_checkpoint(posix_, folder()).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Checkpoints, give_their_weights_from_a_folder) {
+  write(10);
+  const Result<NamedTensors> weights = load_weights(posix_, folder());
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  expect_equal(*weights, content_of(10).model);
+}
+
+TEST_F(Checkpoints, weights_go_through_every_file_format) {
+  for (const char* name : {"w.pt", "w.pth", "w.safetensors"}) {
+    const std::string path = join_path(folder(), name);
+    ASSERT_TRUE(save_weights(posix_, path, content_of(10).model).ok());
+    const Result<NamedTensors> weights = load_weights(posix_, path);
+    ASSERT_TRUE(weights.ok()) << weights.error().message;
+    expect_equal(*weights, content_of(10).model);
+  }
+}
+
+TEST_F(Checkpoints, weights_lose_a_module_prefix_that_all_have) {
+  const std::string path = join_path(folder(), "w.pth");
+  ASSERT_TRUE(save_weights(posix_, path, {{"module.a", at::ones({2})}, {"module.module.b", at::ones({1})}}).ok());
+  expect_equal(*load_weights(posix_, path), {{"a", at::ones({2})}, {"module.b", at::ones({1})}});
+  ASSERT_TRUE(save_weights(posix_, path, {{"module.a", at::ones({2})}, {"b", at::ones({1})}}).ok());
+  expect_equal(*load_weights(posix_, path), {{"module.a", at::ones({2})}, {"b", at::ones({1})}});
+}
+
+TEST(CopyTensors, names_what_is_missing_unexpected_and_mismatched_and_copies_nothing) {
+  const NamedTensors source = {{"a", at::ones({2})}, {"b", at::ones({3})}, {"extra", at::ones({1})}};
+  const NamedTensors destination = {{"a", at::zeros({2})}, {"b", at::zeros({3}, at::kDouble)}, {"c", at::zeros({1})}};
+  const Status status = copy_tensors(source, destination, "model.safetensors");
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalid);
+  for (const char* part : {"another model", "1 missing, the first is \"c\"", "1 unexpected, the first is \"extra\"",
+                           "\"b\": Float [3], Double [3] was expected"}) {
+    EXPECT_THAT(status.error().message, HasSubstr(part));
+  }
+  EXPECT_EQ(destination[0].tensor.sum().item<float>(), 0.0F);
+}
+
+TEST(CopyTensors, writes_into_leaves_that_need_a_gradient) {
+  const at::Tensor leaf = at::zeros({2}).requires_grad_();
+  ASSERT_TRUE(copy_tensors({{"a", at::ones({2})}}, {{"a", leaf}}, "x").ok());
+  EXPECT_EQ(leaf.sum().item<float>(), 2.0F);
+  EXPECT_TRUE(leaf.is_leaf());
+}
+
+}  // namespace
+}  // namespace lockstep

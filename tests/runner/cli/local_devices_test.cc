@@ -1,0 +1,70 @@
+#include "runner/cli/local_devices.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+LocalDevices gpus(int count) { return {.gpus = count, .build_has_cuda = true, .nproc_of_pod = std::nullopt}; }
+
+TEST(LocalRanks, are_one_per_gpu_by_default) {
+  const Result<LocalRanks> ranks = plan_local_ranks({}, gpus(4));
+  ASSERT_TRUE(ranks.ok());
+  EXPECT_EQ(ranks->line, "4 GPUs detected, training on 4 ranks");
+  EXPECT_FALSE(ranks->is_warning);
+}
+
+TEST(LocalRanks, use_the_cpu_with_a_warning_when_there_is_no_gpu) {
+  LaunchOptions launch;
+  launch.nproc = 2;
+  const Result<LocalRanks> ranks = plan_local_ranks(launch, gpus(0));
+  ASSERT_TRUE(ranks.ok());
+  EXPECT_EQ(ranks->line, "warning: no GPU found, training on the CPU with 2 ranks");
+  EXPECT_TRUE(ranks->is_warning);
+}
+
+TEST(LocalRanks, are_one_without_gpu_and_flags) { EXPECT_EQ(plan_local_ranks({}, gpus(0))->nproc, 1); }
+
+TEST(LocalRanks, are_one_when_multi_gpu_is_false) {
+  LaunchOptions launch;
+  launch.multi_gpu = false;
+  EXPECT_EQ(plan_local_ranks(launch, gpus(4))->line, "4 GPUs detected, training on 1 rank");
+  launch.nproc = 2;
+  EXPECT_FALSE(plan_local_ranks(launch, gpus(4)).ok());
+}
+
+TEST(LocalRanks, come_from_the_pod_when_no_flag_says_otherwise) {
+  LocalDevices devices = gpus(0);
+  devices.nproc_of_pod = 3;
+  EXPECT_EQ(plan_local_ranks({}, devices)->nproc, 3);
+  LaunchOptions launch;
+  launch.nproc = 2;
+  EXPECT_EQ(plan_local_ranks(launch, devices)->nproc, 2);
+}
+
+TEST(LocalRanks, above_the_gpus_are_refused_unless_gloo_or_cpu) {
+  LaunchOptions launch;
+  launch.nproc = 3;
+  const Result<LocalRanks> refused = plan_local_ranks(launch, gpus(2));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("--nproc 3 is more than the 2 GPUs"), std::string::npos);
+  launch.backend = BackendChoice::kGloo;
+  EXPECT_TRUE(plan_local_ranks(launch, gpus(2))->uses_gpus);
+  launch.backend = BackendChoice::kAuto;
+  launch.device = DeviceChoice::kCpu;
+  EXPECT_FALSE(plan_local_ranks(launch, gpus(2))->uses_gpus);
+}
+
+TEST(LocalRanks, refuse_cuda_without_gpu_or_without_a_cuda_build) {
+  LaunchOptions launch;
+  launch.device = DeviceChoice::kCuda;
+  EXPECT_FALSE(plan_local_ranks(launch, gpus(0)).ok());
+  LocalDevices devices = gpus(2);
+  devices.build_has_cuda = false;
+  EXPECT_FALSE(plan_local_ranks(launch, devices).ok());
+  launch.device = DeviceChoice::kAuto;
+  EXPECT_TRUE(plan_local_ranks(launch, devices)->is_warning);
+}
+
+}  // namespace
+}  // namespace lockstep

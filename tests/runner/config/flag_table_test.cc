@@ -1,0 +1,98 @@
+#include "runner/config/flag_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace lockstep {
+namespace {
+
+TEST(FlagTable, has_no_name_twice) {
+  std::set<std::string> names;
+  for (const Flag& flag : flag_table()) {
+    EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
+    for (const std::string& alias : flag.aliases) EXPECT_TRUE(names.insert(alias).second) << alias;
+  }
+}
+
+TEST(FlagTable, has_the_guide_s_and_the_parent_s_spelling) {
+  const std::vector<Flag> table = flag_table();
+  for (const char* name : {"dataset",
+                           "train_dir",
+                           "batch_size",
+                           "use_amp",
+                           "multi_gpu",
+                           "num_workers",
+                           "num_epochs",
+                           "lr",
+                           "num_heads",
+                           "num_blocks",
+                           "hidden_units",
+                           "maxlen",
+                           "dropout_rate",
+                           "backend",
+                           "state_dict_path",
+                           "master_port",
+                           "lr_decay_step",
+                           "lr_decay_rate",
+                           "warmup_steps",
+                           "l2_emb",
+                           "norm_first",
+                           "original",
+                           "time_span",
+                           "time_unit",
+                           "no_time",
+                           "no_mhc",
+                           "mhc_expansion_rate",
+                           "mhc_init_gate",
+                           "mhc_sinkhorn_iter",
+                           "mhc_no_amp",
+                           "inference_only",
+                           "nproc",
+                           "nproc_per_node",
+                           "local_rank",
+                           "seed",
+                           "device",
+                           "log_every"}) {
+    EXPECT_NE(find_flag(table, name), nullptr) << name;
+  }
+  EXPECT_EQ(find_flag(table, "nproc"), find_flag(table, "nproc_per_node"));
+  EXPECT_EQ(find_flag(table, "nothing"), nullptr);
+}
+
+TEST(FlagTable, reads_back_every_default_that_it_writes) {
+  for (const Flag& flag : flag_table()) {
+    const std::string value = flag.get(RunConfig{});
+    RunConfig config;
+    if (value.empty()) continue;  // an unset path or host
+    EXPECT_TRUE(set_flag(flag, value, "", config).ok()) << flag.name << " " << value;
+    EXPECT_EQ(flag.get(config), value) << flag.name;
+    EXPECT_FALSE(flag.help.empty()) << flag.name;
+    EXPECT_FALSE(flag.expects.empty()) << flag.name;
+  }
+}
+
+TEST(FlagTable, writes_numbers_so_that_equal_values_are_equal_texts) {
+  const std::vector<Flag> table = flag_table();
+  const Flag& lr = *find_flag(table, "lr");
+  std::set<std::string> texts;
+  for (const char* text : {"0.001", "1e-3", "1.0e-03", "0.00100"}) {
+    RunConfig config;
+    ASSERT_TRUE(set_flag(lr, text, "", config).ok()) << text;
+    EXPECT_EQ(config.training.lr, 0.001);
+    texts.insert(lr.get(config));
+  }
+  EXPECT_EQ(texts.size(), 1U);
+}
+
+TEST(NearestFlag, offers_what_was_probably_meant) {
+  const std::vector<Flag> table = flag_table();
+  EXPECT_EQ(nearest_flag(table, "batchsize"), "batch_size");
+  EXPECT_EQ(nearest_flag(table, "num_epoch"), "num_epochs");
+  EXPECT_EQ(nearest_flag(table, "learning_curve_of_the_model"), "");
+  EXPECT_EQ(nearest_flag(table, std::string(100000, 'x')), "");
+}
+
+}  // namespace
+}  // namespace lockstep

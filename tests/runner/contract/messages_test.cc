@@ -1,0 +1,152 @@
+#include "runner/contract/messages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+// decode(encode(m)), and that encoding it again gives the same line.
+template <typename M>
+M round_trip(const M& message) {
+  const WorkerMessage in = message;
+  const std::string line = encode(in);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const Result<WorkerMessage> out = decode_worker_message(line);
+  EXPECT_TRUE(out.ok()) << out.error().message;
+  EXPECT_EQ(encode(*out), line);
+  return std::get<M>(*out);
+}
+
+template <typename M>
+M round_trip_to_worker(const M& message) {
+  const Result<AgentMessage> out = decode_agent_message(encode(AgentMessage(message)));
+  EXPECT_TRUE(out.ok()) << out.error().message;
+  return std::get<M>(*out);
+}
+
+TEST(Messages, have_the_lines_of_the_contract) {
+  EXPECT_EQ(encode(WorkerMessage(Hello{.local_rank = 1, .pid = 77})), R"({"local_rank":1,"pid":77,"type":"hello"})");
+  EXPECT_EQ(encode(WorkerMessage(Done{})), R"({"type":"done"})");
+  EXPECT_EQ(encode(AgentMessage(Cut{.generation = 5})), R"({"generation":5,"type":"cut"})");
+}
+
+TEST(Messages, keep_the_bytes_of_store_requests) {
+  StoreRequest request;
+  request.id = std::numeric_limits<uint64_t>::max();
+  request.generation = (uint64_t{7} << 32U) | 1U;
+  request.op = StoreOp::kCompareSet;
+  request.keys = {"k"};
+  request.values = {std::string("\0\xff\n", 3), ""};
+  request.amount = -5;
+  request.timeout = std::chrono::milliseconds(1500);
+  const StoreRequest back = round_trip(request);
+  EXPECT_EQ(back.id, request.id);
+  EXPECT_EQ(back.generation, request.generation);
+  EXPECT_EQ(back.op, request.op);
+  EXPECT_EQ(back.values, request.values);
+  EXPECT_EQ(back.amount, -5);
+  EXPECT_EQ(back.timeout, request.timeout);
+}
+
+TEST(Messages, know_every_store_operation) {
+  for (int op = 0; op <= static_cast<int>(StoreOp::kWait); ++op) {
+    StoreRequest request;
+    request.op = static_cast<StoreOp>(op);
+    EXPECT_EQ(round_trip(request).op, request.op);
+  }
+}
+
+TEST(Messages, keep_numbers_that_are_not_finite) {
+  Progress progress;
+  progress.loss = std::numeric_limits<double>::quiet_NaN();
+  progress.lr = std::numeric_limits<double>::infinity();
+  progress.grad_norm = -std::numeric_limits<double>::infinity();
+  progress.samples_per_second = 0.1;
+  const Progress back = round_trip(progress);
+  EXPECT_TRUE(std::isnan(back.loss));
+  EXPECT_EQ(back.lr, progress.lr);
+  EXPECT_EQ(back.grad_norm, progress.grad_norm);
+  EXPECT_EQ(back.samples_per_second, 0.1);
+}
+
+TEST(Messages, keep_metric_families) {
+  MetricSample sample;
+  sample.labels = {{"rank", "0"}, {"phase", "forward"}};
+  sample.count = 3;
+  sample.sum = 0.25;
+  sample.buckets = {{0.1, 1}, {std::numeric_limits<double>::infinity(), 3}};
+  const Metrics back = round_trip(Metrics{{MetricFamily{"n", "h", MetricType::kHistogram, {sample}}}});
+  ASSERT_EQ(back.families.size(), 1U);
+  EXPECT_EQ(back.families[0].type, MetricType::kHistogram);
+  EXPECT_EQ(back.families[0].metrics[0].labels, sample.labels);
+  EXPECT_EQ(back.families[0].metrics[0].buckets[1].cumulative_count, 3U);
+  EXPECT_TRUE(std::isinf(back.families[0].metrics[0].buckets[1].upper_bound));
+}
+
+TEST(Messages, keep_all_others) {
+  EXPECT_EQ(round_trip(Beat{.step = 3, .phase = "training"}).phase, "training");
+  EXPECT_EQ(round_trip(Evaluation{.epoch = 2, .metrics = {{"ndcg@10", 0.5}}}).metrics.at("ndcg@10"), 0.5);
+  EXPECT_EQ(round_trip(CheckpointWritten{.step = 9, .path = "/p"}).path, "/p");
+  EXPECT_EQ(round_trip(Failing{.code = 3, .message = "m", .rank = 1, .step = 2, .generation = 4}).message, "m");
+  EXPECT_EQ(round_trip(PeerLost{.generation = 4}).generation, 4U);
+  round_trip(Done{});
+  EXPECT_EQ(round_trip_to_worker(Assignment{.generation = 4, .rank = 1, .world_size = 2}).world_size, 2);
+  StoreReply reply;
+  reply.status = StoreStatus::kTimeout;
+  reply.values = {"\xff"};
+  EXPECT_EQ(round_trip_to_worker(reply).values, reply.values);
+  EXPECT_EQ(round_trip_to_worker(reply).status, StoreStatus::kTimeout);
+}
+
+TEST(Messages, replace_invalid_utf8_in_text) {
+  EXPECT_EQ(round_trip(Failing{.code = 1, .message = "a\xff", .rank = 0, .step = 0, .generation = 0}).message,
+            "a\xef\xbf\xbd");
+}
+
+struct BadLine {
+  std::string line;
+  std::string says;
+};
+
+TEST(Messages, name_what_is_wrong) {
+  const std::vector<BadLine> cases{
+      {"", "not valid JSON"},
+      {"[]", "not a JSON object"},
+      {"{}", "\"type\""},
+      {R"({"type":3})", "\"type\""},
+      {R"({"type":"nonsense"})", "unknown type \"nonsense\""},
+      {R"({"type":"assignment"})", "unknown type"},
+      {R"({"type":"hello","pid":1})", "message \"hello\": field \"local_rank\" is missing"},
+      {R"({"type":"hello","local_rank":"1","pid":1})", "\"local_rank\" must be an integer"},
+      {R"({"type":"hello","local_rank":99999999999,"pid":1})", "\"local_rank\" must be an integer from"},
+      {R"({"type":"peer_lost","generation":-1})", "\"generation\" must be an integer from 0"},
+      {R"({"type":"beat","step":1,"phase":7})", "\"phase\" must be a string"},
+      {R"({"type":"evaluation","epoch":1,"metrics":{"a":"x"}})", "\"metrics.a\" must be a number"},
+      {R"({"type":"metrics","families":[{"name":"n"}]})", "in \"families[0]\": field \"help\" is missing"},
+      {R"({"type":"store","id":1,"generation":1,"op":"steal","keys":[],"values":[],"amount":0,"timeout_ms":0})",
+       "\"op\" must be one of set, get"},
+      {R"({"type":"store","id":1,"generation":1,"op":"set","keys":["k"],"values":["0g"],"amount":0,"timeout_ms":0})",
+       "\"values\" must be bytes in lower-case hex"},
+      {R"({"type":"store","id":1,"generation":1,"op":"get","keys":["k"],"values":[],"amount":0,"timeout_ms":-1})",
+       "\"timeout_ms\" must be at least 0"},
+  };
+  for (const BadLine& c : cases) {
+    const Result<WorkerMessage> message = decode_worker_message(c.line);
+    ASSERT_FALSE(message.ok()) << c.line;
+    EXPECT_EQ(message.error().code, ErrorCode::kCorrupt);
+    EXPECT_THAT(message.error().message, HasSubstr(c.says));
+  }
+}
+
+TEST(Messages, ignore_fields_of_a_newer_peer) {
+  EXPECT_TRUE(decode_worker_message(R"({"type":"hello","local_rank":0,"pid":1,"colour":"blue"})").ok());
+}
+
+}  // namespace
+}  // namespace lockstep

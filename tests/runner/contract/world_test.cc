@@ -1,0 +1,395 @@
+#include "runner/contract/world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "runner/contract/env_names.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+LaunchOptions nodes(int nnodes, int nproc = 0) {
+  LaunchOptions launch;
+  launch.nnodes = nnodes;
+  if (nproc > 0) launch.nproc = nproc;
+  return launch;
+}
+
+World derive(const Environment& environment, const LaunchOptions& launch = {}, const std::string& host = "laptop") {
+  Result<World> world = derive_world(environment, host, launch);
+  EXPECT_TRUE(world.ok()) << world.error().message;
+  return world.ok() ? *world : World{};
+}
+
+// The message of the expected error.
+std::string refused(const Environment& environment, const LaunchOptions& launch = {},
+                    const std::string& host = "laptop") {
+  const Result<World> world = derive_world(environment, host, launch);
+  EXPECT_FALSE(world.ok()) << "gave rank " << (world.ok() ? world->rank : -1);
+  if (world.ok()) return "";
+  EXPECT_EQ(world.error().code, ErrorCode::kInvalid);
+  return world.error().message;
+}
+
+Environment torchrun_environment() {
+  return {{"RANK", "3"},
+          {"WORLD_SIZE", "4"},
+          {"LOCAL_RANK", "1"},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"GROUP_RANK", "1"},
+          {"GROUP_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "host0"},
+          {"MASTER_PORT", "29501"},
+          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+          {"TORCHELASTIC_RESTART_COUNT", "2"}};
+}
+
+TEST(World, is_one_process_in_an_empty_environment) {
+  const World world = derive({});
+  EXPECT_EQ(world.source, WorldSource::kSingle);
+  EXPECT_EQ(world.world_size, 1);
+  EXPECT_EQ(world.rank, 0);
+  EXPECT_FALSE(world.distributed());
+}
+
+TEST(World, takes_everything_from_torchrun) {
+  const World world = derive(torchrun_environment());
+  EXPECT_EQ(world.source, WorldSource::kTorchrun);
+  EXPECT_EQ(world.rank, 3);
+  EXPECT_EQ(world.world_size, 4);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_world_size, 2);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.nnodes, 2);
+  EXPECT_EQ(world.master_addr, "host0");
+  EXPECT_EQ(world.master_port, 29501);
+  EXPECT_EQ(world.generation, 2U);
+  EXPECT_TRUE(world.store_is_served_by_launcher);
+}
+
+TEST(World, defaults_the_local_rank_to_zero_when_nobody_says_it) {
+  const World world =
+      derive({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "job-0.job"}, {"MASTER_PORT", "29500"}});
+  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.local_rank, 0);
+  EXPECT_EQ(world.local_world_size, 1);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.nnodes, 2);
+  EXPECT_FALSE(world.store_is_served_by_launcher);
+}
+
+TEST(World, takes_the_local_rank_from_the_flag_of_old_launchers) {
+  Environment environment = torchrun_environment();
+  environment.erase("LOCAL_RANK");
+  LaunchOptions launch;
+  launch.local_rank = 1;
+  EXPECT_EQ(derive(environment, launch).local_rank, 1);
+  launch.local_rank = 0;
+  EXPECT_THAT(refused(torchrun_environment(), launch), AllOf(HasSubstr("--local_rank 0"), HasSubstr("LOCAL_RANK=1")));
+}
+
+TEST(World, lets_master_port_win_and_then_serves_the_store_itself) {
+  LaunchOptions launch;
+  launch.master_port = 29777;
+  const World world = derive(torchrun_environment(), launch);
+  EXPECT_EQ(world.master_port, 29777);
+  EXPECT_FALSE(world.store_is_served_by_launcher);
+  launch.master_port = 29501;
+  EXPECT_TRUE(derive(torchrun_environment(), launch).store_is_served_by_launcher);
+}
+
+TEST(World, takes_master_addr_and_master_port_alone_as_the_store_s_address_only) {
+  const World world = derive({{"MASTER_PORT", "29555"}});
+  EXPECT_EQ(world.source, WorldSource::kSingle);
+  EXPECT_EQ(world.world_size, 1);
+  EXPECT_EQ(world.master_port, 29555);
+  EXPECT_EQ(derive({{"MASTER_ADDR", "elsewhere"}}).master_addr, "elsewhere");
+}
+
+TEST(World, treats_empty_variables_as_unset) {
+  const World world = derive({{"RANK", ""}, {"WORLD_SIZE", ""}, {"MASTER_PORT", ""}, {"SLURM_PROCID", ""}});
+  EXPECT_EQ(world.source, WorldSource::kSingle);
+}
+
+struct Contradiction {
+  const char* name;
+  Environment environment;
+  std::vector<std::string> says;
+};
+class Contradictions : public ::testing::TestWithParam<Contradiction> {};
+
+TEST_P(Contradictions, are_refused_naming_the_variables) {
+  const std::string message = refused(GetParam().environment);
+  for (const std::string& part : GetParam().says) EXPECT_THAT(message, HasSubstr(part));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    World, Contradictions,
+    ::testing::Values(
+        Contradiction{"rank_without_world_size", {{"RANK", "0"}}, {"RANK=0", "WORLD_SIZE"}},
+        Contradiction{"world_size_without_rank", {{"WORLD_SIZE", "4"}}, {"WORLD_SIZE=4", "RANK"}},
+        Contradiction{"rank_equal_to_world_size",
+                      {{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}},
+                      {"RANK=2", "WORLD_SIZE=2"}},
+        Contradiction{"negative_rank", {{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, {"RANK=-1", "whole number"}},
+        Contradiction{"rank_that_is_no_number", {{"RANK", "one"}, {"WORLD_SIZE", "2"}}, {"RANK=one"}},
+        Contradiction{"world_size_zero", {{"RANK", "0"}, {"WORLD_SIZE", "0"}}, {"WORLD_SIZE=0"}},
+        Contradiction{"port_that_is_no_number", {{"MASTER_PORT", "http"}}, {"MASTER_PORT=http", "65535"}},
+        Contradiction{"port_too_large", {{"MASTER_PORT", "65536"}}, {"MASTER_PORT=65536"}},
+        Contradiction{"no_master_addr", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}}, {"MASTER_ADDR"}},
+        Contradiction{"no_master_port", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}, {"MASTER_PORT"}},
+        Contradiction{"local_rank_beyond_local_world_size",
+                      {{"RANK", "0"},
+                       {"WORLD_SIZE", "4"},
+                       {"MASTER_ADDR", "a"},
+                       {"MASTER_PORT", "1"},
+                       {"LOCAL_RANK", "2"},
+                       {"LOCAL_WORLD_SIZE", "2"}},
+                      {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}},
+        Contradiction{"local_rank_of_nobody", {{"LOCAL_RANK", "1"}}, {"LOCAL_RANK", "WORLD_SIZE"}},
+        Contradiction{"node_rank_beyond_the_nodes",
+                      {{"LOCKSTEP_NODE_RANK", "2"}, {"LOCKSTEP_NUM_NODES", "2"}},
+                      {"LOCKSTEP_NODE_RANK=2", "2 nodes"}},
+        Contradiction{"several_ranks_in_a_pod_without_local_rank",
+                      {{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "1"}, {"LOCKSTEP_NPROC_PER_NODE", "2"}},
+                      {"LOCKSTEP_NPROC_PER_NODE=2", "LOCAL_RANK", "lockstep run"}},
+        Contradiction{"several_nodes_and_no_address",
+                      {{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}},
+                      {"MASTER_ADDR", "--coordinator"}},
+        Contradiction{"an_index_without_the_number_of_nodes",
+                      {{"JOB_COMPLETION_INDEX", "1"}},
+                      {"JOB_COMPLETION_INDEX=1", "--nnodes", "LOCKSTEP_NUM_NODES"}},
+        Contradiction{"slurm_rank_beyond_the_tasks",
+                      {{"SLURM_PROCID", "4"}, {"SLURM_NTASKS", "4"}},
+                      {"SLURM_PROCID=4", "SLURM_NTASKS=4"}},
+        Contradiction{"slurm_against_world_size",
+                      {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"WORLD_SIZE", "8"}},
+                      {"WORLD_SIZE=8", "SLURM_NTASKS=4"}},
+        Contradiction{"slurm_nodes_without_a_list",
+                      {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_NNODES", "2"}},
+                      {"MASTER_ADDR"}},
+        Contradiction{"slurm_batch_script",
+                      {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}},
+                      {"SLURM_NTASKS=4", "srun"}},
+        Contradiction{"mpi_rank_without_size", {{"OMPI_COMM_WORLD_RANK", "0"}}, {"OMPI_COMM_WORLD_SIZE"}},
+        Contradiction{"mpi_rank_beyond_size",
+                      {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
+                      {"RANK=2", "SIZE=2"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(World, of_a_pod_counts_ranks_by_node_and_takes_the_store_s_host_from_the_coordinator) {
+  const World world = derive({{"LOCKSTEP_NODE_RANK", "1"},
+                              {"LOCKSTEP_NUM_NODES", "3"},
+                              {"LOCKSTEP_NPROC_PER_NODE", "2"},
+                              {"LOCAL_RANK", "1"},
+                              {"LOCKSTEP_COORDINATOR", "job-0.job.ns.svc:29400"}});
+  EXPECT_EQ(world.source, WorldSource::kPod);
+  EXPECT_EQ(world.rank, 3);
+  EXPECT_EQ(world.world_size, 6);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.node_rank, 1);
+  EXPECT_EQ(world.nnodes, 3);
+  EXPECT_EQ(world.master_addr, "job-0.job.ns.svc");
+  EXPECT_EQ(world.master_port, 29500);
+}
+
+TEST(World, prefers_torchrun_inside_a_pod) {
+  Environment environment = torchrun_environment();
+  environment["LOCKSTEP_NODE_RANK"] = "0";
+  environment["LOCKSTEP_NUM_NODES"] = "2";
+  environment["JOB_COMPLETION_INDEX"] = "0";
+  EXPECT_EQ(derive(environment).source, WorldSource::kTorchrun);
+}
+
+TEST(World, of_an_indexed_job_takes_the_rest_from_the_flags) {
+  LaunchOptions launch = nodes(4);
+  launch.coordinator = "[fd00::1]:29400";
+  const World world = derive({{"JOB_COMPLETION_INDEX", "2"}}, launch);
+  EXPECT_EQ(world.source, WorldSource::kIndexedJob);
+  EXPECT_EQ(world.rank, 2);
+  EXPECT_EQ(world.world_size, 4);
+  EXPECT_EQ(world.master_addr, "fd00::1");
+}
+
+TEST(World, of_an_indexed_job_with_one_node_each_is_single) {
+  EXPECT_EQ(derive({{"JOB_COMPLETION_INDEX", "2"}}, nodes(1)).source, WorldSource::kSingle);
+}
+
+TEST(World, takes_the_ordinal_of_the_host_name_only_in_kubernetes_with_several_nodes) {
+  LaunchOptions launch = nodes(3);
+  launch.master_addr = "web-0.web";
+  const Environment kubernetes = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
+  const World world = derive(kubernetes, launch, "web-2");
+  EXPECT_EQ(world.source, WorldSource::kStatefulSet);
+  EXPECT_EQ(world.rank, 2);
+  EXPECT_EQ(derive(kubernetes, {}, "web-2").source, WorldSource::kSingle);
+  EXPECT_EQ(derive(kubernetes, nodes(1), "web-2").source, WorldSource::kSingle);
+  EXPECT_THAT(refused({}, launch, "web-2"), HasSubstr("--node_rank"));
+  EXPECT_THAT(refused(kubernetes, launch, "web-7d9f-x2x"), HasSubstr("--node_rank"));
+  EXPECT_THAT(refused(kubernetes, launch, "web-3"), AllOf(HasSubstr("web-3"), HasSubstr("3 nodes")));
+}
+
+TEST(World, takes_node_rank_from_the_flag_when_no_launcher_says_it) {
+  LaunchOptions launch = nodes(2);
+  launch.node_rank = 1;
+  launch.master_addr = "first";
+  const World world = derive({}, launch);
+  EXPECT_EQ(world.source, WorldSource::kFlags);
+  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.master_addr, "first");
+  EXPECT_THAT(refused({{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}}, launch),
+              AllOf(HasSubstr("--node_rank 1"), HasSubstr("LOCKSTEP_NODE_RANK=0")));
+  EXPECT_THAT(refused({{"LOCKSTEP_NUM_NODES", "3"}}, launch), HasSubstr("LOCKSTEP_NUM_NODES=3"));
+}
+
+TEST(World, refuses_several_local_ranks_that_nobody_starts) {
+  LaunchOptions launch;
+  launch.nproc = 2;
+  EXPECT_THAT(refused({}, launch), AllOf(HasSubstr("--nproc 2"), HasSubstr("lockstep run")));
+}
+
+Environment slurm_environment() {
+  return {{"SLURM_JOB_ID", "99"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_STEP_NUM_TASKS", "5"},
+          {"SLURM_NTASKS", "5"},
+          {"SLURM_PROCID", "4"},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NODEID", "2"},
+          {"SLURM_NNODES", "3"},
+          {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+          {"SLURM_JOB_NODELIST", "node[08-10]"}};
+}
+
+TEST(World, of_slurm_takes_rank_node_and_the_first_host) {
+  const World world = derive(slurm_environment());
+  EXPECT_EQ(world.source, WorldSource::kSlurm);
+  EXPECT_EQ(world.rank, 4);
+  EXPECT_EQ(world.world_size, 5);
+  EXPECT_EQ(world.local_rank, 0);
+  EXPECT_EQ(world.local_world_size, 1);
+  EXPECT_EQ(world.node_rank, 2);
+  EXPECT_EQ(world.nnodes, 3);
+  EXPECT_EQ(world.master_addr, "node08");
+}
+
+TEST(World, of_slurm_prefers_master_addr_and_accepts_an_agreeing_world_size) {
+  Environment environment = slurm_environment();
+  environment["MASTER_ADDR"] = "chosen";
+  environment["WORLD_SIZE"] = "5";
+  EXPECT_EQ(derive(environment).master_addr, "chosen");
+}
+
+TEST(World, of_slurm_on_one_node_needs_nothing_but_rank_and_size) {
+  const World world = derive({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}});
+  EXPECT_EQ(world.source, WorldSource::kSlurm);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.local_world_size, 2);
+  EXPECT_EQ(world.master_addr, "127.0.0.1");
+}
+
+TEST(World, of_an_interactive_slurm_shell_is_single) {
+  EXPECT_EQ(derive({{"SLURM_JOB_ID", "1"},
+                    {"SLURM_STEP_ID", "4294967290"},
+                    {"SLURM_STEP_NUM_TASKS", "1"},
+                    {"SLURM_NTASKS", "8"},
+                    {"SLURM_PROCID", "0"}})
+                .source,
+            WorldSource::kSingle);
+  EXPECT_EQ(derive({{"SLURM_JOB_ID", "1"}, {"SLURM_NTASKS", "8"}}).source, WorldSource::kSingle);
+  EXPECT_EQ(derive({{"SLURM_JOB_ID", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).source, WorldSource::kSingle);
+}
+
+TEST(World, of_mpirun_takes_its_ranks) {
+  Environment environment = {{"OMPI_COMM_WORLD_RANK", "1"},
+                             {"OMPI_COMM_WORLD_SIZE", "2"},
+                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  const World world = derive(environment);
+  EXPECT_EQ(world.source, WorldSource::kMpi);
+  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.local_rank, 1);
+  EXPECT_EQ(world.nnodes, 1);
+  environment["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
+  environment["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  EXPECT_THAT(refused(environment), HasSubstr("MASTER_ADDR"));
+  environment["MASTER_ADDR"] = "first";
+  EXPECT_EQ(derive(environment).node_rank, 1);
+}
+
+TEST(World, of_mpirun_inside_a_slurm_step_is_mpirun_s) {
+  Environment environment = slurm_environment();
+  environment["OMPI_COMM_WORLD_RANK"] = "7";
+  environment["OMPI_COMM_WORLD_SIZE"] = "8";
+  environment["OMPI_COMM_WORLD_LOCAL_RANK"] = "7";
+  environment["OMPI_COMM_WORLD_LOCAL_SIZE"] = "8";
+  const World world = derive(environment);
+  EXPECT_EQ(world.source, WorldSource::kMpi);
+  EXPECT_EQ(world.rank, 7);
+}
+
+TEST(AgentEnvironment, is_fine_where_nobody_started_ranks) {
+  EXPECT_TRUE(check_agent_environment({}, {}).ok());
+  EXPECT_TRUE(check_agent_environment({{"MASTER_PORT", "29501"}}, {}).ok());
+  EXPECT_TRUE(check_agent_environment({{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}}, {}).ok());
+  // A batch script, and one task of srun.
+  EXPECT_TRUE(check_agent_environment({{"SLURM_JOB_ID", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}, {}).ok());
+  EXPECT_TRUE(check_agent_environment({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}, {}).ok());
+  // One agent per node.
+  EXPECT_TRUE(check_agent_environment(slurm_environment(), nodes(5)).ok());
+}
+
+TEST(AgentEnvironment, names_lockstep_worker_where_a_launcher_started_the_ranks) {
+  for (const Environment& environment : {torchrun_environment(), slurm_environment(),
+                                         Environment{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}}) {
+    const Status status = check_agent_environment(environment, {});
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalid);
+    EXPECT_THAT(status.error().message, HasSubstr("lockstep-worker"));
+  }
+}
+
+TEST(AgentEnvironment, refuses_the_same_contradictions_as_the_worker) {
+  EXPECT_FALSE(check_agent_environment({{"RANK", "0"}}, {}).ok());
+  EXPECT_FALSE(check_agent_environment({{"RANK", "2"}, {"WORLD_SIZE", "2"}}, {}).ok());
+  EXPECT_FALSE(check_agent_environment({{"MASTER_PORT", "x"}}, {}).ok());
+}
+
+TEST(SlurmNodelist, expands_ranges_lists_and_padding) {
+  const auto hosts = [](std::string_view text, size_t limit = 100) {
+    Result<std::vector<std::string>> expanded = expand_slurm_nodelist(text, limit);
+    EXPECT_TRUE(expanded.ok()) << text;
+    return expanded.ok() ? *expanded : std::vector<std::string>{};
+  };
+  EXPECT_THAT(hosts("alone"), ElementsAre("alone"));
+  EXPECT_THAT(hosts("a,b-1"), ElementsAre("a", "b-1"));
+  EXPECT_THAT(hosts("node[01-04,7]"), ElementsAre("node01", "node02", "node03", "node04", "node7"));
+  EXPECT_THAT(hosts("n[9-10]-ib,gpu3"), ElementsAre("n9-ib", "n10-ib", "gpu3"));
+  EXPECT_THAT(hosts("n[1-999999999999]", 2), ElementsAre("n1", "n2"));
+}
+
+TEST(SlurmNodelist, refuses_what_it_cannot_read) {
+  for (const char* text : {"", "n[1-", "n[a-b]", "n[3-1]", "n[]", "r[1-2]n[1-2]", "n[1-99999999999999999999]"}) {
+    EXPECT_FALSE(expand_slurm_nodelist(text, 10).ok()) << text;
+  }
+}
+
+TEST(EnvNames, are_all_different) {
+  const std::set<std::string_view> names(env::kAllNames.begin(), env::kAllNames.end());
+  EXPECT_EQ(names.size(), env::kAllNames.size());
+  EXPECT_FALSE(names.contains(""));
+}
+
+TEST(WorldSource, has_a_word_for_each) {
+  for (int i = 0; i <= static_cast<int>(WorldSource::kSingle); ++i) {
+    EXPECT_STRNE(to_string(static_cast<WorldSource>(i)), "unknown");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

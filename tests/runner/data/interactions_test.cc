@@ -1,0 +1,315 @@
+#include "runner/data/interactions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "runner/data/synthetic.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr ReadOptions kKeepAll{.min_count = 0};
+
+Dataset parse(std::string_view text, const ReadOptions& options = kKeepAll) {
+  Result<Dataset> dataset = parse_interactions(text, "file", options);
+  EXPECT_TRUE(dataset.ok()) << dataset.error().message;
+  return dataset.ok() ? std::move(dataset).value() : Dataset{};
+}
+
+std::string refused(std::string_view text, const ReadOptions& options = kKeepAll) {
+  const Result<Dataset> dataset = parse_interactions(text, "file", options);
+  EXPECT_FALSE(dataset.ok());
+  if (dataset.ok()) return "";
+  EXPECT_EQ(dataset.error().code, ErrorCode::kInvalid);
+  return dataset.error().message;
+}
+
+std::vector<int32_t> items_of(const Dataset& dataset, int64_t user) {
+  const auto items = dataset.interactions.items_of(user);
+  return {items.begin(), items.end()};
+}
+
+TEST(Interactions, of_user_item_keep_their_ids_and_the_order_of_the_file) {
+  const Dataset dataset = parse("1 5\n1 2\n3 2\n1 5\n");
+  EXPECT_EQ(dataset.report.format, InteractionsFormat::kUserItem);
+  EXPECT_EQ(dataset.report.lines, 4);
+  EXPECT_EQ(dataset.interactions.num_users, 3);
+  EXPECT_EQ(dataset.interactions.num_items, 5);
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(5, 2, 5));
+  EXPECT_THAT(items_of(dataset, 2), IsEmpty());
+  EXPECT_THAT(items_of(dataset, 3), ElementsAre(2));
+  EXPECT_THAT(items_of(dataset, 0), IsEmpty());
+  EXPECT_THAT(dataset.interactions.timestamps, IsEmpty());
+  EXPECT_EQ(dataset.interactions.offsets.size(), 5U);
+}
+
+TEST(Interactions, with_times_are_sorted_by_time_then_by_line) {
+  for (const char* text : {"7\t10\t3\t200\n7\t11\t3\t100\n8\t10\t1\t5\n7\t12\t3\t100\n7\t13\t3\t100\n",
+                           "7 10 3 200\r\n7 11 3 100\r\n8 10 1 5\r\n7 12 3 100\r\n7  13 3 100",
+                           "7::10::3::200\n7::11::3::100\n8::10::1::5\n7::12::3::100\n7::13::3::100\n"}) {
+    const Dataset dataset = parse(text);
+    // Items in the order of first appearance: 10 → 1, 11 → 2, 12 → 3, 13 → 4.
+    EXPECT_THAT(items_of(dataset, 1), ElementsAre(2, 3, 4, 1)) << text;
+    EXPECT_THAT(items_of(dataset, 2), ElementsAre(1)) << text;
+    EXPECT_THAT(dataset.interactions.timestamps, ElementsAre(100, 100, 100, 200, 5)) << text;
+  }
+}
+
+TEST(Interactions, know_ratings_dat_by_its_separator) {
+  EXPECT_EQ(parse("1::2::5::9\n2::2::4::9\n").report.format, InteractionsFormat::kRatingsDat);
+}
+
+TEST(Interactions, read_recbole_columns_in_any_order_with_any_token) {
+  const Dataset dataset = parse(
+      "timestamp:float\titem_id:token\trating:float\tuser_id:token\n"
+      "881250949.0\tB00X\t3\talice\n"
+      "100\t0\t\talice\n"
+      "7\tB00X\t1\tbob\n");
+  EXPECT_EQ(dataset.report.format, InteractionsFormat::kInter);
+  EXPECT_EQ(dataset.report.lines, 3);
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(2, 1));
+  EXPECT_THAT(items_of(dataset, 2), ElementsAre(1));
+  EXPECT_THAT(dataset.interactions.timestamps, ElementsAre(100, 881250949, 7));
+}
+
+TEST(Interactions, read_recbole_without_times_in_the_order_of_the_file) {
+  const Dataset dataset = parse("user_id:token\titem_id:token\n1\t9\n2\t8\n1\t8\n");
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(1, 2));
+  EXPECT_THAT(dataset.interactions.timestamps, IsEmpty());
+}
+
+TEST(Interactions, refuse_a_recbole_header_without_user_or_item) {
+  EXPECT_THAT(refused("user_id:token\trating:float\n1\t2\n"), AllOf(HasSubstr("file:1"), HasSubstr("item_id")));
+  EXPECT_THAT(refused("item_id:token\n1\n"), HasSubstr("user_id"));
+  EXPECT_THAT(refused("user_id:token\tuser_id:token\titem_id:token\n"), HasSubstr("twice"));
+}
+
+TEST(Interactions, drop_rare_users_and_items_counted_once_and_at_the_same_time) {
+  // User 1 has 3 lines, item 10 too; user 2 has 2, item 11 has 2. Dropping item 11 leaves user 1 with two lines: kept.
+  const std::string text = "1 10 1 1\n1 10 1 2\n1 11 1 3\n2 10 1 4\n2 11 1 5\n3 12 1 1\n3 12 1 2\n3 12 1 3\n";
+  const Dataset dataset = parse(text, {.min_count = 3});
+  EXPECT_THAT(items_of(dataset, 1), ElementsAre(1, 1));
+  EXPECT_THAT(items_of(dataset, 2), ElementsAre(2, 2, 2));
+  EXPECT_EQ(dataset.report.dropped_users, 1);
+  EXPECT_EQ(dataset.report.dropped_items, 1);
+  EXPECT_EQ(dataset.report.dropped_events, 3);
+  EXPECT_EQ(dataset.report.events, 5);
+}
+
+TEST(Interactions, have_a_min_count_of_five_with_ratings_and_none_for_user_item) {
+  std::string ratings;
+  std::string pairs;
+  for (int user = 1; user <= 2; ++user) {
+    for (int i = 0; i < 5; ++i) {
+      ratings += std::to_string(user) + " 1 1 " + std::to_string(i) + "\n";
+      pairs += std::to_string(user) + " 1\n";
+    }
+  }
+  const Dataset with_rare = parse(ratings + "3 2 1 1\n", {});
+  EXPECT_EQ(with_rare.report.min_count, 5);
+  EXPECT_EQ(with_rare.interactions.num_users, 2);
+  const Dataset kept = parse(pairs + "3 2\n", {});
+  EXPECT_EQ(kept.report.min_count, 0);
+  EXPECT_EQ(kept.interactions.num_users, 3);
+}
+
+TEST(Interactions, count_and_name_malformed_lines_below_the_limit) {
+  std::string text = "junk line here\n\n";
+  for (int i = 0; i < 200; ++i) text += "1 2\n2 3\n";
+  text += "7\n1 x\n\xE9 1\n";
+  const Dataset dataset = parse(text);
+  EXPECT_EQ(dataset.report.lines, 404);
+  EXPECT_EQ(dataset.report.bad_lines, 4);
+  ASSERT_EQ(dataset.report.bad_samples.size(), 3U);
+  EXPECT_EQ(dataset.report.bad_samples[0].line, 1);
+  EXPECT_EQ(dataset.report.bad_samples[0].text, "junk line here");
+  EXPECT_EQ(dataset.report.bad_samples[1].line, 403);
+  EXPECT_THAT(dataset.report.bad_samples[1].reason, HasSubstr("1 columns"));
+  EXPECT_THAT(dataset.report.bad_samples[2].reason, HasSubstr("item id"));
+  EXPECT_EQ(dataset.report.events, 400);
+}
+
+TEST(Interactions, refuse_more_malformed_lines_than_allowed_naming_three) {
+  const std::string text = "1 2\n2 x\n2 3\n3 \xFF\n4\n5\n";
+  const std::string message = refused(text);
+  EXPECT_THAT(message, AllOf(HasSubstr("4 of 6"), HasSubstr("--max_bad_lines"), HasSubstr("file:2"),
+                             HasSubstr("file:4"), HasSubstr("\\xff"), HasSubstr("file:5")));
+  EXPECT_THAT(message, Not(HasSubstr("file:6")));
+  EXPECT_EQ(parse(text, {.min_count = 0, .max_bad_lines = 0.7}).report.bad_lines, 4);
+}
+
+TEST(Interactions, shorten_and_escape_what_they_quote) {
+  const Dataset dataset = parse(std::string(500, 'x') + "\n1 2\n2 2\n", {.max_bad_lines = 1.0});
+  EXPECT_EQ(dataset.report.bad_samples[0].text.size(), 80U);
+}
+
+TEST(Interactions, refuse_ids_below_one_and_too_large_naming_the_line) {
+  EXPECT_THAT(refused("1 2\n-1 2\n2 2\n"), AllOf(HasSubstr("file:2"), HasSubstr("user id is -1")));
+  EXPECT_THAT(refused("1 2\n2 -5\n"), AllOf(HasSubstr("file:2"), HasSubstr("item id is -5")));
+  EXPECT_THAT(refused("-3 4\n2 5\n"), HasSubstr("file:1"));
+  EXPECT_THAT(refused("1 0\n2 5\n"), HasSubstr("item id is 0"));
+  EXPECT_THAT(refused("0::1::5::9\n2::1::5::9\n"), HasSubstr("user id is 0"));
+  EXPECT_THAT(refused("1 1 5 9\n2 -1 5 9\n"), HasSubstr("file:2"));
+  EXPECT_THAT(refused("user_id:token\titem_id:token\n1\t-1\n"), HasSubstr("file:2"));
+  EXPECT_THAT(refused("1 2\n99999999999999999999 2\n"), HasSubstr("99999999999999999999"));
+  EXPECT_THAT(refused("1 2\n2 4000000000\n"), HasSubstr("item id is 4000000000"));
+}
+
+TEST(Interactions, accept_large_ids_where_they_are_renumbered) {
+  const Dataset dataset = parse("9000000000 4000000000 1 1\n1 4000000000 1 1\n");
+  EXPECT_EQ(dataset.interactions.num_users, 2);
+  EXPECT_EQ(dataset.interactions.num_items, 1);
+}
+
+TEST(Interactions, refuse_a_data_set_with_one_user) {
+  EXPECT_THAT(refused("7 1\n7 2\n7 3\n"), HasSubstr("only one user"));
+  EXPECT_THAT(refused("1 1 1 1\n1 1 1 2\n1 1 1 3\n2 1 1 1\n", {.min_count = 2}),
+              AllOf(HasSubstr("only one user"), HasSubstr("--min_count 2")));
+}
+
+TEST(Interactions, say_when_min_count_leaves_nothing) {
+  EXPECT_THAT(refused("1 1 1 1\n2 1 1 1\n", {}), HasSubstr("--min_count 5"));
+}
+
+TEST(Interactions, refuse_empty_files) {
+  EXPECT_THAT(refused(""), HasSubstr("empty"));
+  EXPECT_THAT(refused("\n \r\n\n"), HasSubstr("empty"));
+  EXPECT_THAT(refused("user_id:token\titem_id:token\n"), HasSubstr("no interactions"));
+}
+
+TEST(Interactions, refuse_formats_they_do_not_know) {
+  EXPECT_THAT(refused("1,2,3,4\n"),
+              AllOf(HasSubstr("file:1"), HasSubstr("1,2,3,4"), HasSubstr("user::item"), HasSubstr(".inter")));
+  EXPECT_THAT(refused("1 2 3\n"), HasSubstr("user item rating timestamp"));
+  EXPECT_THAT(refused("\x1F\x8B\x08junk"), HasSubstr("gzip"));
+}
+
+TEST(Interactions, skip_a_byte_order_mark) {
+  EXPECT_EQ(parse("\xEF\xBB\xBF"
+                  "1 2\n2 3\n")
+                .report.bad_lines,
+            0);
+}
+
+TEST(LeaveOneOut, takes_the_last_two_events_of_users_with_at_least_four) {
+  const Dataset dataset = parse("1 10\n1 11\n1 12\n1 13\n2 20\n2 21\n2 22\n");
+  const UserSplit long_user = leave_one_out(dataset.interactions, 1);
+  EXPECT_THAT(long_user.train, ElementsAre(10, 11));
+  EXPECT_EQ(long_user.valid, 12);
+  EXPECT_EQ(long_user.test, 13);
+  EXPECT_TRUE(long_user.evaluated());
+  const UserSplit short_user = leave_one_out(dataset.interactions, 2);
+  EXPECT_THAT(short_user.train, ElementsAre(20, 21, 22));
+  EXPECT_FALSE(short_user.evaluated());
+}
+
+class Files : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "interactions_test.XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text = "1 2\n2 2\n") {
+    const std::filesystem::path path = std::filesystem::path(folder_) / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+    return path.string();
+  }
+  std::string resolve(const std::string& dataset) {
+    Result<std::string> path = resolve_dataset(dataset, folder_);
+    EXPECT_TRUE(path.ok()) << path.error().message;
+    return path.ok() ? *path : "";
+  }
+
+  std::string folder_;
+};
+
+TEST_F(Files, are_found_by_name_in_each_form) {
+  const std::string txt = write("one.txt");
+  const std::string inter = write("two.inter");
+  const std::string ratings = write("three/ratings.dat");
+  const std::string nested = write("four/four.inter");
+  EXPECT_EQ(resolve("one"), txt);
+  EXPECT_EQ(resolve("two"), inter);
+  EXPECT_EQ(resolve("three"), ratings);
+  EXPECT_EQ(resolve("four"), nested);
+  EXPECT_EQ(resolve("two.inter"), inter);
+}
+
+TEST_F(Files, are_found_by_path_of_file_or_folder) {
+  const std::string ratings = write("ml-1m/ratings.dat");
+  EXPECT_EQ(resolve(ratings), ratings);
+  EXPECT_EQ(resolve(folder_ + "/ml-1m"), ratings);
+  EXPECT_EQ(resolve(folder_ + "/ml-1m/"), folder_ + "/ml-1m/ratings.dat");
+}
+
+TEST_F(Files, that_are_missing_are_named_with_the_places_tried) {
+  const Result<std::string> missing = resolve_dataset("nowhere", folder_);
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
+  for (const char* place : {"/nowhere.txt", "/nowhere.inter", "/nowhere/ratings.dat"}) {
+    EXPECT_THAT(missing.error().message, HasSubstr(folder_ + place));
+  }
+  const Result<Dataset> unread = read_interactions(folder_ + "/nowhere.txt", {});
+  ASSERT_FALSE(unread.ok());
+  EXPECT_EQ(unread.error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Files, that_are_no_files_are_refused) {
+  EXPECT_THAT(read_interactions(folder_, {}).error().message, HasSubstr("not a regular file"));
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(read_interactions(pipe, {}).error().message, HasSubstr("not a regular file"));
+}
+
+TEST_F(Files, without_permission_are_refused_with_the_reason) {
+  constexpr uid_t kNobody = 65534;
+  const std::string path = write("secret.txt");
+  ASSERT_EQ(::chmod(path.c_str(), 0), 0);
+  const uid_t self = ::geteuid();
+  if (self == 0) {  // root reads everything
+    ASSERT_EQ(::seteuid(kNobody), 0);
+  }
+  const Result<Dataset> dataset = read_interactions(path, {});
+  ASSERT_EQ(::seteuid(self), 0);
+  ASSERT_FALSE(dataset.ok());
+  EXPECT_EQ(dataset.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(dataset.error().message, HasSubstr("Permission denied"));
+}
+
+TEST_F(Files, are_read_through_symbolic_links) {
+  write("real.txt");
+  std::filesystem::create_symlink("real.txt", folder_ + "/link.txt");
+  EXPECT_TRUE(read_interactions(resolve("link"), {}).ok());
+}
+
+// A million lines, the size of MovieLens-1M. The bound is far above the normal time (see the report of a run) so that
+// only a change of order, such as a quadratic sort, can fail it.
+TEST_F(Files, of_a_million_lines_take_a_moment) {
+  const std::string path =
+      write("large.txt", synthetic_ratings({.users = 6000, .items = 3700, .events_min = 140, .events_max = 190}));
+  const auto start = std::chrono::steady_clock::now();
+  const Result<Dataset> dataset = read_interactions(path, {});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(dataset.ok()) << dataset.error().message;
+  EXPECT_GT(dataset->report.lines, 900'000);
+  RecordProperty("seconds", std::to_string(seconds.count()));
+  EXPECT_LT(seconds.count(), 10.0);
+}
+
+}  // namespace
+}  // namespace lockstep

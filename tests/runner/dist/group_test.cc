@@ -1,0 +1,125 @@
+// Several ranks as threads of one process, each with its own Gloo group over a shared in-memory store.
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <array>
+#include <functional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "runner/dist/collectives.h"
+#include "runner/dist/grad_reducer.h"
+#include "runner/dist/process_group.h"
+#include "runner/dist/rendezvous.h"
+#include "runner/dist/state_transfer.h"
+#include "runner/dist/store_handle.h"
+
+namespace lockstep {
+namespace {
+
+World world_of(int rank, int world_size) {
+  World world;
+  world.rank = rank;
+  world.local_rank = rank;
+  world.world_size = world_size;
+  world.local_world_size = world_size;
+  return world;
+}
+
+void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& body) {
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto group = ProcessGroup::form(
+          store, {.world = world_of(rank, world_size), .timeout = std::chrono::seconds(30), .network_interface = ""});
+      ASSERT_TRUE(group.ok()) << group.error().message;
+      body(**group);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+TEST(Group, sums_host_figures_over_ranks) {
+  on_ranks(3, [](ProcessGroup& group) {
+    const double rank = group.rank();
+    const std::vector<double> sums = sum_over_ranks(group, std::array{rank, 1.0});
+    EXPECT_EQ(sums, (std::vector<double>{3.0, 3.0}));
+  });
+}
+
+TEST(Group, of_one_rank_alone_changes_nothing) {
+  auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  EXPECT_EQ(sum_over_ranks(*group, std::array{2.5}), std::vector<double>{2.5});
+  EXPECT_EQ(gather_over_ranks(*group, std::array<int64_t, 2>{4, 5}), (std::vector<std::vector<int64_t>>{{4, 5}}));
+}
+
+TEST(Group, transfers_the_sources_state_to_those_who_lack_it_only) {
+  on_ranks(3, [](ProcessGroup& group) {
+    at::Tensor tensor = torch::full({2, 2}, static_cast<double>(group.rank() + 1), torch::kFloat32);
+    const bool receives = group.rank() == 0;
+    transfer_state(group, {{"w", tensor}}, /*source=*/1, receives);
+    const float expected = group.rank() == 2 ? 3.0F : 2.0F;
+    EXPECT_TRUE(tensor.eq(expected).all().item<bool>());
+  });
+}
+
+TEST(Group, reduces_gradients_to_their_mean_and_can_be_dropped_and_made_again) {
+  on_ranks(2, [](ProcessGroup& group) {
+    const NamedTensors parameters{{"w", torch::ones({3}, torch::requires_grad())}};
+    const at::Tensor& w = parameters[0].tensor;
+    for (int generation = 0; generation < 2; ++generation) {
+      GradReducer reducer(parameters, group);
+      EXPECT_FALSE(w.grad().defined());
+      for (int step = 0; step < 2; ++step) {
+        if (w.grad().defined()) w.mutable_grad().zero_();
+        // Accumulation: the first micro-batch is not reduced, the sum of both is.
+        (w * 1.0).sum().backward();
+        const at::Tensor loss = (w * static_cast<double>(group.rank())).sum();
+        reducer.prepare(loss);
+        loss.backward();
+        EXPECT_TRUE(w.grad().eq(1.5).all().item<bool>()) << w.grad();
+      }
+    }
+  });
+}
+
+TEST(Group, finds_the_rank_whose_parameters_have_drifted) {
+  on_ranks(3, [](ProcessGroup& group) {
+    const at::Tensor w = torch::ones({5});
+    EXPECT_TRUE(drifted_ranks(group, {{"w", w}}).empty());
+    if (group.rank() == 2) w[3] += 1e-6;
+    EXPECT_EQ(drifted_ranks(group, {{"w", w}}), std::vector<int>{2});
+  });
+}
+
+TEST(Meet, names_the_ranks_that_did_not_come) {
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  const Status met = meet(store, world_of(1, 4), std::chrono::milliseconds(50));
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, ErrorCode::kRetry);
+  EXPECT_NE(met.error().message.find("0, 2, 3"), std::string::npos) << met.error().message;
+}
+
+TEST(Agree, refuses_different_flags_on_every_rank_with_the_same_sentence) {
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::array<std::string, 2> said;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Json flags{{"lr", rank == 0 ? "0.1" : "0.2"}, {"seed", "1"}};
+      const Status agreed = agree(store, world_of(rank, 2), flags);
+      ASSERT_FALSE(agreed.ok());
+      EXPECT_EQ(agreed.error().code, ErrorCode::kInvalid);
+      said[static_cast<size_t>(rank)] = agreed.error().message;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(said[0], said[1]);
+  for (const char* word : {"--lr", "0.1", "0.2", "rank 1"}) {
+    EXPECT_NE(said[0].find(word), std::string::npos) << said[0];
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include "runner/dist/state_transfer.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(ChooseSource, finds_none_when_nobody_holds_a_state) {
+  const SourceChoice choice = choose_source({{}, {}});
+  EXPECT_FALSE(choice.source);
+  EXPECT_EQ(choice.receives, (std::vector<bool>{false, false}));
+}
+
+TEST(ChooseSource, takes_the_highest_step_and_spares_those_who_have_it) {
+  const SourceChoice choice = choose_source({{.lineage = 1, .step = 7, .has_state = true},
+                                             {.lineage = 1, .step = 8, .has_state = true},
+                                             {.lineage = 1, .step = 8, .has_state = true},
+                                             {}});
+  EXPECT_EQ(choice.source, 1);
+  EXPECT_EQ(choice.receives, (std::vector<bool>{true, false, false, true}));
+  EXPECT_NE(choice.reason.find("step 8"), std::string::npos);
+}
+
+TEST(ChooseSource, prefers_a_newer_lineage_to_a_higher_step) {
+  const SourceChoice choice =
+      choose_source({{.lineage = 1, .step = 900, .has_state = true}, {.lineage = 2, .step = 3, .has_state = true}});
+  EXPECT_EQ(choice.source, 1);
+  EXPECT_EQ(choice.receives, (std::vector<bool>{true, false}));
+}
+
+TEST(ChooseSource, does_not_count_a_step_without_a_state) {
+  const SourceChoice choice =
+      choose_source({{.lineage = 9, .step = 900, .has_state = false}, {.lineage = 1, .step = 0, .has_state = true}});
+  EXPECT_EQ(choice.source, 1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,415 @@
+// The write protocol under death, failure and damage, with the reader's rules as the judge.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <functional>
+
+#include "runner/contract/checkpoint_layout.h"
+#include "runner/formats/checkpoint_dir.h"
+#include "runner/formats/checkpoint_write.h"
+#include "tests/runner/formats/fault_file_system.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using Fault = FaultFileSystem::Fault;
+
+constexpr int kCallsMax = 500;  // a protocol of more calls than this does not end
+
+const RunIdentity kIdentity{"", "hash", "sasrec"};
+
+CheckpointState state_of(int64_t step, uint64_t generation = 1) {
+  CheckpointState state;
+  state.workload = "sasrec";
+  state.workload_version = 1;
+  state.config = {{"lr", "0.001"}};
+  state.config_hash = "hash";
+  state.step = step;
+  state.generation = generation;
+  state.lineage = generation;
+  state.global_batch = 128;
+  state.seed = 42;
+  state.build = "0.1.0";
+  state.progress = {{"epoch", step / 100}, {"best_metric", 0.1 + 0.2}};
+  return state;
+}
+
+// Weights that tell the step, so that a mix of two checkpoints is seen.
+CheckpointWrite write_of(const std::string& folder, const std::vector<int64_t>& weights, CheckpointState state) {
+  CheckpointWrite write;
+  write.folder = folder;
+  write.state = std::move(state);
+  const TensorView view{"w", DType::kI64, {static_cast<int64_t>(weights.size())}, weights.data(), weights.size() * 8};
+  write.tensors = {{std::string(kModelFile), {view}}, {std::string(kOptimizerFile), {view}}};
+  write.retention = {.keep_last = 2};
+  write.still_current = [] { return true; };
+  return write;
+}
+
+Result<WrittenCheckpoint> write(FileSystem& fs, const std::string& folder, int64_t step, uint64_t generation = 1) {
+  const std::vector<int64_t> weights(16, step);
+  return write_checkpoint(fs, write_of(folder, weights, state_of(step, generation)));
+}
+
+// The step of the newest complete checkpoint, whose weights must be its own; -1 when there is none.
+int64_t newest_step(const std::string& folder) {
+  PosixFileSystem fs;
+  Result<NewestComplete> newest = newest_complete(fs, folder, kIdentity);
+  EXPECT_TRUE(newest.ok()) << newest.error().message;
+  if (!newest.ok() || !newest->entry) return -1;
+  const Result<std::string> bytes = read_checkpoint_file(fs, *newest->entry, std::string(kModelFile));
+  EXPECT_TRUE(bytes.ok());
+  const int64_t step = newest->entry->step;
+  EXPECT_EQ(static_cast<unsigned char>(bytes->back()), 0);
+  EXPECT_EQ(static_cast<unsigned char>((*bytes)[bytes->size() - 8]), static_cast<unsigned char>(step & 0xFF));
+  return step;
+}
+
+class CheckpointProtocol : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = join_path(temporary_.path(), "run");
+    ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, 1).ok());
+  }
+  // Two whole checkpoints, so that the third one's write prunes too.
+  void write_two() {
+    ASSERT_TRUE(write(posix_, folder_, 10).ok());
+    ASSERT_TRUE(write(posix_, folder_, 20).ok());
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> found;
+    const std::vector<DirectoryEntry> entries = *posix_.list(folder_);
+    for (const DirectoryEntry& entry : entries) found.push_back(entry.name);
+    return found;
+  }
+  void spoil(const std::string& path, const std::function<void(std::string&)>& change) {
+    std::string bytes = *read_file(posix_, path, 1 << 20);
+    change(bytes);
+    ASSERT_TRUE(write_file(posix_, path, [&](const ByteSink& sink) { return sink(bytes.data(), bytes.size()); }).ok());
+  }
+
+  PosixFileSystem posix_;
+  TemporaryFolder temporary_;
+  std::string folder_;
+};
+
+TEST_F(CheckpointProtocol, makes_each_file_durable_before_the_name_and_the_name_before_latest) {
+  FaultFileSystem fs(posix_, Fault::kNone, 0);
+  ASSERT_TRUE(write(fs, folder_, 10).ok());
+  const std::vector<std::string> expected = {"mkdir .tmp-g1-step-00000010",
+                                             "open model.safetensors",
+                                             "write",
+                                             "write",
+                                             "fsync",
+                                             "close",
+                                             "open optimizer.safetensors",
+                                             "write",
+                                             "write",
+                                             "fsync",
+                                             "close",
+                                             "open state.json",
+                                             "write",
+                                             "fsync",
+                                             "close",
+                                             "fsync_directory .tmp-g1-step-00000010",
+                                             "rename step-00000010",
+                                             "fsync_directory run",
+                                             "open .tmp-g1-latest",
+                                             "write",
+                                             "fsync",
+                                             "close",
+                                             "rename latest",
+                                             "fsync_directory run"};
+  EXPECT_EQ(fs.log(), expected);
+  EXPECT_EQ(*read_file(posix_, join_path(folder_, "latest"), 100), "step-00000010\n");
+}
+
+TEST_F(CheckpointProtocol, survives_writes_that_are_short) {
+  FaultFileSystem fs(posix_, Fault::kNone, 0);
+  fs.write_short(7);
+  ASSERT_TRUE(write(fs, folder_, 10).ok());
+  EXPECT_EQ(newest_step(folder_), 10);
+}
+
+class DeathAtEveryCall : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(DeathAtEveryCall, leaves_the_newest_complete_one_loadable) {
+  PosixFileSystem posix;
+  bool ended = false;
+  for (int n = 1; n < kCallsMax && !ended; ++n) {
+    SCOPED_TRACE(n);
+    const TemporaryFolder temporary;
+    const std::string& folder = temporary.path();
+    ASSERT_TRUE(write(posix, folder, 10).ok());
+    ASSERT_TRUE(write(posix, folder, 20).ok());
+    FaultFileSystem fs(posix, GetParam(), n);
+    bool returned = false;
+    try {
+      returned = write(fs, folder, 30).ok();
+    } catch (const Died&) {
+    }
+    ended = returned;
+    const int64_t newest = newest_step(folder);
+    ASSERT_TRUE(newest == 30 || (!returned && newest == 20)) << newest;
+    const Result<std::vector<CheckpointEntry>> entries = list_checkpoints(posix, folder);
+    ASSERT_TRUE(entries.ok());
+    for (const CheckpointEntry& entry : *entries) {
+      ASSERT_TRUE(verify_checkpoint(posix, entry.path).ok()) << entry.path << " stands under its name and is not whole";
+    }
+    // The next generation cleans up, goes on, and nothing temporary is left.
+    ASSERT_TRUE(prepare_checkpoint_folder(posix, folder, 2).ok());
+    ASSERT_TRUE(write(posix, folder, 40, 2).ok());
+    ASSERT_EQ(newest_step(folder), 40);
+    const std::vector<DirectoryEntry> left = *posix.list(folder);
+    for (const DirectoryEntry& entry : left) ASSERT_FALSE(entry.name.starts_with(".tmp-")) << entry.name;
+  }
+  EXPECT_TRUE(ended);
+}
+
+INSTANTIATE_TEST_SUITE_P(BeforeAndAfter, DeathAtEveryCall, ::testing::Values(Fault::kDie, Fault::kDieAfter));
+
+TEST(CheckpointDeath, while_a_step_is_redone_leaves_a_whole_one) {
+  PosixFileSystem posix;
+  bool ended = false;
+  for (int n = 1; n < kCallsMax && !ended; ++n) {
+    SCOPED_TRACE(n);
+    const TemporaryFolder temporary;
+    ASSERT_TRUE(write(posix, temporary.path(), 10).ok());
+    ASSERT_TRUE(write(posix, temporary.path(), 20).ok());
+    FaultFileSystem fs(posix, Fault::kDie, n);
+    try {
+      ended = write(fs, temporary.path(), 20, 2).ok();  // another lineage: moved aside
+    } catch (const Died&) {
+    }
+    const int64_t newest = newest_step(temporary.path());
+    ASSERT_TRUE(newest == 20 || newest == 10) << newest;
+  }
+  EXPECT_TRUE(ended);
+}
+
+struct VolumeFault {
+  const char* name;
+  Fault fault;
+  int errno_value;
+};
+
+class VolumeFaultAtEveryCall : public ::testing::TestWithParam<VolumeFault> {};
+
+TEST_P(VolumeFaultAtEveryCall, is_reported_and_leaves_the_older_ones) {
+  PosixFileSystem posix;
+  bool ended = false;
+  for (int n = 1; n < kCallsMax && !ended; ++n) {
+    SCOPED_TRACE(n);
+    const TemporaryFolder temporary;
+    const std::string& folder = temporary.path();
+    ASSERT_TRUE(write(posix, folder, 10).ok());
+    ASSERT_TRUE(write(posix, folder, 20).ok());
+    FaultFileSystem fs(posix, GetParam().fault, n, GetParam().errno_value);
+    const Result<WrittenCheckpoint> written = write(fs, folder, 30);
+    ended = fs.calls() < n;
+    const int64_t newest = newest_step(folder);
+    if (written.ok()) {
+      ASSERT_EQ(newest, 30);
+      ASSERT_EQ(fs.failures() > 0, !written->housekeeping_error.empty());
+    } else {
+      ASSERT_EQ(written.error().code, ErrorCode::kUnavailable);
+      ASSERT_THAT(written.error().message, HasSubstr("step 30"));
+      // Only a parent that cannot be fsynced fails after the rename.
+      ASSERT_TRUE(newest == 20 || fs.log().back() == "fsync_directory " + base_name(folder)) << newest;
+      ASSERT_TRUE(verify_checkpoint(posix, join_path(folder, "step-00000020")).ok());
+    }
+    if (!written.ok() && GetParam().errno_value == ENOSPC) {
+      ASSERT_FALSE(posix.stat(join_path(folder, ".tmp-g1-step-00000030")).ok()) << "keeps room on a full disk";
+    }
+  }
+  EXPECT_TRUE(ended);
+}
+
+INSTANTIATE_TEST_SUITE_P(Volume, VolumeFaultAtEveryCall,
+                         ::testing::Values(VolumeFault{"full", Fault::kFailForever, ENOSPC},
+                                           VolumeFault{"full_once", Fault::kFailOnce, ENOSPC},
+                                           VolumeFault{"read_only", Fault::kFailForever, EROFS},
+                                           VolumeFault{"broken", Fault::kFailForever, EIO}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_F(CheckpointProtocol, tells_a_volume_that_cannot_be_written_at_the_start) {
+  bool ended = false;
+  for (int n = 1; n < kCallsMax && !ended; ++n) {
+    FaultFileSystem fs(posix_, Fault::kFailForever, n, EROFS);
+    const Status status = prepare_checkpoint_folder(fs, folder_, 1);
+    ended = fs.calls() < n;
+    EXPECT_EQ(status.ok(), ended);
+    if (!status.ok()) {
+      EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+      EXPECT_THAT(status.error().message, HasSubstr("not writable"));
+      EXPECT_THAT(status.error().message, HasSubstr("Read-only file system"));
+    }
+  }
+}
+
+TEST_F(CheckpointProtocol, passes_over_a_truncated_checkpoint_and_says_so) {
+  write_two();
+  for (const std::string_view file : {kModelFile, kOptimizerFile, kStateFile}) {
+    const std::string path = join_path(join_path(folder_, "step-00000020"), file);
+    const std::string whole = *read_file(posix_, path, 1 << 20);
+    for (size_t size = 0; size < whole.size(); size += 1 + whole.size() / 40) {
+      spoil(path, [&](std::string& bytes) { bytes.resize(size); });
+      Result<NewestComplete> newest = newest_complete(posix_, folder_, kIdentity);
+      ASSERT_TRUE(newest.ok());
+      ASSERT_EQ(newest->entry->step, 10) << file << " " << size;
+      ASSERT_EQ(newest->passed_over.size(), 1U);
+      ASSERT_THAT(newest->passed_over[0].reason, HasSubstr("step-00000020"));
+    }
+    spoil(path, [&](std::string& bytes) { bytes = whole; });
+  }
+  EXPECT_EQ(newest_step(folder_), 20);
+}
+
+TEST_F(CheckpointProtocol, never_takes_a_flipped_bit_for_the_content) {
+  write_two();
+  const Result<CheckpointState> before = *inspect_checkpoint(posix_, join_path(folder_, "step-00000020")).state;
+  for (const std::string_view file : {kModelFile, kOptimizerFile, kStateFile}) {
+    const std::string path = join_path(join_path(folder_, "step-00000020"), file);
+    const std::string whole = *read_file(posix_, path, 1 << 20);
+    for (size_t bit = 0; bit < whole.size() * 8; bit += file == kStateFile ? 1 : 13) {
+      spoil(path, [&](std::string& bytes) {
+        bytes = whole;
+        bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+      });
+      Result<NewestComplete> newest = newest_complete(posix_, folder_, kIdentity);
+      ASSERT_TRUE(newest.ok()) << newest.error().message;
+      // A flipped space of state.json's layout may be another space: then the content is the same.
+      const bool same = file == kStateFile && newest->entry->step == 20 &&
+                        dump_checkpoint_state(*newest->entry->state) == dump_checkpoint_state(*before);
+      ASSERT_TRUE(newest->entry->step == 10 || same) << file << " bit " << bit;
+    }
+    spoil(path, [&](std::string& bytes) { bytes = whole; });
+  }
+}
+
+TEST_F(CheckpointProtocol, says_that_all_are_damaged_instead_of_starting_anew) {
+  ASSERT_TRUE(write(posix_, folder_, 10).ok());
+  spoil(join_path(folder_, "step-00000010/model.safetensors"), [](std::string& bytes) { bytes.back() = 1; });
+  const Result<NewestComplete> newest = newest_complete(posix_, folder_, kIdentity);
+  ASSERT_FALSE(newest.ok());
+  EXPECT_EQ(newest.error().code, ErrorCode::kCorrupt);
+}
+
+TEST_F(CheckpointProtocol, refuses_another_runs_checkpoint_and_names_the_ways_out) {
+  write_two();
+  const Result<NewestComplete> other = newest_complete(posix_, folder_, RunIdentity{"", "other-hash", "sasrec"});
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(other.error().message, HasSubstr("--resume " + folder_ + "/step-00000020"));
+  EXPECT_THAT(other.error().message, HasSubstr("another folder"));
+  EXPECT_EQ(newest_complete(posix_, folder_, RunIdentity{"uid", "hash", "sasrec"}).error().code, ErrorCode::kConflict);
+}
+
+TEST_F(CheckpointProtocol, resumes_by_job_uid_whatever_else_differs) {
+  CheckpointState state = state_of(10);
+  state.job_uid = "uid";
+  const std::vector<int64_t> weights(16, 10);
+  ASSERT_TRUE(write_checkpoint(posix_, write_of(folder_, weights, state)).ok());
+  EXPECT_EQ(newest_complete(posix_, folder_, RunIdentity{"uid", "changed", "sasrec"})->entry->step, 10);
+}
+
+TEST_F(CheckpointProtocol, refuses_a_newer_format_and_says_which_is_read) {
+  write_two();
+  CheckpointState state = *inspect_checkpoint(posix_, join_path(folder_, "step-00000020")).state;
+  state.format_version = kCheckpointFormatVersion + 1;
+  spoil(join_path(folder_, "step-00000020/state.json"),
+        [&](std::string& bytes) { bytes = dump_checkpoint_state(state); });
+  const Result<NewestComplete> newest = newest_complete(posix_, folder_, kIdentity);
+  ASSERT_FALSE(newest.ok());
+  EXPECT_EQ(newest.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(newest.error().message, HasSubstr("format 2, this one reads up to 1"));
+}
+
+TEST_F(CheckpointProtocol, orders_by_generation_before_step) {
+  ASSERT_TRUE(write(posix_, folder_, 30, 1).ok());
+  ASSERT_TRUE(write(posix_, folder_, 20, 2).ok());
+  EXPECT_EQ(newest_step(folder_), 20);
+}
+
+TEST_F(CheckpointProtocol, keeps_a_step_of_the_same_lineage_and_moves_any_other_aside) {
+  ASSERT_TRUE(write(posix_, folder_, 10).ok());
+  EXPECT_TRUE(write(posix_, folder_, 10)->kept_existing);
+  const Result<WrittenCheckpoint> redone = write(posix_, folder_, 10, 2);
+  ASSERT_TRUE(redone.ok());
+  EXPECT_EQ(base_name(redone->moved_aside), ".stale-step-00000010-g2");
+  spoil(join_path(folder_, "step-00000010/model.safetensors"), [](std::string& bytes) { bytes.back() = 1; });
+  EXPECT_EQ(base_name(write(posix_, folder_, 10, 2)->moved_aside), ".stale-step-00000010-g2-1");
+  EXPECT_EQ(newest_step(folder_), 10);
+}
+
+TEST_F(CheckpointProtocol, publishes_nothing_once_its_generation_is_over) {
+  write_two();
+  const std::vector<int64_t> weights(16, 30);
+  CheckpointWrite late = write_of(folder_, weights, state_of(30));
+  late.still_current = [] { return false; };
+  const Result<WrittenCheckpoint> written = write_checkpoint(posix_, late);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, ErrorCode::kConflict);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000010", "step-00000020"}));
+}
+
+TEST_F(CheckpointProtocol, leaves_temporary_things_of_a_newer_generation_alone) {
+  for (const char* name : {".tmp-g1-step-00000030", ".tmp-g2-step-00000030", ".tmp-g3-step-00000030"}) {
+    ASSERT_TRUE(posix_.make_directory(join_path(folder_, name)).ok());
+  }
+  ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, 2).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{".tmp-g3-step-00000030"}));
+}
+
+TEST_F(CheckpointProtocol, prunes_only_the_same_runs) {
+  CheckpointState other = state_of(5);
+  other.config_hash = "other-hash";
+  const std::vector<int64_t> weights(16, 5);
+  ASSERT_TRUE(write_checkpoint(posix_, write_of(folder_, weights, other)).ok());
+  write_two();
+  ASSERT_TRUE(write(posix_, folder_, 30).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000005", "step-00000020", "step-00000030"}));
+}
+
+TEST_F(CheckpointProtocol, takes_nothing_from_a_folder_that_is_not_there) {
+  const Result<NewestComplete> newest = newest_complete(posix_, join_path(folder_, "missing"), kIdentity);
+  ASSERT_TRUE(newest.ok());
+  EXPECT_FALSE(newest->entry.has_value());
+}
+
+TEST(CheckpointLayout, names_steps_and_reads_them_back) {
+  EXPECT_EQ(step_folder_name(1200), "step-00001200");
+  EXPECT_EQ(parse_step_folder_name("step-00001200"), 1200);
+  EXPECT_EQ(parse_step_folder_name(step_folder_name(12345678901)), 12345678901);
+  for (const char* bad : {"step-1200", "step-0000120x", "step-", ".step-00001200", "step--0001200", "latest"}) {
+    EXPECT_FALSE(parse_step_folder_name(bad).has_value()) << bad;
+  }
+  EXPECT_EQ(parse_temporary_generation(temporary_name(7, "step-00000001")), 7U);
+  EXPECT_FALSE(parse_temporary_generation(".tmp-step").has_value());
+  EXPECT_EQ(ema_file_name(""), "ema.safetensors");
+  EXPECT_EQ(parse_ema_file_name(ema_file_name("0.9999")), "0.9999");
+  EXPECT_FALSE(parse_ema_file_name("model.safetensors").has_value());
+}
+
+TEST(CheckpointState, refuses_a_file_name_that_leaves_the_folder) {
+  CheckpointState state = state_of(1);
+  state.files["../evil"] = {"00", 1};
+  EXPECT_EQ(parse_checkpoint_state(dump_checkpoint_state(state)).error().code, ErrorCode::kCorrupt);
+}
+
+TEST(CheckpointState, says_everything_it_was_given) {
+  CheckpointState state = state_of(1200, (uint64_t{1'800'000'000} << 32U) | 5);
+  state.job_uid = "uid";
+  state.files["model.safetensors"] = {"ab", 12};
+  const Result<CheckpointState> back = parse_checkpoint_state(dump_checkpoint_state(state));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(dump_checkpoint_state(*back), dump_checkpoint_state(state));
+  EXPECT_EQ(back->generation, state.generation);
+  EXPECT_EQ(back->progress, state.progress);
+  EXPECT_EQ(back->files, state.files);
+}
+
+}  // namespace
+}  // namespace lockstep

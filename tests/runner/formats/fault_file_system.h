@@ -1,0 +1,136 @@
+// A FileSystem whose n-th call fails, dies or writes short, over the real one; and a folder for one test.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/base/file_system.h"
+
+namespace lockstep {
+
+// Thrown in place of the call at which a process died.
+struct Died {};
+
+class FaultFileSystem final : public FileSystem {
+ public:
+  enum class Fault {
+    kNone,
+    kDie,          // before the call; the calls after it do nothing
+    kDieAfter,     // the call is made (a write: half of it), then death
+    kFailOnce,     // errno_value, once
+    kFailForever,  // errno_value for every changing call from the n-th on, as a full or read-only volume answers
+  };
+
+  FaultFileSystem(FileSystem& below, Fault fault, int at_call, int errno_value = 0)
+      : below_(below), fault_(fault), at_call_(at_call), errno_value_(errno_value) {}
+
+  // Changing calls so far; reading ones never fail and are not counted.
+  [[nodiscard]] int calls() const { return calls_; }
+  [[nodiscard]] int failures() const { return failures_; }
+  [[nodiscard]] const std::vector<std::string>& log() const { return log_; }
+  void write_short(size_t bytes_max) { write_bytes_max_ = bytes_max; }
+
+  Result<FileHandle> open_for_write(const std::string& path) override {
+    const Result<FileHandle> file =
+        change<Result<FileHandle>>("open", path, [&] { return below_.open_for_write(path); });
+    if (file.ok()) written_.insert(file->descriptor);
+    return file;
+  }
+  Result<FileHandle> open_for_read(const std::string& path) override { return below_.open_for_read(path); }
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+    bytes = std::min(bytes, write_bytes_max_);
+    const bool is_torn = fault_ == Fault::kDieAfter && calls_ + 1 == at_call_;
+    return change<Result<size_t>>("write", "", [&] { return below_.write(file, data, is_torn ? bytes / 2 : bytes); });
+  }
+  Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
+  Status fsync(FileHandle file) override {
+    return change<Status>("fsync", "", [&] { return below_.fsync(file); });
+  }
+  Status close(FileHandle file) override {
+    // The descriptor is given back even where the call is said to fail, as the kernel does.
+    const Status closed = below_.close(file);
+    if (written_.erase(file.descriptor) == 0) return closed;
+    return change<Status>("close", "", [&] { return closed; });
+  }
+  Status rename(const std::string& from, const std::string& to) override {
+    return change<Status>("rename", to, [&] { return below_.rename(from, to); });
+  }
+  Status make_directory(const std::string& path) override {
+    return change<Status>("mkdir", path, [&] { return below_.make_directory(path); });
+  }
+  Status fsync_directory(const std::string& path) override {
+    return change<Status>("fsync_directory", path, [&] { return below_.fsync_directory(path); });
+  }
+  Status remove_file(const std::string& path) override {
+    return change<Status>("unlink", path, [&] { return below_.remove_file(path); });
+  }
+  Status remove_directory(const std::string& path) override {
+    return change<Status>("rmdir", path, [&] { return below_.remove_directory(path); });
+  }
+  Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return below_.list(path); }
+  Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
+
+ private:
+  template <typename R, typename Call>
+  R change(const std::string& name, const std::string& path, Call call) {
+    ++calls_;
+    if (dead_) return error_of_errno(EIO, name, path);
+    log_.push_back(path.empty() ? name : name + " " + base_name(path));
+    if (fault_ == Fault::kDie && calls_ == at_call_) {
+      dead_ = true;
+      throw Died{};
+    }
+    if (fault_ == Fault::kDieAfter && calls_ == at_call_) {
+      (void)call().ok();
+      dead_ = true;
+      throw Died{};
+    }
+    const bool removes = name == "unlink" || name == "rmdir" || name == "close";
+    const bool fails = (fault_ == Fault::kFailOnce && calls_ == at_call_) ||
+                       (fault_ == Fault::kFailForever && calls_ >= at_call_ && !(removes && errno_value_ == ENOSPC));
+    failures_ += fails ? 1 : 0;
+    if (fails) return error_of_errno(errno_value_, name, path);
+    return call();
+  }
+
+  FileSystem& below_;
+  Fault fault_;
+  int at_call_;
+  int errno_value_;
+  int calls_ = 0;
+  int failures_ = 0;
+  bool dead_ = false;
+  size_t write_bytes_max_ = static_cast<size_t>(-1);
+  std::vector<std::string> log_;
+  std::set<int> written_;  // descriptors open for writing
+};
+
+// A new empty folder, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    // In memory where there is such a folder: some tests fsync thousands of times.
+    std::string pattern =
+        ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/lockstep-test-XXXXXX" : "/tmp/lockstep-test-XXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() {
+    PosixFileSystem fs;
+    (void)remove_tree(fs, path_).ok();
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+#include "runner/kernels/dropout.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <vector>
+
+#include "runner/base/philox.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kRate = 0.3;
+
+// One word at a time, straight from the definition.
+at::Tensor reference_mask(int64_t samples, int64_t n, double p, const DropoutKey& key) {
+  at::Tensor mask = at::zeros({samples, n});
+  const auto drop_below = static_cast<uint32_t>(std::llround(p * 4294967296.0));
+  for (int64_t b = 0; b < samples; ++b) {
+    const PhiloxStream stream{key.seed, static_cast<uint32_t>(RandomPlace::kDropout) + key.layer,
+                              static_cast<uint32_t>(key.step), static_cast<uint32_t>(key.first_slot + b)};
+    for (int64_t e = 0; e < n; ++e) {
+      mask[b][e] = stream.word(static_cast<uint64_t>(e)) >= drop_below ? 1.0F : 0.0F;
+    }
+  }
+  return mask;
+}
+
+TEST(Dropout, mask_is_the_one_of_the_philox_stream_for_every_length_of_tail) {
+  const DropoutKey key{.seed = 0x123456789abcdef0ULL, .step = 7, .first_slot = 3, .layer = 2};
+  for (const int64_t n : {1, 3, 4, 63, 64, 65, 127, 200}) {
+    const at::Tensor mask = reference_mask(3, n, kRate, key);
+    const at::Tensor expected = mask * static_cast<float>(1.0 / (1.0 - kRate));
+    EXPECT_TRUE(at::equal(philox_dropout(at::ones({3, n}), kRate, key), expected)) << "n = " << n;
+  }
+}
+
+TEST(Dropout, mask_does_not_depend_on_how_the_batch_is_split) {
+  const at::Tensor x = at::randn({7, 5, 11});
+  const DropoutKey key{.seed = 42, .step = 1, .first_slot = 100, .layer = 0};
+  const at::Tensor whole = philox_dropout(x, kRate, key);
+  for (const int64_t cut : {1, 3, 6}) {
+    DropoutKey tail = key;
+    tail.first_slot += cut;
+    const at::Tensor parts = at::cat({philox_dropout(x.slice(0, 0, cut), kRate, key), philox_dropout(x.slice(0, cut), kRate, tail)});
+    EXPECT_TRUE(at::equal(whole, parts)) << "cut at " << cut;
+  }
+}
+
+TEST(Dropout, mask_does_not_depend_on_the_number_of_threads) {
+  const at::Tensor x = at::randn({16, 1000});
+  const DropoutKey key{.seed = 1, .step = 2, .first_slot = 0, .layer = 3};
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor one = philox_dropout(x, kRate, key);
+  at::set_num_threads(2);
+  const at::Tensor two = philox_dropout(x, kRate, key);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(one, two));
+}
+
+TEST(Dropout, seed_step_slot_and_layer_each_change_the_mask) {
+  const at::Tensor x = at::ones({2, 256});
+  const DropoutKey key{.seed = 1, .step = 1, .first_slot = 1, .layer = 1};
+  const at::Tensor base = philox_dropout(x, 0.5, key);
+  EXPECT_FALSE(at::equal(base, philox_dropout(x, 0.5, {.seed = 2, .step = 1, .first_slot = 1, .layer = 1})));
+  EXPECT_FALSE(at::equal(base, philox_dropout(x, 0.5, {.seed = 1, .step = 2, .first_slot = 1, .layer = 1})));
+  EXPECT_FALSE(at::equal(base, philox_dropout(x, 0.5, {.seed = 1, .step = 1, .first_slot = 9, .layer = 1})));
+  EXPECT_FALSE(at::equal(base, philox_dropout(x, 0.5, {.seed = 1, .step = 1, .first_slot = 1, .layer = 2})));
+}
+
+TEST(Dropout, keeps_the_asked_share_and_the_mean) {
+  const at::Tensor y = philox_dropout(at::ones({64, 4096}), kRate, {.seed = 5, .step = 0, .first_slot = 0, .layer = 0});
+  const double kept = y.ne(0).to(at::kDouble).mean().item<double>();
+  EXPECT_NEAR(kept, 1.0 - kRate, 0.005);  // 5.6 standard deviations
+  EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.01);
+}
+
+TEST(Dropout, gradient_passes_through_the_same_mask) {
+  const at::Tensor x = at::randn({4, 33}).requires_grad_();
+  const at::Tensor y = philox_dropout(x, kRate, {.seed = 5, .step = 0, .first_slot = 0, .layer = 0});
+  const at::Tensor upstream = at::randn({4, 33});
+  y.backward(upstream);
+  const at::Tensor kept = y.detach().ne(0).to(at::kFloat);
+  EXPECT_TRUE(at::allclose(x.grad(), upstream * kept / (1.0 - kRate)));
+}
+
+TEST(Dropout, works_in_every_floating_dtype_with_one_mask) {
+  const at::Tensor x = at::ones({3, 130});
+  const DropoutKey key{.seed = 8, .step = 3, .first_slot = 0, .layer = 0};
+  const at::Tensor kept = philox_dropout(x, 0.5, key);
+  for (const auto dtype : {at::kDouble, at::kBFloat16, at::kHalf}) {
+    const at::Tensor y = philox_dropout(x.to(dtype), 0.5, key);
+    EXPECT_EQ(y.scalar_type(), dtype);
+    EXPECT_TRUE(at::equal(y.to(at::kFloat), kept));  // 0 and 2 are exact in all of them
+  }
+}
+
+TEST(Dropout, reads_a_strided_input_in_logical_order) {
+  const at::Tensor x = at::randn({2, 9, 4});
+  const DropoutKey key{.seed = 8, .step = 3, .first_slot = 0, .layer = 0};
+  const at::Tensor turned = x.transpose(1, 2).contiguous().transpose(1, 2);
+  EXPECT_TRUE(at::equal(philox_dropout(x, 0.5, key), philox_dropout(turned, 0.5, key)));
+}
+
+TEST(Dropout, rate_zero_and_an_empty_batch_return_the_input) {
+  const at::Tensor x = at::randn({2, 3});
+  EXPECT_TRUE(philox_dropout(x, 0.0, {}).is_same(x));
+  const at::Tensor none = at::empty({0, 3});
+  EXPECT_TRUE(philox_dropout(none, 0.5, {}).is_same(none));
+}
+
+TEST(Dropout, refuses_a_rate_outside_of_its_range) {
+  EXPECT_THROW(philox_dropout(at::ones({1, 1}), 1.0, {}), c10::Error);
+  EXPECT_THROW(philox_dropout(at::ones({1, 1}), -0.1, {}), c10::Error);
+}
+
+}  // namespace
+}  // namespace lockstep

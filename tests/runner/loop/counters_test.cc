@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include "runner/loop/training_state.h"
+
+namespace lockstep {
+namespace {
+
+Counters sample() {
+  Counters c;
+  c.step = 1200;
+  c.lineage = (uint64_t{1} << 32) | 3;
+  c.has_state = true;
+  c.batch = {.global_batch = 128, .micro_batch_max = 64, .declared_world_size = 2};
+  c.skipped_in_row = 1;
+  c.skipped_total = 4;
+  c.plateau = {.best = 0.5, .bad_evaluations = 2, .factor = 0.25};
+  c.loss_scale = {.scale = 1024.0, .good_steps = 17};
+  c.best_metric = 0.625;
+  c.evaluations_without_best = 1;
+  c.evaluated_step = 1000;
+  c.seconds_training = 12.5;
+  return c;
+}
+
+TEST(Counters, come_back_from_json_as_they_were) {
+  const Json json = to_json(sample());
+  const Result<Counters> back = counters_from_json(*parse_json(dump_line(json), "counters"));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(to_json(*back), json);
+  EXPECT_TRUE(back->has_state);
+}
+
+TEST(Counters, keep_what_was_never_measured) {
+  const Result<Counters> back = counters_from_json(to_json([] {
+    Counters c = sample();
+    c.best_metric = -std::numeric_limits<double>::infinity();
+    c.plateau = {};
+    return c;
+  }()));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->best_metric, -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(back->plateau, PlateauState{});
+}
+
+TEST(Counters, of_a_damaged_document_are_refused_by_field) {
+  for (const auto& [field, value] : to_json(sample()).items()) {
+    Json json = to_json(sample());
+    json.erase(field);
+    const Result<Counters> back = counters_from_json(json);
+    ASSERT_FALSE(back.ok()) << field;
+    EXPECT_NE(back.error().message.find(field), std::string::npos) << back.error().message;
+  }
+  Json json = to_json(sample());
+  json["global_batch"] = 0;
+  EXPECT_FALSE(counters_from_json(json).ok());
+}
+
+}  // namespace
+}  // namespace lockstep

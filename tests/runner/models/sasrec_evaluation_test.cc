@@ -1,0 +1,119 @@
+#include "runner/models/sasrec/sasrec_evaluation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/runner/models/sasrec_fixture.h"
+
+namespace lockstep {
+namespace {
+
+using Sums = std::map<std::string, std::pair<double, double>>;
+
+Sums evaluate_with(SasrecWorkload& workload, int world_size) {
+  Sums sums;
+  for (int rank = 0; rank < world_size; ++rank) {
+    for (const MetricSum& part : workload.evaluate({.rank = rank, .world_size = world_size, .seed = 5})) {
+      sums[part.name].first += part.sum;
+      sums[part.name].second += part.count;
+    }
+  }
+  return sums;
+}
+
+TEST(SasrecEvaluation, figures_are_equal_to_the_last_bit_for_one_to_four_ranks) {
+  const auto workload = make_small(small_config());
+  const Sums alone = evaluate_with(*workload, 1);
+  EXPECT_EQ(alone.size(), 8U);
+  for (const auto& [name, sum] : alone) {
+    EXPECT_EQ(sum.second, static_cast<double>(workload->data().evaluable_users())) << name;
+  }
+  for (const int world_size : {2, 3, 4, 7}) EXPECT_EQ(evaluate_with(*workload, world_size), alone) << world_size;
+}
+
+TEST(SasrecEvaluation, every_rank_reports_the_same_names_even_without_users) {
+  const auto workload = make_small(small_config());
+  const auto first = workload->evaluate({.rank = 0, .world_size = 9, .seed = 5});
+  const auto idle = workload->evaluate({.rank = 8, .world_size = 9, .seed = 5});
+  ASSERT_EQ(first.size(), idle.size());
+  for (size_t i = 0; i < idle.size(); ++i) {
+    EXPECT_EQ(idle[i].name, first[i].name);
+    EXPECT_EQ(idle[i].count, 0.0);
+  }
+  EXPECT_EQ(first[0].name, workload->best_metric());
+}
+
+TEST(SasrecEvaluation, ranking_agrees_with_one_user_and_one_item_at_a_time) {
+  const auto workload = make_small(small_config());
+  const SasrecData& data = workload->data();
+  const at::NoGradGuard no_grad;
+  double full_hits = 0;
+  double drawn_hits = 0;
+  for (const int64_t user : data.evaluation_users(0, 5)) {
+    const at::Tensor seq = at::empty({1, 12}, at::kLong);
+    data.fill_evaluation_row(user, EvaluationPass::kTest, {seq.data_ptr<int64_t>(), 12});
+    const at::Tensor h = workload->model().encode(seq)[0][11];
+    const at::Tensor scores = at::mv(workload->model().item_embedding(), h);
+    const UserSplit split = data.split(user);
+    const float target = scores[split.test].item<float>();
+    std::set<int64_t> masked(split.train.begin(), split.train.end());
+    masked.insert(split.valid);
+    int64_t above = 0;
+    for (int64_t item = 1; item <= data.num_items(); ++item) {
+      if (!masked.contains(item) && item != split.test && scores[item].item<float>() > target) ++above;
+    }
+    full_hits += above < 10 ? 1 : 0;
+    std::vector<int64_t> candidates(100);
+    data.draw_candidates(user, EvaluationPass::kTest, 5, candidates);
+    above = 0;
+    for (const int64_t item : candidates) {
+      if (item != split.test && scores[item].item<float>() > target) ++above;
+    }
+    drawn_hits += above < 10 ? 1 : 0;
+  }
+  const Sums sums = evaluate_with(*workload, 1);
+  EXPECT_NEAR(sums.at("full_test_hr@10").first, full_hits, 1);  // one product against two: a tie may turn
+  EXPECT_NEAR(sums.at("test_hr@10").first, drawn_hits, 1);
+  EXPECT_GT(full_hits, 0);
+}
+
+TEST(SasrecEvaluation, ties_favour_the_held_out_item) {
+  const auto workload = make_small(small_config());
+  const at::NoGradGuard no_grad;
+  for (const NamedTensor& parameter : workload->parameters()) parameter.tensor.zero_();
+  for (const auto& [name, sum] : evaluate_with(*workload, 1)) EXPECT_EQ(sum.first, sum.second) << name;
+}
+
+TEST(SasrecEvaluation, a_model_that_is_not_finite_scores_zero) {
+  const auto workload = make_small(small_config());
+  const at::NoGradGuard no_grad;
+  for (const NamedTensor& parameter : workload->parameters()) {
+    parameter.tensor.fill_(std::numeric_limits<float>::quiet_NaN());
+  }
+  for (const auto& [name, sum] : evaluate_with(*workload, 1)) EXPECT_EQ(sum.first, 0.0) << name;
+}
+
+TEST(SasrecEvaluation, a_limit_on_users_is_the_exact_count) {
+  RunConfig config = small_config();
+  config.sasrec.eval_users = 70;
+  config.sasrec.full_ranking = false;
+  const auto workload = make_small(config);
+  const Sums sums = evaluate_with(*workload, 3);
+  EXPECT_EQ(sums.size(), 4U);
+  EXPECT_EQ(sums.at("valid_hr@10").second, 70.0);
+}
+
+TEST(SasrecEvaluation, ndcg_falls_with_the_rank_and_ends_at_ten) {
+  EXPECT_EQ(ndcg_at_10(0), 1.0);
+  EXPECT_NEAR(ndcg_at_10(1), 1.0 / std::log2(3.0), 1e-9);
+  EXPECT_NEAR(ndcg_at_10(9), 1.0 / std::log2(11.0), 1e-9);
+  EXPECT_EQ(ndcg_at_10(10), 0.0);
+}
+
+}  // namespace
+}  // namespace lockstep

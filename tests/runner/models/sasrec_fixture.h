@@ -1,0 +1,52 @@
+// A small generated data set and a small model of it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runner/data/synthetic.h"
+#include "runner/models/sasrec/sasrec_workload.h"
+
+namespace lockstep {
+
+inline Dataset dataset_from(const std::string& text) {
+  Result<Dataset> dataset = parse_interactions(text, "test data", {.min_count = 0});
+  EXPECT_TRUE(dataset.ok()) << (dataset.ok() ? "" : dataset.error().message);
+  return std::move(dataset).value();
+}
+
+inline Dataset small_dataset() {
+  return dataset_from(synthetic_ratings(
+      {.seed = 3, .users = 210, .items = 150, .events_min = 5, .events_max = 30, .follow = 0.7}));
+}
+
+inline RunConfig small_config() {
+  RunConfig config;
+  config.workload = "sasrec";
+  config.sasrec.maxlen = 12;
+  config.sasrec.hidden_units = 16;
+  config.sasrec.num_blocks = 2;
+  config.sasrec.num_heads = 2;
+  config.sasrec.dropout_rate = 0.2;
+  return config;
+}
+
+inline std::unique_ptr<SasrecWorkload> make_small(const RunConfig& config, Dataset dataset = small_dataset()) {
+  Result<std::unique_ptr<SasrecWorkload>> workload =
+      SasrecWorkload::create(config, std::move(dataset), at::Device(at::kCPU));
+  EXPECT_TRUE(workload.ok()) << (workload.ok() ? "" : workload.error().message);
+  (*workload)->initialize(7);
+  return std::move(workload).value();
+}
+
+inline MicroBatchSpec batch_spec(int64_t first_slot, int64_t count) {
+  MicroBatchSpec spec{.seed = 11, .step = 5, .epoch = 0, .first_slot = first_slot, .samples = {}};
+  for (int64_t i = 0; i < count; ++i) spec.samples.push_back((first_slot + i) * 3 % 200);
+  return spec;
+}
+
+}  // namespace lockstep

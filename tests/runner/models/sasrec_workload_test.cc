@@ -1,0 +1,243 @@
+#include "runner/models/sasrec/sasrec_workload.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "runner/models/registry.h"
+#include "tests/runner/models/sasrec_fixture.h"
+
+namespace lockstep {
+namespace {
+
+constexpr SasrecForm kForms[] = {SasrecForm::kPostNorm, SasrecForm::kPreNorm, SasrecForm::kOriginal};
+
+std::vector<at::Tensor> gradients_of(const SasrecWorkload& workload) {
+  std::vector<at::Tensor> gradients;
+  for (const NamedTensor& parameter : workload.parameters()) gradients.push_back(parameter.tensor.grad().clone());
+  return gradients;
+}
+
+void clear_gradients(const SasrecWorkload& workload) {
+  for (const NamedTensor& parameter : workload.parameters()) parameter.tensor.mutable_grad() = at::Tensor();
+}
+
+TEST(SasrecWorkload, starts_at_two_log_two_in_every_form) {
+  for (const SasrecForm form : kForms) {
+    RunConfig config = small_config();
+    config.sasrec.form = form;
+    config.sasrec.hidden_units = 50;
+    config.sasrec.num_heads = 1;
+    const auto workload = make_small(config);
+    const auto batch = workload->make_batch(batch_spec(0, 64));
+    const double loss = workload->loss_sum(*batch).item<double>() / batch->weight();
+    EXPECT_NEAR(loss, 2.0 * std::numbers::ln2, 0.1) << "form " << static_cast<int>(form);
+  }
+}
+
+TEST(SasrecWorkload, every_parameter_gets_a_gradient_and_padding_none) {
+  for (const SasrecForm form : kForms) {
+    RunConfig config = small_config();
+    config.sasrec.form = form;
+    const auto workload = make_small(config);
+    workload->loss_sum(*workload->make_batch(batch_spec(0, 32))).backward();
+    for (const NamedTensor& parameter : workload->parameters()) {
+      const at::Tensor& gradient = parameter.tensor.grad();
+      ASSERT_TRUE(gradient.defined()) << parameter.name;
+      EXPECT_GT(gradient.abs().sum().item<double>(), 0.0) << parameter.name;
+      if (parameter.name.find("_emb.") != std::string::npos) {
+        EXPECT_EQ(gradient[0].abs().sum().item<double>(), 0.0) << parameter.name;
+      }
+    }
+  }
+}
+
+TEST(SasrecWorkload, names_and_shapes_are_those_of_the_python_implementation) {
+  RunConfig config = small_config();
+  config.sasrec.num_blocks = 1;
+  const auto workload = make_small(config);
+  const int64_t items = workload->data().num_items();
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> expected = {
+      {"item_emb.weight", {items + 1, 16}},
+      {"pos_emb.weight", {13, 16}},
+      {"attention_layernorms.0.weight", {16}},
+      {"attention_layernorms.0.bias", {16}},
+      {"attention_layers.0.in_proj_weight", {48, 16}},
+      {"attention_layers.0.in_proj_bias", {48}},
+      {"attention_layers.0.out_proj.weight", {16, 16}},
+      {"attention_layers.0.out_proj.bias", {16}},
+      {"forward_layernorms.0.weight", {16}},
+      {"forward_layernorms.0.bias", {16}},
+      {"forward_layers.0.conv1.weight", {16, 16, 1}},
+      {"forward_layers.0.conv1.bias", {16}},
+      {"forward_layers.0.conv2.weight", {16, 16, 1}},
+      {"forward_layers.0.conv2.bias", {16}},
+      {"last_layernorm.weight", {16}},
+      {"last_layernorm.bias", {16}}};
+  const auto parameters = workload->parameters();
+  ASSERT_EQ(parameters.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(parameters[i].name, expected[i].first);
+    EXPECT_EQ(parameters[i].tensor.sizes().vec(), expected[i].second) << parameters[i].name;
+    EXPECT_TRUE(parameters[i].tensor.is_leaf() && parameters[i].tensor.requires_grad()) << parameters[i].name;
+  }
+}
+
+TEST(SasrecWorkload, parameters_are_a_function_of_the_seed) {
+  const auto one = make_small(small_config());
+  const auto two = make_small(small_config());
+  for (size_t i = 0; i < one->parameters().size(); ++i) {
+    EXPECT_TRUE(at::equal(one->parameters()[i].tensor, two->parameters()[i].tensor));
+  }
+  two->initialize(8);
+  EXPECT_FALSE(at::equal(one->parameters()[0].tensor, two->parameters()[0].tensor));
+}
+
+TEST(SasrecWorkload, matrices_are_xavier_normal_and_padding_rows_zero) {
+  RunConfig config = small_config();
+  config.sasrec.hidden_units = 64;
+  const auto workload = make_small(config);
+  for (const NamedTensor& parameter : workload->parameters()) {
+    const at::Tensor& value = parameter.tensor;
+    if (value.dim() < 2) continue;
+    const double expected = std::sqrt(2.0 / static_cast<double>(value.size(0) + value.size(1)));
+    EXPECT_NEAR(value.std().item<double>() / expected, 1.0, 0.1) << parameter.name;
+    EXPECT_NEAR(value.mean().item<double>(), 0.0, 0.02) << parameter.name;
+    if (parameter.name.ends_with("_emb.weight")) {
+      EXPECT_EQ(value[0].abs().sum().item<double>(), 0.0) << parameter.name;
+    }
+  }
+}
+
+TEST(SasrecWorkload, a_batch_does_not_depend_on_how_it_is_split) {
+  const auto workload = make_small(small_config());
+  const auto whole = workload->make_batch(batch_spec(0, 24));
+  const at::Tensor& ids = static_cast<const SasrecBatch&>(*whole).ids_3BT;
+  double weight = 0;
+  for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {5, 18}, {23, 1}}) {
+    const auto part = workload->make_batch(batch_spec(first, count));
+    EXPECT_TRUE(at::equal(static_cast<const SasrecBatch&>(*part).ids_3BT, ids.slice(1, first, first + count)));
+    weight += part->weight();
+  }
+  EXPECT_EQ(weight, whole->weight());
+  EXPECT_EQ(weight, static_cast<double>(ids[1].ne(0).sum().item<int64_t>()));
+}
+
+TEST(SasrecWorkload, loss_and_gradients_with_dropout_do_not_depend_on_how_the_batch_is_split) {
+  for (const SasrecForm form : kForms) {
+    RunConfig config = small_config();
+    config.sasrec.form = form;
+    const auto workload = make_small(config);
+    const at::Tensor whole = workload->loss_sum(*workload->make_batch(batch_spec(0, 24)));
+    whole.backward();
+    const auto expected = gradients_of(*workload);
+    clear_gradients(*workload);
+    double sum = 0;
+    for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 7}, {7, 16}, {23, 1}, {24, 0}}) {
+      const at::Tensor part = workload->loss_sum(*workload->make_batch(batch_spec(first, count)));
+      part.backward();
+      sum += part.item<double>();
+    }
+    EXPECT_NEAR(sum / whole.item<double>(), 1.0, 1e-6);
+    const auto split = gradients_of(*workload);
+    for (size_t i = 0; i < split.size(); ++i) {
+      const double scale = std::max(expected[i].norm().item<double>(), 1e-3);
+      EXPECT_LT((split[i] - expected[i]).norm().item<double>() / scale, 1e-5) << workload->parameters()[i].name;
+    }
+  }
+}
+
+TEST(SasrecWorkload, an_empty_share_runs_a_backward_of_zeros) {
+  const auto workload = make_small(small_config());
+  const auto batch = workload->make_batch(batch_spec(0, 0));
+  EXPECT_EQ(batch->weight(), 0.0);
+  const at::Tensor loss = workload->loss_sum(*batch);
+  EXPECT_EQ(loss.item<double>(), 0.0);
+  loss.backward();
+  for (const NamedTensor& parameter : workload->parameters()) {
+    ASSERT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+    EXPECT_EQ(parameter.tensor.grad().abs().sum().item<double>(), 0.0) << parameter.name;
+  }
+}
+
+TEST(SasrecWorkload, no_position_sees_what_comes_after_it) {
+  for (const SasrecForm form : kForms) {
+    RunConfig config = small_config();
+    config.sasrec.form = form;
+    const auto workload = make_small(config);
+    const at::NoGradGuard no_grad;
+    const at::Tensor seq = at::arange(1, 13).view({1, 12});
+    const at::Tensor changed = seq.clone();
+    changed[0][11] = 20;
+    const at::Tensor before = workload->model().encode(seq);
+    const at::Tensor after = workload->model().encode(changed);
+    EXPECT_TRUE(at::allclose(before.slice(1, 0, 11), after.slice(1, 0, 11)));
+    EXPECT_FALSE(at::allclose(before.slice(1, 11), after.slice(1, 11)));
+  }
+}
+
+TEST(SasrecWorkload, regularization_is_off_by_default_and_the_squared_table_otherwise) {
+  EXPECT_FALSE(make_small(small_config())->regularization().defined());
+  RunConfig config = small_config();
+  config.sasrec.l2_emb = 0.5;
+  const auto workload = make_small(config);
+  const double squares = workload->parameters()[0].tensor.square().sum().item<double>();
+  EXPECT_NEAR(workload->regularization().item<double>(), 0.5 * squares, 1e-3);
+}
+
+Workload::EvaluationReport report_of(int64_t epoch, double valid_ndcg) {
+  return {.epoch = epoch,
+          .seconds_training = 1.5,
+          .metrics = {{"valid_ndcg@10", valid_ndcg}, {"valid_hr@10", 0.2}, {"test_ndcg@10", 0.3}, {"test_hr@10", 0.4}}};
+}
+
+TEST(SasrecWorkload, evaluation_lines_are_the_guides) {
+  const auto workload = make_small(small_config());
+  EXPECT_EQ(workload->evaluation_lines(report_of(20, 0.12345)),
+            std::vector<std::string>{"epoch:20, time: 1.500000(s), valid (NDCG@10: 0.1235, HR@10: 0.2000), "
+                                     "test (NDCG@10: 0.3000, HR@10: 0.4000)"});
+}
+
+TEST(SasrecWorkload, weights_are_named_when_a_figure_improves_also_after_a_resume) {
+  RunConfig config = small_config();
+  config.training.lr = 1e-3;
+  const auto workload = make_small(config);
+  EXPECT_EQ(workload->reference_weight_file(report_of(20, 0.1)),
+            "SASRec.epoch=20.lr=0.001.layer=2.head=2.hidden=16.maxlen=12.pth");
+  EXPECT_EQ(workload->reference_weight_file(report_of(40, 0.1)), "");
+  const auto resumed = make_small(config);
+  ASSERT_TRUE(resumed->restore_progress(workload->progress_state()).ok());
+  EXPECT_EQ(resumed->reference_weight_file(report_of(60, 0.1)), "");
+  EXPECT_NE(resumed->reference_weight_file(report_of(80, 0.2)), "");
+  EXPECT_FALSE(resumed->restore_progress(Json{{"best", {{"valid_hr@10", "high"}}}}).ok());
+}
+
+TEST(SasrecWorkload, learning_rates_in_file_names_are_written_as_python_does) {
+  for (const auto& [lr, text] : std::vector<std::pair<double, std::string>>{
+           {1e-3, "0.001"}, {1e-4, "0.0001"}, {1e-5, "1e-05"}, {2.5e-5, "2.5e-05"}, {1.0, "1.0"}}) {
+    RunConfig config = small_config();
+    config.training.lr = lr;
+    const std::string file = make_small(config)->reference_weight_file(report_of(1, 0.1));
+    EXPECT_NE(file.find(".lr=" + text + ".layer"), std::string::npos) << file;
+  }
+}
+
+TEST(Registry, says_how_the_worker_ends) {
+  RunConfig config = small_config();
+  config.sasrec.dataset = "no-such-data-set";
+  const auto missing = make_workload(config, at::Device(at::kCPU));
+  ASSERT_TRUE(std::holds_alternative<Failure>(missing));
+  EXPECT_EQ(std::get<Failure>(missing).code, ExitCode::kData);
+  config.sasrec.num_heads = 3;
+  const auto heads = make_workload(config, at::Device(at::kCPU));
+  ASSERT_TRUE(std::holds_alternative<Failure>(heads));
+  EXPECT_EQ(std::get<Failure>(heads).code, ExitCode::kUsage);
+  EXPECT_NE(std::get<Failure>(heads).message.find("--num_heads is 3"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+#include "runner/telemetry/metrics_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+
+#include "runner/base/json.h"
+#include "tests/runner/telemetry/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+StepRecord step_record(int64_t step, double loss = 1.0) {
+  return {
+      .step = step, .epoch = 0, .loss = loss, .lr = 1e-3, .grad_norm = 2.0, .samples_per_second = 10.0, .time = 5.5};
+}
+
+EvaluationRecord evaluation_record(int64_t step) {
+  return {.step = step, .epoch = 1, .metrics = {{"valid_ndcg@10", 0.25}}, .time = 6.5};
+}
+
+MetricsLog open_log(const std::string& path, int64_t resume_step) {
+  auto log = MetricsLog::open(path, resume_step);
+  EXPECT_TRUE(log.ok()) << log.error().message;
+  return std::move(log).value();
+}
+
+// "3" for a step, "3e" for an evaluation.
+std::vector<std::string> steps_in(const std::string& path) {
+  std::vector<std::string> steps;
+  std::istringstream lines(contents(path));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = parse_json(line, "line");
+    EXPECT_TRUE(json.ok()) << line;
+    steps.push_back(std::to_string((*json)["step"].get<int64_t>()) + (json->contains("evaluation") ? "e" : ""));
+  }
+  return steps;
+}
+
+TEST(MetricsLog, writes_the_documented_fields) {
+  const TemporaryFolder folder;
+  MetricsLog log = open_log(folder.file("metrics.jsonl"), 0);
+  ASSERT_TRUE(log.append(step_record(10, 0.5)).ok());
+  ASSERT_TRUE(log.append(evaluation_record(10)).ok());
+  EXPECT_EQ(contents(log.path()),
+            "{\"step\":10,\"epoch\":0,\"loss\":0.5,\"lr\":0.001,\"grad_norm\":2.0,\"samples_per_second\":10.0,"
+            "\"time\":5.5}\n"
+            "{\"step\":10,\"epoch\":1,\"evaluation\":true,\"valid_ndcg@10\":0.25,\"time\":6.5}\n");
+}
+
+TEST(MetricsLog, writes_null_for_a_loss_that_is_not_finite) {
+  const TemporaryFolder folder;
+  MetricsLog log = open_log(folder.file("metrics.jsonl"), 0);
+  ASSERT_TRUE(log.append(step_record(1, std::numeric_limits<double>::quiet_NaN())).ok());
+  const auto line = parse_json(contents(log.path()), "line");
+  ASSERT_TRUE(line.ok());
+  EXPECT_TRUE((*line)["loss"].is_null());
+}
+
+TEST(MetricsLog, never_has_two_lines_for_one_step) {
+  const TemporaryFolder folder;
+  MetricsLog log = open_log(folder.file("metrics.jsonl"), 0);
+  for (const int64_t step : {1, 2, 2, 1, 3}) ASSERT_TRUE(log.append(step_record(step)).ok());
+  for (const int64_t step : {3, 3}) ASSERT_TRUE(log.append(evaluation_record(step)).ok());
+  EXPECT_THAT(steps_in(log.path()), testing::ElementsAre("1", "2", "3", "3e"));
+}
+
+TEST(MetricsLog, cuts_back_to_the_step_it_resumes_from) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  {
+    MetricsLog log = open_log(path, 0);
+    for (int64_t step = 1; step <= 5; ++step) {
+      ASSERT_TRUE(log.append(step_record(step)).ok());
+      ASSERT_TRUE(log.append(evaluation_record(step)).ok());
+    }
+  }
+  MetricsLog log = open_log(path, 3);
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "1e", "2", "2e", "3", "3e"));
+  for (int64_t step = 3; step <= 4; ++step) ASSERT_TRUE(log.append(step_record(step, 7.0)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "1e", "2", "2e", "3", "3e", "4"));
+}
+
+TEST(MetricsLog, drops_a_torn_last_line) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  std::ofstream(path) << "{\"step\":1}\n{\"step\":2}\n{\"step\":3,\"lo";
+  MetricsLog log = open_log(path, 9);
+  ASSERT_TRUE(log.append(step_record(3)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3"));
+}
+
+TEST(MetricsLog, drops_a_last_line_without_its_newline) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  std::ofstream(path) << "{\"step\":1}\n{\"step\":2}";
+  MetricsLog log = open_log(path, 9);
+  ASSERT_TRUE(log.append(step_record(2)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2"));
+}
+
+TEST(MetricsLog, begins_anew_without_a_checkpoint) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  std::ofstream(path) << "{\"step\":1}\n";
+  const MetricsLog log = open_log(path, 0);
+  EXPECT_EQ(contents(path), "");
+}
+
+TEST(MetricsLog, leaves_a_file_alone_that_needs_no_cut) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  std::ofstream(path) << "{\"step\":1}\n{\"step\":2}\n";
+  const auto before = std::filesystem::last_write_time(path);
+  std::filesystem::last_write_time(path, before - std::chrono::hours(1));
+  const MetricsLog log = open_log(path, 2);
+  EXPECT_EQ(std::filesystem::last_write_time(path), before - std::chrono::hours(1));
+}
+
+TEST(MetricsLog, names_the_path_it_cannot_open) {
+  const TemporaryFolder folder;
+  const auto log = MetricsLog::open(folder.file("missing/metrics.jsonl"), 0);
+  ASSERT_FALSE(log.ok());
+  EXPECT_NE(log.error().message.find("missing/metrics.jsonl"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#include "runner/telemetry/phase_clock.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct FakeTime {
+  PhaseClock::TimePoint now{std::chrono::seconds(100)};
+  PhaseClock::Now reader() {
+    return [this] { return now; };
+  }
+};
+
+TEST(PhaseClock, counts_the_start_of_the_process_as_startup) {
+  FakeTime time;
+  const PhaseClock clock(Phase::kStartup, time.now - milliseconds(250), time.reader());
+  EXPECT_DOUBLE_EQ(clock.seconds()[Phase::kStartup], 0.25);
+}
+
+TEST(PhaseClock, gives_each_phase_its_own_time) {
+  FakeTime time;
+  PhaseClock clock(Phase::kStartup, time.now, time.reader());
+  time.now += milliseconds(500);
+  EXPECT_EQ(clock.enter(Phase::kForward), Phase::kStartup);
+  time.now += milliseconds(250);
+  clock.enter(Phase::kBackward);
+  time.now += milliseconds(125);
+  clock.enter(Phase::kForward);
+  time.now += milliseconds(1000);
+  const PhaseSeconds seconds = clock.seconds();
+  EXPECT_DOUBLE_EQ(seconds[Phase::kStartup], 0.5);
+  EXPECT_DOUBLE_EQ(seconds[Phase::kForward], 1.25);
+  EXPECT_DOUBLE_EQ(seconds[Phase::kBackward], 0.125);
+  EXPECT_DOUBLE_EQ(seconds[Phase::kOther], 0.0);
+}
+
+TEST(PhaseClock, phases_add_up_to_the_wall_clock_whatever_happens) {
+  FakeTime time;
+  const auto began = time.now;
+  PhaseClock clock(Phase::kStartup, began, time.reader());
+  for (int i = 0; i < 10000; ++i) {
+    time.now += std::chrono::nanoseconds(1 + (i * 7919) % 1000003);
+    clock.enter(static_cast<Phase>((i * 31) % static_cast<int>(kPhaseCount)));
+    if (i % 3 == 0) const PhaseScope nested(clock, Phase::kValidation);
+  }
+  time.now += milliseconds(3);
+  EXPECT_NEAR(clock.seconds().total(), std::chrono::duration<double>(time.now - began).count(), 1e-9);
+}
+
+TEST(PhaseClock, a_scope_gives_the_time_back_to_the_phase_before) {
+  FakeTime time;
+  PhaseClock clock(Phase::kOther, time.now, time.reader());
+  clock.enter(Phase::kForward);
+  {
+    const PhaseScope wait(clock, Phase::kDataWait);
+    EXPECT_EQ(clock.phase(), Phase::kDataWait);
+    time.now += milliseconds(40);
+  }
+  EXPECT_EQ(clock.phase(), Phase::kForward);
+  time.now += milliseconds(10);
+  EXPECT_DOUBLE_EQ(clock.seconds()[Phase::kDataWait], 0.04);
+  EXPECT_DOUBLE_EQ(clock.seconds()[Phase::kForward], 0.01);
+}
+
+TEST(PhaseClock, every_phase_has_a_name_of_its_own) {
+  EXPECT_STREQ(to_string(Phase::kStartup), "startup");
+  EXPECT_STREQ(to_string(Phase::kCheckpointStall), "checkpoint_stall");
+  EXPECT_STREQ(to_string(Phase::kOther), "other");
+  EXPECT_EQ(static_cast<size_t>(Phase::kOther) + 1, kPhaseCount);
+}
+
+}  // namespace
+}  // namespace lockstep

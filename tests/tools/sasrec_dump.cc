@@ -1,0 +1,141 @@
+// sasrec_dump: trains SASRec for some steps without dropout and writes what each step saw, for the comparison with
+// PyTorch in tests/python/test_sasrec_parity.py.
+//
+//   sasrec_dump --dataset FILE --form post|pre|original --out FOLDER [--steps 20 --batch_size 64 --maxlen 50
+//               --hidden_units 50 --num_heads 1 --lr 0.001 --seed 42]
+//
+// FOLDER/step-NN.safetensors, for NN from 00: weight/<parameter> before the step, grad/<parameter> of the mean loss,
+// ids [3, B, T] (input, positives, negatives), loss (mean). FOLDER/final.safetensors: weight/<parameter> after the last
+// step, ids of the last batch, logits [2, B, T] of it. metadata: num_items.
+#include <torch/optim.h>
+#include <torch/types.h>
+
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runner/base/check.h"
+#include "runner/base/file_system.h"
+#include "runner/data/sampler.h"
+#include "runner/formats/safetensors.h"
+#include "runner/models/registry.h"
+#include "runner/models/sasrec/sasrec_workload.h"
+
+namespace lockstep {
+namespace {
+
+using Flags = std::map<std::string, std::string>;
+
+int64_t number(const Flags& flags, const std::string& name, int64_t fallback) {
+  const auto found = flags.find(name);
+  return found == flags.end() ? fallback : std::stoll(found->second);
+}
+
+RunConfig config_of(const Flags& flags) {
+  const std::map<std::string, SasrecForm> forms = {
+      {"post", SasrecForm::kPostNorm}, {"pre", SasrecForm::kPreNorm}, {"original", SasrecForm::kOriginal}};
+  RunConfig config;
+  config.workload = "sasrec";
+  config.sasrec.dataset = flags.at("dataset");
+  config.sasrec.form = forms.at(flags.at("form"));
+  config.sasrec.maxlen = number(flags, "maxlen", 50);
+  config.sasrec.hidden_units = number(flags, "hidden_units", 50);
+  config.sasrec.num_heads = number(flags, "num_heads", 1);
+  config.sasrec.dropout_rate = 0.0;
+  config.training.seed = static_cast<uint64_t>(number(flags, "seed", 42));
+  return config;
+}
+
+DType dtype_of(const at::Tensor& tensor) {
+  LOCKSTEP_CHECK(tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kLong, "dtype not dumped");
+  return tensor.scalar_type() == at::kLong ? DType::kI64 : DType::kF32;
+}
+
+Status write_tensors(const std::string& path, const NamedTensors& tensors, int64_t num_items) {
+  std::vector<TensorView> views;
+  for (const auto& [name, tensor] : tensors) {
+    LOCKSTEP_CHECK(tensor.is_contiguous(), "only contiguous tensors are dumped");
+    views.push_back({name, dtype_of(tensor), tensor.sizes().vec(), tensor.const_data_ptr(), tensor.nbytes()});
+  }
+  const auto produce = [&](const ByteSink& sink) {
+    return write_safetensors(views, {{"num_items", std::to_string(num_items)}}, sink);
+  };
+  PosixFileSystem files;
+  return write_file(files, path, produce);
+}
+
+void append(NamedTensors& out, const std::string& prefix, const SasrecWorkload& workload, bool gradients) {
+  for (const NamedTensor& parameter : workload.parameters()) {
+    const at::Tensor& tensor = gradients ? parameter.tensor.grad() : parameter.tensor;
+    out.push_back({prefix + parameter.name, tensor.detach().contiguous().clone()});
+  }
+}
+
+Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::string& folder) {
+  const auto seed = static_cast<uint64_t>(number(flags, "seed", 42));
+  const auto learning_rate = flags.contains("lr") ? std::stod(flags.at("lr")) : 1e-3;
+  std::vector<at::Tensor> trained;
+  for (const NamedTensor& parameter : workload.parameters()) trained.push_back(parameter.tensor);
+  torch::optim::Adam adam(trained, torch::optim::AdamOptions(learning_rate).betas({0.9, 0.98}));
+  Sampler sampler({.seed = seed,
+                   .num_samples = workload.num_samples(),
+                   .global_batch = number(flags, "batch_size", 64),
+                   .last_batch = workload.last_batch()});
+  const int64_t items = workload.data().num_items();
+  std::unique_ptr<MicroBatch> batch;
+  for (int64_t step = 0; step < number(flags, "steps", 20); ++step) {
+    const int64_t per_epoch = sampler.plan().batches_per_epoch();
+    batch = workload.make_batch({.seed = seed,
+                                 .step = step,
+                                 .epoch = step / per_epoch,
+                                 .first_slot = 0,
+                                 .samples = sampler.batch(step / per_epoch, step % per_epoch)});
+    adam.zero_grad();
+    const at::Tensor loss = workload.loss_sum(*batch) / batch->weight();
+    loss.backward();
+    NamedTensors out = {{"ids", static_cast<const SasrecBatch&>(*batch).ids_3BT}, {"loss", loss.detach()}};
+    append(out, "weight/", workload, /*gradients=*/false);
+    append(out, "grad/", workload, /*gradients=*/true);
+    const std::string number_text = (step < 10 ? "0" : "") + std::to_string(step);
+    TRY(write_tensors(folder + "/step-" + number_text + ".safetensors", out, items));
+    adam.step();
+  }
+  const at::NoGradGuard no_grad;
+  const auto& last = static_cast<const SasrecBatch&>(*batch);
+  NamedTensors out = {{"ids", last.ids_3BT},
+                      {"logits", workload.model().train_logits(last.ids_3BT, last.dropout).contiguous()}};
+  append(out, "weight/", workload, /*gradients=*/false);
+  return write_tensors(folder + "/final.safetensors", out, items);
+}
+
+int run(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
+  auto made = make_workload(config_of(flags), at::Device(at::kCPU));
+  if (const auto* failure = std::get_if<Failure>(&made)) {
+    std::fprintf(stderr, "sasrec_dump: %s\n", failure->message.c_str());
+    return static_cast<int>(failure->code);
+  }
+  auto& workload = static_cast<SasrecWorkload&>(*std::get<std::unique_ptr<Workload>>(made));
+  workload.initialize(static_cast<uint64_t>(number(flags, "seed", 42)));
+  const Status written = dump_steps(workload, flags, flags.at("out"));
+  if (!written.ok()) {
+    std::fprintf(stderr, "sasrec_dump: %s\n", written.error().message.c_str());
+    return static_cast<int>(ExitCode::kCheckpoint);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "sasrec_dump: %s (flags: --dataset --form --out are needed)\n", error.what());
+    return 2;
+  }
+}
