@@ -53,7 +53,17 @@ Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, co
     }
     return given;
   }
-  return load_newest_checkpoint(fs, options.folder, options.identity);
+  Result<ResumeResult> newest = load_newest_checkpoint(fs, options.folder, options.identity);
+  if (newest.ok() || newest.error().code != ErrorCode::kConflict) return newest;
+  // Another run's. What differs says more than that it differs.
+  const Result<ResumeResult> theirs = load_checkpoint(fs, options.folder);
+  if (!theirs.ok() || !theirs->checkpoint) return newest;
+  Error error = newest.error();
+  for (const std::string& difference : differing_flags(config.maths_flags(), "this command",
+                                                       theirs->checkpoint->state.config, "the checkpoint")) {
+    error.message.append("; ").append(difference);
+  }
+  return error;
 }
 
 Status initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,

@@ -239,17 +239,13 @@ def speed(options):
         f"{options.epochs} epochs, no evaluation, no checkpoint. Each rank has cores/ranks threads on both sides."])
 
 
-def final_metrics(records):
-    return [record for record in records if "loss" not in record][-1]["metrics"]
-
-
 def accuracy(options):
     names = ("test_ndcg@10", "test_hr@10")
     results = {name: ([], []) for name in names}
     for seed in range(1, options.seeds + 1):
         say(f"accuracy: seed {seed} of {options.seeds}")
         flags = ("--num_epochs", options.accuracy_epochs, "--dropout_rate", 0.2, "--seed", seed)
-        our_metrics = final_metrics(run_ours(2, *flags)[1])
+        our_metrics = [record for record in run_ours(2, *flags)[1] if "test_ndcg@10" in record][-1]
         twin_metrics = run_twin(2, *flags)[1]["metrics"]
         for name in names:
             results[name][0].append(our_metrics[name])

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from conftest import clean_environment
-from runs import SMALL_MODEL
+from runs import SMALL_MODEL, checkpoints
 
 
 def text(done):
@@ -130,7 +130,14 @@ def test_a_read_only_volume_ends_with_four(run, lockstep, small_dataset, tmp_pat
 
 
 def test_a_gradient_that_is_not_finite_stops_all_ranks_together(run, lockstep, small_dataset, tmp_path):
-    done = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--nproc", "2", "--max_steps", "200", "--lr",
-                "1e30", "--max_skipped_steps", "3"])
+    from safetensors.torch import load_file, save_file
+    first = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--nproc", "2"])
+    assert first.returncode == 0, text(first)
+    weights = load_file(tmp_path / "run" / checkpoints(tmp_path / "run")[-1] / "model.safetensors")
+    weights["last_layernorm.weight"][0] = float("nan")
+    save_file(weights, tmp_path / "broken.safetensors")
+    done = run([lockstep, "run", *base(small_dataset, tmp_path / "other"), "--nproc", "2", "--max_steps", "200",
+                "--state_dict_path", tmp_path / "broken.safetensors", "--max_skipped_steps", "3"])
     assert done.returncode == 5, text(done)
     assert "--max_skipped_steps" in text(done) and "--lr" in text(done)
+    assert "step 1 skipped on all ranks" in text(done)

@@ -11,7 +11,7 @@ from runs import SMALL_MODEL, losses
 
 def flags(dataset, folder):
     return ["sasrec", "--dataset", str(dataset), "--train_dir", str(folder), "--max_steps", "20", "--log_every", "1",
-            "--eval_every", "0", *SMALL_MODEL]
+            "--eval_every", "0", "--threads", "1", *SMALL_MODEL]
 
 
 @pytest.fixture

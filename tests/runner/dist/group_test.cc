@@ -93,6 +93,17 @@ TEST(Group, finds_the_rank_whose_parameters_have_drifted) {
   });
 }
 
+TEST(Group, that_nccl_cannot_start_names_rank_device_and_the_ways_out) {
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  const auto group = ProcessGroup::form(
+      store, {.world = world_of(0, 1), .backend = GroupBackend::kNccl, .timeout = std::chrono::seconds(5),
+              .network_interface = ""});
+  if (group.ok()) GTEST_SKIP() << "NCCL works here";
+  for (const char* word : {"nccl", "rank 0", "cpu", "NCCL_DEBUG=INFO", "--backend gloo", "--master_port"}) {
+    EXPECT_NE(group.error().message.find(word), std::string::npos) << word << ": " << group.error().message;
+  }
+}
+
 TEST(Meet, names_the_ranks_that_did_not_come) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   const Status met = meet(store, world_of(1, 4), std::chrono::milliseconds(50));

@@ -1,6 +1,7 @@
 #include "runner/kernels/dropout.h"
 
 #include <gtest/gtest.h>
+#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <cmath>

@@ -1,0 +1,135 @@
+// Ranks as threads of one process, each with its own Gloo group and its own copy of a small workload.
+#include "runner/loop/train_step.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "runner/dist/grad_reducer.h"
+#include "runner/dist/process_group.h"
+#include "runner/dist/store_handle.h"
+#include "tests/runner/loop/line_workload.h"
+
+namespace lockstep {
+namespace {
+
+struct RankResult {
+  std::vector<StepReport> reports;
+  at::Tensor w;
+  int64_t skipped = 0;
+  int stop_code = 0;
+};
+
+struct Setup {
+  int world_size = 1;
+  int64_t samples = 10;
+  int64_t batch = 4;
+  int64_t accumulation = 1;
+  int64_t steps = 6;
+  int64_t poisoned_sample = -1;
+  int terminated_rank = -1;  // asks to stop at the second step
+};
+
+RankResult run_rank(const Setup& setup, ProcessGroup& group) {
+  RunConfig config;
+  config.training.batch_size = setup.batch;
+  config.training.grad_accum_steps = setup.accumulation;
+  config.training.lr = 0.05;
+  LineWorkload workload(setup.samples);
+  workload.poisoned_sample = setup.poisoned_sample;
+  TrainingState state(workload, config.training);
+  state.counters.batch = *batch_shape(config.training, setup.world_size);
+  Sampler sampler({.seed = config.training.seed, .num_samples = setup.samples, .global_batch = setup.batch});
+  PhaseClock clock(Phase::kStartup, PhaseClock::TimePoint{});
+  GradReducer reducer(state.parameters(), group);
+  TrainStep step({.config = config,
+                  .workload = workload,
+                  .state = state,
+                  .group = group,
+                  .reducer = reducer,
+                  .sampler = sampler,
+                  .clock = clock,
+                  .device = at::kCPU,
+                  .precision = Precision::kFp32,
+                  .total_steps = setup.steps});
+  RankResult result;
+  for (int64_t i = 0; i < setup.steps; ++i) {
+    const bool asks = i == 1 && group.rank() == setup.terminated_rank;
+    StepOutcome outcome = step.run(asks ? 143 : 0);
+    result.reports.insert(result.reports.end(), outcome.reports.begin(), outcome.reports.end());
+    if (outcome.stop_code != 0) {
+      result.stop_code = outcome.stop_code;
+      break;
+    }
+  }
+  for (const StepReport& r : step.flush()) result.reports.push_back(r);
+  result.w = state.parameters()[0].tensor.detach().clone();
+  result.skipped = state.counters.skipped_total;
+  return result;
+}
+
+std::vector<RankResult> run(const Setup& setup) {
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::vector<RankResult> results(static_cast<size_t>(setup.world_size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < setup.world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      GroupOptions options{.timeout = std::chrono::seconds(30), .network_interface = ""};
+      options.world.rank = rank;
+      options.world.world_size = options.world.local_world_size = setup.world_size;
+      auto group = ProcessGroup::form(store, options);
+      ASSERT_TRUE(group.ok()) << group.error().message;
+      results[static_cast<size_t>(rank)] = run_rank(setup, **group);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return results;
+}
+
+TEST(TrainStep, reports_every_step_once_and_in_order_on_every_rank) {
+  for (const RankResult& rank : run({.world_size = 2})) {
+    ASSERT_EQ(rank.reports.size(), 6U);
+    for (size_t i = 0; i < rank.reports.size(); ++i) EXPECT_EQ(rank.reports[i].step, static_cast<int64_t>(i));
+  }
+}
+
+TEST(TrainStep, gives_the_same_losses_for_every_world_size_with_uneven_weights_and_empty_shares) {
+  // Batches of 4, 4 and 2 samples: with 3 and 4 ranks the last one leaves ranks without a sample.
+  const std::vector<StepReport> alone = run({.world_size = 1})[0].reports;
+  for (const int world_size : {2, 3, 4}) {
+    for (const RankResult& rank : run({.world_size = world_size})) {
+      for (size_t i = 0; i < alone.size(); ++i) {
+        EXPECT_NEAR(rank.reports[i].loss, alone[i].loss, 1e-5 * alone[i].loss) << "step " << i << ", W " << world_size;
+        EXPECT_NEAR(rank.reports[i].grad_norm, alone[i].grad_norm, 1e-4 * alone[i].grad_norm);
+      }
+    }
+  }
+}
+
+TEST(TrainStep, accumulation_changes_no_loss) {
+  const std::vector<StepReport> whole = run({.world_size = 2, .batch = 8})[0].reports;
+  const std::vector<StepReport> parts = run({.world_size = 2, .batch = 8, .accumulation = 3})[0].reports;
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(parts[i].loss, whole[i].loss, 1e-5 * whole[i].loss);
+}
+
+TEST(TrainStep, a_nan_on_one_rank_makes_all_ranks_skip_that_step_and_no_other) {
+  const std::vector<RankResult> ranks = run({.world_size = 2, .steps = 3, .poisoned_sample = 7});
+  for (const RankResult& rank : ranks) {
+    EXPECT_EQ(rank.skipped, 1);
+    EXPECT_TRUE(rank.w.isfinite().all().item<bool>());
+    EXPECT_TRUE(rank.w.equal(ranks[0].w));
+    for (size_t i = 0; i < rank.reports.size(); ++i) EXPECT_EQ(rank.reports[i].skipped, ranks[0].reports[i].skipped);
+  }
+}
+
+TEST(TrainStep, a_stop_asked_of_one_rank_stops_all_at_the_same_step) {
+  for (const RankResult& rank : run({.world_size = 3, .terminated_rank = 2})) {
+    EXPECT_EQ(rank.stop_code, 143);
+    EXPECT_EQ(rank.reports.size(), 2U);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
