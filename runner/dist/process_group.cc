@@ -30,14 +30,16 @@ Error backend_error(const GroupOptions& options, const std::exception& e) {
   const Failure fault = classify_fault(e);
   const std::string who = std::string(to_string(options.backend)) + " could not start on rank " +
                           std::to_string(options.world.rank) + " (device " + options.device.str() + "): ";
-  if (fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout) {
-    return Error{ErrorCode::kRetry, who + e.what()};
+  // What NCCL says while it starts is about this machine more often than about a peer.
+  const bool said_by_nccl = fault.message.find("NCCL") != std::string::npos;
+  if ((fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout) && !said_by_nccl) {
+    return Error{ErrorCode::kRetry, who + fault.message};
   }
   std::string ways_out = "; --master_port PORT takes another port";
   if (options.backend == GroupBackend::kNccl) {
     ways_out = "; set NCCL_DEBUG=INFO to see why, use --backend gloo to go on without NCCL" + ways_out;
   }
-  return Error{ErrorCode::kUnavailable, who + e.what() + ways_out};
+  return Error{ErrorCode::kUnavailable, who + fault.message + ways_out};
 }
 
 c10::intrusive_ptr<c10d::Backend> nccl_or_throw([[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
