@@ -43,7 +43,7 @@ bench-accuracy: build ## the part of bench that trains 3 seeds for 100 epochs on
 format: ## clang-format over all sources
 	@find runner tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
 
-lint: ## clang-format and clang-tidy, changing nothing (ALL=1: the torch sources too)
+lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and tests too)
 	@scripts/lint format
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }

@@ -45,7 +45,9 @@ target_link_options(lockstep_torch INTERFACE -Wl,-rpath,${torch_root}/lib:${cuda
 # Everything of ours that needs CUDA's headers, compiled and not linked: CI builds this so that it cannot rot.
 function(lockstep_add_cuda_objects)
   set(objects)
-  foreach(room dist kernels)
+  string(REPLACE ";" "," architectures "${LOCKSTEP_CUDA_ARCHITECTURES}")
+  target_compile_definitions(lockstep_loop PRIVATE LOCKSTEP_CUDA_ARCHITECTURE_LIST="${architectures}")
+  foreach(room dist kernels loop)
     if(TARGET lockstep_${room})
       list(APPEND objects $<TARGET_OBJECTS:lockstep_${room}>)
     endif()

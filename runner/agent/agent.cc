@@ -33,10 +33,8 @@ bool is_failure(int code) {
 }
 
 MetricFamily family_of(const MetricName& name, std::vector<MetricSample> samples) {
-  return MetricFamily{.name = std::string(name.name),
-                      .help = std::string(name.help),
-                      .type = name.type,
-                      .metrics = std::move(samples)};
+  return MetricFamily{
+      .name = std::string(name.name), .help = std::string(name.help), .type = name.type, .metrics = std::move(samples)};
 }
 
 MetricSample sample_of(std::map<std::string, std::string> labels, double value) {
@@ -115,11 +113,11 @@ void Agent::reap_children() {
 }
 
 void Agent::on_worker_end(Worker& worker, int wait_status) {
+  worker.alive = false;  // reaped: its pid may be somebody else's from now on
   worker.link->drain();
   worker.link->close();
   worker.out->finish();
   worker.err->finish();
-  worker.alive = false;
   store_.forget_client(worker.local_rank);
 
   int code = exit_code_of_wait_status(wait_status);
@@ -131,21 +129,20 @@ void Agent::on_worker_end(Worker& worker, int wait_status) {
   WorkerStatus& status = status_.workers[static_cast<size_t>(worker.local_rank)];
   status.state = code == 0 ? "done" : "ended";
   if (is_failure(code) && !worker.killed_by_us) {
-    status_.recent_failures.push_back(WorkerFailure{
-        .rank = status.rank,
-        .pid = worker.pid,
-        .exit_code = code,
-        .reason = exit_reason(code),
-        .message = worker.last_words.empty() ? "ended with " + describe_exit(code) : worker.last_words,
-        .step = status.step,
-        .generation = supervisor_.generation(),
-        .time_unix_seconds = std::time(nullptr)});
+    status_.recent_failures.push_back(
+        WorkerFailure{.rank = status.rank,
+                      .pid = worker.pid,
+                      .exit_code = code,
+                      .reason = exit_reason(code),
+                      .message = worker.last_words.empty() ? "ended with " + describe_exit(code) : worker.last_words,
+                      .step = status.step,
+                      .generation = supervisor_.generation(),
+                      .time_unix_seconds = std::time(nullptr)});
     if (status_.recent_failures.size() > kRecentFailuresMax) {
       status_.recent_failures.erase(status_.recent_failures.begin());
     }
   }
-  apply(WorkerEnded{
-      .local_rank = worker.local_rank, .pid = worker.pid, .code = code, .message = worker.last_words});
+  apply(WorkerEnded{.local_rank = worker.local_rank, .pid = worker.pid, .code = code, .message = worker.last_words});
 }
 
 // ---- messages ----
@@ -178,7 +175,7 @@ void Agent::on_message(Worker& worker, const WorkerMessage& message) {
 
 void Agent::on_bad_line(Worker& worker, const Error& error) {
   worker.last_words = "it sent a message that the agent cannot read: " + error.message;
-  ::kill(-worker.pid, SIGKILL);
+  if (worker.alive) ::kill(-worker.pid, SIGKILL);
 }
 
 void Agent::send_answers(const std::vector<StoreAnswer>& answers) {
@@ -285,10 +282,10 @@ void Agent::perform(const Finish& output) { end(output); }
 
 void Agent::end(const Finish& finish) {
   exit_code_ = finish.code;
-  terminal_.finish(progress_view());
+  terminal_.hide_progress();
   if (finish.code != 0) {
-    terminal_.err_line("lockstep: " + finish.message + "; exit code " + std::to_string(finish.code) + " (" +
-                       exit_reason(finish.code) + ")");
+    const std::string code = " (exit code " + std::to_string(finish.code) + ", " + exit_reason(finish.code) + ")";
+    terminal_.err_line("lockstep: " + finish.message + (finish.message_names_code ? "" : code));
   }
   write_termination_log(options_.termination_log, Termination{.exit_code = finish.code,
                                                               .message = finish.message,
@@ -321,23 +318,37 @@ void Agent::arm_display_timer() {
   display_timer_.expires_after(terminal_.interval());
   display_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
-    terminal_.show_progress(progress_view(), now());
+    if (is_ending()) {
+      terminal_.hide_progress();
+    } else {
+      terminal_.show_progress(progress_view(), now());
+    }
     arm_display_timer();
   });
 }
 
 // ---- what others see ----
 
+bool Agent::is_ending() const {
+  return supervisor_.stopping() || std::any_of(status_.workers.begin(), status_.workers.end(),
+                                               [](const WorkerStatus& worker) { return worker.state == "done"; });
+}
+
 RunPhase Agent::run_phase() const {
   if (exit_code_) return *exit_code_ == 0 ? RunPhase::kComplete : RunPhase::kFailed;
   if (supervisor_.stopping()) return RunPhase::kStopping;
   switch (supervisor_.phase) {
-    case SupervisorPhase::kIdle: return RunPhase::kStarting;
-    case SupervisorPhase::kForming: return supervisor_.counter > 1 ? RunPhase::kRecovering : RunPhase::kStarting;
-    case SupervisorPhase::kRunning: return RunPhase::kRunning;
+    case SupervisorPhase::kIdle:
+      return RunPhase::kStarting;
+    case SupervisorPhase::kForming:
+      return supervisor_.counter > 1 ? RunPhase::kRecovering : RunPhase::kStarting;
+    case SupervisorPhase::kRunning:
+      return RunPhase::kRunning;
     case SupervisorPhase::kDraining:
-    case SupervisorPhase::kWaiting: return RunPhase::kRecovering;
-    case SupervisorPhase::kFinished: return RunPhase::kFailed;
+    case SupervisorPhase::kWaiting:
+      return RunPhase::kRecovering;
+    case SupervisorPhase::kFinished:
+      return RunPhase::kFailed;
   }
   return RunPhase::kFailed;
 }

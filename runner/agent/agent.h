@@ -85,6 +85,8 @@ class Agent {
   void arm_display_timer();
   void publish();
   void publish_agent_metrics();
+  // Progress is past: the workers' own last words are not to be followed by an older figure.
+  [[nodiscard]] bool is_ending() const;
   [[nodiscard]] RunPhase run_phase() const;
   [[nodiscard]] ProgressView progress_view();
 

@@ -97,8 +97,7 @@ struct GpuMonitor::Nvml {
     const bool complete = load(init, "nvmlInit_v2") && load(shutdown, "nvmlShutdown") &&
                           load(device_count, "nvmlDeviceGetCount_v2") &&
                           load(device, "nvmlDeviceGetHandleByIndex_v2") && load(uuid, "nvmlDeviceGetUUID") &&
-                          load(memory, "nvmlDeviceGetMemoryInfo") &&
-                          load(utilization, "nvmlDeviceGetUtilizationRates");
+                          load(memory, "nvmlDeviceGetMemoryInfo") && load(utilization, "nvmlDeviceGetUtilizationRates");
     running = complete && init() == 0;
     return running;
   }

@@ -32,7 +32,7 @@ class GpuMonitor {
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
-  [[nodiscard]] int count() const;             // visible GPUs
+  [[nodiscard]] int count() const;                // visible GPUs
   [[nodiscard]] std::vector<GpuUse> use() const;  // of those that NVML can tell about; takes about a millisecond each
 
  private:

@@ -13,9 +13,12 @@ namespace {
 
 prometheus::MetricType to_prometheus(MetricType type) {
   switch (type) {
-    case MetricType::kCounter: return prometheus::MetricType::Counter;
-    case MetricType::kGauge: return prometheus::MetricType::Gauge;
-    case MetricType::kHistogram: return prometheus::MetricType::Histogram;
+    case MetricType::kCounter:
+      return prometheus::MetricType::Counter;
+    case MetricType::kGauge:
+      return prometheus::MetricType::Gauge;
+    case MetricType::kHistogram:
+      return prometheus::MetricType::Histogram;
   }
   return prometheus::MetricType::Untyped;
 }

@@ -45,8 +45,8 @@ std::vector<Part> parts_of(const ProgressView& view) {
   const Progress& p = *view.progress;
   std::vector<Part> parts{{step_part(p), 0}};
   if (p.num_epochs > 0) {
-    parts.push_back({"epoch " + std::to_string(std::min(p.epoch + 1, p.num_epochs)) + "/" +
-                         std::to_string(p.num_epochs), 4});
+    parts.push_back(
+        {"epoch " + std::to_string(std::min(p.epoch + 1, p.num_epochs)) + "/" + std::to_string(p.num_epochs), 4});
   }
   if (std::isfinite(p.loss)) parts.push_back({format("loss %.4f", p.loss), 2});
   if (p.samples_per_second > 0) parts.push_back({format_rate(p.samples_per_second) + " samples/s", 3});
@@ -89,8 +89,8 @@ std::string render_progress_line(const ProgressView& view, const ProgressStyle& 
   const int fixed = static_cast<int>(view.workload.size() + 2 + 1 + percent.size());  // workload, bar, space, percent
   while (parts.size() > 1 && fixed + kBarColumnsMin + columns_of(parts) > style.columns) {
     // Of equals the last one goes first.
-    const auto least = std::max_element(parts.rbegin(), parts.rend(),
-                                        [](const Part& a, const Part& b) { return a.rank < b.rank; });
+    const auto least =
+        std::max_element(parts.rbegin(), parts.rend(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
     parts.erase(std::next(least).base());
   }
   const int room = style.columns - fixed - columns_of(parts);

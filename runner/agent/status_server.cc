@@ -90,8 +90,8 @@ Answer answer(const StatusBoard& board, const std::string& path) {
   if (path == "/readyz") {
     const RunStatus status = board.status();
     const bool ready = is_ready(status);
-    return {ready ? 200 : 503, kText, std::string(ready ? "ready" : "not ready: ") +
-                                          (ready ? "" : to_string(status.phase)) + "\n"};
+    return {ready ? 200 : 503, kText,
+            std::string(ready ? "ready" : "not ready: ") + (ready ? "" : to_string(status.phase)) + "\n"};
   }
   return {404, kText, "not found; there are /, /status, /metrics, /healthz and /readyz\n"};
 }

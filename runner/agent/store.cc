@@ -21,15 +21,18 @@ std::string shape_problem(const StoreRequest& request) {
   const size_t keys = request.keys.size();
   const size_t values = request.values.size();
   switch (request.op) {
-    case StoreOp::kSet: return keys == 1 && values == 1 ? "" : "set takes one key and one value";
+    case StoreOp::kSet:
+      return keys == 1 && values == 1 ? "" : "set takes one key and one value";
     case StoreOp::kCompareSet:
       return keys == 1 && values == 2 ? "" : "compare_set takes one key, the expected and the desired value";
     case StoreOp::kGet:
     case StoreOp::kAdd:
-    case StoreOp::kDelete: return keys == 1 ? "" : "get, add and delete take one key";
+    case StoreOp::kDelete:
+      return keys == 1 ? "" : "get, add and delete take one key";
     case StoreOp::kCheck:
     case StoreOp::kWait:
-    case StoreOp::kNumKeys: return "";
+    case StoreOp::kNumKeys:
+      return "";
   }
   return "unknown operation";
 }
@@ -77,14 +80,25 @@ std::vector<StoreAnswer> KeyValueStore::apply(int client, const StoreRequest& re
 StoreReply KeyValueStore::execute(const StoreRequest& request) {
   StoreReply reply = ok(request);
   switch (request.op) {
-    case StoreOp::kSet: values_[request.keys[0]] = request.values[0]; return reply;
+    case StoreOp::kSet:
+      values_[request.keys[0]] = request.values[0];
+      return reply;
     case StoreOp::kGet:
-    case StoreOp::kWait: return reply_to_present(request);
-    case StoreOp::kAdd: return add(request);
-    case StoreOp::kCompareSet: return compare_set(request);
-    case StoreOp::kDelete: reply.number = static_cast<int64_t>(values_.erase(request.keys[0])); return reply;
-    case StoreOp::kCheck: reply.number = has_all(request.keys) ? 1 : 0; return reply;
-    case StoreOp::kNumKeys: reply.number = std::ssize(values_); return reply;
+    case StoreOp::kWait:
+      return reply_to_present(request);
+    case StoreOp::kAdd:
+      return add(request);
+    case StoreOp::kCompareSet:
+      return compare_set(request);
+    case StoreOp::kDelete:
+      reply.number = static_cast<int64_t>(values_.erase(request.keys[0]));
+      return reply;
+    case StoreOp::kCheck:
+      reply.number = has_all(request.keys) ? 1 : 0;
+      return reply;
+    case StoreOp::kNumKeys:
+      reply.number = std::ssize(values_);
+      return reply;
   }
   return refusal(request, StoreStatus::kInvalid, "unknown operation");
 }
@@ -141,8 +155,8 @@ std::vector<StoreAnswer> KeyValueStore::expire(TimePoint now) {
       if (!values_.contains(key)) missing.push_back(key);
     }
     answers.push_back({w.client, refusal(w.request, StoreStatus::kTimeout,
-                                         "after " + std::to_string(w.request.timeout.count()) +
-                                             " ms nobody has set " + joined(missing))});
+                                         "after " + std::to_string(w.request.timeout.count()) + " ms nobody has set " +
+                                             joined(missing))});
     return true;
   });
   return answers;

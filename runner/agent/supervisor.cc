@@ -11,6 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kPeerLostCode = static_cast<int>(ExitCode::kPeerLost);
+constexpr int kCheckpointCode = static_cast<int>(ExitCode::kCheckpoint);
 constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
 
 bool is_stop_code(int code) {
@@ -149,13 +150,17 @@ class Stepper {
     if (code == 0) return finish(Finish{});
     const auto cause = std::find_if(s_.ends.begin(), s_.ends.end(), [&](const auto& end) { return end.code == code; });
     if (is_stop_code(code)) return finish(stopped(code));
-    if (s_.stopping() || !is_respawned(code)) return finish_because(*cause, "");
-    decide_after_failure(*cause);
-  }
-
-  void decide_after_failure(const WorkerEndRecord& cause) {
     int64_t failure_step = -1;
     for (const SupervisedWorker& w : s_.workers) failure_step = std::max(failure_step, w.step);
+    const bool for_good = !is_respawned(code) || (code == kCheckpointCode && failure_step <= 0 && is_at_beginning());
+    if (s_.stopping() || for_good) return finish_because(*cause, "");
+    decide_after_failure(*cause, failure_step);
+  }
+
+  // No step and no checkpoint so far, in no generation that has failed.
+  [[nodiscard]] bool is_at_beginning() const { return s_.furthest_failure_step <= 0 && s_.checkpoint_step < 0; }
+
+  void decide_after_failure(const WorkerEndRecord& cause, int64_t failure_step) {
     s_.failures_without_progress = failure_step > s_.furthest_failure_step ? 0 : s_.failures_without_progress + 1;
     s_.furthest_failure_step = std::max(failure_step, s_.furthest_failure_step);
     if (s_.failures_without_progress >= kNoProgressFailuresMax) {
@@ -176,15 +181,25 @@ class Stepper {
     ++s_.restarts_total;
     out_.emplace_back(Restarting{
         .code = cause.code,
-        .line = who(cause) + "; going on from the newest checkpoint (restart " + std::to_string(s_.restarts.size()) +
-                " of " + std::to_string(s_.options.max_restarts) + ")"});
+        .line = who(cause) + "; " +
+                (is_at_beginning() ? "starting again from the beginning" : "going on from the newest checkpoint") +
+                " (restart " + std::to_string(s_.restarts.size()) + " of " + std::to_string(s_.options.max_restarts) +
+                ")"});
     if (s_.failures_without_progress == 0) return start_generation();
     s_.phase = SupervisorPhase::kWaiting;
     s_.deadline = now_ + std::min(kBackoffMax, kBackoffInitial * (1 << (s_.failures_without_progress - 1)));
   }
 
   void finish_because(const WorkerEndRecord& cause, const std::string& prefix) {
-    finish(Finish{.code = cause.code, .message = prefix + who(cause), .rank = cause.local_rank, .step = cause.step});
+    // What the user gave is wrong: which of the ranks said so is of no interest.
+    const bool is_input =
+        cause.code == static_cast<int>(ExitCode::kUsage) || cause.code == static_cast<int>(ExitCode::kData);
+    const bool words_alone = is_input && !cause.message.empty();
+    finish(Finish{.code = cause.code,
+                  .message = prefix + (words_alone ? cause.message : who(cause)),
+                  .message_names_code = !words_alone && cause.how == describe_exit(cause.code),
+                  .rank = cause.local_rank,
+                  .step = cause.step});
   }
 
   static Finish stopped(int code) {
@@ -198,9 +213,9 @@ class Stepper {
   }
 
   [[nodiscard]] static std::string who(const WorkerEndRecord& end) {
-    std::string text = "rank " + std::to_string(end.local_rank) + " (pid " + std::to_string(end.pid) + ") ended with " +
-                       end.how;
-    text += end.step >= 0 ? " at step " + std::to_string(end.step) : " before its first step";
+    std::string text =
+        "rank " + std::to_string(end.local_rank) + " (pid " + std::to_string(end.pid) + ") ended with " + end.how;
+    if (end.step > 0) text += " at step " + std::to_string(end.step);
     if (!end.message.empty()) text += ": " + end.message;
     return text;
   }

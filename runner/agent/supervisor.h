@@ -3,7 +3,9 @@
 // Role: decides when workers are started, killed and started again, and with which code the agent leaves. A finite
 // state machine: step(state, event, now) changes the state and returns what is to be done; the agent does it.
 // One generation of workers runs at a time. When one ends badly the others are let to end by themselves (they lose
-// their peer and leave with 10), then killed; then all are started again with the next generation.
+// their peer and leave with 10), then killed; then all are started again with the next generation, unless the code
+// forbids it (contract/exit_code), or it is 4 (checkpoint) and the run has not committed a step yet: nothing it wrote
+// can be the reason, so that it cannot heal by itself.
 // Threads: none. Time is an argument; the caller sends Tick when `deadline` is reached.
 #pragma once
 
@@ -83,7 +85,8 @@ struct Restarting {     // all workers, now or after the backoff
 struct Finish {
   int code = 0;
   std::string message;  // why; empty when code is 0
-  int rank = -1;        // of the root cause; -1 when no worker caused it
+  bool message_names_code = false;
+  int rank = -1;  // of the root cause; -1 when no worker caused it
   int64_t step = -1;
 };
 using SupervisorOutput = std::variant<StartWorkers, SendAssignments, SignalWorkers, KillWorkers, Restarting, Finish>;
@@ -109,8 +112,8 @@ struct SupervisedWorker {
 struct WorkerEndRecord {
   int local_rank = 0;
   int64_t pid = 0;
-  int code = 0;        // as it counts for the root cause
-  std::string how;     // "exit code 1 (Crash)", "signal 9 (SIGKILL)"
+  int code = 0;     // as it counts for the root cause
+  std::string how;  // "exit code 1 (Crash)", "signal 9 (SIGKILL)"
   std::string message;
   int64_t step = -1;
 };
@@ -125,9 +128,9 @@ struct SupervisorState {
   std::vector<TimePoint> restarts;        // inside the window, since the last new checkpoint
   int64_t restarts_total = 0;
   int failures_without_progress = 0;
-  int64_t furthest_failure_step = -2;     // highest step at which a generation failed so far
-  int64_t checkpoint_step = -1;           // newest seen
-  std::optional<TimePoint> deadline;      // when a Tick is wanted
+  int64_t furthest_failure_step = -2;  // highest step at which a generation failed so far
+  int64_t checkpoint_step = -1;        // newest seen
+  std::optional<TimePoint> deadline;   // when a Tick is wanted
 
   explicit SupervisorState(const SupervisorOptions& supervisor_options) : options(supervisor_options) {}
   [[nodiscard]] uint64_t generation() const { return (uint64_t{options.attempt} << 32U) | counter; }

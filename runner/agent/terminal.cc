@@ -34,12 +34,12 @@ Terminal::Terminal(TerminalOptions options, int stdout_fd, int stderr_fd)
     : options_(options), stdout_fd_(stdout_fd), stderr_fd_(stderr_fd) {}
 
 void Terminal::out_line(const std::string& line) {
-  clear_live_line();
+  hide_progress();
   write_all(stdout_fd_, line + "\n");
 }
 
 void Terminal::err_line(const std::string& line) {
-  clear_live_line();
+  hide_progress();
   write_all(stderr_fd_, line + "\n");
 }
 
@@ -53,22 +53,16 @@ void Terminal::show_progress(const ProgressView& view, TimePoint now) {
   }
   last_shown_ = now;
   // One column stays free: a full line would wrap on some terminals.
-  const ProgressStyle style{
-      .columns = columns_of_terminal(stdout_fd_) - 1, .color = true, .unicode = options_.unicode};
+  const ProgressStyle style{.columns = columns_of_terminal(stdout_fd_) - 1, .color = true, .unicode = options_.unicode};
   write_all(stdout_fd_, std::string(kClearLine) + render_progress_line(view, style));
   live_line_shown_ = true;
-}
-
-void Terminal::finish(const ProgressView& view) {
-  clear_live_line();
-  if (view.progress) print_plain(view);
 }
 
 std::chrono::milliseconds Terminal::interval() const {
   return options_.live ? kRedrawInterval : std::chrono::milliseconds(kPlainInterval);
 }
 
-void Terminal::clear_live_line() {
+void Terminal::hide_progress() {
   if (live_line_shown_) write_all(stdout_fd_, kClearLine);
   live_line_shown_ = false;
 }

@@ -1,7 +1,7 @@
 // Terminal: the agent's output. Relayed lines, its own lines, and one progress display that never mixes with them.
 //
 // On a terminal the progress line is redrawn in place, at most every kRedrawInterval, and taken away before any other
-// line. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval and at the end.
+// line. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval.
 // Threads: one. Time is an argument. Writing may block when nobody reads; errors of writing are ignored (a closed
 // pipe must not end a training run).
 #pragma once
@@ -35,15 +35,14 @@ class Terminal {
 
   // Shows `view` if its time has come.
   void show_progress(const ProgressView& view, TimePoint now);
-  // Shows the last state (in plain mode, if it was not shown yet) and leaves the terminal clean.
-  void finish(const ProgressView& view);
+  // Takes the progress line away: what follows says more.
+  void hide_progress();
 
   // When show_progress next has something to do.
   [[nodiscard]] std::chrono::milliseconds interval() const;
 
  private:
-  void clear_live_line();
-  void print_plain(const ProgressView& view);
+  void print_plain(const ProgressView& view);  // unless it says what the last one said
 
   TerminalOptions options_;
   int stdout_fd_;

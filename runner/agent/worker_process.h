@@ -21,7 +21,8 @@ namespace lockstep {
 struct WorkerCommand {
   std::string program;                 // path
   std::vector<std::string> arguments;  // without the program's name
-  Environment environment;             // whole; LOCAL_RANK and the link's variable are added
+  Environment environment;             // whole; LOCAL_RANK, the link's variable and, unless waiting
+                                       // is set already, OMP_WAIT_POLICY are added
 };
 
 // The agent's ends; owned by the caller.

@@ -4,14 +4,22 @@ namespace lockstep {
 
 const char* to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalid: return "invalid";
-    case ErrorCode::kNotFound: return "not found";
-    case ErrorCode::kCorrupt: return "corrupt";
-    case ErrorCode::kRetry: return "retry";
-    case ErrorCode::kConflict: return "conflict";
-    case ErrorCode::kGone: return "gone";
-    case ErrorCode::kCancelled: return "cancelled";
-    case ErrorCode::kUnavailable: return "unavailable";
+    case ErrorCode::kInvalid:
+      return "invalid";
+    case ErrorCode::kNotFound:
+      return "not found";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kRetry:
+      return "retry";
+    case ErrorCode::kConflict:
+      return "conflict";
+    case ErrorCode::kGone:
+      return "gone";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
   }
   return "unknown";
 }

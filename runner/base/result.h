@@ -34,9 +34,7 @@ struct Error {
   std::string message;  // a sentence for a person: what, what was found, what was expected, what to do
 
   // The same error seen from further out: "context: message".
-  [[nodiscard]] Error with_context(const std::string& context) const {
-    return Error{code, context + ": " + message};
-  }
+  [[nodiscard]] Error with_context(const std::string& context) const { return Error{code, context + ": " + message}; }
 };
 
 // The value of a Result<void>.
@@ -45,8 +43,8 @@ struct Unit {};
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}       // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -86,8 +84,8 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
-  Result(Unit) {}                                          // NOLINT(google-explicit-constructor)
-  Result(Error error) : error_(std::move(error)) {}        // NOLINT(google-explicit-constructor)
+  Result(Unit) {}                                    // NOLINT(google-explicit-constructor)
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return !error_.has_value(); }
   explicit operator bool() const { return ok(); }
@@ -108,9 +106,9 @@ using Status = Result<void>;
 #define LOCKSTEP_CONCAT(a, b) LOCKSTEP_CONCAT_INNER(a, b)
 
 // TRY(expression): returns the error of a Result from the enclosing function, which itself returns a Result.
-#define TRY(expression)                                        \
-  do {                                                         \
-    auto&& lockstep_try_result = (expression);                 \
+#define TRY(expression)                                                \
+  do {                                                                 \
+    auto&& lockstep_try_result = (expression);                         \
     if (!lockstep_try_result.ok()) return lockstep_try_result.error(); \
   } while (false)
 

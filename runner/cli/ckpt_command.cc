@@ -11,6 +11,7 @@
 
 #include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
+#include "runner/base/nearest.h"
 #include "runner/contract/exit_code.h"
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/formats/pickle_zip.h"
@@ -83,18 +84,21 @@ Status list_command(FileSystem& fs, const CkptOptions& options, std::ostream& ou
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, entries_of(fs, options.folder));
   std::vector<std::vector<std::string>> rows = {
       {"CHECKPOINT", "STEP", "WORKLOAD", "GENERATION", "RANKS", "SIZE", "BEST", "TIME", "STATE"}};
+  bool best_seen = false;  // of those that were the best when written the newest is the best, as in retention
   for (const CheckpointEntry& entry : entries) {
     if (entry.error) {
       rows.push_back(
           {base_name(entry.path), std::to_string(entry.step), "-", "-", "-", "-", "-", "-", entry.error->message});
       continue;
     }
+    const bool is_best = entry.state->is_best && !best_seen;
+    best_seen = best_seen || is_best;
     uint64_t bytes = 0;
     for (const auto& [name, file] : entry.state->files) bytes += file.bytes;
     rows.push_back({base_name(entry.path), std::to_string(entry.step), entry.state->workload,
                     std::to_string(entry.state->generation), std::to_string(entry.state->world_size),
-                    human_bytes(bytes), entry.state->is_best ? "yes" : "no", time_text(entry.state->unix_time),
-                    "whole (sums: lockstep ckpt verify)"});
+                    human_bytes(bytes), is_best ? "yes" : "no", time_text(entry.state->unix_time),
+                    "complete, sums not checked"});
   }
   print_table(rows, out);
   return {};
@@ -186,6 +190,37 @@ Status prune_command(FileSystem& fs, const CkptOptions& options, std::ostream& o
   return {};
 }
 
+struct Subcommand {
+  const char* name;
+  const char* usage;  // what follows the name
+};
+constexpr Subcommand kSubcommands[] = {{"ls", "DIR"},
+                                       {"verify", "DIR"},
+                                       {"export", "DIR --format safetensors|pt --output FILE [--ema[=NAME]]"},
+                                       {"prune", "DIR [--keep_last N] [--keep_every N]"}};
+
+// What is wrong with the word after `lockstep ckpt`; empty when it is a sub-command.
+std::string subcommand_problem(const std::string& word) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const Subcommand& command : kSubcommands) {
+    if (word == command.name) return "";
+    names.emplace_back(command.name);
+    list += (list.empty() ? "" : ", ") + names.back();
+  }
+  if (word.empty()) return "expected one of " + list + ", found nothing";
+  const std::string nearest = nearest_name(word, names);
+  return "unknown command \"" + word + "\", " +
+         (nearest.empty() ? "expected one of " + list : "did you mean \"" + nearest + "\"?");
+}
+
+std::string usage_of(const std::string& subcommand) {
+  for (const Subcommand& command : kSubcommands) {
+    if (subcommand == command.name) return "lockstep ckpt " + subcommand + " " + command.usage;
+  }
+  return "lockstep ckpt COMMAND DIR";
+}
+
 CLI::App* add_subcommand(CLI::App& app, CkptOptions& options, const char* name, const char* help) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("DIR", options.folder, "a step folder, or the folder that holds them")->required();
@@ -214,13 +249,22 @@ void declare(CLI::App& app, CkptOptions& options) {
 }  // namespace
 
 int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  const std::string word = args.empty() ? "" : args.front();
+  const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word);
+  if (!problem.empty()) {
+    err << "lockstep ckpt: " << problem << "; see lockstep ckpt --help\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
   CkptOptions options;
   CLI::App app("look at, check, convert and thin out checkpoints", "lockstep ckpt");
   declare(app, options);
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::Success& e) {
+    return app.exit(e, out, err);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e, out, err) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+    err << "lockstep ckpt: " << e.what() << "; expected " << usage_of(word) << "\n";
+    return static_cast<int>(ExitCode::kUsage);
   }
   PosixFileSystem fs;
   const auto run = [&]() -> Status {

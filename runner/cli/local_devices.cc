@@ -27,8 +27,9 @@ Status check_device_choice(const LaunchOptions& launch, const LocalDevices& devi
     return invalid("--device cuda, but this build has no CUDA: build with LOCKSTEP_CUDA=ON, or use --device cpu");
   }
   if (devices.gpus == 0) {
-    return invalid("--device cuda, but no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use "
-                   "--device cpu");
+    return invalid(
+        "--device cuda, but no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use "
+        "--device cpu");
   }
   return {};
 }
@@ -40,8 +41,8 @@ LocalRanks describe_cpu(const LaunchOptions& launch, const LocalDevices& devices
     ranks.is_warning = false;
     ranks.line = end;
   } else if (devices.gpus > 0) {
-    ranks.line = "warning: " + counted(devices.gpus, "GPU") +
-                 " found, but this build has no CUDA (LOCKSTEP_CUDA=OFF), " + end;
+    ranks.line =
+        "warning: " + counted(devices.gpus, "GPU") + " found, but this build has no CUDA (LOCKSTEP_CUDA=OFF), " + end;
   } else {
     ranks.line = "warning: no GPU found, " + end;
   }

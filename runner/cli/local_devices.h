@@ -10,9 +10,9 @@
 namespace lockstep {
 
 struct LocalDevices {
-  int gpus = 0;                    // visible to this process
-  bool build_has_cuda = false;     // this build of lockstep-worker can use them
-  std::optional<int> nproc_of_pod; // LOCKSTEP_NPROC_PER_NODE
+  int gpus = 0;                     // visible to this process
+  bool build_has_cuda = false;      // this build of lockstep-worker can use them
+  std::optional<int> nproc_of_pod;  // LOCKSTEP_NPROC_PER_NODE
 };
 
 struct LocalRanks {

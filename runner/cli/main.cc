@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (command == "run") return lockstep::run_command(rest);
   if (command == "ckpt") return lockstep::ckpt_command(rest, std::cout, std::cerr);
-  const std::string nearest = lockstep::nearest_name(command, {"run", "ckpt", "version", "help"});
+  const std::string nearest =
+      lockstep::nearest_name(command, {"run", "ckpt", "version", "help", "--version", "--help"});
   std::fprintf(stderr, "lockstep: unknown command \"%s\"%s; see lockstep --help\n", command.c_str(),
                nearest.empty() ? "" : (", did you mean \"" + nearest + "\"?").c_str());
   return static_cast<int>(lockstep::ExitCode::kUsage);

@@ -55,6 +55,11 @@ Result<std::optional<int>> positive_variable(const Environment& environment, std
 
 // What contradicts `lockstep run`, which starts the ranks of one machine itself.
 Status check_placement(const Environment& environment, const LaunchOptions& launch) {
+  if (launch.local_rank) {
+    return invalid("--local_rank " + std::to_string(*launch.local_rank) +
+                   ": `lockstep run` starts the ranks itself: leave it out, or put `lockstep-worker` in its place "
+                   "under a launcher");
+  }
   TRY(check_agent_environment(environment, launch));
   TRY_ASSIGN(const std::optional<int> pod_nodes, positive_variable(environment, env::kNumNodes));
   const int nnodes = launch.nnodes.value_or(pod_nodes.value_or(1));

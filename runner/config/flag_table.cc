@@ -36,6 +36,7 @@ std::string number_text(double value) {
 }
 
 std::string range_text(int64_t min, int64_t max) {
+  if (max == std::numeric_limits<int64_t>::max()) return "of at least " + std::to_string(min);
   return "from " + std::to_string(min) + " to " + std::to_string(max);
 }
 
@@ -228,7 +229,7 @@ void add_model_flags(TableBuilder& table) {
 
 void add_training_flags(TableBuilder& table) {
   table.group("Training");
-  Flag& seed = table.custom("seed", kMaths, "an integer from 0 to 18446744073709551615", "seed of every random draw");
+  Flag& seed = table.custom("seed", kMaths, "an integer of at least 0", "seed of every random draw");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, config.training.seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(config.training.seed); };
   table.integer("num_epochs", kAllRanks, 0, kCountMax, IN(training.num_epochs), "passes over the data");
@@ -289,7 +290,8 @@ void add_evaluation_flags(TableBuilder& table) {
              "start from these weights: .safetensors, .pt or .pth");
   table.text("resume", kAllRanks, "a checkpoint folder", IN(training.resume),
              "continue from this checkpoint, whichever run wrote it");
-  table.integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every), "steps between log lines");
+  table.integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every),
+                "steps between lines in metrics.jsonl and TensorBoard");
   table.boolean("tensorboard", kThisProcess, IN(training.tensorboard), "write TensorBoard event files");
   table.integer("checkpoint_every", kAllRanks, 0, kCountMax, IN(training.checkpoint_every),
                 "steps between checkpoints; 0: only when the run ends or is stopped");

@@ -9,6 +9,7 @@
 #include <memory>
 #include <sstream>
 
+#include "runner/base/nearest.h"
 #include "runner/base/sha256.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/flags_yaml.h"
@@ -123,6 +124,18 @@ struct CommandLine {
   std::map<std::string, CLI::Option*> flags;  // by name
 };
 
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* /*app*/, std::string name) const override {
+    return "Usage: " + name + " [flags]\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string names = option->get_name(is_positional, true);
+    for (size_t at = 0; (at = names.find(',', at)) != std::string::npos; at += 2) names.replace(at, 1, ", ");
+    return names;
+  }
+};
+
 CommandLine make_command_line(const std::vector<Flag>& table) {
   const RunConfig defaults;
   CommandLine line;
@@ -170,7 +183,11 @@ Status check_extras(const std::vector<Flag>& table, const CLI::App& app) {
 Result<std::string> checked_workload(const std::string& word) {
   const std::string known = "known: " + workload_names().front();
   if (word.empty()) return invalid("no workload given: expected `lockstep run WORKLOAD …`; " + known);
-  if (!is_workload(word)) return invalid("unknown workload \"" + word + "\"; " + known);
+  if (!is_workload(word)) {
+    const std::string nearest = nearest_name(word, workload_names());
+    return invalid("unknown workload \"" + word + "\"; " +
+                   (nearest.empty() ? known : "did you mean \"" + nearest + "\"?"));
+  }
   return word;
 }
 
@@ -297,8 +314,12 @@ bool wants_help(const std::vector<std::string>& arguments) {
 
 std::string run_help(const std::string& workload) {
   CommandLine line = make_command_line(flag_table());
-  if (!workload.empty()) line.workload->group("");  // hidden: the usage line names it already
-  std::string help = line.app->help(workload.empty() ? "lockstep run" : "lockstep run " + workload);
+  line.workload->group("");  // hidden: the usage line names it already
+  line.app->set_help_flag("-h,--help", "print this and stop");
+  line.app->formatter(std::make_shared<HelpFormatter>());
+  line.app->footer("Exit codes: lockstep --help, or README.md");
+  line.app->name("lockstep run " + (workload.empty() ? "WORKLOAD" : workload));
+  std::string help = line.app->help();
   if (workload.empty()) {
     help += "\nWorkloads:";
     for (const std::string& name : workload_names()) help += " " + name;
@@ -416,6 +437,7 @@ std::string output_folder(const RunConfig& config, const std::string& checkpoint
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     return path;
   };
+  if (!checkpoint_dir.empty() && job.empty()) return without_slashes(checkpoint_dir);
   if (!checkpoint_dir.empty()) return without_slashes(checkpoint_dir) + "/" + job;
   const std::string& train_dir = config.sasrec.train_dir;
   if (train_dir.find('/') != std::string::npos) return without_slashes(train_dir);

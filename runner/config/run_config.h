@@ -160,8 +160,8 @@ std::string args_txt(const RunConfig& config);
 std::string dataset_name(const std::string& name_or_path);
 
 // The folder for everything that the run writes, without a final '/': checkpoint_dir/job when checkpoint_dir is not
-// empty (a pod: LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB, passed in by the caller); else train_dir as it is when it
-// holds a '/'; else <dataset name>_<train_dir>.
+// empty (a pod: LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB, passed in by the caller; checkpoint_dir itself without a
+// job); else train_dir as it is when it holds a '/'; else <dataset name>_<train_dir>.
 std::string output_folder(const RunConfig& config, const std::string& checkpoint_dir, const std::string& job);
 
 }  // namespace lockstep

@@ -78,6 +78,8 @@ inline constexpr std::string_view kMpiLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
 // Devices, threads, and how output looks.
 inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
 inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
+inline constexpr std::string_view kOmpWaitPolicy = "OMP_WAIT_POLICY";
+inline constexpr std::string_view kGompSpincount = "GOMP_SPINCOUNT";
 inline constexpr std::string_view kNcclDebug = "NCCL_DEBUG";
 inline constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
 inline constexpr std::string_view kNoColor = "NO_COLOR";
@@ -140,6 +142,8 @@ inline constexpr std::array kAllNames = {
     kMpiLocalSize,
     kCudaVisibleDevices,
     kOmpNumThreads,
+    kOmpWaitPolicy,
+    kGompSpincount,
     kNcclDebug,
     kGlooInterface,
     kNoColor,

@@ -15,18 +15,30 @@ bool is_stop(int code) {
 
 std::string exit_reason(int code) {
   switch (static_cast<ExitCode>(code)) {
-    case ExitCode::kDone: return "Done";
-    case ExitCode::kCrash: return "Crash";
-    case ExitCode::kUsage: return "InvalidUsage";
-    case ExitCode::kData: return "DataUnreadable";
-    case ExitCode::kCheckpoint: return "CheckpointFailed";
-    case ExitCode::kNotFinite: return "NotFinite";
-    case ExitCode::kPeerLost: return "PeerLost";
-    case ExitCode::kTimeout: return "TimedOut";
-    case ExitCode::kDeviceFault: return "DeviceFault";
-    case ExitCode::kOutOfMemory: return "OutOfMemory";
-    case ExitCode::kInterrupted: return "Interrupted";
-    case ExitCode::kTerminated: return "Terminated";
+    case ExitCode::kDone:
+      return "Done";
+    case ExitCode::kCrash:
+      return "Crash";
+    case ExitCode::kUsage:
+      return "InvalidUsage";
+    case ExitCode::kData:
+      return "DataUnreadable";
+    case ExitCode::kCheckpoint:
+      return "CheckpointFailed";
+    case ExitCode::kNotFinite:
+      return "NotFinite";
+    case ExitCode::kPeerLost:
+      return "PeerLost";
+    case ExitCode::kTimeout:
+      return "TimedOut";
+    case ExitCode::kDeviceFault:
+      return "DeviceFault";
+    case ExitCode::kOutOfMemory:
+      return "OutOfMemory";
+    case ExitCode::kInterrupted:
+      return "Interrupted";
+    case ExitCode::kTerminated:
+      return "Terminated";
   }
   const char* signal_name = code > 128 ? sigabbrev_np(code - 128) : nullptr;
   return signal_name != nullptr ? "Signal" + std::string(signal_name) : "Crash";
@@ -40,8 +52,10 @@ bool is_respawned(int code) {
   switch (static_cast<ExitCode>(code)) {
     case ExitCode::kUsage:
     case ExitCode::kData:
-    case ExitCode::kNotFinite: return false;
-    default: return true;
+    case ExitCode::kNotFinite:
+      return false;
+    default:
+      return true;
   }
 }
 

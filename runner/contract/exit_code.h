@@ -8,17 +8,17 @@ namespace lockstep {
 
 enum class ExitCode : int {
   kDone = 0,
-  kCrash = 1,              // a fault of the program itself: retried, counted
-  kUsage = 2,              // usage, configuration, a checkpoint of another run or model: never retried
-  kData = 3,               // data missing or unreadable: never retried
-  kCheckpoint = 4,         // checkpoint unreadable or volume not writable
-  kNotFinite = 5,          // loss or gradient not finite beyond --max_skipped_steps: never retried
-  kPeerLost = 10,          // peer lost, group could not be re-formed
-  kTimeout = 11,           // collective or step timed out
-  kDeviceFault = 12,       // CUDA error, ECC
-  kOutOfMemory = 13,       // device, host, or killed by the kernel for memory
-  kInterrupted = 130,      // Ctrl-C
-  kTerminated = 143,       // SIGTERM, nothing lost
+  kCrash = 1,          // a fault of the program itself: retried, counted
+  kUsage = 2,          // usage, configuration, a checkpoint of another run or model: never retried
+  kData = 3,           // data missing or unreadable: never retried
+  kCheckpoint = 4,     // checkpoint unreadable or volume not writable
+  kNotFinite = 5,      // loss or gradient not finite beyond --max_skipped_steps: never retried
+  kPeerLost = 10,      // peer lost, group could not be re-formed
+  kTimeout = 11,       // collective or step timed out
+  kDeviceFault = 12,   // CUDA error, ECC
+  kOutOfMemory = 13,   // device, host, or killed by the kernel for memory
+  kInterrupted = 130,  // Ctrl-C
+  kTerminated = 143,   // SIGTERM, nothing lost
 };
 
 // CamelCase reason of a code ("PeerLost"); "Crash" for what the table does not name, "Signal<NAME>" for 128+n

@@ -284,9 +284,8 @@ class Decoder {
 
   template <std::integral T>
   void read(const std::string& name, const Json& value, T& out) {
-    const bool fits =
-        value.is_number_unsigned() ? std::in_range<T>(value.get<uint64_t>())
-                                   : value.is_number_integer() && std::in_range<T>(value.get<int64_t>());
+    const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<uint64_t>())
+                                                 : value.is_number_integer() && std::in_range<T>(value.get<int64_t>());
     if (!fits) {
       return fail(name, "an integer from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
                             std::to_string(std::numeric_limits<T>::max()));
@@ -315,7 +314,7 @@ class Decoder {
     out = std::chrono::milliseconds(count);
   }
   template <typename E>
-    requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
   void read(const std::string& name, const Json& value, E& out) {
     std::string expected;
     for (size_t i = 0; i < kEnumNames<E>.size(); ++i) {
@@ -341,7 +340,7 @@ class Decoder {
     for (const auto& [key, item] : value.items()) read(name + "." + key, item, out[key]);
   }
   template <typename M>
-    requires std::is_class_v<M>
+  requires std::is_class_v<M>
   void read(const std::string& name, const Json& value, M& out) {
     if (!value.is_object()) return fail(name, "an object");
     Decoder inner(value);

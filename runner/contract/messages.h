@@ -37,10 +37,10 @@ struct StoreRequest {
   uint64_t id = 0;          // chosen by the worker, unique among its open requests
   uint64_t generation = 0;  // of the assignment; any other than the current one is refused
   StoreOp op = StoreOp::kGet;
-  std::vector<std::string> keys;    // one for set, get, add, compare_set, delete; any number for check, wait; none
-                                    // for num_keys
-  std::vector<std::string> values;  // bytes; set: the value; compare_set: expected (may be empty), desired
-  int64_t amount = 0;               // add
+  std::vector<std::string> keys;         // one for set, get, add, compare_set, delete; any number for check, wait; none
+                                         // for num_keys
+  std::vector<std::string> values;       // bytes; set: the value; compare_set: expected (may be empty), desired
+  int64_t amount = 0;                    // add
   std::chrono::milliseconds timeout{0};  // get and wait
 };
 
@@ -52,14 +52,14 @@ struct Beat {
 
 // From rank 0, every few steps. What is not known is not finite or below zero and is not shown.
 struct Progress {
-  int64_t step = 0;         // committed steps
+  int64_t step = 0;  // committed steps
   int64_t total_steps = 0;
-  int64_t epoch = 0;        // from 0
+  int64_t epoch = 0;  // from 0
   int64_t num_epochs = 0;
   double loss = 0.0;
   double lr = 0.0;
   double grad_norm = 0.0;
-  double samples_per_second = 0.0;   // all ranks together
+  double samples_per_second = 0.0;  // all ranks together
   double eta_seconds = -1.0;
   double data_wait_ratio = 0.0;      // share of wall clock spent waiting for data, since the last message
   int64_t device_memory_bytes = -1;  // in use by this rank's process; -1 on the CPU
@@ -77,7 +77,7 @@ struct CheckpointWritten {
 };
 
 struct HistogramBucket {
-  double upper_bound = 0.0;       // the last one is +Inf
+  double upper_bound = 0.0;  // the last one is +Inf
   uint64_t cumulative_count = 0;
 };
 
@@ -119,8 +119,8 @@ struct PeerLost {
   uint64_t generation = 0;
 };
 
-using WorkerMessage = std::variant<Hello, StoreRequest, Beat, Progress, Evaluation, CheckpointWritten, Metrics, Failing,
-                                   Done, PeerLost>;
+using WorkerMessage =
+    std::variant<Hello, StoreRequest, Beat, Progress, Evaluation, CheckpointWritten, Metrics, Failing, Done, PeerLost>;
 
 // ---- agent -> worker ----
 

@@ -31,7 +31,7 @@ OrderedJson to_json(const WorkerStatus& w) {
 }
 
 OrderedJson to_json(const WorkerFailure& f) {
-  return {{"rank", f.rank},       {"pid", f.pid},   {"exitCode", f.exit_code},     {"reason", f.reason},
+  return {{"rank", f.rank},       {"pid", f.pid},   {"exitCode", f.exit_code},    {"reason", f.reason},
           {"message", f.message}, {"step", f.step}, {"generation", f.generation}, {"time", f.time_unix_seconds}};
 }
 
@@ -46,12 +46,18 @@ OrderedJson array_of(const std::vector<T>& items) {
 
 const char* to_string(RunPhase phase) {
   switch (phase) {
-    case RunPhase::kStarting: return "Starting";
-    case RunPhase::kRunning: return "Running";
-    case RunPhase::kRecovering: return "Recovering";
-    case RunPhase::kStopping: return "Stopping";
-    case RunPhase::kComplete: return "Complete";
-    case RunPhase::kFailed: return "Failed";
+    case RunPhase::kStarting:
+      return "Starting";
+    case RunPhase::kRunning:
+      return "Running";
+    case RunPhase::kRecovering:
+      return "Recovering";
+    case RunPhase::kStopping:
+      return "Stopping";
+    case RunPhase::kComplete:
+      return "Complete";
+    case RunPhase::kFailed:
+      return "Failed";
   }
   return "Unknown";
 }

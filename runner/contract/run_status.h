@@ -39,7 +39,7 @@ struct WorkerFailure {
 inline constexpr size_t kRecentFailuresMax = 10;
 
 struct RunStatus {
-  std::string job;       // LOCKSTEP_JOB, else the workload
+  std::string job;  // LOCKSTEP_JOB, else the workload
   std::string workload;
   uint64_t generation = 0;
   RunPhase phase = RunPhase::kStarting;

@@ -496,15 +496,16 @@ std::span<const int32_t> Interactions::items_of(int64_t user) const {
 Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir) {
   const std::string folder = data_dir.empty() ? "." : data_dir;
   std::vector<std::string> places{dataset};
+  std::string inside;  // of the data set's folder, if it is one
   if (dataset.find('/') != std::string::npos) {
     std::filesystem::path path(dataset);
     if (!path.has_filename()) path = path.parent_path();
-    const std::string inside = path.string() + "/";
+    inside = path.string() + "/";
     const std::string base = path.filename().string();
     places.insert(places.end(), {inside + "ratings.dat", inside + base + ".inter", inside + base + ".txt"});
   } else {
     const std::string name = folder + "/" + dataset;
-    const std::string inside = name + "/";
+    inside = name + "/";
     places.insert(places.end(), {name + ".txt", name + ".inter", inside + "ratings.dat", inside + dataset + ".inter",
                                  inside + dataset + ".txt", name});
   }
@@ -514,9 +515,11 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
     if (std::filesystem::is_regular_file(place, ignored)) return place;
     tried += (tried.empty() ? "" : ", ") + place;
   }
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(inside, ignored);
   return Error{ErrorCode::kNotFound,
-               "data set \"" + dataset + "\" not found; tried " + tried +
-                   ". Put it at one of these places, or give --dataset PATH or --data_dir FOLDER"};
+               "data set \"" + dataset + "\" " + (is_folder ? "is a folder without ratings.dat" : "not found") +
+                   "; tried " + tried + ". Put it at one of these places, or give --dataset PATH or --data_dir FOLDER"};
 }
 
 Result<Dataset> read_interactions(const std::string& path, const ReadOptions& options) {

@@ -1,7 +1,9 @@
 #include "runner/dist/grad_reducer.h"
 
+#include <atomic>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <utility>
 
 #include "runner/dist/process_group.h"
 
@@ -18,7 +20,22 @@ void drop_gradients(const NamedTensors& parameters) {
 }  // namespace
 
 struct GradReducer::Impl {
+  using Clock = std::chrono::steady_clock;
+
   std::unique_ptr<c10d::Reducer> reducer;
+  std::vector<std::pair<at::Tensor, unsigned>> hooks;  // parameter, its hook
+  std::atomic<Clock::rep> last_gradient{0};            // written by autograd's threads
+
+  void watch_gradients(const std::vector<at::Tensor>& parameters) {
+    for (const at::Tensor& parameter : parameters) {
+      hooks.emplace_back(parameter, parameter.register_hook([this](const at::Tensor& /*gradient*/) {
+        last_gradient.store(Clock::now().time_since_epoch().count());
+      }));
+    }
+  }
+  ~Impl() {
+    for (const auto& [parameter, hook] : hooks) parameter.remove_hook(hook);
+  }
 };
 
 GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group) : parameters_(parameters) {
@@ -41,6 +58,7 @@ GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group) : 
       /*param_names=*/std::unordered_map<size_t, std::string>{}, kFirstBucketBytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+  impl_->watch_gradients(tensors);
 }
 
 GradReducer::~GradReducer() {
@@ -50,6 +68,12 @@ GradReducer::~GradReducer() {
 
 void GradReducer::prepare(const at::Tensor& loss) {
   if (impl_ != nullptr) impl_->reducer->prepare_for_backward({loss});
+}
+
+std::chrono::steady_clock::duration GradReducer::exposed() const {
+  if (impl_ == nullptr) return {};
+  using Clock = Impl::Clock;
+  return Clock::now() - Clock::time_point(Clock::duration(impl_->last_gradient.load()));
 }
 
 }  // namespace lockstep

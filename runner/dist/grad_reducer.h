@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <memory>
 
 #include "runner/tensor/named_tensor.h"
@@ -29,6 +30,10 @@ class GradReducer {
   // Before a backward whose gradients are to be summed over the ranks; leave it out for all micro-batches but the
   // last. Every rank must then run a backward that reaches every parameter, with a zero weight if it has no samples.
   void prepare(const at::Tensor& loss);
+
+  // What the last prepared backward spent after its last gradient was there: the part of the reduction that the
+  // computation did not hide, as the host sees it. Zero for one rank.
+  [[nodiscard]] std::chrono::steady_clock::duration exposed() const;
 
  private:
   struct Impl;

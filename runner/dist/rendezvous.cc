@@ -1,6 +1,7 @@
 #include "runner/dist/rendezvous.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
@@ -34,6 +35,19 @@ Error store_fault(const std::string& doing, const std::exception& e) {
   return Error{ErrorCode::kRetry, doing + ": " + classify_fault(e).message};
 }
 
+// Rank 0 may serve the store: it must not leave with a refusal that its peers have not read. Those that died are not
+// waited for long.
+void wait_until_all_have_read(c10d::Store& keys, const World& world, const std::string& topic) {
+  constexpr std::chrono::seconds kPatience{5};
+  const std::string all_read = "all-read/" + topic;
+  if (keys.add("read/" + topic, 1) == world.world_size) keys.set(all_read, bytes("1"));
+  if (world.rank != 0) return;
+  try {
+    keys.wait({all_read}, kPatience);
+  } catch (const std::exception&) {  // a peer that never reads has ended; its end is said by its own log
+  }
+}
+
 }  // namespace
 
 Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds timeout) {
@@ -44,7 +58,11 @@ Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds
   options.waitWorkers = false;  // meet() waits, and can say who is missing
   options.timeout = timeout;
   try {
-    return StoreHandle(c10::make_intrusive<c10d::TCPStore>(world.master_addr, options));
+    auto tcp = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
+    if (!world.store_is_served_by_launcher) return StoreHandle(tcp);
+    // The launcher's store outlives its restarts: what an earlier attempt left there must not be read.
+    const std::string prefix = "lockstep/attempt-" + std::to_string(world.generation);
+    return StoreHandle(c10::make_intrusive<c10d::PrefixStore>(prefix, tcp));
   } catch (const std::exception& e) {
     const std::string why = classify_fault(e).message;
     if (options.isServer && why.find("EADDRINUSE") != std::string::npos) {
@@ -89,9 +107,9 @@ Status agree(const StoreHandle& store, const World& world, const Json& flags) {
     // Every rank reads all terms, so that all of them refuse, and say the same.
     for (int r = 1; r < world.world_size; ++r) {
       TRY_ASSIGN(const Json other, parse_json(text(keys.get(terms_key(r))), "the flags of rank " + std::to_string(r)));
-      const std::vector<std::string> differences =
-          differing_flags(first, "rank 0", other, "rank " + std::to_string(r));
+      const std::vector<std::string> differences = differing_flags(first, "rank 0", other, "rank " + std::to_string(r));
       if (!differences.empty()) {
+        wait_until_all_have_read(keys, world, "terms");
         return Error{ErrorCode::kInvalid, differences[0] + "; start all ranks with the same flags"};
       }
     }
@@ -103,12 +121,12 @@ Status agree(const StoreHandle& store, const World& world, const Json& flags) {
 
 Result<std::string> tell_all(const StoreHandle& store, const World& world, const std::string& topic,
                              const std::string& document) {
+  c10d::Store& keys = *store.get();
   try {
-    if (world.rank == 0) {
-      store.get()->set(topic, bytes(document));
-      return document;
-    }
-    return text(store.get()->get(topic));
+    if (world.rank == 0) keys.set(topic, bytes(document));
+    std::string told = world.rank == 0 ? document : text(keys.get(topic));
+    wait_until_all_have_read(keys, world, topic);
+    return told;
   } catch (const std::exception& e) {
     return store_fault("waiting for rank 0's word on " + topic, e);
   }

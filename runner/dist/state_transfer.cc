@@ -52,8 +52,8 @@ void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source
   staging.reserve(tensors.size());
   for (const NamedTensor& t : tensors) {
     // The source sends from a copy of its own too: a tensor may be a view that no backend takes.
-    at::Tensor staged = receives ? torch::empty_like(t.tensor, at::MemoryFormat::Contiguous)
-                                 : t.tensor.detach().contiguous();
+    at::Tensor staged =
+        receives ? torch::empty_like(t.tensor, at::MemoryFormat::Contiguous) : t.tensor.detach().contiguous();
     // Ranks that are equal to the source take part, but what arrives is thrown away.
     if (!receives && group.rank() != source) staged = staged.clone();
     broadcast(group, staged, source);

@@ -26,9 +26,9 @@ struct StateClaim {
 };
 
 struct SourceChoice {
-  std::optional<int> source;    // nobody has state: read a checkpoint, or initialise
-  std::vector<bool> receives;   // by rank: true for all that are not equal to the source
-  std::string reason;           // in words, for the log
+  std::optional<int> source;   // nobody has state: read a checkpoint, or initialise
+  std::vector<bool> receives;  // by rank: true for all that are not equal to the source
+  std::string reason;          // in words, for the log
 };
 
 // Pure. The highest step of the newest lineage; ties: the lowest rank.

@@ -150,12 +150,13 @@ Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& fo
     }
   }
   if (candidates.entries.empty() && other != nullptr) {
+    const auto short_hash = [](const std::string& hash) { return hash.substr(0, 8); };  // enough to tell two apart
     const bool by_uid = !identity.job_uid.empty();
     return Error{ErrorCode::kConflict,
                  other->path + " is a checkpoint of another run (" +
                      (by_uid ? "job UID \"" + other->state->job_uid + "\", this one is \"" + identity.job_uid + "\""
-                             : "its flags or workload differ: config hash " + other->state->config_hash + ", this is " +
-                                   identity.config_hash) +
+                             : "its flags or workload differ: config hash " + short_hash(other->state->config_hash) +
+                                   ", this is " + short_hash(identity.config_hash)) +
                      "); to go on from it give --resume " + other->path + ", to start anew give another folder"};
   }
   return candidates;

@@ -28,7 +28,7 @@ using PickleDict = std::vector<std::pair<std::string, PickleValue>>;
 using PickleList = std::vector<PickleValue>;  // lists and tuples
 
 struct PickleValue {
-  std::variant<std::monostate, bool, int64_t, double, std::string, TensorView, PickleDict, PickleList> value;
+  std::variant<std::monostate, bool, int64_t, double, std::string, TensorView, PickleDict, PickleList> value{};
 };
 
 struct TorchZipOptions {

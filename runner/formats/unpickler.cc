@@ -262,7 +262,7 @@ class Machine {
 
   Status make_tuple(unsigned char opcode) {
     Result<std::vector<PickleNodeId>> items =
-        opcode == kTuple ? pop_to_mark() : pop(static_cast<size_t>(opcode - kTuple1 + 1));
+        opcode == kTuple ? pop_to_mark() : pop(static_cast<size_t>(opcode - kTuple1) + 1);
     TRY(items);
     return push_container(PickleKind::kTuple, std::move(*items));
   }

@@ -42,10 +42,10 @@ class AgentSession final : public StoreTransport {
   LineChannel channel_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool closing_ = false;                        // guarded by mutex_
-  std::optional<Assignment> assignment_;        // guarded by mutex_
-  uint64_t next_id_ = 1;                        // guarded by mutex_
-  std::map<uint64_t, StoreReply> replies_;      // guarded by mutex_
+  bool closing_ = false;                    // guarded by mutex_
+  std::optional<Assignment> assignment_;    // guarded by mutex_
+  uint64_t next_id_ = 1;                    // guarded by mutex_
+  std::map<uint64_t, StoreReply> replies_;  // guarded by mutex_
   std::thread reader_;
 };
 

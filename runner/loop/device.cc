@@ -10,6 +10,7 @@
 #endif
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 namespace lockstep {
@@ -18,26 +19,27 @@ namespace {
 #if defined(LOCKSTEP_CUDA)
 constexpr bool kCudaBuild = true;
 
-// Set by the build: the architectures that our kernels were compiled for, as "75;80;…".
+// LOCKSTEP_CUDA_ARCHITECTURE_LIST is set by the build: what our kernels were compiled for, as "7.5,8.0,9.0+PTX".
 bool build_has_architecture(int major, int minor) {
   const std::string built = LOCKSTEP_CUDA_ARCHITECTURE_LIST;
-  const std::string wanted = std::to_string(major) + std::to_string(minor);
-  if (built.find(wanted) != std::string::npos) return true;
-  // SASS of the same major version runs on a higher minor; PTX of the newest runs on anything newer.
-  for (int lower = minor - 1; lower >= 0; --lower) {
-    if (built.find(std::to_string(major) + std::to_string(lower)) != std::string::npos) return true;
+  // Code for a lower minor of the same major version runs too; PTX of the newest runs on anything newer.
+  for (int lower = minor; lower >= 0; --lower) {
+    if (built.find(std::to_string(major) + "." + std::to_string(lower)) != std::string::npos) return true;
   }
-  return built.find("PTX") != std::string::npos && major >= 9;
+  const auto ptx = built.find("+PTX");
+  if (ptx == std::string::npos) return false;
+  const auto from = built.rfind(',', ptx);
+  return major >= std::atoi(built.c_str() + (from == std::string::npos ? 0 : from + 1));
 }
 
 Status check_architecture(int index) {
   const cudaDeviceProp* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
   if (build_has_architecture(properties->major, properties->minor)) return {};
-  return Error{ErrorCode::kInvalid,
-               "GPU " + std::to_string(index) + " (" + properties->name + ") has compute capability " +
-                   std::to_string(properties->major) + "." + std::to_string(properties->minor) +
-                   ", this build has " LOCKSTEP_CUDA_ARCHITECTURE_LIST
-                   "; build with -DLOCKSTEP_CUDA_ARCHITECTURES for it, or use --device cpu"};
+  return Error{ErrorCode::kInvalid, "GPU " + std::to_string(index) + " (" + properties->name +
+                                        ") has compute capability " + std::to_string(properties->major) + "." +
+                                        std::to_string(properties->minor) +
+                                        ", this build has " LOCKSTEP_CUDA_ARCHITECTURE_LIST
+                                        "; build with -DLOCKSTEP_CUDA_ARCHITECTURES for it, or use --device cpu"};
 }
 #else
 constexpr bool kCudaBuild = false;
@@ -73,17 +75,28 @@ Result<at::Device> choose_device(const LaunchOptions& launch, const World& world
 Result<GroupBackend> choose_backend(const LaunchOptions& launch, at::Device device) {
   if (launch.backend == BackendChoice::kGloo) return GroupBackend::kGloo;
   if (launch.backend == BackendChoice::kNccl && !device.is_cuda()) {
-    return Error{ErrorCode::kInvalid, "--backend nccl needs a GPU, and this rank computes on the CPU; use --backend gloo"};
+    return Error{ErrorCode::kInvalid,
+                 "--backend nccl needs a GPU, and this rank computes on the CPU; use --backend gloo"};
   }
   return device.is_cuda() ? GroupBackend::kNccl : GroupBackend::kGloo;
 }
 
+void use_device([[maybe_unused]] at::Device device) {
+#if defined(LOCKSTEP_CUDA)
+  if (device.is_cuda()) c10::cuda::set_device(device.index());
+#endif
+}
+
 const char* to_string(Precision precision) {
   switch (precision) {
-    case Precision::kFp32: return "fp32";
-    case Precision::kTf32: return "tf32";
-    case Precision::kBf16: return "bf16";
-    case Precision::kFp16: return "fp16";
+    case Precision::kFp32:
+      return "fp32";
+    case Precision::kTf32:
+      return "tf32";
+    case Precision::kBf16:
+      return "bf16";
+    case Precision::kFp16:
+      return "fp16";
   }
   return "unknown";
 }
@@ -92,7 +105,6 @@ Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::De
   PrecisionChoice choice;
   if (training.precision_given) {
     choice.precision = training.precision;
-    if (training.use_amp) choice.notes.emplace_back("--use_amp: --precision was given and wins");
     const bool gpu_only = choice.precision == Precision::kFp16 || choice.precision == Precision::kTf32;
     if (gpu_only && !device.is_cuda()) {
       std::string message = "--precision ";

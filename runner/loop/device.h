@@ -18,6 +18,9 @@ namespace lockstep {
 // build lacks.
 Result<at::Device> choose_device(const LaunchOptions& launch, const World& world);
 
+// Makes it the calling thread's current device; nothing on the CPU.
+void use_device(at::Device device);
+
 // Errors (kInvalid): --backend nccl on the CPU or in a build without NCCL.
 Result<GroupBackend> choose_backend(const LaunchOptions& launch, at::Device device);
 

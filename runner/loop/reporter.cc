@@ -34,6 +34,15 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return {buffer, std::min(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1)};
 }
 
+// The first few by name; the guide's weight files become many.
+std::string list_of_files(const std::vector<std::string>& files) {
+  constexpr size_t kNamedMax = 6;
+  std::string list;
+  for (size_t i = 0; i < std::min(files.size(), kNamedMax); ++i) list += (i == 0 ? "" : ", ") + files[i];
+  if (files.size() > kNamedMax) list += ", and " + std::to_string(files.size() - kNamedMax) + " more";
+  return list;
+}
+
 void print_line(const std::string& line) {
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fputc('\n', stdout);
@@ -42,8 +51,7 @@ void print_line(const std::string& line) {
 
 }  // namespace
 
-Reporter::Reporter(const Options& options)
-    : options_(options), metrics_(options.world.rank, options.start_unix_time) {}
+Reporter::Reporter(const Options& options) : options_(options), metrics_(options.world.rank, options.start_unix_time) {}
 
 void Reporter::say(const std::string& line) {
   if (is_rank_zero()) print_line(line);
@@ -144,8 +152,8 @@ void Reporter::report_progress(const StepReport& report) {
   const auto now = Clock::now();
   const int64_t steps_done = report.step + 1;
   const bool last = steps_done == plan_.total_steps;
-  const auto interval = options_.agent != nullptr ? Clock::duration(kProgressInterval)
-                                                  : Clock::duration(kPlainLineInterval);
+  const auto interval =
+      options_.agent != nullptr ? Clock::duration(kProgressInterval) : Clock::duration(kPlainLineInterval);
   if (!last && last_progress_ != Clock::time_point{} && now - last_progress_ < interval) return;
   last_progress_ = now;
 
@@ -227,26 +235,25 @@ void Reporter::end_summary(const End& end) {
   say("");
   say(format("%s at step %" PRId64 " of %" PRId64 " after %.1f s", end.how.c_str(), end.step, plan_.total_steps,
              phases.total()));
-  std::string split = "  time      ";
+  const char* label = "time";
   for (const TimeSplitRow& row : time_split(phases)) {
-    split += format("%s%s %.1f s (%.1f %%)", split.size() > 12 ? ", " : "", to_string(row.phase), row.seconds,
-                    row.percent);
+    if (row.percent < 0.1) continue;
+    std::string phase = to_string(row.phase);
+    std::replace(phase.begin(), phase.end(), '_', ' ');
+    say(format("  %-10s%-17s%8.1f s  %5.1f %%", std::exchange(label, ""), phase.c_str(), row.seconds, row.percent));
   }
-  say(split);
-  const RunShape shape{.world_size = options_.world.world_size,
-                       .on_gpu = options_.device.is_cuda(),
-                       .precision = options_.precision};
+  const RunShape shape{
+      .world_size = options_.world.world_size, .on_gpu = options_.device.is_cuda(), .precision = options_.precision};
   say("  bound by  " + what_bounded(phases, shape));
   if (last_report_) say(format("  loss      %.4f", last_report_->loss));
   if (std::isfinite(end.best_value)) say(format("  best      %s %.4f", end.best_metric.c_str(), end.best_value));
   if (end.skipped_steps > 0) say(format("  skipped   %" PRId64 " steps, not finite", end.skipped_steps));
-  if (folder_) {
-    std::string files;
-    for (const std::string& file : folder_->files()) files += (files.empty() ? "" : ", ") + file;
-    say("  files     " + folder_->path() + ": " + files);
-  }
+  if (folder_) say("  files     " + folder_->path() + ": " + list_of_files(folder_->files()));
   if (!last_checkpoint_.empty()) say("  saved     " + last_checkpoint_);
-  if (!end.resume_command.empty()) say("  resume    " + end.resume_command);
+  if (!end.resume_command.empty()) {
+    const bool finished = end.step == plan_.total_steps;
+    say("  resume    " + end.resume_command + (finished ? "   (with a higher --num_epochs)" : ""));
+  }
 }
 
 }  // namespace lockstep

@@ -31,11 +31,11 @@ struct WriteReport;
 class Reporter {
  public:
   struct Options {
-    const RunConfig* config = nullptr;   // outlives the reporter
+    const RunConfig* config = nullptr;  // outlives the reporter
     World world;
-    AgentSession* agent = nullptr;       // outlives the reporter; null without an agent
-    PhaseClock* clock = nullptr;         // outlives the reporter
-    double start_unix_time = 0.0;        // of the process
+    AgentSession* agent = nullptr;  // outlives the reporter; null without an agent
+    PhaseClock* clock = nullptr;    // outlives the reporter
+    double start_unix_time = 0.0;   // of the process
     at::Device device = at::Device(at::kCPU);
     Precision precision = Precision::kFp32;
     std::string folder;
@@ -75,7 +75,7 @@ class Reporter {
 
   // The end summary, on rank 0.
   struct End {
-    std::string how;           // "done", "stopped by SIGTERM", …
+    std::string how;  // "done", "stopped by SIGTERM", …
     int64_t step = 0;
     std::string best_metric;
     double best_value = 0.0;

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "runner/base/atomic_file.h"
@@ -15,6 +17,19 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kLogFile = "log.txt";
+constexpr uint64_t kLogBytesMax = uint64_t{64} << 20;  // one short line an evaluation
+
+// The lines of evaluations of at most `epochs` completed epochs: they begin with that number. The header does not.
+std::string lines_until(const std::string& log, int64_t epochs) {
+  std::string kept;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    int64_t epoch = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), epoch);
+    if (error == std::errc() && epoch <= epochs) kept += line + "\n";
+  }
+  return kept;
+}
 
 Status append_text(const std::string& path, const std::string& text) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "ae"), &std::fclose);
@@ -32,8 +47,7 @@ std::string join(const std::string& first, const std::string& second) { return f
 
 }  // namespace
 
-Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workload& workload,
-                                  const Options& options) {
+Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options) {
   TRY(make_directories(fs, options.path));
   TRY(write_file_atomically(fs, join_path(options.path, "args.txt"), args_txt(config)));
   TRY_ASSIGN(MetricsLog log, MetricsLog::open(join_path(options.path, "metrics.jsonl"), options.resume_step));
@@ -47,10 +61,12 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
                                                     .resume_step = options.resume_step}));
     folder.files_.push_back(base_name(folder.events_->path()));
   }
-  const std::string log_path = join_path(options.path, kLogFile);
   const std::string header = workload.log_header();
-  if (!header.empty() && (options.resume_step == 0 || !fs.stat(log_path).ok())) {
-    TRY(write_file_atomically(fs, log_path, header + "\n"));
+  if (!header.empty()) {
+    const std::string log_path = join_path(options.path, kLogFile);
+    const Result<std::string> before = read_file(fs, log_path, kLogBytesMax);
+    const std::string kept = options.resume_step > 0 && before.ok() ? lines_until(*before, options.resume_epochs) : "";
+    TRY(write_file_atomically(fs, log_path, header + "\n" + kept));
   }
   return folder;
 }

@@ -22,7 +22,8 @@ class RunFolder {
   struct Options {
     std::string path;
     std::string host_name;
-    int64_t resume_step = 0;  // lines of later steps are redone and therefore removed
+    int64_t resume_step = 0;    // lines of later steps are redone and therefore removed
+    int64_t resume_epochs = 0;  // completed at that step
   };
   static Result<RunFolder> open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options);
 
@@ -37,7 +38,8 @@ class RunFolder {
   [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
 
  private:
-  RunFolder(FileSystem& fs, std::string path, MetricsLog log) : fs_(&fs), path_(std::move(path)), log_(std::move(log)) {}
+  RunFolder(FileSystem& fs, std::string path, MetricsLog log)
+      : fs_(&fs), path_(std::move(path)), log_(std::move(log)) {}
 
   FileSystem* fs_;
   std::string path_;

@@ -26,6 +26,7 @@ struct StartFacts {
   int64_t total_steps = 0;
   std::string origin;
   std::string folder;
+  std::string nccl_variables;  // "NCCL_DEBUG=INFO …", those that are set
 };
 
 // Label and value of each row.

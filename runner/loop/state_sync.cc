@@ -1,5 +1,6 @@
 #include "runner/loop/state_sync.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runner/checkpoint/reader.h"
@@ -10,8 +11,8 @@ namespace lockstep {
 namespace {
 
 Failure failure_of(const Error& error) {
-  const bool ours_to_mend = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict ||
-                            error.code == ErrorCode::kNotFound;
+  const bool ours_to_mend =
+      error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict || error.code == ErrorCode::kNotFound;
   return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, error.message};
 }
 
@@ -20,6 +21,7 @@ Json describe_state(const TrainingState& state, const Workload& workload, const 
   return Json{{"counters", to_json(state.counters)},
               {"workload", workload.progress_state()},
               {"origin", result.origin},
+              {"generation", result.generation},
               {"remarks", result.remarks}};
 }
 
@@ -45,25 +47,48 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, Train
   return workload.restore_progress(loaded.state.progress.at("workload"));
 }
 
-Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, const SyncOptions& options) {
-  if (!config.training.resume.empty()) {
-    TRY_ASSIGN(ResumeResult given, load_checkpoint(fs, config.training.resume));
-    if (!given.checkpoint) {
-      return Error{ErrorCode::kNotFound, "--resume " + config.training.resume + ": no checkpoint there"};
-    }
-    return given;
-  }
-  Result<ResumeResult> newest = load_newest_checkpoint(fs, options.folder, options.identity);
-  if (newest.ok() || newest.error().code != ErrorCode::kConflict) return newest;
-  // Another run's. What differs says more than that it differs.
-  const Result<ResumeResult> theirs = load_checkpoint(fs, options.folder);
-  if (!theirs.ok() || !theirs->checkpoint) return newest;
-  Error error = newest.error();
-  for (const std::string& difference : differing_flags(config.maths_flags(), "this command",
-                                                       theirs->checkpoint->state.config, "the checkpoint")) {
+// What differs says more than that it differs.
+Error with_differences(const RunConfig& config, FileSystem& fs, const std::string& folder, Error error) {
+  const Result<ResumeResult> theirs = load_checkpoint(fs, folder);
+  if (!theirs.ok() || !theirs->checkpoint) return error;
+  for (const std::string& difference :
+       differing_flags(config.maths_flags(), "this command", theirs->checkpoint->state.config, "the checkpoint")) {
     error.message.append("; ").append(difference);
   }
   return error;
+}
+
+// A run that was started with --resume and has come further since goes on from its own checkpoint: the command is the
+// same when the agent, the operator or a person starts it again.
+bool began_from(const Result<ResumeResult>& newest, const std::string& resume) {
+  if (!newest.ok() || !newest->checkpoint) return false;
+  const Json& counters = newest->checkpoint->state.progress.value("counters", Json::object());
+  return counters.value("resumed_from", std::string()) == resume;
+}
+
+Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, const SyncOptions& options) {
+  const std::string& resume = config.training.resume;
+  Result<ResumeResult> newest = load_newest_checkpoint(fs, options.folder, options.identity);
+  if (!resume.empty()) {
+    if (began_from(newest, resume)) return newest;
+    TRY_ASSIGN(ResumeResult given, load_checkpoint(fs, resume));
+    if (!given.checkpoint) return Error{ErrorCode::kNotFound, "--resume " + resume + ": no checkpoint there"};
+    return given;
+  }
+  if (!newest.ok() && newest.error().code == ErrorCode::kConflict) {
+    return with_differences(config, fs, options.folder, newest.error());
+  }
+  if (newest.ok() && !newest->checkpoint && config.training.inference_only && config.training.state_dict_path.empty()) {
+    return Error{ErrorCode::kNotFound, "--inference_only: no checkpoint of this run in " + options.folder +
+                                           "; name one with --resume PATH, or weights with --state_dict_path FILE"};
+  }
+  return newest;
+}
+
+// Whatever is wrong with a file that the user named is for the user to mend.
+Error unusable_weights(const Error& error, const std::string& path) {
+  return Error{ErrorCode::kInvalid, "--state_dict_path " + path + " cannot be used (expected .safetensors, .pt, .pth " +
+                                        "or a checkpoint folder): " + error.message};
 }
 
 Status initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
@@ -72,7 +97,9 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
   result.origin = "initialised from seed " + std::to_string(config.training.seed);
   const std::string& weights = config.training.state_dict_path;
   if (!weights.empty()) {
-    TRY_ASSIGN(const NamedTensors loaded, load_weights(fs, weights));
+    Result<NamedTensors> read = load_weights(fs, weights);
+    if (!read.ok()) return unusable_weights(read.error(), weights);
+    const NamedTensors loaded = std::move(*read);
     TRY(copy_tensors(loaded, state.model_tensors(), "--state_dict_path " + weights));
     result.origin = "weights from " + weights;
   }
@@ -85,16 +112,19 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
                              const SyncOptions& options, SyncResult& result) {
   state.counters = Counters{};
   state.counters.batch = options.first_batch;
+  result.generation = options.generation;
   TRY_ASSIGN(ResumeResult found, find_checkpoint(config, fs, options));
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
     TRY(copy_checkpoint(*found.checkpoint, workload, state, options));
     result.origin = "resumed from " + found.checkpoint->path;
     result.resumed_step = state.counters.step;
+    result.generation = std::max(options.generation, found.checkpoint->state.generation + 1);
   } else {
     TRY(initialise(config, workload, state, fs, result));
   }
-  state.counters.lineage = options.generation;
+  state.counters.lineage = result.generation;
+  state.counters.resumed_from = config.training.resume;
   state.counters.has_state = true;
   return {};
 }
@@ -102,9 +132,8 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
 SyncOutcome failed(Failure failure) { return {.result = {}, .failure = std::move(failure)}; }
 
 // Nobody holds a state: rank 0 reads or initialises and says what came of it; its tensors go to everybody.
-SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, TrainingState& state,
-                                 ProcessGroup& group, const StoreHandle& store, FileSystem& fs,
-                                 const SyncOptions& options) {
+SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
+                                 const StoreHandle& store, FileSystem& fs, const SyncOptions& options) {
   const World& world = group.options().world;
   SyncResult result;
   Json document;
@@ -130,6 +159,7 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
     const Status taken = take_description(*heard, state, workload);
     if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
     result.origin = heard->at("origin").get<std::string>();
+    result.generation = heard->at("generation").get<uint64_t>();
   }
   result.resumed_step = state.counters.step;
   return {.result = std::move(result), .failure = std::nullopt};
@@ -147,7 +177,7 @@ SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingStat
 
   const World& world = group.options().world;
   const bool receives = choice.receives[static_cast<size_t>(world.rank)];
-  SyncResult result{.origin = choice.reason, .remarks = {}, .resumed_step = 0};
+  SyncResult result{.origin = choice.reason, .remarks = {}, .resumed_step = 0, .generation = options.generation};
   transfer_state(group, state.all_tensors(), *choice.source, receives);
   // The source's counters travel through the store; equal ranks have the same already.
   if (world.rank == *choice.source) {

@@ -19,16 +19,17 @@
 namespace lockstep {
 
 struct SyncOptions {
-  std::string folder;        // of the run's checkpoints
+  std::string folder;  // of the run's checkpoints
   RunIdentity identity;
   uint64_t generation = 0;
-  BatchShape first_batch;    // of a run that starts now
+  BatchShape first_batch;  // of a run that starts now
 };
 
 struct SyncResult {
-  std::string origin;               // "initialised from seed 42", "resumed from …", for people
-  std::vector<std::string> remarks; // checkpoints passed over, and why
+  std::string origin;                // "initialised from seed 42", "resumed from …", for people
+  std::vector<std::string> remarks;  // checkpoints passed over, and why
   int64_t resumed_step = 0;
+  uint64_t generation = 0;  // above every checkpoint read, even when the clock was set back
 };
 
 // Exactly one of the two is set.

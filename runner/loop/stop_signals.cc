@@ -47,10 +47,6 @@ int StopSignals::requested() const {
   return 0;
 }
 
-void StopSignals::set_leave_at_once(bool leave) {
-  g_leave_at_once.store(leave);
-  // A signal that came in between was taken for a request; nothing would wait for it now.
-  if (leave && requested() != 0) _exit(requested());
-}
+void StopSignals::ask_from_now_on() { g_leave_at_once.store(false); }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ namespace lockstep {
 
 class StopSignals {
  public:
-  // Installs the handlers; `leave_at_once` holds until set otherwise.
+  // Installs the handlers. Until ask_from_now_on() a signal ends the process right in the handler.
   StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -18,8 +18,8 @@ class StopSignals {
   // 0, or the exit code asked for: 130 or 143. SIGTERM outranks Ctrl-C.
   [[nodiscard]] int requested() const;
 
-  // true: a signal ends the process right in the handler.
-  void set_leave_at_once(bool leave);
+  // There is something to lose: the first signal asks.
+  void ask_from_now_on();
 };
 
 }  // namespace lockstep

@@ -33,6 +33,7 @@ enum Figure : int64_t { kLossSum, kRegularization, kGradNorm, kFoundInf };
 struct TrainStep::Pending {
   StepReport report;
   double total_weight = 0.0;
+  double loss_scale = 1.0;
   at::Tensor figures;                // [4] by Figure, fp64, on the host
   std::optional<c10::Event> copied;  // on a device: when figures have come
 
@@ -66,9 +67,9 @@ StepOutcome TrainStep::run(int stop_requested) {
   // ---- the training section ----
   clock.enter(Phase::kForward);
   const bool earlier_loss = !pending_.empty() && pending_.front().report.step < step - lag_;
-  HostSums sums(parts_.group, std::array<double, kSlots>{weight, stop_requested == 143 ? 1.0 : 0.0,
-                                                         stop_requested == 130 ? 1.0 : 0.0,
-                                                         earlier_loss ? harvest_oldest() : 0.0});
+  HostSums sums(parts_.group,
+                std::array<double, kSlots>{weight, stop_requested == 143 ? 1.0 : 0.0, stop_requested == 130 ? 1.0 : 0.0,
+                                           earlier_loss ? harvest_oldest() : 0.0});
   zero_gradients();
   const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
   std::vector<double> totals;
@@ -80,7 +81,9 @@ StepOutcome TrainStep::run(int stop_requested) {
     at::Tensor loss = batches[i]->num_samples() > 0 ? forward(*batches[i]) : empty_share_loss();
     loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
     if (i == 0) {
+      clock.enter(Phase::kWaiting);
       totals = sums.wait();
+      clock.enter(Phase::kForward);
       // The reducer averages over W ranks; with this factor its mean is Σ∇loss / Σweight.
       if (totals[kWeight] > 0.0) scale = loss_scale * parts_.group.world_size() / totals[kWeight];
     }
@@ -93,10 +96,11 @@ StepOutcome TrainStep::run(int stop_requested) {
     clock.enter(Phase::kBackward);
     loss.backward();
   }
-
   clock.enter(Phase::kOptimizer);
-  const GradClipResult clip = clip_gradients(parts_.state.parameters(),
-                                             {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
+  clock.move(Phase::kBackward, Phase::kGradSync, parts_.reducer.exposed());
+
+  const GradClipResult clip =
+      clip_gradients(parts_.state.parameters(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
   now.report.lr = lr_value(step, schedule_, counters.plateau);
   parts_.state.adam().step(now.report.lr, clip.found_inf);
   if (Ema* ema = parts_.state.ema()) ema->update(clip.found_inf);
@@ -105,10 +109,13 @@ StepOutcome TrainStep::run(int stop_requested) {
 
   const torch::NoGradGuard no_grad;
   now.total_weight = totals[kWeight];
+  now.loss_scale = loss_scale;
   at::Tensor reg = regularization.defined() ? regularization.detach().reshape({}) : torch::zeros_like(loss_sum);
-  now.figures = torch::stack({loss_sum.reshape({}).to(torch::kFloat64), reg.to(torch::kFloat64),
-                              clip.norm.reshape({}).to(torch::kFloat64), clip.found_inf.reshape({}).to(torch::kFloat64)});
+  now.figures =
+      torch::stack({loss_sum.reshape({}).to(torch::kFloat64), reg.to(torch::kFloat64),
+                    clip.norm.reshape({}).to(torch::kFloat64), clip.found_inf.reshape({}).to(torch::kFloat64)});
   StepOutcome outcome;
+  outcome.samples = now.report.samples;
   if (earlier_loss) outcome.reports.push_back(report_oldest(totals[kEarlierLoss]));
   remember(std::move(now));
   if (totals[kTerminates] > 0.0) {
@@ -121,6 +128,8 @@ StepOutcome TrainStep::run(int stop_requested) {
 }
 
 std::vector<StepReport> TrainStep::flush() {
+  // A peer that died is found here, on the host, and not by a device that waits for it.
+  if (parts_.device.is_cuda() && !pending_.empty()) barrier(parts_.group);
   std::vector<double> losses;
   for (Pending& p : pending_) losses.push_back(p.figure(kLossSum));
   if (losses.empty()) return {};
@@ -136,7 +145,7 @@ TrainStep::MicroBatches TrainStep::make_micro_batches(int64_t step, int64_t* bat
   *batch_samples = static_cast<int64_t>(batch.size());
   MicroBatches batches;
   for (const SlotRange& slots : micro_batches_of_rank(parts_.state.counters.batch, *batch_samples, parts_.group.rank(),
-                                                  parts_.group.world_size())) {
+                                                      parts_.group.world_size())) {
     MicroBatchSpec spec{.seed = parts_.config.training.seed,
                         .step = step,
                         .epoch = step / per_epoch,
@@ -170,8 +179,8 @@ void TrainStep::zero_gradients() {
 
 void TrainStep::remember(Pending pending) {
   if (parts_.device.is_cuda()) {
-    at::Tensor host = torch::empty({pending.figures.numel()},
-                                   torch::TensorOptions().dtype(torch::kFloat64).pinned_memory(true));
+    at::Tensor host =
+        torch::empty({pending.figures.numel()}, torch::TensorOptions().dtype(torch::kFloat64).pinned_memory(true));
     host.copy_(pending.figures, /*non_blocking=*/true);
     pending.figures = host;
     pending.copied.emplace(parts_.device.type());
@@ -189,7 +198,9 @@ StepReport TrainStep::report_oldest(double loss_sum) {
   report.grad_norm = oldest.figure(kGradNorm);
   report.skipped = oldest.figure(kFoundInf) != 0.0;
   Counters& counters = parts_.state.counters;
-  if (parts_.precision == Precision::kFp16) counters.loss_scale.update(report.skipped);
+  // Steps that were under way with the old scale when it was halved say nothing about the new one.
+  const bool at_present_scale = oldest.loss_scale == counters.loss_scale.scale;
+  if (parts_.precision == Precision::kFp16 && at_present_scale) counters.loss_scale.update(report.skipped);
   counters.skipped_in_row = report.skipped ? counters.skipped_in_row + 1 : 0;
   counters.skipped_total += report.skipped ? 1 : 0;
   pending_.pop_front();

@@ -28,17 +28,18 @@ class ProcessGroup;
 
 // What a step turned out to be, the same on every rank; known up to kLag + 1 steps later.
 struct StepReport {
-  int64_t step = 0;        // 0-based
+  int64_t step = 0;  // 0-based
   int64_t epoch = 0;
   int64_t samples = 0;     // of the global batch
   double loss = 0.0;       // Σloss / Σweight over all ranks, with the regularization
   double grad_norm = 0.0;  // before clipping
   double lr = 0.0;
-  bool skipped = false;    // not finite: no parameter was changed
+  bool skipped = false;  // not finite: no parameter was changed
 };
 
 struct StepOutcome {
   std::vector<StepReport> reports;  // of earlier steps, in order
+  int64_t samples = 0;              // of this step's global batch
   int stop_code = 0;                // 130 or 143 when any rank was asked to stop; acted on by all at this step
 };
 

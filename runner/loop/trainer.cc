@@ -58,8 +58,14 @@ Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, u
 }
 
 Outcome Trainer::run_generation_or_throw(ProcessGroup& group, const StoreHandle& store, uint64_t generation) {
-  Generation now{.group = group, .store = store, .number = generation, .first_batch = {}, .sync = {},
-                 .sampler = nullptr, .reducer = nullptr, .step = nullptr};
+  Generation now{.group = group,
+                 .store = store,
+                 .number = generation,
+                 .first_batch = {},
+                 .sync = {},
+                 .sampler = nullptr,
+                 .reducer = nullptr,
+                 .step = nullptr};
   Outcome outcome = prepare(now);
   if (outcome.code != ExitCode::kDone) return outcome;
   if (parts_.config.training.inference_only) {
@@ -87,6 +93,7 @@ Outcome Trainer::prepare(Generation& g) {
   SyncOutcome synced = sync_state(parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, options);
   if (synced.failure) return {synced.failure->code, synced.failure->message};
   g.sync = std::move(synced.result);
+  g.number = g.sync.generation;
 
   const BatchPlan plan{.seed = training.seed,
                        .num_samples = parts_.workload.num_samples(),
@@ -98,23 +105,39 @@ Outcome Trainer::prepare(Generation& g) {
   g.total_steps = training.num_epochs * g.steps_per_epoch;
   if (training.max_steps > 0) g.total_steps = std::min(g.total_steps, training.max_steps);
 
-  if (g.is_rank_zero() && !training.inference_only) {
-    writer_ = std::make_unique<CheckpointWriter>(
-        parts_.fs, CheckpointWriterOptions{.folder = parts_.folder,
-                                           .retention = {.keep_last = training.keep_last,
-                                                         .keep_every = training.keep_every,
-                                                         .keep_best = training.keep_best}});
-    if (const Status status = writer_->prepare(g.number); !status.ok()) {
-      return {ExitCode::kCheckpoint, status.error().message};
+  const bool nothing_to_do = state_.counters.step >= g.total_steps && state_.counters.evaluated_step >= 0;
+  if (g.is_rank_zero() && !training.inference_only && !nothing_to_do) {
+    const Status opened = open_outputs(g);
+    if (!opened.ok()) {
+      const bool ours_to_mend = opened.error().code == ErrorCode::kConflict;
+      return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message};
     }
-    Result<RunFolder> folder = RunFolder::open(
-        parts_.fs, parts_.config, parts_.workload,
-        {.path = parts_.folder, .host_name = parts_.host_name, .resume_step = state_.counters.step});
-    if (!folder.ok()) return {ExitCode::kCheckpoint, folder.error().message};
-    parts_.reporter.use_folder(std::move(*folder));
   }
   checkpointed_step_ = state_.counters.step;
   announce(g);
+  return {};
+}
+
+// Rank 0: the folder is locked and proved writable, checkpoints and files are opened.
+Status Trainer::open_outputs(Generation& g) {
+  const TrainingOptions& training = parts_.config.training;
+  writer_ = std::make_unique<CheckpointWriter>(parts_.fs,
+                                               CheckpointWriterOptions{.folder = parts_.folder,
+                                                                       .retention = {.keep_last = training.keep_last,
+                                                                                     .keep_every = training.keep_every,
+                                                                                     .keep_best = training.keep_best}});
+  TRY(make_directories(parts_.fs, parts_.folder));
+  if (!lock_) {
+    TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
+    lock_.emplace(std::move(taken));
+  }
+  TRY(writer_->prepare(g.number));
+  TRY_ASSIGN(RunFolder folder, RunFolder::open(parts_.fs, parts_.config, parts_.workload,
+                                               {.path = parts_.folder,
+                                                .host_name = parts_.host_name,
+                                                .resume_step = state_.counters.step,
+                                                .resume_epochs = state_.counters.step / g.steps_per_epoch}));
+  parts_.reporter.use_folder(std::move(folder));
   return {};
 }
 
@@ -130,13 +153,20 @@ void Trainer::announce(const Generation& g) {
                                                 .steps_per_epoch = g.steps_per_epoch,
                                                 .total_steps = g.total_steps,
                                                 .origin = g.sync.origin,
-                                                .folder = parts_.folder}));
+                                                .folder = parts_.folder,
+                                                .nccl_variables = parts_.nccl_variables}));
   parts_.reporter.set_plan({.total_steps = g.total_steps,
                             .steps_per_epoch = g.steps_per_epoch,
                             .flops_per_sample = parts_.workload.flops_per_sample()});
 }
 
 Outcome Trainer::train(Generation& g) {
+  Counters& counters = state_.counters;
+  if (counters.step >= g.total_steps && counters.evaluated_step >= 0) {
+    parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.total_steps) +
+                        ": nothing to do; raise --num_epochs to go on");
+    return {};
+  }
   g.reducer = std::make_unique<GradReducer>(state_.parameters(), g.group);
   g.step = std::make_unique<TrainStep>(TrainStep::Parts{.config = parts_.config,
                                                         .workload = parts_.workload,
@@ -148,41 +178,43 @@ Outcome Trainer::train(Generation& g) {
                                                         .device = parts_.device,
                                                         .precision = parts_.precision.precision,
                                                         .total_steps = g.total_steps});
-  int stop_code = 0;
-  while (state_.counters.step < g.total_steps && stop_code == 0 && !is_out_of_patience()) {
+  // A stop came between this step and its evaluation, which decides on the steps that follow.
+  int stop_code = counters.evaluated_step != counters.step && is_time_to_evaluate(g) ? evaluate(g) : 0;
+  while (counters.step < g.total_steps && stop_code == 0 && !is_out_of_patience()) {
     const auto began = std::chrono::steady_clock::now();
     const StepOutcome stepped = g.step->run(parts_.signals.requested());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    state_.counters.seconds_training += seconds;
+    counters.seconds_training += seconds;
     // From here on there is something to lose: a signal asks, it does not end.
-    parts_.signals.set_leave_at_once(false);
-    parts_.reporter.on_step_done(state_.counters.step, state_.counters.batch.global_batch, seconds);
+    parts_.signals.ask_from_now_on();
+    parts_.reporter.on_step_done(counters.step, stepped.samples, seconds);
     stop_code = stepped.stop_code;
-
-    Outcome outcome = after_step(g, stepped.reports);
-    if (outcome.code != ExitCode::kDone) return outcome;
+    take(stepped.reports);
+    Outcome drift = check_drift(g);
+    if (drift.code != ExitCode::kDone) return drift;
     if (stop_code == 0 && is_time_to_evaluate(g)) stop_code = evaluate(g);
     const int64_t every = parts_.config.training.checkpoint_every;
-    const bool due = every > 0 && state_.counters.step % every == 0;
+    // The last step's checkpoint is finish's: it holds what the last evaluation found.
+    const bool due = every > 0 && counters.step % every == 0 && counters.step < g.total_steps && stop_code == 0;
     if (due || improved_) checkpoint(g, std::exchange(improved_, false));
     report_checkpoints();
+    if (not_finite_) return *not_finite_;
   }
   return finish(g, stop_code);
 }
 
 // Figures of earlier steps have come: everything decided on them is decided alike on all ranks.
-Outcome Trainer::after_step(Generation& g, const std::vector<StepReport>& reports) {
+void Trainer::take(const std::vector<StepReport>& reports) {
+  const int64_t limit = parts_.config.training.max_skipped_steps;
   for (const StepReport& report : reports) {
     parts_.reporter.on_report(report);
-    if (state_.counters.skipped_in_row > parts_.config.training.max_skipped_steps) {
-      return {ExitCode::kNotFinite,
-              "the gradient was not finite in " + std::to_string(state_.counters.skipped_in_row) +
-                  " steps in a row, up to step " + std::to_string(report.step + 1) +
-                  " (--max_skipped_steps " + std::to_string(parts_.config.training.max_skipped_steps) +
-                  "); lower --lr, set --clip_grad_norm, or look at the data"};
-    }
+    if (state_.counters.skipped_in_row <= limit || not_finite_) continue;
+    not_finite_ =
+        Outcome{ExitCode::kNotFinite,
+                "the gradient was not finite in " + std::to_string(state_.counters.skipped_in_row) +
+                    " steps in a row, up to step " + std::to_string(report.step + 1) + " (--max_skipped_steps " +
+                    std::to_string(limit) + "); lower --lr, set --clip_grad_norm, or look at the data"};
   }
-  return check_drift(g);
 }
 
 Outcome Trainer::check_drift(Generation& g) {
@@ -200,7 +232,7 @@ Outcome Trainer::check_drift(Generation& g) {
 bool Trainer::is_time_to_evaluate(const Generation& g) const {
   const int64_t every = parts_.config.training.eval_every;
   const int64_t step = state_.counters.step;
-  return every > 0 && step % (every * g.steps_per_epoch) == 0 && step < g.total_steps;
+  return every > 0 && step > 0 && step % (every * g.steps_per_epoch) == 0 && step < g.total_steps;
 }
 
 bool Trainer::is_out_of_patience() const {
@@ -211,9 +243,7 @@ bool Trainer::is_out_of_patience() const {
 // Returns the stop that came meanwhile, or 0.
 int Trainer::evaluate(Generation& g) {
   const PhaseScope scope(parts_.clock, Phase::kValidation);
-  if (g.step) {
-    for (const StepReport& report : g.step->flush()) parts_.reporter.on_report(report);
-  }
+  if (g.step) take(g.step->flush());
   Counters& counters = state_.counters;
   parts_.reporter.beat(counters.step, "evaluating");
   EvaluationFigures figures;
@@ -238,7 +268,7 @@ int Trainer::evaluate(Generation& g) {
 void Trainer::checkpoint(Generation& g, bool is_best) {
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   // Skip counters and loss scale follow from figures that may still be on their way.
-  for (const StepReport& report : g.step->flush()) parts_.reporter.on_report(report);
+  take(g.step->flush());
   checkpointed_step_ = state_.counters.step;
   if (!writer_) return;
   CheckpointContent content;
@@ -269,40 +299,49 @@ void Trainer::checkpoint(Generation& g, bool is_best) {
 
 void Trainer::report_checkpoints() {
   if (!writer_) return;
-  for (const WriteReport& report : writer_->poll_reports()) parts_.reporter.on_checkpoint(report, stage_seconds_);
+  for (const WriteReport& report : writer_->poll_reports()) {
+    parts_.reporter.on_checkpoint(report, stage_seconds_);
+    write_problem_ = report.error ? report.error->message : std::string();
+  }
 }
 
 Outcome Trainer::finish(Generation& g, int stop_code) {
-  for (const StepReport& report : g.step->flush()) parts_.reporter.on_report(report);
+  take(g.step->flush());
   Counters& counters = state_.counters;
-  if (!is_stop(stop_code) && counters.evaluated_step != counters.step) evaluate(g);
+  if (!not_finite_ && !is_stop(stop_code) && counters.evaluated_step != counters.step) evaluate(g);
+  if (not_finite_) return *not_finite_;
   if (checkpointed_step_ != counters.step || improved_) checkpoint(g, std::exchange(improved_, false));
-  std::string problem;
-  if (writer_) {
-    const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-    parts_.reporter.beat(counters.step, "checkpointing");
-    writer_->wait_durable();
-    for (const WriteReport& report : writer_->poll_reports()) {
-      parts_.reporter.on_checkpoint(report, stage_seconds_);
-      problem = report.error ? report.error->message : std::string();
-    }
-  }
+  make_durable(g);
   {
     // Nobody leaves before rank 0's checkpoint is durable: a launcher ends the others when the first one is gone.
     const PhaseScope scope(parts_.clock, Phase::kWaiting);
     barrier(g.group);
   }
-  const char* how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done")
+  std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done")
                                    : (stop_code == static_cast<int>(ExitCode::kTerminated) ? "stopped by SIGTERM"
-                                                                                          : "stopped by Ctrl-C");
+                                                                                           : "stopped by Ctrl-C");
+  if (!write_problem_.empty()) how += ", but the last checkpoint could not be written,";
   parts_.reporter.end_summary({.how = how,
                                .step = counters.step,
                                .best_metric = parts_.workload.best_metric(),
                                .best_value = counters.best_metric,
                                .skipped_steps = counters.skipped_total,
                                .resume_command = parts_.resume_command});
-  if (!problem.empty()) return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + problem};
+  if (!write_problem_.empty()) return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + write_problem_};
   return {static_cast<ExitCode>(stop_code), {}};
+}
+
+// Rank 0 waits for its disk; a write that failed at this very step is tried once more.
+void Trainer::make_durable(Generation& g) {
+  if (!writer_) return;
+  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  parts_.reporter.beat(state_.counters.step, "checkpointing");
+  writer_->wait_durable();
+  report_checkpoints();
+  if (write_problem_.empty()) return;
+  checkpoint(g, /*is_best=*/false);
+  writer_->wait_durable();
+  report_checkpoints();
 }
 
 }  // namespace lockstep

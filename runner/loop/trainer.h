@@ -6,8 +6,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "runner/base/file_lock.h"
 #include "runner/base/file_system.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/exit_code.h"
@@ -27,7 +29,7 @@ class CheckpointWriter;
 // How a generation ended for this rank.
 struct Outcome {
   ExitCode code = ExitCode::kDone;
-  std::string message;                        // why, when code is neither kDone nor a stop
+  std::string message;  // why, when code is neither kDone nor a stop
   [[nodiscard]] bool peer_lost() const { return code == ExitCode::kPeerLost; }
 };
 
@@ -44,10 +46,11 @@ class Trainer {
     at::Device device;
     PrecisionChoice precision;
     int threads = 1;
-    std::string folder;      // of the run
+    std::string folder;  // of the run
     std::string host_name;
     std::string job_uid;
     std::string resume_command;
+    std::string nccl_variables;  // for the start table
   };
   explicit Trainer(const Parts& parts);
   ~Trainer();
@@ -64,10 +67,12 @@ class Trainer {
   Outcome prepare(Generation& generation);
   void announce(const Generation& generation);
   Outcome train(Generation& generation);
-  Outcome after_step(Generation& generation, const std::vector<StepReport>& reports);
+  void take(const std::vector<StepReport>& reports);
+  Status open_outputs(Generation& generation);
   int evaluate(Generation& generation);
   void checkpoint(Generation& generation, bool is_best);
   void report_checkpoints();
+  void make_durable(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
   [[nodiscard]] bool is_out_of_patience() const;
@@ -78,7 +83,10 @@ class Trainer {
   std::unique_ptr<CheckpointWriter> writer_;  // rank 0
   int64_t checkpointed_step_ = -1;            // staged last
   double stage_seconds_ = 0.0;
-  bool improved_ = false;                     // at the last evaluation
+  std::optional<FileLock> lock_;       // rank 0: of the output folder
+  std::optional<Outcome> not_finite_;  // too many skipped steps: the same on all ranks
+  std::string write_problem_;          // of the newest checkpoint, empty when it is durable
+  bool improved_ = false;              // at the last evaluation
 };
 
 }  // namespace lockstep

@@ -40,7 +40,8 @@ Json to_json(const Counters& c) {
               {"best_metric", finite_or_null(c.best_metric)},
               {"evaluations_without_best", c.evaluations_without_best},
               {"evaluated_step", c.evaluated_step},
-              {"seconds_training", c.seconds_training}};
+              {"seconds_training", c.seconds_training},
+              {"resumed_from", c.resumed_from}};
 }
 
 Result<Counters> counters_from_json(const Json& json) {
@@ -63,6 +64,7 @@ Result<Counters> counters_from_json(const Json& json) {
     c.evaluations_without_best = json.at("evaluations_without_best").get<int64_t>();
     c.evaluated_step = json.at("evaluated_step").get<int64_t>();
     c.seconds_training = json.at("seconds_training").get<double>();
+    c.resumed_from = json.at("resumed_from").get<std::string>();
     if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0) {
       return Error{ErrorCode::kCorrupt, "progress holds a batch, world size or step out of range: " + dump_line(json)};
     }

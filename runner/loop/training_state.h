@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "runner/base/json.h"
 #include "runner/base/result.h"
@@ -24,7 +25,7 @@ namespace lockstep {
 
 // The same on every rank: they change by reduced figures only.
 struct Counters {
-  int64_t step = 0;                       // committed optimizer steps (skipped ones count: the position in the data)
+  int64_t step = 0;  // committed optimizer steps (skipped ones count: the position in the data)
   uint64_t lineage = 0;
   bool has_state = false;
   BatchShape batch;
@@ -34,8 +35,9 @@ struct Counters {
   LossScale loss_scale;
   double best_metric = -std::numeric_limits<double>::infinity();
   int64_t evaluations_without_best = 0;
-  int64_t evaluated_step = -1;            // the step that the last evaluation looked at
-  double seconds_training = 0.0;          // without evaluations; for the guide's log lines
+  int64_t evaluated_step = -1;    // the step that the last evaluation looked at
+  double seconds_training = 0.0;  // without evaluations; for the guide's log lines
+  std::string resumed_from;       // what --resume named when this state began; empty = nothing
 };
 
 Json to_json(const Counters& counters);
@@ -53,10 +55,10 @@ class TrainingState {
   [[nodiscard]] Ema* ema() { return ema_ ? &*ema_ : nullptr; }
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
 
-  [[nodiscard]] NamedTensors model_tensors() const;      // parameters and buffers
+  [[nodiscard]] NamedTensors model_tensors() const;  // parameters and buffers
   [[nodiscard]] NamedTensors optimizer_tensors() const;
-  [[nodiscard]] NamedTensors ema_tensors() const;        // empty without EMA
-  [[nodiscard]] NamedTensors all_tensors() const;        // for the transfer, prefixed "model." …
+  [[nodiscard]] NamedTensors ema_tensors() const;  // empty without EMA
+  [[nodiscard]] NamedTensors all_tensors() const;  // for the transfer, prefixed "model." …
 
  private:
   Workload& workload_;

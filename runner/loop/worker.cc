@@ -56,6 +56,15 @@ double seconds_since_process_start() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 - started;
 }
 
+// Quoted for a POSIX shell where it must be.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 World world_of(const Assignment& a) {
   World world;
   world.rank = a.rank;
@@ -69,15 +78,27 @@ World world_of(const Assignment& a) {
   return world;
 }
 
+std::string nccl_variables(const Environment& environment) {
+  std::string list;
+  for (const auto& [name, value] : environment) {
+    if (name.starts_with("NCCL_")) list += (list.empty() ? "" : " ") + name + "=" + value;
+  }
+  return list;
+}
+
 ExitCode exit_code_of(const Error& error) {
   switch (error.code) {
     case ErrorCode::kInvalid:
     case ErrorCode::kNotFound:
-    case ErrorCode::kConflict: return ExitCode::kUsage;
+    case ErrorCode::kConflict:
+      return ExitCode::kUsage;
     case ErrorCode::kRetry:
-    case ErrorCode::kGone: return ExitCode::kPeerLost;
-    case ErrorCode::kUnavailable: return ExitCode::kDeviceFault;
-    default: return ExitCode::kCrash;
+    case ErrorCode::kGone:
+      return ExitCode::kPeerLost;
+    case ErrorCode::kUnavailable:
+      return ExitCode::kDeviceFault;
+    default:
+      return ExitCode::kCrash;
   }
 }
 
@@ -87,9 +108,9 @@ class Worker {
   Worker(const WorkerInput& input, RunConfig config)
       : input_(input),
         config_(std::move(config)),
-        clock_(Phase::kStartup, std::chrono::steady_clock::now() -
-                                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                        std::chrono::duration<double>(seconds_since_process_start()))) {}
+        clock_(Phase::kStartup,
+               std::chrono::steady_clock::now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                      std::chrono::duration<double>(seconds_since_process_start()))) {}
 
   int run() {
     if (auto failure = find_world()) return fail(*failure);
@@ -120,11 +141,12 @@ class Worker {
     return std::nullopt;
   }
 
-  // Data is read before the assignment comes: the slowest rank's start is then the group's start.
+  // Data is read before the ranks meet: the slowest rank's start is then the group's start.
   std::optional<Failure> make_workload_and_reporter() {
     Result<at::Device> device = choose_device(config_.launch, world_);
     if (!device.ok()) return Failure{ExitCode::kUsage, device.error().message};
     device_ = *device;
+    use_device(device_);
     Result<GroupBackend> backend = choose_backend(config_.launch, device_);
     if (!backend.ok()) return Failure{ExitCode::kUsage, backend.error().message};
     backend_ = *backend;
@@ -141,17 +163,17 @@ class Worker {
     }
     threads_ = choose_threads(config_.launch, world_.local_world_size);
     apply_device_settings(config_.training, precision_.precision, threads_);
-    folder_ = output_folder(config_, lookup(input_.environment, env::kCheckpointDir),
-                            lookup(input_.environment, env::kJob));
-    reporter_ = std::make_unique<Reporter>(Reporter::Options{.config = &config_,
-                                                             .world = world_,
-                                                             .agent = session_.get(),
-                                                             .clock = &clock_,
-                                                             .start_unix_time = static_cast<double>(std::time(nullptr)) -
-                                                                                clock_.seconds().total(),
-                                                             .device = device_,
-                                                             .precision = precision_.precision,
-                                                             .folder = folder_});
+    folder_ =
+        output_folder(config_, lookup(input_.environment, env::kCheckpointDir), lookup(input_.environment, env::kJob));
+    reporter_ = std::make_unique<Reporter>(
+        Reporter::Options{.config = &config_,
+                          .world = world_,
+                          .agent = session_.get(),
+                          .clock = &clock_,
+                          .start_unix_time = static_cast<double>(std::time(nullptr)) - clock_.seconds().total(),
+                          .device = device_,
+                          .precision = precision_.precision,
+                          .folder = folder_});
     reporter_->metrics().on_startup(StartupPart::kLoad, clock_.seconds().total());
     if (!session_ && device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) {
       reporter_->warn("no GPU found, training on the CPU with " + std::to_string(world_.world_size) + " rank" +
@@ -173,7 +195,8 @@ class Worker {
                      .folder = folder_,
                      .host_name = input_.host_name,
                      .job_uid = lookup(input_.environment, env::kJobUid),
-                     .resume_command = resume_command()});
+                     .resume_command = resume_command(),
+                     .nccl_variables = nccl_variables(input_.environment)});
     reporter_->beat(0, "forming");
     const auto began = clock_.seconds().total();
     GroupOptions options{.world = world_,
@@ -214,7 +237,9 @@ class Worker {
   Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options) {
     TRY(meet(store, world_, std::chrono::seconds(config_.launch.rendezvous_timeout_seconds)));
     Json terms = config_.shared_flags();
-    terms["samples"] = workload_->num_samples();  // another data set under the same name
+    terms["samples"] = workload_->num_samples();       // another data set under the same name
+    terms["backend in effect"] = to_string(backend_);  // `auto` may find a GPU here and none there
+    terms["precision in effect"] = to_string(precision_.precision);
     TRY(agree(store, world_, terms));
     return ProcessGroup::form(store, options);
   }
@@ -230,9 +255,18 @@ class Worker {
 
   [[nodiscard]] static Outcome failed(const Error& error) { return {exit_code_of(error), error.message}; }
 
+  // This run's own checkpoints are newer than the one that --resume named.
   [[nodiscard]] std::string resume_command() const {
-    std::string command = session_ ? "lockstep run" : "lockstep-worker";
-    for (const std::string& argument : input_.arguments) command += " " + argument;
+    if (!session_) return {};  // only the launcher knows its own command line
+    std::string command = "lockstep run";
+    const std::vector<std::string>& words = input_.arguments;
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (words[i] == "--resume") {
+        ++i;
+      } else if (!words[i].starts_with("--resume=")) {
+        command += " " + shell_word(words[i]);
+      }
+    }
     return command;
   }
 

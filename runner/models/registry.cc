@@ -31,8 +31,7 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device) {
   if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
   Result<Dataset> dataset = load_interactions(config.sasrec);
   if (!dataset.ok()) return Failure{ExitCode::kData, dataset.error().message};
-  Result<std::unique_ptr<SasrecWorkload>> workload =
-      SasrecWorkload::create(config, std::move(dataset).value(), device);
+  Result<std::unique_ptr<SasrecWorkload>> workload = SasrecWorkload::create(config, std::move(dataset).value(), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
   return std::unique_ptr<Workload>(std::move(workload).value());
 }

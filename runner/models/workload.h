@@ -25,10 +25,10 @@ namespace lockstep {
 // Which samples of which global batch one micro-batch holds.
 struct MicroBatchSpec {
   uint64_t seed = 0;
-  int64_t step = 0;                   // optimizer step, from 0
-  int64_t epoch = 0;                  // from 0
-  int64_t first_slot = 0;             // slot in the global batch of samples[0]; the others follow on
-  std::vector<int64_t> samples;       // in [0, num_samples)
+  int64_t step = 0;              // optimizer step, from 0
+  int64_t epoch = 0;             // from 0
+  int64_t first_slot = 0;        // slot in the global batch of samples[0]; the others follow on
+  std::vector<int64_t> samples;  // in [0, num_samples)
 };
 
 // A made batch, its tensors on the device. Subclassed by each workload.
@@ -57,8 +57,8 @@ class Workload {
  public:
   virtual ~Workload() = default;
 
-  [[nodiscard]] virtual const std::string& name() const = 0;      // "sasrec"
-  [[nodiscard]] virtual int version() const = 0;                  // raised when the maths of the workload changes
+  [[nodiscard]] virtual const std::string& name() const = 0;  // "sasrec"
+  [[nodiscard]] virtual int version() const = 0;              // raised when the maths of the workload changes
   // Trainable, in a fixed order, the same on all ranks; leaves, updated in place by the optimizer.
   [[nodiscard]] virtual std::vector<NamedTensor> parameters() const = 0;
   // State that is not trained but belongs to a checkpoint; may be empty.
@@ -66,9 +66,9 @@ class Workload {
   // Parameters from the seed, the same on every rank.
   virtual void initialize(uint64_t seed) = 0;
 
-  [[nodiscard]] virtual int64_t num_samples() const = 0;          // per epoch
+  [[nodiscard]] virtual int64_t num_samples() const = 0;  // per epoch
   [[nodiscard]] virtual LastBatch last_batch() const = 0;
-  [[nodiscard]] virtual double flops_per_sample() const = 0;      // forward and backward
+  [[nodiscard]] virtual double flops_per_sample() const = 0;  // forward and backward
   // Lines for the start table: label, value ("users", "943").
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;
 
@@ -86,8 +86,8 @@ class Workload {
 
   // Called on rank 0 after every evaluation: the guide's own lines (returned, printed by the loop on stdout).
   struct EvaluationReport {
-    int64_t epoch = 0;              // completed epochs
-    double seconds_training = 0.0;  // since the start, without evaluations
+    int64_t epoch = 0;                                    // completed epochs
+    double seconds_training = 0.0;                        // since the start, without evaluations
     std::vector<std::pair<std::string, double>> metrics;  // means
   };
   virtual std::vector<std::string> evaluation_lines(const EvaluationReport& report) = 0;

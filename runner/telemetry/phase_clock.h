@@ -5,6 +5,7 @@
 // Time: injected, for tests. Units: seconds in snapshots, nanoseconds inside.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -61,6 +62,14 @@ class PhaseClock {
     spent_[static_cast<size_t>(phase_)] += now - since_;
     since_ = now;
     return std::exchange(phase_, phase);
+  }
+
+  // Time measured inside one phase that belongs to another; at most what `from` has.
+  void move(Phase from, Phase to, std::chrono::steady_clock::duration time) {
+    auto& source = spent_[static_cast<size_t>(from)];
+    const auto moved = std::min(time, source);
+    source -= moved;
+    spent_[static_cast<size_t>(to)] += moved;
   }
 
   // Until now, the running phase included.

@@ -129,7 +129,8 @@ def test_a_read_only_volume_ends_with_four(run, lockstep, small_dataset, tmp_pat
     assert "run" in text(done)
 
 
-def test_a_gradient_that_is_not_finite_stops_all_ranks_together(run, lockstep, small_dataset, tmp_path):
+@pytest.mark.parametrize("often", [[], ["--checkpoint_every", "1"]], ids=["", "a checkpoint every step"])
+def test_a_gradient_that_is_not_finite_stops_all_ranks_together(run, often, lockstep, small_dataset, tmp_path):
     from safetensors.torch import load_file, save_file
     first = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--nproc", "2"])
     assert first.returncode == 0, text(first)
@@ -137,7 +138,7 @@ def test_a_gradient_that_is_not_finite_stops_all_ranks_together(run, lockstep, s
     weights["last_layernorm.weight"][0] = float("nan")
     save_file(weights, tmp_path / "broken.safetensors")
     done = run([lockstep, "run", *base(small_dataset, tmp_path / "other"), "--nproc", "2", "--max_steps", "200",
-                "--state_dict_path", tmp_path / "broken.safetensors", "--max_skipped_steps", "3"])
+                "--state_dict_path", tmp_path / "broken.safetensors", "--max_skipped_steps", "3", *often])
     assert done.returncode == 5, text(done)
     assert "--max_skipped_steps" in text(done) and "--lr" in text(done)
     assert "step 1 skipped on all ranks" in text(done)

@@ -1,5 +1,6 @@
 """lockstep-worker under other launchers: torchrun word for word, torch.distributed.launch, Slurm, MPI, a pod, alone."""
 import os
+import signal
 import subprocess
 import sys
 
@@ -42,6 +43,22 @@ def test_torchrun_word_for_word(worker, small_dataset, tmp_path, reference):
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=180, env=with_worker_on_path(worker))
     assert done.returncode == 0, done.stdout + done.stderr
     assert losses(tmp_path / "run") == reference
+
+
+def test_torchrun_restarts_a_killed_worker_and_the_curve_stays(worker, run, lockstep, small_dataset, tmp_path,
+                                                                  free_port):
+    """The launcher's store outlives the restart: nothing of the first attempt may be read by the second."""
+    from runs import Running
+    arguments = [a if a != "20" else "150" for a in flags(small_dataset, tmp_path / "run")] + ["--checkpoint_every", "10"]
+    undisturbed = [a if a != str(tmp_path / "run") else str(tmp_path / "undisturbed") for a in arguments]
+    assert run([lockstep, "run", *undisturbed, "--nproc", "2"]).returncode == 0
+    running = Running(["torchrun", "--no-python", "--nproc_per_node=2", "--max-restarts=1",
+                       f"--master_port={free_port()}", "lockstep-worker", *arguments], tmp_path,
+                      PATH=with_worker_on_path(worker)["PATH"])
+    running.wait_for_step(tmp_path / "run", 25)
+    os.kill(running.worker_pids()[1], signal.SIGKILL)
+    assert running.end() == 0, running.output()
+    assert losses(tmp_path / "run") == losses(tmp_path / "undisturbed")
 
 
 def test_torch_distributed_launch(worker, small_dataset, tmp_path, reference, free_port):

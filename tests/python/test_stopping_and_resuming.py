@@ -3,11 +3,12 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 
 import pytest
 
-from runs import SMALL_MODEL, Running, checkpoints, equal_weights, losses, weights
+from runs import SMALL_MODEL, Running, checkpoints, equal_weights, losses, records, weights
 
 STEPS = 120
 
@@ -164,6 +165,87 @@ def test_a_finished_run_has_nothing_left_to_do(run, lockstep, small_dataset, tmp
     again = run(command(lockstep, small_dataset, folder, steps=20))
     assert again.returncode == 0, again.stdout + again.stderr
     assert losses(folder) == before
+
+
+def test_a_run_begun_with_resume_goes_on_from_its_own_newest_checkpoint_when_a_worker_dies(
+        run, lockstep, small_dataset, tmp_path):
+    assert run(command(lockstep, small_dataset, tmp_path / "first", steps=20)).returncode == 0
+    folder = tmp_path / "second"
+    running = Running(command(lockstep, small_dataset, folder, "--resume", tmp_path / "first"), tmp_path)
+    running.wait_for_step(folder, 45)
+    os.kill(running.worker_pids()[1], signal.SIGKILL)
+    assert running.end() == 0, running.output()
+    origins = re.findall(r"resumed from (\S+)", running.output())
+    assert len(origins) == 2 and "first" in origins[0] and "second" in origins[1], origins
+
+
+def test_the_last_checkpoint_holds_what_the_last_evaluation_found(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, steps=20)).returncode == 0
+    counters = json.loads((folder / "step-00000020" / "state.json").read_text())["progress"]["counters"]
+    assert counters["evaluated_step"] == 20 and counters["best_metric"] is not None
+    assert run(command(lockstep, small_dataset, folder, steps=30)).returncode == 0
+    epochs = [line.split()[0] for line in (folder / "log.txt").read_text().splitlines()]
+    assert len(epochs) == len(set(epochs)) == 3, epochs  # the header and two evaluations
+    assert not list(folder.glob(".stale-*"))
+
+
+def test_a_stop_between_a_step_and_its_evaluation_loses_no_evaluation(run, lockstep, small_dataset, tmp_path):
+    flags = ["--lr_schedule", "plateau", "--plateau_patience", "1", "--eval_every", "1"]
+    assert run(command(lockstep, small_dataset, tmp_path / "whole", *flags)).returncode == 0
+    folder = tmp_path / "stopped"
+    running = Running(command(lockstep, small_dataset, folder, *flags), tmp_path)
+    running.wait_for_step(folder, 15)
+    running.signal(signal.SIGTERM)
+    assert running.end() == 143, running.output()
+    assert run(command(lockstep, small_dataset, folder, *flags)).returncode == 0
+    assert losses(folder) == losses(tmp_path / "whole")
+    evaluations = [r["step"] for r in records(folder) if r.get("evaluation")]
+    assert evaluations == [r["step"] for r in records(tmp_path / "whole") if r.get("evaluation")]
+
+
+def test_two_runs_in_one_folder_are_refused(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    first = Running(command(lockstep, small_dataset, folder, steps=ENDLESS), tmp_path)
+    first.wait_for_step(folder, 15)
+    second = run(command(lockstep, small_dataset, folder, steps=ENDLESS))
+    assert second.returncode == 2, second.stdout + second.stderr
+    assert ".lock" in second.stdout + second.stderr
+    first.signal(signal.SIGTERM)
+    assert first.end() == 143, first.output()
+
+
+def test_early_stop_ends_all_ranks_at_the_same_step(run, lockstep, small_dataset, tmp_path):
+    done = run(command(lockstep, small_dataset, tmp_path / "run", "--eval_every", "1", "--early_stop_patience", "2",
+                       "--lr", "0", steps=ENDLESS))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stopped early" in done.stdout
+
+
+def test_four_ranks_weights_go_to_python_and_back(run, lockstep, small_dataset, tmp_path):
+    import torch
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, nproc=4, steps=20)).returncode == 0
+    exported = tmp_path / "exported.pt"
+    assert run([lockstep, "ckpt", "export", folder, "--format", "pt", "--output", exported]).returncode == 0
+    state = torch.load(exported, weights_only=True)
+    assert equal_weights(dict(state), weights(folder))
+    torch.save({f"module.{name}": tensor for name, tensor in state.items()}, tmp_path / "python.pth")
+
+    def figures(*flags):
+        done = run(command(lockstep, small_dataset, tmp_path / "none", "--inference_only=true", *flags))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return re.findall(r"(?:NDCG|HR)@10: [0-9.]+", done.stdout)
+    ours = figures("--state_dict_path", exported)
+    assert len(ours) >= 4
+    assert figures("--state_dict_path", tmp_path / "python.pth") == ours
+    assert figures("--state_dict_path", folder) == ours
+
+
+def test_inference_without_a_checkpoint_is_refused(run, lockstep, small_dataset, tmp_path):
+    done = run(command(lockstep, small_dataset, tmp_path / "none", "--inference_only=true"))
+    assert done.returncode == 2
+    assert "--state_dict_path" in done.stdout + done.stderr
 
 
 def assert_all_complete(lockstep, folder):

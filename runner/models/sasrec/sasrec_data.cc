@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kTrainEventsMin = 2;       // an input and its target
+constexpr size_t kTrainEventsMin = 2;  // an input and its target
 // Words of a row's first draws come from blocks 0 …; the retries of element e from blocks kRetryBase + 16 e ….
 constexpr uint32_t kRetryBase = 0x80000000U;
 constexpr uint32_t kRetryBlocks = 16;

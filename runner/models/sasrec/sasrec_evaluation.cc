@@ -49,7 +49,10 @@ class ShardEvaluation {
  public:
   ShardEvaluation(const SasrecModel& model, const SasrecData& data, const SasrecEvaluationOptions& options,
                   uint64_t seed)
-      : model_(model), data_(data), options_(options), seed_(seed),
+      : model_(model),
+        data_(data),
+        options_(options),
+        seed_(seed),
         candidates_(static_cast<size_t>(options.candidates)) {}
 
   void add_chunk(std::span<const int64_t> users, EvaluationPass pass, PassSums& sums) {

@@ -20,7 +20,7 @@ inline constexpr int64_t kUsersPerChunk = 64;
 inline constexpr int64_t kTopK = 10;
 
 struct SasrecEvaluationOptions {
-  int64_t users_max = 0;    // 0 = all
+  int64_t users_max = 0;  // 0 = all
   int64_t candidates = 100;
   bool full_ranking = true;
 };

@@ -245,8 +245,7 @@ at::Tensor SasrecModel::attend(const Block& block, const at::Tensor& query_BTD, 
 }
 
 at::Tensor SasrecModel::feed_forward(const Block& block, const at::Tensor& x_BTD, Dropouts& dropouts) const {
-  const at::Tensor inner_BTD =
-      at::relu(dropouts(at::linear(x_BTD, block.conv1_weight.squeeze(-1), block.conv1_bias)));
+  const at::Tensor inner_BTD = at::relu(dropouts(at::linear(x_BTD, block.conv1_weight.squeeze(-1), block.conv1_bias)));
   return dropouts(at::linear(inner_BTD, block.conv2_weight.squeeze(-1), block.conv2_bias));
 }
 

@@ -61,7 +61,7 @@ class SasrecModel {
     at::Tensor out_proj_weight;
     at::Tensor out_proj_bias;
     Norm forward_norm;
-    at::Tensor conv1_weight;    // [D, D, 1]: a convolution of width 1 is a linear layer
+    at::Tensor conv1_weight;  // [D, D, 1]: a convolution of width 1 is a linear layer
     at::Tensor conv1_bias;
     at::Tensor conv2_weight;
     at::Tensor conv2_bias;

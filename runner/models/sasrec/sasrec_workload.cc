@@ -19,7 +19,8 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 constexpr std::array<const char*, 4> kSavedMetrics = {"valid_ndcg@10", "valid_hr@10", "test_ndcg@10", "test_hr@10"};
 
 double metric(const Metrics& metrics, const std::string& name) {
-  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
   LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
   return found->second;
 }
@@ -50,9 +51,12 @@ std::string python_float(double value) {
 
 const char* form_name(SasrecForm form) {
   switch (form) {
-    case SasrecForm::kPostNorm: return "post-norm";
-    case SasrecForm::kPreNorm: return "pre-norm (--norm_first)";
-    case SasrecForm::kOriginal: return "original (--original)";
+    case SasrecForm::kPostNorm:
+      return "post-norm";
+    case SasrecForm::kPreNorm:
+      return "pre-norm (--norm_first)";
+    case SasrecForm::kOriginal:
+      return "original (--original)";
   }
   return "";
 }
@@ -112,10 +116,10 @@ std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() cons
       {"users evaluated", text(evaluated) + " of " + text(evaluable)},
       {"users trained on", text(data_.usable_users())},
       {"bad lines", text(report.bad_lines) + " of " + text(report.lines)},
-      {"min_count",
-       report.min_count == 0 ? "none"
-                             : text(report.min_count) + " (dropped " + text(report.dropped_users) + " users, " +
-                                   text(report.dropped_items) + " items, " + text(report.dropped_events) + " events)"}};
+      {"min_count", report.min_count == 0
+                        ? "none"
+                        : text(report.min_count) + " (dropped " + text(report.dropped_users) + " users, " +
+                              text(report.dropped_items) + " items, " + text(report.dropped_events) + " events)"}};
   for (const BadLine& bad : report.bad_samples) {
     lines.emplace_back("bad line " + text(bad.line), bad.reason + ": " + bad.text);
   }
@@ -156,11 +160,10 @@ at::Tensor SasrecWorkload::regularization() {
 }
 
 std::vector<MetricSum> SasrecWorkload::evaluate(const EvaluationShard& shard) {
-  return evaluate_sasrec(model_, data_,
-                         {.users_max = options_.eval_users,
-                          .candidates = options_.eval_negatives,
-                          .full_ranking = options_.full_ranking},
-                         shard);
+  return evaluate_sasrec(
+      model_, data_,
+      {.users_max = options_.eval_users, .candidates = options_.eval_negatives, .full_ranking = options_.full_ranking},
+      shard);
 }
 
 std::vector<std::string> SasrecWorkload::evaluation_lines(const EvaluationReport& report) {

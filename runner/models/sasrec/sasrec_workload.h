@@ -20,7 +20,7 @@
 namespace lockstep {
 
 struct SasrecBatch final : MicroBatch {
-  at::Tensor ids_3BT;      // int64: input, positives, negatives
+  at::Tensor ids_3BT;  // int64: input, positives, negatives
   DropoutKey dropout;
   double positions = 0.0;  // with a positive
   int64_t samples = 0;

@@ -21,9 +21,19 @@ ProgressView view() {
   ProgressView v;
   v.workload = "sasrec";
   v.phase = "training";
-  v.progress = Progress{.step = 250, .total_steps = 1000, .epoch = 1, .num_epochs = 4, .loss = 0.41239, .lr = 1e-3,
-                        .grad_norm = 1.0, .samples_per_second = 12345, .eta_seconds = 151, .data_wait_ratio = 0.034};
-  v.gpus = {GpuUse{.index = 0, .memory_used_bytes = int64_t{4} << 30, .memory_total_bytes = int64_t{80} << 30,
+  v.progress = Progress{.step = 250,
+                        .total_steps = 1000,
+                        .epoch = 1,
+                        .num_epochs = 4,
+                        .loss = 0.41239,
+                        .lr = 1e-3,
+                        .grad_norm = 1.0,
+                        .samples_per_second = 12345,
+                        .eta_seconds = 151,
+                        .data_wait_ratio = 0.034};
+  v.gpus = {GpuUse{.index = 0,
+                   .memory_used_bytes = int64_t{4} << 30,
+                   .memory_total_bytes = int64_t{80} << 30,
                    .utilisation_percent = 97}};
   return v;
 }
@@ -90,8 +100,8 @@ TEST(TerminalOptions, are_live_only_on_a_capable_terminal) {
   EXPECT_TRUE(terminal_options(good).live);
   EXPECT_TRUE(terminal_options(good).unicode);
   for (const auto& change : std::vector<std::function<void(TerminalEnvironment&)>>{
-           [](auto& e) { e.stdout_is_a_tty = false; }, [](auto& e) { e.no_color = true; },
-           [](auto& e) { e.ci = true; }, [](auto& e) { e.term = "dumb"; }, [](auto& e) { e.term = ""; }}) {
+           [](auto& e) { e.stdout_is_a_tty = false; }, [](auto& e) { e.no_color = true; }, [](auto& e) { e.ci = true; },
+           [](auto& e) { e.term = "dumb"; }, [](auto& e) { e.term = ""; }}) {
     TerminalEnvironment bad = good;
     change(bad);
     EXPECT_FALSE(terminal_options(bad).live);
@@ -122,12 +132,24 @@ TEST_F(TerminalOutput, takes_the_live_line_away_before_other_lines) {
   EXPECT_EQ(all.find("sasrec"), all.rfind("sasrec"));
 }
 
+TEST_F(TerminalOutput, hides_the_live_line_and_adds_nothing) {
+  Terminal terminal({.live = true}, fds_[1], fds_[1]);
+  terminal.show_progress(view(), Terminal::TimePoint());
+  terminal.hide_progress();
+  terminal.hide_progress();
+  const std::string all = written();
+  EXPECT_THAT(all, testing::EndsWith("\r\033[K"));
+  EXPECT_THAT(all, Not(HasSubstr("\n")));
+  EXPECT_EQ(all.find("sasrec"), all.rfind("sasrec"));
+}
+
 TEST_F(TerminalOutput, is_plain_and_rare_elsewhere) {
   Terminal terminal({.live = false}, fds_[1], fds_[1]);
   terminal.show_progress(view(), Terminal::TimePoint());
   terminal.show_progress(view(), Terminal::TimePoint() + kPlainInterval / 2);
   terminal.show_progress(view(), Terminal::TimePoint() + kPlainInterval);
-  terminal.finish(view());
+  terminal.show_progress(view(), Terminal::TimePoint() + 2 * kPlainInterval);  // nothing new
+  terminal.hide_progress();
   EXPECT_EQ(written(), render_plain_line(view()) + "\n");
 }
 

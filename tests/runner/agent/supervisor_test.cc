@@ -15,8 +15,8 @@ using testing::HasSubstr;
 class Scenario {
  public:
   explicit Scenario(int nproc = 2, int max_restarts = 10)
-      : state(SupervisorOptions{.nproc = nproc, .attempt = 3, .max_restarts = max_restarts,
-                                .rendezvous_timeout = 300s}) {}
+      : state(SupervisorOptions{
+            .nproc = nproc, .attempt = 3, .max_restarts = max_restarts, .rendezvous_timeout = 300s}) {}
 
   std::vector<SupervisorOutput> feed(const SupervisorEvent& event) { return step(state, event, now); }
 
@@ -122,6 +122,35 @@ TEST_P(SupervisorNeverRespawns, this_code) {
   EXPECT_THAT(find<Finish>(outputs)->message, HasSubstr("why"));
 }
 INSTANTIATE_TEST_SUITE_P(Codes, SupervisorNeverRespawns, testing::Values(2, 3, 5));
+
+TEST(Supervisor, ends_for_good_when_the_checkpoint_folder_fails_before_the_first_step) {
+  Scenario run;
+  run.feed(Started{});
+  run.form();
+  run.feed(WorkerAtStep{1, 0});
+  run.end(1, 4, "read-only");
+  const auto outputs = run.end(0, 10);
+  ASSERT_NE(find<Finish>(outputs), nullptr);
+  EXPECT_EQ(find<Finish>(outputs)->code, 4);
+  EXPECT_EQ(find<Finish>(outputs)->message, "rank 1 (pid 101) ended with exit code 4 (CheckpointFailed): read-only");
+}
+
+TEST(Supervisor, respawns_after_a_checkpoint_failure_once_a_step_was_done) {
+  Scenario run;
+  run.feed(Started{});
+  run.crash_at(3);
+  run.form();
+  run.end(1, 4);
+  EXPECT_NE(find<Restarting>(run.end(0, 10)), nullptr);
+}
+
+TEST(Supervisor, says_where_a_restart_begins) {
+  Scenario run;
+  run.feed(Started{});
+  EXPECT_THAT(find<Restarting>(run.crash_at(0))->line, HasSubstr("; starting again from the beginning (restart 1"));
+  run.feed(CheckpointSeen{0});
+  EXPECT_THAT(find<Restarting>(run.crash_at(0))->line, HasSubstr("; going on from the newest checkpoint"));
+}
 
 TEST(Supervisor, gives_up_when_the_budget_is_used_up) {
   Scenario run(2, 2);

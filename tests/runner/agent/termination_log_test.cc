@@ -24,8 +24,7 @@ TEST(TerminationMessage, is_cut_to_4096_bytes_of_valid_utf8) {
     const Result<Json> parsed = parse_json(message, "message");  // nlohmann refuses invalid UTF-8
     ASSERT_TRUE(parsed.ok());
     EXPECT_GT(parsed->at("message").get<std::string>().size(), 500U);
-    EXPECT_EQ(parsed->at("message").get<std::string>().find("\xef\xbf\xbd"),
-              piece == "\xff" ? 1U : std::string::npos);
+    EXPECT_EQ(parsed->at("message").get<std::string>().find("\xef\xbf\xbd"), piece == "\xff" ? 1U : std::string::npos);
   }
 }
 

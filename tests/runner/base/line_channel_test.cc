@@ -48,8 +48,12 @@ class Channels : public testing::Test {
 TEST_F(Channels, carry_lines_larger_than_any_buffer_from_several_threads) {
   constexpr int kLines = 20;
   const std::string line(300'000, 'x');
-  std::thread one([&] { for (int i = 0; i < kLines; ++i) EXPECT_TRUE(a_->write_line(line).ok()); });
-  std::thread two([&] { for (int i = 0; i < kLines; ++i) EXPECT_TRUE(a_->write_line("short").ok()); });
+  std::thread one([&] {
+    for (int i = 0; i < kLines; ++i) EXPECT_TRUE(a_->write_line(line).ok());
+  });
+  std::thread two([&] {
+    for (int i = 0; i < kLines; ++i) EXPECT_TRUE(a_->write_line("short").ok());
+  });
   int long_lines = 0;
   for (int i = 0; i < 2 * kLines; ++i) {
     const auto got = b_->read_line();

@@ -27,6 +27,7 @@ class CkptCommand : public ::testing::Test {
       write.state.workload = "sasrec";
       write.state.step = step;
       write.state.generation = 1;
+      write.state.is_best = step <= 20;
       write.tensors = {{std::string(kModelFile), {view}}, {ema_file_name(""), {view}}};
       write.retention.keep_last = 100;
       write.still_current = [] { return true; };
@@ -54,7 +55,18 @@ TEST_F(CkptCommand, lists_the_newest_first_and_says_what_is_damaged) {
   ASSERT_EQ(run({"ls", folder()}), 0) << err_.str();
   const std::string text = out_.str();
   EXPECT_LT(text.find("step-00000040"), text.find("step-00000010"));
-  EXPECT_THAT(text, AllOf(HasSubstr("CHECKPOINT"), HasSubstr("sasrec"), HasSubstr("1 bytes")));
+  EXPECT_THAT(text, AllOf(HasSubstr("CHECKPOINT"), HasSubstr("sasrec"), HasSubstr("1 bytes"),
+                          HasSubstr("complete, sums not checked")));
+}
+
+TEST_F(CkptCommand, marks_only_the_best_that_retention_keeps) {
+  ASSERT_EQ(run({"ls", folder()}), 0) << err_.str();
+  std::istringstream lines(out_.str());
+  std::string best;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("  yes  ") != std::string::npos) best += line.substr(0, line.find(' ')) + ";";
+  }
+  EXPECT_EQ(best, "step-00000020;");
 }
 
 TEST_F(CkptCommand, verifies_and_answers_4_for_damage) {
@@ -107,7 +119,13 @@ TEST_F(CkptCommand, prunes_by_the_flags) {
 
 TEST_F(CkptCommand, answers_2_for_usage) {
   EXPECT_EQ(run({}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("expected one of ls, verify, export, prune, found nothing"));
   EXPECT_EQ(run({"frobnicate", folder()}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("unknown command \"frobnicate\", expected one of ls"));
+  EXPECT_EQ(run({"exprot", folder()}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean \"export\"?"));
+  EXPECT_EQ(run({"export"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("expected lockstep ckpt export DIR --format safetensors|pt --output FILE"));
   EXPECT_EQ(run({"export", "--format", "onnx", "--output", "x", folder()}), 2);
   EXPECT_EQ(run({"prune", "--keep_last", "0", folder()}), 2);
   EXPECT_EQ(run({"ls", folder() + "/missing"}), 2);

@@ -80,6 +80,9 @@ class FakeWorker {
     } else if (command == "whoami") {
       std::cout << "rank " << assignment_.rank << " of " << assignment_.world_size << " pid " << ::getpid() << " group "
                 << ::getpgrp() << std::endl;
+    } else if (command == "env") {
+      const char* value = std::getenv(rest.c_str());
+      std::cout << rest << " is " << (value == nullptr ? "unset" : value) << std::endl;
     } else if (command == "beat") {
       words >> number;
       say(Beat{.step = number, .phase = "training"});

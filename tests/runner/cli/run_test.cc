@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-
 #include "runner/base/json.h"
 #include "tests/runner/cli/agent_process.h"
 
@@ -102,6 +101,26 @@ TEST(Run, gives_each_worker_its_rank_and_its_own_process_group) {
   EXPECT_THAT(agent.output(), HasSubstr(" pid " + number + " group " + number + "\n"));
 }
 
+TEST(Run, lets_openmp_threads_sleep_at_barriers_unless_told_otherwise) {
+  const std::string script = "* 0 env OMP_WAIT_POLICY\n";
+  const auto said = [&](std::vector<std::string> environment) {
+    AgentProcess::Setup setup = two(script);
+    setup.environment = std::move(environment);
+    AgentProcess agent(std::move(setup));
+    EXPECT_EQ(agent.wait(), 0);
+    return agent.output();
+  };
+  EXPECT_THAT(said({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}), HasSubstr("OMP_WAIT_POLICY is passive\n"));
+  EXPECT_THAT(said({"OMP_WAIT_POLICY=active", "GOMP_SPINCOUNT"}), HasSubstr("OMP_WAIT_POLICY is active\n"));
+  EXPECT_THAT(said({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT=9"}), HasSubstr("OMP_WAIT_POLICY is unset\n"));
+}
+
+TEST(Run, lets_the_workers_have_the_last_word) {
+  AgentProcess agent(two("* 0 progress 5\n* 0 print all done\n* * exit 0\n"));
+  EXPECT_EQ(agent.wait(), 0);
+  EXPECT_THAT(agent.output(), testing::EndsWith("all done\n"));
+}
+
 TEST(Run, carries_the_store_between_workers) {
   AgentProcess agent(two("* 0 wait key\n* 0 print seen\n* 1 set key\n"));
   EXPECT_EQ(agent.wait(), 0);
@@ -114,7 +133,8 @@ TEST(Run, starts_all_again_after_a_crash_and_then_ends_with_0) {
   AgentProcess agent(two("1 0 wait dead\n1 0 exit 10\n1 1 beat 7\n1 1 set dead\n1 1 kill 9\n2 * print second life\n"));
   EXPECT_EQ(agent.wait(), 0) << agent.output();
   EXPECT_THAT(agent.output(), HasSubstr("lockstep: rank 1 (pid "));
-  EXPECT_THAT(agent.output(), HasSubstr(") ended with signal 9 (SIGKILL) at step 7; going on from the newest checkpoint"));
+  EXPECT_THAT(agent.output(),
+              HasSubstr(") ended with signal 9 (SIGKILL) at step 7; going on from the newest checkpoint"));
   EXPECT_THAT(agent.output(), HasSubstr("\nsecond life\n"));
   EXPECT_THAT(agent.output(), HasSubstr("[rank 1] second life\n"));
 }
@@ -128,8 +148,8 @@ TEST(Run, kills_a_survivor_that_hangs_and_goes_on) {
 }
 
 TEST(Run, gives_up_when_the_restarts_are_used_up) {
-  AgentProcess agent(two("1 1 beat 1\n2 1 beat 2\n* 0 wait dead\n* 0 exit 10\n* 1 set dead\n* 1 exit 77\n",
-                         {"--max_restarts", "1"}));
+  AgentProcess agent(
+      two("1 1 beat 1\n2 1 beat 2\n* 0 wait dead\n* 0 exit 10\n* 1 set dead\n* 1 exit 77\n", {"--max_restarts", "1"}));
   EXPECT_EQ(agent.wait(), 77) << agent.output();
   EXPECT_THAT(agent.output(), HasSubstr("giving up after 1 restarts (--max_restarts 1)"));
 }
@@ -138,7 +158,8 @@ class RunEndsForGood : public testing::TestWithParam<int> {};
 
 TEST_P(RunEndsForGood, with_the_workers_code_and_words) {
   const std::string code = std::to_string(GetParam());
-  AgentProcess agent(two("* 0 wait dead\n* 0 exit 10\n* 1 failing the reason why\n* 1 set dead\n* 1 exit " + code + "\n"));
+  AgentProcess agent(
+      two("* 0 wait dead\n* 0 exit 10\n* 1 failing the reason why\n* 1 set dead\n* 1 exit " + code + "\n"));
   EXPECT_EQ(agent.wait(), GetParam());
   EXPECT_THAT(agent.output(), HasSubstr("the reason why"));
   EXPECT_THAT(agent.output(), Not(HasSubstr("going on")));
@@ -149,7 +170,22 @@ TEST_P(RunEndsForGood, with_the_workers_code_and_words) {
   EXPECT_THAT(log->at("message").get<std::string>(), HasSubstr("the reason why"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Codes, RunEndsForGood, testing::Values(2, 3, 5));
+// 4: before the first step.
+INSTANTIATE_TEST_SUITE_P(Codes, RunEndsForGood, testing::Values(2, 3, 4, 5));
+
+TEST(Run, says_wrong_usage_in_the_workers_words_and_the_code_once) {
+  AgentProcess agent(
+      two("* 0 beat 0\n* 0 failing no such thing\n* 0 set dead\n* 0 exit 2\n* 1 wait dead\n* 1 exit 10\n"));
+  EXPECT_EQ(agent.wait(), 2);
+  EXPECT_THAT(agent.output(), HasSubstr("\nlockstep: no such thing (exit code 2, InvalidUsage)\n"));
+}
+
+TEST(Run, names_rank_and_code_once_when_a_worker_fails) {
+  AgentProcess agent(
+      two("* 1 beat 0\n* 1 failing the loss is nan\n* 1 set dead\n* 1 exit 5\n* 0 wait dead\n* 0 exit 10\n"));
+  EXPECT_EQ(agent.wait(), 5);
+  EXPECT_THAT(agent.output(), HasSubstr(") ended with exit code 5 (NotFinite): the loss is nan\n"));
+}
 
 TEST(Run, ends_and_restarts_a_worker_that_sends_nonsense) {
   AgentProcess agent(two("1 0 wait never\n1 1 garbage\n1 1 hang\n2 * print fine\n"));
@@ -222,8 +258,9 @@ TEST(Run, leaves_no_worker_when_the_agent_is_killed) {
 
 TEST(Run, serves_status_metrics_and_health) {
   const std::string port = free_port();
-  AgentProcess agent(two("* 0 beat 5\n* 0 progress 5\n* 0 checkpoint 4\n* * metrics\n* 1 until_signal\n* 0 until_signal\n",
-                         {"--status_port", port}));
+  AgentProcess agent(
+      two("* 0 beat 5\n* 0 progress 5\n* 0 checkpoint 4\n* * metrics\n* 1 until_signal\n* 0 until_signal\n",
+          {"--status_port", port}));
   ASSERT_TRUE(agent.wait_for_output("\nwaiting for a signal"));
   ASSERT_TRUE(agent.wait_for_output("[rank 1] waiting for a signal"));
 
@@ -290,6 +327,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"},
                 {"RANK", "lockstep-worker"}},
+        Refusal{"local_rank", {"--local_rank", "1"}, {}, {"--local_rank 1", "starts the ranks itself"}},
         Refusal{"rank_alone", {}, {"RANK=0"}, {"WORLD_SIZE"}},
         Refusal{"unknown_flag", {"--batch_sise", "3"}, {}, {"batch_size"}},
         Refusal{"no_worker", {"--device", "cpu"}, {"LOCKSTEP_WORKER=/nowhere/worker"}, {"/nowhere/worker"}}),
@@ -299,6 +337,12 @@ TEST(Lockstep, names_the_nearest_command) {
   AgentProcess agent({.script = "", .flags = {}, .environment = {}, .command = {"rnu"}});
   EXPECT_EQ(agent.wait(), 2);
   EXPECT_THAT(agent.output(), HasSubstr("did you mean \"run\"?"));
+}
+
+TEST(Lockstep, names_the_nearest_flag_of_its_own) {
+  AgentProcess agent({.script = "", .flags = {}, .environment = {}, .command = {"--verson"}});
+  EXPECT_EQ(agent.wait(), 2);
+  EXPECT_THAT(agent.output(), HasSubstr("did you mean \"--version\"?"));
 }
 
 TEST(Lockstep, says_its_version_and_helps) {

@@ -162,7 +162,9 @@ TEST(RunConfig, refuses_an_unknown_flag_and_offers_the_nearest) {
 }
 
 TEST(RunConfig, refuses_an_unknown_or_missing_workload) {
-  EXPECT_THAT(refused_whole({"sasrek", "--dataset", "x"}), AllOf(HasSubstr("sasrek"), HasSubstr("sasrec")));
+  EXPECT_THAT(refused_whole({"sasrek", "--dataset", "x"}),
+              AllOf(HasSubstr("\"sasrek\""), HasSubstr("did you mean \"sasrec\"?")));
+  EXPECT_THAT(refused_whole({"bert", "--dataset", "x"}), AllOf(HasSubstr("\"bert\""), HasSubstr("known: sasrec")));
   EXPECT_THAT(refused_whole({}), HasSubstr("no workload"));
   EXPECT_THAT(refused_whole({"--dataset", "x"}), HasSubstr("no workload"));
 }
@@ -194,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"trailing_letters", {"--maxlen", "20x"}, {"--maxlen", "\"20x\""}},
         BadValue{"zero_batch", {"--batch_size", "0"}, {"--batch_size", "\"0\"", "from 1"}},
         BadValue{"overflow", {"--max_steps", "99999999999999999999"}, {"--max_steps"}},
-        BadValue{"negative_seed", {"--seed", "-1"}, {"--seed", "from 0"}},
+        BadValue{"negative_seed", {"--seed", "-1"}, {"--seed", "of at least 0"}},
         BadValue{"word_for_real", {"--lr", "fast"}, {"--lr", "\"fast\"", "a number"}},
         BadValue{"not_a_number", {"--lr", "nan"}, {"--lr", "\"nan\""}},
         BadValue{"infinite", {"--lr", "inf"}, {"--lr", "\"inf\""}},
@@ -267,8 +269,11 @@ TEST(RunConfig, writes_args_txt_as_name_comma_value) {
 TEST(RunConfig, shows_every_flag_with_range_and_default_in_help) {
   const std::string help = run_help("sasrec");
   for (const FlagValue& value : parse().flags) EXPECT_THAT(help, HasSubstr("--" + value.name)) << value.name;
-  EXPECT_THAT(help, AllOf(HasSubstr("--nproc_per_node"), HasSubstr("from 1 to 65535"), HasSubstr("0.98"),
-                          HasSubstr("--config"), HasSubstr("lockstep run sasrec")));
+  EXPECT_THAT(
+      help, AllOf(HasSubstr("--nproc_per_node"), HasSubstr("from 1 to 65535"), HasSubstr("0.98"), HasSubstr("--config"),
+                  HasSubstr("Usage: lockstep run sasrec [flags]\n"), HasSubstr("-h, --help"), HasSubstr("Exit codes:"),
+                  HasSubstr("an integer of at least 0"), HasSubstr("metrics.jsonl and TensorBoard")));
+  EXPECT_THAT(run_help(""), HasSubstr("Usage: lockstep run WORKLOAD [flags]\n"));
   EXPECT_THAT(run_help(""), HasSubstr("Workloads: sasrec"));
   EXPECT_TRUE(wants_help({"sasrec", "--help"}));
   EXPECT_TRUE(wants_help({"-h"}));
@@ -327,6 +332,7 @@ TEST(OutputFolder, is_named_after_dataset_and_train_dir) {
   EXPECT_EQ(output_folder(parse({"--dataset", "data/ml-100k.inter", "--train_dir", "demo"}), "", ""), "ml-100k_demo");
   EXPECT_EQ(output_folder(parse({"--train_dir", "out/run1/"}), "", ""), "out/run1");
   EXPECT_EQ(output_folder(parse(), "/checkpoints/", "job7"), "/checkpoints/job7");
+  EXPECT_EQ(output_folder(parse(), "/checkpoints/", ""), "/checkpoints");
 }
 
 TEST(DatasetName, is_the_stem_or_the_folder) {

@@ -35,8 +35,14 @@ TEST(RunStatus, tells_all_it_knows) {
   status.metrics = {{"ndcg@10", 0.5}};
   status.last_checkpoint = CheckpointWritten{.step = 200, .path = "/c"};
   status.restarts = 2;
-  status.recent_failures = {WorkerFailure{.rank = 1, .pid = 4, .exit_code = 137, .reason = "SignalKILL",
-                                          .message = "m", .step = 2, .generation = 6, .time_unix_seconds = 9}};
+  status.recent_failures = {WorkerFailure{.rank = 1,
+                                          .pid = 4,
+                                          .exit_code = 137,
+                                          .reason = "SignalKILL",
+                                          .message = "m",
+                                          .step = 2,
+                                          .generation = 6,
+                                          .time_unix_seconds = 9}};
   const OrderedJson json = to_json(status);
   EXPECT_EQ(json.at("phase"), "Recovering");
   EXPECT_EQ(json.at("workers").at(0).at("state"), "joined");

@@ -269,6 +269,15 @@ TEST_F(Files, that_are_missing_are_named_with_the_places_tried) {
   EXPECT_EQ(unread.error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(Files, that_lack_in_their_folder_are_said_to) {
+  write("bare/readme.md");
+  for (const std::string& name : {std::string("bare"), folder_ + "/bare"}) {
+    const Result<std::string> found = resolve_dataset(name, folder_);
+    ASSERT_FALSE(found.ok());
+    EXPECT_THAT(found.error().message, HasSubstr("is a folder without ratings.dat; tried "));
+  }
+}
+
 TEST_F(Files, that_are_no_files_are_refused) {
   EXPECT_THAT(read_interactions(folder_, {}).error().message, HasSubstr("not a regular file"));
   const std::string pipe = folder_ + "/pipe";

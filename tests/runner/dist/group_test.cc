@@ -1,11 +1,8 @@
-// Several ranks as threads of one process, each with its own Gloo group over a shared in-memory store.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <array>
-#include <functional>
 #include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "runner/dist/collectives.h"
 #include "runner/dist/grad_reducer.h"
@@ -13,32 +10,10 @@
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
 #include "runner/dist/store_handle.h"
+#include "tests/runner/support/ranks_as_threads.h"
 
 namespace lockstep {
 namespace {
-
-World world_of(int rank, int world_size) {
-  World world;
-  world.rank = rank;
-  world.local_rank = rank;
-  world.world_size = world_size;
-  world.local_world_size = world_size;
-  return world;
-}
-
-void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& body) {
-  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world_size; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto group = ProcessGroup::form(
-          store, {.world = world_of(rank, world_size), .timeout = std::chrono::seconds(30), .network_interface = ""});
-      ASSERT_TRUE(group.ok()) << group.error().message;
-      body(**group);
-    });
-  }
-  for (std::thread& t : threads) t.join();
-}
 
 TEST(Group, sums_host_figures_over_ranks) {
   on_ranks(3, [](ProcessGroup& group) {
@@ -95,9 +70,10 @@ TEST(Group, finds_the_rank_whose_parameters_have_drifted) {
 
 TEST(Group, that_nccl_cannot_start_names_rank_device_and_the_ways_out) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-  const auto group = ProcessGroup::form(
-      store, {.world = world_of(0, 1), .backend = GroupBackend::kNccl, .timeout = std::chrono::seconds(5),
-              .network_interface = ""});
+  const auto group = ProcessGroup::form(store, {.world = world_of(0, 1),
+                                                .backend = GroupBackend::kNccl,
+                                                .timeout = std::chrono::seconds(5),
+                                                .network_interface = ""});
   if (group.ok()) GTEST_SKIP() << "NCCL works here";
   for (const char* word : {"nccl", "rank 0", "cpu", "NCCL_DEBUG=INFO", "--backend gloo", "--master_port"}) {
     EXPECT_NE(group.error().message.find(word), std::string::npos) << word << ": " << group.error().message;

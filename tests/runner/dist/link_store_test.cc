@@ -16,7 +16,9 @@ class MapTransport final : public StoreTransport {
     if (gone) return Error{ErrorCode::kGone, "the link to the agent has ended"};
     StoreReply reply;
     switch (request.op) {
-      case StoreOp::kSet: keys[request.keys.at(0)] = request.values.at(0); break;
+      case StoreOp::kSet:
+        keys[request.keys.at(0)] = request.values.at(0);
+        break;
       case StoreOp::kGet:
       case StoreOp::kWait:
         for (const std::string& key : request.keys) {
@@ -24,10 +26,18 @@ class MapTransport final : public StoreTransport {
         }
         if (request.op == StoreOp::kGet) reply.values = {keys[request.keys.at(0)]};
         break;
-      case StoreOp::kAdd: reply.number = counter += request.amount; break;
-      case StoreOp::kCheck: reply.number = keys.contains(request.keys.at(0)) ? 1 : 0; break;
-      case StoreOp::kDelete: reply.number = static_cast<int64_t>(keys.erase(request.keys.at(0))); break;
-      case StoreOp::kNumKeys: reply.number = static_cast<int64_t>(keys.size()); break;
+      case StoreOp::kAdd:
+        reply.number = counter += request.amount;
+        break;
+      case StoreOp::kCheck:
+        reply.number = keys.contains(request.keys.at(0)) ? 1 : 0;
+        break;
+      case StoreOp::kDelete:
+        reply.number = static_cast<int64_t>(keys.erase(request.keys.at(0)));
+        break;
+      case StoreOp::kNumKeys:
+        reply.number = static_cast<int64_t>(keys.size());
+        break;
       case StoreOp::kCompareSet:
         if (keys[request.keys.at(0)] == request.values.at(0)) keys[request.keys.at(0)] = request.values.at(1);
         reply.values = {keys[request.keys.at(0)]};

@@ -299,11 +299,12 @@ TEST_F(CheckpointProtocol, says_that_all_are_damaged_instead_of_starting_anew) {
 
 TEST_F(CheckpointProtocol, refuses_another_runs_checkpoint_and_names_the_ways_out) {
   write_two();
-  const Result<NewestComplete> other = newest_complete(posix_, folder_, RunIdentity{"", "other-hash", "sasrec"});
+  const Result<NewestComplete> other = newest_complete(posix_, folder_, RunIdentity{"", "0123456789abcdef", "sasrec"});
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.error().code, ErrorCode::kConflict);
   EXPECT_THAT(other.error().message, HasSubstr("--resume " + folder_ + "/step-00000020"));
   EXPECT_THAT(other.error().message, HasSubstr("another folder"));
+  EXPECT_THAT(other.error().message, HasSubstr("this is 01234567)"));
   EXPECT_EQ(newest_complete(posix_, folder_, RunIdentity{"uid", "hash", "sasrec"}).error().code, ErrorCode::kConflict);
 }
 

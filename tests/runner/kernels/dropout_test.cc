@@ -1,7 +1,7 @@
 #include "runner/kernels/dropout.h"
 
-#include <gtest/gtest.h>
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -44,7 +44,8 @@ TEST(Dropout, mask_does_not_depend_on_how_the_batch_is_split) {
   for (const int64_t cut : {1, 3, 6}) {
     DropoutKey tail = key;
     tail.first_slot += cut;
-    const at::Tensor parts = at::cat({philox_dropout(x.slice(0, 0, cut), kRate, key), philox_dropout(x.slice(0, cut), kRate, tail)});
+    const at::Tensor parts =
+        at::cat({philox_dropout(x.slice(0, 0, cut), kRate, key), philox_dropout(x.slice(0, cut), kRate, tail)});
     EXPECT_TRUE(at::equal(whole, parts)) << "cut at " << cut;
   }
 }

@@ -1,16 +1,14 @@
-// Ranks as threads of one process, each with its own Gloo group and its own copy of a small workload.
 #include "runner/loop/train_step.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
 
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
-#include "runner/dist/store_handle.h"
 #include "tests/runner/loop/line_workload.h"
+#include "tests/runner/support/ranks_as_threads.h"
 
 namespace lockstep {
 namespace {
@@ -71,20 +69,9 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
 }
 
 std::vector<RankResult> run(const Setup& setup) {
-  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   std::vector<RankResult> results(static_cast<size_t>(setup.world_size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < setup.world_size; ++rank) {
-    threads.emplace_back([&, rank] {
-      GroupOptions options{.timeout = std::chrono::seconds(30), .network_interface = ""};
-      options.world.rank = rank;
-      options.world.world_size = options.world.local_world_size = setup.world_size;
-      auto group = ProcessGroup::form(store, options);
-      ASSERT_TRUE(group.ok()) << group.error().message;
-      results[static_cast<size_t>(rank)] = run_rank(setup, **group);
-    });
-  }
-  for (std::thread& t : threads) t.join();
+  on_ranks(setup.world_size,
+           [&](ProcessGroup& group) { results[static_cast<size_t>(group.rank())] = run_rank(setup, group); });
   return results;
 }
 

@@ -20,8 +20,8 @@ inline Dataset dataset_from(const std::string& text) {
 }
 
 inline Dataset small_dataset() {
-  return dataset_from(synthetic_ratings(
-      {.seed = 3, .users = 210, .items = 150, .events_min = 5, .events_max = 30, .follow = 0.7}));
+  return dataset_from(
+      synthetic_ratings({.seed = 3, .users = 210, .items = 150, .events_min = 5, .events_max = 30, .follow = 0.7}));
 }
 
 inline RunConfig small_config() {

@@ -1,0 +1,42 @@
+// Several ranks as threads of one process, each with its own Gloo group over a shared store in memory.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "runner/dist/process_group.h"
+#include "runner/dist/store_handle.h"
+
+namespace lockstep {
+
+inline World world_of(int rank, int world_size) {
+  World world;
+  world.rank = rank;
+  world.local_rank = rank;
+  world.world_size = world_size;
+  world.local_world_size = world_size;
+  return world;
+}
+
+inline void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& body) {
+  // c10d's flight recorder is one per process and not safe for several groups in several threads.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto group = ProcessGroup::form(
+          store, {.world = world_of(rank, world_size), .timeout = std::chrono::seconds(30), .network_interface = ""});
+      ASSERT_TRUE(group.ok()) << group.error().message;
+      body(**group);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+}  // namespace lockstep
