@@ -191,9 +191,11 @@ void Reporter::print_progress_line(const Progress& p) {
 void Reporter::on_evaluation(int64_t step, int64_t completed_epochs, double seconds_training,
                              const std::vector<std::pair<std::string, double>>& metrics, Workload& workload) {
   metrics_.on_evaluation(metrics);
-  if (!is_rank_zero()) return;
   const Workload::EvaluationReport report{
       .epoch = completed_epochs, .seconds_training = seconds_training, .metrics = metrics};
+  // On every rank: what is best so far belongs to the state.
+  const std::string weight_file = workload.reference_weight_file(report);
+  if (!is_rank_zero()) return;
   for (const std::string& line : workload.evaluation_lines(report)) say(line);
   if (options_.agent != nullptr) {
     options_.agent->send(Evaluation{.epoch = completed_epochs, .metrics = {metrics.begin(), metrics.end()}});
@@ -205,7 +207,7 @@ void Reporter::on_evaluation(int64_t step, int64_t completed_epochs, double seco
   NamedTensors model = workload.parameters();
   const NamedTensors buffers = workload.buffers();
   model.insert(model.end(), buffers.begin(), buffers.end());
-  problem(folder_->save_reference_weights(workload.reference_weight_file(report), model));
+  problem(folder_->save_reference_weights(weight_file, model));
 }
 
 void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {

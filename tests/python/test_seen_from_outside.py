@@ -1,0 +1,102 @@
+"""What a person, Prometheus and the operator see of a real run: lines, HTTP, files."""
+import json
+import re
+import shutil
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import ROOT
+from runs import SMALL_MODEL, Running, records
+
+
+def command(lockstep, dataset, folder, *flags):
+    return [lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--nproc", "2", "--log_every", "1",
+            *SMALL_MODEL, *flags]
+
+
+def get(port, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_the_http_server_tells_what_the_run_does(lockstep, small_dataset, tmp_path, free_port):
+    port = free_port()
+    folder = tmp_path / "run"
+    running = Running(command(lockstep, small_dataset, folder, "--max_steps", "1000000", "--status_port", port), tmp_path)
+    running.wait_for_step(folder, 20)
+    running.wait_for(lambda: "lockstep_steps_total" in get(port, "/metrics")[1], "the workers' metrics")
+    assert get(port, "/healthz")[0] == 200
+    assert get(port, "/readyz")[0] == 200
+    status = json.loads(get(port, "/status")[1])
+    assert len(status["workers"]) == 2 and status["progress"]["step"] >= 1
+    page = get(port, "/")[1]
+    assert "<html" in page and "http://" not in page.replace("http://www.w3.org", ""), "the page must need no other host"
+    text = get(port, "/metrics")[1]
+    assert 'rank="0"' in text and 'rank="1"' in text
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is not on PATH: run scripts/setup test"
+    linted = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert linted.returncode == 0 and not linted.stderr, linted.stderr
+    assert get(port, "/nothing")[0] == 404
+    running.signal(signal.SIGTERM)
+    assert running.end() == 143, running.output()
+
+
+def test_the_lines_of_a_run(run, lockstep, small_dataset, tmp_path):
+    done = run(command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "30", "--lr_scaling", "linear"),
+               NCCL_DEBUG="WARN", NO_COLOR="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    both = done.stdout + done.stderr
+    assert "no GPU found, training on the CPU with 2 ranks" in both
+    for row in (r"workload +sasrec", r"ranks +2", r"batch +12 in all = 2 ranks x 1 micro-batch of at most 6",
+                r"learning rate +0\.002, constant \(--lr 0\.001 scaled linear for 2 ranks\)", r"precision +fp32",
+                r"--use_amp does nothing on the CPU", r"--num_workers has no effect", r"NCCL variables +NCCL_DEBUG=WARN",
+                r"users +\d+", r"parameters +\d+", r"flags given", r"maxlen=12"):
+        assert re.search(row, done.stdout), f"{row} is not in:\n{done.stdout}"
+    assert "\x1b[" not in both, "colour or cursor movement in a pipe"
+    # The end summary: the time split adds up to the wall clock that it names.
+    wall = float(re.search(r"done at step 30 of 30 after ([0-9.]+) s", done.stdout).group(1))
+    rows = re.findall(r"^ +(?:time +)?[a-z ]+? +([0-9.]+) s +([0-9.]+) %$", done.stdout, re.M)
+    assert sum(float(seconds) for seconds, _ in rows) == pytest.approx(wall, abs=0.05 * len(rows) + 0.05)
+    assert sum(float(percent) for _, percent in rows) == pytest.approx(100.0, abs=0.5)
+    for label in ("bound by", "best", "files", "saved", "resume"):
+        assert re.search(rf"^  {label} ", done.stdout, re.M), label
+
+
+def test_metrics_jsonl_has_the_fields_of_its_contract(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    assert run(command(lockstep, small_dataset, folder, "--max_steps", "12")).returncode == 0
+    steps = [record for record in records(folder) if "loss" in record]
+    assert [record["step"] for record in steps] == list(range(1, 13))
+    for record in steps:
+        assert set(record) == {"step", "epoch", "loss", "lr", "grad_norm", "samples_per_second", "time"}
+    assert any("valid_ndcg@10" in record for record in records(folder))
+    args = (folder / "args.txt").read_text().splitlines()
+    assert args == sorted(args) and any(line.startswith("maxlen,12") for line in args)
+    assert (folder / "log.txt").read_text().splitlines()[0] == "epoch (val_ndcg, val_hr) (test_ndcg, test_hr)"
+
+
+@pytest.mark.parametrize("flags", [["--precision", "bf16"], ["--multi_gpu", "false"], ["--batch_scope", "per_device"]])
+def test_these_flags_train(run, lockstep, small_dataset, tmp_path, flags):
+    line = [w for w in command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "20", *flags)]
+    if "--multi_gpu" in flags:
+        at = line.index("--nproc")
+        del line[at:at + 2]
+    done = run(line)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [record["loss"] for record in records(tmp_path / "run") if "loss" in record]
+    assert 1.2 < found[0] < 1.9 and len(found) == 20
+    expected = "with 1 rank" if "--multi_gpu" in flags else "with 2 ranks"
+    assert expected in done.stdout + done.stderr
+
+
+def test_the_data_sets_licence_is_printed():
+    done = subprocess.run([ROOT / "scripts/get_ml100k"], capture_output=True, text=True, check=True)
+    assert "GroupLens" in done.stdout + done.stderr
