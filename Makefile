@@ -9,7 +9,7 @@ unexport SECONDS
 SECONDS ?= 60
 ROUNDS ?= 50
 
-.PHONY: help setup demo build test bench bench-accuracy format lint fuzz asan tsan soak clean
+.PHONY: help setup demo build test bench bench-accuracy format lint fuzz asan asan-torch tsan soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -54,6 +54,10 @@ fuzz: ## runs each fuzzer for SECONDS=60
 
 asan: ## the tests without torch under AddressSanitizer and UBSan
 	@scripts/check asan
+
+asan-torch: ## all tests of the rooms, torch's included, under AddressSanitizer and UBSan (long)
+	@scripts/setup test
+	@scripts/check asan-torch
 
 tsan: ## the tests without torch under ThreadSanitizer
 	@scripts/check tsan

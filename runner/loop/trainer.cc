@@ -105,8 +105,7 @@ Outcome Trainer::prepare(Generation& g) {
   g.total_steps = training.num_epochs * g.steps_per_epoch;
   if (training.max_steps > 0) g.total_steps = std::min(g.total_steps, training.max_steps);
 
-  const bool nothing_to_do = state_.counters.step >= g.total_steps && state_.counters.evaluated_step >= 0;
-  if (g.is_rank_zero() && !training.inference_only && !nothing_to_do) {
+  if (g.is_rank_zero() && !training.inference_only && !is_finished(g)) {
     const Status opened = open_outputs(g);
     if (!opened.ok()) {
       const bool ours_to_mend = opened.error().code == ErrorCode::kConflict;
@@ -162,7 +161,7 @@ void Trainer::announce(const Generation& g) {
 
 Outcome Trainer::train(Generation& g) {
   Counters& counters = state_.counters;
-  if (counters.step >= g.total_steps && counters.evaluated_step >= 0) {
+  if (is_finished(g)) {
     parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.total_steps) +
                         ": nothing to do; raise --num_epochs to go on");
     return {};
@@ -180,6 +179,7 @@ Outcome Trainer::train(Generation& g) {
                                                         .total_steps = g.total_steps});
   // A stop came between this step and its evaluation, which decides on the steps that follow.
   int stop_code = counters.evaluated_step != counters.step && is_time_to_evaluate(g) ? evaluate(g) : 0;
+  if (improved_) checkpoint(g, std::exchange(improved_, false));
   while (counters.step < g.total_steps && stop_code == 0 && !is_out_of_patience()) {
     const auto began = std::chrono::steady_clock::now();
     const StepOutcome stepped = g.step->run(parts_.signals.requested());
@@ -233,6 +233,10 @@ bool Trainer::is_time_to_evaluate(const Generation& g) const {
   const int64_t every = parts_.config.training.eval_every;
   const int64_t step = state_.counters.step;
   return every > 0 && step > 0 && step % (every * g.steps_per_epoch) == 0 && step < g.total_steps;
+}
+
+bool Trainer::is_finished(const Generation& g) const {
+  return state_.counters.step >= g.total_steps && state_.counters.evaluated_step == state_.counters.step;
 }
 
 bool Trainer::is_out_of_patience() const {
@@ -308,9 +312,10 @@ void Trainer::report_checkpoints() {
 Outcome Trainer::finish(Generation& g, int stop_code) {
   take(g.step->flush());
   Counters& counters = state_.counters;
-  if (!not_finite_ && !is_stop(stop_code) && counters.evaluated_step != counters.step) evaluate(g);
+  const bool unevaluated = !not_finite_ && !is_stop(stop_code) && counters.evaluated_step != counters.step;
+  if (unevaluated) evaluate(g);
   if (not_finite_) return *not_finite_;
-  if (checkpointed_step_ != counters.step || improved_) checkpoint(g, std::exchange(improved_, false));
+  if (checkpointed_step_ != counters.step || unevaluated || improved_) checkpoint(g, std::exchange(improved_, false));
   make_durable(g);
   {
     // Nobody leaves before rank 0's checkpoint is durable: a launcher ends the others when the first one is gone.

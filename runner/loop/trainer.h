@@ -75,6 +75,7 @@ class Trainer {
   void make_durable(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
+  [[nodiscard]] bool is_finished(const Generation& generation) const;
   [[nodiscard]] bool is_out_of_patience() const;
   Outcome check_drift(Generation& generation);
 

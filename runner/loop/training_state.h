@@ -23,7 +23,7 @@
 
 namespace lockstep {
 
-// The same on every rank: they change by reduced figures only.
+// The same on every rank, because they change by reduced figures only; seconds_training is each rank's own clock.
 struct Counters {
   int64_t step = 0;  // committed optimizer steps (skipped ones count: the position in the data)
   uint64_t lineage = 0;
