@@ -2,7 +2,6 @@
 // Threads: a value of one thread.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "runner/base/result.h"

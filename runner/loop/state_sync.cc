@@ -124,7 +124,7 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
     TRY(initialise(config, workload, state, fs, result));
   }
   state.counters.lineage = result.generation;
-  state.counters.resumed_from = config.training.resume;
+  if (!config.training.resume.empty()) state.counters.resumed_from = config.training.resume;
   state.counters.has_state = true;
   return {};
 }

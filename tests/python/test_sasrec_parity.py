@@ -74,9 +74,11 @@ def without_key_bias(name, gradient):
 
 
 # A ReLU input nearer to zero than rounding may fall on either side; one such element of 320,000 moves a whole
-# gradient by up to 1 % of its norm. So each side is tried at such elements (there are 0 to 2 in a step).
+# gradient by up to 1 % of its norm (against an fp64 twin too: the rounding is ours or the fp32 twin's). At such a step
+# each side is tried at such elements; a run may have few of these steps, or the exception would hide a fault.
 KINK = 1e-6
 KINKS_MAX = 4
+STEPS_AT_A_KINK_MAX = 2
 
 
 @contextlib.contextmanager
@@ -119,18 +121,22 @@ def gradient_errors(twin, tensors, sides):
 
 def test_gradients_from_equal_weights_and_batches(dump):
     form, heads, folder = dump
+    at_a_kink = []
     for step in range(STEPS):
         tensors, num_items = read(folder / f"step-{step:02d}.safetensors")
         twin = make_twin(form, heads, weights_of(tensors), num_items)
         loss, errors, kinks = gradient_errors(twin, tensors, {})
         assert loss == pytest.approx(tensors["loss"].item(), rel=TOLERANCE), f"step {step}"
         if max(errors.values()) >= TOLERANCE:
+            at_a_kink.append(step)
             assert len(kinks) <= KINKS_MAX, f"step {step}: {len(kinks)} ReLU inputs near zero"
             for passes in itertools.product((0.0, 1.0), repeat=len(kinks)):
                 tried = gradient_errors(twin, tensors, dict(zip(kinks, passes)))[1]
                 errors = min(errors, tried, key=lambda e: max(e.values()))
         worst = max(errors, key=errors.get)
         assert errors[worst] < TOLERANCE, f"step {step}: gradient of {worst} differs by {errors[worst]:.1e} of its norm"
+    print(f"{form}, {heads} heads: steps at a kink of ReLU: {at_a_kink}")
+    assert len(at_a_kink) <= STEPS_AT_A_KINK_MAX, at_a_kink
 
 
 def test_losses_and_logits_after_20_steps(dump):
