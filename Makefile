@@ -7,9 +7,10 @@ export PATH := $(PATH):$(LOCKSTEP_CACHE)/tools/bin
 # SECONDS is bash's own clock in a recipe's environment: it is passed on as an argument only.
 unexport SECONDS
 SECONDS ?= 60
-ROUNDS ?= 50
+ROUNDS ?= 5
+SOAK_SECONDS ?= 1800
 
-.PHONY: help setup demo build test bench bench-accuracy format lint fuzz asan asan-torch tsan soak clean
+.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -62,12 +63,23 @@ asan-torch: ## all tests of the rooms, torch's included, under AddressSanitizer 
 tsan: ## the tests without torch under ThreadSanitizer
 	@scripts/check tsan
 
-soak: ## repeats the tests labelled `kill` ROUNDS=50 times
+soak: ## random kills for SOAK_SECONDS=1800, watched for leaks, then the tests labelled `kill` ROUNDS=5 times
 	@scripts/setup test
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev
+	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -L kill --repeat until-fail:$(ROUNDS)
+
+bench-recovery: build ## seconds from a killed worker to the next step, beside torchrun
+	@scripts/setup test
+	@scripts/get_ml100k >/dev/null
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_recovery.py
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_coordination.py
+
+mutate: ## removes each rule of the recovery machines in turn; a test must notice (minutes)
+	@scripts/setup test
+	@scripts/mutate
 
 clean: ## removes build/ (not the downloads in LOCKSTEP_CACHE)
 	@rm -rf build

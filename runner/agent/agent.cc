@@ -1,6 +1,6 @@
 #include "runner/agent/agent.h"
 
-#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -8,14 +8,17 @@
 #include <utility>
 
 #include "runner/agent/termination_log.h"
-#include "runner/base/build_info.h"
 #include "runner/contract/exit_code.h"
-#include "runner/contract/metric_names.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds kGpuUseInterval{1};  // NVML's own figures are averages over about a second
+constexpr std::chrono::milliseconds kLingerInterval{10};
+// Looks that come so late mean that this process did not run: whether a worker is silent is judged at the next one.
+constexpr int64_t kLateLookNs = 5 * std::chrono::nanoseconds(kLookInterval).count();
+// A coordinator that is not there yet is no news for this long.
+constexpr std::chrono::seconds kQuietSeeking{3};
+constexpr std::chrono::seconds kStrangersPatience{60};  // twice the life of a DNS record
 
 // Overloads in one object, for std::visit.
 template <typename... F>
@@ -26,22 +29,14 @@ template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;  // clang 14 does not deduce it
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
+int64_t ns_of(TimePoint time) { return time.time_since_epoch().count(); }
+static_assert(std::is_same_v<TimePoint::period, std::nano>, "steady_clock counts nanoseconds of CLOCK_MONOTONIC");
+
+double seconds_of_ns(int64_t ns) { return std::chrono::duration<double>(std::chrono::nanoseconds(ns)).count(); }
 
 bool is_failure(int code) {
   return code != 0 && code != static_cast<int>(ExitCode::kInterrupted) &&
          code != static_cast<int>(ExitCode::kTerminated);
-}
-
-MetricFamily family_of(const MetricName& name, std::vector<MetricSample> samples) {
-  return MetricFamily{
-      .name = std::string(name.name), .help = std::string(name.help), .type = name.type, .metrics = std::move(samples)};
-}
-
-MetricSample sample_of(std::map<std::string, std::string> labels, double value) {
-  MetricSample sample;
-  sample.labels = std::move(labels);
-  sample.value = value;
-  return sample;
 }
 
 }  // namespace
@@ -51,22 +46,40 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       gpus_(std::move(gpus)),
       stop_signals_(loop_, SIGINT, SIGTERM),
       child_signals_(loop_, SIGCHLD),
+      look_timer_(loop_),
       deadline_timer_(loop_),
       display_timer_(loop_),
+      linger_timer_(loop_),
       terminal_(options_.terminal, STDOUT_FILENO, STDERR_FILENO),
-      oom_kills_(options_.oom_kill_path),
-      supervisor_(options_.supervisor) {
+      workers_(loop_, options_.worker, options_.oom_kill_path, options_.supervisor.nproc, worker_handlers()),
+      supervisor_(options_.supervisor),
+      member_(options_.member),
+      job_(now()),
+      seen_(static_cast<size_t>(options_.supervisor.nproc)),
+      first_rank_(options_.node_rank * options_.supervisor.nproc),
+      local_workers_(static_cast<size_t>(options_.supervisor.nproc)) {
   status_.job = options_.job;
   status_.workload = options_.workload;
+  status_.node = options_.node_rank;
   status_.start_time_unix_seconds = std::time(nullptr);
+  if (is_first()) server_ = make_server();
+  link_ = make_link();
+}
+
+Status Agent::open() {
+  if (server_ && may_have_peers()) TRY(server_->listen(options_.coordinator.port));
+  open_control_socket();
+  return {};
 }
 
 int Agent::run() {
   wait_for_stop_signals();
   wait_for_children();
   arm_display_timer();
-  apply(Started{});
-  if (!exit_code_) loop_.run();
+  arm_look_timer();
+  feed(SupervisorEvent(Started{}));
+  feed(MemberEvent(MemberTick{}));
+  loop_.run();  // returns at once when all is over already
   LOCKSTEP_CHECK(exit_code_.has_value(), "the loop ends with an exit code");
   return *exit_code_;
 }
@@ -83,224 +96,436 @@ void Agent::wait_for_stop_signals() {
 
 void Agent::on_stop_signal(int signal) {
   if (signal == SIGINT && ++interrupts_ > 1) {
-    kill_workers();
-    return end(Finish{.code = static_cast<int>(ExitCode::kInterrupted), .message = "stopped by a second Ctrl-C"});
+    workers_.kill_all();
+    end(Finish{.code = static_cast<int>(ExitCode::kInterrupted), .message = "stopped by a second Ctrl-C"});
+    return loop_.stop();
   }
-  if (signal == SIGINT) {
+  if (signal == SIGINT && is_first()) {
     terminal_.err_line("lockstep: stopping after this step and its checkpoint; Ctrl-C again leaves at once");
   }
-  apply(StopRequested{signal});
+  feed(SupervisorEvent(StopRequested{signal}));
 }
 
 void Agent::wait_for_children() {
   child_signals_.async_wait([this](boost::system::error_code error, int) {
     if (error) return;
-    reap_children();
+    workers_.reap();
     wait_for_children();
   });
 }
 
-void Agent::reap_children() {
-  // All children, not only ours: as PID 1 of a pod the agent inherits orphans.
-  int wait_status = 0;
-  pid_t pid = 0;
-  while ((pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0) {
-    const auto it = std::find_if(workers_.begin(), workers_.end(),
-                                 [&](const auto& worker) { return worker->alive && worker->pid == pid; });
-    if (it != workers_.end()) on_worker_end(**it, wait_status);
-    if (exit_code_) return;
-  }
+// ---- workers ----
+
+NodeWorkers::Handlers Agent::worker_handlers() {
+  return {.on_message = [this](int local_rank, const WorkerMessage& message) { on_message(local_rank, message); },
+          .on_end = [this](const WorkerEnd& worker_end) { on_worker_end(worker_end); },
+          .on_line = [this](int local_rank, bool to_stderr,
+                            const std::string& line) { on_line(local_rank, to_stderr, line); },
+          .on_note = [this](const std::string& line) { terminal_.err_line("lockstep: " + line); }};
 }
 
-void Agent::on_worker_end(Worker& worker, int wait_status) {
-  worker.alive = false;  // reaped: its pid may be somebody else's from now on
-  worker.link->drain();
-  worker.link->close();
-  worker.out->finish();
-  worker.err->finish();
-  store_.forget_client(worker.local_rank);
+void Agent::on_line(int local_rank, bool to_stderr, const std::string& line) {
+  const int rank = rank_of(local_rank);
+  const std::string text = rank == 0 ? line : "[rank " + std::to_string(rank) + "] " + line;
+  to_stderr ? terminal_.err_line(text) : terminal_.out_line(text);
+}
 
-  int code = exit_code_of_wait_status(wait_status);
-  const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !worker.killed_by_us;
-  if (killed && oom_kills_.rose()) {
-    code = static_cast<int>(ExitCode::kOutOfMemory);
-    worker.last_words = "the kernel killed it because the memory limit was reached";
+void Agent::on_worker_end(const WorkerEnd& worker_end) {
+  const int local_rank = worker_end.local_rank;
+  Seen& seen = seen_[static_cast<size_t>(local_rank)];
+  const int64_t now_ns = ns_of(now());
+  if (const std::optional<BeatSnapshot> beats = workers_.beats(local_rank)) {
+    look_at_worker(local_rank, *beats, now_ns, false);
+    // Of one that was killed for hanging the last progress counts, of one that died the last sign of life.
+    int64_t last_ns = worker_end.killed_by_us ? beats->changed_ns : last_sign_of_life_ns(*beats);
+    if (seen.killed_ns > 0) last_ns = seen.killed_ns;
+    seen.detection_seconds.reset();
+    if (last_ns > 0) seen.detection_seconds = std::max(0.0, seconds_of_ns(now_ns - last_ns));
   }
-  WorkerStatus& status = status_.workers[static_cast<size_t>(worker.local_rank)];
-  status.state = code == 0 ? "done" : "ended";
-  if (is_failure(code) && !worker.killed_by_us) {
+  WorkerStatus& status = status_of(local_rank);
+  status.state = worker_end.code == 0 ? "done" : "ended";
+  if (is_failure(worker_end.code) && !worker_end.killed_by_us) {
+    const bool has_words = !worker_end.last_words.empty();
     status_.recent_failures.push_back(
-        WorkerFailure{.rank = status.rank,
-                      .pid = worker.pid,
-                      .exit_code = code,
-                      .reason = exit_reason(code),
-                      .message = worker.last_words.empty() ? "ended with " + describe_exit(code) : worker.last_words,
+        WorkerFailure{.rank = rank_of(local_rank),
+                      .pid = worker_end.pid,
+                      .exit_code = worker_end.code,
+                      .reason = exit_reason(worker_end.code),
+                      .message = has_words ? worker_end.last_words : "ended with " + describe_exit(worker_end.code),
                       .step = status.step,
-                      .generation = supervisor_.generation(),
+                      .generation = generation_,
                       .time_unix_seconds = std::time(nullptr)});
     if (status_.recent_failures.size() > kRecentFailuresMax) {
       status_.recent_failures.erase(status_.recent_failures.begin());
     }
   }
-  apply(WorkerEnded{.local_rank = worker.local_rank, .pid = worker.pid, .code = code, .message = worker.last_words});
+  feed(SupervisorEvent(WorkerEnded{
+      .local_rank = local_rank, .pid = worker_end.pid, .code = worker_end.code, .message = worker_end.last_words}));
+  publish();
 }
 
-// ---- messages ----
-
-void Agent::on_message(Worker& worker, const WorkerMessage& message) {
-  WorkerStatus& status = status_.workers[static_cast<size_t>(worker.local_rank)];
+void Agent::on_message(int local_rank, const WorkerMessage& message) {
+  if (std::holds_alternative<StoreRequest>(message)) {
+    return on_store_request(local_rank, std::get<StoreRequest>(message));
+  }
+  if (const auto beats = workers_.beats(local_rank)) look_at_worker(local_rank, *beats, ns_of(now()), false);
+  WorkerStatus& status = status_of(local_rank);
   std::visit(Overloaded{
-                 [&](const Hello&) { apply(WorkerSaidHello{worker.local_rank}); },
-                 [&](const StoreRequest& m) { send_answers(store_.apply(worker.local_rank, m, now())); },
-                 [&](const Beat& m) {
-                   status.step = m.step;
-                   status.phase = m.phase;
-                   apply(WorkerAtStep{worker.local_rank, m.step});
+                 [&](const Hello&) {
+                   status.state = "waiting";
+                   feed(SupervisorEvent(WorkerSaidHello{local_rank}));
                  },
+                 [&](const StoreRequest&) {},
                  [&](const Progress& m) { status_.progress = m; },
                  [&](const Evaluation& m) { status_.metrics = m.metrics; },
                  [&](const CheckpointWritten& m) {
                    status_.last_checkpoint = m;
-                   apply(CheckpointSeen{m.step});
+                   feed(SupervisorEvent(CheckpointSeen{m.step}));
+                   feed(MemberEvent(CheckpointDurable{m.step}));
                  },
-                 [&](const Metrics& m) { board_.publish_metrics(worker.local_rank, m.families); },
-                 [&](const Failing& m) { worker.last_words = m.message; },
+                 [&](const Metrics& m) { board_.publish_metrics(local_rank, m.families); },
+                 [&](const Failing&) {},  // kept by workers_
                  [&](const Done&) { status.state = "done"; },
-                 // The worker leaves with code 10 next; its end is what the supervisor acts on.
-                 [&](const PeerLost&) {},
+                 [&](const Left& m) { on_left(local_rank, m); },
+                 [&](const Resumed& m) { on_resumed(local_rank, m); },
              },
              message);
-  if (!std::holds_alternative<StoreRequest>(message)) publish();
-}
-
-void Agent::on_bad_line(Worker& worker, const Error& error) {
-  worker.last_words = "it sent a message that the agent cannot read: " + error.message;
-  if (worker.alive) ::kill(-worker.pid, SIGKILL);
-}
-
-void Agent::send_answers(const std::vector<StoreAnswer>& answers) {
-  for (const StoreAnswer& answer : answers) workers_[static_cast<size_t>(answer.client)]->link->send(answer.reply);
-  arm_deadline_timer();
-}
-
-// ---- the supervisor's hands ----
-
-void Agent::apply(const SupervisorEvent& event) {
-  for (const SupervisorOutput& output : step(supervisor_, event, now())) {
-    std::visit([this](const auto& o) { perform(o); }, output);
-    if (exit_code_) return;
-  }
-  arm_deadline_timer();
   publish();
 }
 
-void Agent::perform(const StartWorkers& output) {
-  store_.begin_generation(output.generation);
-  const int nproc = options_.supervisor.nproc;
-  workers_.clear();
-  status_.generation = output.generation;
-  status_.workers.assign(static_cast<size_t>(nproc), WorkerStatus{});
-  for (int local_rank = 0; local_rank < nproc; ++local_rank) {
-    board_.publish_metrics(local_rank, {});
-    if (const Status started = start_worker(local_rank); !started.ok()) {
-      kill_workers();
-      const bool missing = started.error().code == ErrorCode::kNotFound;
-      return end(Finish{.code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
-                        .message = started.error().message});
-    }
-  }
+void Agent::on_store_request(int local_rank, const StoreRequest& request) {
+  if (member_.joined) return link_->send(StoreCall{.local_rank = local_rank, .request = request});
+  workers_.answer_store(local_rank, StoreReply{.id = request.id,
+                                               .status = StoreStatus::kStale,
+                                               .values = {},
+                                               .message = "the coordinator is not reachable"});
 }
 
-Status Agent::start_worker(int local_rank) {
-  TRY_ASSIGN(const SpawnedWorker spawned, spawn_worker(options_.worker, local_rank));
-  auto worker = std::make_unique<Worker>();
-  Worker* const w = worker.get();  // lives until the next generation starts, long after its link is closed
-  w->local_rank = local_rank;
-  w->pid = spawned.pid;
-  w->link = std::make_shared<LocalLink>(
-      loop_, spawned.link_fd,
-      LocalLink::Handlers{.on_message = [this, w](const WorkerMessage& message) { on_message(*w, message); },
-                          .on_bad_line = [this, w](const Error& error) { on_bad_line(*w, error); }});
-  w->out = relay(spawned.stdout_fd, local_rank, false);
-  w->err = relay(spawned.stderr_fd, local_rank, true);
-  w->link->start();
-  w->out->start();
-  w->err->start();
-  WorkerStatus& status = status_.workers[static_cast<size_t>(local_rank)];
-  status.rank = local_rank;
-  status.pid = spawned.pid;
-  status.state = "starting";
-  workers_.push_back(std::move(worker));
-  return {};
+void Agent::on_left(int local_rank, const Left& left) {
+  // Who lost a peer is heard as early as who died, and knows less.
+  workers_.reap();
+  if (!workers_.is_alive(local_rank)) return;
+  status_of(local_rank).state = "waiting";
+  feed(SupervisorEvent(WorkerLeft{
+      .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message}));
 }
 
-std::shared_ptr<OutputRelay> Agent::relay(int fd, int rank, bool to_stderr) {
-  const std::string prefix = rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
-  return std::make_shared<OutputRelay>(loop_, fd, [this, prefix, to_stderr](const std::string& line) {
-    to_stderr ? terminal_.err_line(prefix + line) : terminal_.out_line(prefix + line);
+void Agent::on_resumed(int local_rank, const Resumed& resumed) {
+  if (!is_first() || local_rank != 0) return;
+  const std::optional<Recovery> recovery = job_.on_resumed(resumed);
+  if (!recovery) return;
+  terminal_.out_line("lockstep: " + describe(*recovery));
+  answer_recoveries();
+}
+
+// ---- beats ----
+
+void Agent::arm_look_timer() {
+  look_timer_.expires_after(kLookInterval);
+  look_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    look_at_workers();
+    arm_look_timer();
   });
 }
 
-void Agent::perform(const SendAssignments& output) {
-  const int nproc = options_.supervisor.nproc;
-  for (const auto& worker : workers_) {
-    worker->link->send(Assignment{.generation = output.generation,
-                                  .rank = worker->local_rank,
-                                  .local_rank = worker->local_rank,
-                                  .world_size = nproc,
-                                  .local_world_size = nproc,
-                                  .node_rank = 0,
-                                  .nnodes = 1});
-    WorkerStatus& status = status_.workers[static_cast<size_t>(worker->local_rank)];
-    if (status.state == "starting") status.state = "joined";
+void Agent::look_at_workers() {
+  const int64_t now_ns = ns_of(now());
+  const bool is_late = looked_ns_ > 0 && now_ns - looked_ns_ > kLateLookNs;
+  looked_ns_ = now_ns;
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    if (!workers_.is_alive(local_rank)) continue;
+    if (const auto beats = workers_.beats(local_rank)) look_at_worker(local_rank, *beats, now_ns, !is_late);
+  }
+  if (now_ns - heartbeat_ns_ >= std::chrono::nanoseconds(kBeatInterval).count()) {
+    heartbeat_ns_ = now_ns;
+    send_heartbeat(now_ns);
+  }
+  publish();
+}
+
+void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence) {
+  Seen& seen = seen_[static_cast<size_t>(local_rank)];
+  const WorkerBeat beat = worker_beat(beats, local_rank, now_ns);
+  WorkerStatus& status = status_of(local_rank);
+  status.step = beat.step;
+  status.activity = beat.activity;
+  status.phase = beat.phase;
+  status.seconds_unchanged = beat.seconds_unchanged;
+  if (is_first() && local_rank == 0) job_.on_beats(beats);
+  const bool in_collective = is_in_collective(beats);
+  if (beats.step != seen.step || in_collective != seen.in_collective) {
+    seen.step = beats.step;
+    seen.in_collective = in_collective;
+    feed(SupervisorEvent(WorkerAtStep{.local_rank = local_rank, .step = beats.step, .in_collective = in_collective}));
+  }
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::nanoseconds(now_ns - last_sign_of_life_ns(beats)));
+  if (!may_judge_silence || beats.alive_ns == 0 || seen.said_silent) return;
+  if (since < options_.member.heartbeat_timeout) return;
+  seen.said_silent = true;
+  feed(SupervisorEvent(WorkerSilent{.local_rank = local_rank, .since = since}));
+}
+
+void Agent::send_heartbeat(int64_t now_ns) {
+  if (!member_.joined) return;
+  Heartbeat heartbeat;
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    if (!workers_.is_alive(local_rank)) continue;
+    if (const auto beats = workers_.beats(local_rank)) {
+      heartbeat.workers.push_back(worker_beat(*beats, local_rank, now_ns));
+    }
+  }
+  link_->send(heartbeat);
+}
+
+// ---- the coordinator ----
+
+std::unique_ptr<CoordinatorServer> Agent::make_server() {
+  return std::make_unique<CoordinatorServer>(
+      loop_, options_.coordinator_options,
+      CoordinatorServer::Handlers{.on_note = [this](const Note& note) { on_note(note); },
+                                  .on_break = [this](const GroupBreak& seen) { on_break(seen); },
+                                  .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); }});
+}
+
+std::shared_ptr<CoordinatorLink> Agent::make_link() {
+  Greet greet{.job = options_.coordinator_options.job,
+              .token = options_.coordinator_options.token,
+              .node_rank = options_.node_rank,
+              .attempt = options_.coordinator_options.attempt,
+              .incarnation = options_.incarnation,
+              .host = options_.host};
+  CoordinatorLink::Handlers handlers{
+      .on_found = [this](const Welcome& welcome) { feed(MemberEvent(CoordinatorFound{welcome})); },
+      .on_refused = [this](const Refused& refused) { on_refused(refused); },
+      .on_said = [this](const CoordinatorMessage& message) { on_coordinator_said(message); },
+      .on_lost = [this](const std::string& why) { feed(MemberEvent(CoordinatorLost{why})); },
+      .on_problem = [this](const std::string& problem) { on_seek_problem(problem); }};
+  if (server_) return std::make_shared<LocalCoordinatorLink>(*server_, std::move(greet), std::move(handlers));
+  return std::make_shared<TcpCoordinatorLink>(loop_, options_.coordinator, std::move(greet), std::move(handlers));
+}
+
+// The address of a lost coordinator may be a stranger's by now, while the name still leads there: no reason to end for
+// a node that had found the right one.
+void Agent::on_refused(Refused refused) {
+  const bool had_one = member_.highest != 0;
+  const bool is_seeking = member_.seeking_since && now() - *member_.seeking_since < kStrangersPatience;
+  refused.retry = refused.retry || (had_one && is_seeking);
+  feed(MemberEvent(CoordinatorRefused{std::move(refused)}));
+}
+
+void Agent::on_coordinator_said(const CoordinatorMessage& message) {
+  if (const auto* const answer = std::get_if<StoreAnswerTo>(&message)) {
+    const bool is_ours = answer->local_rank >= 0 && answer->local_rank < nproc();
+    if (is_ours) workers_.answer_store(answer->local_rank, answer->reply);
+  }
+  job_ended_ = job_ended_ || std::holds_alternative<EndJob>(message);
+  feed(MemberEvent(CoordinatorSaid{message}));
+}
+
+void Agent::on_seek_problem(const std::string& problem) {
+  member_.last_problem = problem;
+  const bool is_news =
+      problem != last_problem_said_ && member_.seeking_since && now() - *member_.seeking_since >= kQuietSeeking;
+  if (!is_news || exit_code_) return;
+  last_problem_said_ = problem;
+  terminal_.err_line("lockstep: looking for the coordinator at " + options_.coordinator.host + ":" +
+                     std::to_string(options_.coordinator.port) + ": " + problem);
+}
+
+void Agent::on_break(const GroupBreak& group_break) {
+  // The last commits of the group that broke, before they count as the next one's.
+  if (const auto beats = workers_.beats(0)) job_.on_beats(*beats);
+  job_.on_break(group_break, std::time(nullptr));
+}
+
+void Agent::on_note(const Note& note) {
+  // Of one node alone the supervisor says it all; node 0 speaks for several.
+  if (!may_have_peers() || exit_code_ || (!is_first() && !note.is_warning)) return;
+  note.is_warning ? terminal_.err_line("lockstep: " + note.text) : terminal_.out_line("lockstep: " + note.text);
+}
+
+// ---- the two machines ----
+
+void Agent::feed(Event event) {
+  events_.push_back(std::move(event));
+  if (!draining_) drain();
+}
+
+void Agent::drain() {
+  draining_ = true;
+  while (!events_.empty() && !exit_code_) {
+    const Event event = std::move(events_.front());
+    events_.pop_front();
+    if (const auto* const about_workers = std::get_if<SupervisorEvent>(&event)) {
+      for (const SupervisorOutput& output : step(supervisor_, *about_workers, now())) {
+        std::visit([this](const auto& o) { perform(o); }, output);
+      }
+    } else {
+      for (const MemberOutput& output : step(member_, std::get<MemberEvent>(event), now())) {
+        std::visit([this](const auto& o) { perform(o); }, output);
+      }
+    }
+  }
+  draining_ = false;
+  if (!exit_code_) arm_deadline_timer();
+}
+
+void Agent::perform(const StartWorker& output) {
+  const int local_rank = output.local_rank;
+  board_.publish_metrics(local_rank, {});
+  seen_[static_cast<size_t>(local_rank)] = Seen{};
+  if (const Status started = workers_.start(local_rank); !started.ok()) {
+    workers_.kill_all();
+    const bool missing = started.error().code == ErrorCode::kNotFound;
+    const Finish finish{.code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
+                        .message = started.error().message};
+    if (member_.joined) {
+      link_->send(NodeFailed{.code = finish.code, .message = finish.message, .for_good = missing});
+    }
+    return end(finish);
+  }
+  status_of(local_rank) = WorkerStatus{
+      .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_.pid(local_rank), .state = "starting"};
+}
+
+void Agent::perform(const AssignWorkers& output) {
+  const Placement& placement = output.placement;
+  generation_ = placement.generation;
+  first_rank_ = placement.first_rank;
+  status_.world_size = placement.world_size;
+  status_.nnodes = placement.nnodes;
+  const std::string address = placement.nnodes > 1 ? link_->local_address() : "";
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    workers_.send(local_rank, Assignment{.generation = placement.generation,
+                                         .rank = rank_of(local_rank),
+                                         .local_rank = local_rank,
+                                         .world_size = placement.world_size,
+                                         .local_world_size = nproc(),
+                                         .node_rank = placement.node_index,
+                                         .nnodes = placement.nnodes,
+                                         .address = address});
+    WorkerStatus& status = status_of(local_rank);
+    status.rank = rank_of(local_rank);
+    status.state = "joined";
+  }
+  publish();
+}
+
+void Agent::perform(const SendCut& output) {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    workers_.send(local_rank, Cut{.generation = output.generation, .cause = output.cause});
   }
 }
 
-void Agent::perform(const SignalWorkers& output) {
-  for (const auto& worker : workers_) {
-    if (worker->alive) ::kill(worker->pid, output.signal);
+void Agent::perform(const SendLeaveTogether& output) {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    workers_.send(local_rank, LeaveTogether{.generation = output.generation, .leaving_code = output.leaving_code});
   }
 }
 
-void Agent::perform(const KillWorkers&) { kill_workers(); }
+void Agent::perform(const SignalWorkers& output) { workers_.signal_all(output.signal); }
+void Agent::perform(const DumpStacks& output) { workers_.dump_stacks(output.local_rank, rank_of(output.local_rank)); }
+void Agent::perform(const KillProcess& output) { workers_.kill(output.local_rank); }
 
-void Agent::kill_workers() {
-  for (const auto& worker : workers_) {
-    if (!worker->alive) continue;
-    worker->killed_by_us = true;
-    ::kill(-worker->pid, SIGKILL);  // its whole process group
+void Agent::perform(const TellReady& output) { feed(MemberEvent(WorkersReady{output.ready})); }
+
+void Agent::perform(const TellBroken& output) {
+  Broken broken = output.broken;
+  const int local_rank = broken.rank - first_rank_;
+  if (broken.rank >= 0 && local_rank >= 0 && local_rank < nproc()) {
+    const std::optional<double> seconds = seen_[static_cast<size_t>(local_rank)].detection_seconds;
+    broken.detection_seconds = seconds.value_or(-1.0);
   }
+  feed(MemberEvent(GroupBroke{std::move(broken)}));
 }
+
+void Agent::perform(const TellLeave& output) { feed(MemberEvent(LeaveRequested{output.code})); }
+void Agent::perform(const TellDone&) { feed(MemberEvent(WorkersDone{})); }
+void Agent::perform(const TellGaveUp& output) { feed(MemberEvent(NodeGaveUp{output.failed})); }
 
 void Agent::perform(const Restarting& output) {
-  ++restarts_by_reason_[exit_reason(output.code)];
+  ++restarts_[{output.rung, exit_reason(output.code)}];
   ++status_.restarts;
+  status_.ladder.rung = output.rung;
+  status_.ladder.last_decision = output.line;
   terminal_.err_line("lockstep: " + output.line);
 }
 
+void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + output.line); }
 void Agent::perform(const Finish& output) { end(output); }
 
+void Agent::perform(const Tell& output) { link_->send(output.message); }
+void Agent::perform(const Seek&) { link_->seek(); }
+void Agent::perform(const PlaceWorkers& output) { feed(SupervisorEvent(Placed{output.placement})); }
+
+void Agent::perform(const CutWorkers& output) {
+  feed(SupervisorEvent(CutOrdered{.generation = output.generation, .cause = output.cause, .message = output.message}));
+}
+
+void Agent::perform(const RegroupWorkers& output) {
+  feed(SupervisorEvent(RegroupOrdered{.generation = output.generation, .leaving = output.leaving}));
+}
+
+void Agent::perform(const StopWorkers& output) { feed(SupervisorEvent(StopOrdered{output.code})); }
+
+void Agent::perform(const KillOneWorker& output) {
+  if (output.local_rank < 0 || output.local_rank >= nproc()) return;
+  feed(SupervisorEvent(KillOrdered{.local_rank = output.local_rank, .message = output.message}));
+}
+
+void Agent::perform(const CheckpointSeenByJob& output) { feed(SupervisorEvent(CheckpointSeen{output.step})); }
+
+void Agent::perform(const EndNode& output) {
+  feed(SupervisorEvent(JobEnded{.code = output.code, .message = output.message}));
+}
+
+void Agent::perform(const MemberNote& output) { on_note(Note{.text = output.text, .is_warning = output.is_warning}); }
+
+// ---- the end ----
+
 void Agent::end(const Finish& finish) {
+  if (exit_code_) return;
   exit_code_ = finish.code;
   terminal_.hide_progress();
   if (finish.code != 0) {
     const std::string code = " (exit code " + std::to_string(finish.code) + ", " + exit_reason(finish.code) + ")";
     terminal_.err_line("lockstep: " + finish.message + (finish.message_names_code ? "" : code));
   }
+  if (is_first() && job_.recoveries_total() > 0) terminal_.out_line(job_.goodput_line(now()));
   write_termination_log(options_.termination_log, Termination{.exit_code = finish.code,
                                                               .message = finish.message,
                                                               .rank = finish.rank,
                                                               .step = finish.step,
-                                                              .generation = supervisor_.generation()});
+                                                              .generation = generation_,
+                                                              .job_ended = job_ended_});
   publish();
-  loop_.stop();
+  answer_recoveries();
+  linger();
+}
+
+// Node 0 leaves last: the others look for a coordinator until they have heard how the job ended.
+void Agent::linger() {
+  if (!linger_until_) linger_until_ = now() + kLastWordsTimeout;
+  if (has_said_all()) return loop_.stop();
+  linger_timer_.expires_after(kLingerInterval);
+  linger_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) linger();
+  });
+}
+
+bool Agent::has_said_all() const {
+  const bool control_is_idle = control_ == nullptr || control_->is_idle();
+  if (server_ && server_->state().end) return may_leave(server_->state(), now());
+  return (link_->is_idle() && control_is_idle) || now() >= *linger_until_;
 }
 
 // ---- time ----
 
 void Agent::arm_deadline_timer() {
   std::optional<TimePoint> next = supervisor_.deadline;
-  if (const auto store = store_.next_deadline(); store && (!next || *store < *next)) next = store;
+  if (member_.deadline && (!next || *member_.deadline < *next)) next = member_.deadline;
   if (next == armed_deadline_) return;
   armed_deadline_ = next;
   deadline_timer_.cancel();
@@ -309,78 +534,23 @@ void Agent::arm_deadline_timer() {
   deadline_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     armed_deadline_.reset();
-    send_answers(store_.expire(now()));
-    apply(Tick{});
+    const TimePoint at = now();
+    if (supervisor_.deadline && *supervisor_.deadline <= at) feed(SupervisorEvent(SupervisorTick{}));
+    if (member_.deadline && *member_.deadline <= at) feed(MemberEvent(MemberTick{}));
   });
 }
 
 void Agent::arm_display_timer() {
+  if (!is_first()) return;
   display_timer_.expires_after(terminal_.interval());
   display_timer_.async_wait([this](boost::system::error_code error) {
-    if (error) return;
+    if (error || exit_code_) return;
     if (is_ending()) {
       terminal_.hide_progress();
     } else {
       terminal_.show_progress(progress_view(), now());
     }
     arm_display_timer();
-  });
-}
-
-// ---- what others see ----
-
-bool Agent::is_ending() const {
-  return supervisor_.stopping() || std::any_of(status_.workers.begin(), status_.workers.end(),
-                                               [](const WorkerStatus& worker) { return worker.state == "done"; });
-}
-
-RunPhase Agent::run_phase() const {
-  if (exit_code_) return *exit_code_ == 0 ? RunPhase::kComplete : RunPhase::kFailed;
-  if (supervisor_.stopping()) return RunPhase::kStopping;
-  switch (supervisor_.phase) {
-    case SupervisorPhase::kIdle:
-      return RunPhase::kStarting;
-    case SupervisorPhase::kForming:
-      return supervisor_.counter > 1 ? RunPhase::kRecovering : RunPhase::kStarting;
-    case SupervisorPhase::kRunning:
-      return RunPhase::kRunning;
-    case SupervisorPhase::kDraining:
-    case SupervisorPhase::kWaiting:
-      return RunPhase::kRecovering;
-    case SupervisorPhase::kFinished:
-      return RunPhase::kFailed;
-  }
-  return RunPhase::kFailed;
-}
-
-ProgressView Agent::progress_view() {
-  if (gpus_ && (!gpu_use_read_ || now() - *gpu_use_read_ >= kGpuUseInterval)) {
-    gpu_use_ = gpus_->use();
-    gpu_use_read_ = now();
-  }
-  std::string phase = to_string(run_phase());
-  // The worker's own word says more than "Running" before the first step.
-  if (!status_.workers.empty() && !status_.workers[0].phase.empty()) phase = status_.workers[0].phase;
-  return ProgressView{
-      .workload = options_.workload, .phase = std::move(phase), .progress = status_.progress, .gpus = gpu_use_};
-}
-
-void Agent::publish() {
-  status_.phase = run_phase();
-  board_.publish(status_);
-  publish_agent_metrics();
-}
-
-void Agent::publish_agent_metrics() {
-  const auto alive = std::count_if(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->alive; });
-  std::vector<MetricSample> restarts;
-  for (const auto& [reason, count] : restarts_by_reason_) {
-    restarts.push_back(sample_of({{"reason", reason}}, static_cast<double>(count)));
-  }
-  board_.publish_agent_metrics({
-      family_of(metric::kRestarts, std::move(restarts)),
-      family_of(metric::kWorkersAlive, {sample_of({}, static_cast<double>(alive))}),
-      family_of(metric::kBuildInfo, {sample_of({{"version", build_version()}}, 1.0)}),
   });
 }
 

@@ -1,39 +1,61 @@
-// Agent: `lockstep run` at work. Starts the workers, relays what they print, answers their store requests, shows
-// progress, serves HTTP, forwards signals, restarts after a failure, and ends with the root cause's exit code.
+// Agent: `lockstep run` at work on one node. Starts the workers, relays what they print, carries their store requests,
+// shows progress, serves HTTP, forwards signals, and ends with the root cause's exit code. On node 0 it also hosts the
+// coordinator and speaks for the whole job.
 //
-// Role: the thin I/O side of the supervisor (supervisor.h decides, this does) on one event loop.
+// Role: the thin I/O side of two pure machines on one event loop: the supervisor (the node's workers) and the member
+// (the node's side of the membership). Events of both go through one queue, so that all outputs of a step are performed
+// before the next step.
 // Threads: everything runs on the thread that calls run(); only the status server has threads of its own, which read
-// the StatusBoard.
+// the StatusBoard, and Asio's resolver, which touches nothing of ours.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "runner/agent/control_socket.h"
+#include "runner/agent/coordinator_link.h"
+#include "runner/agent/coordinator_server.h"
 #include "runner/agent/devices.h"
-#include "runner/agent/local_link.h"
-#include "runner/agent/output_relay.h"
+#include "runner/agent/job_record.h"
+#include "runner/agent/node_workers.h"
 #include "runner/agent/status_server.h"
-#include "runner/agent/store.h"
-#include "runner/agent/supervisor.h"
 #include "runner/agent/terminal.h"
-#include "runner/agent/worker_process.h"
+#include "runner/recovery/coordinator.h"
+#include "runner/recovery/member.h"
+#include "runner/recovery/supervisor.h"
 
 namespace lockstep {
+
+// How often the workers' pages are looked at.
+inline constexpr std::chrono::milliseconds kLookInterval{200};
+// What was said last may take this long to leave, at the end.
+inline constexpr std::chrono::seconds kLastWordsTimeout{1};
 
 struct AgentOptions {
   WorkerCommand worker;
   std::string job;       // for /status
   std::string workload;  // for /status and the progress line
+  int node_rank = 0;
+  CoordinatorAddress coordinator;          // where node 0's agent listens; used when there may be several nodes
+  CoordinatorOptions coordinator_options;  // node 0; job, token and attempt serve the greeting of every node
+  uint64_t incarnation = 0;                // random
+  std::string host;                        // this node's name, for people
   SupervisorOptions supervisor;
+  MemberOptions member;
   TerminalOptions terminal;
   std::string termination_log;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
+  std::string control_folder;   // where the control socket lies; empty = none
 };
 
 class Agent {
@@ -44,70 +66,163 @@ class Agent {
   // What the status server shows; lives as long as the agent.
   [[nodiscard]] const StatusBoard& board() const { return board_; }
 
+  // Listens for the other nodes, if there may be any. kUnavailable names the port. Call once, before run().
+  Status open();
   // Returns the exit code (contract/exit_code). No worker is alive then. Call once.
   int run();
+  // Removes what the agent has put into the file system.
+  void close() { control_.reset(); }
 
  private:
-  struct Worker {
-    int local_rank = 0;
-    pid_t pid = 0;
-    bool alive = true;
-    std::shared_ptr<LocalLink> link;
-    std::shared_ptr<OutputRelay> out;
-    std::shared_ptr<OutputRelay> err;
-    bool killed_by_us = false;
-    std::string last_words;  // why it says it fails
-  };
+  using Event = std::variant<SupervisorEvent, MemberEvent>;
 
+  [[nodiscard]] bool is_first() const { return options_.node_rank == 0; }
+  [[nodiscard]] bool may_have_peers() const { return options_.coordinator_options.max_nodes > 1; }
+  [[nodiscard]] int nproc() const { return options_.supervisor.nproc; }
+  // Of a worker in the newest group; before the first one, where it is expected.
+  [[nodiscard]] int rank_of(int local_rank) const { return first_rank_ + local_rank; }
+  WorkerStatus& status_of(int local_rank) { return local_workers_[static_cast<size_t>(local_rank)]; }
+
+  // Signals and children.
   void wait_for_children();
   void wait_for_stop_signals();
   void on_stop_signal(int signal);
-  void reap_children();
-  void on_worker_end(Worker& worker, int wait_status);
-  void on_message(Worker& worker, const WorkerMessage& message);
-  void on_bad_line(Worker& worker, const Error& error);
 
-  // Feeds the supervisor and does what it says.
-  void apply(const SupervisorEvent& event);
-  void perform(const StartWorkers& output);
-  void perform(const SendAssignments& output);
+  // Workers.
+  NodeWorkers::Handlers worker_handlers();
+  void on_worker_end(const WorkerEnd& worker_end);
+  void on_message(int local_rank, const WorkerMessage& message);
+  void on_store_request(int local_rank, const StoreRequest& request);
+  void on_left(int local_rank, const Left& left);
+  void on_resumed(int local_rank, const Resumed& resumed);
+  void on_line(int local_rank, bool to_stderr, const std::string& line);
+
+  // Beats.
+  void arm_look_timer();
+  void look_at_workers();
+  void look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence);
+  void send_heartbeat(int64_t now_ns);
+
+  // The coordinator.
+  std::unique_ptr<CoordinatorServer> make_server();
+  std::shared_ptr<CoordinatorLink> make_link();
+  void on_refused(Refused refused);
+  void on_coordinator_said(const CoordinatorMessage& message);
+  void on_break(const GroupBreak& group_break);
+  void on_seek_problem(const std::string& problem);
+  void on_note(const Note& note);
+
+  // Feeds a machine and does what it says.
+  void feed(Event event);
+  void drain();
+  void perform(const StartWorker& output);
+  void perform(const AssignWorkers& output);
+  void perform(const SendCut& output);
+  void perform(const SendLeaveTogether& output);
   void perform(const SignalWorkers& output);
-  void perform(const KillWorkers& output);
+  void perform(const DumpStacks& output);
+  void perform(const KillProcess& output);
+  void perform(const TellReady& output);
+  void perform(const TellBroken& output);
+  void perform(const TellLeave& output);
+  void perform(const TellDone& output);
+  void perform(const TellGaveUp& output);
   void perform(const Restarting& output);
+  void perform(const Remark& output);
   void perform(const Finish& output);
+  void perform(const Tell& output);
+  void perform(const Seek& output);
+  void perform(const PlaceWorkers& output);
+  void perform(const CutWorkers& output);
+  void perform(const RegroupWorkers& output);
+  void perform(const StopWorkers& output);
+  void perform(const KillOneWorker& output);
+  void perform(const CheckpointSeenByJob& output);
+  void perform(const EndNode& output);
+  void perform(const MemberNote& output);
 
-  Status start_worker(int local_rank);
-  std::shared_ptr<OutputRelay> relay(int fd, int rank, bool to_stderr);
-  void kill_workers();
   void end(const Finish& finish);
-  void send_answers(const std::vector<StoreAnswer>& answers);
+  void linger();
+  [[nodiscard]] bool has_said_all() const;
   void arm_deadline_timer();
   void arm_display_timer();
+
+  // What others see.
   void publish();
-  void publish_agent_metrics();
+  void fill_job_status();
+  void fill_workers();
   // Progress is past: the workers' own last words are not to be followed by an older figure.
   [[nodiscard]] bool is_ending() const;
   [[nodiscard]] RunPhase run_phase() const;
   [[nodiscard]] ProgressView progress_view();
+
+  // The control socket (agent_control.cc).
+  void open_control_socket();
+  void on_control(const ControlRequest& request, const ControlSocket::Answer& answer);
+  void control(const StatusWanted& request, const ControlSocket::Answer& answer);
+  void control(const KillRank& request, const ControlSocket::Answer& answer);
+  void control(const StopRank& request, const ControlSocket::Answer& answer);
+  void control(const InjectIntoRank& request, const ControlSocket::Answer& answer);
+  void control(const KillAgent& request, const ControlSocket::Answer& answer);
+  void control(const RecoveriesWanted& request, const ControlSocket::Answer& answer);
+  // The local rank of a rank that runs here; -1 after having answered with an error.
+  int local_rank_for(int rank, const ControlSocket::Answer& answer);
+  OrderedJson answer_about(int local_rank);
+  void kill_self_when_said();
+  void answer_recoveries();
+
+  struct RecoveriesWaiter {
+    int64_t after = 0;
+    ControlSocket::Answer answer;
+    boost::asio::steady_timer timer;
+  };
 
   AgentOptions options_;
   std::unique_ptr<GpuMonitor> gpus_;
   boost::asio::io_context loop_;
   boost::asio::signal_set stop_signals_;
   boost::asio::signal_set child_signals_;
+  boost::asio::steady_timer look_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer display_timer_;
+  boost::asio::steady_timer linger_timer_;
   Terminal terminal_;
-  OomKillCounter oom_kills_;
+  NodeWorkers workers_;
   SupervisorState supervisor_;
-  KeyValueStore store_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // by local rank; of the current generation
+  MemberState member_;
+  std::unique_ptr<CoordinatorServer> server_;  // node 0
+  std::shared_ptr<CoordinatorLink> link_;
+  std::unique_ptr<ControlSocket> control_;
+  JobRecord job_;
+  std::deque<Event> events_;
+  bool draining_ = false;
+
+  // What was seen of each worker, by local rank.
+  struct Seen {
+    int64_t step = -1;
+    bool in_collective = false;
+    bool said_silent = false;
+    std::optional<double> detection_seconds;  // of its end, if the end broke a group
+    int64_t killed_ns = 0;                    // by `lockstep chaos`
+  };
+  std::vector<Seen> seen_;
+  int64_t looked_ns_ = 0;
+  int64_t heartbeat_ns_ = 0;
+  int first_rank_ = 0;
+  uint64_t generation_ = 0;  // of the newest placement
+  bool job_ended_ = false;   // the coordinator says so
+
   StatusBoard board_;
   RunStatus status_;
-  std::map<std::string, int64_t> restarts_by_reason_;
+  std::vector<WorkerStatus> local_workers_;
+  std::map<std::pair<std::string, std::string>, int64_t> restarts_;  // by rung and reason
+  std::string last_problem_said_;
   std::vector<GpuUse> gpu_use_;
   std::optional<TimePoint> gpu_use_read_;
   std::optional<TimePoint> armed_deadline_;
+  std::optional<TimePoint> linger_until_;
+  std::list<RecoveriesWaiter> recoveries_waiters_;
+  std::list<boost::asio::steady_timer> continue_timers_;  // SIGCONT after a stop-rank
   int interrupts_ = 0;
   std::optional<int> exit_code_;
 };

@@ -38,8 +38,14 @@ svg { width: 100%; height: 9rem; } polyline { fill: none; stroke: var(--accent);
 <section><h2>Progress</h2><progress id="bar" max="1" value="0"></progress><dl id="facts"></dl></section>
 <section><h2>Loss since this page was opened</h2><svg viewBox="0 0 100 100" preserveAspectRatio="none">
 <polyline id="curve" points=""></polyline></svg></section>
-<section><h2>Workers</h2><div class="scroll"><table><thead><tr><th>Rank<th>PID<th>State<th>Step<th>Phase</tr></thead>
+<section><h2>Workers</h2><div class="scroll"><table><thead>
+<tr><th>Rank<th>Node<th>PID<th>State<th>Step<th>Activity<th>Phase<th>Unchanged</tr></thead>
 <tbody id="workers"></tbody></table></div></section>
+<section id="nodes-box" hidden><h2>Nodes</h2><div class="scroll"><table><thead>
+<tr><th>Node<th>Host<th>Attempt<th>State<th>Ready</tr></thead><tbody id="nodes"></tbody></table></div></section>
+<section id="recoveries-box" hidden><h2>Recoveries</h2><div class="scroll"><table><thead>
+<tr><th>Time<th>Cause<th>Rank<th>Detected<th>All ready<th>Formed<th>Total<th>Redone<th>Step</tr></thead>
+<tbody id="recoveries"></tbody></table></div></section>
 <section id="failures-box" hidden><h2>Recent failures</h2><div class="scroll"><table><thead>
 <tr><th>Time<th>Rank<th>Code<th>Reason<th>Step<th>Message</tr></thead><tbody id="failures"></tbody></table></div></section>
 <script>
@@ -52,6 +58,8 @@ function number(value, digits) { return value === null || value === undefined ? 
 function duration(s) { if (s === null || s === undefined) return "–"; s = Math.round(s);
   const h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60, two = n => String(n).padStart(2, "0");
   return h > 0 ? `${h}:${two(m)}:${two(s % 60)}` : `${m}:${two(s % 60)}`; }
+function seconds(s) { return s === null || s === undefined ? "–" : s < 1 ? `${Math.round(s * 1000)} ms`
+  : `${s.toFixed(s < 10 ? 2 : 1)} s`; }
 function rows(body, items, cells) {
   body.replaceChildren(...items.map(item => {
     const row = document.createElement("tr");
@@ -92,11 +100,20 @@ function show(s) {
     ["Time left", duration(p.estimatedRemainingSeconds)],
     ["Waiting for data", p.dataWaitRatio === null || p.dataWaitRatio === undefined ? "–"
       : `${Math.round(p.dataWaitRatio * 100)} %`],
+    ["Goodput", s.goodput ? `${(s.goodput.ratio * 100).toFixed(1)} %` : "–"],
     ["Last checkpoint", s.lastCheckpoint ? `step ${number(s.lastCheckpoint.step, 0)}` : "–"],
     ...Object.entries(s.metrics).map(([name, value]) => [name, number(value, 4)]),
   ]);
   curve(s.progress);
-  rows(at("workers"), s.workers, w => [w.rank, w.pid, w.state, number(w.step, 0), w.phase]);
+  rows(at("workers"), s.workers, w => [w.rank + (s.slowest && s.slowest.rank === w.rank
+    ? ` (slowest: ${seconds(s.slowest.lagSeconds)} a step)` : ""), w.node, w.pid === null ? "–" : w.pid, w.state,
+    number(w.step, 0), w.activity, w.phase, seconds(w.secondsUnchanged)]);
+  at("nodes-box").hidden = s.nodes.length < 2;
+  rows(at("nodes"), s.nodes, n => [n.node, n.host, n.attempt, n.state, n.ready ? "yes" : "no"]);
+  at("recoveries-box").hidden = s.recoveries.length === 0;
+  rows(at("recoveries"), [...s.recoveries].reverse(), r => [new Date(r.time * 1000).toLocaleTimeString(), r.cause,
+    r.rank === null ? "–" : r.rank, seconds(r.detectionSeconds), seconds(r.respawnSeconds), seconds(r.formingSeconds),
+    seconds(r.totalSeconds), number(r.redoneSteps, 0), number(r.step, 0)]);
   at("failures-box").hidden = s.recentFailures.length === 0;
   rows(at("failures"), [...s.recentFailures].reverse(), f => [new Date(f.time * 1000).toLocaleTimeString(), f.rank,
     f.exitCode, f.reason, number(f.step, 0), f.message]);

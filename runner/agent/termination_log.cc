@@ -16,12 +16,11 @@ std::string cut_utf8(const std::string& text, size_t size) {
 }
 
 std::string line_with(const Termination& t, const std::string& message) {
-  return dump_line(OrderedJson{{"exitCode", t.exit_code},
-                               {"reason", exit_reason(t.exit_code)},
-                               {"message", message},
-                               {"rank", t.rank},
-                               {"step", t.step},
-                               {"generation", t.generation}});
+  OrderedJson line{{"exitCode", t.exit_code}, {"reason", exit_reason(t.exit_code)},
+                   {"message", message},      {"rank", t.rank},
+                   {"step", t.step},          {"generation", t.generation}};
+  if (t.job_ended) line["jobEnded"] = true;
+  return dump_line(line);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct Termination {
   int rank = -1;
   int64_t step = -1;
   uint64_t generation = 0;
+  bool job_ended = false;  // for all nodes: no replacement of this one can do better; shown when true
 };
 
 // At most kTerminationMessageBytesMax bytes of valid UTF-8; a message that is too long loses its end.

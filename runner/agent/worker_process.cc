@@ -20,6 +20,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kLinkFdInWorker = 3;  // the first one after stderr
+constexpr int kBeatFdInWorker = 4;
+// Sources of the descriptors above are moved here first, out of the way.
+constexpr int kFdsInWorker = 10;
 
 // Closes what it holds unless released.
 class Fd {
@@ -72,6 +75,7 @@ struct ChildPlan {
   int stdout_fd;
   int stderr_fd;
   int link_fd;
+  int beat_fd;
   int error_fd;  // closes at exec; an errno comes through it when exec fails
   pid_t parent;
 };
@@ -81,14 +85,16 @@ struct ChildPlan {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The agent may have died between fork and prctl.
   if (::getppid() != plan.parent) ::_exit(1);
-  // dup2 onto 0..3 may hit a source that is one of them: move all sources out of the way first.
-  const int in = ::fcntl(plan.stdin_fd, F_DUPFD_CLOEXEC, 10);
-  const int out = ::fcntl(plan.stdout_fd, F_DUPFD_CLOEXEC, 10);
-  const int err = ::fcntl(plan.stderr_fd, F_DUPFD_CLOEXEC, 10);
-  const int link = ::fcntl(plan.link_fd, F_DUPFD_CLOEXEC, 10);
-  const int error = ::fcntl(plan.error_fd, F_DUPFD_CLOEXEC, 10);
+  // dup2 onto 0..4 may hit a source that is one of them: move all sources out of the way first.
+  const int in = ::fcntl(plan.stdin_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
+  const int out = ::fcntl(plan.stdout_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
+  const int err = ::fcntl(plan.stderr_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
+  const int link = ::fcntl(plan.link_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
+  const int beat = ::fcntl(plan.beat_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
+  const int error = ::fcntl(plan.error_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const bool in_place = ::dup2(in, 0) == 0 && ::dup2(out, 1) == 1 && ::dup2(err, 2) == 2 &&
-                        ::dup2(link, kLinkFdInWorker) == kLinkFdInWorker;
+                        ::dup2(link, kLinkFdInWorker) == kLinkFdInWorker &&
+                        ::dup2(beat, kBeatFdInWorker) == kBeatFdInWorker;
   if (in_place) {
     struct sigaction default_action {};
     default_action.sa_handler = SIG_DFL;
@@ -112,12 +118,13 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 }  // namespace
 
-Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank) {
+Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd) {
   std::vector<std::string> arguments{command.program};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> environment;
   for (const auto& [name, value] : command.environment) {
-    if (name != env::kAgentFd && name != env::kLocalRank) environment.push_back(name + "=" + value);
+    if (name != env::kAgentFd && name != env::kBeatFd && name != env::kLocalRank)
+      environment.push_back(name + "=" + value);
   }
   // The worker chooses its device before it has an assignment.
   environment.push_back(std::string(env::kLocalRank) + "=" + std::to_string(local_rank));
@@ -126,7 +133,12 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank)
       !command.environment.contains(std::string(env::kGompSpincount))) {
     environment.push_back(std::string(env::kOmpWaitPolicy) + "=passive");
   }
+  // What becomes of a broken group is decided here and in the worker; torch's own watchdogs would end the process.
+  for (const std::string_view name : {env::kTorchNcclAsyncErrorHandling, env::kTorchNcclMonitoring}) {
+    if (!command.environment.contains(std::string(name))) environment.push_back(std::string(name) + "=0");
+  }
   environment.push_back(std::string(env::kAgentFd) + "=" + std::to_string(kLinkFdInWorker));
+  environment.push_back(std::string(env::kBeatFd) + "=" + std::to_string(kBeatFdInWorker));
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> envp = pointers_to(environment);
 
@@ -146,6 +158,7 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank)
                        .stdout_fd = out.worker.get(),
                        .stderr_fd = err.worker.get(),
                        .link_fd = link.worker.get(),
+                       .beat_fd = beat_fd,
                        .error_fd = error.worker.get(),
                        .parent = ::getpid()};
   const pid_t pid = ::fork();

@@ -1,8 +1,8 @@
 // Starting one worker, and what the kernel says of its end.
 //
-// Role: fork and exec with the ends of the link and of the output pipes in place. A worker is in its own process
-// group (a Ctrl-C of the terminal reaches the agent alone) and dies with the agent, whatever kills that one.
-// Threads: spawn_worker must be called from a thread that lives as long as the agent: the kernel ties
+// Role: fork and exec with the ends of the link and of the output pipes and the beat page in place. A worker is in its
+// own process group (a Ctrl-C of the terminal reaches the agent alone) and dies with the agent, whatever kills that
+// one. Threads: spawn_worker must be called from a thread that lives as long as the agent: the kernel ties
 // PR_SET_PDEATHSIG to the thread, not the process.
 #pragma once
 
@@ -21,8 +21,8 @@ namespace lockstep {
 struct WorkerCommand {
   std::string program;                 // path
   std::vector<std::string> arguments;  // without the program's name
-  Environment environment;             // whole; LOCAL_RANK, the link's variable and, unless waiting
-                                       // is set already, OMP_WAIT_POLICY are added
+  Environment environment;             // whole; LOCAL_RANK, the variables of link and beats and,
+                                       // unless waiting is set already, OMP_WAIT_POLICY are added
 };
 
 // The agent's ends; owned by the caller.
@@ -33,8 +33,9 @@ struct SpawnedWorker {
   int stderr_fd = -1;  // read end, non-blocking
 };
 
-// kUnavailable: no pipe, no process; kNotFound: the program cannot be run (names it and why).
-Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank);
+// `beat_fd`: of the worker's beat page; stays the caller's. kUnavailable: no pipe, no process; kNotFound: the program
+// cannot be run (names it and why).
+Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd);
 
 // How often the kernel has killed for memory in our cgroup.
 class OomKillCounter {

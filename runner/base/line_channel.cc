@@ -1,5 +1,6 @@
 #include "runner/base/line_channel.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -79,6 +80,16 @@ Result<std::optional<std::string>> LineChannel::read_line() {
       return Error{ErrorCode::kUnavailable, std::string("cannot read a line: ") + std::strerror(errno)};
     }
   }
+}
+
+Result<bool> LineChannel::wait_readable(std::chrono::milliseconds time) {
+  if (splitter_.has_line()) return true;
+  pollfd wanted{.fd = fd_, .events = POLLIN, .revents = 0};
+  const int ready = ::poll(&wanted, 1, static_cast<int>(time.count()));
+  if (ready < 0 && errno != EINTR) {
+    return Error{ErrorCode::kUnavailable, std::string("cannot wait for a line: ") + std::strerror(errno)};
+  }
+  return ready > 0;
 }
 
 void LineChannel::shutdown() { ::shutdown(fd_, SHUT_RDWR); }

@@ -5,6 +5,7 @@
 // thread at a time; shutdown from any thread, it wakes the reader.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <mutex>
 #include <optional>
@@ -26,6 +27,8 @@ class LineSplitter {
   void append(std::string_view bytes);
   // The next whole line; nullopt when more bytes are needed. kCorrupt when a line is longer than the limit.
   Result<std::optional<std::string>> next_line();
+  // Is a whole line there (or one that is too long)?
+  [[nodiscard]] bool has_line() const { return buffer_.find('\n', scanned_) != std::string::npos; }
   // What stands after the last newline; taken at the end of a stream.
   std::string take_rest();
 
@@ -51,6 +54,10 @@ class LineChannel {
   // The next line; nullopt when the peer has closed its end (bytes after the last newline are dropped then: a peer
   // that died in the middle of a line said nothing). kCorrupt for a line above the limit, kUnavailable for errors.
   Result<std::optional<std::string>> read_line();
+
+  // Waits until read_line would not block for want of bytes (some are there, or the end): false when `time` is up
+  // first.
+  Result<bool> wait_readable(std::chrono::milliseconds time);
 
   // Ends both directions: a blocked read_line returns nullopt, the peer sees the end. Sockets only.
   void shutdown();

@@ -6,6 +6,7 @@
 
 #include "runner/base/build_info.h"
 #include "runner/base/nearest.h"
+#include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
 #include "runner/cli/run_command.h"
 #include "runner/contract/exit_code.h"
@@ -17,12 +18,15 @@ constexpr const char* kHelp = R"(lockstep - trains models on any number of ranks
 Usage:
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
+  lockstep chaos kill-rank|kill-agent|…    break a run of this machine on purpose, and time how it goes on
   lockstep version                         say which version this is
   lockstep run WORKLOAD --help             all flags of a workload
   lockstep ckpt --help                     all about checkpoints
+  lockstep chaos --help                    all about breaking things
 
 Example:
   lockstep run sasrec --dataset ml-100k --nproc 2
+  lockstep run sasrec --dataset ml-100k --local_nodes 2 --nproc 2     as on two machines
 
 Exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 10 peer lost, 11 timed out, 12 device fault,
 13 out of memory, 130 stopped by Ctrl-C, 143 stopped by SIGTERM, others: a crash.
@@ -48,8 +52,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (command == "run") return lockstep::run_command(rest);
   if (command == "ckpt") return lockstep::ckpt_command(rest, std::cout, std::cerr);
+  if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
   const std::string nearest =
-      lockstep::nearest_name(command, {"run", "ckpt", "version", "help", "--version", "--help"});
+      lockstep::nearest_name(command, {"run", "ckpt", "chaos", "version", "help", "--version", "--help"});
   std::fprintf(stderr, "lockstep: unknown command \"%s\"%s; see lockstep --help\n", command.c_str(),
                nearest.empty() ? "" : (", did you mean \"" + nearest + "\"?").c_str());
   return static_cast<int>(lockstep::ExitCode::kUsage);

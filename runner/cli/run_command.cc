@@ -1,8 +1,11 @@
 #include "runner/cli/run_command.h"
 
+#include <arpa/inet.h>
 #include <unistd.h>
+#include <climits>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
@@ -10,10 +13,14 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <random>
+#include <sstream>
+#include <thread>
 #include <utility>
 
 #include "runner/agent/agent.h"
 #include "runner/cli/local_devices.h"
+#include "runner/cli/local_nodes.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
@@ -24,6 +31,8 @@ namespace {
 
 constexpr const char* kTerminationLogOfPods = "/dev/termination-log";
 constexpr const char* kWorkerName = "lockstep-worker";
+// A DNS record of a pod lives on for so long after it.
+constexpr std::chrono::seconds kNameLife{30};
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
@@ -60,21 +69,17 @@ Status check_placement(const Environment& environment, const LaunchOptions& laun
                    ": `lockstep run` starts the ranks itself: leave it out, or put `lockstep-worker` in its place "
                    "under a launcher");
   }
-  TRY(check_agent_environment(environment, launch));
-  TRY_ASSIGN(const std::optional<int> pod_nodes, positive_variable(environment, env::kNumNodes));
-  const int nnodes = launch.nnodes.value_or(pod_nodes.value_or(1));
-  if (nnodes == 1) return {};
-  return invalid((launch.nnodes ? "--nnodes" : std::string(env::kNumNodes)) + " is " + std::to_string(nnodes) +
-                 ", but `lockstep run` starts the ranks of one machine: for several, start lockstep-worker on each "
-                 "with torchrun --no-python, mpirun or srun");
+  return check_agent_environment(environment, launch);
 }
 
-Status check_batch(const RunConfig& config, int nproc) {
+// With as many nodes as there may be: every rank needs a sample of its own.
+Status check_batch(const RunConfig& config, int nproc, int nnodes) {
   const TrainingOptions& training = config.training;
-  if (training.batch_scope != BatchScope::kTotal || training.batch_size >= nproc) return {};
+  const int64_t ranks = int64_t{nproc} * nnodes;
+  if (training.batch_scope != BatchScope::kTotal || training.batch_size >= ranks) return {};
   return invalid("--batch_size " + std::to_string(training.batch_size) + " is smaller than the " +
-                 std::to_string(nproc) + " ranks it is shared by: raise it to " + std::to_string(nproc) +
-                 " at least, or lower --nproc");
+                 std::to_string(ranks) + " ranks it is shared by: raise it to " + std::to_string(ranks) +
+                 " at least, or lower " + (nnodes == 1 ? "--nproc" : "--nproc or --nnodes"));
 }
 
 Result<std::string> find_worker(const Environment& environment) {
@@ -117,20 +122,74 @@ TerminalOptions terminal_of(const Environment& environment) {
   return terminal_options(seen);
 }
 
+bool is_given(const RunConfig& config, std::string_view name) {
+  return std::any_of(config.flags.begin(), config.flags.end(),
+                     [name](const FlagValue& flag) { return flag.name == name && flag.given; });
+}
+
+uint64_t random_number() {
+  std::random_device device;
+  return (uint64_t{device()} << 32U) | device();
+}
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+bool is_address(const std::string& host) {
+  std::array<unsigned char, sizeof(in6_addr)> bytes{};
+  return ::inet_pton(AF_INET, host.c_str(), bytes.data()) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), bytes.data()) == 1;
+}
+
 struct Prepared {
   RunConfig config;
   Environment environment;
+  AgentPlace place;
   LocalRanks ranks;
   AgentOptions agent;
   std::unique_ptr<GpuMonitor> gpus;  // null when none is used
 };
 
-Result<Prepared> prepare(const std::vector<std::string>& arguments) {
+Status set_membership(Prepared& p) {
+  const LaunchOptions& launch = p.config.launch;
+  AgentOptions& agent = p.agent;
+  agent.node_rank = p.place.node_rank;
+  agent.coordinator = {.host = p.place.coordinator_host, .port = p.place.coordinator_port};
+  agent.host = host_name();
+  agent.incarnation = random_number();
+  CoordinatorOptions& coordinator = agent.coordinator_options;
+  coordinator.job = agent.job;
+  coordinator.token = variable(p.environment, env::kToken).value_or("");
+  TRY_ASSIGN(coordinator.attempt, attempt_of(p.environment));
+  coordinator.min_nodes = p.place.min_nodes;
+  coordinator.max_nodes = p.place.max_nodes;
+  coordinator.wanted_nodes = p.place.wanted_nodes;
+  coordinator.rejoin_timeout = std::chrono::seconds(launch.rejoin_timeout_seconds);
+  const std::chrono::milliseconds rendezvous_timeout = std::chrono::seconds(launch.rendezvous_timeout_seconds);
+  coordinator.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
+  // A worker that does not start in time is its own node's to judge, which knows more: first.
+  coordinator.rendezvous_timeout = rendezvous_timeout + coordinator.heartbeat_timeout;
+  coordinator.stall_timeout = std::chrono::seconds(launch.stall_timeout_seconds);
+  const bool is_found_by_name = !p.place.coordinator_host.empty() && !is_address(p.place.coordinator_host);
+  if (p.place.distributed() && is_found_by_name) coordinator.name_life = kNameLife;
+  agent.member.nproc = p.ranks.nproc;
+  agent.member.rendezvous_timeout = rendezvous_timeout;
+  agent.member.heartbeat_timeout = coordinator.heartbeat_timeout;
+  agent.supervisor.nproc = p.ranks.nproc;
+  agent.supervisor.max_restarts = launch.max_restarts;
+  agent.supervisor.start_timeout = rendezvous_timeout;
+  return {};
+}
+
+Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig config, Environment environment) {
   Prepared p;
-  TRY_ASSIGN(p.config, parse_run_config(arguments));
-  p.environment = read_environment();
+  p.config = std::move(config);
+  p.environment = std::move(environment);
   const LaunchOptions& launch = p.config.launch;
   TRY(check_placement(p.environment, launch));
+  TRY_ASSIGN(p.place, derive_agent_place(p.environment, host_name(), launch));
 
   LocalDevices devices;
   p.gpus = GpuMonitor::open(variable(p.environment, env::kCudaVisibleDevices));
@@ -138,7 +197,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments) {
   devices.build_has_cuda = LOCKSTEP_BUILD_HAS_CUDA;
   TRY_ASSIGN(devices.nproc_of_pod, positive_variable(p.environment, env::kNprocPerNode));
   TRY_ASSIGN(p.ranks, plan_local_ranks(launch, devices));
-  TRY(check_batch(p.config, p.ranks.nproc));
+  TRY(check_batch(p.config, p.ranks.nproc, p.place.max_nodes));
   if (!p.ranks.uses_gpus) p.gpus.reset();
 
   AgentOptions& agent = p.agent;
@@ -147,27 +206,127 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments) {
   agent.worker.environment = p.environment;
   agent.job = variable(p.environment, env::kJob).value_or(p.config.workload);
   agent.workload = p.config.workload;
-  agent.supervisor.nproc = p.ranks.nproc;
-  TRY_ASSIGN(agent.supervisor.attempt, attempt_of(p.environment));
-  agent.supervisor.max_restarts = launch.max_restarts;
-  agent.supervisor.rendezvous_timeout = std::chrono::seconds(launch.rendezvous_timeout_seconds);
+  TRY(set_membership(p));
   agent.terminal = terminal_of(p.environment);
   agent.termination_log = termination_log_of(p.environment);
   agent.oom_kill_path = OomKillCounter::path_of_own_cgroup();
+  // In a pod its owner has other ways in, and the folder may be shared by many.
+  if (!is_set(p.environment, env::kKubernetesServiceHost)) {
+    agent.control_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir).value_or(""),
+                                         variable(p.environment, env::kJob).value_or(""));
+  }
   return p;
 }
 
 // A taken port is an error when it was asked for, or in a pod, where probes and scrapes expect it; on a laptop the
 // default port may well be somebody else's.
 bool port_is_required(const Prepared& p) {
-  const bool given = std::any_of(p.config.flags.begin(), p.config.flags.end(),
-                                 [](const FlagValue& flag) { return flag.name == "status_port" && flag.given; });
-  return given || is_set(p.environment, env::kKubernetesServiceHost);
+  return is_given(p.config, "status_port") || is_set(p.environment, env::kKubernetesServiceHost);
+}
+
+// Node 0 speaks for all; the others only when something is wrong.
+void say_what_begins(const Prepared& p) {
+  const bool is_first = p.place.node_rank == 0;
+  if (p.ranks.is_warning || is_first) std::fprintf(p.ranks.is_warning ? stderr : stdout, "%s\n", p.ranks.line.c_str());
+  if (!is_first || !p.place.distributed()) return;
+  const std::string wanted = p.place.min_nodes == p.place.max_nodes
+                                 ? std::to_string(p.place.max_nodes)
+                                 : std::to_string(p.place.min_nodes) + " to " + std::to_string(p.place.max_nodes);
+  std::printf("%s nodes; this one's agent listens for the others on port %d\n", wanted.c_str(),
+              p.place.coordinator_port);
+  if (is_set(p.environment, env::kToken)) return;
+  std::fprintf(stderr,
+               "warning: %s is not set: whoever reaches port %d can join this job; set it to the same secret on all "
+               "nodes\n",
+               std::string(env::kToken).c_str(), p.place.coordinator_port);
 }
 
 bool asks_for_help(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
+}
+
+// Returns an exit code when the agent could not begin; leaves the process when it has ended.
+int run_agent(Prepared prepared) {
+  // A closed terminal or pipe must not end the run in the middle of a step.
+  std::signal(SIGPIPE, SIG_IGN);
+  const int port = prepared.config.launch.status_port;
+  const bool port_required = port_is_required(prepared);
+  Agent agent(std::move(prepared.agent), std::move(prepared.gpus));
+  if (const Status opened = agent.open(); !opened.ok()) return fail(opened.error());
+  std::unique_ptr<StatusServer> server;
+  std::string port_problem;
+  if (port != 0) {
+    Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board());
+    if (!started.ok() && port_required) return fail(started.error());
+    if (started.ok()) server = std::move(*started);
+    if (!started.ok()) port_problem = started.error().message;
+  }
+
+  say_what_begins(prepared);
+  if (!port_problem.empty()) std::fprintf(stderr, "warning: no status page: %s\n", port_problem.c_str());
+  std::fflush(nullptr);
+  const int code = agent.run();
+  // Destroying the server takes up to 2 s; nothing of it outlives the process. The socket's file would.
+  agent.close();
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+// The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
+std::vector<std::string> visible_gpu_names(const Environment& environment, int count) {
+  std::vector<std::string> names;
+  std::istringstream list(variable(environment, env::kCudaVisibleDevices).value_or(""));
+  for (std::string name; std::getline(list, name, ',') && std::ssize(names) < count;) names.push_back(name);
+  for (int i = static_cast<int>(names.size()); i < count; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+// What each agent would refuse is refused here, once.
+Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& arguments, RunConfig config,
+                                              Environment environment) {
+  LocalNodesOptions nodes;
+  nodes.command_line = resume_command_of(arguments);
+  nodes.arguments = arguments;
+  nodes.environment = environment;
+  const LaunchOptions launch = config.launch;
+  nodes.nodes = *launch.local_nodes;
+  nodes.min_nodes = launch.min_nodes.value_or(nodes.nodes);
+  const std::unique_ptr<GpuMonitor> gpus = GpuMonitor::open(variable(environment, env::kCudaVisibleDevices));
+  const int gpu_count = gpus && LOCKSTEP_BUILD_HAS_CUDA && launch.device != DeviceChoice::kCpu ? gpus->count() : 0;
+  if (!config.launch.nproc && gpu_count > 0) config.launch.nproc = std::max(1, gpu_count / nodes.nodes);
+  config.launch.nnodes = nodes.nodes;
+  config.launch.min_nodes = nodes.min_nodes;
+  config.launch.node_rank = 0;
+  for (const std::string_view name :
+       {env::kNodeRank, env::kNumNodes, env::kMinNodes, env::kMaxNodes, env::kJobCompletionIndex}) {
+    environment.erase(std::string(name));
+  }
+  TRY_ASSIGN(const Prepared first, prepare(arguments, std::move(config), std::move(environment)));
+  nodes.nproc = first.ranks.nproc;
+  const bool shares_gpus = launch.backend == BackendChoice::kGloo;
+  if (first.ranks.uses_gpus && nodes.nproc * nodes.nodes > gpu_count && !shares_gpus) {
+    return invalid("--local_nodes " + std::to_string(nodes.nodes) + " with " + std::to_string(nodes.nproc) +
+                   " ranks each are more than the " + std::to_string(gpu_count) +
+                   " GPUs visible: lower one of them, share GPUs with --backend gloo, or use --device cpu");
+  }
+  if (first.ranks.uses_gpus) nodes.gpus = visible_gpu_names(nodes.environment, gpu_count);
+  if (first.ranks.is_warning) nodes.warning = first.ranks.line;
+  nodes.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  nodes.share_cores = launch.threads == 0;
+  nodes.status_port = launch.status_port;
+  nodes.status_port_given = is_given(first.config, "status_port");
+  nodes.max_restarts = launch.max_restarts;
+  nodes.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
+  nodes.network_namespaces = launch.network_namespaces;
+  nodes.termination_log = first.agent.termination_log;
+  nodes.terminal = first.agent.terminal;
+  return nodes;
+}
+
+int run_on_local_nodes(const std::vector<std::string>& arguments, RunConfig config, Environment environment) {
+  const Result<LocalNodesOptions> options = prepare_local_nodes(arguments, std::move(config), std::move(environment));
+  return options.ok() ? run_local_nodes(*options) : fail(options.error());
 }
 
 }  // namespace
@@ -178,31 +337,13 @@ int run_command(const std::vector<std::string>& arguments) {
     std::fputs(run_help(names_workload ? arguments.front() : "").c_str(), stdout);
     return 0;
   }
-  Result<Prepared> prepared = prepare(arguments);
+  Result<RunConfig> config = parse_run_config(arguments);
+  if (!config.ok()) return fail(config.error());
+  Environment environment = read_environment();
+  if (config->launch.local_nodes) return run_on_local_nodes(arguments, std::move(*config), std::move(environment));
+  Result<Prepared> prepared = prepare(arguments, std::move(*config), std::move(environment));
   if (!prepared.ok()) return fail(prepared.error());
-
-  // A closed terminal or pipe must not end the run in the middle of a step.
-  std::signal(SIGPIPE, SIG_IGN);
-  const int port = prepared->config.launch.status_port;
-  const bool port_required = port_is_required(*prepared);
-  Agent agent(std::move(prepared->agent), std::move(prepared->gpus));
-  std::unique_ptr<StatusServer> server;
-  std::string port_problem;
-  if (port != 0) {
-    Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board());
-    if (!started.ok() && port_required) return fail(started.error());
-    if (started.ok()) server = std::move(*started);
-    if (!started.ok()) port_problem = started.error().message;
-  }
-
-  const LocalRanks& ranks = prepared->ranks;
-  std::fprintf(ranks.is_warning ? stderr : stdout, "%s\n", ranks.line.c_str());
-  if (!port_problem.empty()) std::fprintf(stderr, "warning: no status page: %s\n", port_problem.c_str());
-  std::fflush(nullptr);
-  const int code = agent.run();
-  // Destroying the server takes up to 2 s; nothing of it outlives the process.
-  std::fflush(nullptr);
-  std::_Exit(code);
+  return run_agent(std::move(*prepared));
 }
 
 }  // namespace lockstep

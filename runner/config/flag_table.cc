@@ -332,6 +332,33 @@ void add_coordinator_flag(TableBuilder& table) {
   flag.get = [](const RunConfig& config) { return config.launch.coordinator; };
 }
 
+// N, or MIN:MAX for a job that may shrink and grow.
+void add_nnodes_flag(TableBuilder& table) {
+  constexpr int kNodesMax = 1'000'000;
+  Flag& flag = table.custom("nnodes", kThisProcess, "an integer from 1 to 1000000, or MIN:MAX, or auto",
+                            "nodes; MIN:MAX: go on with as few as MIN when some are lost");
+  flag.set = [](std::string_view text, RunConfig& config) {
+    LaunchOptions& launch = config.launch;
+    const size_t colon = text.find(':');
+    int min = 0;
+    int max = 0;
+    const bool is_auto = text == "auto";
+    if (!is_auto && (!parse_whole(text.substr(colon == std::string_view::npos ? 0 : colon + 1), max) || max < 1)) {
+      return false;
+    }
+    if (colon != std::string_view::npos && (!parse_whole(text.substr(0, colon), min) || min < 1)) return false;
+    if (max > kNodesMax || min > kNodesMax) return false;
+    launch.nnodes = is_auto ? std::nullopt : std::optional<int>(max);
+    launch.min_nodes = min == 0 ? std::nullopt : std::optional<int>(min);
+    return true;
+  };
+  flag.get = [](const RunConfig& config) {
+    const LaunchOptions& launch = config.launch;
+    if (!launch.nnodes) return std::string("auto");
+    return (launch.min_nodes ? std::to_string(*launch.min_nodes) + ":" : "") + std::to_string(*launch.nnodes);
+  };
+}
+
 void add_launch_flags(TableBuilder& table) {
   table.group("Ranks and devices");
   table
@@ -339,9 +366,13 @@ void add_launch_flags(TableBuilder& table) {
                         "ranks on this node; auto: one per GPU that is visible, else 1")
       .aliases = {"nproc_per_node"};
   add_multi_gpu_flag(table);
-  table.optional_integer("nnodes", kThisProcess, 1, 1'000'000, IN(launch.nnodes), "nodes");
+  add_nnodes_flag(table);
   table.optional_integer("node_rank", kThisProcess, 0, 999'999, IN(launch.node_rank), "which node this is");
   add_coordinator_flag(table);
+  table.optional_integer("local_nodes", kThisProcess, 1, 64, IN(launch.local_nodes),
+                         "start so many nodes on this machine, each with an agent of its own, as a cluster would");
+  table.boolean("network_namespaces", kThisProcess, IN(launch.network_namespaces),
+                "with --local_nodes, as root: each node in a network of its own, so that it can be cut off");
   table.text("master_addr", kThisProcess, "a host", IN(launch.master_addr), "host of rank 0; wins over MASTER_ADDR");
   table.optional_integer("master_port", kThisProcess, 1, 65535, IN(launch.master_port),
                          "port of rank 0's store; wins over MASTER_PORT (29500)");
@@ -356,6 +387,12 @@ void add_launch_flags(TableBuilder& table) {
                 "how long to wait for all ranks");
   table.integer("collective_timeout_seconds", kThisProcess, 1, 86'400, IN(launch.collective_timeout_seconds),
                 "how long a collective may take");
+  table.integer("rejoin_timeout_seconds", kThisProcess, 0, 86'400, IN(launch.rejoin_timeout_seconds),
+                "how long a lost node is waited for before going on with fewer");
+  table.integer("stall_timeout_seconds", kThisProcess, 1, 86'400, IN(launch.stall_timeout_seconds),
+                "a rank that shows no progress for so long is killed and started again");
+  table.integer("heartbeat_timeout_seconds", kThisProcess, 2, 3'600, IN(launch.heartbeat_timeout_seconds),
+                "a node or worker that is silent for so long is lost");
   table.integer("max_restarts", kThisProcess, 0, 1'000'000, IN(launch.max_restarts),
                 "times that dead workers are started again");
 }

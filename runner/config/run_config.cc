@@ -223,6 +223,23 @@ Status collect_yaml(const std::vector<Flag>& table, const std::string& path, Giv
   return {};
 }
 
+Status check_local_nodes(const LaunchOptions& launch) {
+  if (!launch.local_nodes) {
+    if (!launch.network_namespaces) return {};
+    return invalid("--network_namespaces needs --local_nodes N: it gives each of those nodes a network of its own");
+  }
+  const std::string given = "--local_nodes " + std::to_string(*launch.local_nodes);
+  if (launch.node_rank || !launch.coordinator.empty()) {
+    return invalid(given + " starts all nodes itself: leave out " +
+                   (launch.node_rank ? "--node_rank" : "--coordinator"));
+  }
+  if (launch.nnodes && *launch.nnodes != *launch.local_nodes) {
+    return invalid(given + " contradicts --nnodes with " + std::to_string(*launch.nnodes) +
+                   " nodes: leave --nnodes out, or give --nnodes MIN:" + std::to_string(*launch.local_nodes));
+  }
+  return {};
+}
+
 // What no single flag can know.
 Status check_together(const RunConfig& config, const GivenFlags& given) {
   const auto given_true = [&given](const char* name) {
@@ -249,6 +266,11 @@ Status check_together(const RunConfig& config, const GivenFlags& given) {
     return invalid("--multi_gpu false means one rank, but --nproc is " + std::to_string(*launch.nproc) +
                    ": give one of them");
   }
+  if (launch.min_nodes && launch.nnodes && *launch.min_nodes > *launch.nnodes) {
+    return invalid("--nnodes " + std::to_string(*launch.min_nodes) + ":" + std::to_string(*launch.nnodes) + ": MIN " +
+                   std::to_string(*launch.min_nodes) + " is above MAX " + std::to_string(*launch.nnodes));
+  }
+  TRY(check_local_nodes(launch));
   if (launch.node_rank && launch.nnodes && *launch.node_rank >= *launch.nnodes) {
     return invalid("--node_rank " + std::to_string(*launch.node_rank) + " with --nnodes " +
                    std::to_string(*launch.nnodes) + ": nodes are counted from 0");
@@ -430,6 +452,31 @@ std::string dataset_name(const std::string& name_or_path) {
     }
   }
   return base;
+}
+
+namespace {
+
+// Quoted for a POSIX shell where it must be.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+std::string resume_command_of(const std::vector<std::string>& arguments) {
+  std::string command = "lockstep run";
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--resume") {
+      ++i;
+    } else if (!arguments[i].starts_with("--resume=")) {
+      command += " " + shell_word(arguments[i]);
+    }
+  }
+  return command;
 }
 
 std::string output_folder(const RunConfig& config, const std::string& checkpoint_dir, const std::string& job) {

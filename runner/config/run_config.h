@@ -159,6 +159,10 @@ std::string args_txt(const RunConfig& config);
 // "data/ml-1m/" → "ml-1m". Text alone, no look at the disk.
 std::string dataset_name(const std::string& name_or_path);
 
+// The line for a shell that goes on with this run: `lockstep run` and these arguments without --resume, since the run's
+// own checkpoints are newer than the one named there.
+std::string resume_command_of(const std::vector<std::string>& arguments);
+
 // The folder for everything that the run writes, without a final '/': checkpoint_dir/job when checkpoint_dir is not
 // empty (a pod: LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB, passed in by the caller; checkpoint_dir itself without a
 // job); else train_dir as it is when it holds a '/'; else <dataset name>_<train_dir>.

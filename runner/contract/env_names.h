@@ -25,6 +25,11 @@ inline constexpr std::string_view kToken = "LOCKSTEP_TOKEN";
 
 // From the agent to its worker: the file descriptor of their socket pair.
 inline constexpr std::string_view kAgentFd = "LOCKSTEP_AGENT_FD";
+// The worker's beat page (contract/beat_page.h), a memfd.
+inline constexpr std::string_view kBeatFd = "LOCKSTEP_BEAT_FD";
+
+// From `lockstep run --local_nodes` to its agents: the command that the user gave, for the last words.
+inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
 
 // For tests and odd installations: the worker program, and the file for the termination message.
 inline constexpr std::string_view kWorker = "LOCKSTEP_WORKER";
@@ -81,6 +86,8 @@ inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
 inline constexpr std::string_view kOmpWaitPolicy = "OMP_WAIT_POLICY";
 inline constexpr std::string_view kGompSpincount = "GOMP_SPINCOUNT";
 inline constexpr std::string_view kNcclDebug = "NCCL_DEBUG";
+inline constexpr std::string_view kTorchNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr std::string_view kTorchNcclMonitoring = "TORCH_NCCL_ENABLE_MONITORING";
 inline constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
 inline constexpr std::string_view kNoColor = "NO_COLOR";
 inline constexpr std::string_view kCi = "CI";
@@ -103,6 +110,8 @@ inline constexpr std::array kAllNames = {
     kCheckpointDir,
     kToken,
     kAgentFd,
+    kBeatFd,
+    kCommandLine,
     kRank,
     kWorldSize,
     kLocalRank,
@@ -145,6 +154,8 @@ inline constexpr std::array kAllNames = {
     kOmpWaitPolicy,
     kGompSpincount,
     kNcclDebug,
+    kTorchNcclAsyncErrorHandling,
+    kTorchNcclMonitoring,
     kGlooInterface,
     kNoColor,
     kCi,

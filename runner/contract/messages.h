@@ -1,10 +1,12 @@
-// Messages between an agent and its workers: what each line on the link holds. Pure.
+// Messages between an agent and its workers: what each line on the link holds. Pure. (Beats are not messages: see
+// beat_page.h. Agents and coordinator: coordination.h.)
 //
 // Transport: a socketpair; the worker finds its end's number in env::kAgentFd. One JSON object per line, field
 // "type" names the message, the other fields are those of the structs below under the same names. Bytes of the store
 // travel as hex. Numbers that are not finite travel as "NaN", "+Inf", "-Inf".
 //
-// Order: the worker says hello; the agent answers with an assignment when all workers of this node have said it.
+// Order: the worker says hello and waits; an assignment comes when the group of the next generation is complete. A
+// worker that has lost a peer, or is told to cut or regroup, drops its group, says Left and waits for the next one.
 // Store requests are answered by id, not necessarily in order: get and wait are answered when the keys are there or
 // the time is up. The end of the link means that the other side is gone.
 // Threads: values and pure functions.
@@ -42,12 +44,6 @@ struct StoreRequest {
   std::vector<std::string> values;       // bytes; set: the value; compare_set: expected (may be empty), desired
   int64_t amount = 0;                    // add
   std::chrono::milliseconds timeout{0};  // get and wait
-};
-
-// Once per step, and at each change of phase.
-struct Beat {
-  int64_t step = 0;
-  std::string phase;  // "forming", "restoring", "training", "evaluating", "checkpointing", "stopping", …
 };
 
 // From rank 0, every few steps. What is not known is not finite or below zero and is not shown.
@@ -114,13 +110,28 @@ struct Failing {
 // The worker's work is finished and durable; it exits 0 next.
 struct Done {};
 
-// The group of `generation` has lost a peer; the worker waits for a new assignment.
-struct PeerLost {
+// The worker has dropped the group of `generation`, keeps its state and waits for a new assignment.
+struct Left {
   uint64_t generation = 0;
+  std::string cause;    // CamelCase: "PeerLost", "Timeout", "Cut"; "Regroup" when all left together at a step's end
+  std::string message;  // what it saw
+  int64_t step = 0;     // committed
+};
+
+// The first commit in a generation: the group works. Times in nanoseconds of CLOCK_MONOTONIC.
+struct Resumed {
+  uint64_t generation = 0;
+  int64_t step = 0;          // committed now
+  int64_t assigned_ns = 0;   // when the assignment came
+  int64_t formed_ns = 0;     // when the group stood
+  int64_t synced_ns = 0;     // when all ranks held the same state
+  int64_t committed_ns = 0;  // when the step was committed
+  int64_t resumed_step = 0;  // committed steps of the state that the group went on from
+  std::string origin;        // where it came from, for people
 };
 
 using WorkerMessage =
-    std::variant<Hello, StoreRequest, Beat, Progress, Evaluation, CheckpointWritten, Metrics, Failing, Done, PeerLost>;
+    std::variant<Hello, StoreRequest, Progress, Evaluation, CheckpointWritten, Metrics, Failing, Done, Left, Resumed>;
 
 // ---- agent -> worker ----
 
@@ -132,6 +143,7 @@ struct Assignment {
   int local_world_size = 1;
   int node_rank = 0;
   int nnodes = 1;
+  std::string address;  // of this node, as its peers reach it; empty = all are on this machine
 };
 
 enum class StoreStatus {
@@ -149,12 +161,39 @@ struct StoreReply {
   std::string message;              // why, when status is not kOk
 };
 
-// Leave the group of `generation` now (its sockets or communicator are to be aborted) and wait for an assignment.
+// Leave the group of `generation` now, even out of a collective, and wait for an assignment.
 struct Cut {
   uint64_t generation = 0;
+  std::string cause;  // CamelCase
 };
 
-using AgentMessage = std::variant<Assignment, StoreReply, Cut>;
+// Leave the group of `generation` together with all other ranks, at the end of a step. `leaving_code` (130 or 143):
+// this worker ends with it then; 0: it waits for an assignment.
+struct LeaveTogether {
+  uint64_t generation = 0;
+  int leaving_code = 0;
+};
+
+// A fault to be shown on purpose (lockstep chaos, tests).
+enum class Fault {
+  kDiskFull,   // from now on every write to the volume answers ENOSPC, for `seconds`
+  kNotFinite,  // the next step's loss is NaN on this rank
+  // The next time that the rank comes to this place it stops there for `seconds`.
+  kStallData,
+  kStallCompute,
+  kStallCollective,  // it does not join the one that its peers wait in
+  kStallForming,
+  kStallRestoring,
+  kStallEvaluation,
+  kStallWrite,  // the writer's thread, in the middle of a checkpoint
+};
+inline constexpr size_t kFaultCount = 9;
+struct InjectFault {
+  Fault fault = Fault::kDiskFull;
+  double seconds = 0.0;
+};
+
+using AgentMessage = std::variant<Assignment, StoreReply, Cut, LeaveTogether, InjectFault>;
 
 // ---- lines ----
 

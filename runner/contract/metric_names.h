@@ -97,13 +97,39 @@ inline constexpr MetricName kStartup{"lockstep_startup_seconds", MetricType::kGa
 inline constexpr MetricName kRendezvousDuration{"lockstep_rendezvous_duration_seconds", MetricType::kHistogram, "",
                                                 "Time to form one process group."};
 
-// Agent.
-inline constexpr MetricName kRestarts{"lockstep_restarts_total", MetricType::kCounter, "reason",
-                                      "Workers started again by this agent, by the reason of their end."};
+// Agent: its own node.
+inline constexpr MetricName kRestarts{"lockstep_restarts_total", MetricType::kCounter, "rung,reason",
+                                      "Workers started again by this agent, by rung of the restart ladder and by the "
+                                      "reason of their end."};
 inline constexpr MetricName kWorkersAlive{"lockstep_agent_workers", MetricType::kGauge, "",
                                           "Worker processes of this agent that are alive."};
 inline constexpr MetricName kBuildInfo{"lockstep_build_info", MetricType::kGauge, "version",
                                        "Always 1; the labels name the build of the agent."};
+
+// Agent of node 0: the whole job.
+inline constexpr MetricName kGeneration{"lockstep_generation", MetricType::kGauge, "",
+                                        "Lower half of the group's generation: groups formed by this coordinator."};
+inline constexpr MetricName kNodes{"lockstep_nodes", MetricType::kGauge, "", "Nodes in the group."};
+inline constexpr MetricName kWorldSize{"lockstep_world_size", MetricType::kGauge, "", "Ranks in the group."};
+inline constexpr MetricName kGoodputSeconds{
+    "lockstep_goodput_seconds_total", MetricType::kCounter, "kind,cause",
+    "Wall clock of the job by kind (work, waiting, redone) and cause; all together are the time since its start."};
+inline constexpr MetricName kGoodputRatio{"lockstep_goodput_ratio", MetricType::kGauge, "",
+                                          "Share of the wall clock that was work, 0 to 1."};
+inline constexpr MetricName kRecoveries{"lockstep_recoveries_total", MetricType::kCounter, "cause",
+                                        "Breaks of the group after which training went on, by cause."};
+inline constexpr MetricName kRecoveryDuration{
+    "lockstep_recovery_duration_seconds", MetricType::kHistogram, "part",
+    "Time of one recovery: detect (from the last sign of life), respawn (until all wait), form (the group), sync (the "
+    "state), total (until the next commit)."};
+inline constexpr MetricName kRedoneSteps{"lockstep_redone_steps_total", MetricType::kCounter, "",
+                                         "Steps done a second time because the group broke."};
+inline constexpr MetricName kSlowestRank{"lockstep_slowest_rank", MetricType::kGauge, "",
+                                         "Rank with the most work of its own per step; absent when none stands out."};
+inline constexpr MetricName kStragglerLag{"lockstep_straggler_lag_seconds", MetricType::kGauge, "",
+                                          "Work per step of the slowest rank above the median of all."};
+inline constexpr MetricName kRankUnchanged{"lockstep_rank_unchanged_seconds", MetricType::kGauge, "rank",
+                                           "Time since the rank's last sign of progress."};
 
 }  // namespace metric
 
@@ -141,6 +167,10 @@ inline constexpr std::array kWorkerMetrics{metric::kSteps,
                                            metric::kRendezvousDuration};
 
 // What the agent itself emits beside its workers' metrics.
-inline constexpr std::array kAgentMetrics{metric::kRestarts, metric::kWorkersAlive, metric::kBuildInfo};
+inline constexpr std::array kAgentMetrics{metric::kRestarts,         metric::kWorkersAlive, metric::kBuildInfo,
+                                          metric::kGeneration,       metric::kNodes,        metric::kWorldSize,
+                                          metric::kGoodputSeconds,   metric::kGoodputRatio, metric::kRecoveries,
+                                          metric::kRecoveryDuration, metric::kRedoneSteps,  metric::kSlowestRank,
+                                          metric::kStragglerLag,     metric::kRankUnchanged};
 
 }  // namespace lockstep

@@ -27,12 +27,44 @@ OrderedJson to_json(const Progress& p) {
 }
 
 OrderedJson to_json(const WorkerStatus& w) {
-  return {{"rank", w.rank}, {"pid", w.pid}, {"state", w.state}, {"step", w.step}, {"phase", w.phase}};
+  return {{"rank", w.rank},
+          {"node", w.node},
+          {"pid", w.pid > 0 ? OrderedJson(w.pid) : OrderedJson(nullptr)},
+          {"state", w.state},
+          {"step", w.step},
+          {"activity", to_string(w.activity)},
+          {"phase", to_string(w.phase)},
+          {"secondsUnchanged", known_or_null(w.seconds_unchanged)}};
+}
+
+OrderedJson to_json(const NodeStatus& n) {
+  return {{"node", n.node}, {"host", n.host}, {"attempt", n.attempt}, {"state", n.state}, {"ready", n.ready}};
+}
+
+OrderedJson to_json(const LadderStatus& l) {
+  return {{"rung", l.rung}, {"restarts", l.restarts}, {"budgetLeft", l.budget_left}, {"lastDecision", l.last_decision}};
+}
+
+OrderedJson to_json(const GoodputStatus& g) {
+  OrderedJson parts = OrderedJson::array();
+  for (const GoodputPart& part : g.parts) {
+    parts.push_back({{"kind", part.kind}, {"cause", part.cause}, {"seconds", part.seconds}});
+  }
+  return {{"ratio", finite_or_null(g.ratio)}, {"seconds", std::move(parts)}};
+}
+
+OrderedJson to_json(const SlowestStatus& s) {
+  return {{"rank", s.rank}, {"lagSeconds", finite_or_null(s.lag_seconds)}};
 }
 
 OrderedJson to_json(const WorkerFailure& f) {
   return {{"rank", f.rank},       {"pid", f.pid},   {"exitCode", f.exit_code},    {"reason", f.reason},
           {"message", f.message}, {"step", f.step}, {"generation", f.generation}, {"time", f.time_unix_seconds}};
+}
+
+template <typename T>
+OrderedJson object_or_null(const std::optional<T>& value) {
+  return value ? to_json(*value) : OrderedJson(nullptr);
 }
 
 template <typename T>
@@ -62,6 +94,24 @@ const char* to_string(RunPhase phase) {
   return "Unknown";
 }
 
+OrderedJson to_json(const Recovery& r) {
+  return {{"cause", r.cause},
+          {"rank", r.rank >= 0 ? OrderedJson(r.rank) : OrderedJson(nullptr)},
+          {"detectionSeconds", known_or_null(r.detection_seconds)},
+          {"respawnSeconds", known_or_null(r.respawn_seconds)},
+          {"formingSeconds", known_or_null(r.forming_seconds)},
+          {"syncSeconds", known_or_null(r.sync_seconds)},
+          {"totalSeconds", known_or_null(r.total_seconds)},
+          {"redoneSteps", r.redone_steps},
+          {"step", r.step},
+          {"worldSize", r.world_size},
+          {"origin", r.origin},
+          {"generation", r.generation},
+          {"time", r.time_unix_seconds},
+          {"brokenNanoseconds", r.broken_ns},
+          {"committedNanoseconds", r.committed_ns}};
+}
+
 OrderedJson to_json(const RunStatus& s) {
   OrderedJson metrics = OrderedJson::object();
   for (const auto& [name, value] : s.metrics) metrics[name] = finite_or_null(value);
@@ -70,15 +120,27 @@ OrderedJson to_json(const RunStatus& s) {
   return {
       {"job", s.job},
       {"workload", s.workload},
+      {"node", s.node},
+      {"coordinator", s.coordinator.empty() ? OrderedJson(nullptr) : OrderedJson(s.coordinator)},
       {"generation", s.generation},
       {"phase", to_string(s.phase)},
+      {"reason", s.reason},
       {"startTime", s.start_time_unix_seconds},
+      {"worldSize", s.world_size},
+      {"nnodes", s.nnodes},
+      {"nodes", array_of(s.nodes)},
       {"workers", array_of(s.workers)},
-      {"progress", s.progress ? to_json(*s.progress) : OrderedJson(nullptr)},
+      {"progress", object_or_null(s.progress)},
       {"metrics", std::move(metrics)},
       {"lastCheckpoint", std::move(checkpoint)},
       {"restarts", s.restarts},
       {"recentFailures", array_of(s.recent_failures)},
+      {"recoveriesTotal", s.recoveries_total},
+      {"redoneSteps", s.redone_steps},
+      {"recoveries", array_of(s.recoveries)},
+      {"ladder", to_json(s.ladder)},
+      {"goodput", object_or_null(s.goodput)},
+      {"slowest", object_or_null(s.slowest)},
   };
 }
 

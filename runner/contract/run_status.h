@@ -1,4 +1,6 @@
 // RunStatus: the document that an agent serves under /status, for people, the status page and the operator. Pure.
+//
+// Node 0's agent speaks for the whole job; every other one for its own workers, and names the coordinator it follows.
 // Threads: plain values.
 #pragma once
 
@@ -10,6 +12,7 @@
 
 #include "runner/base/json.h"
 #include "runner/contract/messages.h"
+#include "runner/contract/phase.h"
 
 namespace lockstep {
 
@@ -18,11 +21,22 @@ enum class RunPhase { kStarting, kRunning, kRecovering, kStopping, kComplete, kF
 const char* to_string(RunPhase phase);
 
 struct WorkerStatus {
-  int rank = 0;
-  int64_t pid = 0;
-  std::string state;  // "starting", "joined", "done", "ended"
+  int rank = 0;       // in the group; before the first one, where it is expected
+  int node = 0;       // node rank
+  int64_t pid = 0;    // 0: on another machine
+  std::string state;  // "starting", "waiting", "joined", "done", "ended"
   int64_t step = 0;
-  std::string phase;  // from the worker's beats
+  Activity activity = Activity::kLoading;
+  Phase phase = Phase::kStartup;
+  double seconds_unchanged = 0.0;  // since its last sign of progress
+};
+
+struct NodeStatus {
+  int node = 0;  // node rank
+  std::string host;
+  uint32_t attempt = 0;
+  std::string state;   // "member", "waiting", "lost", "leaving", "done"
+  bool ready = false;  // all its workers wait for a placement
 };
 
 struct WorkerFailure {
@@ -36,23 +50,79 @@ struct WorkerFailure {
   int64_t time_unix_seconds = 0;
 };
 
+// One break of the group and how it was mended. Parts that are not known are below zero.
+struct Recovery {
+  std::string cause;                // CamelCase: "SignalKILL", "NodeLost", "Join", …
+  int rank = -1;                    // whose end it was; -1: no worker's
+  double detection_seconds = -1.0;  // from the last sign of life of what was lost
+  double respawn_seconds = -1.0;    // until all workers waited for the new group
+  double forming_seconds = -1.0;    // until the new group stood
+  double sync_seconds = -1.0;       // until all ranks held the same state
+  double total_seconds = -1.0;      // from the last sign of life to the first commit
+  int64_t redone_steps = 0;
+  int64_t step = 0;  // the first one committed after it
+  int world_size = 0;
+  std::string origin;  // where the state came from
+  uint64_t generation = 0;
+  int64_t time_unix_seconds = 0;  // of the break
+  // CLOCK_MONOTONIC of node 0's machine, for who measures from outside.
+  int64_t broken_ns = 0;
+  int64_t committed_ns = 0;
+};
+
+struct LadderStatus {
+  std::string rung = "process";
+  int64_t restarts = 0;  // workers started again by this agent
+  int budget_left = 0;
+  std::string last_decision;
+};
+
+struct GoodputPart {
+  std::string kind;   // "work", "waiting", "redone"
+  std::string cause;  // "" for work
+  double seconds = 0.0;
+};
+struct GoodputStatus {
+  double ratio = 1.0;
+  std::vector<GoodputPart> parts;  // add up to the wall clock of the job
+};
+
+struct SlowestStatus {
+  int rank = -1;
+  double lag_seconds = 0.0;  // its own work per step, above the median
+};
+
 inline constexpr size_t kRecentFailuresMax = 10;
+inline constexpr size_t kRecentRecoveriesMax = 10;
 
 struct RunStatus {
   std::string job;  // LOCKSTEP_JOB, else the workload
   std::string workload;
+  int node = 0;             // whose agent this is
+  std::string coordinator;  // that it follows; empty on node 0
   uint64_t generation = 0;
   RunPhase phase = RunPhase::kStarting;
+  std::string reason;  // of the last membership decision
   int64_t start_time_unix_seconds = 0;
+  int world_size = 0;                 // of the placed group
+  int nnodes = 0;                     // of the placed group
+  std::vector<NodeStatus> nodes;      // node 0 only
   std::vector<WorkerStatus> workers;  // by rank
   std::optional<Progress> progress;
   std::map<std::string, double> metrics;  // of the last evaluation
   std::optional<CheckpointWritten> last_checkpoint;
   int64_t restarts = 0;
   std::vector<WorkerFailure> recent_failures;  // newest last, at most kRecentFailuresMax
+  int64_t recoveries_total = 0;
+  int64_t redone_steps = 0;
+  std::vector<Recovery> recoveries;  // newest last, at most kRecentRecoveriesMax; node 0 only
+  LadderStatus ladder;
+  std::optional<GoodputStatus> goodput;  // node 0 only
+  std::optional<SlowestStatus> slowest;  // node 0 only, when there is one
 };
 
 // Field names are camelCase as in the TrainJob's status. Numbers that are not finite or not known become null.
 OrderedJson to_json(const RunStatus& status);
+OrderedJson to_json(const Recovery& recovery);
 
 }  // namespace lockstep

@@ -175,6 +175,10 @@ std::optional<int> host_ordinal(const std::string& host_name) {
 }
 
 Result<std::optional<int>> read_nnodes(const Reader& env, const LaunchOptions& launch) {
+  if (launch.min_nodes.value_or(launch.nnodes.value_or(0)) != launch.nnodes.value_or(0)) {
+    return invalid("--nnodes " + std::to_string(*launch.min_nodes) + ":" + std::to_string(*launch.nnodes) +
+                   ": without an agent the number of nodes cannot change: give one number, or use `lockstep run`");
+  }
   TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNumNodes, 1, kCountMax));
   if (from_env && launch.nnodes && *from_env != *launch.nnodes) {
     return invalid("--nnodes " + std::to_string(*launch.nnodes) + " contradicts " +
@@ -427,6 +431,108 @@ Result<World> single_world(const Reader& env, const LaunchOptions& launch, std::
   return world;
 }
 
+// --- agents ---
+
+struct NodeCounts {
+  int min = 1;
+  int max = 1;
+  int wanted = 1;
+};
+
+Result<NodeCounts> read_node_counts(const Reader& env, const LaunchOptions& launch) {
+  TRY_ASSIGN(const std::optional<int> env_min, env.number(env::kMinNodes, 1, kCountMax));
+  TRY_ASSIGN(const std::optional<int> env_max, env.number(env::kMaxNodes, 1, kCountMax));
+  TRY_ASSIGN(const std::optional<int> env_wanted, env.number(env::kNumNodes, 1, kCountMax));
+  NodeCounts counts;
+  if (launch.nnodes) {
+    counts = {launch.min_nodes.value_or(*launch.nnodes), *launch.nnodes, env_wanted.value_or(*launch.nnodes)};
+  } else {
+    counts.wanted = env_wanted.value_or(env_max.value_or(env_min.value_or(1)));
+    counts.min = env_min.value_or(counts.wanted);
+    counts.max = env_max.value_or(std::max(counts.wanted, counts.min));
+  }
+  if (counts.min <= counts.wanted && counts.wanted <= counts.max) return counts;
+  const std::string found =
+      launch.nnodes ? "--nnodes with MIN " + std::to_string(counts.min) + " and MAX " + std::to_string(counts.max)
+                    : "LOCKSTEP_MIN_NODES " + std::to_string(counts.min) + " and LOCKSTEP_MAX_NODES " +
+                          std::to_string(counts.max);
+  return invalid(found + " and " + std::string(env::kNumNodes) + " " + std::to_string(counts.wanted) +
+                 ": expected the minimum not above the wanted number, and that not above the maximum");
+}
+
+// Under srun or mpirun with one task per node.
+Result<std::optional<NodePlace>> find_task_place(const Reader& env, const NodeCounts& counts) {
+  TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
+  if (launcher == HpcLauncher::kNone || is_slurm_batch_script(env)) return std::optional<NodePlace>();
+  const bool is_slurm = launcher == HpcLauncher::kSlurm;
+  const std::string_view rank_name = is_slurm ? env::kSlurmProcid : env::kMpiRank;
+  const std::string_view size_name = is_slurm ? slurm_size_name(env) : env::kMpiSize;
+  TRY_ASSIGN(const std::optional<int> rank, env.number(rank_name, 0, kCountMax));
+  TRY_ASSIGN(const std::optional<int> size, env.number(size_name, 1, kCountMax));
+  if (*size != counts.max) {
+    return invalid(quoted(size_name, env.text(size_name)) + " tasks for " + std::to_string(counts.max) +
+                   " nodes (--nnodes): `lockstep run` is started once per node");
+  }
+  return std::optional<NodePlace>(
+      NodePlace{is_slurm ? WorldSource::kSlurm : WorldSource::kMpi, *rank, quoted(rank_name, env.text(rank_name))});
+}
+
+Result<int> find_node_rank(const Reader& env, const std::string& host_name, const LaunchOptions& launch,
+                           const NodeCounts& counts) {
+  TRY_ASSIGN(std::optional<NodePlace> place, find_node_place(env, host_name, launch, counts.max));
+  if (!place && launch.node_rank) {
+    place = NodePlace{WorldSource::kFlags, *launch.node_rank, "--node_rank " + std::to_string(*launch.node_rank)};
+  }
+  if (!place) {
+    TRY_ASSIGN(place, find_task_place(env, counts));
+  }
+  if (!place && counts.max == 1) return 0;
+  if (!place) {
+    return invalid(std::to_string(counts.max) + " nodes (--nnodes or " + std::string(env::kNumNodes) +
+                   "), but nothing says which of them this is: give --node_rank (0 to " +
+                   std::to_string(counts.max - 1) + "), or set " + std::string(env::kNodeRank));
+  }
+  if (place->node_rank < counts.max) return place->node_rank;
+  return invalid(place->said_by + " with " + std::to_string(counts.max) + " node" + (counts.max == 1 ? "" : "s") +
+                 " (--nnodes or " + std::string(env::kNumNodes) + "): nodes are counted from 0");
+}
+
+// "host:29400", "host", "[fd00::1]:29400".
+Status read_coordinator(const std::string& text, const std::string& said_by, AgentPlace& place) {
+  const size_t colon = text.rfind(':');
+  const bool has_port = colon != std::string::npos && text.find(']', colon) == std::string::npos &&
+                        (text.find(':') == colon || text.front() == '[');
+  place.coordinator_host = has_port ? host_of(text) : host_of(text + ":");
+  if (place.coordinator_host.empty()) return invalid(said_by + " is \"" + text + "\", expected HOST:PORT");
+  if (!has_port) return {};
+  int port = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + colon + 1, last, port);
+  if (error != std::errc() || end != last || port < 1 || port > 65535) {
+    return invalid(said_by + " is \"" + text + "\", expected HOST:PORT with a port from 1 to 65535");
+  }
+  place.coordinator_port = port;
+  return {};
+}
+
+Status find_coordinator(const Reader& env, const LaunchOptions& launch, AgentPlace& place) {
+  if (!launch.coordinator.empty()) return read_coordinator(launch.coordinator, "--coordinator", place);
+  if (env.has(env::kCoordinator)) {
+    return read_coordinator(env.text(env::kCoordinator), std::string(env::kCoordinator), place);
+  }
+  const std::string_view list = env.first_set({env::kSlurmStepNodelist, env::kSlurmJobNodelist, env::kSlurmNodelist});
+  if (place.node_rank == 0) return {};  // it is the coordinator
+  if (!list.empty() && env.has(env::kSlurmProcid)) {
+    Result<std::vector<std::string>> hosts = expand_slurm_nodelist(env.text(list), 1);
+    if (!hosts.ok()) return hosts.error().with_context(quoted(list, env.text(list)));
+    place.coordinator_host = hosts->front();
+    return {};
+  }
+  return invalid("node " + std::to_string(place.node_rank) + " of " + std::to_string(place.max_nodes) +
+                 ", but nothing says where node 0 is: give --coordinator HOST:PORT, or set " +
+                 std::string(env::kCoordinator));
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -506,6 +612,16 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
   if (launcher == HpcLauncher::kMpi && env.text(env::kMpiSize) == "1") return {};
   const std::string_view name = launcher == HpcLauncher::kMpi ? env::kMpiSize : slurm_size_name(env);
   return invalid(quoted(name, env.text(name)) + " says that several of these were started; " + kUseWorker);
+}
+
+Result<AgentPlace> derive_agent_place(const Environment& environment, const std::string& host_name,
+                                      const LaunchOptions& launch) {
+  const Reader env(environment);
+  TRY_ASSIGN(const NodeCounts counts, read_node_counts(env, launch));
+  AgentPlace place{.min_nodes = counts.min, .max_nodes = counts.max, .wanted_nodes = counts.wanted};
+  TRY_ASSIGN(place.node_rank, find_node_rank(env, host_name, launch, counts));
+  if (place.distributed()) TRY(find_coordinator(env, launch, place));
+  return place;
 }
 
 Result<std::vector<std::string>> expand_slurm_nodelist(std::string_view text, size_t limit) {

@@ -18,6 +18,8 @@ namespace lockstep {
 
 using Environment = std::map<std::string, std::string>;
 
+inline constexpr int kDefaultCoordinatorPort = 29400;
+
 // The process's environment. The only place that reads `environ`.
 Environment read_environment();
 
@@ -52,6 +54,25 @@ Result<World> derive_world(const Environment& environment, const std::string& ho
 // srun, mpirun) that has already started several of us, each of which would start all ranks again. The message names
 // `lockstep-worker`.
 Status check_agent_environment(const Environment& environment, const LaunchOptions& launch);
+
+// Which node an agent is, among how many, and where node 0's agent listens.
+struct AgentPlace {
+  int node_rank = 0;
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int wanted_nodes = 1;          // min_nodes … max_nodes
+  std::string coordinator_host;  // empty on node 0 when nobody named it, and on a node alone
+  int coordinator_port = kDefaultCoordinatorPort;
+
+  [[nodiscard]] bool distributed() const { return max_nodes > 1; }
+};
+
+// Of an agent that passed check_agent_environment. The number of nodes: --nnodes, else LOCKSTEP_MIN_NODES,
+// LOCKSTEP_MAX_NODES and LOCKSTEP_NUM_NODES (the wanted one). The node rank: as in derive_world; under srun and mpirun
+// with one task per node the task's. The coordinator: --coordinator, else LOCKSTEP_COORDINATOR, else the first host of
+// Slurm's list. Errors (kInvalid): what contradicts, what is missing, each by its name.
+Result<AgentPlace> derive_agent_place(const Environment& environment, const std::string& host_name,
+                                      const LaunchOptions& launch);
 
 // The hosts' names of a Slurm node list, "node[01-03,7],gpu9" → node01, node02, node03, node7, gpu9; at most `limit`.
 // kInvalid when the brackets do not hold numbers.

@@ -8,10 +8,12 @@ namespace lockstep {
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options) {
   using c10d::ProcessGroupGloo;
-  auto gloo_options = ProcessGroupGloo::Options::create(options.timeout);
+  auto gloo_options = ProcessGroupGloo::Options::create(kFormingTimeout);
   const bool one_machine = options.world.world_size == options.world.local_world_size;
   if (!options.network_interface.empty()) {
     gloo_options->devices.push_back(ProcessGroupGloo::createDeviceForInterface(options.network_interface));
+  } else if (!options.address.empty()) {
+    gloo_options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(options.address));
   } else if (one_machine) {
     // The host name may not resolve, or resolve to an address that a firewall guards.
     gloo_options->devices.push_back(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));

@@ -25,11 +25,16 @@ struct GradReducer::Impl {
   std::unique_ptr<c10d::Reducer> reducer;
   std::vector<std::pair<at::Tensor, unsigned>> hooks;  // parameter, its hook
   std::atomic<Clock::rep> last_gradient{0};            // written by autograd's threads
+  std::atomic<size_t> gradients{0};                    // since prepare; by autograd's threads
+  std::atomic<bool> prepared{false};
+  std::function<void()> on_last_gradient;
 
   void watch_gradients(const std::vector<at::Tensor>& parameters) {
     for (const at::Tensor& parameter : parameters) {
       hooks.emplace_back(parameter, parameter.register_hook([this](const at::Tensor& /*gradient*/) {
         last_gradient.store(Clock::now().time_since_epoch().count());
+        if (gradients.fetch_add(1) + 1 < hooks.size() || !prepared.exchange(false)) return;
+        if (on_last_gradient) on_last_gradient();
       }));
     }
   }
@@ -38,7 +43,8 @@ struct GradReducer::Impl {
   }
 };
 
-GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group) : parameters_(parameters) {
+GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group, std::function<void()> on_last_gradient)
+    : parameters_(parameters) {
   drop_gradients(parameters_);
   if (group.is_solo()) return;
 
@@ -58,6 +64,7 @@ GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group) : 
       /*param_names=*/std::unordered_map<size_t, std::string>{}, kFirstBucketBytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+  impl_->on_last_gradient = std::move(on_last_gradient);
   impl_->watch_gradients(tensors);
 }
 
@@ -67,7 +74,10 @@ GradReducer::~GradReducer() {
 }
 
 void GradReducer::prepare(const at::Tensor& loss) {
-  if (impl_ != nullptr) impl_->reducer->prepare_for_backward({loss});
+  if (impl_ == nullptr) return;
+  impl_->prepared.store(true);
+  impl_->gradients.store(0);
+  impl_->reducer->prepare_for_backward({loss});
 }
 
 std::chrono::steady_clock::duration GradReducer::exposed() const {

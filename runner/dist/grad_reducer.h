@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "runner/tensor/named_tensor.h"
@@ -22,7 +23,9 @@ class GradReducer {
  public:
   // `group` must outlive the reducer. Gradients of `parameters` are dropped here and in the destructor, because they
   // are views into buckets.
-  GradReducer(const NamedTensors& parameters, ProcessGroup& group);
+  // `on_last_gradient` is called on autograd's thread when the last gradient of a prepared backward is there: from
+  // then on the backward only waits for the reduction. May be empty.
+  GradReducer(const NamedTensors& parameters, ProcessGroup& group, std::function<void()> on_last_gradient = {});
   ~GradReducer();
   GradReducer(const GradReducer&) = delete;
   GradReducer& operator=(const GradReducer&) = delete;

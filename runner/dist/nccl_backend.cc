@@ -12,6 +12,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
   nccl_options->timeout = options.timeout;
   nccl_options->is_high_priority_stream = true;  // a bucket's all-reduce must not queue behind the backward's kernels
   auto nccl = c10::make_intrusive<ProcessGroupNCCL>(store, options.world.rank, options.world.world_size, nccl_options);
+  // Before it connects: a forming that hangs must be left too.
+  if (options.abort) options.abort->also([nccl] { nccl->abort(); });
   // Eager: a device or network that cannot work is found at forming, where it can be named, not in the first step.
   nccl->eagerConnectSingleDevice(options.device);
   return nccl;

@@ -18,7 +18,9 @@ struct ProcessGroup::Impl {
 ProcessGroup::ProcessGroup(GroupOptions options, std::unique_ptr<Impl> impl)
     : options_(std::move(options)), impl_(std::move(impl)) {}
 
-ProcessGroup::~ProcessGroup() = default;
+ProcessGroup::~ProcessGroup() {
+  if (options_.abort) options_.abort->retire();
+}
 
 bool ProcessGroup::is_solo() const { return impl_ == nullptr; }
 
@@ -59,7 +61,7 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
     auto impl = std::make_unique<Impl>();
     const World& world = options.world;
     impl->group = c10::make_intrusive<ProcessGroup>(store.get(), world.rank, world.world_size);
-    auto gloo = make_gloo_backend(store.get(), options);
+    const c10::intrusive_ptr<c10d::Backend> gloo = make_gloo_backend(store.get(), options);
     impl->group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, gloo);
     if (options.backend == GroupBackend::kNccl) {
       impl->group->setBackend(at::kCUDA, ProcessGroup::BackendType::NCCL, nccl_or_throw(store.get(), options));
@@ -68,8 +70,11 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
       if (options.device.is_cuda()) impl->group->setBackend(at::kCUDA, ProcessGroup::BackendType::GLOO, gloo);
       impl->group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
     }
+    gloo->setTimeout(options.timeout);
+    if (options.abort) options.abort->group_is_formed();
     return std::unique_ptr<lockstep::ProcessGroup>(new lockstep::ProcessGroup(options, std::move(impl)));
   } catch (const std::exception& e) {
+    if (options.abort) options.abort->retire();
     return backend_error(options, e);
   }
 }

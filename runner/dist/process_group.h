@@ -15,6 +15,7 @@
 
 #include "runner/base/result.h"
 #include "runner/contract/world.h"
+#include "runner/dist/group_abort.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -28,12 +29,18 @@ class StoreHandle;
 enum class GroupBackend { kGloo, kNccl };
 const char* to_string(GroupBackend backend);
 
+// From the meeting of all ranks to the last connection; a peer that dies in between is noticed at its end at the
+// latest (the side that waits to be connected to has no socket yet that could be shut down).
+inline constexpr std::chrono::seconds kFormingTimeout{10};
+
 struct GroupOptions {
   World world;
   GroupBackend backend = GroupBackend::kGloo;
   at::Device device = at::Device(at::kCPU);
   std::chrono::milliseconds timeout{600'000};
-  std::string network_interface;  // GLOO_SOCKET_IFNAME; empty: loopback on one machine, else the host name's address
+  std::string network_interface;      // GLOO_SOCKET_IFNAME; empty: see address
+  std::string address;                // of this node; empty: loopback on one machine, else the host name's address
+  std::shared_ptr<GroupAbort> abort;  // may be null; made before the forming, retired with the group
 };
 
 class ProcessGroup {

@@ -31,36 +31,74 @@ SourceChoice choose_source(const std::vector<StateClaim>& claims) {
     choice.receives.push_back(!equal);
     receivers += equal ? 0 : 1;
   }
-  choice.reason = "rank " + std::to_string(*choice.source) + " holds step " + std::to_string(best.step) +
-                  " of the newest lineage; " + std::to_string(receivers) + " of " + std::to_string(claims.size()) +
-                  " ranks receive it";
+  choice.reason = "from rank " + std::to_string(*choice.source) + " at step " + std::to_string(best.step) + ", for " +
+                  std::to_string(receivers) + " of " + std::to_string(claims.size()) + " ranks";
   return choice;
 }
 
 std::vector<StateClaim> gather_claims(ProcessGroup& group, const StateClaim& mine) {
-  const std::vector<int64_t> row{std::bit_cast<int64_t>(mine.lineage), mine.step, mine.has_state ? 1 : 0};
+  const std::vector<int64_t> row{std::bit_cast<int64_t>(mine.lineage), mine.step, mine.has_state ? 1 : 0,
+                                 std::bit_cast<int64_t>(mine.generation)};
   std::vector<StateClaim> claims;
   for (const auto& r : gather_over_ranks(group, row)) {
-    claims.push_back({.lineage = std::bit_cast<uint64_t>(r[0]), .step = r[1], .has_state = r[2] != 0});
+    claims.push_back({.lineage = std::bit_cast<uint64_t>(r[0]),
+                      .step = r[1],
+                      .has_state = r[2] != 0,
+                      .generation = std::bit_cast<uint64_t>(r[3])});
   }
   return claims;
 }
 
+namespace {
+
+// One message carries many small tensors: a broadcast costs its latency, whatever it holds.
+constexpr int64_t kMessageBytesMax = int64_t{32} << 20;
+
+// Runs of consecutive tensors of one dtype and device, none above the limit unless it is one tensor alone.
+std::vector<std::vector<size_t>> messages_of(const NamedTensors& tensors) {
+  std::vector<std::vector<size_t>> messages;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& t = tensors[i].tensor;
+    const auto size = static_cast<int64_t>(t.nbytes());
+    const bool fits = !messages.empty() && bytes + size <= kMessageBytesMax &&
+                      t.scalar_type() == tensors[messages.back().front()].tensor.scalar_type() &&
+                      t.device() == tensors[messages.back().front()].tensor.device();
+    if (!fits) {
+      messages.emplace_back();
+      bytes = 0;
+    }
+    messages.back().push_back(i);
+    bytes += size;
+  }
+  return messages;
+}
+
+}  // namespace
+
 void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source, bool receives) {
   const torch::NoGradGuard no_grad;
+  const std::vector<std::vector<size_t>> messages = messages_of(tensors);
   std::vector<at::Tensor> staging;
-  staging.reserve(tensors.size());
-  for (const NamedTensor& t : tensors) {
-    // The source sends from a copy of its own too: a tensor may be a view that no backend takes.
-    at::Tensor staged =
-        receives ? torch::empty_like(t.tensor, at::MemoryFormat::Contiguous) : t.tensor.detach().contiguous();
-    // Ranks that are equal to the source take part, but what arrives is thrown away.
-    if (!receives && group.rank() != source) staged = staged.clone();
+  staging.reserve(messages.size());
+  for (const std::vector<size_t>& message : messages) {
+    std::vector<at::Tensor> parts;
+    for (const size_t i : message) parts.push_back(tensors[i].tensor.detach().reshape({-1}));
+    // A copy on every rank: what is sent may be a view that no backend takes, and what arrives at a rank that is equal
+    // to the source is thrown away.
+    at::Tensor staged = torch::cat(parts);
     broadcast(group, staged, source);
     staging.push_back(std::move(staged));
   }
   if (!receives) return;
-  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.copy_(staging[i]);
+  for (size_t m = 0; m < messages.size(); ++m) {
+    int64_t offset = 0;
+    for (const size_t i : messages[m]) {
+      const at::Tensor& t = tensors[i].tensor;
+      t.copy_(staging[m].narrow(0, offset, t.numel()).view(t.sizes()));
+      offset += t.numel();
+    }
+  }
 }
 
 std::vector<int64_t> parameter_checksum(const NamedTensors& parameters) {

@@ -23,6 +23,7 @@ struct StateClaim {
   uint64_t lineage = 0;  // generation in which the state was last restored or initialised
   int64_t step = 0;      // committed steps
   bool has_state = false;
+  uint64_t generation = 0;  // newest that the state was trained in; decides nothing
 };
 
 struct SourceChoice {

@@ -2,15 +2,27 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
+namespace {
 
-AgentSession::AgentSession(int fd, int local_rank) : channel_(fd) {
-  send(Hello{.local_rank = local_rank, .pid = getpid()});
+// A signal handler cannot notify a condition variable: the wait looks for itself.
+constexpr std::chrono::milliseconds kStopPollInterval{20};
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+AgentSession::AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults)
+    : local_rank_(local_rank), page_(page), faults_(faults), channel_(fd) {
   reader_ = std::thread([this] { read_loop(); });
 }
 
@@ -23,10 +35,43 @@ AgentSession::~AgentSession() {
   reader_.join();
 }
 
-Assignment AgentSession::await_assignment() {
+void AgentSession::hello() { send(Hello{.local_rank = local_rank_, .pid = getpid()}); }
+
+std::optional<AgentSession::Received> AgentSession::await_assignment(const StopSignals& signals) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return assignment_.has_value(); });
-  return *std::exchange(assignment_, std::nullopt);
+  while (!received_) {
+    if (signals.requested() != 0) return std::nullopt;
+    changed_.wait_for(lock, kStopPollInterval);
+  }
+  return std::exchange(received_, std::nullopt);
+}
+
+void AgentSession::watch(uint64_t generation, std::shared_ptr<GroupAbort> abort) {
+  const std::lock_guard lock(mutex_);
+  watched_generation_ = generation;
+  abort_ = std::move(abort);
+  if (cut_generation_ >= watched_generation_) abort_->fire();
+}
+
+void AgentSession::stop_watching() {
+  const std::lock_guard lock(mutex_);
+  abort_.reset();
+}
+
+bool AgentSession::was_cut(uint64_t generation) const {
+  const std::lock_guard lock(mutex_);
+  return cut_generation_ >= generation;
+}
+
+std::string AgentSession::cut_cause() const {
+  const std::lock_guard lock(mutex_);
+  return cut_cause_;
+}
+
+std::optional<int> AgentSession::leave_together(uint64_t generation) const {
+  const std::lock_guard lock(mutex_);
+  if (leave_together_.generation != generation) return std::nullopt;
+  return leave_together_.leaving_code;
 }
 
 void AgentSession::send(const WorkerMessage& message) {
@@ -35,28 +80,37 @@ void AgentSession::send(const WorkerMessage& message) {
 }
 
 Result<StoreReply> AgentSession::call(StoreRequest request) {
+  const uint64_t generation = request.generation;
   uint64_t id = 0;
   {
     const std::lock_guard lock(mutex_);
     id = next_id_++;
+    open_calls_[id] = std::nullopt;
   }
   request.id = id;
   TRY(channel_.write_line(encode(WorkerMessage(std::move(request)))));
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return replies_.contains(id) || closing_; });
-  auto reply = replies_.extract(id);
-  if (reply.empty()) return Error{ErrorCode::kGone, "the link to the agent has ended"};
-  return std::move(reply.mapped());
+  changed_.wait(lock, [&] { return open_calls_[id].has_value() || closing_ || cut_generation_ >= generation; });
+  std::optional<StoreReply> reply = std::move(open_calls_.extract(id).mapped());
+  if (reply) return std::move(*reply);
+  if (closing_) return Error{ErrorCode::kGone, "the link to the agent has ended"};
+  return StoreReply{.id = id,
+                    .status = StoreStatus::kStale,
+                    .values = {},
+                    .number = 0,
+                    .message = "the group was cut (" + cut_cause_ + ")"};
 }
 
 void AgentSession::read_loop() {
   while (true) {
+    page_.alive_ns.store(now_ns(), std::memory_order_relaxed);
+    const Result<bool> readable = channel_.wait_readable(kAliveInterval);
+    if (readable.ok() && !*readable) continue;
     Result<std::optional<std::string>> line = channel_.read_line();
-    if (!line.ok() || !line->has_value()) {
+    if (!readable.ok() || !line.ok() || !line->has_value()) {
       const std::lock_guard lock(mutex_);
       if (closing_) return;
-      std::fprintf(stderr, "worker: the agent is gone; leaving\n");
-      _exit(static_cast<int>(ExitCode::kPeerLost));
+      leave_without_agent();
     }
     Result<AgentMessage> message = decode_agent_message(**line);
     if (message.ok()) {
@@ -67,12 +121,26 @@ void AgentSession::read_loop() {
   }
 }
 
+void AgentSession::leave_without_agent() {
+  std::fprintf(stderr, "worker: the agent is gone; leaving\n");
+  _exit(static_cast<int>(ExitCode::kPeerLost));
+}
+
 void AgentSession::on_message(AgentMessage message) {
   const std::lock_guard lock(mutex_);
   if (auto* assignment = std::get_if<Assignment>(&message)) {
-    assignment_ = *assignment;
+    received_ = Received{.assignment = std::move(*assignment), .at_ns = now_ns()};
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {
-    replies_[reply->id] = std::move(*reply);
+    // One whose caller has gone on after a cut is nobody's.
+    if (const auto at = open_calls_.find(reply->id); at != open_calls_.end()) at->second = std::move(*reply);
+  } else if (auto* cut = std::get_if<Cut>(&message)) {
+    cut_generation_ = std::max(cut_generation_, cut->generation);
+    cut_cause_ = std::move(cut->cause);
+    if (abort_ && cut_generation_ >= watched_generation_) abort_->fire();
+  } else if (auto* leave = std::get_if<LeaveTogether>(&message)) {
+    leave_together_ = *leave;
+  } else if (auto* fault = std::get_if<InjectFault>(&message)) {
+    faults_.add(*fault);
   }
   changed_.notify_all();
 }

@@ -1,7 +1,9 @@
 // AgentSession: a worker's end of the link to its agent.
 //
-// Role: says hello, receives assignments, carries store requests, sends what the agent shows and exports.
-// Threads: one reader thread ("agent-link") for the life of the session; send() and call() from any thread.
+// Role: says hello, receives assignments, cuts and requests to leave together, carries store requests, sends what the
+// agent shows and exports, and shows the agent that this process lives (BeatPage).
+// Threads: one reader thread ("agent-link") for the life of the session; it also fires a group's abort. The functions
+// may be called from any thread, but await_assignment and the watching of an abort: the training thread.
 // The end of the link means that the agent is gone: the process leaves at once with exit code 10, even when the
 // training thread sits in a collective, because nothing that it could still finish would be seen by anybody.
 #pragma once
@@ -15,37 +17,74 @@
 #include <thread>
 
 #include "runner/base/line_channel.h"
+#include "runner/contract/beat_page.h"
 #include "runner/contract/messages.h"
+#include "runner/dist/group_abort.h"
 #include "runner/dist/link_store.h"
+#include "runner/loop/injected_faults.h"
+#include "runner/loop/stop_signals.h"
 
 namespace lockstep {
 
+// How often the reader thread shows that the process lives.
+inline constexpr std::chrono::milliseconds kAliveInterval{500};
+
 class AgentSession final : public StoreTransport {
  public:
-  // Takes over the descriptor and says hello.
-  AgentSession(int fd, int local_rank);
+  // Takes over the descriptor and says hello when `hello` is called. `page` and `faults` outlive the session.
+  AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults);
   ~AgentSession() override;
   AgentSession(const AgentSession&) = delete;
   AgentSession& operator=(const AgentSession&) = delete;
 
-  // Blocks until the agent has one that was not yet taken.
-  Assignment await_assignment();
+  // The data is read: this worker can be placed.
+  void hello();
+
+  struct Received {
+    Assignment assignment;
+    int64_t at_ns = 0;  // CLOCK_MONOTONIC
+  };
+  // Blocks until the agent has an assignment that was not yet taken; nullopt when a stop is requested first.
+  std::optional<Received> await_assignment(const StopSignals& signals);
+
+  // While `abort` is watched, a cut of `generation` fires it; at once when that generation was cut already.
+  void watch(uint64_t generation, std::shared_ptr<GroupAbort> abort);
+  void stop_watching();
+  [[nodiscard]] bool was_cut(uint64_t generation) const;
+  // The cause that came with the newest cut.
+  [[nodiscard]] std::string cut_cause() const;
+
+  // Are the ranks of `generation` to leave together at the end of a step? The code with which this worker ends then;
+  // 0: it waits for an assignment.
+  [[nodiscard]] std::optional<int> leave_together(uint64_t generation) const;
 
   void send(const WorkerMessage& message);
 
+  // A request of a generation that was cut is answered as stale, also one that waits.
   Result<StoreReply> call(StoreRequest request) override;
 
  private:
   void read_loop();
   void on_message(AgentMessage message);
+  [[noreturn]] void leave_without_agent();
 
+  const int local_rank_;
+  BeatPage& page_;
+  InjectedFaults& faults_;
   LineChannel channel_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool closing_ = false;                    // guarded by mutex_
-  std::optional<Assignment> assignment_;    // guarded by mutex_
-  uint64_t next_id_ = 1;                    // guarded by mutex_
-  std::map<uint64_t, StoreReply> replies_;  // guarded by mutex_
+  // State below is protected by mutex_.
+  bool closing_ = false;
+  std::optional<Received> received_;
+  uint64_t cut_generation_ = 0;  // this one and all before it
+  std::string cut_cause_;
+  LeaveTogether leave_together_;
+  uint64_t watched_generation_ = 0;
+  std::shared_ptr<GroupAbort> abort_;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, std::optional<StoreReply>> open_calls_;  // by id; the reply once it is there
+
   std::thread reader_;
 };
 

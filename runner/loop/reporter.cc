@@ -16,7 +16,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressInterval{200};  // the agent draws at most 5 times a second
-constexpr std::chrono::milliseconds kBeatInterval{100};
 constexpr std::chrono::seconds kPlainLineInterval{10};
 
 double unix_now() {
@@ -41,6 +40,10 @@ std::string list_of_files(const std::vector<std::string>& files) {
   for (size_t i = 0; i < std::min(files.size(), kNamedMax); ++i) list += (i == 0 ? "" : ", ") + files[i];
   if (files.size() > kNamedMax) list += ", and " + std::to_string(files.size() - kNamedMax) + " more";
   return list;
+}
+
+int64_t nanoseconds(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
 void print_line(const std::string& line) {
@@ -77,14 +80,18 @@ void Reporter::set_plan(const Plan& plan) {
   phases_at_progress_ = options_.clock->seconds();
 }
 
-void Reporter::beat(int64_t step, const std::string& phase) {
-  if (options_.agent == nullptr) return;
-  const auto now = Clock::now();
-  if (phase == beat_phase_ && now - last_beat_ < kBeatInterval) return;
-  last_beat_ = now;
-  beat_phase_ = phase;
-  options_.agent->send(Beat{.step = step, .phase = phase});
-  if (now - last_metrics_ >= kMetricsInterval) send_metrics();
+void Reporter::set_world(const World& world) {
+  options_.world = world;
+  metrics_.set_rank(world.rank);
+}
+
+void Reporter::beat(int64_t step, Activity activity) {
+  BeatPage& page = *options_.page;
+  const int64_t now = nanoseconds(Clock::now());
+  if (step != page.step.load(std::memory_order_relaxed)) page.committed_ns.store(now, std::memory_order_relaxed);
+  page.step.store(step, std::memory_order_relaxed);
+  page.activity.store(activity, std::memory_order_relaxed);
+  page.changed_ns.store(now, std::memory_order_relaxed);
 }
 
 void Reporter::send_metrics() {
@@ -103,14 +110,17 @@ void Reporter::on_step_done(int64_t steps_done, int64_t samples, double seconds)
                     .epoch = static_cast<double>(steps_done) / static_cast<double>(plan_.steps_per_epoch),
                     .seconds = seconds,
                     .unix_time = unix_now()});
-  beat(steps_done, "training");
-  if (!std::exchange(plan_.first_step_of_process, false)) return;
+  beat(steps_done, Activity::kTraining);
+  if (now - last_metrics_ >= kMetricsInterval) send_metrics();
+  if (std::exchange(has_stepped_, true)) return;
   const double since_start = options_.clock->seconds().total();
   metrics_.on_startup(StartupPart::kFirstStep, since_start);
   say(format("first step done after %.2f s", since_start));
 }
 
 void Reporter::on_report(const StepReport& report) {
+  if (report.step <= reported_step_) return;  // of a journal
+  reported_step_ = report.step;
   last_report_ = report;
   if (report.skipped) {
     metrics_.on_skipped_step("not_finite");
@@ -188,26 +198,28 @@ void Reporter::print_progress_line(const Progress& p) {
              std::max(p.eta_seconds, 0.0), 100.0 * p.data_wait_ratio));
 }
 
-void Reporter::on_evaluation(int64_t step, int64_t completed_epochs, double seconds_training,
-                             const std::vector<std::pair<std::string, double>>& metrics, Workload& workload) {
-  metrics_.on_evaluation(metrics);
-  const Workload::EvaluationReport report{
-      .epoch = completed_epochs, .seconds_training = seconds_training, .metrics = metrics};
-  // On every rank: what is best so far belongs to the state.
-  const std::string weight_file = workload.reference_weight_file(report);
+void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload) {
+  metrics_.on_evaluation(note.metrics);
   if (!is_rank_zero()) return;
+  const Workload::EvaluationReport report{
+      .epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics};
   for (const std::string& line : workload.evaluation_lines(report)) say(line);
   if (options_.agent != nullptr) {
-    options_.agent->send(Evaluation{.epoch = completed_epochs, .metrics = {metrics.begin(), metrics.end()}});
+    options_.agent->send(
+        Evaluation{.epoch = note.completed_epochs, .metrics = {note.metrics.begin(), note.metrics.end()}});
   }
   if (!folder_) return;
-  problem(folder_->record(
-      EvaluationRecord{.step = step, .epoch = completed_epochs, .metrics = metrics, .time = unix_now()}));
+  problem(folder_->record(EvaluationRecord{
+      .step = note.step, .epoch = note.completed_epochs, .metrics = note.metrics, .time = unix_now()}));
   problem(folder_->append_log_line(workload.log_line(report)));
   NamedTensors model = workload.parameters();
   const NamedTensors buffers = workload.buffers();
   model.insert(model.end(), buffers.begin(), buffers.end());
-  problem(folder_->save_reference_weights(weight_file, model));
+  problem(folder_->save_reference_weights(note.weight_file, model));
+}
+
+void Reporter::on_missed_evaluation(const EvaluationNote& note, Workload& workload) {
+  if (folder_ && !folder_->has_evaluation(note.step)) on_evaluation(note, workload);
 }
 
 void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {

@@ -35,12 +35,16 @@ class Reporter {
     World world;
     AgentSession* agent = nullptr;  // outlives the reporter; null without an agent
     PhaseClock* clock = nullptr;    // outlives the reporter
+    BeatPage* page = nullptr;       // outlives the reporter
     double start_unix_time = 0.0;   // of the process
     at::Device device = at::Device(at::kCPU);
     Precision precision = Precision::kFp32;
     std::string folder;
   };
   explicit Reporter(const Options& options);
+
+  // A new generation: ranks may have moved up.
+  void set_world(const World& world);
 
   [[nodiscard]] bool is_rank_zero() const { return options_.world.rank == 0; }
   RunMetrics& metrics() { return metrics_; }
@@ -60,17 +64,18 @@ class Reporter {
     int64_t total_steps = 0;
     int64_t steps_per_epoch = 1;
     double flops_per_sample = 0.0;
-    bool first_step_of_process = true;
   };
   void set_plan(const Plan& plan);
 
-  void beat(int64_t step, const std::string& phase);
+  // What this rank does now. A few stores: the agent looks at the page when it wants to.
+  void beat(int64_t step, Activity activity);
   // Every step, on every rank.
   void on_step_done(int64_t steps_done, int64_t samples, double seconds);
   // The figures of a step, when they are known.
   void on_report(const StepReport& report);
-  void on_evaluation(int64_t step, int64_t completed_epochs, double seconds_training,
-                     const std::vector<std::pair<std::string, double>>& metrics, Workload& workload);
+  void on_evaluation(const EvaluationNote& note, Workload& workload);
+  // Rank 0: one that took place while another process was rank 0, unless its figures are in the folder.
+  void on_missed_evaluation(const EvaluationNote& note, Workload& workload);
   void on_checkpoint(const WriteReport& report, double stage_seconds);
 
   // The end summary, on rank 0.
@@ -100,9 +105,9 @@ class Reporter {
   std::optional<RunFolder> folder_;
   Clock::time_point began_ = Clock::now();
   Clock::time_point last_progress_{};
-  Clock::time_point last_beat_{};
   Clock::time_point last_metrics_{};
-  std::string beat_phase_;
+  int64_t reported_step_ = -1;  // newest, 0-based
+  bool has_stepped_ = false;
   PhaseSeconds phases_at_progress_;
   std::optional<StepReport> last_report_;
   std::string last_checkpoint_;

@@ -72,6 +72,7 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
 }
 
 std::string RunFolder::record(const StepRecord& r) {
+  if (log_.has_step(r.step)) return {};
   std::string problem = sentence(log_.append(r));
   if (!events_) return problem;
   return join(problem, sentence(events_->add_scalars(r.step, r.time,

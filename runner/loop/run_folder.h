@@ -30,6 +30,7 @@ class RunFolder {
   // Each returns a sentence when something could not be written; empty otherwise.
   std::string record(const StepRecord& record);
   std::string record(const EvaluationRecord& record);
+  [[nodiscard]] bool has_evaluation(int64_t step) const { return log_.has_evaluation(step); }
   std::string append_log_line(const std::string& line);
   std::string save_reference_weights(const std::string& file, const NamedTensors& model);
 

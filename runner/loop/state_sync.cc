@@ -18,16 +18,34 @@ Failure failure_of(const Error& error) {
 
 // What the source rank says about the state beside the tensors.
 Json describe_state(const TrainingState& state, const Workload& workload, const SyncResult& result) {
-  return Json{{"counters", to_json(state.counters)},
-              {"workload", workload.progress_state()},
-              {"origin", result.origin},
-              {"generation", result.generation},
-              {"remarks", result.remarks}};
+  return Json{{"counters", to_json(state.counters)},   {"journal", to_json(state.journal)},
+              {"workload", workload.progress_state()}, {"origin", result.origin},
+              {"generation", result.generation},       {"remarks", result.remarks}};
 }
 
-Status take_description(const Json& document, TrainingState& state, Workload& workload) {
-  TRY_ASSIGN(state.counters, counters_from_json(document.at("counters")));
-  return workload.restore_progress(document.at("workload"));
+// Read before the tensors come and taken after them: a rank whose group breaks in between has changed nothing.
+struct Description {
+  Counters counters;
+  Journal journal;
+  Json workload;
+};
+
+Result<Description> parse_description(const Json& document) {
+  Description d;
+  try {
+    TRY_ASSIGN(d.counters, counters_from_json(document.at("counters")));
+    TRY_ASSIGN(d.journal, journal_from_json(document.at("journal")));
+    d.workload = document.at("workload");
+  } catch (const Json::exception& e) {
+    return Error{ErrorCode::kCorrupt, std::string("the source's description of its state: ") + e.what()};
+  }
+  return d;
+}
+
+Status take_description(Description description, TrainingState& state, Workload& workload) {
+  state.counters = std::move(description.counters);
+  state.journal = std::move(description.journal);
+  return workload.restore_progress(description.workload);
 }
 
 Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, TrainingState& state,
@@ -111,6 +129,7 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
 Status restore_or_initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
                              const SyncOptions& options, SyncResult& result) {
   state.counters = Counters{};
+  state.journal = Journal{};
   state.counters.batch = options.first_batch;
   result.generation = options.generation;
   TRY_ASSIGN(ResumeResult found, find_checkpoint(config, fs, options));
@@ -124,6 +143,7 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
     TRY(initialise(config, workload, state, fs, result));
   }
   state.counters.lineage = result.generation;
+  state.counters.generation = result.generation;
   if (!config.training.resume.empty()) state.counters.resumed_from = config.training.resume;
   state.counters.has_state = true;
   return {};
@@ -154,9 +174,11 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
     return failed({static_cast<ExitCode>(heard->at("code").get<int>()), heard->at("failure").get<std::string>()});
   }
   const bool receives = world.rank != 0;
+  Result<Description> description = parse_description(*heard);
+  if (!description.ok()) return failed({ExitCode::kCrash, description.error().message});
   transfer_state(group, state.all_tensors(), /*source=*/0, receives);
   if (receives) {
-    const Status taken = take_description(*heard, state, workload);
+    const Status taken = take_description(std::move(*description), state, workload);
     if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
     result.origin = heard->at("origin").get<std::string>();
     result.generation = heard->at("generation").get<uint64_t>();
@@ -167,27 +189,56 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
 
 }  // namespace
 
+namespace {
+
+uint32_t attempt_of(uint64_t generation) { return static_cast<uint32_t>(generation >> 32U); }
+
+uint64_t newest_generation(const std::vector<StateClaim>& claims) {
+  uint64_t newest = 0;
+  for (const StateClaim& claim : claims) newest = std::max(newest, claim.generation);
+  return newest;
+}
+
+// The state goes on in this generation, or above it when a clock was set back; all ranks find the same. Under a new
+// coordinator it begins a new lineage: the one before it may live on behind a partition, with a group and a node 0 of
+// its own, and what that group commits must never be taken for newer.
+void enter_generation(Counters& counters, uint64_t generation, SyncResult& result) {
+  result.generation = generation;
+  counters.generation = result.generation;
+  if (attempt_of(counters.lineage) != attempt_of(result.generation)) {
+    counters.lineage = std::max(result.generation, counters.lineage + 1);
+  }
+}
+
+}  // namespace
+
 SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
                        const StoreHandle& store, FileSystem& fs, const SyncOptions& options) {
   const Counters& mine = state.counters;
-  const std::vector<StateClaim> claims =
-      gather_claims(group, {.lineage = mine.lineage, .step = mine.step, .has_state = mine.has_state});
+  const std::vector<StateClaim> claims = gather_claims(
+      group, {.lineage = mine.lineage, .step = mine.step, .has_state = mine.has_state, .generation = mine.generation});
   const SourceChoice choice = choose_source(claims);
   if (!choice.source) return start_from_rank_zero(config, workload, state, group, store, fs, options);
 
   const World& world = group.options().world;
   const bool receives = choice.receives[static_cast<size_t>(world.rank)];
-  SyncResult result{.origin = choice.reason, .remarks = {}, .resumed_step = 0, .generation = options.generation};
-  transfer_state(group, state.all_tensors(), *choice.source, receives);
-  // The source's counters travel through the store; equal ranks have the same already.
-  if (world.rank == *choice.source) {
-    store.get()->set("counters", dump_line(describe_state(state, workload, result)));
-  } else if (receives) {
+  SyncResult result{.origin = choice.reason, .from_live_rank = true};
+  // What the source says beside its tensors travels through the store.
+  if (world.rank == *choice.source) store.get()->set("counters", dump_line(describe_state(state, workload, result)));
+  std::optional<Description> description;
+  if (receives) {
     const Result<Json> heard = parse_json(store.get()->get_to_str("counters"), "the source's counters");
     if (!heard.ok()) return failed({ExitCode::kCrash, heard.error().message});
-    const Status taken = take_description(*heard, state, workload);
+    Result<Description> parsed = parse_description(*heard);
+    if (!parsed.ok()) return failed({ExitCode::kCrash, parsed.error().message});
+    description = std::move(*parsed);
+  }
+  transfer_state(group, state.all_tensors(), *choice.source, receives);
+  if (description) {
+    const Status taken = take_description(std::move(*description), state, workload);
     if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
   }
+  enter_generation(state.counters, std::max(options.generation, newest_generation(claims) + 1), result);
   result.resumed_step = state.counters.step;
   return {.result = std::move(result), .failure = std::nullopt};
 }

@@ -29,7 +29,9 @@ struct SyncResult {
   std::string origin;                // "initialised from seed 42", "resumed from …", for people
   std::vector<std::string> remarks;  // checkpoints passed over, and why
   int64_t resumed_step = 0;
-  uint64_t generation = 0;  // above every checkpoint read, even when the clock was set back
+  // Above every one that this state was trained in, even when the clock was set back.
+  uint64_t generation = 0;
+  bool from_live_rank = false;
 };
 
 // Exactly one of the two is set.

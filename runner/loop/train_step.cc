@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -12,7 +13,9 @@
 #include "runner/dist/collectives.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
+#include "runner/kernels/commit_gate.h"
 #include "runner/loop/device.h"
+#include "runner/loop/injected_faults.h"
 #include "runner/optim/grad_clip.h"
 
 namespace lockstep {
@@ -22,17 +25,16 @@ namespace {
 constexpr int64_t kDeviceLagSteps = 2;
 
 // Slots of the small all-reduce.
-enum Slot : size_t { kWeight, kTerminates, kInterrupts, kEarlierLoss, kSlots };
+enum Slot : size_t { kWeight, kTerminates, kInterrupts, kLeaves, kSlots };
 
 // Columns of a step's figures.
-enum Figure : int64_t { kLossSum, kRegularization, kGradNorm, kFoundInf };
+enum Figure : int64_t { kLoss, kRegularization, kGradNorm, kFoundInf };
 
 }  // namespace
 
 // A step whose figures have not been reported.
 struct TrainStep::Pending {
   StepReport report;
-  double total_weight = 0.0;
   double loss_scale = 1.0;
   at::Tensor figures;                // [4] by Figure, fp64, on the host
   std::optional<c10::Event> copied;  // on a device: when figures have come
@@ -45,19 +47,22 @@ struct TrainStep::Pending {
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
+      first_step_(parts.state.counters.step),
+      gate_at_first_(parts.gate.committed()),
       lag_(parts.device.is_cuda() ? kDeviceLagSteps : 0),
       schedule_(lr_schedule_options(parts.config.training, parts.state.counters.batch.declared_world_size,
                                     parts.total_steps)) {}
 
 TrainStep::~TrainStep() = default;
 
-StepOutcome TrainStep::run(int stop_requested) {
+StepOutcome TrainStep::run(const StepRequests& requests) {
   Counters& counters = parts_.state.counters;
   const TrainingOptions& training = parts_.config.training;
   PhaseClock& clock = parts_.clock;
   const int64_t step = counters.step;
 
   clock.enter(Phase::kDataWait);
+  parts_.faults.stall_here(Fault::kStallData);
   Pending now;
   now.report = {.step = step, .epoch = step / parts_.sampler.plan().batches_per_epoch()};
   const MicroBatches batches = make_micro_batches(step, &now.report.samples);
@@ -66,28 +71,30 @@ StepOutcome TrainStep::run(int stop_requested) {
 
   // ---- the training section ----
   clock.enter(Phase::kForward);
-  const bool earlier_loss = !pending_.empty() && pending_.front().report.step < step - lag_;
+  parts_.faults.stall_here(Fault::kStallCompute);
   HostSums sums(parts_.group,
-                std::array<double, kSlots>{weight, stop_requested == 143 ? 1.0 : 0.0, stop_requested == 130 ? 1.0 : 0.0,
-                                           earlier_loss ? harvest_oldest() : 0.0});
+                std::array<double, kSlots>{weight, requests.stop_code == 143 ? 1.0 : 0.0,
+                                           requests.stop_code == 130 ? 1.0 : 0.0, requests.leave_together ? 1.0 : 0.0});
   zero_gradients();
   const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
+  const double poison = parts_.faults.take_not_finite() ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+  const at::Tensor& probe = parts_.state.loss_probe();
   std::vector<double> totals;
   double scale = 0.0;
-  at::Tensor loss_sum;
   at::Tensor regularization;
   for (size_t i = 0; i < batches.size(); ++i) {
     clock.enter(Phase::kForward);
     at::Tensor loss = batches[i]->num_samples() > 0 ? forward(*batches[i]) : empty_share_loss();
-    loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
     if (i == 0) {
       clock.enter(Phase::kWaiting);
+      parts_.faults.stall_here(Fault::kStallCollective);
       totals = sums.wait();
       clock.enter(Phase::kForward);
       // The reducer averages over W ranks; with this factor its mean is Σ∇loss / Σweight.
       if (totals[kWeight] > 0.0) scale = loss_scale * parts_.group.world_size() / totals[kWeight];
     }
-    loss = loss * scale;
+    loss = loss * (scale * poison);
+    loss = loss + probe * loss.detach();  // the probe is 0: its gradient is the loss
     if (i + 1 == batches.size()) {
       regularization = parts_.workload.regularization();
       if (regularization.defined()) loss = loss + regularization * loss_scale;
@@ -102,22 +109,24 @@ StepOutcome TrainStep::run(int stop_requested) {
   const GradClipResult clip =
       clip_gradients(parts_.state.parameters(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
   now.report.lr = lr_value(step, schedule_, counters.plateau);
-  parts_.state.adam().step(now.report.lr, clip.found_inf);
-  if (Ema* ema = parts_.state.ema()) ema->update(clip.found_inf);
+  const at::Tensor skip = parts_.gate.pass(clip.found_inf);
+  parts_.state.adam().step(now.report.lr, skip);
+  if (Ema* ema = parts_.state.ema()) ema->update(skip);
   ++counters.step;  // the commit
   // ---- everything that follows is bookkeeping ----
 
   const torch::NoGradGuard no_grad;
-  now.total_weight = totals[kWeight];
   now.loss_scale = loss_scale;
-  at::Tensor reg = regularization.defined() ? regularization.detach().reshape({}) : torch::zeros_like(loss_sum);
+  const at::Tensor loss = probe.grad().reshape({});
+  const at::Tensor reg = regularization.defined() ? regularization.detach().reshape({}) : torch::zeros_like(loss);
   now.figures =
-      torch::stack({loss_sum.reshape({}).to(torch::kFloat64), reg.to(torch::kFloat64),
-                    clip.norm.reshape({}).to(torch::kFloat64), clip.found_inf.reshape({}).to(torch::kFloat64)});
+      torch::stack({loss.to(torch::kFloat64), reg.to(torch::kFloat64), clip.norm.reshape({}).to(torch::kFloat64),
+                    clip.found_inf.reshape({}).to(torch::kFloat64)});
   StepOutcome outcome;
   outcome.samples = now.report.samples;
-  if (earlier_loss) outcome.reports.push_back(report_oldest(totals[kEarlierLoss]));
   remember(std::move(now));
+  outcome.reports = report_up_to(step - lag_);
+  outcome.leave_together = totals[kLeaves] > 0.0;
   if (totals[kTerminates] > 0.0) {
     outcome.stop_code = static_cast<int>(ExitCode::kTerminated);
   } else if (totals[kInterrupts] > 0.0) {
@@ -130,13 +139,14 @@ StepOutcome TrainStep::run(int stop_requested) {
 std::vector<StepReport> TrainStep::flush() {
   // A peer that died is found here, on the host, and not by a device that waits for it.
   if (parts_.device.is_cuda() && !pending_.empty()) barrier(parts_.group);
-  std::vector<double> losses;
-  for (Pending& p : pending_) losses.push_back(p.figure(kLossSum));
-  if (losses.empty()) return {};
-  const std::vector<double> totals = sum_over_ranks(parts_.group, losses);
-  std::vector<StepReport> reports;
-  for (const double total : totals) reports.push_back(report_oldest(total));
-  return reports;
+  return report_up_to(parts_.state.counters.step);
+}
+
+std::vector<StepReport> TrainStep::abandon() {
+  // What the host has queued may be ahead of what the gate has let through.
+  parts_.state.counters.step = first_step_ + (parts_.gate.committed() - gate_at_first_);
+  while (!pending_.empty() && pending_.back().report.step >= parts_.state.counters.step) pending_.pop_back();
+  return report_up_to(parts_.state.counters.step);
 }
 
 TrainStep::MicroBatches TrainStep::make_micro_batches(int64_t step, int64_t* batch_samples) {
@@ -171,7 +181,7 @@ at::Tensor TrainStep::empty_share_loss() const {
 // In place: the gradients are views into the reducer's buckets.
 void TrainStep::zero_gradients() {
   std::vector<at::Tensor> gradients;
-  for (const NamedTensor& p : parts_.state.parameters()) {
+  for (const NamedTensor& p : parts_.state.reduced()) {
     if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
   }
   if (!gradients.empty()) at::_foreach_zero_(gradients);
@@ -189,12 +199,16 @@ void TrainStep::remember(Pending pending) {
   pending_.push_back(std::move(pending));
 }
 
-double TrainStep::harvest_oldest() { return pending_.front().figure(kLossSum); }
+std::vector<StepReport> TrainStep::report_up_to(int64_t step) {
+  std::vector<StepReport> reports;
+  while (!pending_.empty() && pending_.front().report.step <= step) reports.push_back(report_oldest());
+  return reports;
+}
 
-StepReport TrainStep::report_oldest(double loss_sum) {
+StepReport TrainStep::report_oldest() {
   Pending& oldest = pending_.front();
   StepReport report = oldest.report;
-  report.loss = (oldest.total_weight > 0.0 ? loss_sum / oldest.total_weight : 0.0) + oldest.figure(kRegularization);
+  report.loss = oldest.figure(kLoss) / oldest.loss_scale + oldest.figure(kRegularization);
   report.grad_norm = oldest.figure(kGradNorm);
   report.skipped = oldest.figure(kFoundInf) != 0.0;
   Counters& counters = parts_.state.counters;

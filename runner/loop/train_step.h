@@ -1,8 +1,12 @@
 // TrainStep: one optimizer update over all ranks. The function to read aloud.
 //
 // micro-batches → forward/backward (buckets overlap on the last one only) → clip by global norm → finite check →
-// optimizer → EMA. Meanwhile one small all-reduce on the host carries Σweight, the stop flags and the loss of an
-// earlier step; nothing waits for the device but figures that are kLag steps old.
+// optimizer → EMA. Meanwhile one small all-reduce on the host carries Σweight and what the ranks were asked to do. The
+// loss is reduced with the gradients (TrainingState::loss_probe). Nothing waits for the device but figures that are
+// kLag steps old.
+//
+// The commit (architecture §3): until the reducer has returned, nothing of the state has changed; a step that throws
+// is redone from its beginning. On a device the commit gate decides.
 // Threads: the training thread. Errors: throws what torch and the group throw (dist/fault.h).
 #pragma once
 
@@ -23,24 +27,22 @@
 
 namespace lockstep {
 
+class CommitGate;
 class GradReducer;
+class InjectedFaults;
 class ProcessGroup;
 
-// What a step turned out to be, the same on every rank; known up to kLag + 1 steps later.
-struct StepReport {
-  int64_t step = 0;  // 0-based
-  int64_t epoch = 0;
-  int64_t samples = 0;     // of the global batch
-  double loss = 0.0;       // Σloss / Σweight over all ranks, with the regularization
-  double grad_norm = 0.0;  // before clipping
-  double lr = 0.0;
-  bool skipped = false;  // not finite: no parameter was changed
-};
-
 struct StepOutcome {
-  std::vector<StepReport> reports;  // of earlier steps, in order
+  std::vector<StepReport> reports;  // of this and earlier steps, in order: those that are known
   int64_t samples = 0;              // of this step's global batch
   int stop_code = 0;                // 130 or 143 when any rank was asked to stop; acted on by all at this step
+  bool leave_together = false;      // any rank was asked to: all leave the group after this step
+};
+
+// What this rank was asked for.
+struct StepRequests {
+  int stop_code = 0;  // 0, 130 or 143
+  bool leave_together = false;
 };
 
 class TrainStep {
@@ -53,6 +55,8 @@ class TrainStep {
     GradReducer& reducer;
     Sampler& sampler;
     PhaseClock& clock;
+    CommitGate& gate;
+    InjectedFaults& faults;
     at::Device device;
     Precision precision;
     int64_t total_steps;
@@ -60,11 +64,15 @@ class TrainStep {
   explicit TrainStep(const Parts& parts);
   ~TrainStep();
 
-  // Runs step `state.counters.step`, commits it and advances the counter. `stop_requested`: 0, 130 or 143.
-  StepOutcome run(int stop_requested);
+  // Runs step `state.counters.step`, commits it and advances the counter.
+  StepOutcome run(const StepRequests& requests);
 
   // Reports of all steps not yet reported; every rank calls it at the same step.
   std::vector<StepReport> flush();
+
+  // After a step threw: what was committed stays, the counter says how far, and the reports of those steps come back.
+  // The commit gate is shut by then. Needs no peer.
+  std::vector<StepReport> abandon();
 
  private:
   struct Pending;
@@ -75,11 +83,13 @@ class TrainStep {
   [[nodiscard]] at::Tensor empty_share_loss() const;
   void zero_gradients();
   void remember(Pending pending);
-  [[nodiscard]] double harvest_oldest();
-  StepReport report_oldest(double loss_sum);
+  [[nodiscard]] std::vector<StepReport> report_up_to(int64_t step);
+  StepReport report_oldest();
 
   Parts parts_;
-  int64_t lag_;  // steps after which figures are read from the device
+  int64_t first_step_;     // of this group
+  int64_t gate_at_first_;  // the gate's count then
+  int64_t lag_;            // steps after which figures are read from the device
   LrScheduleOptions schedule_;
   std::deque<Pending> pending_;
 };

@@ -14,6 +14,7 @@
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
+#include "runner/loop/agent_session.h"
 #include "runner/loop/evaluator.h"
 #include "runner/loop/start_table.h"
 #include "runner/loop/train_step.h"
@@ -25,16 +26,24 @@ bool is_stop(int code) {
   return code == static_cast<int>(ExitCode::kTerminated) || code == static_cast<int>(ExitCode::kInterrupted);
 }
 
-Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message}; }
+Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}; }
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 }  // namespace
 
 struct Trainer::Generation {
   ProcessGroup& group;
   const StoreHandle& store;
-  uint64_t number;
+  Formed formed;
+  uint64_t number = 0;  // as checkpoints are stamped: formed.generation, or above it (see SyncResult)
   BatchShape first_batch;
   SyncResult sync;
+  int64_t synced_ns = 0;
+  bool has_resumed = false;  // said to the agent
   std::unique_ptr<Sampler> sampler;
   int64_t steps_per_epoch = 1;
   int64_t total_steps = 0;
@@ -44,42 +53,58 @@ struct Trainer::Generation {
   [[nodiscard]] bool is_rank_zero() const { return group.rank() == 0; }
 };
 
-Trainer::Trainer(const Parts& parts) : parts_(parts), state_(parts.workload, parts.config.training) {}
+Trainer::Trainer(const Parts& parts)
+    : parts_(parts), state_(parts.workload, parts.config.training), gate_(parts.device) {}
 
 Trainer::~Trainer() = default;
 
-Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, uint64_t generation) {
+Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, const Formed& formed) {
+  Generation g{.group = group, .store = store, .formed = formed, .number = formed.generation};
+  gate_.open();
   try {
-    return run_generation_or_throw(group, store, generation);
+    return run_generation_or_throw(g);
   } catch (const std::exception& e) {  // the edge where torch's, c10d's and gloo's exceptions end
-    const Failure fault = classify_fault(e);
-    return {fault.code, "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message};
+    return after_fault(g, e);
   }
 }
 
-Outcome Trainer::run_generation_or_throw(ProcessGroup& group, const StoreHandle& store, uint64_t generation) {
-  Generation now{.group = group,
-                 .store = store,
-                 .number = generation,
-                 .first_batch = {},
-                 .sync = {},
-                 .sampler = nullptr,
-                 .reducer = nullptr,
-                 .step = nullptr};
-  Outcome outcome = prepare(now);
+// The state is that of the last commit. With an agent a lost group is no reason to leave: another one will come.
+Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
+  const Failure fault = classify_fault(exception);
+  const std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
+  const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.formed.generation);
+  const bool device_is_well = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
+  const bool group_is_lost = fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout || was_cut;
+  if (parts_.agent == nullptr || !group_is_lost || !device_is_well) return {fault.code, message, {}};
+  parts_.clock.enter(Phase::kWaiting);
+  try {
+    // NCCL's kernels may still run: nothing that is queued behind them may count.
+    gate_.shut();
+    if (const auto& abort = g.group.options().abort) abort->fire();
+    if (g.step) take(g.step->abandon());
+  } catch (const std::exception& e) {
+    const Failure second = classify_fault(e);
+    return {second.code, "leaving a lost group: " + second.message, {}};
+  }
+  return {ExitCode::kPeerLost, message, was_cut ? "Cut" : exit_reason(static_cast<int>(fault.code))};
+}
+
+Outcome Trainer::run_generation_or_throw(Generation& g) {
+  Outcome outcome = prepare(g);
   if (outcome.code != ExitCode::kDone) return outcome;
   if (parts_.config.training.inference_only) {
-    evaluate(now);
+    evaluate(g);
     return {};
   }
-  return train(now);
+  return train(g);
 }
 
 // Everything up to the first step.
 Outcome Trainer::prepare(Generation& g) {
   const TrainingOptions& training = parts_.config.training;
-  parts_.clock.enter(Phase::kStartup);
-  parts_.reporter.beat(state_.counters.step, "restoring");
+  parts_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
+  parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
+  parts_.faults.stall_here(Fault::kStallRestoring);
   Result<BatchShape> shape = batch_shape(training, g.group.world_size());
   if (!shape.ok()) return usage(shape.error());
   g.first_batch = *shape;
@@ -88,12 +113,18 @@ Outcome Trainer::prepare(Generation& g) {
                             .identity = {.job_uid = parts_.job_uid,
                                          .config_hash = parts_.config.config_hash(),
                                          .workload = parts_.workload.name()},
-                            .generation = g.number,
+                            .generation = g.formed.generation,
                             .first_batch = g.first_batch};
   SyncOutcome synced = sync_state(parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, options);
-  if (synced.failure) return {synced.failure->code, synced.failure->message};
+  if (synced.failure) return lost_or_failed(g, *synced.failure);
   g.sync = std::move(synced.result);
   g.number = g.sync.generation;
+  g.synced_ns = now_ns();
+  number_ = g.number;
+  world_size_ = g.group.world_size();
+  parts_.page.step.store(state_.counters.step);
+  // The source may be gone soon: what came from it is ours to lose.
+  if (g.sync.from_live_rank) parts_.signals.ask_from_now_on();
 
   const BatchPlan plan{.seed = training.seed,
                        .num_samples = parts_.workload.num_samples(),
@@ -109,51 +140,76 @@ Outcome Trainer::prepare(Generation& g) {
     const Status opened = open_outputs(g);
     if (!opened.ok()) {
       const bool ours_to_mend = opened.error().code == ErrorCode::kConflict;
-      return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message};
+      return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message, {}};
     }
   }
-  checkpointed_step_ = state_.counters.step;
+  // A state from a live rank may never have been written down.
+  if (!g.sync.from_live_rank) checkpointed_step_ = state_.counters.step;
   announce(g);
+  if (g.is_rank_zero()) write_down_what_was_missed();
   return {};
 }
 
-// Rank 0: the folder is locked and proved writable, checkpoints and files are opened.
+// The group broke again while the state was on its way.
+Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) const {
+  if (parts_.agent == nullptr || failure.code != ExitCode::kPeerLost) return {failure.code, failure.message, {}};
+  const bool was_cut = parts_.agent->was_cut(g.formed.generation);
+  return {failure.code, failure.message, was_cut ? "Cut" : "PeerLost"};
+}
+
+// Rank 0: the folder is locked and proved writable, checkpoints and files are opened. Once: a rank 0 that goes on from
+// where it was only proves the folder again.
 Status Trainer::open_outputs(Generation& g) {
   const TrainingOptions& training = parts_.config.training;
-  writer_ = std::make_unique<CheckpointWriter>(parts_.fs,
-                                               CheckpointWriterOptions{.folder = parts_.folder,
-                                                                       .retention = {.keep_last = training.keep_last,
-                                                                                     .keep_every = training.keep_every,
-                                                                                     .keep_best = training.keep_best}});
+  if (!writer_) {
+    writer_ = std::make_unique<CheckpointWriter>(
+        parts_.fs, CheckpointWriterOptions{.folder = parts_.folder,
+                                           .retention = {.keep_last = training.keep_last,
+                                                         .keep_every = training.keep_every,
+                                                         .keep_best = training.keep_best}});
+  }
+  writer_->wait_durable();
+  report_checkpoints();
   TRY(make_directories(parts_.fs, parts_.folder));
-  if (!lock_) {
+  if (!lock_ && parts_.locks_folder) {
     TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
     lock_.emplace(std::move(taken));
   }
   TRY(writer_->prepare(g.number));
+  if (opened_at_step_ >= 0 && state_.counters.step >= opened_at_step_) return {};
   TRY_ASSIGN(RunFolder folder, RunFolder::open(parts_.fs, parts_.config, parts_.workload,
                                                {.path = parts_.folder,
                                                 .host_name = parts_.host_name,
                                                 .resume_step = state_.counters.step,
                                                 .resume_epochs = state_.counters.step / g.steps_per_epoch}));
+  opened_at_step_ = state_.counters.step;
   parts_.reporter.use_folder(std::move(folder));
   return {};
 }
 
+// Steps that were committed while another process was rank 0, or that this one learnt of from a peer.
+void Trainer::write_down_what_was_missed() {
+  const auto steps = state_.journal.steps;
+  for (const StepReport& report : steps) parts_.reporter.on_report(report);
+  if (state_.journal.evaluation) parts_.reporter.on_missed_evaluation(*state_.journal.evaluation, parts_.workload);
+}
+
 void Trainer::announce(const Generation& g) {
   for (const std::string& remark : g.sync.remarks) parts_.reporter.warn(remark);
-  parts_.reporter.start_table(start_table_rows({.config = parts_.config,
-                                                .workload = parts_.workload,
-                                                .group = g.group.options(),
-                                                .solo = g.group.is_solo(),
-                                                .batch = state_.counters.batch,
-                                                .precision = parts_.precision,
-                                                .threads = parts_.threads,
-                                                .steps_per_epoch = g.steps_per_epoch,
-                                                .total_steps = g.total_steps,
-                                                .origin = g.sync.origin,
-                                                .folder = parts_.folder,
-                                                .nccl_variables = parts_.nccl_variables}));
+  // Whoever follows the run has seen the table; what changed is in the agent's own line.
+  if (!g.sync.from_live_rank)
+    parts_.reporter.start_table(start_table_rows({.config = parts_.config,
+                                                  .workload = parts_.workload,
+                                                  .group = g.group.options(),
+                                                  .solo = g.group.is_solo(),
+                                                  .batch = state_.counters.batch,
+                                                  .precision = parts_.precision,
+                                                  .threads = parts_.threads,
+                                                  .steps_per_epoch = g.steps_per_epoch,
+                                                  .total_steps = g.total_steps,
+                                                  .origin = g.sync.origin,
+                                                  .folder = parts_.folder,
+                                                  .nccl_variables = parts_.nccl_variables}));
   parts_.reporter.set_plan({.total_steps = g.total_steps,
                             .steps_per_epoch = g.steps_per_epoch,
                             .flops_per_sample = parts_.workload.flops_per_sample()});
@@ -161,12 +217,15 @@ void Trainer::announce(const Generation& g) {
 
 Outcome Trainer::train(Generation& g) {
   Counters& counters = state_.counters;
-  if (is_finished(g)) {
+  if (is_finished(g) && !g.sync.from_live_rank) {
     parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.total_steps) +
                         ": nothing to do; raise --num_epochs to go on");
     return {};
   }
-  g.reducer = std::make_unique<GradReducer>(state_.parameters(), g.group);
+  g.reducer = std::make_unique<GradReducer>(state_.reduced(), g.group, [page = &parts_.page] {
+    page->phase.store(Phase::kGradSync, std::memory_order_relaxed);
+    page->changed_ns.store(now_ns(), std::memory_order_relaxed);
+  });
   g.step = std::make_unique<TrainStep>(TrainStep::Parts{.config = parts_.config,
                                                         .workload = parts_.workload,
                                                         .state = state_,
@@ -174,20 +233,24 @@ Outcome Trainer::train(Generation& g) {
                                                         .reducer = *g.reducer,
                                                         .sampler = *g.sampler,
                                                         .clock = parts_.clock,
+                                                        .gate = gate_,
+                                                        .faults = parts_.faults,
                                                         .device = parts_.device,
                                                         .precision = parts_.precision.precision,
                                                         .total_steps = g.total_steps});
-  // A stop came between this step and its evaluation, which decides on the steps that follow.
+  parts_.reporter.beat(counters.step, Activity::kTraining);
+  // A stop or a fault came between this step and its evaluation, which decides on the steps that follow.
   int stop_code = counters.evaluated_step != counters.step && is_time_to_evaluate(g) ? evaluate(g) : 0;
-  if (improved_) checkpoint(g, std::exchange(improved_, false));
+  if (state_.journal.improved) checkpoint(g, /*is_best=*/true);
   while (counters.step < g.total_steps && stop_code == 0 && !is_out_of_patience()) {
     const auto began = std::chrono::steady_clock::now();
-    const StepOutcome stepped = g.step->run(parts_.signals.requested());
+    const StepOutcome stepped = g.step->run(requests(g));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counters.seconds_training += seconds;
     // From here on there is something to lose: a signal asks, it does not end.
     parts_.signals.ask_from_now_on();
     parts_.reporter.on_step_done(counters.step, stepped.samples, seconds);
+    say_resumed(g);
     stop_code = stepped.stop_code;
     take(stepped.reports);
     Outcome drift = check_drift(g);
@@ -196,24 +259,59 @@ Outcome Trainer::train(Generation& g) {
     const int64_t every = parts_.config.training.checkpoint_every;
     // The last step's checkpoint is finish's: it holds what the last evaluation found.
     const bool due = every > 0 && counters.step % every == 0 && counters.step < g.total_steps && stop_code == 0;
-    if (due || improved_) checkpoint(g, std::exchange(improved_, false));
+    if (due || state_.journal.improved) checkpoint(g, state_.journal.improved);
     report_checkpoints();
     if (not_finite_) return *not_finite_;
+    if (stepped.leave_together && stop_code == 0 && counters.step < g.total_steps) return leave_together(g);
   }
   return finish(g, stop_code);
+}
+
+StepRequests Trainer::requests(const Generation& g) const {
+  const bool leave = parts_.agent != nullptr && parts_.agent->leave_together(g.formed.generation).has_value();
+  return {.stop_code = parts_.signals.requested(), .leave_together = leave};
+}
+
+// The group works: the agent's account of the recovery is complete.
+void Trainer::say_resumed(Generation& g) {
+  if (parts_.agent == nullptr || std::exchange(g.has_resumed, true)) return;
+  parts_.agent->send(Resumed{.generation = g.formed.generation,
+                             .step = state_.counters.step,
+                             .assigned_ns = g.formed.assigned_ns,
+                             .formed_ns = g.formed.formed_ns,
+                             .synced_ns = g.synced_ns,
+                             .committed_ns = parts_.page.committed_ns.load(),
+                             .resumed_step = g.sync.resumed_step,
+                             .origin = g.sync.origin});
+}
+
+// All ranks have committed the same step. Who leaves for good ends; when that is rank 0, what it holds is durable
+// first.
+Outcome Trainer::leave_together(Generation& g) {
+  take(g.step->flush());
+  const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
+  if (leaving_code == 0) return {ExitCode::kDone, {}, "Regroup"};
+  if (g.is_rank_zero()) {
+    checkpoint(g, state_.journal.improved);
+    make_durable();
+  }
+  say_end(leaving_code);
+  return {static_cast<ExitCode>(leaving_code), {}, {}};
 }
 
 // Figures of earlier steps have come: everything decided on them is decided alike on all ranks.
 void Trainer::take(const std::vector<StepReport>& reports) {
   const int64_t limit = parts_.config.training.max_skipped_steps;
   for (const StepReport& report : reports) {
+    state_.journal.add(report);
     parts_.reporter.on_report(report);
     if (state_.counters.skipped_in_row <= limit || not_finite_) continue;
     not_finite_ =
         Outcome{ExitCode::kNotFinite,
                 "the gradient was not finite in " + std::to_string(state_.counters.skipped_in_row) +
                     " steps in a row, up to step " + std::to_string(report.step + 1) + " (--max_skipped_steps " +
-                    std::to_string(limit) + "); lower --lr, set --clip_grad_norm, or look at the data"};
+                    std::to_string(limit) + "); lower --lr, set --clip_grad_norm, or look at the data",
+                {}};
   }
 }
 
@@ -224,9 +322,11 @@ Outcome Trainer::check_drift(Generation& g) {
   if (drifted.empty()) return {};
   std::string ranks;
   for (const int rank : drifted) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  return {ExitCode::kCrash, "after step " + std::to_string(state_.counters.step) + " the parameters of rank " + ranks +
-                                " differ from rank 0's (--drift_check_every " + std::to_string(every) +
-                                "); the memory or the device of that rank is not to be trusted"};
+  return {ExitCode::kCrash,
+          "after step " + std::to_string(state_.counters.step) + " the parameters of rank " + ranks +
+              " differ from rank 0's (--drift_check_every " + std::to_string(every) +
+              "); the memory or the device of that rank is not to be trusted",
+          {}};
 }
 
 bool Trainer::is_time_to_evaluate(const Generation& g) const {
@@ -249,43 +349,58 @@ int Trainer::evaluate(Generation& g) {
   const PhaseScope scope(parts_.clock, Phase::kValidation);
   if (g.step) take(g.step->flush());
   Counters& counters = state_.counters;
-  parts_.reporter.beat(counters.step, "evaluating");
+  parts_.reporter.beat(counters.step, Activity::kEvaluating);
+  parts_.faults.stall_here(Fault::kStallEvaluation);
   EvaluationFigures figures;
+  EvaluationNote note{.step = counters.step,
+                      .completed_epochs = counters.step / g.steps_per_epoch,
+                      .seconds_training = counters.seconds_training};
   {
     std::optional<Ema::SwapIn> averages;
     if (Ema* ema = state_.ema()) averages.emplace(*ema);
     figures = evaluate_on_all_ranks(parts_.workload, g.group, parts_.config.training.seed, parts_.signals);
-    parts_.reporter.on_evaluation(counters.step, counters.step / g.steps_per_epoch, counters.seconds_training,
-                                  figures.metrics, parts_.workload);
+    note.metrics = figures.metrics;
+    // On every rank: what is best so far belongs to the state.
+    note.weight_file = parts_.workload.reference_weight_file(
+        {.epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics});
+    parts_.reporter.on_evaluation(note, parts_.workload);
   }
   counters.evaluated_step = counters.step;
   for (const auto& [name, value] : figures.metrics) {
     if (name != parts_.workload.best_metric()) continue;
-    improved_ = value > counters.best_metric;
-    counters.evaluations_without_best = improved_ ? 0 : counters.evaluations_without_best + 1;
+    state_.journal.improved = value > counters.best_metric;
+    counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
     counters.best_metric = std::max(counters.best_metric, value);
     counters.plateau = plateau_after(counters.plateau, value, plateau_options(parts_.config.training));
   }
+  state_.journal.evaluation = std::move(note);
+  parts_.reporter.beat(counters.step, Activity::kTraining);
   return figures.stop_code;
 }
 
 void Trainer::checkpoint(Generation& g, bool is_best) {
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   // Skip counters and loss scale follow from figures that may still be on their way.
   take(g.step->flush());
+  stage_checkpoint(is_best);
+}
+
+// Every rank remembers that there is one; rank 0 takes the copy.
+void Trainer::stage_checkpoint(bool is_best) {
+  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  state_.journal.improved = false;
   checkpointed_step_ = state_.counters.step;
   if (!writer_) return;
   CheckpointContent content;
   CheckpointState& s = content.state;
   s.job_uid = parts_.job_uid;
   s.lineage = state_.counters.lineage;
-  s.generation = g.number;
+  s.generation = number_;
   s.step = state_.counters.step;
   s.global_batch = state_.counters.batch.global_batch;
   s.seed = parts_.config.training.seed;
   s.config = parts_.config.maths_flags();
   s.config_hash = parts_.config.config_hash();
-  s.world_size = g.group.world_size();
+  s.world_size = world_size_;
   s.threads = parts_.threads;
   s.deterministic = parts_.config.training.deterministic;
   s.workload = parts_.workload.name();
@@ -315,36 +430,61 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   const bool unevaluated = !not_finite_ && !is_stop(stop_code) && counters.evaluated_step != counters.step;
   if (unevaluated) evaluate(g);
   if (not_finite_) return *not_finite_;
-  if (checkpointed_step_ != counters.step || unevaluated || improved_) checkpoint(g, std::exchange(improved_, false));
-  make_durable(g);
-  {
-    // Nobody leaves before rank 0's checkpoint is durable: a launcher ends the others when the first one is gone.
-    const PhaseScope scope(parts_.clock, Phase::kWaiting);
-    barrier(g.group);
+  if (checkpointed_step_ != counters.step || unevaluated || state_.journal.improved) {
+    checkpoint(g, state_.journal.improved);
   }
+  make_durable();
+  double failed_writes = 0.0;
+  {
+    // Nobody leaves before rank 0's checkpoint is durable: a launcher ends the others when the first one is gone, and
+    // a run whose end is not on the disk is not done for anybody.
+    const PhaseScope scope(parts_.clock, Phase::kWaiting);
+    const double mine = write_problem_.empty() ? 0.0 : 1.0;
+    failed_writes = sum_over_ranks(g.group, {&mine, 1})[0];
+  }
+  say_resumed(g);
+  say_end(stop_code);
+  if (failed_writes > 0.0) {
+    const std::string why = write_problem_.empty() ? "rank 0 could not write it" : write_problem_;
+    return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + why, {}};
+  }
+  return {static_cast<ExitCode>(stop_code), {}, {}};
+}
+
+void Trainer::say_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done")
                                    : (stop_code == static_cast<int>(ExitCode::kTerminated) ? "stopped by SIGTERM"
                                                                                            : "stopped by Ctrl-C");
   if (!write_problem_.empty()) how += ", but the last checkpoint could not be written,";
   parts_.reporter.end_summary({.how = how,
-                               .step = counters.step,
+                               .step = state_.counters.step,
                                .best_metric = parts_.workload.best_metric(),
-                               .best_value = counters.best_metric,
-                               .skipped_steps = counters.skipped_total,
+                               .best_value = state_.counters.best_metric,
+                               .skipped_steps = state_.counters.skipped_total,
                                .resume_command = parts_.resume_command});
-  if (!write_problem_.empty()) return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + write_problem_};
-  return {static_cast<ExitCode>(stop_code), {}};
+}
+
+Outcome Trainer::stop_between_groups(int stop_code) {
+  if (writer_ && state_.counters.has_state && checkpointed_step_ != state_.counters.step) {
+    stage_checkpoint(state_.journal.improved);
+  }
+  make_durable();
+  say_end(stop_code);
+  if (!write_problem_.empty()) {
+    return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + write_problem_, {}};
+  }
+  return {static_cast<ExitCode>(stop_code), {}, {}};
 }
 
 // Rank 0 waits for its disk; a write that failed at this very step is tried once more.
-void Trainer::make_durable(Generation& g) {
+void Trainer::make_durable() {
   if (!writer_) return;
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-  parts_.reporter.beat(state_.counters.step, "checkpointing");
+  parts_.reporter.beat(state_.counters.step, Activity::kCheckpointing);
   writer_->wait_durable();
   report_checkpoints();
   if (write_problem_.empty()) return;
-  checkpoint(g, /*is_best=*/false);
+  stage_checkpoint(/*is_best=*/false);
   writer_->wait_durable();
   report_checkpoints();
 }

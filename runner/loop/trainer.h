@@ -5,6 +5,7 @@
 // Threads: the training thread.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +16,10 @@
 #include "runner/contract/exit_code.h"
 #include "runner/dist/process_group.h"
 #include "runner/dist/store_handle.h"
+#include "runner/kernels/commit_gate.h"
+#include "runner/loop/agent_session.h"
 #include "runner/loop/device.h"
+#include "runner/loop/injected_faults.h"
 #include "runner/loop/reporter.h"
 #include "runner/loop/state_sync.h"
 #include "runner/loop/stop_signals.h"
@@ -30,7 +34,9 @@ class CheckpointWriter;
 struct Outcome {
   ExitCode code = ExitCode::kDone;
   std::string message;  // why, when code is neither kDone nor a stop
-  [[nodiscard]] bool peer_lost() const { return code == ExitCode::kPeerLost; }
+  // CamelCase; not empty: the state is whole, and this rank waits for the next group ("PeerLost", "Timeout", "Cut",
+  // "Regroup").
+  std::string waits_because;
 };
 
 class Trainer {
@@ -43,10 +49,14 @@ class Trainer {
     StopSignals& signals;
     PhaseClock& clock;
     Reporter& reporter;
+    InjectedFaults& faults;
+    BeatPage& page;
+    AgentSession* agent = nullptr;  // null: a lost peer ends this rank, there will be no other group
     at::Device device;
     PrecisionChoice precision;
     int threads = 1;
-    std::string folder;  // of the run
+    std::string folder;        // of the run
+    bool locks_folder = true;  // false where an old rank 0 may live on behind a partition: generations fence it
     std::string host_name;
     std::string job_uid;
     std::string resume_command;
@@ -55,25 +65,44 @@ class Trainer {
   explicit Trainer(const Parts& parts);
   ~Trainer();
 
-  // Forms the state, trains to the end, a stop or a fault. Never throws.
-  Outcome run_generation(ProcessGroup& group, const StoreHandle& store, uint64_t generation);
+  // When and how the group came to be, for the agent's account of a recovery.
+  struct Formed {
+    uint64_t generation = 0;
+    int64_t assigned_ns = 0;  // CLOCK_MONOTONIC
+    int64_t formed_ns = 0;
+  };
+  // Forms the state, trains to the end, a stop or a fault. Never throws. Afterwards the group may be dropped.
+  Outcome run_generation(ProcessGroup& group, const StoreHandle& store, const Formed& formed);
+
+  // A stop has come while there is no group: what rank 0 alone holds becomes durable.
+  Outcome stop_between_groups(int stop_code);
 
   [[nodiscard]] int64_t step() const { return state_.counters.step; }
+  // Shut before a device's communicator is aborted; see kernels/commit_gate.h.
+  [[nodiscard]] CommitGate& gate() { return gate_; }
 
  private:
   struct Generation;  // what lives for one generation
 
-  Outcome run_generation_or_throw(ProcessGroup& group, const StoreHandle& store, uint64_t generation);
+  Outcome run_generation_or_throw(Generation& generation);
+  Outcome after_fault(Generation& generation, const std::exception& exception);
   Outcome prepare(Generation& generation);
+  Outcome lost_or_failed(const Generation& generation, const Failure& failure) const;
   void announce(const Generation& generation);
   Outcome train(Generation& generation);
   void take(const std::vector<StepReport>& reports);
   Status open_outputs(Generation& generation);
+  void write_down_what_was_missed();
+  void say_resumed(Generation& generation);
+  StepRequests requests(const Generation& generation) const;
   int evaluate(Generation& generation);
   void checkpoint(Generation& generation, bool is_best);
+  void stage_checkpoint(bool is_best);
   void report_checkpoints();
-  void make_durable(Generation& generation);
+  void make_durable();
+  Outcome leave_together(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
+  void say_end(int stop_code);
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
   [[nodiscard]] bool is_finished(const Generation& generation) const;
   [[nodiscard]] bool is_out_of_patience() const;
@@ -81,13 +110,16 @@ class Trainer {
 
   Parts parts_;
   TrainingState state_;
+  CommitGate gate_;
   std::unique_ptr<CheckpointWriter> writer_;  // rank 0
-  int64_t checkpointed_step_ = -1;            // staged last
+  int64_t checkpointed_step_ = -1;            // staged last, or read
+  uint64_t number_ = 0;                       // of the newest generation, as checkpoints are stamped
+  int world_size_ = 1;                        // of the newest group
+  int64_t opened_at_step_ = -1;               // the output files hold nothing later than this; -1 = not open
   double stage_seconds_ = 0.0;
   std::optional<FileLock> lock_;       // rank 0: of the output folder
   std::optional<Outcome> not_finite_;  // too many skipped steps: the same on all ranks
   std::string write_problem_;          // of the newest checkpoint, empty when it is durable
-  bool improved_ = false;              // at the last evaluation
 };
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "runner/loop/training_state.h"
 
+#include <torch/types.h>
+
 #include <cmath>
 
 namespace lockstep {
@@ -41,7 +43,68 @@ Json to_json(const Counters& c) {
               {"evaluations_without_best", c.evaluations_without_best},
               {"evaluated_step", c.evaluated_step},
               {"seconds_training", c.seconds_training},
-              {"resumed_from", c.resumed_from}};
+              {"resumed_from", c.resumed_from},
+              {"generation", c.generation}};
+}
+
+void Journal::add(const StepReport& report) {
+  steps.push_back(report);
+  if (steps.size() > kStepsMax) steps.pop_front();
+}
+
+Json to_json(const Journal& journal) {
+  Json steps = Json::array();
+  for (const StepReport& r : journal.steps) {
+    steps.push_back({{"step", r.step},
+                     {"epoch", r.epoch},
+                     {"samples", r.samples},
+                     {"loss", finite_or_null(r.loss)},
+                     {"grad_norm", finite_or_null(r.grad_norm)},
+                     {"lr", r.lr},
+                     {"skipped", r.skipped}});
+  }
+  Json evaluation = nullptr;
+  if (const auto& e = journal.evaluation) {
+    Json metrics = Json::array();
+    for (const auto& [name, value] : e->metrics) metrics.push_back({name, finite_or_null(value)});
+    evaluation = {{"step", e->step},
+                  {"completed_epochs", e->completed_epochs},
+                  {"seconds_training", e->seconds_training},
+                  {"metrics", std::move(metrics)},
+                  {"weight_file", e->weight_file}};
+  }
+  return {{"steps", std::move(steps)}, {"evaluation", std::move(evaluation)}, {"improved", journal.improved}};
+}
+
+Result<Journal> journal_from_json(const Json& json) {
+  const auto number = [](const Json& j) {
+    return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>();
+  };
+  try {
+    Journal journal;
+    for (const Json& r : json.at("steps")) {
+      journal.add({.step = r.at("step").get<int64_t>(),
+                   .epoch = r.at("epoch").get<int64_t>(),
+                   .samples = r.at("samples").get<int64_t>(),
+                   .loss = number(r.at("loss")),
+                   .grad_norm = number(r.at("grad_norm")),
+                   .lr = r.at("lr").get<double>(),
+                   .skipped = r.at("skipped").get<bool>()});
+    }
+    if (const Json& e = json.at("evaluation"); !e.is_null()) {
+      EvaluationNote note{.step = e.at("step").get<int64_t>(),
+                          .completed_epochs = e.at("completed_epochs").get<int64_t>(),
+                          .seconds_training = e.at("seconds_training").get<double>(),
+                          .metrics = {},
+                          .weight_file = e.at("weight_file").get<std::string>()};
+      for (const Json& m : e.at("metrics")) note.metrics.emplace_back(m.at(0).get<std::string>(), number(m.at(1)));
+      journal.evaluation = std::move(note);
+    }
+    journal.improved = json.at("improved").get<bool>();
+    return journal;
+  } catch (const Json::exception& e) {
+    return Error{ErrorCode::kCorrupt, std::string("journal: ") + e.what()};
+  }
 }
 
 Result<Counters> counters_from_json(const Json& json) {
@@ -65,6 +128,7 @@ Result<Counters> counters_from_json(const Json& json) {
     c.evaluated_step = json.at("evaluated_step").get<int64_t>();
     c.seconds_training = json.at("seconds_training").get<double>();
     c.resumed_from = json.at("resumed_from").get<std::string>();
+    c.generation = json.at("generation").get<uint64_t>();
     if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0) {
       return Error{ErrorCode::kCorrupt, "progress holds a batch, world size or step out of range: " + dump_line(json)};
     }
@@ -75,8 +139,17 @@ Result<Counters> counters_from_json(const Json& json) {
 }
 
 TrainingState::TrainingState(Workload& workload, const TrainingOptions& options)
-    : workload_(workload), parameters_(workload.parameters()), adam_(parameters_, adam_options(options)) {
+    : workload_(workload),
+      parameters_(workload.parameters()),
+      loss_probe_(torch::zeros({}, parameters_.front().tensor.options().dtype(torch::kFloat32).requires_grad(true))),
+      adam_(parameters_, adam_options(options)) {
   if (options.ema_decay > 0.0) ema_.emplace(parameters_, options.ema_decay);
+}
+
+NamedTensors TrainingState::reduced() const {
+  NamedTensors all = parameters_;
+  all.push_back({"loss probe", loss_probe_});
+  return all;
 }
 
 NamedTensors TrainingState::model_tensors() const {

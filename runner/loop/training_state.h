@@ -6,10 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runner/base/json.h"
 #include "runner/base/result.h"
@@ -38,7 +41,38 @@ struct Counters {
   int64_t evaluated_step = -1;    // the step that the last evaluation looked at
   double seconds_training = 0.0;  // without evaluations; for the guide's log lines
   std::string resumed_from;       // what --resume named when this state began; empty = nothing
+  uint64_t generation = 0;        // newest that this state was trained in
 };
+
+// What a step turned out to be, the same on every rank.
+struct StepReport {
+  int64_t step = 0;  // 0-based
+  int64_t epoch = 0;
+  int64_t samples = 0;     // of the global batch
+  double loss = 0.0;       // Σloss / Σweight over all ranks, with the regularization
+  double grad_norm = 0.0;  // before clipping
+  double lr = 0.0;
+  bool skipped = false;  // not finite: no parameter was changed
+};
+
+struct EvaluationNote {
+  int64_t step = 0;  // committed when it was made
+  int64_t completed_epochs = 0;
+  double seconds_training = 0.0;
+  std::vector<std::pair<std::string, double>> metrics;
+  std::string weight_file;  // the guide's own, to be written; empty when nothing improved
+};
+
+// What every rank remembers of the last steps, so that a new rank 0 can write down what the one before it did not.
+struct Journal {
+  static constexpr size_t kStepsMax = 8;  // more than any lag
+  std::deque<StepReport> steps;           // newest last
+  std::optional<EvaluationNote> evaluation;
+  bool improved = false;  // at that evaluation, and no checkpoint since
+  void add(const StepReport& report);
+};
+Json to_json(const Journal& journal);
+Result<Journal> journal_from_json(const Json& json);
 
 Json to_json(const Counters& counters);
 // kCorrupt names the field.
@@ -50,10 +84,16 @@ class TrainingState {
   TrainingState(Workload& workload, const TrainingOptions& options);
 
   Counters counters;
+  Journal journal;
 
   [[nodiscard]] Adam& adam() { return adam_; }
   [[nodiscard]] Ema* ema() { return ema_ ? &*ema_ : nullptr; }
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
+  // A scalar that is always 0, whose gradient is made to be the loss: reduced with the others, it is the loss of all
+  // ranks at the very moment of the commit, for no message of its own.
+  [[nodiscard]] const at::Tensor& loss_probe() const { return loss_probe_; }
+  // What the reducer sums: the parameters' gradients and the probe's.
+  [[nodiscard]] NamedTensors reduced() const;
 
   [[nodiscard]] NamedTensors model_tensors() const;  // parameters and buffers
   [[nodiscard]] NamedTensors optimizer_tensors() const;
@@ -63,6 +103,7 @@ class TrainingState {
  private:
   Workload& workload_;
   NamedTensors parameters_;
+  at::Tensor loss_probe_;  // fp32 scalar on the parameters' device
   Adam adam_;
   std::optional<Ema> ema_;
 };

@@ -1,5 +1,6 @@
 #include "runner/loop/worker.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -13,6 +14,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/config/run_config.h"
+#include "runner/contract/beat_page.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/dist/fault.h"
@@ -20,7 +22,9 @@
 #include "runner/dist/rendezvous.h"
 #include "runner/loop/agent_session.h"
 #include "runner/loop/device.h"
+#include "runner/loop/injected_faults.h"
 #include "runner/loop/reporter.h"
+#include "runner/loop/stack_dump.h"
 #include "runner/loop/stop_signals.h"
 #include "runner/loop/trainer.h"
 #include "runner/models/registry.h"
@@ -56,15 +60,6 @@ double seconds_since_process_start() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 - started;
 }
 
-// Quoted for a POSIX shell where it must be.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 World world_of(const Assignment& a) {
   World world;
   world.rank = a.rank;
@@ -76,6 +71,23 @@ World world_of(const Assignment& a) {
   world.generation = a.generation;
   world.source = WorldSource::kAgent;
   return world;
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// The page that the agent reads, for the life of the process.
+Result<BeatPage*> map_beat_page(int fd) {
+  void* const memory = ::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) {
+    std::string why(env::kBeatFd);
+    why.append(" is ").append(std::to_string(fd)).append(", which cannot be mapped: it is set by the agent");
+    return Error{ErrorCode::kInvalid, why};
+  }
+  ::close(fd);
+  return static_cast<BeatPage*>(memory);
 }
 
 std::string nccl_variables(const Environment& environment) {
@@ -113,9 +125,14 @@ class Worker {
                                                       std::chrono::duration<double>(seconds_since_process_start()))) {}
 
   int run() {
+    install_stack_dump();
     if (auto failure = find_world()) return fail(*failure);
     if (auto failure = make_workload_and_reporter()) return fail(*failure);
-    const Outcome outcome = form_and_train();
+    make_trainer();
+    Outcome outcome = run_group();
+    while (!outcome.waits_because.empty()) {
+      outcome = await_assignment(outcome) ? run_group() : trainer_->stop_between_groups(signals_.requested());
+    }
     if (outcome.code == ExitCode::kDone && session_) session_->send(Done{});
     reporter_->send_metrics();
     if (outcome.message.empty()) return static_cast<int>(outcome.code);
@@ -136,7 +153,13 @@ class Worker {
     if (!descriptor || !local_rank) {
       return Failure{ExitCode::kUsage, "LOCKSTEP_AGENT_FD and LOCAL_RANK must be numbers: they are set by the agent"};
     }
-    session_ = std::make_unique<AgentSession>(*descriptor, *local_rank);
+    if (const auto beat_fd = number(lookup(input_.environment, env::kBeatFd))) {
+      Result<BeatPage*> page = map_beat_page(*beat_fd);
+      if (!page.ok()) return Failure{ExitCode::kUsage, page.error().message};
+      page_ = *page;
+      clock_.show_on(*page_);
+    }
+    session_ = std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, faults_);
     world_.local_rank = *local_rank;
     return std::nullopt;
   }
@@ -159,7 +182,12 @@ class Worker {
     workload_ = std::move(std::get<std::unique_ptr<Workload>>(made));
 
     if (session_) {
-      world_ = world_of(session_->await_assignment());
+      session_->hello();
+      page_->activity.store(Activity::kAwaiting);
+      // Nothing to lose yet: a stop ends the process in its handler, so that there is always an assignment.
+      const auto received = session_->await_assignment(signals_);
+      if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
+      take_assignment(*received);
     }
     threads_ = choose_threads(config_.launch, world_.local_world_size);
     apply_device_settings(config_.training, precision_.precision, threads_);
@@ -170,6 +198,7 @@ class Worker {
                           .world = world_,
                           .agent = session_.get(),
                           .clock = &clock_,
+                          .page = page_,
                           .start_unix_time = static_cast<double>(std::time(nullptr)) - clock_.seconds().total(),
                           .device = device_,
                           .precision = precision_.precision,
@@ -182,31 +211,74 @@ class Worker {
     return std::nullopt;
   }
 
-  Outcome form_and_train() {
-    Trainer trainer({.config = config_,
-                     .workload = *workload_,
-                     .fs = fs_,
-                     .signals = signals_,
-                     .clock = clock_,
-                     .reporter = *reporter_,
-                     .device = device_,
-                     .precision = precision_,
-                     .threads = threads_,
-                     .folder = folder_,
-                     .host_name = input_.host_name,
-                     .job_uid = lookup(input_.environment, env::kJobUid),
-                     .resume_command = resume_command(),
-                     .nccl_variables = nccl_variables(input_.environment)});
-    reporter_->beat(0, "forming");
+  void make_trainer() {
+    trainer_ =
+        std::make_unique<Trainer>(Trainer::Parts{.config = config_,
+                                                 .workload = *workload_,
+                                                 .fs = fs_,
+                                                 .signals = signals_,
+                                                 .clock = clock_,
+                                                 .reporter = *reporter_,
+                                                 .faults = faults_,
+                                                 .page = *page_,
+                                                 .agent = session_.get(),
+                                                 .device = device_,
+                                                 .precision = precision_,
+                                                 .threads = threads_,
+                                                 .folder = folder_,
+                                                 .locks_folder = lookup(input_.environment, env::kPodAttempt).empty(),
+                                                 .host_name = input_.host_name,
+                                                 .job_uid = lookup(input_.environment, env::kJobUid),
+                                                 .resume_command = resume_command(),
+                                                 .nccl_variables = nccl_variables(input_.environment)});
+  }
+
+  void take_assignment(const AgentSession::Received& received) {
+    world_ = world_of(received.assignment);
+    address_ = received.assignment.address;
+    formed_.generation = world_.generation;
+    formed_.assigned_ns = received.at_ns;
+    page_->generation.store(world_.generation);
+  }
+
+  // The state is kept; the group is gone. False when a stop came first.
+  bool await_assignment(const Outcome& outcome) {
+    clock_.enter(Phase::kWaiting);
+    reporter_->beat(trainer_->step(), Activity::kAwaiting);
+    reporter_->send_metrics();
+    session_->send(Left{.generation = world_.generation,
+                        .cause = outcome.waits_because,
+                        .message = outcome.message,
+                        .step = trainer_->step()});
+    const auto received = session_->await_assignment(signals_);
+    if (!received) return false;
+    take_assignment(*received);
+    reporter_->set_world(world_);
+    return true;
+  }
+
+  // One group's life: it is formed, trained in, and dropped, whatever happens.
+  Outcome run_group() {
+    reporter_->beat(trainer_->step(), Activity::kForming);
     const auto began = clock_.seconds().total();
-    GroupOptions options{.world = world_,
-                         .backend = backend_,
-                         .device = device_,
-                         .timeout = std::chrono::seconds(config_.launch.collective_timeout_seconds),
-                         .network_interface = lookup(input_.environment, env::kGlooInterface)};
+    const auto abort = std::make_shared<GroupAbort>();
+    abort->also([this] { trainer_->gate().shut(); });
+    const GroupOptions options{.world = world_,
+                               .backend = backend_,
+                               .device = device_,
+                               .timeout = std::chrono::seconds(config_.launch.collective_timeout_seconds),
+                               .network_interface = lookup(input_.environment, env::kGlooInterface),
+                               .address = address_,
+                               .abort = abort};
+    if (session_) session_->watch(world_.generation, abort);
+    Outcome outcome = form_and_train(options, began);
+    if (session_) session_->stop_watching();
+    return outcome;
+  }
+
+  Outcome form_and_train(const GroupOptions& options, double began) {
     Result<StoreHandle> store = open_store();
     if (!store.ok()) return failed(store.error());
-    uint64_t generation = world_.generation;
     std::unique_ptr<ProcessGroup> group;
     if (world_.world_size == 1 && config_.launch.backend == BackendChoice::kAuto) {
       group = ProcessGroup::solo(options);
@@ -218,13 +290,11 @@ class Worker {
     if (!session_) {
       Result<uint64_t> agreed = agree_on_generation(*store);
       if (!agreed.ok()) return failed(agreed.error());
-      generation = *agreed;
+      formed_.generation = *agreed;
     }
     reporter_->metrics().on_rendezvous(clock_.seconds().total() - began);
-    const Outcome outcome = trainer.run_generation(*group, *store, generation);
-    step_ = trainer.step();
-    generation_ = generation;
-    return outcome;
+    formed_.formed_ns = now_ns();
+    return trainer_->run_generation(*group, *store, formed_);
   }
 
   Result<StoreHandle> open_store() {
@@ -241,6 +311,7 @@ class Worker {
     terms["backend in effect"] = to_string(backend_);  // `auto` may find a GPU here and none there
     terms["precision in effect"] = to_string(precision_.precision);
     TRY(agree(store, world_, terms));
+    faults_.stall_here(Fault::kStallForming);
     return ProcessGroup::form(store, options);
   }
 
@@ -253,21 +324,17 @@ class Worker {
     return generation;
   }
 
-  [[nodiscard]] static Outcome failed(const Error& error) { return {exit_code_of(error), error.message}; }
+  // A group that could not be formed: with an agent another one will be.
+  [[nodiscard]] Outcome failed(const Error& error) const {
+    const ExitCode code = exit_code_of(error);
+    if (!session_ || code != ExitCode::kPeerLost) return {code, error.message, {}};
+    return {code, error.message, session_->was_cut(world_.generation) ? "Cut" : "PeerLost"};
+  }
 
-  // This run's own checkpoints are newer than the one that --resume named.
   [[nodiscard]] std::string resume_command() const {
     if (!session_) return {};  // only the launcher knows its own command line
-    std::string command = "lockstep run";
-    const std::vector<std::string>& words = input_.arguments;
-    for (size_t i = 0; i < words.size(); ++i) {
-      if (words[i] == "--resume") {
-        ++i;
-      } else if (!words[i].starts_with("--resume=")) {
-        command += " " + shell_word(words[i]);
-      }
-    }
-    return command;
+    const std::string given = lookup(input_.environment, env::kCommandLine);
+    return given.empty() ? resume_command_of(input_.arguments) : given;
   }
 
   // Says why this worker ends and returns the code.
@@ -276,8 +343,8 @@ class Worker {
       session_->send(Failing{.code = static_cast<int>(failure.code),
                              .message = failure.message,
                              .rank = world_.rank,
-                             .step = step_,
-                             .generation = generation_});
+                             .step = trainer_ ? trainer_->step() : 0,
+                             .generation = formed_.generation});
     } else {
       std::fprintf(stderr, "error: rank %d: %s\n", world_.rank, failure.message.c_str());
     }
@@ -288,8 +355,14 @@ class Worker {
   const RunConfig config_;
   PhaseClock clock_;
   StopSignals signals_;
-  PosixFileSystem fs_;
+  InjectedFaults faults_;
+  PosixFileSystem posix_;
+  FillableFileSystem fs_{posix_, faults_};
+  BeatPage own_page_;  // read by nobody, when there is no agent
+  BeatPage* page_ = &own_page_;
   World world_;
+  std::string address_;  // of this node, from the assignment
+  Trainer::Formed formed_;
   std::unique_ptr<AgentSession> session_;
   at::Device device_ = at::Device(at::kCPU);
   GroupBackend backend_ = GroupBackend::kGloo;
@@ -298,8 +371,7 @@ class Worker {
   std::string folder_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<Reporter> reporter_;
-  int64_t step_ = 0;
-  uint64_t generation_ = 0;
+  std::unique_ptr<Trainer> trainer_;
 };
 
 }  // namespace

@@ -116,12 +116,13 @@ const char* to_string(StartupPart part) {
 // Families whose figures may be unknown are kept as families; a series appears when it is first set. Counters are made
 // at once where their labels are known: one that starts at 0 can be rated from its first increment on.
 struct RunMetrics::Series {
-  explicit Series(int rank) : labels{{"rank", std::to_string(rank)}} {
+  explicit Series(int of_rank) : rank(of_rank), labels{{"rank", std::to_string(of_rank)}} {
     for (size_t i = 0; i < kPhaseCount; ++i)
       phase_seconds[i] = &phases.Add({{"phase", to_string(static_cast<Phase>(i))}});
     skipped_steps.Add({{"reason", "not_finite"}});
   }
 
+  std::atomic<int> rank;
   Labels labels;
   prometheus::Registry registry;
 
@@ -171,6 +172,8 @@ RunMetrics::RunMetrics(int rank, double start_unix_time) : series_(std::make_uni
 }
 
 RunMetrics::~RunMetrics() = default;
+
+void RunMetrics::set_rank(int rank) { series_->rank.store(rank); }
 
 void RunMetrics::set_target_steps(int64_t steps) {
   series_->target = steps;
@@ -255,7 +258,10 @@ std::vector<MetricFamily> RunMetrics::families() const {
   for (const prometheus::MetricFamily& collected : series_->registry.Collect()) {
     if (collected.metric.empty()) continue;
     MetricFamily family{.name = collected.name, .help = collected.help, .type = type_of(collected.type), .metrics = {}};
-    for (const auto& metric : collected.metric) family.metrics.push_back(sample_of(metric, family.type));
+    for (const auto& metric : collected.metric) {
+      family.metrics.push_back(sample_of(metric, family.type));
+      family.metrics.back().labels["rank"] = std::to_string(series_->rank.load());
+    }
     families.push_back(std::move(family));
   }
   return families;

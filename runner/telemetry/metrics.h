@@ -3,7 +3,7 @@
 // Role: typed setters over a prometheus::Registry; names, help and types come from contract/metric_names.h. A figure
 // that is not known yet (loss before the first log line, MFU on an unknown device) is absent, never a false zero.
 // Threads: every function may be called from any thread, but on_phase_seconds only from one.
-// Ownership: owns its registry. Every series carries the label rank.
+// Ownership: owns its registry. Every series carries the label rank; families() gives it its present value.
 // Units: seconds, bytes, Unix seconds for timestamps.
 #pragma once
 
@@ -74,6 +74,8 @@ class RunMetrics {
   RunMetrics(const RunMetrics&) = delete;
   RunMetrics& operator=(const RunMetrics&) = delete;
 
+  // The value of the label from now on.
+  void set_rank(int rank);
   void set_target_steps(int64_t steps);
   void on_step(const StepFigures& figures);
   void on_log(const LogFigures& figures);

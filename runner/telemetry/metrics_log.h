@@ -44,6 +44,9 @@ class MetricsLog {
   Status append(const StepRecord& record);
   Status append(const EvaluationRecord& record);
 
+  [[nodiscard]] bool has_step(int64_t step) const { return step <= last_step_; }
+  [[nodiscard]] bool has_evaluation(int64_t step) const { return step <= last_evaluation_step_; }
+
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
  private:

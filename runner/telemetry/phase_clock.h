@@ -9,33 +9,15 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <utility>
 
+#include "runner/contract/beat_page.h"
+#include "runner/contract/phase.h"
+
 namespace lockstep {
-
-// The values of the label `phase` of lockstep_phase_seconds_total, in this order.
-enum class Phase {
-  kStartup,
-  kDataWait,
-  kForward,
-  kBackward,
-  kGradSync,  // what is left of the reduction after backward
-  kOptimizer,
-  kValidation,
-  kCheckpointStall,
-  kWaiting,  // for peers, an assignment, a stop that others must reach
-  kOther,
-};
-inline constexpr size_t kPhaseCount = 10;
-
-constexpr const char* to_string(Phase phase) {
-  constexpr std::array<const char*, kPhaseCount> kNames{"startup",   "data_wait", "forward",    "backward",
-                                                        "grad_sync", "optimizer", "validation", "checkpoint_stall",
-                                                        "waiting",   "other"};
-  return kNames[static_cast<size_t>(phase)];
-}
 
 struct PhaseSeconds {
   std::array<double, kPhaseCount> seconds{};
@@ -54,6 +36,12 @@ class PhaseClock {
   PhaseClock(Phase phase, TimePoint began, Now now = std::chrono::steady_clock::now)
       : now_(std::move(now)), phase_(phase), since_(began) {}
 
+  // From now on every change shows on `page`, which outlives the clock.
+  void show_on(BeatPage& page) {
+    page_ = &page;
+    show(since_);
+  }
+
   [[nodiscard]] Phase phase() const { return phase_; }
 
   // Ends the running phase and begins `phase`; returns the one that ended.
@@ -61,7 +49,12 @@ class PhaseClock {
     const TimePoint now = now_();
     spent_[static_cast<size_t>(phase_)] += now - since_;
     since_ = now;
-    return std::exchange(phase_, phase);
+    const Phase ended = std::exchange(phase_, phase);
+    if (page_ != nullptr) {
+      show_spent(ended);
+      show(now);
+    }
+    return ended;
   }
 
   // Time measured inside one phase that belongs to another; at most what `from` has.
@@ -70,6 +63,10 @@ class PhaseClock {
     const auto moved = std::min(time, source);
     source -= moved;
     spent_[static_cast<size_t>(to)] += moved;
+    if (page_ != nullptr) {
+      show_spent(from);
+      show_spent(to);
+    }
   }
 
   // Until now, the running phase included.
@@ -81,10 +78,23 @@ class PhaseClock {
   }
 
  private:
+  static int64_t nanoseconds(std::chrono::steady_clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  }
+  void show(TimePoint now) {
+    page_->phase.store(phase_, std::memory_order_relaxed);
+    page_->changed_ns.store(nanoseconds(now.time_since_epoch()), std::memory_order_relaxed);
+  }
+  void show_spent(Phase phase) {
+    const auto i = static_cast<size_t>(phase);
+    page_->phase_ns[i].store(nanoseconds(spent_[i]), std::memory_order_relaxed);
+  }
+
   Now now_;
   Phase phase_;
   TimePoint since_;
   std::array<std::chrono::steady_clock::duration, kPhaseCount> spent_{};
+  BeatPage* page_ = nullptr;  // borrowed, see show_on
 };
 
 // A phase for the length of a block; afterwards the phase that ran before goes on. The clock must outlive the scope.

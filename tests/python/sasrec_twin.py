@@ -244,6 +244,8 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=1, help="of each rank")
     parser.add_argument("--print_losses", action="store_true", help="one line per step, waits for each loss")
     parser.add_argument("--no_evaluation", action="store_true")
+    parser.add_argument("--checkpoint", help="rank 0 writes it here, all ranks go on from it")
+    parser.add_argument("--checkpoint_every", type=int, default=200, help="steps")
     return parser.parse_args()
 
 
@@ -253,7 +255,14 @@ def train(args, model, data, rank, world_size):
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, betas=(0.9, 0.98), fused=True)
     rng = np.random.default_rng([args.seed, rank])
     first_step_seconds = None
-    samples = step = 0
+    samples = step = done = 0  # done: steps of the checkpoint that this process goes on from
+    if args.checkpoint and os.path.exists(args.checkpoint):
+        state = torch.load(args.checkpoint)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        done = state["step"]
+        if rank == 0:
+            print(f"resumed at step {done}", flush=True)
     epoch_losses = []
     start = time.perf_counter()
     for epoch in range(args.num_epochs):
@@ -261,6 +270,9 @@ def train(args, model, data, rank, world_size):
         losses = []
         for begin in range(0, data.user_num, args.batch_size):
             whole = order[begin:begin + args.batch_size]
+            if step < done:
+                step += 1
+                continue
             share = np.array_split(whole, world_size)[rank]
             if len(share) == 0:  # an idiomatic sampler pads: every rank takes part in every step
                 share = whole[:1]
@@ -278,8 +290,14 @@ def train(args, model, data, rank, world_size):
             if args.print_losses and rank == 0:
                 print(f"step {step} loss {loss.item():.7f}", flush=True)
             step += 1
+            if args.checkpoint and rank == 0 and step % args.checkpoint_every == 0:
+                torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step},
+                           args.checkpoint + ".tmp")
+                os.replace(args.checkpoint + ".tmp", args.checkpoint)
             if step == args.max_steps:
                 break
+        if not losses:
+            continue
         epoch_losses.append(torch.stack(losses).mean().item())
         if step == args.max_steps:
             break

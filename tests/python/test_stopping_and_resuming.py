@@ -167,15 +167,16 @@ def test_a_finished_run_has_nothing_left_to_do(run, lockstep, small_dataset, tmp
     assert losses(folder) == before
 
 
-def test_a_run_begun_with_resume_goes_on_from_its_own_newest_checkpoint_when_a_worker_dies(
+def test_a_run_begun_with_resume_goes_on_from_its_own_newest_checkpoint_when_all_workers_die(
         run, lockstep, small_dataset, tmp_path):
     assert run(command(lockstep, small_dataset, tmp_path / "first", steps=20)).returncode == 0
     folder = tmp_path / "second"
     running = Running(command(lockstep, small_dataset, folder, "--resume", tmp_path / "first"), tmp_path)
     running.wait_for_step(folder, 45)
-    os.kill(running.worker_pids()[1], signal.SIGKILL)
+    for pid in running.worker_pids():
+        os.kill(pid, signal.SIGKILL)
     assert running.end() == 0, running.output()
-    origins = re.findall(r"resumed from (\S+)", running.output())
+    origins = re.findall(r"^  state +resumed from (\S+)", running.output(), re.M)
     assert len(origins) == 2 and "first" in origins[0] and "second" in origins[1], origins
 
 

@@ -22,7 +22,8 @@ ROOMS = {
     "base": [],
     "contract": ["base"],
     "config": ["base", "contract"],
-    "agent": BELOW_TORCH,
+    "recovery": ["base", "contract"],
+    "agent": BELOW_TORCH + ["recovery"],
     "tensor": ["base"],
     "data": BELOW_TORCH,
     "formats": BELOW_TORCH,
@@ -33,9 +34,9 @@ ROOMS = {
     "checkpoint": WITH_TENSORS + ["formats"],
     "models": WITH_TENSORS + ["data", "kernels"],
     "loop": WITH_TENSORS + ["dist", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "models"],
-    "cli": BELOW_TORCH + ["agent", "formats"],
+    "cli": BELOW_TORCH + ["recovery", "agent", "formats"],
 }
-NO_TORCH = {"base", "contract", "config", "agent", "data", "formats", "telemetry", "cli"}
+NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "cli"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -15,6 +15,11 @@ TEST(TerminationMessage, holds_the_contracts_fields) {
                                       "generation":3})"));
 }
 
+TEST(TerminationMessage, says_when_the_job_is_over_for_all) {
+  const std::string message = termination_message({.exit_code = 5, .message = "nan", .job_ended = true});
+  EXPECT_EQ(parse_json(message, "message")->at("jobEnded"), true);
+}
+
 TEST(TerminationMessage, is_cut_to_4096_bytes_of_valid_utf8) {
   for (const std::string piece : {"a", "\xc3\xa4", "\xe2\x82\xac", "\"", "\n", "\xff", "\x01"}) {
     std::string text = "x";  // shifts the sequences off the power of two

@@ -1,6 +1,7 @@
 // Runs `lockstep run` with scripted workers, for tests.
 #pragma once
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <sys/wait.h>
@@ -97,6 +98,9 @@ class AgentProcess {
 
   void send(int signal) const { ::kill(pid_, signal); }
   [[nodiscard]] const std::string& output() const { return output_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  // Where the run's folder x_default is.
+  [[nodiscard]] std::string file(const std::string& name) const { return scratch_.file(name); }
   [[nodiscard]] std::string termination_log() const {
     std::ifstream file(scratch_.file("termination"));
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -107,6 +111,7 @@ class AgentProcess {
     ::setenv("LOCKSTEP_WORKER", FAKE_WORKER_PROGRAM, 1);
     ::setenv("FAKE_WORKER_SCRIPT", scratch_.file("script").c_str(), 1);
     ::setenv("LOCKSTEP_TERMINATION_LOG", scratch_.file("termination").c_str(), 1);
+    if (::chdir(scratch_.file("").c_str()) != 0) std::_Exit(126);  // the run's folder is made here
     for (const std::string& entry : environment) {
       const size_t equals = entry.find('=');
       if (equals == std::string::npos) {

@@ -129,27 +129,31 @@ TEST(Run, carries_the_store_between_workers) {
 
 // ---- exit codes and restarts ----
 
-TEST(Run, starts_all_again_after_a_crash_and_then_ends_with_0) {
-  AgentProcess agent(two("1 0 wait dead\n1 0 exit 10\n1 1 beat 7\n1 1 set dead\n1 1 kill 9\n2 * print second life\n"));
+TEST(Run, starts_the_dead_one_alone_again_and_goes_on) {
+  AgentProcess agent(
+      two("1 0 wait dead\n1 0 lose_peer\n1 1 beat 7\n1 1 set dead\n1 1 kill 9\n"
+          "2 0 resumed 8\n2 * print second life\n"));
   EXPECT_EQ(agent.wait(), 0) << agent.output();
   EXPECT_THAT(agent.output(), HasSubstr("lockstep: rank 1 (pid "));
   EXPECT_THAT(agent.output(),
-              HasSubstr(") ended with signal 9 (SIGKILL) at step 7; going on from the newest checkpoint"));
+              HasSubstr(") ended with signal 9 (SIGKILL) at step 7; starting it again, the others keep their state"));
+  EXPECT_THAT(agent.output(), HasSubstr("lockstep: going on at step 8 with 2 ranks after "));
+  EXPECT_THAT(agent.output(), HasSubstr("goodput   "));
   EXPECT_THAT(agent.output(), HasSubstr("\nsecond life\n"));
   EXPECT_THAT(agent.output(), HasSubstr("[rank 1] second life\n"));
 }
 
-TEST(Run, kills_a_survivor_that_hangs_and_goes_on) {
-  AgentProcess agent(two("1 0 set up\n1 0 hang\n1 1 wait up\n1 1 exit 77\n2 * print again\n"));
+TEST(Run, kills_a_survivor_that_hangs_in_a_collective_and_shows_its_threads) {
+  AgentProcess agent(two("1 0 set up\n1 0 collective\n1 0 hang\n1 1 wait up\n1 1 exit 77\n2 * print again\n"));
   EXPECT_EQ(agent.wait(), 0) << agent.output();
+  EXPECT_THAT(agent.output(), HasSubstr(") hangs; its threads, as the kernel sees them:\nlockstep:   thread "));
   EXPECT_THAT(agent.output(), HasSubstr("rank 1 (pid "));
   EXPECT_THAT(agent.output(), HasSubstr("exit code 77 (Crash)"));
   EXPECT_THAT(agent.output(), HasSubstr("\nagain\n"));
 }
 
 TEST(Run, gives_up_when_the_restarts_are_used_up) {
-  AgentProcess agent(
-      two("1 1 beat 1\n2 1 beat 2\n* 0 wait dead\n* 0 exit 10\n* 1 set dead\n* 1 exit 77\n", {"--max_restarts", "1"}));
+  AgentProcess agent(two("1 1 beat 1\n2 1 beat 2\n* 0 await_cut\n* 1 exit 77\n", {"--max_restarts", "1"}));
   EXPECT_EQ(agent.wait(), 77) << agent.output();
   EXPECT_THAT(agent.output(), HasSubstr("giving up after 1 restarts (--max_restarts 1)"));
 }
@@ -158,11 +162,10 @@ class RunEndsForGood : public testing::TestWithParam<int> {};
 
 TEST_P(RunEndsForGood, with_the_workers_code_and_words) {
   const std::string code = std::to_string(GetParam());
-  AgentProcess agent(
-      two("* 0 wait dead\n* 0 exit 10\n* 1 failing the reason why\n* 1 set dead\n* 1 exit " + code + "\n"));
+  AgentProcess agent(two("* 0 await_cut\n* 1 failing the reason why\n* 1 exit " + code + "\n"));
   EXPECT_EQ(agent.wait(), GetParam());
   EXPECT_THAT(agent.output(), HasSubstr("the reason why"));
-  EXPECT_THAT(agent.output(), Not(HasSubstr("going on")));
+  EXPECT_THAT(agent.output(), Not(HasSubstr("starting it again")));
   const Result<Json> log = parse_json(agent.termination_log(), "log");
   ASSERT_TRUE(log.ok());
   EXPECT_EQ(log->at("exitCode"), GetParam());
@@ -174,21 +177,19 @@ TEST_P(RunEndsForGood, with_the_workers_code_and_words) {
 INSTANTIATE_TEST_SUITE_P(Codes, RunEndsForGood, testing::Values(2, 3, 4, 5));
 
 TEST(Run, says_wrong_usage_in_the_workers_words_and_the_code_once) {
-  AgentProcess agent(
-      two("* 0 beat 0\n* 0 failing no such thing\n* 0 set dead\n* 0 exit 2\n* 1 wait dead\n* 1 exit 10\n"));
+  AgentProcess agent(two("* 0 beat 0\n* 0 failing no such thing\n* 0 exit 2\n* 1 await_cut\n"));
   EXPECT_EQ(agent.wait(), 2);
   EXPECT_THAT(agent.output(), HasSubstr("\nlockstep: no such thing (exit code 2, InvalidUsage)\n"));
 }
 
 TEST(Run, names_rank_and_code_once_when_a_worker_fails) {
-  AgentProcess agent(
-      two("* 1 beat 0\n* 1 failing the loss is nan\n* 1 set dead\n* 1 exit 5\n* 0 wait dead\n* 0 exit 10\n"));
+  AgentProcess agent(two("* 1 beat 0\n* 1 failing the loss is nan\n* 1 exit 5\n* 0 await_cut\n"));
   EXPECT_EQ(agent.wait(), 5);
   EXPECT_THAT(agent.output(), HasSubstr(") ended with exit code 5 (NotFinite): the loss is nan\n"));
 }
 
 TEST(Run, ends_and_restarts_a_worker_that_sends_nonsense) {
-  AgentProcess agent(two("1 0 wait never\n1 1 garbage\n1 1 hang\n2 * print fine\n"));
+  AgentProcess agent(two("1 0 await_cut\n1 1 garbage\n1 1 hang\n2 * print fine\n"));
   EXPECT_EQ(agent.wait(), 0) << agent.output();
   EXPECT_THAT(agent.output(), HasSubstr("message of unknown type \"nonsense\""));
 }
@@ -272,6 +273,9 @@ TEST(Run, serves_status_metrics_and_health) {
   EXPECT_THAT(metrics, HasSubstr("lockstep_steps_total{rank=\"0\"} 7"));
   EXPECT_THAT(metrics, HasSubstr("lockstep_steps_total{rank=\"1\"} 7"));
   EXPECT_THAT(metrics, HasSubstr("lockstep_agent_workers 2"));
+  EXPECT_THAT(metrics, HasSubstr("lockstep_world_size 2"));
+  EXPECT_THAT(metrics, HasSubstr("lockstep_rank_unchanged_seconds{rank=\"1\"}"));
+  EXPECT_THAT(metrics, HasSubstr("lockstep_goodput_seconds_total{cause=\"startup\",kind=\"waiting\"}"));
   EXPECT_EQ(metrics.find("# TYPE lockstep_steps_total"), metrics.rfind("# TYPE lockstep_steps_total"));
 
   const Result<Json> status = parse_json(body_of(http_get(port, "/status")), "/status");
@@ -283,6 +287,11 @@ TEST(Run, serves_status_metrics_and_health) {
   EXPECT_EQ(status->at("workers").size(), 2U);
   EXPECT_EQ(status->at("workers").at(0).at("step"), 5);
   EXPECT_EQ(status->at("workers").at(1).at("state"), "joined");
+  EXPECT_EQ(status->at("workers").at(1).at("activity"), "training");
+  EXPECT_EQ(status->at("nodes").at(0).at("state"), "member");
+  EXPECT_EQ(status->at("worldSize"), 2);
+  EXPECT_EQ(status->at("ladder").at("budgetLeft"), 10);
+  EXPECT_TRUE(status->at("recoveries").empty());
 
   agent.send(SIGTERM);
   EXPECT_EQ(agent.wait(), 143);
@@ -322,7 +331,19 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, RunRefuses,
     testing::Values(
         Refusal{"batch", {"--nproc", "4", "--batch_size", "3", "--device", "cpu"}, {}, {"--batch_size 3", "4 ranks"}},
-        Refusal{"nnodes", {"--nnodes", "2"}, {}, {"--nnodes is 2", "lockstep-worker", "torchrun"}},
+        Refusal{"node_rank", {"--nnodes", "2"}, {}, {"2 nodes", "--node_rank (0 to 1)", "LOCKSTEP_NODE_RANK"}},
+        Refusal{"coordinator",
+                {"--nnodes", "2", "--node_rank", "1"},
+                {},
+                {"node 1 of 2", "--coordinator HOST:PORT", "LOCKSTEP_COORDINATOR"}},
+        Refusal{"min_nodes", {"--nnodes", "3:2", "--node_rank", "0"}, {}, {"3:2", "MIN 3 is above MAX 2"}},
+        Refusal{"local_nodes", {"--local_nodes", "2", "--node_rank", "1"}, {}, {"--local_nodes 2", "--node_rank"}},
+        Refusal{"local_nnodes", {"--local_nodes", "2", "--nnodes", "3"}, {}, {"--local_nodes 2", "--nnodes"}},
+        Refusal{"local_batch",
+                {"--local_nodes", "2", "--nproc", "2", "--batch_size", "3", "--device", "cpu"},
+                {},
+                {"--batch_size 3", "4 ranks"}},
+        Refusal{"namespaces", {"--network_namespaces"}, {}, {"--network_namespaces needs --local_nodes"}},
         Refusal{"torchrun",
                 {},
                 {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"},

@@ -94,5 +94,25 @@ TEST(NearestFlag, offers_what_was_probably_meant) {
   EXPECT_EQ(nearest_flag(table, std::string(100000, 'x')), "");
 }
 
+TEST(Nnodes, is_a_number_or_a_range) {
+  const std::vector<Flag> table = flag_table();
+  const Flag& nnodes = *find_flag(table, "nnodes");
+  RunConfig config;
+  const auto text_after = [&](const std::string& text) {
+    return nnodes.set(text, config) ? nnodes.get(config) : std::string("refused");
+  };
+  EXPECT_EQ(text_after("2"), "2");
+  EXPECT_FALSE(config.launch.min_nodes);
+  EXPECT_EQ(text_after("1:4"), "1:4");
+  EXPECT_EQ(config.launch.min_nodes, 1);
+  EXPECT_EQ(config.launch.nnodes, 4);
+  EXPECT_EQ(text_after("3"), "3");
+  EXPECT_FALSE(config.launch.min_nodes);
+  EXPECT_EQ(text_after("auto"), "auto");
+  for (const char* text : {"", "0", "-1", "1:", ":2", "0:2", "1:2:3", "a:b", "1000001", "auto:2"}) {
+    EXPECT_EQ(text_after(text), "refused") << text;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

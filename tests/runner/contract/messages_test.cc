@@ -33,7 +33,12 @@ M round_trip_to_worker(const M& message) {
 TEST(Messages, have_the_lines_of_the_contract) {
   EXPECT_EQ(encode(WorkerMessage(Hello{.local_rank = 1, .pid = 77})), R"({"local_rank":1,"pid":77,"type":"hello"})");
   EXPECT_EQ(encode(WorkerMessage(Done{})), R"({"type":"done"})");
-  EXPECT_EQ(encode(AgentMessage(Cut{.generation = 5})), R"({"generation":5,"type":"cut"})");
+  EXPECT_EQ(encode(AgentMessage(Cut{.generation = 5, .cause = "NodeLost"})),
+            R"({"cause":"NodeLost","generation":5,"type":"cut"})");
+  EXPECT_EQ(encode(AgentMessage(LeaveTogether{.generation = 5, .leaving_code = 143})),
+            R"({"generation":5,"leaving_code":143,"type":"leave_together"})");
+  EXPECT_EQ(encode(AgentMessage(InjectFault{.fault = Fault::kStallData, .seconds = 2.5})),
+            R"({"fault":"stall_data","seconds":2.5,"type":"inject_fault"})");
 }
 
 TEST(Messages, keep_the_bytes_of_store_requests) {
@@ -89,14 +94,68 @@ TEST(Messages, keep_metric_families) {
   EXPECT_TRUE(std::isinf(back.families[0].metrics[0].buckets[1].upper_bound));
 }
 
+TEST(Messages, keep_why_a_worker_left_its_group) {
+  const Left back = round_trip(Left{.generation = 4, .cause = "PeerLost", .message = "rank 1 is gone", .step = 12});
+  EXPECT_EQ(back.generation, 4U);
+  EXPECT_EQ(back.cause, "PeerLost");
+  EXPECT_EQ(back.message, "rank 1 is gone");
+  EXPECT_EQ(back.step, 12);
+}
+
+TEST(Messages, keep_when_a_group_went_on) {
+  Resumed resumed;
+  resumed.generation = (uint64_t{3} << 32U) | 2U;
+  resumed.step = 121;
+  resumed.assigned_ns = 1;
+  resumed.formed_ns = 2;
+  resumed.synced_ns = 3;
+  resumed.committed_ns = std::numeric_limits<int64_t>::max();
+  resumed.resumed_step = 120;
+  resumed.origin = "rank 0";
+  const Resumed back = round_trip(resumed);
+  EXPECT_EQ(back.generation, resumed.generation);
+  EXPECT_EQ(back.step, 121);
+  EXPECT_EQ(back.assigned_ns, 1);
+  EXPECT_EQ(back.formed_ns, 2);
+  EXPECT_EQ(back.synced_ns, 3);
+  EXPECT_EQ(back.committed_ns, resumed.committed_ns);
+  EXPECT_EQ(back.resumed_step, 120);
+  EXPECT_EQ(back.origin, "rank 0");
+}
+
+TEST(Messages, keep_an_assignment) {
+  const Assignment back = round_trip_to_worker(Assignment{.generation = 4,
+                                                          .rank = 3,
+                                                          .local_rank = 1,
+                                                          .world_size = 6,
+                                                          .local_world_size = 2,
+                                                          .node_rank = 1,
+                                                          .nnodes = 3,
+                                                          .address = "10.0.0.2"});
+  EXPECT_EQ(back.generation, 4U);
+  EXPECT_EQ(back.rank, 3);
+  EXPECT_EQ(back.local_rank, 1);
+  EXPECT_EQ(back.world_size, 6);
+  EXPECT_EQ(back.local_world_size, 2);
+  EXPECT_EQ(back.node_rank, 1);
+  EXPECT_EQ(back.nnodes, 3);
+  EXPECT_EQ(back.address, "10.0.0.2");
+}
+
+TEST(Messages, know_every_fault) {
+  for (int fault = 0; fault <= static_cast<int>(Fault::kStallCollective); ++fault) {
+    EXPECT_EQ(round_trip_to_worker(InjectFault{.fault = static_cast<Fault>(fault), .seconds = 1.0}).fault,
+              static_cast<Fault>(fault));
+  }
+}
+
 TEST(Messages, keep_all_others) {
-  EXPECT_EQ(round_trip(Beat{.step = 3, .phase = "training"}).phase, "training");
   EXPECT_EQ(round_trip(Evaluation{.epoch = 2, .metrics = {{"ndcg@10", 0.5}}}).metrics.at("ndcg@10"), 0.5);
   EXPECT_EQ(round_trip(CheckpointWritten{.step = 9, .path = "/p"}).path, "/p");
   EXPECT_EQ(round_trip(Failing{.code = 3, .message = "m", .rank = 1, .step = 2, .generation = 4}).message, "m");
-  EXPECT_EQ(round_trip(PeerLost{.generation = 4}).generation, 4U);
   round_trip(Done{});
-  EXPECT_EQ(round_trip_to_worker(Assignment{.generation = 4, .rank = 1, .world_size = 2}).world_size, 2);
+  EXPECT_EQ(round_trip_to_worker(Cut{.generation = 4, .cause = "NodeLost"}).cause, "NodeLost");
+  EXPECT_EQ(round_trip_to_worker(LeaveTogether{.generation = 4, .leaving_code = 130}).leaving_code, 130);
   StoreReply reply;
   reply.status = StoreStatus::kTimeout;
   reply.values = {"\xff"};
@@ -125,8 +184,10 @@ TEST(Messages, name_what_is_wrong) {
       {R"({"type":"hello","pid":1})", "message \"hello\": field \"local_rank\" is missing"},
       {R"({"type":"hello","local_rank":"1","pid":1})", "\"local_rank\" must be an integer"},
       {R"({"type":"hello","local_rank":99999999999,"pid":1})", "\"local_rank\" must be an integer from"},
-      {R"({"type":"peer_lost","generation":-1})", "\"generation\" must be an integer from 0"},
-      {R"({"type":"beat","step":1,"phase":7})", "\"phase\" must be a string"},
+      {R"({"type":"left","generation":-1,"cause":"","message":"","step":0})",
+       "\"generation\" must be an integer from 0"},
+      {R"({"type":"left","generation":1,"cause":7,"message":"","step":0})", "\"cause\" must be a string"},
+      {R"({"type":"beat","step":1,"phase":"training"})", "unknown type \"beat\""},
       {R"({"type":"evaluation","epoch":1,"metrics":{"a":"x"}})", "\"metrics.a\" must be a number"},
       {R"({"type":"metrics","families":[{"name":"n"}]})", "in \"families[0]\": field \"help\" is missing"},
       {R"({"type":"store","id":1,"generation":1,"op":"steal","keys":[],"values":[],"amount":0,"timeout_ms":0})",
@@ -138,6 +199,21 @@ TEST(Messages, name_what_is_wrong) {
   };
   for (const BadLine& c : cases) {
     const Result<WorkerMessage> message = decode_worker_message(c.line);
+    ASSERT_FALSE(message.ok()) << c.line;
+    EXPECT_EQ(message.error().code, ErrorCode::kCorrupt);
+    EXPECT_THAT(message.error().message, HasSubstr(c.says));
+  }
+}
+
+TEST(Messages, name_what_is_wrong_with_the_agents_too) {
+  const std::vector<BadLine> cases{
+      {R"({"type":"hello","local_rank":0,"pid":1})", "unknown type \"hello\""},
+      {R"({"type":"cut","generation":1})", "message \"cut\": field \"cause\" is missing"},
+      {R"({"type":"leave_together","generation":1,"leaving_code":true})", "\"leaving_code\" must be an integer"},
+      {R"({"type":"inject_fault","fault":"earthquake","seconds":1})", "\"fault\" must be one of disk_full, not_finite"},
+  };
+  for (const BadLine& c : cases) {
+    const Result<AgentMessage> message = decode_agent_message(c.line);
     ASSERT_FALSE(message.ok()) << c.line;
     EXPECT_EQ(message.error().code, ErrorCode::kCorrupt);
     EXPECT_THAT(message.error().message, HasSubstr(c.says));

@@ -13,6 +13,9 @@ TEST(RunStatus, has_null_for_what_is_not_known) {
   EXPECT_TRUE(empty.at("lastCheckpoint").is_null());
   EXPECT_EQ(empty.at("phase"), "Starting");
   EXPECT_TRUE(empty.at("workers").is_array());
+  EXPECT_TRUE(empty.at("coordinator").is_null());
+  EXPECT_TRUE(empty.at("goodput").is_null());
+  EXPECT_TRUE(empty.at("slowest").is_null());
 
   RunStatus status;
   status.progress = Progress{};
@@ -28,7 +31,13 @@ TEST(RunStatus, tells_all_it_knows) {
   status.workload = "sasrec";
   status.generation = 7;
   status.phase = RunPhase::kRecovering;
-  status.workers = {WorkerStatus{.rank = 1, .pid = 5, .state = "joined", .step = 3, .phase = "training"}};
+  status.workers = {WorkerStatus{.rank = 1,
+                                 .node = 1,
+                                 .pid = 5,
+                                 .state = "joined",
+                                 .step = 3,
+                                 .activity = Activity::kEvaluating,
+                                 .phase = Phase::kValidation}};
   status.progress = Progress{};
   status.progress->step = 333;
   status.progress->total_steps = 1000;
@@ -43,7 +52,21 @@ TEST(RunStatus, tells_all_it_knows) {
                                           .step = 2,
                                           .generation = 6,
                                           .time_unix_seconds = 9}};
+  status.nodes = {NodeStatus{.node = 1, .host = "h", .attempt = 9, .state = "member", .ready = false}};
+  status.recoveries = {Recovery{.cause = "NodeLost", .total_seconds = 0.5, .redone_steps = 1}};
+  status.goodput = GoodputStatus{.ratio = 0.9, .parts = {{.kind = "waiting", .cause = "startup", .seconds = 2}}};
+  status.slowest = SlowestStatus{.rank = 1, .lag_seconds = 0.25};
+  status.ladder = LadderStatus{.restarts = 2, .budget_left = 8, .last_decision = "starting it again"};
   const OrderedJson json = to_json(status);
+  EXPECT_EQ(json.at("workers").at(0).at("activity"), "evaluating");
+  EXPECT_EQ(json.at("workers").at(0).at("phase"), "validation");
+  EXPECT_EQ(json.at("nodes").at(0).at("attempt"), 9);
+  EXPECT_EQ(json.at("recoveries").at(0).at("totalSeconds"), 0.5);
+  EXPECT_TRUE(json.at("recoveries").at(0).at("detectionSeconds").is_null());
+  EXPECT_TRUE(json.at("recoveries").at(0).at("rank").is_null());
+  EXPECT_EQ(json.at("goodput").at("seconds").at(0).at("cause"), "startup");
+  EXPECT_EQ(json.at("slowest").at("lagSeconds"), 0.25);
+  EXPECT_EQ(json.at("ladder").at("budgetLeft"), 8);
   EXPECT_EQ(json.at("phase"), "Recovering");
   EXPECT_EQ(json.at("workers").at(0).at("state"), "joined");
   EXPECT_EQ(json.at("progress").at("percent"), 33);

@@ -7,6 +7,8 @@
 
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
+#include "runner/kernels/commit_gate.h"
+#include "runner/loop/injected_faults.h"
 #include "tests/runner/loop/line_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
@@ -28,6 +30,8 @@ struct Setup {
   int64_t steps = 6;
   int64_t poisoned_sample = -1;
   int terminated_rank = -1;  // asks to stop at the second step
+  int leaving_rank = -1;     // asks to leave together at the second step
+  int rank_with_injected_nan = -1;
 };
 
 RankResult run_rank(const Setup& setup, ProcessGroup& group) {
@@ -41,7 +45,10 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
   state.counters.batch = *batch_shape(config.training, setup.world_size);
   Sampler sampler({.seed = config.training.seed, .num_samples = setup.samples, .global_batch = setup.batch});
   PhaseClock clock(Phase::kStartup, PhaseClock::TimePoint{});
-  GradReducer reducer(state.parameters(), group);
+  CommitGate gate(at::kCPU);
+  InjectedFaults faults;
+  if (group.rank() == setup.rank_with_injected_nan) faults.add({.fault = Fault::kNotFinite});
+  GradReducer reducer(state.reduced(), group);
   TrainStep step({.config = config,
                   .workload = workload,
                   .state = state,
@@ -49,18 +56,22 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
                   .reducer = reducer,
                   .sampler = sampler,
                   .clock = clock,
+                  .gate = gate,
+                  .faults = faults,
                   .device = at::kCPU,
                   .precision = Precision::kFp32,
                   .total_steps = setup.steps});
   RankResult result;
   for (int64_t i = 0; i < setup.steps; ++i) {
     const bool asks = i == 1 && group.rank() == setup.terminated_rank;
-    StepOutcome outcome = step.run(asks ? 143 : 0);
+    const bool leaves = i == 1 && group.rank() == setup.leaving_rank;
+    StepOutcome outcome = step.run({.stop_code = asks ? 143 : 0, .leave_together = leaves});
     result.reports.insert(result.reports.end(), outcome.reports.begin(), outcome.reports.end());
     if (outcome.stop_code != 0) {
       result.stop_code = outcome.stop_code;
       break;
     }
+    if (outcome.leave_together) break;
   }
   for (const StepReport& r : step.flush()) result.reports.push_back(r);
   result.w = state.parameters()[0].tensor.detach().clone();
@@ -109,6 +120,25 @@ TEST(TrainStep, a_nan_on_one_rank_makes_all_ranks_skip_that_step_and_no_other) {
     EXPECT_TRUE(rank.w.equal(ranks[0].w));
     for (size_t i = 0; i < rank.reports.size(); ++i) EXPECT_EQ(rank.reports[i].skipped, ranks[0].reports[i].skipped);
   }
+}
+
+TEST(TrainStep, an_injected_nan_of_one_rank_is_a_skipped_step_for_all) {
+  for (const RankResult& rank : run({.world_size = 2, .steps = 3, .rank_with_injected_nan = 1})) {
+    EXPECT_EQ(rank.skipped, 1);
+    EXPECT_TRUE(rank.reports.at(0).skipped);
+    EXPECT_FALSE(rank.reports.at(1).skipped);
+  }
+}
+
+TEST(TrainStep, one_rank_that_is_to_leave_makes_all_leave_after_the_same_step) {
+  for (const RankResult& rank : run({.world_size = 3, .leaving_rank = 1})) {
+    EXPECT_EQ(rank.stop_code, 0);
+    EXPECT_EQ(rank.reports.size(), 2U);
+  }
+}
+
+TEST(TrainStep, the_report_of_a_step_is_known_when_it_is_committed) {
+  for (const RankResult& rank : run({.world_size = 2, .steps = 1})) ASSERT_EQ(rank.reports.size(), 1U);
 }
 
 TEST(TrainStep, a_stop_asked_of_one_rank_stops_all_at_the_same_step) {

@@ -65,6 +65,67 @@ TEST(PhaseClock, a_scope_gives_the_time_back_to_the_phase_before) {
   EXPECT_DOUBLE_EQ(clock.seconds()[Phase::kForward], 0.01);
 }
 
+int64_t nanoseconds(PhaseClock::TimePoint time) { return std::chrono::nanoseconds(time.time_since_epoch()).count(); }
+
+int64_t shown(const BeatPage& page, Phase phase) { return page.phase_ns[static_cast<size_t>(phase)].load(); }
+
+TEST(PhaseClock, shows_the_running_phase_and_its_beginning_on_a_page) {
+  FakeTime time;
+  PhaseClock clock(Phase::kForward, time.now - milliseconds(250), time.reader());
+  BeatPage page;
+  clock.show_on(page);
+  EXPECT_EQ(page.phase.load(), Phase::kForward);
+  EXPECT_EQ(page.changed_ns.load(), nanoseconds(time.now - milliseconds(250)));
+  time.now += milliseconds(10);
+  clock.enter(Phase::kBackward);
+  EXPECT_EQ(page.phase.load(), Phase::kBackward);
+  EXPECT_EQ(page.changed_ns.load(), nanoseconds(time.now));
+}
+
+TEST(PhaseClock, shows_the_time_of_the_phases_that_ended) {
+  FakeTime time;
+  PhaseClock clock(Phase::kForward, time.now, time.reader());
+  BeatPage page;
+  clock.show_on(page);
+  time.now += milliseconds(30);
+  EXPECT_EQ(shown(page, Phase::kForward), 0) << "it is still running";
+  clock.enter(Phase::kBackward);
+  EXPECT_EQ(shown(page, Phase::kForward), 30'000'000);
+  time.now += milliseconds(5);
+  clock.enter(Phase::kForward);
+  time.now += milliseconds(2);
+  clock.enter(Phase::kOther);
+  EXPECT_EQ(shown(page, Phase::kForward), 32'000'000);
+  EXPECT_EQ(shown(page, Phase::kBackward), 5'000'000);
+}
+
+TEST(PhaseClock, shows_time_that_was_moved) {
+  FakeTime time;
+  PhaseClock clock(Phase::kBackward, time.now, time.reader());
+  BeatPage page;
+  clock.show_on(page);
+  time.now += milliseconds(30);
+  clock.enter(Phase::kOptimizer);
+  clock.move(Phase::kBackward, Phase::kGradSync, milliseconds(12));
+  EXPECT_EQ(shown(page, Phase::kBackward), 18'000'000);
+  EXPECT_EQ(shown(page, Phase::kGradSync), 12'000'000);
+  EXPECT_EQ(page.phase.load(), Phase::kOptimizer);
+}
+
+TEST(PhaseClock, touches_nothing_of_a_page_but_phases_and_the_sign_of_progress) {
+  FakeTime time;
+  PhaseClock clock(Phase::kForward, time.now, time.reader());
+  BeatPage page;
+  page.step = 7;
+  page.activity = Activity::kTraining;
+  clock.show_on(page);
+  clock.enter(Phase::kBackward);
+  EXPECT_EQ(page.step.load(), 7);
+  EXPECT_EQ(page.activity.load(), Activity::kTraining);
+  EXPECT_EQ(page.alive_ns.load(), 0);
+  EXPECT_EQ(page.committed_ns.load(), 0);
+}
+
 TEST(PhaseClock, every_phase_has_a_name_of_its_own) {
   EXPECT_STREQ(to_string(Phase::kStartup), "startup");
   EXPECT_STREQ(to_string(Phase::kCheckpointStall), "checkpoint_stall");

@@ -1,4 +1,4 @@
-#include "runner/agent/store.h"
+#include "runner/recovery/store.h"
 
 #include <gtest/gtest.h>
 

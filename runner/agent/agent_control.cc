@@ -1,0 +1,144 @@
+// What the agent does for its control socket (control_socket.h).
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <utility>
+
+#include "runner/agent/agent.h"
+
+namespace lockstep {
+namespace {
+
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+std::chrono::nanoseconds duration_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+void Agent::open_control_socket() {
+  if (options_.control_folder.empty()) return;
+  Result<std::unique_ptr<ControlSocket>> opened = ControlSocket::open(
+      loop_, options_.control_folder, options_.node_rank,
+      [this](const ControlRequest& request, const ControlSocket::Answer& answer) { on_control(request, answer); });
+  if (opened.ok()) {
+    control_ = std::move(*opened);
+  } else {
+    terminal_.err_line("warning: no control socket: " + opened.error().message);
+  }
+}
+
+void Agent::on_control(const ControlRequest& request, const ControlSocket::Answer& answer) {
+  std::visit([&](const auto& r) { control(r, answer); }, request);
+}
+
+int Agent::local_rank_for(int rank, const ControlSocket::Answer& answer) {
+  const int local_rank = rank - first_rank_;
+  if (local_rank < 0 || local_rank >= nproc()) {
+    const std::string last = std::to_string(rank_of(nproc() - 1));
+    answer({{"error", "rank " + std::to_string(rank) + " is not on node " + std::to_string(options_.node_rank) +
+                          ", which has ranks " + std::to_string(first_rank_) + " to " + last}});
+    return -1;
+  }
+  if (!workers_.is_alive(local_rank)) {
+    answer({{"error", "rank " + std::to_string(rank) + " is not running"}});
+    return -1;
+  }
+  return local_rank;
+}
+
+OrderedJson Agent::answer_about(int local_rank) {
+  const std::optional<BeatSnapshot> beats = workers_.beats(local_rank);
+  return {{"ok", true},
+          {"rank", rank_of(local_rank)},
+          {"node", options_.node_rank},
+          {"pid", workers_.pid(local_rank)},
+          {"step", beats ? beats->step : 0},
+          {"nanoseconds", now_ns()}};
+}
+
+void Agent::control(const StatusWanted&, const ControlSocket::Answer& answer) {
+  publish();
+  answer({{"ok", true}, {"pid", ::getpid()}, {"nanoseconds", now_ns()}, {"status", to_json(status_)}});
+}
+
+void Agent::control(const KillRank& request, const ControlSocket::Answer& answer) {
+  const int local_rank = local_rank_for(request.rank, answer);
+  if (local_rank < 0) return;
+  const OrderedJson about = answer_about(local_rank);
+  seen_[static_cast<size_t>(local_rank)].killed_ns = now_ns();
+  workers_.signal(local_rank, SIGKILL);
+  answer(about);
+}
+
+void Agent::control(const StopRank& request, const ControlSocket::Answer& answer) {
+  const int local_rank = local_rank_for(request.rank, answer);
+  if (local_rank < 0) return;
+  const OrderedJson about = answer_about(local_rank);
+  workers_.signal(local_rank, SIGSTOP);
+  if (request.seconds > 0) {
+    auto& timer = continue_timers_.emplace_back(loop_, duration_of(request.seconds));
+    timer.async_wait([this, local_rank, pid = workers_.pid(local_rank)](boost::system::error_code error) {
+      if (!error && workers_.pid(local_rank) == pid) workers_.signal(local_rank, SIGCONT);
+    });
+  }
+  answer(about);
+}
+
+void Agent::control(const InjectIntoRank& request, const ControlSocket::Answer& answer) {
+  const int local_rank = local_rank_for(request.rank, answer);
+  if (local_rank < 0) return;
+  const OrderedJson about = answer_about(local_rank);
+  workers_.send(local_rank, request.fault);
+  answer(about);
+}
+
+void Agent::control(const KillAgent&, const ControlSocket::Answer& answer) {
+  // What it was at is told before, for afterwards there is nobody to ask.
+  answer({{"ok", true},
+          {"pid", ::getpid()},
+          {"node", options_.node_rank},
+          {"step", local_workers_[0].step},
+          {"nanoseconds", now_ns()}});
+  kill_self_when_said();
+}
+
+void Agent::kill_self_when_said() {
+  if (control_->is_idle()) ::kill(::getpid(), SIGKILL);
+  boost::asio::post(loop_, [this] { kill_self_when_said(); });
+}
+
+void Agent::control(const RecoveriesWanted& request, const ControlSocket::Answer& answer) {
+  if (!is_first()) {
+    return answer(
+        {{"error", "only node 0's agent knows of recoveries; this one is node " + std::to_string(options_.node_rank)}});
+  }
+  recoveries_waiters_.push_back(
+      RecoveriesWaiter{.after = request.after,
+                       .answer = answer,
+                       .timer = boost::asio::steady_timer(loop_, duration_of(request.seconds))});
+  recoveries_waiters_.back().timer.async_wait([this](boost::system::error_code error) {
+    if (!error) answer_recoveries();
+  });
+  answer_recoveries();
+}
+
+// Those that wait for what there is by now, or have waited long enough; all of them at the end.
+void Agent::answer_recoveries() {
+  const auto at = std::chrono::steady_clock::now();
+  OrderedJson recent = OrderedJson::array();
+  for (const Recovery& recovery : job_.recent()) recent.push_back(to_json(recovery));
+  const OrderedJson all{{"ok", true},
+                        {"total", job_.recoveries_total()},
+                        {"ended", exit_code_.has_value()},
+                        {"recoveries", std::move(recent)}};
+  for (auto it = recoveries_waiters_.begin(); it != recoveries_waiters_.end();) {
+    const bool is_due = job_.recoveries_total() > it->after || it->timer.expiry() <= at || exit_code_;
+    if (is_due) it->answer(all);
+    it = is_due ? recoveries_waiters_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// The agent's own metric families, made from what it knows. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/agent/job_record.h"
+#include "runner/contract/messages.h"
+#include "runner/contract/run_status.h"
+
+namespace lockstep {
+
+struct AgentFigures {
+  const RunStatus& status;
+  int workers_alive = 0;
+  std::map<std::pair<std::string, std::string>, int64_t> restarts;  // by rung and reason
+  const JobRecord* job = nullptr;                                   // node 0: speaks for the job
+  std::vector<GoodputPart> goodput_counters;                        // node 0
+};
+
+std::vector<MetricFamily> agent_metrics(const AgentFigures& figures);
+
+}  // namespace lockstep

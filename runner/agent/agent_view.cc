@@ -1,0 +1,117 @@
+// What others see of an agent: /status, /metrics, the progress line.
+#include <algorithm>
+#include <utility>
+
+#include "runner/agent/agent.h"
+#include "runner/agent/agent_metrics.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kGpuUseInterval{1};  // NVML's own figures are averages over about a second
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+std::string state_of(const Node& node) {
+  if (node.done) return "done";
+  if (node.connection == 0) return "lost";
+  if (node.leaving_code != 0) return "leaving";
+  return node.member ? "member" : "waiting";
+}
+
+std::string state_of(const WorkerBeat& beat) {
+  if (beat.activity == Activity::kLoading) return "starting";
+  return beat.activity == Activity::kAwaiting ? "waiting" : "joined";
+}
+
+WorkerStatus status_of_remote(const WorkerBeat& beat, int rank, int node_rank) {
+  return WorkerStatus{.rank = rank,
+                      .node = node_rank,
+                      .pid = 0,
+                      .state = state_of(beat),
+                      .step = beat.step,
+                      .activity = beat.activity,
+                      .phase = beat.phase,
+                      .seconds_unchanged = beat.seconds_unchanged};
+}
+
+}  // namespace
+
+bool Agent::is_ending() const {
+  return supervisor_.stopping() || std::any_of(local_workers_.begin(), local_workers_.end(),
+                                               [](const WorkerStatus& worker) { return worker.state == "done"; });
+}
+
+RunPhase Agent::run_phase() const {
+  if (exit_code_) return *exit_code_ == 0 ? RunPhase::kComplete : RunPhase::kFailed;
+  if (supervisor_.stopping()) return RunPhase::kStopping;
+  const bool is_in_group = member_.placed != 0 || is_ending();
+  if (generation_ == 0) return RunPhase::kStarting;
+  return is_in_group && !job_.is_recovering() ? RunPhase::kRunning : RunPhase::kRecovering;
+}
+
+ProgressView Agent::progress_view() {
+  if (gpus_ && (!gpu_use_read_ || now() - *gpu_use_read_ >= kGpuUseInterval)) {
+    gpu_use_ = gpus_->use();
+    gpu_use_read_ = now();
+  }
+  // The worker's own word says more than "Running" before the first step.
+  return ProgressView{.workload = options_.workload,
+                      .phase = to_string(local_workers_[0].activity),
+                      .progress = status_.progress,
+                      .gpus = gpu_use_};
+}
+
+void Agent::publish() {
+  status_.phase = run_phase();
+  status_.generation = generation_;
+  status_.coordinator = link_->peer();
+  status_.ladder.restarts = supervisor_.restarts_total;
+  status_.ladder.budget_left = options_.supervisor.max_restarts - static_cast<int>(supervisor_.restarts.size());
+  fill_workers();
+  if (is_first()) fill_job_status();
+  board_.publish(status_);
+  AgentFigures figures{.status = status_, .workers_alive = workers_.count_alive(), .restarts = restarts_};
+  if (is_first()) {
+    figures.job = &job_;
+    figures.goodput_counters = job_.goodput_counters(now());
+  }
+  board_.publish_agent_metrics(agent_metrics(figures));
+}
+
+// Its own ones; on node 0 those of the other nodes too, as their heartbeats tell.
+void Agent::fill_workers() {
+  status_.workers = local_workers_;
+  if (!server_) return;
+  const CoordinatorState& state = server_->state();
+  for (size_t index = 0; index < state.members.size(); ++index) {
+    const auto node = state.nodes.find(state.members[index]);
+    if (node == state.nodes.end() || node->first == options_.node_rank) continue;
+    for (const WorkerBeat& beat : node->second.workers) {
+      const int rank = static_cast<int>(index) * node->second.nproc + beat.local_rank;
+      status_.workers.push_back(status_of_remote(beat, rank, node->first));
+    }
+  }
+  std::sort(status_.workers.begin(), status_.workers.end(),
+            [](const WorkerStatus& a, const WorkerStatus& b) { return a.rank < b.rank; });
+}
+
+void Agent::fill_job_status() {
+  const CoordinatorState& state = server_->state();
+  status_.reason = server_->last_note();
+  status_.nodes.clear();
+  for (const auto& [rank, node] : state.nodes) {
+    status_.nodes.push_back(NodeStatus{
+        .node = rank, .host = node.host, .attempt = node.attempt, .state = state_of(node), .ready = node.ready});
+  }
+  status_.slowest.reset();
+  if (const Slowest& slowest = state.stragglers.slowest(); slowest.rank >= 0) {
+    status_.slowest = SlowestStatus{.rank = slowest.rank, .lag_seconds = slowest.lag_seconds};
+  }
+  status_.recoveries = job_.recent();
+  status_.recoveries_total = job_.recoveries_total();
+  status_.redone_steps = job_.redone_steps();
+  status_.goodput = job_.goodput(now());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,117 @@
+#include "runner/agent/beat_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr double kNanosecondsPerSecond = 1e9;
+
+bool is_busy(Phase phase) {
+  switch (phase) {
+    case Phase::kDataWait:
+    case Phase::kForward:
+    case Phase::kBackward:
+    case Phase::kOptimizer:
+    case Phase::kOther:
+      return true;
+    case Phase::kStartup:
+    case Phase::kGradSync:
+    case Phase::kValidation:
+    case Phase::kCheckpointStall:
+    case Phase::kWaiting:
+      return false;
+  }
+  return false;
+}
+
+// An enumerator from memory that another process writes.
+template <typename E>
+E in_range(E value, size_t count, E otherwise) {
+  return static_cast<size_t>(value) < count ? value : otherwise;
+}
+
+}  // namespace
+
+Result<BeatMemory> BeatMemory::create() {
+  const int fd = ::memfd_create("lockstep-beats", MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, sizeof(BeatPage)) != 0) {
+    const std::string why = std::strerror(errno);
+    if (fd >= 0) ::close(fd);
+    return Error{ErrorCode::kUnavailable, "no memory for a worker's beats: " + why};
+  }
+  void* const memory = ::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) {
+    const std::string why = std::strerror(errno);
+    ::close(fd);
+    return Error{ErrorCode::kUnavailable, "no memory for a worker's beats: " + why};
+  }
+  return BeatMemory(fd, new (memory) BeatPage());
+}
+
+BeatMemory::~BeatMemory() {
+  close_fd();
+  if (page_ != nullptr) ::munmap(page_, sizeof(BeatPage));
+}
+
+BeatMemory::BeatMemory(BeatMemory&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), page_(std::exchange(other.page_, nullptr)) {}
+
+BeatMemory& BeatMemory::operator=(BeatMemory&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(page_, other.page_);
+  return *this;
+}
+
+void BeatMemory::close_fd() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+BeatSnapshot BeatMemory::read() const {
+  const BeatPage& page = *page_;
+  BeatSnapshot beats;
+  beats.generation = page.generation;
+  beats.committed_ns = page.committed_ns;
+  beats.step = page.step;
+  beats.activity = in_range(page.activity.load(), kActivityCount, Activity::kLoading);
+  beats.phase = in_range(page.phase.load(), kPhaseCount, Phase::kOther);
+  beats.changed_ns = page.changed_ns;
+  beats.alive_ns = page.alive_ns;
+  for (size_t i = 0; i < kPhaseCount; ++i) beats.phase_ns[i] = page.phase_ns[i];
+  return beats;
+}
+
+int64_t last_sign_of_life_ns(const BeatSnapshot& beats) { return std::max(beats.changed_ns, beats.alive_ns); }
+
+double busy_seconds(const BeatSnapshot& beats, int64_t now_ns) {
+  int64_t busy_ns = 0;
+  for (size_t i = 0; i < kPhaseCount; ++i) {
+    if (is_busy(static_cast<Phase>(i))) busy_ns += beats.phase_ns[i];
+  }
+  if (is_busy(beats.phase) && beats.changed_ns > 0) busy_ns += std::max<int64_t>(0, now_ns - beats.changed_ns);
+  return static_cast<double>(busy_ns) / kNanosecondsPerSecond;
+}
+
+WorkerBeat worker_beat(const BeatSnapshot& beats, int local_rank, int64_t now_ns) {
+  const int64_t unchanged_ns = beats.changed_ns > 0 ? std::max<int64_t>(0, now_ns - beats.changed_ns) : 0;
+  return WorkerBeat{.local_rank = local_rank,
+                    .step = beats.step,
+                    .activity = beats.activity,
+                    .phase = beats.phase,
+                    .seconds_unchanged = static_cast<double>(unchanged_ns) / kNanosecondsPerSecond,
+                    .busy_seconds = busy_seconds(beats, now_ns),
+                    .generation = beats.generation};
+}
+
+bool is_in_collective(const BeatSnapshot& beats) {
+  return is_collective(beats.phase) || beats.activity == Activity::kForming;
+}
+
+}  // namespace lockstep

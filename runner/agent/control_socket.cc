@@ -1,0 +1,247 @@
+#include "runner/agent/control_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+namespace lockstep {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Unix = asio::local::stream_protocol;
+
+namespace {
+
+constexpr std::string_view kPrefix = "agent";
+constexpr std::string_view kSuffix = ".sock";
+
+Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
+
+Error unavailable(const std::string& what) {
+  return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
+}
+
+// sun_path holds 108 bytes, a folder's path may be longer: the way leads through the open folder.
+std::string short_path(int folder_fd, const std::string& name) {
+  return "/proc/self/fd/" + std::to_string(folder_fd) + "/" + name;
+}
+
+uint64_t inode_of(int folder_fd, const std::string& name) {
+  struct stat info {};
+  return ::fstatat(folder_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 ? info.st_ino : 0;
+}
+
+// -1 with errno.
+int connect_to(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  LOCKSTEP_CHECK(path.size() < sizeof(address.sun_path), "short_path is short");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  const int why = errno;
+  ::close(fd);
+  errno = why;
+  return -1;
+}
+
+// ---- requests ----
+
+Result<int> rank_in(const Json& object) {
+  const auto it = object.find("rank");
+  if (it == object.end() || !it->is_number_unsigned() || it->get<uint64_t>() > 1'000'000) {
+    return invalid("field \"rank\" must be a rank: an integer of at least 0");
+  }
+  return it->get<int>();
+}
+
+Result<double> seconds_in(const Json& object) {
+  const auto it = object.find("seconds");
+  if (it == object.end()) return 0.0;
+  const double seconds = it->is_number() ? it->get<double>() : -1.0;
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > kControlSecondsMax) {
+    return invalid("field \"seconds\" must be a number from 0 to 86400");
+  }
+  return seconds;
+}
+
+Result<ControlRequest> parse_inject(const Json& object) {
+  InjectIntoRank request;
+  TRY_ASSIGN(request.rank, rank_in(object));
+  TRY_ASSIGN(const double seconds, seconds_in(object));
+  Json message = {{"type", "inject_fault"}, {"seconds", seconds}};
+  if (object.contains("fault")) message["fault"] = object["fault"];
+  TRY_ASSIGN(const AgentMessage decoded, decode_agent_message(dump_line(message)));
+  request.fault = std::get<InjectFault>(decoded);
+  return ControlRequest(request);
+}
+
+Result<ControlRequest> parse_recoveries(const Json& object) {
+  RecoveriesWanted request;
+  TRY_ASSIGN(request.seconds, seconds_in(object));
+  const auto after = object.find("after");
+  if (after == object.end() || !after->is_number_integer()) return invalid("field \"after\" must be an integer");
+  request.after = after->get<int64_t>();
+  return ControlRequest(request);
+}
+
+}  // namespace
+
+Result<ControlRequest> parse_control_request(std::string_view line) {
+  TRY_ASSIGN(const Json object, parse_json(line, "request"));
+  if (!object.is_object()) return invalid("the request is not a JSON object");
+  const auto it = object.find("command");
+  if (it == object.end() || !it->is_string()) return invalid("field \"command\" must be a string");
+  const std::string command = it->get<std::string>();
+  if (command == "status") return ControlRequest(StatusWanted{});
+  if (command == "kill-agent") return ControlRequest(KillAgent{});
+  if (command == "inject") return parse_inject(object);
+  if (command == "recoveries") return parse_recoveries(object);
+  if (command == "kill-rank") {
+    TRY_ASSIGN(const int rank, rank_in(object));
+    return ControlRequest(KillRank{rank});
+  }
+  if (command == "stop-rank") {
+    TRY_ASSIGN(const int rank, rank_in(object));
+    TRY_ASSIGN(const double seconds, seconds_in(object));
+    return ControlRequest(StopRank{rank, seconds});
+  }
+  return invalid("unknown command \"" + command.substr(0, 64) +
+                 "\": expected status, kill-rank, stop-rank, kill-agent, inject or recoveries");
+}
+
+// ---- names ----
+
+std::string control_socket_name(int node_rank) {
+  const std::string node = node_rank == 0 ? "" : "-" + std::to_string(node_rank);
+  return std::string(kPrefix) + node + std::string(kSuffix);
+}
+
+std::vector<int> control_sockets_in(const std::string& folder) {
+  std::vector<int> nodes;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    const std::string middle = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+    int node = 0;
+    if (!middle.empty()) std::from_chars(middle.data() + 1, middle.data() + middle.size(), node);
+    if (control_socket_name(node) == name) nodes.push_back(node);
+  }
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
+}
+
+// ---- the agent's side ----
+
+ControlSocket::ControlSocket(asio::io_context& loop, int folder_fd, std::string name, OnRequest on_request)
+    : loop_(loop), folder_fd_(folder_fd), name_(std::move(name)), on_request_(std::move(on_request)), acceptor_(loop) {}
+
+ControlSocket::~ControlSocket() {
+  for (const auto& [client, socket] : clients_) socket->close();
+  if (inode_ != 0 && inode_of(folder_fd_, name_) == inode_) ::unlinkat(folder_fd_, name_.c_str(), 0);
+  ::close(folder_fd_);
+  if (!made_folder_.empty()) ::rmdir(made_folder_.c_str());
+}
+
+Result<std::unique_ptr<ControlSocket>> ControlSocket::open(asio::io_context& loop, const std::string& folder,
+                                                           int node_rank, OnRequest on_request) {
+  std::error_code ignored;  // to open it says whether it is there
+  const bool made = std::filesystem::create_directories(folder, ignored);
+  const int folder_fd = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder_fd < 0) return unavailable(folder);
+  std::unique_ptr<ControlSocket> control(
+      new ControlSocket(loop, folder_fd, control_socket_name(node_rank), std::move(on_request)));
+  if (made) control->made_folder_ = folder;
+  const Status listening = control->listen();
+  if (!listening.ok()) return listening.error().with_context(folder + "/" + control->name_);
+  control->accept();
+  return control;
+}
+
+Status ControlSocket::listen() {
+  const std::string path = short_path(folder_fd_, name_);
+  if (const int peer = connect_to(path); peer >= 0) {
+    ::close(peer);
+    return Error{ErrorCode::kConflict, "another agent has its socket there: is this folder used by a second run?"};
+  }
+  ::unlinkat(folder_fd_, name_.c_str(), 0);
+  error_code error;
+  acceptor_.open(Unix(), error);
+  if (error) return Error{ErrorCode::kUnavailable, error.message()};
+  close_on_exec(acceptor_.native_handle());
+  const mode_t before = ::umask(0177);
+  acceptor_.bind(Unix::endpoint(path), error);
+  ::umask(before);
+  if (!error) acceptor_.listen(static_cast<int>(kControlClientsMax), error);
+  if (error) return Error{ErrorCode::kUnavailable, error.message()};
+  inode_ = inode_of(folder_fd_, name_);
+  return {};
+}
+
+void ControlSocket::accept() {
+  acceptor_.async_accept([this](error_code error, Unix::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (!error) on_accept(std::move(socket));
+    // Without file descriptors to spare the socket is given up: training goes on without it.
+    if (!error || error == asio::error::connection_aborted) accept();
+  });
+}
+
+void ControlSocket::on_accept(Unix::socket socket) {
+  close_on_exec(socket.native_handle());
+  if (clients_.size() >= kControlClientsMax) return;  // closed here
+  const uint64_t client = ++last_client_;
+  clients_[client] = std::make_shared<LineSocket>(
+      loop_, LineSocket::Socket(std::move(socket)),
+      LineSocket::Limits{.line_bytes_max = kControlLineBytesMax, .queue_bytes_max = kControlQueueBytesMax});
+  clients_[client]->start({.on_line = [this, client](const std::string& line) { on_line(client, line); },
+                           .on_closed = [this, client](const std::string&) { clients_.erase(client); }});
+}
+
+void ControlSocket::on_line(uint64_t client, const std::string& line) {
+  const Answer answer = [this, client, alive = std::weak_ptr<bool>(alive_)](const OrderedJson& json) {
+    if (alive.expired()) return;
+    if (const auto it = clients_.find(client); it != clients_.end()) it->second->send(dump_line(json));
+  };
+  const Result<ControlRequest> request = parse_control_request(line);
+  if (!request.ok()) return answer({{"error", request.error().message}});
+  on_request_(*request, answer);
+}
+
+bool ControlSocket::is_idle() const {
+  return std::all_of(clients_.begin(), clients_.end(),
+                     [](const auto& client) { return client.second->unsent_bytes() == 0; });
+}
+
+// ---- a client's side ----
+
+Result<int> connect_control_socket(const std::string& folder, int node_rank) {
+  const std::string name = control_socket_name(node_rank);
+  const std::string place = folder + "/" + name;
+  const Error nobody{ErrorCode::kNotFound, "no " + place + ": no run is at work in this folder"};
+  const int folder_fd = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder_fd < 0 && errno == ENOENT) return nobody;
+  if (folder_fd < 0) return Error{ErrorCode::kNotFound, folder + ": " + std::strerror(errno)};
+  const int fd = connect_to(short_path(folder_fd, name));
+  const int why = errno;
+  ::close(folder_fd);
+  if (fd >= 0) return fd;
+  if (why == ENOENT) return nobody;
+  if (why == ECONNREFUSED) return Error{ErrorCode::kGone, place + " is left over: its agent has ended"};
+  return Error{ErrorCode::kUnavailable, place + ": " + std::strerror(why)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,104 @@
+// ControlSocket: a Unix socket in the run's folder through which the run's owner asks the agent, and breaks things on
+// purpose (`lockstep chaos`, tests).
+//
+// Protocol: one JSON object per line, {"command": "…", …}; one line back, {"ok": true, …} or {"error": "…"}. Commands:
+//   status
+//   kill-rank   rank             SIGKILL
+//   stop-rank   rank, seconds    SIGSTOP, SIGCONT after `seconds` (0: never)
+//   inject      rank, fault, seconds   (contract/messages.h, InjectFault)
+//   kill-agent                   SIGKILL to the agent itself, after the answer
+//   recoveries  after, seconds   node 0: answers when there were more than `after` recoveries, or after `seconds`
+// Threads: the event loop's only, but connect_control_socket, which may be called from anywhere.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "runner/agent/line_socket.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+#include "runner/contract/messages.h"
+
+namespace lockstep {
+
+inline constexpr size_t kControlClientsMax = 16;
+inline constexpr size_t kControlLineBytesMax = size_t{64} << 10;
+inline constexpr size_t kControlQueueBytesMax = size_t{4} << 20;
+inline constexpr double kControlSecondsMax = 86'400;
+
+struct StatusWanted {};
+struct KillRank {
+  int rank = 0;
+};
+struct StopRank {
+  int rank = 0;
+  double seconds = 0.0;  // 0: for good
+};
+struct InjectIntoRank {
+  int rank = 0;
+  InjectFault fault;
+};
+struct KillAgent {};
+struct RecoveriesWanted {
+  int64_t after = 0;
+  double seconds = 0.0;  // to wait for them
+};
+using ControlRequest = std::variant<StatusWanted, KillRank, StopRank, InjectIntoRank, KillAgent, RecoveriesWanted>;
+
+// kInvalid: names the command or the field that is wrong and what was expected. Pure.
+Result<ControlRequest> parse_control_request(std::string_view line);
+
+// "agent.sock" for node 0, "agent-3.sock".
+std::string control_socket_name(int node_rank);
+// Node ranks of the sockets that lie in `folder`, ascending.
+std::vector<int> control_sockets_in(const std::string& folder);
+
+class ControlSocket {
+ public:
+  // Called once, now or later.
+  using Answer = std::function<void(const OrderedJson&)>;
+  using OnRequest = std::function<void(const ControlRequest&, const Answer&)>;
+
+  // Makes `folder` when it is missing; replaces what a dead agent left. For the owner only (0600). kConflict: another
+  // agent answers there; kUnavailable: the folder or the socket cannot be made.
+  static Result<std::unique_ptr<ControlSocket>> open(boost::asio::io_context& loop, const std::string& folder,
+                                                     int node_rank, OnRequest on_request);
+  // Removes the socket, unless another agent has put its own there, and the folder, if it was made for the socket and
+  // nothing else has come into it.
+  ~ControlSocket();
+  ControlSocket(const ControlSocket&) = delete;
+  ControlSocket& operator=(const ControlSocket&) = delete;
+
+  [[nodiscard]] bool is_idle() const;
+
+ private:
+  ControlSocket(boost::asio::io_context& loop, int folder_fd, std::string name, OnRequest on_request);
+  Status listen();
+  void accept();
+  void on_accept(boost::asio::local::stream_protocol::socket socket);
+  void on_line(uint64_t client, const std::string& line);
+
+  boost::asio::io_context& loop_;
+  int folder_fd_;
+  std::string name_;
+  OnRequest on_request_;
+  boost::asio::local::stream_protocol::acceptor acceptor_;
+  uint64_t inode_ = 0;
+  std::string made_folder_;  // empty: it was there
+  uint64_t last_client_ = 0;
+  std::map<uint64_t, std::shared_ptr<LineSocket>> clients_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // answers may outlive the socket
+};
+
+// A blocking connection, for a client. kNotFound: no socket there; kGone: nobody listens any more.
+Result<int> connect_control_socket(const std::string& folder, int node_rank);
+
+}  // namespace lockstep

@@ -1,0 +1,380 @@
+#include "runner/agent/coordinator_server.h"
+
+#include <algorithm>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Tcp = asio::ip::tcp;
+
+namespace {
+
+// After the kernel refused to accept (no file descriptors left): it will not be better at once.
+constexpr std::chrono::milliseconds kAcceptPause{200};
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+double seconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
+
+std::string name_of(const Tcp::endpoint& endpoint) {
+  return address_text(endpoint.address()) + " (port " + std::to_string(endpoint.port()) + ")";
+}
+
+// One socket for IPv6 and IPv4; machines without IPv6 get IPv4 alone.
+error_code open_listener(Tcp::acceptor& acceptor, int port) {
+  error_code error;
+  for (const Tcp& protocol : {Tcp::v6(), Tcp::v4()}) {
+    error_code ignored;
+    acceptor.close(ignored);
+    acceptor.open(protocol, error);
+    if (error) continue;
+    close_on_exec(acceptor.native_handle());
+    acceptor.set_option(asio::socket_base::reuse_address(true), ignored);
+    if (protocol == Tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ignored);
+    acceptor.bind(Tcp::endpoint(protocol, static_cast<uint16_t>(port)), error);
+    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    if (!error || error == asio::error::address_in_use) return error;
+  }
+  return error;
+}
+
+// The members that are connected, and when they were last heard.
+std::map<int, TimePoint> heard_members(const CoordinatorState& state) {
+  std::map<int, TimePoint> heard;
+  for (const auto& [rank, node] : state.nodes) {
+    if (node.connection != 0) heard[rank] = node.last_heard;
+  }
+  return heard;
+}
+
+}  // namespace
+
+CoordinatorServer::CoordinatorServer(asio::io_context& loop, const CoordinatorOptions& options, Handlers handlers)
+    : loop_(loop),
+      handlers_(std::move(handlers)),
+      state_(options),
+      acceptor_(loop),
+      accept_timer_(loop),
+      timer_(loop) {}
+
+CoordinatorServer::~CoordinatorServer() {
+  for (auto& [connection, peer] : peers_) peer.socket->close();
+}
+
+// ---- connections ----
+
+Status CoordinatorServer::listen(int port) {
+  const error_code error = open_listener(acceptor_, port);
+  if (error) {
+    return Error{ErrorCode::kUnavailable,
+                 "port " + std::to_string(port) + " for the other nodes: " + error.message() +
+                     "; choose another one with --coordinator HOST:PORT, the same on all nodes"};
+  }
+  acceptor_.non_blocking(true);
+  accept();
+  return {};
+}
+
+int CoordinatorServer::port() const {
+  error_code error;
+  const Tcp::endpoint endpoint = acceptor_.local_endpoint(error);
+  return error ? 0 : endpoint.port();
+}
+
+void CoordinatorServer::accept() {
+  acceptor_.async_accept([this](error_code error, Tcp::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (!error) on_accept(std::move(socket));
+    if (!error || error == asio::error::connection_aborted) return accept();
+    accept_timer_.expires_after(kAcceptPause);
+    accept_timer_.async_wait([this](error_code cancelled) {
+      if (!cancelled) accept();
+    });
+  });
+}
+
+void CoordinatorServer::on_accept(Tcp::socket socket) {
+  prepare_tcp(socket);
+  error_code error;
+  const Tcp::endpoint remote = socket.remote_endpoint(error);
+  const Tcp::endpoint local = socket.local_endpoint(error);
+  if (error) return;  // gone already
+  make_room();
+  const ConnectionId connection = ++last_connection_;
+  Peer& peer = peers_[connection];
+  peer.name = name_of(remote);
+  peer.local = address_text(local.address());
+  peer.since = now();
+  peer.socket = std::make_shared<LineSocket>(
+      loop_, LineSocket::Socket(std::move(socket)),
+      LineSocket::Limits{.line_bytes_max = kGreetingBytesMax, .queue_bytes_max = kCoordinationQueueBytesMax});
+  peer.socket->start({.on_line = [this, connection](const std::string& line) { on_line(connection, line); },
+                      .on_closed = [this, connection](const std::string& why) { on_closed(connection, why); }});
+  arm_timer();
+}
+
+// Connections are numbered in the order of their coming: the first stranger has waited longest.
+void CoordinatorServer::make_room() {
+  const auto is_stranger = [](const auto& entry) { return !entry.second.greeted; };
+  if (static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), is_stranger)) < kStrangersMax) return;
+  const auto oldest = std::find_if(peers_.begin(), peers_.end(), is_stranger);
+  complain("more than " + std::to_string(kStrangersMax) + " connections that say nothing; closed the one of " +
+               oldest->second.name,
+           now());
+  oldest->second.socket->close();
+  peers_.erase(oldest);
+}
+
+void CoordinatorServer::on_line(ConnectionId connection, const std::string& line) {
+  Peer& peer = peers_.at(connection);
+  const Result<MemberMessage> message = decode_member_message(line);
+  const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
+  if (!message.ok() || is_greeting == peer.greeted) {
+    const std::string what = !message.ok()  ? message.error().message
+                             : peer.greeted ? "it greeted twice"
+                                            : "it did not greet first";
+    peer.socket->close();
+    return on_closed(connection, "it makes no sense: " + what);
+  }
+  peer.greeted = true;
+  feed(NodeSaid{connection, *message});
+  after_message(connection);
+}
+
+// Before a Join nobody is trusted with more than a greeting.
+void CoordinatorServer::after_message(ConnectionId connection) {
+  const auto it = peers_.find(connection);
+  if (it == peers_.end() || it->second.joined) return;
+  if (!state_.rank_of.contains(connection)) return;
+  it->second.joined = true;
+  it->second.socket->set_line_bytes_max(kCoordinationLineBytesMax);
+  if (!asio::ip::make_address(it->second.local).is_loopback()) local_address_ = it->second.local;
+}
+
+void CoordinatorServer::on_closed(ConnectionId connection, const std::string& why) {
+  const auto it = peers_.find(connection);
+  if (it == peers_.end()) return;
+  const Peer peer = std::move(it->second);
+  peers_.erase(it);
+  forget_clients(connection);
+  if (!peer.greeted) return complain("closed a connection from " + peer.name + " that did not greet: " + why, now());
+  feed(ConnectionEnded{connection, why});
+}
+
+void CoordinatorServer::complain(const std::string& text, TimePoint at) {
+  if (last_complaint_ && at - *last_complaint_ < kComplaintInterval) {
+    ++complaints_left_out_;
+    return;
+  }
+  last_complaint_ = at;
+  const int left_out = std::exchange(complaints_left_out_, 0);
+  const std::string more = left_out == 0 ? "" : " (and " + std::to_string(left_out) + " more before it)";
+  handlers_.on_note(Note{.text = text + more, .is_warning = true});
+}
+
+// ---- members in this process ----
+
+ConnectionId CoordinatorServer::connect(LocalHandlers handlers) {
+  const ConnectionId connection = ++last_connection_;
+  locals_[connection] = std::make_shared<LocalHandlers>(std::move(handlers));
+  return connection;
+}
+
+void CoordinatorServer::say(ConnectionId connection, const MemberMessage& message) {
+  asio::post(loop_, [this, connection, message] {
+    if (locals_.contains(connection)) feed(NodeSaid{connection, message});
+  });
+}
+
+void CoordinatorServer::disconnect(ConnectionId connection) {
+  if (locals_.erase(connection) == 0) return;
+  forget_clients(connection);
+  asio::post(loop_, [this, connection] { feed(ConnectionEnded{connection, "the member left"}); });
+}
+
+// ---- the coordinator's hands ----
+
+void CoordinatorServer::feed(const CoordinatorEvent& event) {
+  const TimePoint at = now();
+  const GroupBefore before{
+      .group = state_.group, .placed = state_.placed, .regrouping = state_.regrouping, .cause = state_.cause};
+  std::map<int, TimePoint> heard_before;
+  if (std::holds_alternative<CoordinatorTick>(event)) heard_before = heard_members(state_);
+
+  const std::vector<CoordinatorOutput> outputs = step(state_, event, at);
+  for (const CoordinatorOutput& output : outputs) {
+    std::visit([this](const auto& o) { perform(o); }, output);
+  }
+  double silent_seconds = -1.0;
+  for (const auto& [rank, last_heard] : heard_before) {
+    const auto node = state_.nodes.find(rank);
+    if (node == state_.nodes.end() || node->second.connection == 0) silent_seconds = seconds_between(last_heard, at);
+  }
+  tell_changes(event, before, silent_seconds, at);
+  arm_timer();
+}
+
+void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds,
+                                     TimePoint at) {
+  const bool is_new = state_.placed != before.placed && state_.group == GroupState::kPlaced;
+  if (before.group == GroupState::kPlaced && (is_new || state_.group == GroupState::kBroken)) {
+    GroupBreak seen{.generation = before.placed,
+                    .cause = state_.cause,
+                    .rank = -1,
+                    .detection_seconds = silent_seconds,
+                    .step_in_flight = !(before.regrouping && state_.cause == before.cause),
+                    .at = at};
+    const auto* const said = std::get_if<NodeSaid>(&event);
+    if (const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr) {
+      seen.rank = broken->rank;
+      seen.detection_seconds = broken->detection_seconds;
+    }
+    handlers_.on_break(seen);
+  }
+  if (!is_new) return;
+  GroupPlaced placed{
+      .generation = state_.generation(), .world_size = 0, .nnodes = static_cast<int>(state_.members.size()), .at = at};
+  for (const int member : state_.members) placed.world_size += state_.nodes.at(member).nproc;
+  handlers_.on_placed(placed);
+}
+
+void CoordinatorServer::perform(const Send& output) {
+  if (const auto peer = peers_.find(output.connection); peer != peers_.end()) {
+    return peer->second.socket->send(encode(output.message));
+  }
+  const auto local = locals_.find(output.connection);
+  if (local == locals_.end()) return;
+  asio::post(loop_, [this, connection = output.connection, handlers = local->second, message = output.message] {
+    if (locals_.contains(connection)) handlers->on_said(message);
+  });
+}
+
+void CoordinatorServer::perform(const Close& output) {
+  forget_clients(output.connection);
+  if (const auto peer = peers_.find(output.connection); peer != peers_.end()) {
+    peer->second.socket->close_after_sending();
+    peers_.erase(peer);
+    return;
+  }
+  const auto local = locals_.find(output.connection);
+  if (local == locals_.end()) return;
+  // Behind what was sent to it.
+  asio::post(loop_, [this, connection = output.connection] {
+    const auto it = locals_.find(connection);
+    if (it == locals_.end()) return;
+    const std::shared_ptr<LocalHandlers> handlers = it->second;
+    locals_.erase(it);
+    handlers->on_closed("the coordinator closed the connection");
+  });
+}
+
+void CoordinatorServer::perform(const BeginGeneration& output) { answer(store_.begin_generation(output.generation)); }
+
+void CoordinatorServer::perform(const AskStore& output) {
+  answer(store_.apply(client_of(output.connection, output.local_rank), output.request, now()));
+}
+
+void CoordinatorServer::perform(const Note& output) {
+  last_note_ = output.text;
+  handlers_.on_note(output);
+}
+
+// ---- the store's clients ----
+
+int CoordinatorServer::client_of(ConnectionId connection, int local_rank) {
+  const auto [it, is_new] = clients_.try_emplace({connection, local_rank}, last_client_ + 1);
+  if (is_new) clients_by_number_[++last_client_] = {connection, local_rank};
+  return it->second;
+}
+
+void CoordinatorServer::forget_clients(ConnectionId connection) {
+  for (auto it = clients_.lower_bound({connection, std::numeric_limits<int>::min()});
+       it != clients_.end() && it->first.first == connection; it = clients_.erase(it)) {
+    store_.forget_client(it->second);
+    clients_by_number_.erase(it->second);
+  }
+}
+
+void CoordinatorServer::answer(const std::vector<StoreAnswer>& answers) {
+  for (const StoreAnswer& a : answers) {
+    const auto it = clients_by_number_.find(a.client);
+    if (it == clients_by_number_.end()) continue;
+    const auto& [connection, local_rank] = it->second;
+    perform(Send{connection, StoreAnswerTo{.local_rank = local_rank, .reply = a.reply}});
+  }
+}
+
+// ---- time ----
+
+void CoordinatorServer::arm_timer() {
+  std::optional<TimePoint> next = state_.deadline;
+  const auto consider = [&next](std::optional<TimePoint> candidate) {
+    if (candidate && (!next || *candidate < *next)) next = candidate;
+  };
+  consider(store_.next_deadline());
+  for (const auto& [connection, peer] : peers_) {
+    if (!peer.greeted) consider(peer.since + state_.options.heartbeat_timeout);
+  }
+  if (next == armed_) return;
+  armed_ = next;
+  timer_.cancel();
+  if (!next) return;
+  timer_.expires_at(*next);
+  timer_.async_wait([this](error_code error) {
+    if (!error) on_timer();
+  });
+}
+
+void CoordinatorServer::on_timer() {
+  armed_.reset();
+  const TimePoint at = now();
+  std::vector<ConnectionId> silent;
+  for (const auto& [connection, peer] : peers_) {
+    if (!peer.greeted && peer.since + state_.options.heartbeat_timeout <= at) silent.push_back(connection);
+  }
+  for (const ConnectionId connection : silent) {
+    peers_.at(connection).socket->close();
+    on_closed(connection, "it said nothing");
+  }
+  answer(store_.expire(at));
+  if (state_.deadline && *state_.deadline <= at) feed(CoordinatorTick{});
+  arm_timer();
+}
+
+// ---- node 0's member ----
+
+LocalCoordinatorLink::LocalCoordinatorLink(CoordinatorServer& server, Greet greet, Handlers handlers)
+    : server_(server), greet_(std::move(greet)), handlers_(std::move(handlers)) {}
+
+void LocalCoordinatorLink::seek() {
+  close();
+  connection_ = server_.connect({.on_said = [this](const CoordinatorMessage& message) { on_said(message); },
+                                 .on_closed =
+                                     [this](const std::string& why) {
+                                       connection_ = 0;
+                                       handlers_.on_lost(why);
+                                     }});
+  server_.say(connection_, greet_);
+}
+
+void LocalCoordinatorLink::on_said(const CoordinatorMessage& message) {
+  if (const auto* const welcome = std::get_if<Welcome>(&message)) return handlers_.on_found(*welcome);
+  if (const auto* const refused = std::get_if<Refused>(&message)) return handlers_.on_refused(*refused);
+  handlers_.on_said(message);
+}
+
+void LocalCoordinatorLink::send(const MemberMessage& message) {
+  if (connection_ != 0) server_.say(connection_, message);
+}
+
+void LocalCoordinatorLink::close() {
+  if (connection_ != 0) server_.disconnect(connection_);
+  connection_ = 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+#include "runner/agent/job_record.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace lockstep {
+namespace {
+
+using TimePoint = JobRecord::TimePoint;
+
+TimePoint at_ns(int64_t ns) { return TimePoint(std::chrono::nanoseconds(ns)); }
+
+double seconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
+
+double seconds_between_ns(int64_t from, int64_t to) { return seconds_between(at_ns(from), at_ns(to)); }
+
+double phase_seconds(const BeatSnapshot& beats, Phase phase) {
+  return seconds_between_ns(0, beats.phase_ns[static_cast<size_t>(phase)]);
+}
+
+std::string fixed(double value, int digits) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::string steps_text(int64_t steps) { return std::to_string(steps) + (steps == 1 ? " step" : " steps"); }
+
+// "waiting 1.0 s (startup 0.4, SignalKILL 0.6)"; empty when there is nothing of the kind.
+std::string describe_kind(const GoodputStatus& goodput, const std::string& kind) {
+  double total = 0.0;
+  std::string causes;
+  for (const GoodputPart& part : goodput.parts) {
+    if (part.kind != kind || part.seconds <= 0) continue;
+    total += part.seconds;
+    causes += (causes.empty() ? "" : ", ") + part.cause + " " + fixed(part.seconds, 1);
+  }
+  if (causes.empty()) return "";
+  return kind + " " + fixed(total, 1) + " s (" + causes + ")";
+}
+
+double seconds_of(const GoodputStatus& goodput, const std::string& kind) {
+  double total = 0.0;
+  for (const GoodputPart& part : goodput.parts) total += part.kind == kind ? part.seconds : 0.0;
+  return total;
+}
+
+}  // namespace
+
+void DurationHistogram::observe(double seconds) {
+  ++count;
+  sum += seconds;
+  const auto* const bound = std::lower_bound(kUpperBounds.begin(), kUpperBounds.end(), seconds);
+  if (bound != kUpperBounds.end()) ++counts[static_cast<size_t>(bound - kUpperBounds.begin())];
+}
+
+void JobRecord::on_beats(const BeatSnapshot& rank_0) {
+  if (rank_0.committed_ns > last_committed_ns_) {
+    last_committed_ns_ = rank_0.committed_ns;
+    // The commits of a new group come after on_resumed, which tells where it went on.
+    if (!pending_) goodput_.on_commit(rank_0.step, at_ns(rank_0.committed_ns));
+  }
+  goodput_.on_waits(phase_seconds(rank_0, Phase::kDataWait), phase_seconds(rank_0, Phase::kCheckpointStall));
+}
+
+void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
+  if (pending_) {  // the group that was to mend the first one broke too, perhaps after its first commit
+    pending_->again = group_break;
+    pending_->again_unix_seconds = unix_seconds;
+    return;
+  }
+  pending_ = Pending{.first = group_break, .unix_seconds = unix_seconds, .redone_before = goodput_.redone_steps()};
+  // What was lost had stopped before that was known: from then on it is waiting, not work that is redone.
+  const auto silent = std::chrono::duration_cast<TimePoint::duration>(
+      std::chrono::duration<double>(std::max(0.0, group_break.detection_seconds)));
+  const TimePoint broke = std::max(group_break.at - silent, at_ns(last_committed_ns_));
+  goodput_.on_break(group_break.cause, broke, group_break.step_in_flight);
+}
+
+void JobRecord::on_placed(const GroupPlaced& placed) {
+  if (!pending_) return;
+  // Who lost a peer may be heard before who knows why.
+  if (!pending_->placed && !placed.cause.empty()) pending_->first.cause = placed.cause;
+  pending_->placed = placed;
+}
+
+std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
+  if (pending_ && resumed.generation <= pending_->first.generation) return std::nullopt;  // late news of the broken one
+  const TimePoint committed = at_ns(resumed.committed_ns);
+  last_committed_ns_ = std::max(last_committed_ns_, resumed.committed_ns);
+  goodput_.on_resume(resumed.resumed_step, at_ns(resumed.synced_ns));
+  goodput_.on_commit(resumed.step, committed);
+  if (!pending_) return std::nullopt;
+  const Pending pending = *pending_;
+  pending_.reset();
+  Recovery recovery{
+      .cause = pending.first.cause,
+      .rank = pending.first.rank,
+      .detection_seconds = pending.first.detection_seconds,
+      .sync_seconds = seconds_between_ns(resumed.formed_ns, resumed.synced_ns),
+      .total_seconds = std::max(0.0, pending.first.detection_seconds) + seconds_between(pending.first.at, committed),
+      .redone_steps = goodput_.redone_steps() - pending.redone_before,
+      .step = resumed.step,
+      .origin = resumed.origin,
+      .generation = resumed.generation,
+      .time_unix_seconds = pending.unix_seconds,
+      .broken_ns = pending.first.at.time_since_epoch().count(),
+      .committed_ns = resumed.committed_ns};
+  if (pending.placed) {
+    recovery.world_size = pending.placed->world_size;
+    recovery.respawn_seconds = seconds_between(pending.first.at, pending.placed->at);
+    recovery.forming_seconds = seconds_between(pending.placed->at, at_ns(resumed.formed_ns));
+  }
+  remember(recovery);
+  if (pending.again && pending.again->generation >= resumed.generation) {
+    on_break(*pending.again, pending.again_unix_seconds);
+  }
+  return recovery;
+}
+
+void JobRecord::remember(const Recovery& recovery) {
+  ++recoveries_total_;
+  ++by_cause_[recovery.cause];
+  const auto observe = [this](const char* part, double seconds) {
+    if (seconds >= 0) durations_[part].observe(seconds);
+  };
+  observe("detect", recovery.detection_seconds);
+  observe("respawn", recovery.respawn_seconds);
+  observe("form", recovery.forming_seconds);
+  observe("sync", recovery.sync_seconds);
+  observe("total", recovery.total_seconds);
+  recent_.push_back(recovery);
+  if (recent_.size() > kRecentRecoveriesMax) recent_.erase(recent_.begin());
+}
+
+GoodputStatus JobRecord::goodput(TimePoint now) const {
+  GoodputStatus status{.ratio = goodput_.ratio(now), .parts = {}};
+  for (const auto& [key, seconds] : goodput_.seconds(now)) {
+    status.parts.push_back(GoodputPart{.kind = to_string(key.first), .cause = key.second, .seconds = seconds});
+  }
+  return status;
+}
+
+std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {
+  std::vector<GoodputPart> parts = goodput(now).parts;
+  for (GoodputPart& part : parts) {
+    double& counted = counted_[{part.kind, part.cause}];
+    counted = part.seconds = std::max(counted, part.seconds);
+  }
+  return parts;
+}
+
+std::string JobRecord::goodput_line(TimePoint now) const {
+  const GoodputStatus status = goodput(now);
+  std::string text = "goodput   " + fixed(status.ratio * 100, 1) + " % of " + fixed(seconds_between(start_, now), 1) +
+                     " s: work " + fixed(seconds_of(status, "work"), 1) + " s";
+  if (const std::string waiting = describe_kind(status, "waiting"); !waiting.empty()) text += ", " + waiting;
+  if (const double redone = seconds_of(status, "redone"); redone > 0 || redone_steps() > 0) {
+    text += ", redone " + fixed(redone, 1) + " s (" + steps_text(redone_steps()) + ")";
+  }
+  return text;
+}
+
+std::string short_time(double seconds) {
+  if (seconds < 0.1) return fixed(seconds * 1000, 0) + " ms";
+  return fixed(seconds, seconds < 10 ? 2 : 1) + " s";
+}
+
+std::string describe(const Recovery& recovery) {
+  std::string parts;
+  const auto add = [&parts](const char* what, double seconds) {
+    if (seconds >= 0) parts += (parts.empty() ? "" : ", ") + std::string(what) + " in " + short_time(seconds);
+  };
+  add("detected", recovery.detection_seconds);
+  add("all ready", recovery.respawn_seconds);
+  add("formed", recovery.forming_seconds);
+  if (!recovery.origin.empty()) parts += (parts.empty() ? "" : ", ") + std::string("state ") + recovery.origin;
+  return "going on at step " + std::to_string(recovery.step) + " with " + std::to_string(recovery.world_size) +
+         (recovery.world_size == 1 ? " rank" : " ranks") + " after " + short_time(recovery.total_seconds) + " (" +
+         parts + "; " + steps_text(recovery.redone_steps) + " redone)";
+}
+
+}  // namespace lockstep

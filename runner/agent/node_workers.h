@@ -1,0 +1,102 @@
+// NodeWorkers: the worker processes of this node, their links, output and beat pages.
+//
+// Role: the hands of the supervisor (recovery/supervisor.h): starts, signals, kills, reaps; what a worker says or
+// prints goes to the handlers. It decides nothing. Threads: the event loop's only, which must be the thread that calls
+// start() (worker_process.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runner/agent/beat_memory.h"
+#include "runner/agent/local_link.h"
+#include "runner/agent/output_relay.h"
+#include "runner/agent/worker_process.h"
+
+namespace lockstep {
+
+// A worker that hangs gets this long to print its own stack before it is killed.
+inline constexpr std::chrono::milliseconds kStackTime{300};
+
+struct WorkerEnd {
+  int local_rank = 0;
+  pid_t pid = 0;
+  int code = 0;            // as in contract/exit_code; 13 for a kill by the kernel for memory
+  std::string last_words;  // why it says it fails
+  bool killed_by_us = false;
+};
+
+class NodeWorkers {
+ public:
+  struct Handlers {
+    std::function<void(int local_rank, const WorkerMessage&)> on_message;
+    std::function<void(const WorkerEnd&)> on_end;
+    std::function<void(int local_rank, bool to_stderr, const std::string& line)> on_line;
+    std::function<void(const std::string& line)> on_note;  // for the agent's stderr
+  };
+
+  NodeWorkers(boost::asio::io_context& loop, WorkerCommand command, std::string oom_kill_path, int nproc,
+              Handlers handlers);
+
+  // In the place of one that has ended, or of none.
+  Status start(int local_rank);
+  // All that have ended; as PID 1 of a pod also the orphans that it inherited.
+  void reap();
+
+  void send(int local_rank, const AgentMessage& message);
+  // Replies to requests that this process did not make (its predecessor did) are dropped.
+  void answer_store(int local_rank, const StoreReply& reply);
+  void signal_all(int signal);
+  // False when it is not alive.
+  bool signal(int local_rank, int signal);
+  // Writes what the kernel knows of its threads, and asks it for its stack; a kill waits kStackTime then.
+  void dump_stacks(int local_rank, int rank);
+  void kill(int local_rank);
+  void kill_all();
+
+  [[nodiscard]] bool is_alive(int local_rank) const { return at(local_rank) != nullptr && at(local_rank)->alive; }
+  [[nodiscard]] pid_t pid(int local_rank) const { return at(local_rank) == nullptr ? 0 : at(local_rank)->pid; }
+  [[nodiscard]] int count_alive() const;
+  // Of the process that runs, or ran last; nothing before the first.
+  [[nodiscard]] std::optional<BeatSnapshot> beats(int local_rank) const;
+
+ private:
+  struct Worker {
+    int local_rank = 0;
+    pid_t pid = 0;
+    bool alive = true;
+    std::shared_ptr<LocalLink> link;
+    std::shared_ptr<OutputRelay> out;
+    std::shared_ptr<OutputRelay> err;
+    BeatMemory beats;
+    bool killed_by_us = false;
+    std::string last_words;
+    std::set<uint64_t> open_requests;  // of the store
+    std::optional<std::chrono::steady_clock::time_point> dumped_at;
+    std::unique_ptr<boost::asio::steady_timer> kill_timer;
+  };
+
+  [[nodiscard]] Worker* at(int local_rank) const { return workers_[static_cast<size_t>(local_rank)].get(); }
+  void on_message(Worker& worker, const WorkerMessage& message);
+  void on_bad_line(Worker& worker, const Error& error);
+  void on_end(Worker& worker, int wait_status);
+  void kill_now(Worker& worker);
+  std::shared_ptr<OutputRelay> relay(int fd, int local_rank, bool to_stderr);
+
+  boost::asio::io_context& loop_;
+  WorkerCommand command_;
+  OomKillCounter oom_kills_;
+  Handlers handlers_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // by local rank
+};
+
+}  // namespace lockstep

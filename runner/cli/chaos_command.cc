@@ -1,0 +1,392 @@
+#include "runner/cli/chaos_command.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "runner/agent/control_socket.h"
+#include "runner/base/nearest.h"
+#include "runner/cli/control_client.h"
+#include "runner/cli/network_namespaces.h"
+#include "runner/cli/run_program.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kNanosecondsPerSecond = 1e9;
+constexpr std::chrono::milliseconds kLookInterval{50};
+constexpr double kPartitionSeconds = 10;
+constexpr double kFillDiskSeconds = 10;
+constexpr int kRankMax = 1'000'000;
+constexpr int kCountMax = 1'000'000;
+
+struct ChaosOptions {
+  std::string folder;
+  std::optional<int> rank;
+  std::optional<int> node;
+  std::optional<double> seconds;
+  int count = 1;
+  double every = 10;      // seconds
+  double patience = 120;  // seconds; for the run to go on
+};
+
+Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
+
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3f s", seconds);
+  return text;
+}
+
+void wait_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// ---- who is there ----
+
+// An agent of the run.
+struct Seen {
+  int node = 0;
+  int64_t pid = 0;
+  Json status;
+};
+
+Result<Json> ask_node(const std::string& folder, int node, const Json& request) {
+  TRY_ASSIGN(ControlClient client, ControlClient::connect(folder, node));
+  return client.ask(request);
+}
+
+Result<std::vector<Seen>> look_around(const std::string& folder) {
+  std::vector<Seen> agents;
+  const std::vector<int> nodes = control_sockets_in(folder);
+  if (nodes.empty()) return Error{ErrorCode::kNotFound, "no agent's socket in " + folder + ": no run is at work there"};
+  for (const int node : nodes) {
+    Result<Json> answer = ask_node(folder, node, {{"command", "status"}});
+    if (!answer.ok() && answer.error().code == ErrorCode::kGone) continue;  // left over
+    if (!answer.ok()) return answer.error();
+    agents.push_back(Seen{.node = node, .pid = answer->at("pid"), .status = answer->at("status")});
+  }
+  if (agents.empty()) return Error{ErrorCode::kGone, "all agents of " + folder + " have ended"};
+  return agents;
+}
+
+// The node on which `rank` runs; without a rank the last one there is.
+Result<std::pair<int, int>> find_rank(const std::vector<Seen>& agents, std::optional<int> rank) {
+  int last = -1;
+  int node_of_last = -1;
+  for (const Seen& agent : agents) {
+    for (const Json& worker : agent.status.at("workers")) {
+      if (worker.at("node") != agent.node) continue;  // told by node 0 for another
+      const int candidate = worker.at("rank");
+      if (rank && candidate == *rank) return std::pair(candidate, agent.node);
+      if (candidate > last) std::tie(last, node_of_last) = std::pair(candidate, agent.node);
+    }
+  }
+  if (rank)
+    return invalid("no rank " + std::to_string(*rank) + " in this run; the last one is " + std::to_string(last));
+  if (last < 0) return invalid("this run has no ranks yet");
+  return std::pair(last, node_of_last);
+}
+
+Result<Seen> find_node(const std::vector<Seen>& agents, std::optional<int> node) {
+  if (!node) return agents.back();
+  for (const Seen& agent : agents) {
+    if (agent.node == *node) return agent;
+  }
+  return invalid("no node " + std::to_string(*node) + " in this run; the last one is " +
+                 std::to_string(agents.back().node));
+}
+
+// ---- what it cost ----
+
+Result<int64_t> count_recoveries(const std::string& folder) {
+  TRY_ASSIGN(const Json answer, ask_node(folder, 0, {{"command", "recoveries"}, {"after", -1}}));
+  return answer.at("total").get<int64_t>();
+}
+
+// Those after the first `before`, once there is one; none when the time is up or the run has ended.
+Result<std::vector<Json>> await_recoveries(const std::string& folder, int64_t before, double seconds) {
+  TRY_ASSIGN(ControlClient client, ControlClient::connect(folder, 0));
+  const Json request{{"command", "recoveries"}, {"after", before}, {"seconds", seconds}};
+  TRY_ASSIGN(const Json answer, client.ask(request, milliseconds_of(seconds + 10)));
+  const auto& all = answer.at("recoveries");
+  const auto fresh = std::min<int64_t>(answer.at("total").get<int64_t>() - before, std::ssize(all));
+  return std::vector<Json>(all.end() - static_cast<std::ptrdiff_t>(std::max<int64_t>(fresh, 0)), all.end());
+}
+
+Status report_recovery(const ChaosOptions& options, int64_t before, int64_t hit_ns, bool is_certain,
+                       std::ostream& out) {
+  TRY_ASSIGN(const std::vector<Json> fresh, await_recoveries(options.folder, before, options.patience));
+  for (const Json& recovery : fresh) out << describe_recovery(recovery, hit_ns);
+  if (!fresh.empty()) return {};
+  if (!is_certain) {
+    out << "  the group did not break\n";
+    return {};
+  }
+  return Error{ErrorCode::kRetry, "the run has not gone on within " + seconds_text(options.patience)};
+}
+
+// A new agent of node 0 knows nothing of the one before: what shows is that the training goes on.
+Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int64_t hit_ns, std::ostream& out) {
+  std::optional<int64_t> first_step;
+  while (static_cast<double>(now_ns() - hit_ns) < options.patience * kNanosecondsPerSecond) {
+    std::this_thread::sleep_for(kLookInterval);
+    const Result<Json> answer = ask_node(options.folder, 0, {{"command", "status"}});
+    if (!answer.ok() || answer->at("pid") == old_pid) continue;
+    const Json& status = answer->at("status");
+    if (status.at("phase") != "Running" || status.at("workers").empty()) continue;
+    const int64_t step = status.at("workers").at(0).at("step");
+    if (!first_step) first_step = step;
+    if (step <= *first_step) continue;
+    out << "  training again at step " << step << " after "
+        << seconds_text(static_cast<double>(now_ns() - hit_ns) / kNanosecondsPerSecond)
+        << ", with a new agent of node 0 (pid " << answer->at("pid") << ")\n";
+    return {};
+  }
+  return Error{ErrorCode::kRetry, "the run has not gone on within " + seconds_text(options.patience)};
+}
+
+// ---- the strikes ----
+
+Status kill_rank(const ChaosOptions& options, std::ostream& out) {
+  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const auto found, find_rank(agents, options.rank));
+  TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
+  TRY_ASSIGN(const Json hit, ask_node(options.folder, found.second, {{"command", "kill-rank"}, {"rank", found.first}}));
+  out << "killed rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
+      << hit.at("step") << std::endl;
+  return report_recovery(options, before, hit.at("nanoseconds"), true, out);
+}
+
+Status stop_rank(const ChaosOptions& options, std::ostream& out) {
+  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const auto found, find_rank(agents, options.rank));
+  TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
+  const double seconds = options.seconds.value_or(0.0);
+  TRY_ASSIGN(const Json hit, ask_node(options.folder, found.second,
+                                      {{"command", "stop-rank"}, {"rank", found.first}, {"seconds", seconds}}));
+  out << "stopped rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
+      << hit.at("step") << (seconds > 0 ? " for " + seconds_text(seconds) : " for good") << std::endl;
+  // One that runs again before it is given up breaks nothing.
+  ChaosOptions shorter = options;
+  if (seconds > 0) shorter.patience = std::min(options.patience, seconds + kPartitionSeconds);
+  return report_recovery(shorter, before, hit.at("nanoseconds"), seconds == 0, out);
+}
+
+Status kill_agent(const ChaosOptions& options, std::ostream& out) {
+  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const Seen target, find_node(agents, options.node));
+  if (agents.size() == 1) return invalid("this run has one agent alone: nobody would start it again");
+  TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
+  TRY_ASSIGN(const Json hit, ask_node(options.folder, target.node, {{"command", "kill-agent"}}));
+  const int64_t hit_ns = hit.at("nanoseconds");
+  out << "killed the agent of node " << target.node << " (pid " << target.pid << ") with its workers at step "
+      << hit.at("step") << std::endl;
+  if (target.node == 0) return report_new_coordinator(options, target.pid, hit_ns, out);
+  return report_recovery(options, before, hit_ns, true, out);
+}
+
+// The network namespace of another process; its descriptor, or -1 when it shares ours.
+Result<int> open_namespace_of(int64_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/ns/net";
+  struct stat theirs {};
+  struct stat ours {};
+  if (::stat(path.c_str(), &theirs) != 0 || ::stat("/proc/self/ns/net", &ours) != 0) {
+    return invalid(path + " cannot be read: partition needs root");
+  }
+  if (theirs.st_ino == ours.st_ino) return -1;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return invalid(path + " cannot be opened: partition needs root");
+  return fd;
+}
+
+Status set_link(int namespace_fd, const char* state) {
+  return run_program({.command = {"ip", "link", "set", kLinkInNamespace, state}, .network_namespace_fd = namespace_fd});
+}
+
+Status partition(const ChaosOptions& options, std::ostream& out) {
+  if (::geteuid() != 0) return invalid("partition needs root: it takes a network link down");
+  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const Seen target, find_node(agents, options.node));
+  TRY_ASSIGN(const int namespace_fd, open_namespace_of(target.pid));
+  if (namespace_fd < 0) {
+    return invalid("node " + std::to_string(target.node) +
+                   " shares this machine's network: start the run with --local_nodes N --network_namespaces");
+  }
+  TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
+  const double seconds = options.seconds.value_or(kPartitionSeconds);
+  const int64_t hit_ns = now_ns();
+  Status down = set_link(namespace_fd, "down");
+  if (down.ok()) {
+    out << "cut node " << target.node << " off the network for " << seconds_text(seconds) << std::endl;
+    wait_seconds(seconds);
+    down = set_link(namespace_fd, "up");
+  }
+  ::close(namespace_fd);
+  TRY(down);
+  out << "  it is back" << std::endl;
+  return report_recovery(options, before, hit_ns, false, out);
+}
+
+Status fill_disk(const ChaosOptions& options, std::ostream& out) {
+  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const auto found, find_rank(agents, options.rank.value_or(0)));
+  const double seconds = options.seconds.value_or(kFillDiskSeconds);
+  TRY_ASSIGN(const Json hit,
+             ask_node(options.folder, found.second,
+                      {{"command", "inject"}, {"rank", found.first}, {"fault", "disk_full"}, {"seconds", seconds}}));
+  out << "from step " << hit.at("step") << " on, every write of rank " << found.first << " finds the disk full, for "
+      << seconds_text(seconds) << std::endl;
+  return {};
+}
+
+// ---- the command line ----
+
+struct Strike {
+  const char* name;
+  const char* help;
+  Status (*run)(const ChaosOptions&, std::ostream&);
+  bool at_rank;  // else at a node
+  bool lasts;    // takes --seconds
+};
+constexpr Strike kStrikes[] = {
+    {"kill-rank", "kill a worker (SIGKILL): the last rank, or --rank", kill_rank, true, false},
+    {"stop-rank", "stop a worker (SIGSTOP): the last rank, or --rank; for --seconds, or for good", stop_rank, true,
+     true},
+    {"kill-agent", "kill an agent with its workers: of the last node, or --node", kill_agent, false, false},
+    {"partition", "take a node's network away for --seconds (10): of the last node, or --node", partition, false, true},
+    {"fill-disk", "let the writes of rank 0, or --rank, find the disk full for --seconds (10)", fill_disk, true, true},
+};
+
+std::string strike_problem(const std::string& word) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const Strike& strike : kStrikes) {
+    if (word == strike.name) return "";
+    names.emplace_back(strike.name);
+    list += (list.empty() ? "" : ", ") + names.back();
+  }
+  if (word.empty()) return "expected one of " + list + ", found nothing";
+  const std::string nearest = nearest_name(word, names);
+  return "unknown command \"" + word + "\", " +
+         (nearest.empty() ? "expected one of " + list : "did you mean \"" + nearest + "\"?");
+}
+
+void declare(CLI::App& app, ChaosOptions& options) {
+  app.require_subcommand(1);
+  app.footer(
+      "FOLDER is the run's folder, where its agents have their sockets; without it the run that was started last,\n"
+      "among this folder and those in it.\n\n"
+      "Example:\n"
+      "  lockstep run sasrec --dataset ml-100k --local_nodes 2 --nproc 2 &\n"
+      "  lockstep chaos kill-rank --rank 3");
+  const auto seconds_option = [](CLI::Option* option) {
+    option->type_name("SECONDS")->check(CLI::Range(0.0, kControlSecondsMax).description(""));
+    return option;
+  };
+  for (const Strike& strike : kStrikes) {
+    CLI::App* const command = app.add_subcommand(strike.name, strike.help);
+    command->add_option("FOLDER", options.folder, "the run's folder")->type_name("");
+    if (strike.at_rank) {
+      command->add_option("--rank", options.rank, "which rank")
+          ->type_name("R")
+          ->check(CLI::Range(0, kRankMax).description(""));
+    } else {
+      command->add_option("--node", options.node, "which node")
+          ->type_name("N")
+          ->check(CLI::Range(0, kRankMax).description(""));
+    }
+    if (strike.lasts) seconds_option(command->add_option("--seconds", options.seconds, "for how long"));
+    command->add_option("--count", options.count, "how often")
+        ->type_name("N")
+        ->check(CLI::Range(1, kCountMax).description(""))
+        ->capture_default_str();
+    seconds_option(command->add_option("--every", options.every, "from the end of one to the next"))
+        ->capture_default_str();
+    seconds_option(command->add_option("--patience", options.patience, "for the run to go on"))->capture_default_str();
+  }
+}
+
+Status run_strikes(const Strike& strike, ChaosOptions options, std::ostream& out) {
+  if (options.folder.empty()) {
+    TRY_ASSIGN(options.folder, find_run_folder("."));
+  }
+  for (int i = 0; i < options.count; ++i) {
+    if (i > 0) wait_seconds(options.every);
+    TRY(strike.run(options, out));
+  }
+  return {};
+}
+
+// An agent of another version may answer otherwise than we expect: nlohmann/json throws then.
+Status strike_safely(const Strike& strike, const ChaosOptions& options, std::ostream& out) {
+  try {
+    return run_strikes(strike, options, out);
+  } catch (const Json::exception& e) {
+    return Error{ErrorCode::kCorrupt, std::string("an agent's answer cannot be understood: ") + e.what()};
+  }
+}
+
+}  // namespace
+
+std::string describe_recovery(const Json& recovery, int64_t hit_ns) {
+  const auto since = [hit_ns](int64_t ns) {
+    return seconds_text(static_cast<double>(ns - hit_ns) / kNanosecondsPerSecond);
+  };
+  const auto part = [&recovery](const char* name) {
+    return recovery.at(name).is_number() ? seconds_text(recovery.at(name).get<double>()) : std::string("unknown");
+  };
+  const int64_t redone = recovery.at("redoneSteps");
+  return "  the group broke (" + recovery.at("cause").get<std::string>() + ") after " +
+         since(recovery.at("brokenNanoseconds")) + "\n  all workers were ready " + part("respawnSeconds") +
+         " later, the new group stood in " + part("formingSeconds") + ", the state was the same in " +
+         part("syncSeconds") + " (" + recovery.at("origin").get<std::string>() + ")\n  next committed step " +
+         std::to_string(recovery.at("step").get<int64_t>()) + " after " + since(recovery.at("committedNanoseconds")) +
+         ", with " + std::to_string(recovery.at("worldSize").get<int>()) + " ranks\n  " + std::to_string(redone) +
+         (redone == 1 ? " step" : " steps") + " redone\n";
+}
+
+int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  const std::string word = args.empty() ? "" : args.front();
+  const std::string problem = word.starts_with("-") ? "" : strike_problem(word);
+  if (!problem.empty()) {
+    err << "lockstep chaos: " << problem << "; see lockstep chaos --help\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  ChaosOptions options;
+  CLI::App app("break a run on this machine on purpose, and say how long it took to go on", "lockstep chaos");
+  declare(app, options);
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::Success& e) {
+    return app.exit(e, out, err);
+  } catch (const CLI::ParseError& e) {
+    err << "lockstep chaos: " << e.what() << "; see lockstep chaos " << word << " --help\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  const std::string name = app.get_subcommands().front()->get_name();
+  for (const Strike& strike : kStrikes) {
+    if (name != strike.name) continue;
+    const Status status = strike_safely(strike, options, out);
+    if (status.ok()) return 0;
+    err << "lockstep chaos: " << status.error().message << "\n";
+    const bool is_late = status.error().code == ErrorCode::kRetry;
+    return static_cast<int>(is_late ? ExitCode::kTimeout : ExitCode::kUsage);
+  }
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+}  // namespace lockstep

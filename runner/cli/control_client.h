@@ -1,0 +1,34 @@
+// ControlClient: asks the agents of a run through the sockets in its folder (agent/control_socket.h).
+// Threads: one. Blocks.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner/base/json.h"
+#include "runner/base/line_channel.h"
+#include "runner/base/result.h"
+
+namespace lockstep {
+
+class ControlClient {
+ public:
+  // To the agent of `node`. kNotFound, kGone: nobody is there.
+  static Result<ControlClient> connect(const std::string& folder, int node);
+
+  // The answer. kInvalid: the agent refuses, in its words; kGone: it has ended; kRetry: it did not answer in time.
+  Result<Json> ask(const Json& request, std::chrono::milliseconds timeout = std::chrono::seconds(10));
+
+ private:
+  explicit ControlClient(int fd) : fd_(fd), channel_(std::make_unique<LineChannel>(fd)) {}
+
+  int fd_;  // the channel's
+  std::unique_ptr<LineChannel> channel_;
+};
+
+// The folder of the run that was started last, among this folder and those in it. kNotFound: there is none.
+Result<std::string> find_run_folder(const std::string& where);
+
+}  // namespace lockstep

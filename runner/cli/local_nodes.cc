@@ -1,0 +1,453 @@
+#include "runner/cli/local_nodes.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction and sigprocmask are POSIX
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "runner/agent/output_relay.h"
+#include "runner/agent/termination_log.h"
+#include "runner/base/json.h"
+#include "runner/cli/network_namespaces.h"
+#include "runner/contract/env_names.h"
+#include "runner/contract/exit_code.h"
+#include "runner/recovery/node_ladder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+// Heartbeat timeouts after which a stopped agent is replaced. The coordinator takes its node for lost after one; an
+// agent that goes on after that keeps its workers' state, which a new one would not have.
+constexpr int kStoppedPatience = 4;
+constexpr std::chrono::milliseconds kStoppedLookInterval{500};
+
+Error unavailable(const std::string& what) {
+  return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
+}
+
+// Somebody else may take it before node 0 does: then node 0 says so.
+Result<int> free_port() {
+  using Tcp = boost::asio::ip::tcp;
+  boost::asio::io_context loop;
+  Tcp::acceptor acceptor(loop);
+  boost::system::error_code error;
+  acceptor.open(Tcp::v4(), error);
+  if (!error) acceptor.bind(Tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0), error);
+  if (error) return Error{ErrorCode::kUnavailable, "no free port: " + error.message()};
+  return int{acceptor.local_endpoint().port()};
+}
+
+std::string random_token() {
+  std::random_device device;
+  std::string token;
+  for (int i = 0; i < 8; ++i) {
+    std::array<char, 9> hex{};
+    std::snprintf(hex.data(), hex.size(), "%08x", device());
+    token += hex.data();
+  }
+  return token;
+}
+
+// An agent process, and what stands between its fork and its exec: made before, for the parent has threads.
+struct ChildPlan {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  int stdout_fd;     // -1: ours
+  int stderr_fd;     // -1: ours
+  int namespace_fd;  // -1: ours
+  pid_t parent;
+};
+
+[[noreturn]] void run_child(const ChildPlan& plan) {
+  // A Ctrl-C of the terminal reaches the parent alone, which forwards it.
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != plan.parent) ::_exit(1);
+  if (plan.stdout_fd >= 0) ::dup2(plan.stdout_fd, STDOUT_FILENO);
+  if (plan.stderr_fd >= 0) ::dup2(plan.stderr_fd, STDERR_FILENO);
+  if (plan.namespace_fd >= 0 && ::setns(plan.namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
+  struct sigaction default_action {};
+  default_action.sa_handler = SIG_DFL;
+  ::sigaction(SIGPIPE, &default_action, nullptr);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execve(plan.program, plan.arguments, plan.environment);
+  ::_exit(1);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// What an agent wrote as its last words (agent/termination_log.h).
+struct LastWords {
+  std::string message;
+  bool job_ended = false;
+};
+LastWords read_last_words(int fd) {
+  std::array<char, kTerminationMessageBytesMax> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+  LastWords words;
+  const Result<Json> json =
+      parse_json(std::string_view(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))), "last words");
+  if (!json.ok() || !json->is_object()) return words;
+  if (json->contains("message") && json->at("message").is_string()) words.message = json->at("message");
+  words.job_ended = json->contains("jobEnded") && json->at("jobEnded") == true;
+  return words;
+}
+
+class LocalNodes {
+ public:
+  LocalNodes(const LocalNodesOptions& options, LocalNetwork network, const NetworkNamespaces* namespaces,
+             std::string program)
+      : options_(options),
+        network_(std::move(network)),
+        namespaces_(namespaces),
+        program_(std::move(program)),
+        stop_signals_(loop_, SIGINT, SIGTERM),
+        child_signals_(loop_, SIGCHLD),
+        deadline_timer_(loop_),
+        ladder_(NodeLadderOptions{.nodes = options.nodes,
+                                  .max_restarts = options.max_restarts,
+                                  .first_attempt = static_cast<uint32_t>(std::time(nullptr))}),
+        agents_(static_cast<size_t>(options.nodes)) {}
+
+  ~LocalNodes() {
+    for (Agent& agent : agents_) {
+      if (agent.last_words_fd >= 0) ::close(agent.last_words_fd);
+    }
+  }
+  LocalNodes(const LocalNodes&) = delete;
+  LocalNodes& operator=(const LocalNodes&) = delete;
+
+  int run() {
+    wait_for_stop_signals();
+    wait_for_children();
+    apply(NodeLadderStarted{});
+    loop_.run();
+    return exit_code_;
+  }
+
+ private:
+  struct Agent {
+    pid_t pid = 0;
+    bool alive = false;
+    std::shared_ptr<OutputRelay> out;  // null: it has our own terminal
+    std::shared_ptr<OutputRelay> err;
+    int last_words_fd = -1;
+    std::optional<TimePoint> stopped_since;  // by SIGSTOP or the like
+  };
+  static TimePoint now() { return std::chrono::steady_clock::now(); }
+
+  void wait_for_stop_signals() {
+    stop_signals_.async_wait([this](boost::system::error_code error, int signal) {
+      if (error) return;
+      apply(NodesStopRequested{signal});
+      wait_for_stop_signals();
+    });
+  }
+
+  void wait_for_children() {
+    child_signals_.async_wait([this](boost::system::error_code error, int) {
+      if (error) return;
+      reap();
+      wait_for_children();
+    });
+  }
+
+  void reap() {
+    int status = 0;
+    pid_t pid = 0;
+    while ((pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+      const auto it =
+          std::find_if(agents_.begin(), agents_.end(), [pid](const Agent& a) { return a.alive && a.pid == pid; });
+      if (it == agents_.end()) continue;
+      const int node = static_cast<int>(it - agents_.begin());
+      if (WIFSTOPPED(status)) {
+        it->stopped_since = now();
+      } else if (WIFCONTINUED(status)) {
+        it->stopped_since.reset();
+      } else {
+        on_end(node, *it, status);
+      }
+    }
+    arm_deadline_timer();
+  }
+
+  void on_end(int node, Agent& agent, int status) {
+    agent.alive = false;
+    agent.stopped_since.reset();
+    if (agent.out != nullptr) agent.out->finish();
+    if (agent.err != nullptr) agent.err->finish();
+    const LastWords words = read_last_words(agent.last_words_fd);
+    apply(NodeEnded{.node = node,
+                    .pid = agent.pid,
+                    .code = exit_code_of_wait_status(status),
+                    .message = words.message,
+                    .job_ended = words.job_ended});
+  }
+
+  // ---- the ladder's hands ----
+
+  void apply(const NodeLadderEvent& event) {
+    for (const NodeLadderOutput& output : step(ladder_, event, now())) {
+      std::visit([this](const auto& o) { perform(o); }, output);
+    }
+    arm_deadline_timer();
+  }
+
+  void perform(const StartNode& output) {
+    if (const Status started = start(output.node, output.attempt); !started.ok()) {
+      say("lockstep: cannot start node " + std::to_string(output.node) + ": " + started.error().message);
+      kill_all();
+      end(static_cast<int>(ExitCode::kCrash), started.error().message);
+    }
+  }
+
+  void perform(const SignalNodes& output) {
+    for (const Agent& agent : agents_) {
+      if (agent.alive) ::kill(agent.pid, output.signal);
+    }
+  }
+
+  void perform(const KillNode& output) {
+    const Agent& agent = agents_[static_cast<size_t>(output.node)];
+    if (agent.alive) ::kill(agent.pid, SIGKILL);
+  }
+
+  void perform(const NodeDecision& output) {
+    last_line_ = output.line;
+    say("lockstep: " + output.line);
+  }
+
+  void perform(const FinishNodes& output) {
+    // The agents have said why, and the ladder what followed from it.
+    const bool is_news = output.node >= 0 && last_line_.find(output.message) == std::string::npos;
+    if (output.code != 0 && is_news) say("lockstep: " + output.message);
+    end(output.code, output.message);
+  }
+
+  void end(int code, const std::string& message) {
+    exit_code_ = code;
+    write_termination_log(options_.termination_log, Termination{.exit_code = code, .message = message});
+    loop_.stop();
+  }
+
+  void kill_all() {
+    for (const Agent& agent : agents_) {
+      if (agent.alive) ::kill(agent.pid, SIGKILL);
+    }
+  }
+
+  // ---- starting ----
+
+  Status start(int node, uint32_t attempt) {
+    Agent& agent = agents_[static_cast<size_t>(node)];
+    if (agent.last_words_fd >= 0) ::close(agent.last_words_fd);
+    agent = Agent{};
+    agent.last_words_fd = ::memfd_create("lockstep-last-words", MFD_CLOEXEC);
+    if (agent.last_words_fd < 0) return unavailable("no memory for its last words");
+    NodeLaunch launch = node_launch(options_, network_, node, attempt);
+    launch.environment[std::string(env::kTerminationLog)] =
+        "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(agent.last_words_fd);
+    // Node 0 has the terminal itself, with its progress line.
+    std::array<int, 2> out{-1, -1};
+    std::array<int, 2> err{-1, -1};
+    if (node != 0 && (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0)) {
+      return unavailable("no pipe");
+    }
+    agent.pid = fork_agent(launch, node, out[1], err[1]);
+    const Status forked = agent.pid > 0 ? Status() : unavailable("no process");
+    for (const int fd : {out[1], err[1]}) {
+      if (fd >= 0) ::close(fd);
+    }
+    if (!forked.ok()) return forked;
+    agent.alive = true;
+    if (node != 0) {
+      agent.out = relay(node, out[0], false);
+      agent.err = relay(node, err[0], true);
+    }
+    return {};
+  }
+
+  pid_t fork_agent(const NodeLaunch& launch, int node, int stdout_fd, int stderr_fd) const {
+    std::vector<std::string> arguments{program_};
+    arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
+    std::vector<std::string> environment;
+    for (const auto& [name, value] : launch.environment) environment.push_back(name + "=" + value);
+    const std::vector<char*> argv = pointers_to(arguments);
+    const std::vector<char*> envp = pointers_to(environment);
+    const ChildPlan plan{.program = program_.c_str(),
+                         .arguments = argv.data(),
+                         .environment = envp.data(),
+                         .stdout_fd = stdout_fd,
+                         .stderr_fd = stderr_fd,
+                         .namespace_fd = namespaces_ == nullptr ? -1 : namespaces_->fd(node),
+                         .parent = ::getpid()};
+    const pid_t pid = ::fork();
+    if (pid == 0) run_child(plan);
+    return pid;
+  }
+
+  std::shared_ptr<OutputRelay> relay(int node, int fd, bool to_stderr) {
+    const std::string prefix = "[node " + std::to_string(node) + "] ";
+    auto relay = std::make_shared<OutputRelay>(
+        loop_, fd, [this, prefix, to_stderr](const std::string& line) { write_line(prefix + line, to_stderr); });
+    relay->start();
+    return relay;
+  }
+
+  // ---- output ----
+
+  void say(const std::string& line) const { write_line(line, true); }
+
+  // Node 0's progress line may stand on the terminal: taken away, it comes again with the next redraw.
+  void write_line(const std::string& line, bool to_stderr) const {
+    const std::string text = (options_.terminal.live ? "\r\033[K" : "") + line + "\n";
+    [[maybe_unused]] const ssize_t written =
+        ::write(to_stderr ? STDERR_FILENO : STDOUT_FILENO, text.data(), text.size());
+  }
+
+  // ---- time ----
+
+  void arm_deadline_timer() {
+    std::optional<TimePoint> next = ladder_.deadline;
+    for (const Agent& agent : agents_) {
+      if (!agent.stopped_since) continue;
+      const TimePoint look =
+          std::max(*agent.stopped_since + kStoppedPatience * options_.heartbeat_timeout, now() + kStoppedLookInterval);
+      if (!next || look < *next) next = look;
+    }
+    deadline_timer_.cancel();
+    if (!next) return;
+    deadline_timer_.expires_at(*next);
+    deadline_timer_.async_wait([this](boost::system::error_code error) {
+      if (!error) on_deadline();
+    });
+  }
+
+  void on_deadline() {
+    for (size_t node = 0; node < agents_.size(); ++node) {
+      const std::optional<TimePoint> since = agents_[node].stopped_since;
+      if (!since || now() - *since < kStoppedPatience * options_.heartbeat_timeout) continue;
+      apply(NodeSilent{.node = static_cast<int>(node),
+                       .since = std::chrono::duration_cast<std::chrono::milliseconds>(now() - *since)});
+    }
+    apply(NodeLadderTick{});
+  }
+
+  const LocalNodesOptions& options_;  // outlive this: run_local_nodes' own
+  LocalNetwork network_;
+  const NetworkNamespaces* namespaces_;  // outlive this as well; null: none
+  std::string program_;
+  boost::asio::io_context loop_;
+  boost::asio::signal_set stop_signals_;
+  boost::asio::signal_set child_signals_;
+  boost::asio::steady_timer deadline_timer_;
+  NodeLadderState ladder_;
+  std::vector<Agent> agents_;  // by node
+  std::string last_line_;
+  int exit_code_ = static_cast<int>(ExitCode::kCrash);
+};
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "lockstep: %s\n", error.message.c_str());
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+}  // namespace
+
+std::vector<std::string> gpus_of_node(const std::vector<std::string>& gpus, int nodes, int nproc, int node) {
+  const auto share = static_cast<size_t>(nproc);
+  if (gpus.size() < share * static_cast<size_t>(nodes)) return gpus;
+  const auto first = gpus.begin() + static_cast<std::ptrdiff_t>(share) * node;
+  return {first, first + nproc};
+}
+
+NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& network, int node, uint32_t attempt) {
+  NodeLaunch launch{.arguments = {"run"}, .environment = options.environment};
+  launch.arguments.insert(launch.arguments.end(), options.arguments.begin(), options.arguments.end());
+  const auto add = [&launch](const std::string& flag, const std::string& value) {
+    launch.arguments.push_back("--" + flag + "=" + value);
+  };
+  // Only node 0 has a page: it speaks for the job, and a port that is taken must not end a node.
+  const bool has_status = node == 0 ? options.status_port_given : true;
+  const int status_port = node == 0 ? options.status_port : 0;
+  add("local_nodes", "auto");
+  add("network_namespaces", "false");
+  add("nnodes", std::to_string(options.min_nodes) + ":" + std::to_string(options.nodes));
+  add("node_rank", std::to_string(node));
+  add("coordinator", network.coordinator_host + ":" + std::to_string(network.coordinator_port));
+  add("nproc", std::to_string(options.nproc));
+  if (options.share_cores) add("threads", std::to_string(std::max(1, options.cores / (options.nodes * options.nproc))));
+  if (has_status) add("status_port", std::to_string(status_port));
+  if (options.gpus.empty()) add("device", "cpu");
+
+  Environment& environment = launch.environment;
+  for (const std::string_view name : {env::kNodeRank, env::kNumNodes, env::kMinNodes, env::kMaxNodes,
+                                      env::kNprocPerNode, env::kCoordinator, env::kJobCompletionIndex}) {
+    environment.erase(std::string(name));
+  }
+  environment[std::string(env::kToken)] = network.token;
+  environment[std::string(env::kCommandLine)] = options.command_line;
+  environment[std::string(env::kPodAttempt)] = std::to_string(attempt);
+  if (!options.gpus.empty()) {
+    std::string list;
+    for (const std::string& gpu : gpus_of_node(options.gpus, options.nodes, options.nproc, node)) {
+      list += (list.empty() ? "" : ",") + gpu;
+    }
+    environment[std::string(env::kCudaVisibleDevices)] = list;
+  }
+  return launch;
+}
+
+int run_local_nodes(const LocalNodesOptions& options) {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return fail(Error{ErrorCode::kUnavailable, "cannot read /proc/self/exe: " + error.message()});
+  std::signal(SIGPIPE, SIG_IGN);
+  const Result<int> port = free_port();
+  if (!port.ok()) return fail(port.error());
+  LocalNetwork network{.coordinator_host = kLoopback, .coordinator_port = *port, .token = random_token()};
+  std::unique_ptr<NetworkNamespaces> namespaces;
+  if (options.network_namespaces) {
+    Result<std::unique_ptr<NetworkNamespaces>> made = NetworkNamespaces::create(options.nodes);
+    if (!made.ok()) return fail(made.error());
+    namespaces = std::move(*made);
+    network.coordinator_host = namespaces->address(0);
+    std::printf("each node has a network of its own; node 0 is %s\n", network.coordinator_host.c_str());
+  }
+  if (!options.warning.empty()) std::fprintf(stderr, "%s\n", options.warning.c_str());
+  std::printf("starting %d nodes with %d rank%s each on this machine\n", options.nodes, options.nproc,
+              options.nproc == 1 ? "" : "s");
+  std::fflush(nullptr);
+  return LocalNodes(options, std::move(network), namespaces.get(), program.string()).run();
+}
+
+}  // namespace lockstep

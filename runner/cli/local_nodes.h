@@ -1,0 +1,57 @@
+// `lockstep run --local_nodes N`: several nodes on one machine, each an agent of its own, as on a cluster.
+//
+// Role: the parent of the agents. It plays the operator: starts them, relays what they print, replaces one that ends
+// (the decisions are recovery/node_ladder's), forwards signals. The agents die with it.
+// Threads: one event loop on the calling thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runner/agent/terminal.h"
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+struct LocalNodesOptions {
+  std::vector<std::string> arguments;  // of `lockstep run`, as the user gave them
+  std::string command_line;            // the same as one line for a shell, for the last words
+  Environment environment;
+  int nodes = 1;
+  int min_nodes = 1;
+  int nproc = 1;                  // ranks per node
+  int cores = 1;                  // of this machine, shared by all ranks
+  bool share_cores = true;        // --threads was not given
+  std::vector<std::string> gpus;  // as in CUDA_VISIBLE_DEVICES; empty: none are used
+  std::string warning;            // about the devices, said once; empty: none
+  int status_port = 0;            // of node 0, which speaks for the job; 0: none
+  bool status_port_given = false;
+  int max_restarts = 10;
+  std::chrono::milliseconds heartbeat_timeout{5000};
+  bool network_namespaces = false;
+  std::string termination_log;  // of the whole; empty = none
+  TerminalOptions terminal;
+};
+
+// What one agent is started with. Pure.
+struct NodeLaunch {
+  std::vector<std::string> arguments;  // after the program's name
+  Environment environment;
+};
+struct LocalNetwork {
+  std::string coordinator_host;
+  int coordinator_port = 0;
+  std::string token;
+};
+// Flags added at the end win over the user's own.
+NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& network, int node, uint32_t attempt);
+
+// The GPUs of node `node` when each gets `nproc` of them; all of them when there are too few to go round (ranks then
+// share them, which needs --backend gloo). Pure.
+std::vector<std::string> gpus_of_node(const std::vector<std::string>& gpus, int nodes, int nproc, int node);
+
+// Returns the exit code of the whole (contract/exit_code).
+int run_local_nodes(const LocalNodesOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+#include "runner/cli/run_program.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int kNotFoundCode = 127;  // as a shell says it
+constexpr size_t kSaidBytesMax = 4096;
+
+[[noreturn]] void run_child(const ProgramRun& run, char* const* argv, int output_fd) {
+  ::dup2(output_fd, STDOUT_FILENO);
+  ::dup2(output_fd, STDERR_FILENO);
+  if (run.network_namespace_fd >= 0 && ::setns(run.network_namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
+  ::execvp(argv[0], argv);
+  ::_exit(kNotFoundCode);
+}
+
+std::string read_all(int fd) {
+  std::string text;
+  std::array<char, 1024> chunk{};
+  for (ssize_t size = 0; (size = ::read(fd, chunk.data(), chunk.size())) > 0;) {
+    if (text.size() < kSaidBytesMax) text.append(chunk.data(), static_cast<size_t>(size));
+  }
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Status run_program(const ProgramRun& run) {
+  std::vector<char*> argv;
+  std::string line;
+  std::vector<std::string> words = run.command;
+  for (std::string& word : words) {
+    argv.push_back(word.data());
+    line += (line.empty() ? "" : " ") + word;
+  }
+  argv.push_back(nullptr);
+  std::array<int, 2> output{};
+  if (::pipe2(output.data(), O_CLOEXEC) != 0) {
+    return Error{ErrorCode::kUnavailable, line + ": no pipe: " + std::strerror(errno)};
+  }
+  const pid_t pid = ::fork();
+  if (pid == 0) run_child(run, argv.data(), output[1]);
+  ::close(output[1]);
+  const std::string said = read_all(output[0]);
+  ::close(output[0]);
+  int status = 0;
+  if (pid < 0 || ::waitpid(pid, &status, 0) != pid) {
+    return Error{ErrorCode::kUnavailable, line + ": cannot be started: " + std::strerror(errno)};
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFoundCode) {
+    return Error{ErrorCode::kNotFound, "no program " + run.command.front() + " on PATH"};
+  }
+  return Error{ErrorCode::kUnavailable, line + ": " + (said.empty() ? "it failed" : said)};
+}
+
+}  // namespace lockstep

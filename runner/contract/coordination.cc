@@ -1,0 +1,188 @@
+#include "runner/contract/coordination.h"
+
+#include "runner/contract/message_codec.h"
+
+namespace lockstep {
+
+// ---- the fields of each message ----
+
+template <typename V>
+void fields(V& v, typename V::template Ref<Greet> m) {
+  v("protocol", m.protocol);
+  v("job", m.job);
+  v("token", m.token);
+  v("node_rank", m.node_rank);
+  v("attempt", m.attempt);
+  v("incarnation", m.incarnation);
+  v("host", m.host);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Join> m) {
+  v("nproc", m.nproc);
+  v("generation", m.generation);
+  v("ready", m.ready);
+  v("leaving_code", m.leaving_code);
+  v("done", m.done);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<NodeReady> m) {
+  v("ready", m.ready);
+  v("generation", m.generation);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Broken> m) {
+  v("generation", m.generation);
+  v("rank", m.rank);
+  v("cause", m.cause);
+  v("message", m.message);
+  v("detection_seconds", m.detection_seconds);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<WorkerBeat> m) {
+  v("local_rank", m.local_rank);
+  v("step", m.step);
+  v("activity", m.activity);
+  v("phase", m.phase);
+  v("seconds_unchanged", m.seconds_unchanged);
+  v("busy_seconds", m.busy_seconds);
+  v("generation", m.generation);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Heartbeat> m) {
+  v("workers", m.workers);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<StoreCall> m) {
+  v("local_rank", m.local_rank);
+  v("request", m.request);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Leave> m) {
+  v("code", m.code);
+}
+template <typename V>
+void fields(V&, typename V::template Ref<NodeDone>) {}
+template <typename V>
+void fields(V& v, typename V::template Ref<NodeFailed> m) {
+  v("code", m.code);
+  v("message", m.message);
+  v("for_good", m.for_good);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<CheckpointNews> m) {
+  v("step", m.step);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Welcome> m) {
+  v("generation", m.generation);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Refused> m) {
+  v("message", m.message);
+  v("retry", m.retry);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Placement> m) {
+  v("generation", m.generation);
+  v("first_rank", m.first_rank);
+  v("world_size", m.world_size);
+  v("node_index", m.node_index);
+  v("nnodes", m.nnodes);
+  v("cause", m.cause);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<CutGroup> m) {
+  v("generation", m.generation);
+  v("cause", m.cause);
+  v("message", m.message);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<Regroup> m) {
+  v("generation", m.generation);
+  v("leaving", m.leaving);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<StopJob> m) {
+  v("code", m.code);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<KillWorker> m) {
+  v("local_rank", m.local_rank);
+  v("message", m.message);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<StoreAnswerTo> m) {
+  v("local_rank", m.local_rank);
+  v("reply", m.reply);
+}
+template <typename V>
+void fields(V& v, typename V::template Ref<EndJob> m) {
+  v("code", m.code);
+  v("message", m.message);
+}
+template <typename V>
+void fields(V&, typename V::template Ref<CoordinatorBeat>) {}
+
+// ---- names of types and of enumerators ----
+
+template <>
+constexpr const char* kTypeName<Greet> = "greet";
+template <>
+constexpr const char* kTypeName<Join> = "join";
+template <>
+constexpr const char* kTypeName<NodeReady> = "node_ready";
+template <>
+constexpr const char* kTypeName<Broken> = "broken";
+template <>
+constexpr const char* kTypeName<Heartbeat> = "heartbeat";
+template <>
+constexpr const char* kTypeName<StoreCall> = "store_call";
+template <>
+constexpr const char* kTypeName<Leave> = "leave";
+template <>
+constexpr const char* kTypeName<NodeDone> = "node_done";
+template <>
+constexpr const char* kTypeName<NodeFailed> = "node_failed";
+template <>
+constexpr const char* kTypeName<CheckpointNews> = "checkpoint_news";
+template <>
+constexpr const char* kTypeName<Welcome> = "welcome";
+template <>
+constexpr const char* kTypeName<Refused> = "refused";
+template <>
+constexpr const char* kTypeName<Placement> = "placement";
+template <>
+constexpr const char* kTypeName<CutGroup> = "cut_group";
+template <>
+constexpr const char* kTypeName<Regroup> = "regroup";
+template <>
+constexpr const char* kTypeName<StopJob> = "stop_job";
+template <>
+constexpr const char* kTypeName<KillWorker> = "kill_worker";
+template <>
+constexpr const char* kTypeName<StoreAnswerTo> = "store_answer_to";
+template <>
+constexpr const char* kTypeName<EndJob> = "end_job";
+template <>
+constexpr const char* kTypeName<CoordinatorBeat> = "coordinator_beat";
+
+template <typename E, size_t N>
+constexpr std::array<const char*, N> names_of() {
+  std::array<const char*, N> names{};
+  for (size_t i = 0; i < N; ++i) names[i] = to_string(static_cast<E>(i));
+  return names;
+}
+template <>
+constexpr auto kEnumNames<Activity> = names_of<Activity, kActivityCount>();
+template <>
+constexpr auto kEnumNames<Phase> = names_of<Phase, kPhaseCount>();
+
+std::string encode(const MemberMessage& message) { return encode_line(message); }
+std::string encode(const CoordinatorMessage& message) { return encode_line(message); }
+
+Result<MemberMessage> decode_member_message(std::string_view line) { return decode_line<MemberMessage>(line); }
+Result<CoordinatorMessage> decode_coordinator_message(std::string_view line) {
+  return decode_line<CoordinatorMessage>(line);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+// Messages between a node's agent and the coordinator: what each line on their TCP connection holds. Pure.
+//
+// Transport: TCP to the coordinator's port, one JSON object per line as on the worker's link (messages.h). Node 0's
+// own agent talks to the coordinator in the same process with the same messages.
+//
+// Order: the agent greets; the coordinator answers Welcome or Refused. The agent chooses one coordinator (it may have
+// reached an old one too) and says Join there; everything else follows. Both sides beat every kBeatInterval; a side
+// that hears nothing for the heartbeat timeout gives the connection up. A connection that ends means that the node
+// (or the coordinator) is lost; whoever lives on joins again with a new one.
+// Threads: values and pure functions.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/contract/messages.h"
+#include "runner/contract/phase.h"
+
+namespace lockstep {
+
+// Raised when old and new agents would misunderstand each other; a coordinator refuses any other than its own.
+inline constexpr int kCoordinationProtocol = 1;
+inline constexpr std::chrono::milliseconds kBeatInterval{1000};
+inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
+// Before a Join nobody is trusted with more than a greeting.
+inline constexpr size_t kGreetingBytesMax = 4096;
+
+// ---- agent -> coordinator ----
+
+struct Greet {
+  int protocol = kCoordinationProtocol;
+  std::string job;
+  std::string token;
+  int node_rank = 0;
+  uint32_t attempt = 0;      // of this node's agent: LOCKSTEP_POD_ATTEMPT, else its start time
+  uint64_t incarnation = 0;  // random, one per agent process
+  std::string host;          // for people
+};
+
+// The agent has chosen this coordinator. `ready`, `leaving_code` and `done` as in the messages of these names.
+struct Join {
+  int nproc = 1;
+  uint64_t generation = 0;  // the highest that this agent has seen
+  bool ready = false;
+  int leaving_code = 0;
+  bool done = false;
+};
+
+// All workers of the node are alive and wait for an assignment, or no longer. `generation` is the highest that this
+// agent has seen: what was said before a placement arrived says nothing about the workers since.
+struct NodeReady {
+  bool ready = false;
+  uint64_t generation = 0;
+};
+
+// The group of `generation` cannot go on: a worker of this node ended, or lost a peer.
+struct Broken {
+  uint64_t generation = 0;
+  int rank = -1;                    // that ended; -1 when a peer was lost
+  std::string cause;                // CamelCase, as in exit_reason: "SignalKILL", "PeerLost", "Timeout", …
+  std::string message;              // for people
+  double detection_seconds = -1.0;  // from the last sign of life of what was lost; below zero: not known
+};
+
+struct WorkerBeat {
+  int local_rank = 0;
+  int64_t step = 0;
+  Activity activity = Activity::kLoading;
+  Phase phase = Phase::kStartup;
+  double seconds_unchanged = 0.0;  // since the last sign of progress
+  double busy_seconds = 0.0;       // of its own work so far: all phases but waiting, grad_sync, start-up, validation
+                                   // and checkpoint_stall
+  uint64_t generation = 0;
+  bool operator==(const WorkerBeat&) const = default;
+};
+struct Heartbeat {
+  std::vector<WorkerBeat> workers;
+};
+
+struct StoreCall {
+  int local_rank = 0;
+  StoreRequest request;
+};
+
+// SIGTERM or Ctrl-C has reached this agent: 143 or 130.
+struct Leave {
+  int code = 143;
+};
+
+// All workers of this node ended with 0: training is complete and durable.
+struct NodeDone {};
+
+// This node gives up. `for_good`: no other node can do better (wrong flags, no data, a crash loop): the job ends with
+// this code. Otherwise the node is as good as lost: a new pod may take its place.
+struct NodeFailed {
+  int code = 1;
+  std::string message;
+  bool for_good = false;
+};
+
+struct CheckpointNews {  // both directions
+  int64_t step = 0;
+};
+
+using MemberMessage =
+    std::variant<Greet, Join, NodeReady, Broken, Heartbeat, StoreCall, Leave, NodeDone, NodeFailed, CheckpointNews>;
+
+// ---- coordinator -> agent ----
+
+struct Welcome {
+  uint64_t generation = 0;  // the coordinator's newest; an agent that has seen a higher one turns away
+};
+
+struct Refused {
+  std::string message;  // names what does not fit, what was expected and what to do
+  bool retry = false;   // may be otherwise in a while (an agent that is being replaced); else the agent ends with 2
+};
+
+// The group of a new generation: this node's workers have ranks first_rank … first_rank + nproc - 1.
+struct Placement {
+  uint64_t generation = 0;
+  int first_rank = 0;
+  int world_size = 1;
+  int node_index = 0;  // among the members, which are sorted by node rank
+  int nnodes = 1;
+  std::string cause;  // why there is a new group; empty for the first one
+};
+
+// Leave the group of `generation` at once.
+struct CutGroup {
+  uint64_t generation = 0;
+  std::string cause;    // CamelCase
+  std::string message;  // for people
+};
+
+// Leave the group of `generation` together, at the end of a step.
+struct Regroup {
+  uint64_t generation = 0;
+  bool leaving = false;  // this node is not to come back: its workers end with its leaving code
+};
+
+// The whole job stops at one step (130 or 143), with a checkpoint.
+struct StopJob {
+  int code = 143;
+};
+
+// This worker hangs: dump its stacks, kill it, start it again.
+struct KillWorker {
+  int local_rank = 0;
+  std::string message;
+};
+
+struct StoreAnswerTo {
+  int local_rank = 0;
+  StoreReply reply;
+};
+
+// The job is over for everybody: 0 = complete.
+struct EndJob {
+  int code = 0;
+  std::string message;
+};
+
+struct CoordinatorBeat {};
+
+using CoordinatorMessage = std::variant<Welcome, Refused, Placement, CutGroup, Regroup, StopJob, KillWorker,
+                                        StoreAnswerTo, EndJob, CoordinatorBeat, CheckpointNews>;
+
+// ---- lines ----
+
+// As in messages.h.
+std::string encode(const MemberMessage& message);
+std::string encode(const CoordinatorMessage& message);
+Result<MemberMessage> decode_member_message(std::string_view line);
+Result<CoordinatorMessage> decode_coordinator_message(std::string_view line);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// GroupAbort: how a group is left that no longer answers.
+//
+// Role: a peer that dies is noticed by the collective itself; one that falls silent is not. The agent's word (Cut)
+// comes on another thread, which fires this: Gloo's sockets are shut down, so that a blocked collective throws within
+// a tenth of a millisecond; NCCL's communicator is aborted, after the commit gate is shut (kernels/commit_gate.h), so
+// that nothing that is still queued on the device changes the state.
+// Which sockets are the group's: those that are open now and were not before it was formed. Listeners stay: gloo's
+// loop accepts on them and must not see them fail.
+// Threads: made and dropped by the training thread; fire() from any thread, also while the group is being formed.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <set>
+#include <vector>
+
+namespace lockstep {
+
+class GroupAbort {
+ public:
+  // Before the group is formed: sockets that are open now are not the group's.
+  GroupAbort();
+  GroupAbort(const GroupAbort&) = delete;
+  GroupAbort& operator=(const GroupAbort&) = delete;
+
+  // The group stands: later sockets are not its own.
+  void group_is_formed();
+  // Called by fire(), in this order, before the sockets are shut down; at once when it has fired already.
+  void also(std::function<void()> action);
+  // The group is about to be dropped: fire() does nothing from now on. Its descriptors may soon be somebody else's.
+  void retire();
+
+  void fire();
+  [[nodiscard]] bool fired() const;
+
+ private:
+  std::set<int> before_;
+  mutable std::mutex mutex_;
+  // State below is protected by mutex_.
+  std::vector<int> sockets_;  // of the formed group
+  bool formed_ = false;
+  bool fired_ = false;
+  bool retired_ = false;
+  std::vector<std::function<void()>> actions_;
+};
+
+}  // namespace lockstep

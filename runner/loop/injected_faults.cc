@@ -1,0 +1,50 @@
+#include "runner/loop/injected_faults.h"
+
+#include <cerrno>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+}  // namespace
+
+void InjectedFaults::add(const InjectFault& fault) {
+  switch (fault.fault) {
+    case Fault::kDiskFull:
+      disk_full_until_ns_.store(now_ns() + nanoseconds(fault.seconds));
+      return;
+    case Fault::kNotFinite:
+      not_finite_.store(true);
+      return;
+    default:
+      stall_ns_[static_cast<size_t>(fault.fault)].store(nanoseconds(fault.seconds));
+  }
+}
+
+bool InjectedFaults::take_not_finite() { return not_finite_.load() && not_finite_.exchange(false); }
+
+void InjectedFaults::stall_here(Fault fault) {
+  std::atomic<int64_t>& wanted = stall_ns_[static_cast<size_t>(fault)];
+  if (wanted.load(std::memory_order_relaxed) == 0) return;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(wanted.exchange(0)));
+}
+
+bool InjectedFaults::disk_is_full() const {
+  const int64_t until = disk_full_until_ns_.load(std::memory_order_relaxed);
+  return until != 0 && now_ns() < until;
+}
+
+Result<size_t> FillableFileSystem::write(FileHandle file, const void* data, size_t bytes) {
+  faults_.stall_here(Fault::kStallWrite);
+  if (faults_.disk_is_full()) return error_of_errno(ENOSPC, "write", "to the checkpoint volume (injected)");
+  return below_.write(file, data, bytes);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,249 @@
+#include "runner/recovery/member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kCoordinatorLost = "CoordinatorLost";
+// Silence of our own, without an event or a Tick, that means that this process did not run. Ticks come every
+// kBeatInterval.
+constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
+
+constexpr uint32_t attempt_of(uint64_t generation) { return static_cast<uint32_t>(generation >> 32U); }
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
+  return std::to_string(time.count()) + " ms";
+}
+
+class MemberStepper {
+ public:
+  MemberStepper(MemberState& state, TimePoint now) : s_(state), now_(now) {}
+
+  std::vector<MemberOutput> take() && { return std::move(out_); }
+
+  void begin() {
+    if (!s_.started) {
+      s_.started = true;
+      seek("no coordinator has answered yet");
+    } else if (now_ - s_.last_event > std::max(s_.options.heartbeat_timeout / 2, kAsleepMin)) {
+      // This process did not run: the coordinator had no chance to be heard in that time.
+      s_.last_heard += now_ - s_.last_event;
+      if (s_.seeking_since) *s_.seeking_since += now_ - s_.last_event;
+    }
+    s_.last_event = now_;
+  }
+
+  // ---- the coordinator ----
+
+  void operator()(const CoordinatorFound& found) {
+    if (s_.joined) lose("another coordinator was found");
+    if (attempt_of(found.welcome.generation) < attempt_of(s_.highest)) {
+      s_.last_problem = "the coordinator found is of attempt " + std::to_string(attempt_of(found.welcome.generation)) +
+                        ", one of attempt " + std::to_string(attempt_of(s_.highest)) + " was seen before";
+      note(s_.last_problem);
+      return seek(s_.last_problem);
+    }
+    s_.highest = std::max(s_.highest, found.welcome.generation);
+    s_.joined = true;
+    s_.last_heard = now_;
+    say(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done});
+    if (s_.failed) say(*s_.failed);
+    if (s_.untold_checkpoint) say(CheckpointNews{*std::exchange(s_.untold_checkpoint, std::nullopt)});
+  }
+
+  void operator()(const CoordinatorLost& lost) { lose(lost.why); }
+
+  void operator()(const CoordinatorRefused& event) {
+    if (!event.refused.retry) return end(static_cast<int>(ExitCode::kUsage), event.refused.message);
+    lose("refused: " + event.refused.message);
+  }
+
+  void operator()(const CoordinatorSaid& said) {
+    if (!s_.joined) return;
+    s_.last_heard = now_;
+    s_.seeking_since.reset();
+    std::visit([this](const auto& message) { hear(message); }, said.message);
+  }
+
+  // ---- the supervisor ----
+
+  void operator()(const WorkersReady& event) {
+    if (event.ready == s_.ready) return;
+    s_.ready = event.ready;
+    if (s_.ready) s_.placed = 0;
+    tell(NodeReady{s_.ready, s_.highest});
+  }
+
+  void operator()(const GroupBroke& event) {
+    if (event.broken.generation == s_.placed) tell(event.broken);
+  }
+
+  void operator()(const LeaveRequested& event) {
+    if (s_.leaving_code != 0) return;
+    s_.leaving_code = event.code;
+    if (s_.joined) {
+      say(Leave{event.code});
+    } else {
+      stop_workers(event.code);
+    }
+  }
+
+  void operator()(const WorkersDone&) {
+    s_.done = true;
+    s_.ready = false;
+    s_.placed = 0;
+    tell(NodeDone{});
+  }
+
+  void operator()(const NodeGaveUp& event) {
+    s_.failed = event.failed;
+    tell(event.failed);
+    // The others go on without this node; for good, all end: the coordinator says so.
+    if (!event.failed.for_good) end(event.failed.code, event.failed.message);
+  }
+
+  void operator()(const CheckpointDurable& event) {
+    if (s_.joined) {
+      say(CheckpointNews{event.step});
+    } else {
+      s_.untold_checkpoint = event.step;
+    }
+  }
+
+  void operator()(const MemberTick&) {
+    if (s_.joined && now_ - s_.last_heard >= s_.options.heartbeat_timeout) {
+      lose("nothing heard from the coordinator for " + seconds_text(s_.options.heartbeat_timeout));
+    }
+    if (s_.seeking_since && now_ - *s_.seeking_since >= seeking_patience()) give_up_seeking();
+  }
+
+  // It was told to leave, has nothing left to do but to say so, and nobody hears it.
+  void end_if_idle_and_alone() {
+    if (!s_.joined && !s_.ended && s_.leaving_code != 0 && (s_.done || s_.failed)) give_up_seeking();
+  }
+
+  void set_deadline() {
+    s_.deadline.reset();
+    if (s_.ended) return;
+    s_.deadline = now_ + kBeatInterval;
+    if (s_.joined) look_at(s_.last_heard + s_.options.heartbeat_timeout);
+    if (s_.seeking_since) look_at(*s_.seeking_since + seeking_patience());
+  }
+
+ private:
+  void note(std::string text) { out_.emplace_back(MemberNote{std::move(text), false}); }
+  void say(MemberMessage message) { out_.emplace_back(Tell{std::move(message)}); }
+  // Without a coordinator it is said with the next Join.
+  void tell(MemberMessage message) {
+    if (s_.joined) say(std::move(message));
+  }
+  void look_at(TimePoint at) {
+    if (at > now_) s_.deadline = std::min(*s_.deadline, at);
+  }
+
+  void seek(const std::string& problem) {
+    s_.last_problem = problem;
+    if (!s_.seeking_since) s_.seeking_since = now_;
+    out_.emplace_back(Seek{});
+  }
+
+  // A group whose coordinator is gone gets no more store answers and no cut when a peer is lost: it is left at once.
+  // One that is stopping needs neither.
+  void lose(const std::string& why) {
+    s_.joined = false;
+    if (s_.placed != 0 && !s_.stopping) out_.emplace_back(CutWorkers{s_.placed, kCoordinatorLost, why});
+    seek(why);
+    // Nobody is there to name a step for all.
+    if (s_.leaving_code != 0) stop_workers(s_.leaving_code);
+  }
+
+  [[nodiscard]] std::chrono::milliseconds seeking_patience() const {
+    if (s_.failed) return kLastWordsTimeouts * s_.options.heartbeat_timeout;
+    return s_.options.rendezvous_timeout;
+  }
+
+  void give_up_seeking() {
+    if (s_.done) return end(static_cast<int>(ExitCode::kDone), "");
+    if (s_.failed) return end(s_.failed->code, s_.failed->message);
+    end(static_cast<int>(ExitCode::kPeerLost),
+        "no coordinator for " + seconds_text(s_.options.rendezvous_timeout) + ": " + s_.last_problem);
+  }
+
+  void end(int code, const std::string& message) {
+    s_.ended = true;
+    out_.emplace_back(EndNode{code, message});
+  }
+
+  void stop_workers(int code) {
+    s_.stopping = true;
+    out_.emplace_back(StopWorkers{code});
+  }
+
+  // ---- what the coordinator says ----
+
+  void hear(const Welcome&) {}
+  void hear(const Refused&) {}
+  void hear(const StoreAnswerTo&) {}
+  void hear(const CoordinatorBeat&) {}
+
+  void hear(const Placement& placement) {
+    if (placement.generation <= s_.highest) return;
+    s_.highest = placement.generation;
+    if (!s_.ready || s_.stopping) {
+      // A worker ended, or all were told to stop, while the placement was under way.
+      return say(Broken{placement.generation, -1, "NotReady", "its workers were not ready for the placement"});
+    }
+    s_.ready = false;
+    s_.placed = placement.generation;
+    out_.emplace_back(PlaceWorkers{placement});
+  }
+
+  void hear(const CutGroup& cut) {
+    if (cut.generation == s_.placed) out_.emplace_back(CutWorkers{cut.generation, cut.cause, cut.message});
+  }
+
+  void hear(const Regroup& regroup) {
+    if (regroup.generation == s_.placed) {
+      s_.stopping = s_.stopping || regroup.leaving;
+      out_.emplace_back(RegroupWorkers{regroup.generation, regroup.leaving});
+    } else if (regroup.leaving) {
+      stop_workers(s_.leaving_code);
+    }
+  }
+
+  void hear(const StopJob& stop) {
+    s_.leaving_code = stop.code;
+    stop_workers(stop.code);
+  }
+
+  void hear(const KillWorker& kill) {
+    // Workers that wait for a placement do not hang: this was said about the group before.
+    if (s_.placed != 0) out_.emplace_back(KillOneWorker{kill.local_rank, kill.message});
+  }
+
+  void hear(const EndJob& job) { end(job.code, job.message); }
+  void hear(const CheckpointNews& news) { out_.emplace_back(CheckpointSeenByJob{news.step}); }
+
+  MemberState& s_;  // the caller's, for one step
+  TimePoint now_;
+  std::vector<MemberOutput> out_;
+};
+
+}  // namespace
+
+std::vector<MemberOutput> step(MemberState& state, const MemberEvent& event, TimePoint now) {
+  if (state.ended) return {};
+  MemberStepper stepper(state, now);
+  stepper.begin();
+  std::visit(stepper, event);
+  stepper.end_if_idle_and_alone();
+  stepper.set_deadline();
+  return std::move(stepper).take();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+// Member: a node's side of the membership protocol. Pure. (architecture §3)
+//
+// Role: which coordinator this node follows, what it has told it, and in which group its workers are. The coordinator
+// is its counterpart; the supervisor, behind it, owns the workers. What the node has to say outlives a connection: it
+// is said again to the next coordinator.
+//
+// The first event is MemberTick. A coordinator of an older attempt than one that was ever seen is not followed, and no
+// placement is taken but a newer one than all before, while all workers wait: whatever an old coordinator or an old
+// connection still delivers changes nothing.
+// The caller: CoordinatorSaid comes from the connection of the last CoordinatorFound alone, never after a Seek or a
+// CoordinatorLost. Heartbeats, StoreCall and StoreAnswerTo pass between the workers and the connection without the
+// member, which need only hear that something came (CoordinatorSaid of any kind). Store calls are made only while
+// joined. What is told before EndNode is still to be sent.
+// Threads: none. Time is an argument; the caller sends MemberTick at `deadline`.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runner/contract/coordination.h"
+
+namespace lockstep {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+struct MemberOptions {
+  int nproc = 1;
+  std::chrono::milliseconds rendezvous_timeout{300'000};  // without a coordinator for this long: the node ends with 10
+  std::chrono::milliseconds heartbeat_timeout = kHeartbeatTimeout;
+};
+// Heartbeat timeouts without a coordinator until a node that failed for good ends all the same: the exit code says it
+// too. (A node that is done waits for rendezvous_timeout: without its word the others would train on.)
+inline constexpr int kLastWordsTimeouts = 2;
+
+// ---- events ----
+
+// A coordinator has welcomed this node on a connection that the caller keeps. The member joins it or turns away.
+struct CoordinatorFound {
+  Welcome welcome;
+};
+struct CoordinatorLost {
+  std::string why;
+};
+struct CoordinatorRefused {
+  Refused refused;
+};
+struct CoordinatorSaid {
+  CoordinatorMessage message;  // neither Welcome nor Refused
+};
+// From the supervisor.
+struct WorkersReady {
+  bool ready = false;
+};
+struct GroupBroke {
+  Broken broken;
+};
+struct LeaveRequested {
+  int code = 143;
+};
+struct WorkersDone {};
+struct NodeGaveUp {
+  NodeFailed failed;
+};
+struct CheckpointDurable {
+  int64_t step = 0;
+};
+struct MemberTick {};
+using MemberEvent = std::variant<CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSaid, WorkersReady,
+                                 GroupBroke, LeaveRequested, WorkersDone, NodeGaveUp, CheckpointDurable, MemberTick>;
+
+// ---- outputs ----
+
+struct Tell {  // on the connection to the coordinator
+  MemberMessage message;
+};
+// Drop the connection, if any, and look for a coordinator: resolve again, try all addresses, take the one with the
+// highest generation. Goes on until CoordinatorFound.
+struct Seek {};
+struct PlaceWorkers {
+  Placement placement;
+};
+struct CutWorkers {
+  uint64_t generation = 0;
+  std::string cause;
+  std::string message;
+};
+struct RegroupWorkers {
+  uint64_t generation = 0;
+  bool leaving = false;
+};
+struct StopWorkers {  // one step for the whole job
+  int code = 143;
+};
+struct KillOneWorker {
+  int local_rank = 0;
+  std::string message;
+};
+struct CheckpointSeenByJob {
+  int64_t step = 0;
+};
+struct EndNode {  // the last output
+  int code = 0;
+  std::string message;
+};
+struct MemberNote {
+  std::string text;
+  bool is_warning = false;
+};
+using MemberOutput = std::variant<Tell, Seek, PlaceWorkers, CutWorkers, RegroupWorkers, StopWorkers, KillOneWorker,
+                                  CheckpointSeenByJob, EndNode, MemberNote>;
+
+// ---- state ----
+
+struct MemberState {
+  MemberOptions options;
+  bool joined = false;   // a coordinator was found and told what there is to say
+  uint64_t highest = 0;  // generation seen, from any coordinator
+  uint64_t placed = 0;   // generation that the workers are in, or were cut out of and have not all left; 0 = none
+  bool ready = false;
+  int leaving_code = 0;
+  bool stopping = false;  // the workers were told to stop or to leave for good
+  bool done = false;
+  bool ended = false;
+  std::optional<NodeFailed> failed;          // said again on the next connection
+  std::optional<int64_t> untold_checkpoint;  // became durable without a coordinator
+  bool started = false;
+  TimePoint last_event{};
+  TimePoint last_heard{};
+  std::optional<TimePoint> seeking_since;  // nothing was heard from a coordinator since
+  std::optional<TimePoint> deadline;       // when a Tick is wanted
+  std::string last_problem;                // of seeking, for the last words
+
+  explicit MemberState(const MemberOptions& member_options) : options(member_options) {}
+};
+
+std::vector<MemberOutput> step(MemberState& state, const MemberEvent& event, TimePoint now);
+
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+// NodeLadder: the pod and gang rungs of the restart ladder, for `lockstep run --local_nodes N`. Pure. (architecture §3)
+//
+// Role: the parent process of N agents plays the operator. This decides which agent (node) is started, signalled,
+// killed and started again, and with which code the parent ends. The process rung is each agent's own (supervisor.h).
+//
+// The ladder: a node that ends is replaced at once, alone, with the next attempt. Counted against max_restarts inside
+// kRestartWindow; not counted are a node that lost its peers or the coordinator (10), one that was stopped by somebody
+// else (130, 143) and one that was killed because it was silent. A replacement that ends within kShortLife is no
+// progress: kShortLivesMax of one node in a row restart all nodes together, once (the gang rung); after that they end
+// the job. Codes 2, 3 and 5 end it at once, and so does an end of which the agent says that it is the job's.
+// Complete for one is complete for all: after the first end with 0 nobody is replaced.
+// Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runner/recovery/supervisor.h"
+
+namespace lockstep {
+
+inline constexpr std::chrono::seconds kShortLife{10};
+inline constexpr int kShortLivesMax = 3;
+// Nodes that were told to stop are killed after this long; above kStopGrace, which each of them gives its workers.
+inline constexpr std::chrono::seconds kNodeStopGrace = kStopGrace + std::chrono::seconds{15};
+// After the first node has ended with 0 the others follow; above kEndGrace for the same reason.
+inline constexpr std::chrono::seconds kNodeEndGrace = kEndGrace + std::chrono::seconds{10};
+
+struct NodeLadderOptions {
+  int nodes = 1;
+  int max_restarts = 10;
+  uint32_t first_attempt = 1;  // of every node; above those of an earlier start of the same run
+};
+
+// ---- events ----
+
+struct NodeLadderStarted {};  // the first event, once
+struct NodeEnded {
+  int node = 0;
+  int64_t pid = 0;
+  int code = 0;            // as in contract/exit_code; 128 + n for a signal
+  std::string message;     // the agent's last words; may be empty
+  bool job_ended = false;  // the agent says that the job is over for all (EndJob): no replacement can do better
+};
+// The agent does not answer, or its process does not run: as good as lost.
+struct NodeSilent {
+  int node = 0;
+  std::chrono::milliseconds since{0};
+};
+struct NodesStopRequested {  // SIGTERM or SIGINT has reached the parent
+  int signal = 0;
+};
+struct NodeLadderTick {};
+using NodeLadderEvent = std::variant<NodeLadderStarted, NodeEnded, NodeSilent, NodesStopRequested, NodeLadderTick>;
+
+// ---- outputs ----
+
+struct StartNode {
+  int node = 0;
+  uint32_t attempt = 0;  // LOCKSTEP_POD_ATTEMPT
+};
+struct SignalNodes {  // all that are alive
+  int signal = 0;
+};
+struct KillNode {  // SIGKILL; its workers leave when their link ends
+  int node = 0;
+};
+// A decision of the ladder, before the outputs that carry it out.
+struct NodeDecision {
+  int node = -1;     // that led to it
+  int code = 0;      // how it ended
+  std::string rung;  // "pod", "gang"; empty when nothing is started
+  bool is_counted = false;
+  std::string line;  // for a person: which node ended how, what happens next and why
+};
+// The parent ends; once, the last output of all, when no node is alive.
+struct FinishNodes {
+  int code = 0;
+  std::string message;  // why; empty when code is 0
+  int node = -1;        // of the cause; -1 when no node caused it
+};
+using NodeLadderOutput = std::variant<StartNode, SignalNodes, KillNode, NodeDecision, FinishNodes>;
+
+// ---- state ----
+
+struct LadderNode {
+  bool is_alive = false;
+  uint32_t attempt = 0;
+  bool is_replacement = false;  // this process, of an earlier one
+  bool was_killed = false;      // by us
+  std::string killed_because;   // set when it was killed for its silence
+  TimePoint started_at{};
+  int short_lives = 0;  // replacements in a row
+};
+
+struct NodeLadderState {
+  NodeLadderOptions options;
+  bool started = false;
+  bool finished = false;
+  std::vector<LadderNode> nodes;
+  std::vector<TimePoint> restarts;  // counted ones inside the window
+  int64_t replacements_total = 0;   // nodes started again, all rungs
+  bool gang_used = false;
+  bool gang_stopping = false;  // all are to end before all are started again
+  bool complete = false;       // a node has ended with 0
+  int stop_code = 0;           // 130 or 143: asked to stop
+  std::set<int> signals;       // asked for so far
+  int interrupts = 0;
+  std::optional<FinishNodes> verdict;      // how the parent ends when none is alive
+  std::optional<TimePoint> kill_deadline;  // the living are killed then
+  std::optional<TimePoint> deadline;       // when a Tick is wanted
+
+  explicit NodeLadderState(const NodeLadderOptions& ladder_options) : options(ladder_options) {}
+};
+
+std::vector<NodeLadderOutput> step(NodeLadderState& state, const NodeLadderEvent& event, TimePoint now);
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+#include "runner/recovery/straggler.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+bool awaits(const WorkerBeat& beat) { return beat.activity == Activity::kAwaiting; }
+
+struct Place {
+  const char* name;
+  const char* words;
+};
+constexpr Place kCollective{"collective", "in a collective"};
+constexpr Place kData{"data", "waiting for data"};
+constexpr Place kCompute{"compute", "computing"};
+constexpr Place kDisk{"disk", "waiting for the disk"};
+constexpr Place kEvaluation{"evaluation", "evaluating"};
+constexpr Place kStartUp{"start-up", "starting up"};
+
+Place place_of_phase(Phase phase) {
+  switch (phase) {
+    case Phase::kStartup:
+      return kStartUp;
+    case Phase::kDataWait:
+      return kData;
+    case Phase::kValidation:
+      return kEvaluation;
+    case Phase::kCheckpointStall:
+      return kDisk;
+    case Phase::kGradSync:
+    case Phase::kWaiting:
+      return kCollective;
+    case Phase::kForward:
+    case Phase::kBackward:
+    case Phase::kOptimizer:
+    case Phase::kOther:
+      break;
+  }
+  return kCompute;
+}
+
+Place place_of(const WorkerBeat& beat) {
+  if (waits_for_a_peer(beat)) return kCollective;
+  switch (beat.activity) {
+    case Activity::kLoading:
+      return kStartUp;
+    case Activity::kRestoring:
+    case Activity::kCheckpointing:
+      return kDisk;
+    case Activity::kEvaluating:
+      return kEvaluation;
+    case Activity::kAwaiting:
+    case Activity::kForming:
+    case Activity::kTraining:
+    case Activity::kStopping:
+      break;
+  }
+  return place_of_phase(beat.phase);
+}
+
+// `others`: ranks that wait in a collective meanwhile.
+Stall describe(const RankBeat& rank, size_t others) {
+  const Place place = place_of(rank.beat);
+  std::string text = "rank " + std::to_string(rank.rank) + " (node " + std::to_string(rank.node_rank) +
+                     ") has shown no progress for " + std::to_string(std::llround(rank.beat.seconds_unchanged)) +
+                     " s at step " + std::to_string(rank.beat.step) + ", " + place.words;
+  if (others > 0) text += "; " + std::to_string(others) + (others == 1 ? " rank waits" : " ranks wait") + " for it";
+  return {rank.rank, rank.node_rank, rank.beat.local_rank, place.name, std::move(text)};
+}
+
+// Nobody is late, yet nobody gets out: the ones at the lowest step.
+std::vector<Stall> blame_the_hindmost(const std::vector<const RankBeat*>& ranks) {
+  const auto* const hindmost = *std::min_element(
+      ranks.begin(), ranks.end(), [](const auto* a, const auto* b) { return a->beat.step < b->beat.step; });
+  std::vector<Stall> stalls;
+  for (const RankBeat* rank : ranks) {
+    if (rank->beat.step == hindmost->beat.step) stalls.push_back(describe(*rank, 0));
+  }
+  return stalls;
+}
+
+}  // namespace
+
+bool waits_for_a_peer(const WorkerBeat& beat) {
+  return is_collective(beat.phase) || beat.activity == Activity::kForming;
+}
+
+std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::milliseconds timeout) {
+  const double seconds = std::chrono::duration<double>(timeout).count();
+  std::vector<const RankBeat*> late;
+  std::vector<const RankBeat*> waiting;
+  bool all_are_stuck_waiting = true;
+  for (const RankBeat& rank : beats) {
+    if (awaits(rank.beat)) continue;
+    const bool is_unchanged = rank.beat.seconds_unchanged >= seconds;
+    const bool is_waiting = waits_for_a_peer(rank.beat);
+    if (is_waiting) waiting.push_back(&rank);
+    if (is_unchanged && !is_waiting) late.push_back(&rank);
+    if (!is_unchanged || !is_waiting) all_are_stuck_waiting = false;
+  }
+  if (!waiting.empty() && all_are_stuck_waiting) return blame_the_hindmost(waiting);
+  std::vector<Stall> stalls;
+  stalls.reserve(late.size());
+  for (const RankBeat* rank : late) stalls.push_back(describe(*rank, waiting.size()));
+  return stalls;
+}
+
+void StragglerView::forget() {
+  window_begin_.clear();
+  slowest_ = Slowest{};
+}
+
+void StragglerView::add(const std::vector<RankBeat>& beats) {
+  if (beats.size() < 2) return;
+  bool is_full = true;
+  for (const RankBeat& rank : beats) {
+    WorkerBeat& begin = window_begin_.try_emplace(rank.rank, rank.beat).first->second;
+    // A new process, or a state from a checkpoint: counted anew.
+    if (rank.beat.busy_seconds < begin.busy_seconds || rank.beat.step < begin.step) begin = rank.beat;
+    if (rank.beat.step - begin.step < kStragglerWindowSteps) is_full = false;
+  }
+  if (!is_full) return;
+
+  std::vector<double> per_step;
+  per_step.reserve(beats.size());
+  Slowest slowest;
+  for (const RankBeat& rank : beats) {
+    WorkerBeat& begin = window_begin_.at(rank.rank);
+    const double seconds =
+        (rank.beat.busy_seconds - begin.busy_seconds) / static_cast<double>(rank.beat.step - begin.step);
+    begin = rank.beat;
+    per_step.push_back(seconds);
+    if (slowest.rank >= 0 && seconds <= slowest.busy_seconds_per_step) continue;
+    slowest.rank = rank.rank;
+    slowest.node_rank = rank.node_rank;
+    slowest.busy_seconds_per_step = seconds;
+  }
+  // Of two ranks the quicker one is the measure.
+  const auto middle = per_step.begin() + static_cast<std::ptrdiff_t>((per_step.size() - 1) / 2);
+  std::nth_element(per_step.begin(), middle, per_step.end());
+  slowest.median_seconds_per_step = *middle;
+  slowest.lag_seconds = slowest.busy_seconds_per_step - *middle;
+  slowest_ = slowest;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,529 @@
+#include "runner/recovery/supervisor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "runner/base/check.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kPeerLostCode = static_cast<int>(ExitCode::kPeerLost);
+constexpr int kCheckpointCode = static_cast<int>(ExitCode::kCheckpoint);
+constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
+constexpr int kInterruptedCode = static_cast<int>(ExitCode::kInterrupted);
+constexpr int kTerminatedCode = static_cast<int>(ExitCode::kTerminated);
+constexpr int kSignalCodes = 128;  // a signal's exit code is this and its number
+
+// Why a worker left its group when nothing broke it from here: it was told to.
+constexpr const char* kCauseCut = "Cut";
+constexpr const char* kCauseRegroup = "Regroup";
+// A placement that came while a worker was being started again, and no end is known to blame.
+constexpr const char* kCauseNotReady = "NotReady";
+
+bool is_stop_code(int code) { return code == kInterruptedCode || code == kTerminatedCode; }
+
+// What the user gave is wrong: which of the ranks said so is of no interest.
+bool is_input_code(int code) {
+  return code == static_cast<int>(ExitCode::kUsage) || code == static_cast<int>(ExitCode::kData);
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+std::string who(const WorkerEndRecord& end) {
+  std::string text =
+      "rank " + std::to_string(end.rank) + " (pid " + std::to_string(end.pid) + ") ended with " + end.how;
+  if (end.step > 0) text += " at step " + std::to_string(end.step);
+  if (!end.message.empty()) text += ": " + end.message;
+  return text;
+}
+
+class Stepper {
+ public:
+  Stepper(SupervisorState& state, TimePoint now) : s_(state), now_(now) {}
+
+  std::vector<SupervisorOutput> take() && { return std::move(out_); }
+
+  void operator()(const Started&) {
+    LOCKSTEP_CHECK(!s_.started, "Started comes once");
+    s_.started = true;
+    s_.workers.assign(static_cast<size_t>(s_.options.nproc), SupervisedWorker{});
+    for (int rank = 0; rank < s_.options.nproc; ++rank) start(rank);
+  }
+
+  void operator()(const WorkerSaidHello& event) {
+    SupervisedWorker& w = worker(event.local_rank);
+    if (w.phase != WorkerPhase::kStarting) return;
+    w.phase = WorkerPhase::kAwaiting;
+    w.deadline.reset();
+  }
+
+  void operator()(const WorkerLeft& event) {
+    SupervisedWorker& w = worker(event.local_rank);
+    if (w.phase != WorkerPhase::kPlaced || event.generation < w.generation) return;
+    w.phase = WorkerPhase::kAwaiting;
+    w.was_cut = false;
+    w.in_collective = false;
+    w.deadline.reset();
+    // The end of a worker, if there was one, has been told already: it says more than a peer lost.
+    if (event.cause == kCauseCut || event.cause == kCauseRegroup || s_.broken_said == event.generation) return;
+    tell_broken(event.generation, -1, event.cause, event.message);
+  }
+
+  void operator()(const WorkerAtStep& event) {
+    SupervisedWorker& w = worker(event.local_rank);
+    w.step = std::max(w.step, event.step);
+    w.in_collective = event.in_collective;
+    s_.furthest_step = std::max(s_.furthest_step, w.step);
+  }
+
+  void operator()(const CheckpointSeen& event) {
+    if (event.step <= s_.checkpoint_step) return;
+    s_.checkpoint_step = event.step;
+    s_.restarts.clear();
+    s_.incidents_without_progress = 0;
+  }
+
+  void operator()(const WorkerEnded& event) {
+    SupervisedWorker& w = worker(event.local_rank);
+    LOCKSTEP_CHECK(w.alive(), "a worker ends once");
+    const WorkerEndRecord end = record_of(event, w);
+    const bool was_placed = w.phase == WorkerPhase::kPlaced;
+    w.phase = WorkerPhase::kEnded;
+    w.deadline.reset();
+    if (end.code == 0) {
+      s_.complete = true;
+    } else if (is_stop_code(end.code)) {
+      // Unasked: somebody has signalled a worker. All ranks of a group stop together, so the others follow.
+      if (!is_over()) begin_stop(end.code);
+    } else {
+      on_bad_end(end, was_placed);
+    }
+  }
+
+  void operator()(const StopRequested& event) {
+    if (!s_.signals.insert(event.signal).second) return;
+    const int code = kSignalCodes + event.signal;
+    begin_stop(code);
+    if (none_alive()) return finish_stopped();
+    if (s_.stop_code == code && !is_over()) out_.emplace_back(TellLeave{code});
+    if (!s_.signals_sent.empty()) signal_workers(event.signal);
+  }
+
+  void operator()(const Placed& event) {
+    const uint64_t generation = event.placement.generation;
+    if (!all_await() || s_.stopping() || is_over()) return refuse_placement(generation);
+    s_.placement = event.placement;
+    s_.ends.clear();
+    s_.said_ready = false;
+    for (SupervisedWorker& w : s_.workers) {
+      w.phase = WorkerPhase::kPlaced;
+      w.generation = generation;
+      w.incidents_seen = s_.incidents;
+    }
+    out_.emplace_back(AssignWorkers{event.placement});
+  }
+
+  void operator()(const CutOrdered& event) {
+    bool any = false;
+    for (SupervisedWorker& w : s_.workers) {
+      if (w.phase != WorkerPhase::kPlaced || w.generation != event.generation || w.was_cut) continue;
+      w.was_cut = true;
+      w.deadline = now_ + kCutGrace;
+      any = true;
+    }
+    if (any) out_.emplace_back(SendCut{event.generation, event.cause});
+  }
+
+  void operator()(const RegroupOrdered& event) {
+    if (event.leaving) {
+      s_.leaving = true;
+      if (!s_.stopping()) begin_stop(kTerminatedCode);
+    }
+    const bool any = std::any_of(s_.workers.begin(), s_.workers.end(), [&](const auto& w) {
+      return w.phase == WorkerPhase::kPlaced && w.generation == event.generation;
+    });
+    if (any) out_.emplace_back(SendLeaveTogether{event.generation, event.leaving ? s_.stop_code : 0});
+  }
+
+  void operator()(const StopOrdered& event) {
+    s_.job_stops = true;
+    begin_stop(event.code);
+    signal_workers(s_.stop_code - kSignalCodes);
+  }
+
+  void operator()(const KillOrdered& event) { kill_hanging(event.local_rank, event.message); }
+
+  void operator()(const WorkerSilent& event) {
+    kill_hanging(event.local_rank,
+                 "its process has not run for " + seconds_text(event.since) + " (stopped, frozen or starved)");
+  }
+
+  void operator()(const JobEnded& event) {
+    if (s_.job_ended) return;
+    s_.job_ended = event;
+    if (is_stop_code(event.code)) {
+      begin_stop(event.code);
+      signal_workers(s_.stop_code - kSignalCodes);
+    } else if (event.code == kPeerLostCode) {
+      // Too few nodes for too long: what rank 0 holds is written down before it ends.
+      begin_stop(kTerminatedCode);
+      signal_workers(SIGTERM);
+    } else if (event.code == 0) {
+      s_.stop_deadline = s_.stop_deadline ? std::min(*s_.stop_deadline, now_ + kEndGrace) : now_ + kEndGrace;
+    } else {
+      kill_others();
+    }
+  }
+
+  void operator()(const SupervisorTick&) {
+    for (int rank = 0; rank < static_cast<int>(s_.workers.size()); ++rank) {
+      const SupervisedWorker& w = worker(rank);
+      if (w.deadline && now_ >= *w.deadline) on_worker_deadline(rank);
+    }
+    if (s_.stop_deadline && now_ >= *s_.stop_deadline) on_stop_deadline();
+  }
+
+  // What follows from the state alone, whatever event led to it.
+  void settle() {
+    if (!s_.finished) {
+      abandon_backoffs();
+      end_the_unplaced();
+      conclude();
+    }
+    update_ready();
+    update_deadline();
+  }
+
+ private:
+  SupervisedWorker& worker(int local_rank) {
+    LOCKSTEP_CHECK(local_rank >= 0 && local_rank < std::ssize(s_.workers), "a local rank of this agent");
+    return s_.workers[static_cast<size_t>(local_rank)];
+  }
+
+  [[nodiscard]] bool none_alive() const {
+    return std::none_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) { return w.alive(); });
+  }
+
+  [[nodiscard]] bool all_await() const {
+    return s_.started && std::all_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) {
+             return w.phase == WorkerPhase::kAwaiting && !w.code_when_killed;
+           });
+  }
+
+  // Training is complete, or the node ends for another reason than a stop: nobody is started or placed again.
+  [[nodiscard]] bool is_over() const { return s_.complete || s_.verdict || s_.job_ended; }
+
+  [[nodiscard]] int rank_of(int local_rank) const { return (s_.placement ? s_.placement->first_rank : 0) + local_rank; }
+
+  // ---- starting and killing ----
+
+  void start(int local_rank) {
+    SupervisedWorker& w = worker(local_rank);
+    w = SupervisedWorker{};
+    w.incidents_seen = s_.incidents;
+    w.deadline = now_ + s_.options.start_timeout;
+    for (WorkerEndRecord& end : s_.ends) {
+      if (end.local_rank == local_rank) end.started_again = true;
+    }
+    out_.emplace_back(StartWorker{local_rank});
+  }
+
+  void kill(int local_rank, int code, std::string message) {
+    SupervisedWorker& w = worker(local_rank);
+    if (!w.alive() || w.code_when_killed) return;
+    w.code_when_killed = code;
+    w.message_when_killed = std::move(message);
+    w.deadline.reset();
+    if (code == kTimeoutCode) out_.emplace_back(DumpStacks{local_rank});
+    out_.emplace_back(KillProcess{local_rank});
+  }
+
+  void kill_hanging(int local_rank, std::string message) { kill(local_rank, kTimeoutCode, std::move(message)); }
+
+  // Not for anything that they did.
+  void kill_others() {
+    for (int rank = 0; rank < s_.options.nproc; ++rank) kill(rank, kPeerLostCode, "");
+  }
+
+  void signal_workers(int signal) {
+    if (none_alive() || !s_.signals_sent.insert(signal).second) return;
+    out_.emplace_back(SignalWorkers{signal});
+  }
+
+  // ---- deadlines ----
+
+  void on_worker_deadline(int local_rank) {
+    SupervisedWorker& w = worker(local_rank);
+    w.deadline.reset();
+    if (w.phase == WorkerPhase::kBackoff) {
+      start(local_rank);
+    } else if (w.phase == WorkerPhase::kStarting) {
+      kill_hanging(local_rank, "it did not say hello within " + seconds_text(s_.options.start_timeout) +
+                                   " (--rendezvous_timeout_seconds)");
+    } else if (w.was_cut && w.in_collective) {
+      kill_hanging(local_rank, "still in a collective " + seconds_text(kCutGrace) + " after its group was cut");
+    } else if (w.was_cut) {
+      w.deadline = now_ + kCutGrace;  // it computes or writes, and looks up when that is done
+    }
+  }
+
+  void on_stop_deadline() {
+    s_.stop_deadline.reset();
+    if (none_alive()) return finish_stopped();
+    const std::string message = s_.job_ended
+                                    ? "it had not left " + seconds_text(kEndGrace) + " after the end of the job"
+                                    : "it had not stopped " + seconds_text(kStopGrace) + " after it was asked to";
+    for (int rank = 0; rank < s_.options.nproc; ++rank) kill_hanging(rank, message);
+  }
+
+  void update_deadline() {
+    s_.deadline.reset();
+    if (s_.finished) return;
+    const auto consider = [&](const std::optional<TimePoint>& at) {
+      if (at && (!s_.deadline || *at < *s_.deadline)) s_.deadline = at;
+    };
+    for (const SupervisedWorker& w : s_.workers) consider(w.deadline);
+    consider(s_.stop_deadline);
+  }
+
+  // ---- placements ----
+
+  // A worker has ended while the placement was under way. The member has heard that by now, but the others may have
+  // theirs, and must not wait for us.
+  void refuse_placement(uint64_t generation) {
+    if (s_.ends.empty()) return tell_broken(generation, -1, kCauseNotReady, "the workers of this node were not ready");
+    const WorkerEndRecord& last = s_.ends.back();
+    tell_broken(generation, last.rank, exit_reason(last.code), who(last));
+  }
+
+  void tell_broken(uint64_t generation, int rank, const std::string& cause, const std::string& message) {
+    if (s_.finished) return;
+    s_.broken_said = generation;
+    Broken broken;
+    broken.generation = generation;
+    broken.rank = rank;
+    broken.cause = cause;
+    broken.message = message;
+    out_.emplace_back(TellBroken{std::move(broken)});
+  }
+
+  void update_ready() {
+    const bool ready = !s_.finished && !s_.stopping() && !is_over() && all_await();
+    if (ready == s_.said_ready) return;
+    s_.said_ready = ready;
+    if (!s_.finished) out_.emplace_back(TellReady{ready});
+  }
+
+  // ---- a bad end, and the ladder ----
+
+  [[nodiscard]] WorkerEndRecord record_of(const WorkerEnded& event, const SupervisedWorker& w) const {
+    WorkerEndRecord record{.local_rank = event.local_rank,
+                           .rank = rank_of(event.local_rank),
+                           .pid = event.pid,
+                           .code = event.code,
+                           .how = describe_exit(event.code),
+                           .message = event.message,
+                           .step = w.step};
+    if (w.code_when_killed && event.code == kSignalCodes + SIGKILL) {
+      record.code = *w.code_when_killed;
+      record.message = w.message_when_killed;
+    }
+    return record;
+  }
+
+  void on_bad_end(const WorkerEndRecord& end, bool was_placed) {
+    s_.ends.push_back(end);
+    // The end of one that we killed when all was over is of no interest to anybody.
+    const bool is_consequence = worker(end.local_rank).code_when_killed == kPeerLostCode;
+    if (is_over()) {
+      if (!is_consequence && !s_.verdict) remark_on(end);
+      return;
+    }
+    if (was_placed) {
+      tell_broken(worker(end.local_rank).generation, end.rank, exit_reason(end.code), who(end));
+    }
+    if (s_.stopping()) {
+      s_.stop_deadline = now_ + kStopGrace;
+      return;
+    }
+    const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
+    if (!is_respawned(end.code) || (end.code == kCheckpointCode && nothing_done)) return give_up(end, "", true);
+    climb_the_ladder(end);
+  }
+
+  void remark_on(const WorkerEndRecord& end) {
+    out_.emplace_back(Remark{who(end) + (s_.complete ? ", after training was complete" : ", after the job had ended")});
+  }
+
+  void climb_the_ladder(const WorkerEndRecord& end) {
+    if (worker(end.local_rank).incidents_seen == s_.incidents) {
+      count_incident();
+      if (s_.incidents_without_progress >= kNoProgressIncidentsMax) {
+        return give_up(end,
+                       "crash loop: " + std::to_string(kNoProgressIncidentsMax) +
+                           " restarts in a row came no further than step " +
+                           std::to_string(std::max<int64_t>(s_.furthest_step, 0)) + "; ",
+                       true);
+      }
+      if (std::ssize(s_.restarts) >= s_.options.max_restarts) {
+        return give_up(end,
+                       "giving up after " + std::to_string(s_.restarts.size()) + " restarts (--max_restarts " +
+                           std::to_string(s_.options.max_restarts) + "); ",
+                       false);
+      }
+      s_.restarts.push_back(now_);
+    }
+    restart(end);
+  }
+
+  void count_incident() {
+    ++s_.incidents;
+    s_.incidents_without_progress =
+        s_.furthest_step > s_.furthest_incident_step ? 0 : s_.incidents_without_progress + 1;
+    s_.furthest_incident_step = std::max(s_.furthest_step, s_.furthest_incident_step);
+    std::erase_if(s_.restarts, [&](TimePoint at) { return now_ - at > kRestartWindow; });
+  }
+
+  void restart(const WorkerEndRecord& end) {
+    ++s_.restarts_total;
+    out_.emplace_back(Restarting{.local_rank = end.local_rank,
+                                 .code = end.code,
+                                 .line = who(end) + "; " + what_follows() + " (restart " +
+                                         std::to_string(s_.restarts.size()) + " of " +
+                                         std::to_string(s_.options.max_restarts) + ")"});
+    if (s_.incidents_without_progress == 0) return start(end.local_rank);
+    SupervisedWorker& w = worker(end.local_rank);
+    w.phase = WorkerPhase::kBackoff;
+    w.deadline = now_ + std::min(kBackoffMax, kBackoffInitial * (1 << (s_.incidents_without_progress - 1)));
+  }
+
+  [[nodiscard]] std::string what_follows() const {
+    if (!s_.placement) return "starting it again";
+    const bool others_hold_state = s_.placement->world_size > s_.options.nproc ||
+                                   std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) {
+                                     return w.alive() && w.generation != 0 && !w.code_when_killed;
+                                   });
+    if (others_hold_state) return "starting it again, the others keep their state";
+    if (s_.checkpoint_step >= 0) return "starting it again from the newest checkpoint";
+    if (s_.furthest_step <= 0) return "starting it again from the beginning";
+    // A checkpoint of an earlier start of this run is not known here.
+    return "starting it again from the newest checkpoint, or from the beginning if there is none";
+  }
+
+  void give_up(const WorkerEndRecord& cause, std::string prefix, bool for_good) {
+    s_.verdict = SupervisorVerdict{.cause = cause, .prefix = std::move(prefix)};
+    out_.emplace_back(
+        TellGaveUp{NodeFailed{.code = cause.code, .message = finish_of(*s_.verdict).message, .for_good = for_good}});
+    kill_others();
+  }
+
+  // ---- stopping and ending ----
+
+  void begin_stop(int code) {
+    s_.stop_code = std::max(s_.stop_code, code == kInterruptedCode ? kInterruptedCode : kTerminatedCode);
+    if (!s_.stop_deadline && !none_alive()) s_.stop_deadline = now_ + kStopGrace;
+  }
+
+  void abandon_backoffs() {
+    if (!s_.stopping() && !is_over()) return;
+    for (SupervisedWorker& w : s_.workers) {
+      if (w.phase != WorkerPhase::kBackoff) continue;
+      w.phase = WorkerPhase::kEnded;
+      w.deadline.reset();
+    }
+  }
+
+  // Workers without a group have nothing to lose, and nobody will place them any more.
+  void end_the_unplaced() {
+    const bool writes_first = s_.job_ended && s_.job_ended->code == kPeerLostCode;
+    if (is_over() && !writes_first) {
+      for (int rank = 0; rank < static_cast<int>(s_.workers.size()); ++rank) {
+        if (worker(rank).phase != WorkerPhase::kPlaced) kill(rank, kPeerLostCode, "");
+      }
+    } else if (s_.stopping()) {
+      const bool any_placed = std::any_of(s_.workers.begin(), s_.workers.end(),
+                                          [](const auto& w) { return w.phase == WorkerPhase::kPlaced; });
+      if (!any_placed) signal_workers(s_.stop_code - kSignalCodes);
+    }
+  }
+
+  void conclude() {
+    const bool may_go_on =
+        std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) { return w.phase != WorkerPhase::kEnded; });
+    if (may_go_on) return;
+    if (s_.verdict) {
+      finish(finish_of(*s_.verdict));
+    } else if (s_.job_ended) {
+      finish(Finish{.code = s_.job_ended->code, .message = s_.job_ended->message});
+    } else if (s_.complete) {
+      if (!std::exchange(s_.said_done, true)) out_.emplace_back(TellDone{});
+    } else if (s_.stopping()) {
+      finish_stopped();
+    }
+  }
+
+  // Nobody is alive. A failure that was not made good is the reason, were it not for the stop.
+  void finish_stopped() {
+    if (s_.complete) return finish(Finish{});
+    std::vector<int> codes;
+    for (const WorkerEndRecord& end : s_.ends) {
+      if (!end.started_again) codes.push_back(end.code);
+    }
+    if (codes.empty()) {
+      return finish(Finish{.code = s_.stop_code,
+                           .message = s_.stop_code == kTerminatedCode ? "stopped by SIGTERM" : "stopped by Ctrl-C"});
+    }
+    const auto cause = std::find_if(s_.ends.begin(), s_.ends.end(), [code = root_cause(codes)](const auto& end) {
+      return !end.started_again && end.code == code;
+    });
+    finish(finish_of(SupervisorVerdict{.cause = *cause, .prefix = ""}));
+  }
+
+  // A peer lost is a consequence: of the ends since, one may say more.
+  [[nodiscard]] Finish finish_of(const SupervisorVerdict& verdict) const {
+    const WorkerEndRecord* cause = &verdict.cause;
+    for (const WorkerEndRecord& end : s_.ends) {
+      if (cause->code == kPeerLostCode && end.code != kPeerLostCode && !end.started_again) cause = &end;
+    }
+    const bool words_alone = is_input_code(cause->code) && !cause->message.empty();
+    return Finish{.code = cause->code,
+                  .message = verdict.prefix + (words_alone ? cause->message : who(*cause)),
+                  .message_names_code = !words_alone && cause->how == describe_exit(cause->code),
+                  .rank = cause->rank,
+                  .step = cause->step};
+  }
+
+  void finish(Finish output) {
+    if (std::exchange(s_.finished, true)) return;
+    out_.emplace_back(std::move(output));
+  }
+
+  SupervisorState& s_;  // the caller's, for one step
+  TimePoint now_;
+  std::vector<SupervisorOutput> out_;
+};
+
+}  // namespace
+
+std::vector<SupervisorOutput> step(SupervisorState& state, const SupervisorEvent& event, TimePoint now) {
+  if (state.finished) return {};
+  Stepper stepper(state, now);
+  std::visit(stepper, event);
+  stepper.settle();
+  return std::move(stepper).take();
+}
+
+std::string describe_exit(int code) {
+  const char* signal_name = code > kSignalCodes ? sigabbrev_np(code - kSignalCodes) : nullptr;
+  // 130 and 143 are also codes that a worker returns by itself; both read the same to a person.
+  if (signal_name != nullptr) return "signal " + std::to_string(code - kSignalCodes) + " (SIG" + signal_name + ")";
+  return "exit code " + std::to_string(code) + " (" + exit_reason(code) + ")";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""What the agent costs while nothing fails: system calls per step, and steps per second beside torchrun.
+
+System calls: one rank, so that none belongs to a collective; strace counts those of the training thread for some seconds
+(log_every and checkpoints out of the way). Steps per second: 2 ranks of the same lockstep-worker, under the agent and
+under torchrun, in turn; the ratio of each pair. Writes its part of docs/benchmarks.md. Needs strace.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from bench_recovery import BIN, DATA, free_port, write_report  # noqa: E402
+from jobs import max_step, read_status, workers_of  # noqa: E402
+from runs import Running  # noqa: E402
+
+SECONDS = 6
+STEPS = 1500
+WARM_STEPS = 300
+MODEL = ["--dataset", DATA, "--maxlen", 20, "--hidden_units", 16, "--batch_size", 64, "--eval_every", 0,
+         "--checkpoint_every", 0, "--num_epochs", 1_000_000, "--threads", 1]
+
+
+def system_calls(folder):
+    """(steps, {call: count}) of the training thread of a rank that has an agent."""
+    port = free_port()
+    run = Running([BIN / "lockstep", "run", "sasrec", *MODEL, "--train_dir", folder / "run", "--nproc", 1,
+                   "--status_port", port, "--log_every", 1_000_000], folder)
+    try:
+        run.wait_for(lambda: (s := read_status(port)) and max_step(s) > WARM_STEPS, "steps")
+        pid = workers_of(run.process.pid)[0]
+        before = max_step(read_status(port))
+        counted = subprocess.run(["timeout", "-s", "INT", str(SECONDS), "strace", "-c", "-p", str(pid)],
+                                 capture_output=True, text=True, check=False).stderr
+        steps = max_step(read_status(port)) - before
+    finally:
+        run.signal(9)
+        run.end()
+    rows = re.findall(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", counted, re.M)
+    return steps, {name: int(count) for count, name in rows if name != "total"}
+
+
+def steps_per_second(command, folder, **environment):
+    subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True,
+                   env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **environment})
+    times = {record["step"]: record["time"] for record in
+             map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()) if "loss" in record}
+    return (STEPS - WARM_STEPS) / (times[STEPS] - times[WARM_STEPS])
+
+
+def pair(folder):
+    flags = [*MODEL, "--max_steps", STEPS, "--log_every", WARM_STEPS]
+    ours = steps_per_second([BIN / "lockstep", "run", "sasrec", *flags, "--nproc", 2, "--status_port", 0, "--train_dir",
+                             folder / "agent"], folder / "agent")
+    theirs = steps_per_second([sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python",
+                               "--nproc_per_node=2", BIN / "lockstep-worker", "sasrec", *flags, "--train_dir",
+                               folder / "torchrun"], folder / "torchrun")
+    return ours, theirs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        steps, calls = system_calls(pathlib.Path(folder))
+    pairs = []
+    for _ in range(args.pairs):
+        with tempfile.TemporaryDirectory() as folder:
+            pairs.append(pair(pathlib.Path(folder)))
+            print(f"steps/s under the agent {pairs[-1][0]:.0f}, under torchrun {pairs[-1][1]:.0f}", flush=True)
+    ratios = [mine / theirs for mine, theirs in pairs]
+    total = sum(calls.values())
+    named = ", ".join(f"{name} {count}" for name, count in sorted(calls.items(), key=lambda item: -item[1]))
+    write_report(
+        f"## The agent, while nothing fails\n\nSystem calls of the training thread under the agent, 1 rank, {SECONDS} s: "
+        f"{total} in {steps} steps, {total / max(steps, 1):.3f} per step ({named}): the progress message five times a "
+        f"second and the memory figures in it. None waits; a beat is a store to memory. With more ranks the flags' small "
+        f"all-reduce comes on top, under any launcher.\n\nSteps per second of 2 ranks under the agent over those under "
+        f"torchrun, {len(pairs)} pairs: {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}].",
+        "coordination")
+
+
+if __name__ == "__main__":
+    main()

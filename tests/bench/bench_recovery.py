@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""What a lost worker costs: Lockstep against the PyTorch twin under torchrun (elastic, c10d).  (make bench-recovery)
+
+Both sides train SASRec on MovieLens-100K with 2 nodes of 1 rank each on this machine; a rank is killed (SIGKILL) in the
+middle of the run, again and again, the sides in turn. Both are seen from outside: the time of the kill, and the time at
+which the next step is done that had not been done before (a line of the side's own). The twin goes on from its newest
+checkpoint. Writes its tables into docs/benchmarks.md.
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import random
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/python"))
+from jobs import Job, children, command_line, read_status  # noqa: E402
+BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
+CACHE = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep"))
+DATA = CACHE / "data/ml-100k.inter"
+TWIN = ROOT / "tests/python/sasrec_twin.py"
+REPORT = ROOT / "docs/benchmarks.md"
+CHECKPOINT_EVERY = 50
+RECOVERY_SECONDS_MAX = 90
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Lines:
+    """A process group whose lines are kept with the time at which they came."""
+
+    def __init__(self, commands, **environment):
+        self.seen = []
+        self.processes = []
+        for command in commands:
+            process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE,
+                                       stderr=subprocess.STDOUT, text=True,
+                                       env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
+            self.processes.append(process)
+            threading.Thread(target=self._read, args=(process,), daemon=True).start()
+
+    def _read(self, process):
+        for line in process.stdout:
+            self.seen.append((time.monotonic(), line))
+
+    def stop(self):
+        for process in self.processes:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def steps(self):
+        """(time, step) of the twin's lines."""
+        return [(at, int(m[1])) for at, line in list(self.seen) if (m := re.match(r"step (\d+) loss", line))]
+
+    def wait(self, condition, what, timeout=180):
+        deadline = time.monotonic() + timeout
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no {what} within {timeout} s:\n" + "".join(line for _, line in self.seen[-40:]))
+            time.sleep(0.005)
+        return found
+
+
+def twin_ranks(launchers):
+    return [pid for launcher in launchers for pid in children(launcher.pid) if str(TWIN) in command_line(pid)]
+
+
+def measure_twin(kills, draw, folder):
+    """([(seconds to the next new step, steps redone)], how many recoveries did not end)"""
+    port = free_port()
+    commands = [[sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1",
+                 "--max_restarts=1000", "--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{port}", "--rdzv_id=bench",
+                 "--local_addr=127.0.0.1", TWIN, "--dataset", DATA, "--maxlen", 50, "--num_epochs", 100000,
+                 "--print_losses", "--no_evaluation", "--checkpoint", folder / "twin.pt", "--checkpoint_every",
+                 CHECKPOINT_EVERY] for _ in range(2)]
+    side = Lines(commands)
+    results = []
+    try:
+        side.wait(lambda: len(side.steps()) > 20, "step 20 of the twin")
+        for _ in range(kills):
+            reached = side.steps()[-1][1]
+            side.wait(lambda: side.steps()[-1][1] > reached + draw.randint(CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY),
+                      "progress of the twin")
+            victim = draw.choice(side.wait(lambda: (r := twin_ranks(side.processes)) if len(r := twin_ranks(
+                side.processes)) == 2 else None, "two ranks of the twin"))
+            before = len(side.steps())
+            os.kill(victim, signal.SIGKILL)
+            killed = time.monotonic()
+            furthest = max(step for at, step in side.steps() if at <= killed + 0.05)
+            try:
+                side.wait(lambda: side.steps()[-1][1] > furthest and side.steps()[-1][0] > killed + 0.5,
+                          "recovery of the twin", RECOVERY_SECONDS_MAX)
+            except TimeoutError as stuck:
+                print(stuck, flush=True)
+                return results, 1  # it would not go on by itself: this turn is over
+            after = [(at, step) for at, step in side.steps()[before:] if at > killed + 0.05]
+            fresh = next(at for at, step in after if step > furthest)
+            results.append((fresh - killed, sum(1 for _, step in after if step <= furthest)))
+            print(f"torchrun  {results[-1][0]:7.3f} s  {results[-1][1]:4d} steps redone", flush=True)
+    finally:
+        side.stop()
+    return results, 0
+
+
+def measure_ours(kills, draw, folder):
+    """[recovery of /status, with secondsFromKill]"""
+    job = Job(BIN / "lockstep", DATA, folder / "ours", folder, "--maxlen", "50", "--hidden_units", "50",
+              "--batch_size", "128", "--checkpoint_every", str(CHECKPOINT_EVERY), nodes=2, nproc=1,
+              steps=10_000_000)
+    results = []
+    try:
+        job.wait_for_progress(20)
+        for number in range(1, kills + 1):
+            at = max(worker["step"] for worker in job.status()["workers"])
+            job.wait_for_progress(at + draw.randint(CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY))
+            rank = draw.choice([0, 1])
+            victim = job.workers()[rank]
+            os.kill(victim, signal.SIGKILL)
+            killed = time.time()
+            status = job.wait_for_recovery(number)
+            recovery = status["recoveries"][-1]
+            records = [json.loads(line) for line in open(folder / "ours/metrics.jsonl", encoding="utf-8")]
+            first = min(record["time"] for record in records if "loss" in record and
+                        record["time"] > killed + 0.02 and record["step"] >= recovery["step"])
+            recovery["secondsFromKill"] = first - killed
+            results.append(recovery)
+            print(f"lockstep  {first - killed:7.3f} s  {recovery['redoneSteps']:4d} steps redone  {recovery}",
+                  flush=True)
+    finally:
+        job.signal(signal.SIGKILL)
+        job.end()
+    return results
+
+
+def row(name, values, unit="s"):
+    return f"| {name} | {statistics.median(values):.3f} {unit} | {min(values):.3f} | {max(values):.3f} |"
+
+
+def write_report(text, part):
+    print(text)
+    begin, end = f"<!-- {part}: written by tests/bench -->", f"<!-- /{part} -->"
+    report = REPORT.read_text(encoding="utf-8")
+    if begin not in report:
+        report += f"\n{begin}\n{end}\n"
+    report = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n{text}\n{end}", report, flags=re.S)
+    REPORT.write_text(report, encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=5, help="of each side in each turn")
+    parser.add_argument("--turns", type=int, default=2)
+    args = parser.parse_args()
+    draw = random.Random(1)
+    ours, twins, stuck = [], [], 0
+    for _ in range(args.turns):
+        with tempfile.TemporaryDirectory() as folder:
+            ours += measure_ours(args.kills, draw, pathlib.Path(folder))
+        with tempfile.TemporaryDirectory() as folder:
+            measured, gave_up = measure_twin(args.kills, draw, pathlib.Path(folder))
+            twins += measured
+            stuck += gave_up
+    mine, theirs = [r["secondsFromKill"] for r in ours], [seconds for seconds, _ in twins]
+    lines = [f"## A lost worker\n\nSIGKILL of one of 2 ranks (2 nodes x 1), SASRec on ML-100K, {len(ours)} and "
+             f"{len(twins)} kills, the sides in turn; {platform.processor() or platform.machine()}, {os.cpu_count()} "
+             f"cores, no GPU. torchrun: elastic, c10d rendezvous, the twin resumes from its newest checkpoint (every "
+             f"{CHECKPOINT_EVERY} steps).\n", "| | median | least | most |", "|---|---|---|---|",
+             row("torchrun: SIGKILL to the next new step", theirs),
+             row("torchrun: steps redone", [float(steps) for _, steps in twins], ""),
+             row("lockstep: SIGKILL to the next new step", mine),
+             row("lockstep: steps redone", [float(r["redoneSteps"]) for r in ours], ""),
+             row("lockstep: of it, until the death was known", [r["detectionSeconds"] for r in ours]),
+             row("lockstep: of it, until all ranks were ready (start and data of the new worker)",
+                 [r["respawnSeconds"] for r in ours]),
+             row("lockstep: of it, forming the group", [r["formingSeconds"] for r in ours]),
+             row("lockstep: of it, state from a live rank", [r["syncSeconds"] for r in ours]),
+             f"\nRatio of the medians: {statistics.median(mine) / statistics.median(theirs):.4f}."]
+    if stuck:
+        lines.append(f"\n{stuck} of torchrun's {len(twins) + stuck} recoveries did not end within "
+                     f"{RECOVERY_SECONDS_MAX} s and are not in the figures.")
+    write_report("\n".join(lines), "recovery")
+
+
+if __name__ == "__main__":
+    main()

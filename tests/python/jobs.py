@@ -1,0 +1,162 @@
+"""Jobs of several agents on one machine: starting them, looking at them, hurting them."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+
+from runs import SMALL_MODEL, Running, select_pause
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def children(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def command_line(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def environment_of(pid):
+    try:
+        pairs = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def workers_of(agent_pid):
+    """local rank → pid of an agent's workers that are alive."""
+    found = {}
+    for pid in children(agent_pid):
+        words = command_line(pid)
+        if words and words[0].endswith("lockstep-worker"):
+            found[int(environment_of(pid).get("LOCAL_RANK", -1))] = pid
+    return found
+
+
+def read_status(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+            return json.load(answer)
+    except (OSError, urllib.error.URLError, ValueError):
+        return None
+
+
+def read_metrics(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return answer.read().decode()
+
+
+def sasrec_flags(dataset, folder, steps, *flags):
+    """Dropout on, every step logged, a checkpoint now and then."""
+    return ["--dataset", dataset, "--train_dir", folder, "--threads", 1, "--dropout_rate", "0.2", "--num_epochs", 10_000_000, "--max_steps", steps, "--log_every",
+            "1", "--eval_every", "0", "--checkpoint_every", "50", "--ema_decay", "0.9", "--rejoin_timeout_seconds",
+            "20", *SMALL_MODEL[:-2], *flags]
+
+
+class Job(Running):
+    """`lockstep run --local_nodes N --nproc M`; node 0's status page is on self.port."""
+
+    def __init__(self, lockstep, dataset, folder, base, *flags, nodes=2, nproc=2, steps=400, **environment):
+        self.port = free_port()
+        self.nproc = nproc
+        self.folder = pathlib.Path(folder)
+        super().__init__([lockstep, "run", "sasrec", "--local_nodes", nodes, "--nproc", nproc, "--status_port",
+                          self.port, *sasrec_flags(dataset, folder, steps, *flags)], base, **environment)
+
+    def status(self):
+        return read_status(self.port)
+
+    def agents(self):
+        """node rank → pid of the agents that are alive."""
+        found = {}
+        for pid in children(self.process.pid):
+            for word in command_line(pid):
+                if word.startswith("--node_rank="):
+                    found[int(word.split("=")[1])] = pid
+        return found
+
+    def workers(self):
+        """global rank of a full job → pid."""
+        return {node * self.nproc + local: pid for node, agent in self.agents().items()
+                for local, pid in workers_of(agent).items()}
+
+    def wait_for_status(self, condition, what, timeout=120):
+        """The first /status for which condition(status) holds."""
+        seen = []
+
+        def holds():
+            status = self.status()
+            if status is None or not condition(status):
+                return False
+            seen.append(status)
+            return True
+        self.wait_for(holds, what, timeout)
+        return seen[-1]
+
+    def wait_for_progress(self, step):
+        return self.wait_for_status(lambda s: max_step(s) >= step, f"step {step}")
+
+    def wait_for_recovery(self, number, timeout=120):
+        """The number-th recovery is over (counted from 1)."""
+        return self.wait_for_status(lambda s: s["recoveriesTotal"] >= number, f"recovery {number}", timeout)
+
+    def wait_for_text(self, text, timeout=120):
+        self.wait_for(lambda: re.search(text, self.output()), f"the line /{text}/", timeout)
+
+    def control(self, request, node=0):
+        """One request to an agent's Unix socket; the answer."""
+        name = "agent.sock" if node == 0 else f"agent-{node}.sock"
+        with socket.socket(socket.AF_UNIX) as link:
+            here = os.open(self.folder, os.O_RDONLY)
+            try:
+                link.connect(f"/proc/self/fd/{here}/{name}")
+            finally:
+                os.close(here)
+            link.settimeout(60)
+            link.sendall((json.dumps(request) + "\n").encode())
+            answer = link.makefile().readline()
+        return json.loads(answer)
+
+    def inject(self, rank, fault, seconds=0.0):
+        answer = self.control({"command": "inject", "rank": rank, "fault": fault, "seconds": seconds}, node=rank // self.nproc)
+        assert answer.get("ok"), answer
+
+    def kill_rank(self, rank, number=signal.SIGKILL):
+        pid = self.workers()[rank]
+        os.kill(pid, number)
+        return pid
+
+
+def max_step(status):
+    return max((worker["step"] for worker in status["workers"]), default=0)
+
+
+def wait_until(condition, what, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {timeout} s"
+        select_pause()

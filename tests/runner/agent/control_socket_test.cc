@@ -1,0 +1,163 @@
+#include "runner/agent/control_socket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "runner/base/line_channel.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatience{20};
+
+std::string problem_of(const std::string& line) {
+  const Result<ControlRequest> request = parse_control_request(line);
+  return request.ok() ? "" : request.error().message;
+}
+
+TEST(ControlRequest, is_one_of_the_commands) {
+  EXPECT_TRUE(std::holds_alternative<StatusWanted>(*parse_control_request(R"({"command":"status"})")));
+  EXPECT_TRUE(std::holds_alternative<KillAgent>(*parse_control_request(R"({"command":"kill-agent"})")));
+  EXPECT_EQ(std::get<KillRank>(*parse_control_request(R"({"command":"kill-rank","rank":3})")).rank, 3);
+  const auto stop = std::get<StopRank>(*parse_control_request(R"({"command":"stop-rank","rank":0,"seconds":1.5})"));
+  EXPECT_EQ(stop.seconds, 1.5);
+  const auto inject = std::get<InjectIntoRank>(
+      *parse_control_request(R"({"command":"inject","rank":2,"fault":"stall_compute","seconds":4})"));
+  EXPECT_EQ(inject.rank, 2);
+  EXPECT_EQ(inject.fault.fault, Fault::kStallCompute);
+  EXPECT_EQ(inject.fault.seconds, 4);
+  EXPECT_EQ(std::get<RecoveriesWanted>(*parse_control_request(R"({"command":"recoveries","after":-1})")).after, -1);
+}
+
+TEST(ControlRequest, names_what_is_wrong) {
+  EXPECT_THAT(problem_of("nonsense"), HasSubstr("request"));
+  EXPECT_THAT(problem_of("[]"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(problem_of("{}"), HasSubstr("\"command\""));
+  EXPECT_THAT(problem_of(R"({"command":"kil-rank"})"), HasSubstr("unknown command \"kil-rank\": expected status"));
+  EXPECT_THAT(problem_of(R"({"command":"kill-rank"})"), HasSubstr("\"rank\""));
+  EXPECT_THAT(problem_of(R"({"command":"kill-rank","rank":-1})"), HasSubstr("\"rank\""));
+  EXPECT_THAT(problem_of(R"({"command":"kill-rank","rank":"1"})"), HasSubstr("\"rank\""));
+  EXPECT_THAT(problem_of(R"({"command":"stop-rank","rank":1,"seconds":-2})"), HasSubstr("\"seconds\""));
+  EXPECT_THAT(problem_of(R"({"command":"inject","rank":1})"), HasSubstr("\"fault\""));
+  EXPECT_THAT(problem_of(R"({"command":"inject","rank":1,"fault":"x"})"), HasSubstr("disk_full"));
+  EXPECT_THAT(problem_of(R"({"command":"recoveries"})"), HasSubstr("\"after\""));
+}
+
+class ControlSocketInAFolder : public testing::Test {
+ protected:
+  ControlSocketInAFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-control-XXXXXX").string();
+    root_ = ::mkdtemp(pattern.data());
+  }
+  ~ControlSocketInAFolder() override { std::filesystem::remove_all(root_); }
+
+  Result<std::unique_ptr<ControlSocket>> open(const std::string& folder, int node = 0) {
+    return ControlSocket::open(loop_, folder, node, [this](const ControlRequest&, const ControlSocket::Answer& answer) {
+      ++requests_;
+      answer({{"ok", true}, {"requests", requests_}});
+    });
+  }
+
+  // Asks from another thread while the loop runs here.
+  std::string ask(const std::string& folder, const std::string& line) {
+    std::string answer;
+    std::thread client([&] {
+      const Result<int> fd = connect_control_socket(folder, 0);
+      if (!fd.ok()) {
+        answer = fd.error().message;
+      } else {
+        LineChannel channel(*fd);
+        if (channel.write_line(line).ok()) {
+          const auto said = channel.read_line();
+          answer = said.ok() && *said ? **said : "closed";
+        }
+      }
+      boost::asio::post(loop_, [this] { loop_.stop(); });
+    });
+    loop_.restart();
+    loop_.run_for(kPatience);
+    client.join();
+    return answer;
+  }
+
+  boost::asio::io_context loop_;
+  std::filesystem::path root_;
+  int requests_ = 0;
+};
+
+TEST_F(ControlSocketInAFolder, is_made_with_its_folder_for_the_owner_alone_and_goes_away) {
+  const std::string folder = (root_ / "new" / "run").string();
+  {
+    auto control = open(folder);
+    ASSERT_TRUE(control.ok()) << control.error().message;
+    struct stat info {};
+    ASSERT_EQ(::stat((folder + "/agent.sock").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777U, 0600U);
+    EXPECT_EQ(ask(folder, R"({"command":"status"})"), R"({"ok":true,"requests":1})");
+    EXPECT_THAT(ask(folder, "nonsense"), HasSubstr("error"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder));  // nothing else came into it
+  EXPECT_THAT(connect_control_socket(folder, 0).error().message, HasSubstr("no run is at work"));
+}
+
+TEST_F(ControlSocketInAFolder, may_have_a_path_longer_than_a_socket_s_address) {
+  const std::string folder = (root_ / std::string(150, 'd')).string();
+  auto control = open(folder);
+  ASSERT_TRUE(control.ok()) << control.error().message;
+  EXPECT_THAT(ask(folder, R"({"command":"status"})"), HasSubstr("ok"));
+}
+
+TEST_F(ControlSocketInAFolder, replaces_what_a_dead_agent_left) {
+  const std::string folder = root_.string();
+  std::ofstream(folder + "/agent.sock") << "not even a socket";
+  auto control = open(folder);
+  ASSERT_TRUE(control.ok()) << control.error().message;
+  EXPECT_THAT(ask(folder, R"({"command":"status"})"), HasSubstr("ok"));
+}
+
+TEST_F(ControlSocketInAFolder, leaves_a_living_agent_its_own) {
+  const std::string folder = root_.string();
+  auto first = open(folder);
+  ASSERT_TRUE(first.ok());
+  auto second = open(folder);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(ask(folder, R"({"command":"status"})"), HasSubstr("ok"));
+}
+
+TEST_F(ControlSocketInAFolder, closes_a_client_with_an_endless_line) {
+  auto control = open(root_.string());
+  ASSERT_TRUE(control.ok());
+  EXPECT_EQ(ask(root_.string(), std::string(2 * kControlLineBytesMax, 'x')), "closed");
+}
+
+TEST_F(ControlSocketInAFolder, has_a_name_per_node) {
+  EXPECT_EQ(control_socket_name(0), "agent.sock");
+  EXPECT_EQ(control_socket_name(12), "agent-12.sock");
+  auto second = open(root_.string(), 2);
+  auto first = open(root_.string(), 0);
+  std::ofstream(root_ / "agent-x.sock") << "";
+  std::ofstream(root_ / "agent-01.sock") << "";
+  EXPECT_THAT(control_sockets_in(root_.string()), ElementsAre(0, 2));
+  EXPECT_THAT(control_sockets_in("/nowhere"), ElementsAre());
+}
+
+TEST_F(ControlSocketInAFolder, says_why_it_cannot_be_made) {
+  std::ofstream(root_ / "file") << "";
+  const auto control = open((root_ / "file").string());
+  ASSERT_FALSE(control.ok());
+  EXPECT_THAT(control.error().message, HasSubstr("Not a directory"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,377 @@
+// The coordinator's connections: server and links against each other on loopback, in one loop.
+#include "runner/agent/coordinator_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using testing::HasSubstr;
+using Tcp = asio::ip::tcp;
+
+constexpr std::chrono::seconds kPatience{20};  // for what takes milliseconds when all is well
+
+Tcp::endpoint loopback(int port) { return {asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)}; }
+
+// What a link tells.
+struct Heard {
+  std::vector<Welcome> found;
+  std::vector<Refused> refused;
+  std::vector<CoordinatorMessage> said;
+  std::vector<std::string> lost;
+  std::vector<std::string> problems;
+
+  template <typename M>
+  [[nodiscard]] const M* last() const {
+    for (auto it = said.rbegin(); it != said.rend(); ++it) {
+      if (const auto* const message = std::get_if<M>(&*it)) return message;
+    }
+    return nullptr;
+  }
+};
+
+CoordinatorLink::Handlers handlers_of(Heard& heard) {
+  return {.on_found = [&heard](const Welcome& m) { heard.found.push_back(m); },
+          .on_refused = [&heard](const Refused& m) { heard.refused.push_back(m); },
+          .on_said = [&heard](const CoordinatorMessage& m) { heard.said.push_back(m); },
+          .on_lost = [&heard](const std::string& why) { heard.lost.push_back(why); },
+          .on_problem = [&heard](const std::string& problem) { heard.problems.push_back(problem); }};
+}
+
+// A peer that sends what it likes.
+class RawPeer {
+ public:
+  RawPeer(asio::io_context& loop, int port) : socket_(loop) { socket_.connect(loopback(port)); }
+  void send(const std::string& bytes) {
+    error_code ignored;  // the server may have closed
+    asio::write(socket_, asio::buffer(bytes), ignored);
+  }
+  void wait_for_the_end() {
+    asio::async_read(socket_, asio::dynamic_buffer(received_), [this](error_code, size_t) { ended_ = true; });
+  }
+  [[nodiscard]] bool ended() const { return ended_; }
+  [[nodiscard]] const std::string& received() const { return received_; }
+
+ private:
+  Tcp::socket socket_;
+  std::string received_;
+  bool ended_ = false;
+};
+
+class CoordinatorOnLoopback : public testing::Test {
+ protected:
+  static CoordinatorOptions options(uint32_t attempt) {
+    CoordinatorOptions o;
+    o.job = "job";
+    o.token = "secret";
+    o.attempt = attempt;
+    o.max_nodes = 2;
+    o.wanted_nodes = 2;
+    return o;
+  }
+
+  std::unique_ptr<CoordinatorServer> serve(const CoordinatorOptions& o) {
+    auto server = std::make_unique<CoordinatorServer>(
+        loop_, o,
+        CoordinatorServer::Handlers{.on_note = [this](const Note& note) { notes_.push_back(note.text); },
+                                    .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
+                                    .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); }});
+    EXPECT_TRUE(server->listen(0).ok());
+    return server;
+  }
+
+  static Greet greet(int node_rank, uint32_t attempt = 1) {
+    return Greet{.job = "job",
+                 .token = "secret",
+                 .node_rank = node_rank,
+                 .attempt = attempt,
+                 .incarnation = attempt * 100 + static_cast<uint64_t>(node_rank),
+                 .host = "host"};
+  }
+
+  std::shared_ptr<TcpCoordinatorLink> link(const Greet& g, Heard& heard, const std::vector<int>& ports) {
+    auto made = std::make_shared<TcpCoordinatorLink>(loop_, CoordinatorAddress{.host = "nowhere.invalid"}, g,
+                                                     handlers_of(heard));
+    made->set_resolve([this, ports](auto done) {
+      std::vector<Tcp::endpoint> endpoints;
+      for (const int port : ports) endpoints.push_back(loopback(port));
+      asio::post(loop_, [done, endpoints] { done({}, endpoints); });
+    });
+    made->seek();
+    return made;
+  }
+
+  // Runs the loop until it is so.
+  bool until(const std::function<bool()>& is_so) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    loop_.restart();
+    while (!is_so() && std::chrono::steady_clock::now() < deadline) loop_.run_one_for(std::chrono::milliseconds(50));
+    return is_so();
+  }
+
+  asio::io_context loop_;
+  std::vector<std::string> notes_;
+  std::vector<GroupBreak> breaks_;
+  std::vector<GroupPlaced> placed_;
+};
+
+TEST_F(CoordinatorOnLoopback, places_a_near_and_a_far_node_and_carries_their_store) {
+  const auto server = serve(options(7));
+  Heard near;
+  LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
+  first.seek();
+  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  first.send(Join{.nproc = 2, .generation = 0, .ready = true});
+  Heard far;
+  const auto second = link(greet(1), far, {server->port()});
+  ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
+  second->send(Join{.nproc = 2, .generation = 0, .ready = true});
+  ASSERT_TRUE(until([&] { return near.last<Placement>() != nullptr && far.last<Placement>() != nullptr; }));
+  EXPECT_EQ(far.last<Placement>()->first_rank, 2);
+  EXPECT_EQ(far.last<Placement>()->world_size, 4);
+  EXPECT_EQ(placed_.at(0).world_size, 4);
+
+  const uint64_t generation = far.last<Placement>()->generation;
+  EXPECT_EQ(generation, (uint64_t{7} << 32U) + 1);
+  StoreRequest get{.id = 5, .generation = generation, .op = StoreOp::kGet, .keys = {"key"}};
+  get.timeout = std::chrono::seconds(60);
+  first.send(StoreCall{.local_rank = 1, .request = get});
+  second->send(StoreCall{
+      .local_rank = 0,
+      .request = {.id = 6, .generation = generation, .op = StoreOp::kSet, .keys = {"key"}, .values = {"bytes\n"}}});
+  ASSERT_TRUE(until([&] { return near.last<StoreAnswerTo>() != nullptr; }));
+  EXPECT_EQ(near.last<StoreAnswerTo>()->local_rank, 1);
+  EXPECT_EQ(near.last<StoreAnswerTo>()->reply.id, 5U);
+  EXPECT_EQ(near.last<StoreAnswerTo>()->reply.values, std::vector<std::string>{"bytes\n"});
+
+  second->close();
+  ASSERT_TRUE(until([&] { return near.last<CutGroup>() != nullptr; }));
+  EXPECT_EQ(breaks_.at(0).cause, "NodeLost");
+  EXPECT_FALSE(server->has_remote_peers());
+}
+
+TEST_F(CoordinatorOnLoopback, tells_what_a_worker_s_end_cost_and_who_it_was) {
+  CoordinatorOptions alone = options(7);
+  alone.max_nodes = alone.wanted_nodes = 1;
+  const auto server = serve(alone);
+  Heard heard;
+  LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(heard));
+  first.seek();
+  ASSERT_TRUE(until([&] { return heard.found.size() == 1; }));
+  first.send(Join{.nproc = 2, .generation = 0, .ready = true});
+  ASSERT_TRUE(until([&] { return heard.last<Placement>() != nullptr; }));
+  first.send(Broken{.generation = heard.last<Placement>()->generation,
+                    .rank = 1,
+                    .cause = "SignalKILL",
+                    .message = "",
+                    .detection_seconds = 0.25});
+  ASSERT_TRUE(until([&] { return !breaks_.empty(); }));
+  EXPECT_EQ(breaks_.at(0).rank, 1);
+  EXPECT_EQ(breaks_.at(0).cause, "SignalKILL");
+  EXPECT_DOUBLE_EQ(breaks_.at(0).detection_seconds, 0.25);
+  EXPECT_TRUE(breaks_.at(0).step_in_flight);
+}
+
+struct Stranger {
+  std::string what;
+  std::function<void(Greet&)> change;
+  std::string said;
+};
+class CoordinatorRefuses : public CoordinatorOnLoopback, public testing::WithParamInterface<Stranger> {};
+
+TEST_P(CoordinatorRefuses, and_says_what_does_not_fit) {
+  const auto server = serve(options(7));
+  Greet wrong = greet(1);
+  GetParam().change(wrong);
+  Heard heard;
+  const auto stranger = link(wrong, heard, {server->port()});
+  ASSERT_TRUE(until([&] { return !heard.refused.empty(); }));
+  EXPECT_THAT(heard.refused.at(0).message, HasSubstr(GetParam().said));
+  EXPECT_FALSE(heard.refused.at(0).retry);
+  EXPECT_TRUE(heard.found.empty());
+  EXPECT_TRUE(server->state().nodes.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Greetings, CoordinatorRefuses,
+                         testing::Values(Stranger{"a_wrong_token", [](Greet& g) { g.token = "guess"; }, "TOKEN"},
+                                         Stranger{"no_token", [](Greet& g) { g.token = ""; }, "TOKEN"},
+                                         Stranger{"another_job", [](Greet& g) { g.job = "other"; }, "other"},
+                                         Stranger{"another_protocol", [](Greet& g) { g.protocol = 999; }, "999"},
+                                         Stranger{"a_node_too_many", [](Greet& g) { g.node_rank = 5; }, "5"}),
+                         [](const auto& param) { return param.param.what; });
+
+class CoordinatorCloses : public CoordinatorOnLoopback, public testing::WithParamInterface<std::string> {};
+
+TEST_P(CoordinatorCloses, what_makes_no_sense_and_lives_on) {
+  const auto server = serve(options(7));
+  RawPeer stranger(loop_, server->port());
+  stranger.send(GetParam());
+  stranger.wait_for_the_end();
+  ASSERT_TRUE(until([&] { return stranger.ended(); }));
+  EXPECT_EQ(stranger.received(), "");
+  ASSERT_TRUE(until([&] { return !notes_.empty(); }));
+  EXPECT_THAT(notes_.at(0), HasSubstr("127.0.0.1"));
+  Heard heard;
+  const auto good = link(greet(1), heard, {server->port()});
+  EXPECT_TRUE(until([&] { return !heard.found.empty(); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Bytes, CoordinatorCloses,
+                         testing::Values("hello\n", "\n", "{}\n", "GET / HTTP/1.1\r\n\r\n",
+                                         "{\"type\":\"greet\",\"protocol\":\"one\"}\n",
+                                         encode(MemberMessage(Join{})) + "\n", std::string(kGreetingBytesMax + 1, 'x'),
+                                         std::string(1 << 20, '\0'), "{\"type\":\"greet\",\"job\":\"\xff\xfe\"}\n"));
+
+TEST_F(CoordinatorOnLoopback, trusts_nobody_with_more_than_a_greeting_before_a_join) {
+  const auto server = serve(options(7));
+  RawPeer peer(loop_, server->port());
+  peer.send(encode(MemberMessage(greet(1))) + "\n" + std::string(2 * kGreetingBytesMax, ' '));
+  peer.wait_for_the_end();
+  ASSERT_TRUE(until([&] { return peer.ended(); }));
+  EXPECT_THAT(peer.received(), HasSubstr("welcome"));
+}
+
+TEST_F(CoordinatorOnLoopback, takes_a_large_line_of_a_member_but_not_a_larger_one) {
+  const auto server = serve(options(7));
+  RawPeer peer(loop_, server->port());
+  peer.send(encode(MemberMessage(greet(1))) + "\n" + encode(MemberMessage(Join{.nproc = 1})) + "\n");
+  ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+  const StoreRequest request{.id = 1, .op = StoreOp::kSet, .keys = {"k"}, .values = {std::string(100'000, 'v')}};
+  peer.send(encode(MemberMessage(StoreCall{.local_rank = 0, .request = request})) + "\n");
+  EXPECT_NE(server->state().nodes.at(1).connection, 0U);
+  // A thread of its own sends, for this one must read at the same time.
+  std::thread flood([&peer] { peer.send(std::string(kCoordinationLineBytesMax + 1, 'x')); });
+  EXPECT_TRUE(until([&] { return server->state().nodes.at(1).connection == 0; }));
+  flood.join();
+}
+
+TEST_F(CoordinatorOnLoopback, closes_who_says_nothing_for_the_heartbeat_timeout) {
+  CoordinatorOptions quick = options(7);
+  quick.heartbeat_timeout = std::chrono::milliseconds(50);
+  const auto server = serve(quick);
+  RawPeer stranger(loop_, server->port());
+  stranger.wait_for_the_end();
+  EXPECT_TRUE(until([&] { return stranger.ended(); }));
+  EXPECT_THAT(notes_.at(0), HasSubstr("it said nothing"));
+}
+
+TEST_F(CoordinatorOnLoopback, makes_room_for_newcomers_among_silent_strangers) {
+  const auto server = serve(options(7));
+  std::vector<std::unique_ptr<RawPeer>> strangers;
+  for (size_t i = 0; i <= kStrangersMax; ++i) strangers.push_back(std::make_unique<RawPeer>(loop_, server->port()));
+  strangers.front()->wait_for_the_end();
+  EXPECT_TRUE(until([&] { return strangers.front()->ended(); }));
+  Heard heard;
+  const auto good = link(greet(1), heard, {server->port()});
+  EXPECT_TRUE(until([&] { return !heard.found.empty(); }));
+}
+
+TEST_F(CoordinatorOnLoopback, keeps_the_higher_attempt_of_two_agents_with_one_node_rank) {
+  const auto server = serve(options(7));
+  Heard old_heard;
+  const auto old_agent = link(greet(1, 3), old_heard, {server->port()});
+  ASSERT_TRUE(until([&] { return !old_heard.found.empty(); }));
+  old_agent->send(Join{.nproc = 1});
+  ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+  Heard new_heard;
+  const auto new_agent = link(greet(1, 4), new_heard, {server->port()});
+  ASSERT_TRUE(until([&] { return !new_heard.found.empty(); }));
+  new_agent->send(Join{.nproc = 1});
+  ASSERT_TRUE(until([&] { return !old_heard.refused.empty(); }));
+  EXPECT_THAT(old_heard.refused.at(0).message, HasSubstr("superseded"));
+  EXPECT_EQ(server->state().nodes.at(1).attempt, 4U);
+}
+
+TEST_F(CoordinatorOnLoopback, finds_the_same_node_again_after_a_lost_connection) {
+  auto server = serve(options(7));
+  const int port = server->port();
+  Heard heard;
+  const auto node = link(greet(1), heard, {port});
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  node->send(Join{.nproc = 1});
+  ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+  server.reset();
+  ASSERT_TRUE(until([&] { return !heard.lost.empty(); }));
+  EXPECT_EQ(node->peer(), "");
+  node->seek();
+  ASSERT_TRUE(until([&] { return !heard.problems.empty(); }));
+  EXPECT_THAT(heard.problems.at(0), HasSubstr("Connection refused"));
+  CoordinatorServer next(loop_, options(8), {.on_note = [](const Note&) {}});
+  ASSERT_TRUE(next.listen(port).ok());
+  ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
+  EXPECT_EQ(heard.found.at(1).generation >> 32U, 8U);
+}
+
+TEST_F(CoordinatorOnLoopback, chooses_the_newest_of_several_coordinators) {
+  const auto old_server = serve(options(7));
+  const auto new_server = serve(options(8));
+  for (const auto& ports : {std::vector<int>{old_server->port(), new_server->port()},
+                            std::vector<int>{new_server->port(), old_server->port()}}) {
+    Heard heard;
+    const auto node = link(greet(1), heard, ports);
+    ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+    EXPECT_EQ(heard.found.at(0).generation >> 32U, 8U);
+    EXPECT_THAT(node->peer(), HasSubstr(std::to_string(new_server->port())));
+    EXPECT_EQ(node->local_address(), "");  // loopback is of no use to others
+  }
+}
+
+TEST_F(CoordinatorOnLoopback, does_not_wait_long_for_an_address_that_is_silent) {
+  const auto server = serve(options(7));
+  Tcp::acceptor silent(loop_, loopback(0));
+  Heard heard;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto node = link(greet(1), heard, {silent.local_endpoint().port(), server->port()});
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kConnectTimeout);
+}
+
+TEST_F(CoordinatorOnLoopback, says_that_a_name_does_not_resolve_and_tries_again) {
+  const auto server = serve(options(7));
+  Heard heard;
+  const auto node = link(greet(1), heard, {});
+  int tries = 0;
+  node->set_resolve([&](auto done) {
+    ++tries;
+    std::vector<Tcp::endpoint> endpoints;
+    error_code error;
+    if (tries == 1) error = asio::error::host_not_found;
+    if (tries > 1) endpoints.push_back(loopback(server->port()));
+    asio::post(loop_, [done, error, endpoints] { done(error, endpoints); });
+  });
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  EXPECT_THAT(heard.problems.at(0), HasSubstr("does not resolve"));
+  EXPECT_EQ(tries, 2);
+}
+
+TEST_F(CoordinatorOnLoopback, names_the_port_that_is_taken) {
+  const auto server = serve(options(7));
+  CoordinatorServer second(loop_, options(7), {});
+  const Status taken = second.listen(server->port());
+  ASSERT_FALSE(taken.ok());
+  EXPECT_THAT(taken.error().message, HasSubstr("port " + std::to_string(server->port())));
+  EXPECT_THAT(taken.error().message, HasSubstr("--coordinator"));
+}
+
+TEST(ChooseAnswer, prefers_the_newest_welcome_then_what_may_be_lifted) {
+  const GreetingAnswer old_one = Welcome{5};
+  const GreetingAnswer new_one = Welcome{6};
+  const GreetingAnswer not_yet = Refused{"not yet", true};
+  const GreetingAnswer never = Refused{"never", false};
+  EXPECT_EQ(choose_answer({old_one, new_one}), 1U);
+  EXPECT_EQ(choose_answer({new_one, old_one}), 0U);
+  EXPECT_EQ(choose_answer({never, not_yet, old_one}), 2U);
+  EXPECT_EQ(choose_answer({never, not_yet}), 1U);
+  EXPECT_EQ(choose_answer({never}), 0U);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,218 @@
+#include "runner/agent/job_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runner/agent/agent_metrics.h"
+#include "runner/agent/metrics_text.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using TimePoint = JobRecord::TimePoint;
+
+constexpr int64_t kMillisecond = 1'000'000;
+
+TimePoint at(int64_t milliseconds) { return TimePoint(std::chrono::milliseconds(milliseconds)); }
+
+BeatSnapshot committed(int64_t step, int64_t milliseconds) {
+  BeatSnapshot beats;
+  beats.step = step;
+  beats.committed_ns = milliseconds * kMillisecond;
+  return beats;
+}
+
+GroupBreak broke(int64_t milliseconds, const std::string& cause = "SignalKILL") {
+  return {.generation = 1, .cause = cause, .rank = 1, .detection_seconds = 0.008, .at = at(milliseconds)};
+}
+
+Resumed resumed(int64_t step, int64_t milliseconds) {
+  return {.generation = 2,
+          .step = step,
+          .assigned_ns = (milliseconds - 31) * kMillisecond,
+          .formed_ns = (milliseconds - 11) * kMillisecond,
+          .synced_ns = (milliseconds - 10) * kMillisecond,
+          .committed_ns = milliseconds * kMillisecond,
+          .resumed_step = step - 1,
+          .origin = "from rank 0"};
+}
+
+// 10 s of work from 1 s on, a break at 11 s in step 101, all ready at 11.3 s, committed again at 11.4 s.
+JobRecord after_one_recovery(std::optional<Recovery>& recovery) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_beats(committed(100, 10'900));
+  job.on_break(broke(11'000), 1'700'000'000);
+  job.on_placed({.generation = 2, .cause = "SignalKILL", .world_size = 4, .nnodes = 2, .at = at(11'300)});
+  recovery = job.on_resumed(resumed(101, 11'400));
+  return job;
+}
+
+TEST(JobRecord, measures_a_recovery_in_parts) {
+  std::optional<Recovery> recovery;
+  const JobRecord job = after_one_recovery(recovery);
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->cause, "SignalKILL");
+  EXPECT_EQ(recovery->rank, 1);
+  EXPECT_NEAR(recovery->detection_seconds, 0.008, 1e-9);
+  EXPECT_NEAR(recovery->respawn_seconds, 0.3, 1e-9);
+  EXPECT_NEAR(recovery->forming_seconds, 0.089, 1e-9);
+  EXPECT_NEAR(recovery->sync_seconds, 0.001, 1e-9);
+  EXPECT_NEAR(recovery->total_seconds, 0.408, 1e-9);
+  EXPECT_EQ(recovery->redone_steps, 1);
+  EXPECT_EQ(recovery->world_size, 4);
+  EXPECT_EQ(describe(*recovery),
+            "going on at step 101 with 4 ranks after 0.41 s (detected in 8 ms, all ready in 0.30 s, formed in 89 ms, "
+            "state from rank 0; 1 step redone)");
+  EXPECT_FALSE(job.is_recovering());
+  EXPECT_EQ(job.recoveries_total(), 1);
+}
+
+TEST(JobRecord, counts_the_first_group_as_no_recovery) {
+  JobRecord job(at(0));
+  EXPECT_FALSE(job.on_resumed(resumed(1, 1'000)));
+  EXPECT_EQ(job.recoveries_total(), 0);
+}
+
+TEST(JobRecord, takes_a_second_break_before_the_next_commit_as_part_of_the_first) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_break(broke(2'000), 1);
+  job.on_placed({.generation = 2, .cause = "SignalKILL", .world_size = 2, .nnodes = 1, .at = at(2'100)});
+  job.on_break(broke(2'200, "PeerLost"), 2);
+  job.on_placed({.generation = 3, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(2'500)});
+  const std::optional<Recovery> recovery = job.on_resumed(resumed(2, 3'000));
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->cause, "SignalKILL");
+  EXPECT_NEAR(recovery->respawn_seconds, 0.5, 1e-9);
+  EXPECT_NEAR(recovery->total_seconds, 1.008, 1e-9);
+  EXPECT_EQ(job.recoveries_total(), 1);
+}
+
+TEST(JobRecord, takes_no_late_commit_of_the_broken_group_for_a_recovery) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_break(broke(1'100), 1);
+  Resumed late = resumed(1, 1'000);
+  late.generation = 1;
+  EXPECT_FALSE(job.on_resumed(late));
+  EXPECT_TRUE(job.is_recovering());
+  EXPECT_TRUE(job.on_resumed(resumed(2, 2'000)));
+}
+
+TEST(JobRecord, sees_a_break_that_is_told_before_the_first_commit_of_its_group) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_break(broke(2'000), 1);
+  GroupBreak second = broke(3'000, "SignalSEGV");
+  second.generation = 2;
+  job.on_break(second, 2);
+  EXPECT_EQ(job.on_resumed(resumed(2, 2'990))->cause, "SignalKILL");  // of generation 2
+  EXPECT_TRUE(job.is_recovering());
+  Resumed third = resumed(3, 4'000);
+  third.generation = 3;
+  EXPECT_EQ(job.on_resumed(third)->cause, "SignalSEGV");
+  EXPECT_EQ(job.recoveries_total(), 2);
+}
+
+TEST(JobRecord, learns_the_cause_when_who_lost_a_peer_was_heard_first) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_break(broke(2'000, "PeerLost"), 1);
+  job.on_placed({.generation = 2, .cause = "SignalSEGV", .world_size = 2, .nnodes = 1, .at = at(2'100)});
+  EXPECT_EQ(job.on_resumed(resumed(2, 3'000))->cause, "SignalSEGV");
+}
+
+TEST(JobRecord, keeps_the_newest_recoveries) {
+  JobRecord job(at(0));
+  for (int64_t i = 1; i <= 12; ++i) {
+    GroupBreak next = broke(i * 1'000);
+    next.generation = static_cast<uint64_t>(i);
+    job.on_break(next, i);
+    Resumed then = resumed(i, i * 1'000 + 500);
+    then.generation = next.generation + 1;
+    job.on_resumed(then);
+  }
+  EXPECT_EQ(job.recoveries_total(), 12);
+  ASSERT_EQ(job.recent().size(), kRecentRecoveriesMax);
+  EXPECT_EQ(job.recent().back().time_unix_seconds, 12);
+}
+
+TEST(JobRecord, says_where_the_time_went) {
+  std::optional<Recovery> recovery;
+  const JobRecord job = after_one_recovery(recovery);
+  EXPECT_EQ(job.goodput_line(at(21'400)),
+            "goodput   93.0 % of 21.4 s: work 19.9 s, waiting 1.4 s (SignalKILL 0.4, startup 1.0), redone 0.1 s (1 "
+            "step)");
+  double sum = 0;
+  for (const GoodputPart& part : job.goodput(at(21'400)).parts) sum += part.seconds;
+  EXPECT_NEAR(sum, 21.4, 1e-9);
+}
+
+TEST(JobRecord, counts_the_silence_before_a_break_as_waiting) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  GroupBreak silent = broke(7'000, "NodeLost");
+  silent.detection_seconds = 5.0;
+  job.on_break(silent, 1);
+  job.on_resumed(resumed(2, 8'000));
+  const std::string line = job.goodput_line(at(9'000));
+  EXPECT_THAT(line, HasSubstr("(NodeLost 6.0, startup 1.0)"));
+  EXPECT_THAT(line, HasSubstr("redone 1.0 s (1 step)"));
+}
+
+TEST(JobRecord, has_counters_that_never_fall) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  const auto work_at = [&job](int64_t milliseconds) {
+    for (const GoodputPart& part : job.goodput_counters(at(milliseconds))) {
+      if (part.kind == "work") return part.seconds;
+    }
+    return 0.0;
+  };
+  EXPECT_NEAR(work_at(5'000), 4.0, 1e-9);
+  BeatSnapshot waited = committed(2, 5'000);
+  waited.phase_ns[static_cast<size_t>(Phase::kDataWait)] = 3'000 * kMillisecond;
+  job.on_beats(waited);
+  EXPECT_NEAR(work_at(5'100), 4.0, 1e-9);
+  EXPECT_NEAR(work_at(9'000), 5.0, 1e-9);
+}
+
+TEST(AgentMetrics, speak_of_the_job_on_node_0_alone) {
+  std::optional<Recovery> recovery;
+  JobRecord job = after_one_recovery(recovery);
+  RunStatus status;
+  status.generation = (uint64_t{1'700'000'000} << 32U) | 2;
+  status.nnodes = 2;
+  status.world_size = 4;
+  status.workers = {WorkerStatus{.rank = 3, .seconds_unchanged = 1.5}};
+  status.slowest = SlowestStatus{.rank = 3, .lag_seconds = 0.25};
+  AgentFigures figures{.status = status, .workers_alive = 2, .restarts = {{{"process", "SignalKILL"}, 1}}};
+  const std::vector<MetricFamily> alone = agent_metrics(figures);
+  EXPECT_EQ(alone.size(), 3U);
+  figures.job = &job;
+  figures.goodput_counters = job.goodput_counters(at(20'000));
+  const std::vector<MetricFamily> families = agent_metrics(figures);
+  const std::string text = metrics_text({&families});
+  for (const char* line :
+       {"lockstep_restarts_total{reason=\"SignalKILL\",rung=\"process\"} 1\n", "lockstep_generation 2\n",
+        "lockstep_nodes 2\n", "lockstep_world_size 4\n", "lockstep_recoveries_total{cause=\"SignalKILL\"} 1\n",
+        "lockstep_redone_steps_total 1\n", "lockstep_slowest_rank 3\n", "lockstep_straggler_lag_seconds 0.25\n",
+        "lockstep_rank_unchanged_seconds{rank=\"3\"} 1.5\n",
+        "lockstep_recovery_duration_seconds_bucket{part=\"detect\",le=\"0.01\"} 1\n",
+        "lockstep_recovery_duration_seconds_bucket{part=\"total\",le=\"0.25\"} 0\n",
+        "lockstep_recovery_duration_seconds_bucket{part=\"total\",le=\"+Inf\"} 1\n",
+        "lockstep_goodput_seconds_total{cause=\"startup\",kind=\"waiting\"} 1\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(ShortTime, has_the_digits_that_matter) {
+  EXPECT_EQ(short_time(0.0084), "8 ms");
+  EXPECT_EQ(short_time(0.43), "0.43 s");
+  EXPECT_EQ(short_time(65.31), "65.3 s");
+}
+
+}  // namespace
+}  // namespace lockstep

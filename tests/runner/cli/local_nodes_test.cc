@@ -1,0 +1,86 @@
+#include "runner/cli/local_nodes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runner/config/run_config.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+
+LocalNodesOptions two_nodes() {
+  LocalNodesOptions options;
+  options.arguments = {"sasrec", "--dataset", "x", "--local_nodes", "2", "--nproc=2"};
+  options.environment = {{"HOME", "/root"}, {"LOCKSTEP_NODE_RANK", "7"}, {"LOCKSTEP_TOKEN", "theirs"}};
+  options.nodes = 2;
+  options.min_nodes = 1;
+  options.nproc = 2;
+  options.cores = 8;
+  return options;
+}
+
+const LocalNetwork kNetwork{.coordinator_host = "127.0.0.1", .coordinator_port = 4711, .token = "secret"};
+
+TEST(NodeLaunch, tells_each_agent_its_place) {
+  const NodeLaunch launch = node_launch(two_nodes(), kNetwork, 1, 99);
+  ASSERT_EQ(launch.arguments.front(), "run");
+  const Result<RunConfig> config = parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()});
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->launch.node_rank, 1);
+  EXPECT_EQ(config->launch.nnodes, 2);
+  EXPECT_EQ(config->launch.min_nodes, 1);
+  EXPECT_EQ(config->launch.nproc, 2);
+  EXPECT_EQ(config->launch.threads, 2);
+  EXPECT_EQ(config->launch.coordinator, "127.0.0.1:4711");
+  EXPECT_FALSE(config->launch.local_nodes);
+  const Result<AgentPlace> place = derive_agent_place(launch.environment, "laptop", config->launch);
+  ASSERT_TRUE(place.ok()) << place.error().message;
+  EXPECT_EQ(place->node_rank, 1);
+  EXPECT_EQ(launch.environment.at("LOCKSTEP_TOKEN"), "secret");
+  EXPECT_EQ(launch.environment.at("LOCKSTEP_POD_ATTEMPT"), "99");
+  EXPECT_EQ(launch.environment.at("HOME"), "/root");
+}
+
+int status_port(const LocalNodesOptions& options, int node) {
+  const NodeLaunch launch = node_launch(options, kNetwork, node, 1);
+  return parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()})->launch.status_port;
+}
+
+TEST(NodeLaunch, gives_node_0_alone_a_status_page) {
+  LocalNodesOptions options = two_nodes();
+  options.status_port = 8080;
+  EXPECT_EQ(status_port(options, 0), 8080);  // as without it: if it is free
+  EXPECT_EQ(status_port(options, 1), 0);
+  options.status_port_given = true;
+  options.status_port = 9000;
+  EXPECT_EQ(status_port(options, 0), 9000);
+  EXPECT_EQ(status_port(options, 1), 0);
+  options.status_port = 0;
+  EXPECT_EQ(status_port(options, 0), 0);
+  EXPECT_EQ(status_port(options, 1), 0);
+}
+
+TEST(NodeLaunch, leaves_threads_alone_that_were_given) {
+  LocalNodesOptions options = two_nodes();
+  options.share_cores = false;
+  options.arguments.emplace_back("--threads=5");
+  const NodeLaunch launch = node_launch(options, kNetwork, 0, 1);
+  EXPECT_EQ(parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()})->launch.threads, 5);
+}
+
+TEST(NodeLaunch, shares_the_gpus_out) {
+  LocalNodesOptions options = two_nodes();
+  options.gpus = {"4", "5", "6", "GPU-abc"};
+  EXPECT_EQ(node_launch(options, kNetwork, 0, 1).environment.at("CUDA_VISIBLE_DEVICES"), "4,5");
+  EXPECT_EQ(node_launch(options, kNetwork, 1, 1).environment.at("CUDA_VISIBLE_DEVICES"), "6,GPU-abc");
+}
+
+TEST(GpusOfNode, are_all_of_them_when_they_do_not_go_round) {
+  EXPECT_THAT(gpus_of_node({"0", "1"}, 2, 1, 1), ElementsAre("1"));
+  EXPECT_THAT(gpus_of_node({"0", "1"}, 2, 2, 1), ElementsAre("0", "1"));
+}
+
+}  // namespace
+}  // namespace lockstep

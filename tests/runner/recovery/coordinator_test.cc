@@ -1,0 +1,1340 @@
+#include "runner/recovery/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+using Outputs = std::vector<CoordinatorOutput>;
+
+constexpr uint32_t kAttempt = 3;
+constexpr int kTicksMax = 2'000;
+constexpr uint64_t generation(uint32_t counter, uint32_t attempt = kAttempt) {
+  return (uint64_t{attempt} << 32U) | counter;
+}
+
+CoordinatorOptions options_of(int min_nodes, int max_nodes) {
+  CoordinatorOptions options;
+  options.job = "sasrec";
+  options.token = "secret";
+  options.attempt = kAttempt;
+  options.min_nodes = min_nodes;
+  options.max_nodes = max_nodes;
+  options.wanted_nodes = max_nodes;
+  return options;
+}
+
+// A coordinator with a clock that the test moves. Node r's first connection is 100 + r.
+class Job {
+ public:
+  explicit Job(const CoordinatorOptions& options) : state(options) { step(state, CoordinatorTick{}, now); }
+  explicit Job(int nodes) : Job(options_of(nodes, nodes)) {}
+  Job(int min_nodes, int max_nodes) : Job(options_of(min_nodes, max_nodes)) {}
+
+  Outputs feed(const CoordinatorEvent& event) { return step(state, event, now); }
+  Outputs say_on(ConnectionId connection, const MemberMessage& message) { return feed(NodeSaid{connection, message}); }
+  Outputs say(int node, const MemberMessage& message) { return say_on(connections.at(node), message); }
+  Outputs drop(int node) { return feed(ConnectionEnded{connections.at(node), "reset"}); }
+
+  // Ticks every kBeatInterval, as the agent would; all connected nodes but `silent` are heard.
+  Outputs pass(std::chrono::milliseconds time, int silent = -1) {
+    Outputs all;
+    const TimePoint until = now + time;
+    for (int ticks = 0; now < until; ++ticks) {
+      if (ticks > kTicksMax) {
+        ADD_FAILURE() << "it wants one Tick after the other: its agent would spin";
+        break;
+      }
+      now = std::min(until, std::max(now, state.deadline.value_or(until)));
+      for (const auto& [rank, node] : std::map<int, Node>(state.nodes)) {
+        if (rank != silent && node.connection != 0) append(all, say_on(node.connection, Heartbeat{node.workers}));
+      }
+      append(all, feed(CoordinatorTick{}));
+    }
+    return all;
+  }
+
+  static Greet greet_of(int node, uint32_t attempt = 1, uint64_t incarnation = 7) {
+    return Greet{kCoordinationProtocol, "sasrec", "secret", node, attempt, incarnation, "host" + std::to_string(node)};
+  }
+  Outputs join(int node, const Join& join, uint32_t attempt = 1, uint64_t incarnation = 7) {
+    const ConnectionId connection = next_connection++;
+    connections[node] = connection;
+    say_on(connection, greet_of(node, attempt, incarnation));
+    return say_on(connection, join);
+  }
+  Outputs join(int node, bool ready = false) { return join(node, Join{1, 0, ready}); }
+  Outputs ready(int node) { return say(node, NodeReady{true, state.generation()}); }
+  // Nodes 0 … nodes-1 join, ready; the last output is the placement.
+  Outputs place(int nodes) {
+    Outputs last;
+    for (int node = 0; node < nodes; ++node) last = join(node, true);
+    return last;
+  }
+  Outputs all_ready(int nodes) {
+    Outputs last;
+    for (int node = 0; node < nodes; ++node) last = ready(node);
+    return last;
+  }
+
+  static void append(Outputs& all, Outputs more) {
+    for (CoordinatorOutput& output : more) all.push_back(std::move(output));
+  }
+
+  CoordinatorState state;
+  TimePoint now{1000s};
+  std::map<int, ConnectionId> connections;
+  ConnectionId next_connection = 100;
+};
+
+// The messages of one kind, with the connection they go to.
+template <typename T>
+std::vector<std::pair<ConnectionId, T>> sent(const Outputs& outputs) {
+  std::vector<std::pair<ConnectionId, T>> found;
+  for (const CoordinatorOutput& output : outputs) {
+    const auto* send = std::get_if<Send>(&output);
+    if (send == nullptr) continue;
+    if (const T* message = std::get_if<T>(&send->message)) found.emplace_back(send->connection, *message);
+  }
+  return found;
+}
+template <typename T>
+size_t count(const Outputs& outputs) {
+  return sent<T>(outputs).size();
+}
+bool closes(const Outputs& outputs, ConnectionId connection) {
+  for (const CoordinatorOutput& output : outputs) {
+    const auto* close = std::get_if<Close>(&output);
+    if (close != nullptr && close->connection == connection) return true;
+  }
+  return false;
+}
+std::string notes(const Outputs& outputs) {
+  std::string text;
+  for (const CoordinatorOutput& output : outputs) {
+    if (const auto* note = std::get_if<Note>(&output)) text += note->text + "\n";
+  }
+  return text;
+}
+// The refusal of `connection`, which is closed with it.
+Refused refusal(const Outputs& outputs, ConnectionId connection) {
+  for (const auto& [to, refused] : sent<Refused>(outputs)) {
+    if (to != connection) continue;
+    EXPECT_TRUE(closes(outputs, connection));
+    return refused;
+  }
+  ADD_FAILURE() << "nobody was refused";
+  return {};
+}
+
+Refused refusal_of(const Job& job, int node, const Outputs& outputs) {
+  return refusal(outputs, job.connections.at(node));
+}
+
+// ---- greeting ----
+
+TEST(Coordinator, welcomes_an_agent_with_its_generation) {
+  Job job(2);
+  const Outputs outputs = job.say_on(50, Job::greet_of(1));
+  ASSERT_EQ(count<Welcome>(outputs), 1U);
+  EXPECT_EQ(sent<Welcome>(outputs)[0].second.generation, generation(0));
+}
+
+TEST(Coordinator, refuses_another_protocol_and_names_both) {
+  Job job(2);
+  Greet greet = Job::greet_of(1);
+  greet.protocol = 9;
+  const Refused refused = refusal(job.say_on(50, greet), 50);
+  EXPECT_FALSE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("protocol 9, the coordinator 1"));
+}
+
+TEST(Coordinator, refuses_another_job_and_names_both) {
+  Job job(2);
+  Greet greet = Job::greet_of(1);
+  greet.job = "gpt";
+  const Refused refused = refusal(job.say_on(50, greet), 50);
+  EXPECT_FALSE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("\"gpt\""));
+  EXPECT_THAT(refused.message, HasSubstr("\"sasrec\""));
+}
+
+TEST(Coordinator, refuses_a_wrong_token_and_does_not_tell_the_right_one) {
+  for (const char* token : {"", "Secret", "secreT", "secret1"}) {
+    Job job(2);
+    Greet greet = Job::greet_of(1);
+    greet.token = token;
+    const Outputs outputs = job.say_on(50, greet);
+    const Refused refused = refusal(outputs, 50);
+    EXPECT_FALSE(refused.retry);
+    EXPECT_THAT(refused.message, HasSubstr("LOCKSTEP_TOKEN"));
+    EXPECT_THAT(refused.message + notes(outputs), Not(HasSubstr("secret")));
+  }
+}
+
+TEST(Coordinator, refuses_a_node_rank_that_does_not_fit) {
+  for (const int rank : {-1, 2}) {
+    Job job(2);
+    const Refused refused = refusal(job.say_on(50, Job::greet_of(rank)), 50);
+    EXPECT_FALSE(refused.retry);
+    EXPECT_THAT(refused.message, HasSubstr("node ranks are 0 to 1"));
+  }
+}
+
+TEST(Coordinator, looks_at_protocol_job_token_and_rank_in_this_order) {
+  Job job(2);
+  Greet greet{9, "gpt", "wrong", 5, 1, 7, ""};
+  EXPECT_THAT(refusal(job.say_on(50, greet), 50).message, HasSubstr("protocol"));
+  greet.protocol = kCoordinationProtocol;
+  EXPECT_THAT(refusal(job.say_on(51, greet), 51).message, HasSubstr("job"));
+  greet.job = "sasrec";
+  EXPECT_THAT(refusal(job.say_on(52, greet), 52).message, HasSubstr("token"));
+  greet.token = "secret";
+  EXPECT_THAT(refusal(job.say_on(53, greet), 53).message, HasSubstr("node ranks"));
+}
+
+TEST(Coordinator, closes_whoever_does_not_greet_and_join) {
+  Job job(2);
+  EXPECT_TRUE(closes(job.say_on(50, NodeReady{true}), 50));
+  EXPECT_TRUE(closes(job.say_on(51, Join{}), 51));
+  job.say_on(52, Job::greet_of(1));
+  EXPECT_TRUE(closes(job.say_on(52, NodeDone{}), 52));
+  EXPECT_THAT(job.state.nodes, IsEmpty());
+  EXPECT_FALSE(job.state.end.has_value());
+}
+
+TEST(Coordinator, drops_a_greeting_that_does_not_join) {
+  Job job(2);
+  job.say_on(50, Job::greet_of(1));
+  EXPECT_FALSE(closes(job.pass(kHeartbeatTimeout - 1s), 50));
+  EXPECT_TRUE(closes(job.pass(2s), 50));
+  EXPECT_TRUE(closes(job.say_on(50, Join{}), 50));
+}
+
+TEST(Coordinator, forgets_a_greeting_whose_connection_ends) {
+  Job job(2);
+  job.say_on(50, Job::greet_of(1));
+  job.feed(ConnectionEnded{50, "reset"});
+  EXPECT_TRUE(closes(job.say_on(50, Join{}), 50));
+}
+
+TEST(Coordinator, limits_the_greetings_that_are_open) {
+  Job job(2);
+  for (ConnectionId connection = 1; connection <= 2 * kGreetingsPerNode; ++connection) {
+    EXPECT_EQ(count<Welcome>(job.say_on(connection, Job::greet_of(1))), 1U);
+  }
+  EXPECT_TRUE(refusal(job.say_on(50, Job::greet_of(1)), 50).retry);
+}
+
+// ---- joining ----
+
+TEST(Coordinator, a_higher_attempt_supersedes_a_lower_one) {
+  Job job(3);
+  job.join(1, Join{}, 1, 7);
+  const ConnectionId old = job.connections[1];
+  const Outputs outputs = job.join(1, Join{}, 2, 8);
+  const Refused refused = refusal(outputs, old);
+  EXPECT_FALSE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("superseded by attempt 2"));
+  EXPECT_EQ(job.state.nodes.at(1).connection, job.connections[1]);
+  EXPECT_EQ(job.state.tally.connected, 1);
+}
+
+TEST(Coordinator, a_lower_attempt_is_superseded_even_when_the_higher_one_is_lost) {
+  Job job(3);
+  job.join(1, Join{}, 2, 8);
+  job.drop(1);
+  const Refused refused = refusal_of(job, 1, job.join(1, Join{}, 1, 7));
+  EXPECT_FALSE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("superseded by attempt 2"));
+}
+
+TEST(Coordinator, the_same_agent_takes_over_its_own_place) {
+  Job job(3);
+  job.join(1);
+  const ConnectionId old = job.connections[1];
+  const Outputs outputs = job.join(1, true);
+  EXPECT_EQ(count<Refused>(outputs), 0U);
+  EXPECT_TRUE(closes(outputs, old));
+  EXPECT_TRUE(job.state.nodes.at(1).ready);
+  // What still comes from the old connection is not its word any more.
+  EXPECT_TRUE(closes(job.say_on(old, NodeReady{false, generation(9)}), old));
+  EXPECT_TRUE(job.state.nodes.at(1).ready);
+  job.feed(ConnectionEnded{old, "reset"});
+  EXPECT_EQ(job.state.tally.ready, 1);
+}
+
+TEST(Coordinator, an_agent_that_comes_back_may_be_less_ready_than_it_was) {
+  Job job(2);
+  job.join(1, true);
+  job.join(1, false);
+  EXPECT_EQ(count<Placement>(job.join(0, true)), 0U);
+}
+
+TEST(Coordinator, the_successor_of_an_agent_that_was_leaving_stays) {
+  Job job(2);
+  job.join(1, true);
+  job.say(1, Leave{143});
+  job.join(1, Join{1, 0, true}, 2, 8);
+  EXPECT_EQ(count<Placement>(job.join(0, true)), 2U);
+}
+
+TEST(Coordinator, another_agent_of_the_same_attempt_waits_until_the_present_one_is_lost) {
+  Job job(3);
+  job.join(1, Join{}, 1, 7);
+  const ConnectionId present = job.connections[1];
+  const Refused refused = refusal_of(job, 1, job.join(1, Join{}, 1, 8));
+  EXPECT_TRUE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("there already (host1)"));
+  job.feed(ConnectionEnded{present, "reset"});
+  EXPECT_EQ(count<Refused>(job.join(1, Join{}, 1, 8)), 0U);
+  EXPECT_EQ(job.state.nodes.at(1).incarnation, 8U);
+}
+
+TEST(Coordinator, refuses_another_number_of_workers_and_names_both) {
+  Job job(3);
+  job.join(0, Join{4});
+  const Refused refused = refusal_of(job, 1, job.join(1, Join{2}));
+  EXPECT_FALSE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("node 1 starts 2 workers, node 0 starts 4"));
+  EXPECT_FALSE(job.state.nodes.contains(1));
+}
+
+TEST(Coordinator, refuses_a_number_of_workers_that_cannot_be) {
+  for (const int nproc : {-1, 0, kNprocMax + 1}) {
+    Job job(3);
+    EXPECT_FALSE(refusal_of(job, 0, job.join(0, Join{nproc})).retry);
+  }
+}
+
+TEST(Coordinator, never_places_an_agent_that_has_seen_its_successor) {
+  Job job(2);
+  job.join(0, true);
+  const Outputs outputs = job.join(1, Join{1, generation(1, kAttempt + 1), true});
+  const Refused refused = refusal_of(job, 1, outputs);
+  EXPECT_TRUE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("attempt 4"));
+  EXPECT_EQ(count<Placement>(outputs), 0U);
+}
+
+TEST(Coordinator, counts_on_from_the_highest_generation_of_its_own_attempt) {
+  Job job(2);
+  job.join(0, true);
+  const Outputs outputs = job.join(1, Join{1, generation(41), true});
+  ASSERT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_EQ(sent<Placement>(outputs)[0].second.generation, generation(42));
+}
+
+TEST(Coordinator, a_generation_of_an_earlier_attempt_does_not_count) {
+  Job job(2);
+  job.join(0, true);
+  const Outputs outputs = job.join(1, Join{1, generation(41, kAttempt - 1), true});
+  ASSERT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_EQ(sent<Placement>(outputs)[0].second.generation, generation(1));
+}
+
+TEST(Coordinator, refuses_a_generation_that_would_exhaust_the_counter) {
+  Job job(2);
+  EXPECT_FALSE(refusal_of(job, 1, job.join(1, Join{1, generation(UINT32_MAX)})).retry);
+  EXPECT_EQ(job.state.counter, 0U);
+}
+
+TEST(Coordinator, a_second_join_on_a_connection_loses_the_node) {
+  Job job(2);
+  job.place(2);
+  const ConnectionId connection = job.connections[1];
+  const Outputs outputs = job.say(1, Join{});
+  EXPECT_TRUE(closes(outputs, connection));
+  EXPECT_EQ(count<CutGroup>(outputs), 1U);
+}
+
+// ---- placing ----
+
+TEST(Coordinator, places_all_when_all_are_ready_after_it_began_the_generation) {
+  Job job(2);
+  job.join(1, Join{4, 0, true});
+  const Outputs outputs = job.join(0, Join{4, 0, true});
+  const auto placements = sent<Placement>(outputs);
+  ASSERT_EQ(placements.size(), 2U);
+  EXPECT_EQ(placements[0].first, job.connections[0]);
+  EXPECT_EQ(placements[0].second.first_rank, 0);
+  EXPECT_EQ(placements[1].first, job.connections[1]);
+  EXPECT_EQ(placements[1].second.first_rank, 4);
+  EXPECT_EQ(placements[1].second.node_index, 1);
+  for (const auto& [connection, placement] : placements) {
+    EXPECT_EQ(placement.generation, generation(1));
+    EXPECT_EQ(placement.world_size, 8);
+    EXPECT_EQ(placement.nnodes, 2);
+    EXPECT_EQ(placement.cause, "");
+  }
+  size_t begin = outputs.size();
+  size_t first_placement = outputs.size();
+  for (size_t i = outputs.size(); i-- > 0;) {
+    if (const auto* begun = std::get_if<BeginGeneration>(&outputs[i])) {
+      begin = i;
+      EXPECT_EQ(begun->generation, generation(1));
+    }
+    const auto* send = std::get_if<Send>(&outputs[i]);
+    if (send != nullptr && std::holds_alternative<Placement>(send->message)) first_placement = i;
+  }
+  EXPECT_LT(begin, first_placement);
+}
+
+TEST(Coordinator, waits_for_a_node_whose_workers_are_not_ready) {
+  Job job(2);
+  job.join(0, true);
+  EXPECT_EQ(count<Placement>(job.join(1, false)), 0U);
+  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+}
+
+TEST(Coordinator, a_node_that_is_not_ready_any_more_is_not_placed) {
+  Job job(2);
+  job.join(0, true);
+  job.say(0, NodeReady{false, generation(0)});
+  EXPECT_EQ(count<Placement>(job.join(1, true)), 0U);
+}
+
+TEST(Coordinator, places_no_group_without_node_0) {
+  Job job(1, 3);
+  job.join(1, true);
+  EXPECT_EQ(count<Placement>(job.join(2, true)), 0U);
+  EXPECT_EQ(count<Placement>(job.pass(60s)), 0U);
+  EXPECT_EQ(count<Placement>(job.join(0, true)), 3U);
+}
+
+TEST(Coordinator, the_first_group_waits_for_the_wanted_nodes_until_rejoin_timeout) {
+  Job job(1, 3);
+  job.join(0, true);
+  job.join(1, true);
+  EXPECT_EQ(count<Placement>(job.pass(29s)), 0U);
+  const Outputs outputs = job.pass(1s);
+  ASSERT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_EQ(sent<Placement>(outputs)[0].second.nnodes, 2);
+}
+
+TEST(Coordinator, the_first_group_waits_also_for_those_who_follow_an_old_name) {
+  CoordinatorOptions options = options_of(1, 3);
+  options.name_life = 20s;
+  Job job(options);
+  job.join(0, true);
+  EXPECT_EQ(count<Placement>(job.pass(49s)), 0U);
+  EXPECT_EQ(count<Placement>(job.pass(1s)), 1U);
+  // Later ones do not.
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  EXPECT_EQ(count<Placement>(job.ready(0)), 1U);
+}
+
+TEST(Coordinator, does_not_wait_to_the_next_beat_when_its_patience_ends) {
+  CoordinatorOptions options = options_of(1, 2);
+  options.rejoin_timeout = 2500ms;
+  Job job(options);
+  job.join(0, true);
+  job.pass(2400ms);
+  EXPECT_EQ(*job.state.deadline, TimePoint{1000s} + 2500ms);
+  EXPECT_EQ(count<Placement>(job.pass(100ms)), 1U);
+}
+
+TEST(Coordinator, needs_min_nodes) {
+  Job job(2, 3);
+  job.join(0, true);
+  EXPECT_EQ(count<Placement>(job.pass(100s)), 0U);
+  EXPECT_EQ(count<Placement>(job.join(2, true)), 2U);
+}
+
+TEST(Coordinator, places_the_lowest_wanted_nodes) {
+  CoordinatorOptions options = options_of(1, 4);
+  options.wanted_nodes = 2;
+  Job job(options);
+  job.join(3, true);
+  job.join(1, true);
+  const Outputs outputs = job.join(0, true);
+  EXPECT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_THAT(job.state.members, ElementsAre(0, 1));
+}
+
+TEST(Coordinator, gives_up_after_rendezvous_timeout_and_names_the_missing) {
+  Job job(3);
+  job.join(0, true);
+  job.join(1, false);
+  EXPECT_EQ(count<EndJob>(job.pass(299s)), 0U);
+  const Outputs outputs = job.pass(1s);
+  ASSERT_EQ(count<EndJob>(outputs), 2U);
+  const EndJob end = sent<EndJob>(outputs)[0].second;
+  EXPECT_EQ(end.code, 10);
+  EXPECT_THAT(end.message, HasSubstr("300 s"));
+  EXPECT_THAT(end.message, HasSubstr("1 of 3 nodes are ready"));
+  EXPECT_THAT(end.message, HasSubstr("node 1 (its workers are not ready), node 2 (not joined)"));
+}
+
+TEST(Coordinator, names_only_some_of_many_missing_nodes) {
+  Job job(100);
+  const std::string reason = decide_membership(job.state, job.now).reason;
+  EXPECT_THAT(reason, HasSubstr("node 7 (not joined) and 92 more"));
+}
+
+TEST(Coordinator, says_once_what_it_waits_for) {
+  Job job(2);
+  job.join(0, true);
+  EXPECT_THAT(notes(job.pass(1s)), HasSubstr("1 of 2 nodes are ready; missing: node 1 (not joined)"));
+  EXPECT_EQ(notes(job.pass(3s)), "");
+  job.join(1, false);
+  EXPECT_THAT(notes(job.pass(1s)), HasSubstr("node 1 (its workers are not ready)"));
+  job.ready(1);
+  EXPECT_EQ(notes(job.pass(3s)), "");
+}
+
+TEST(Coordinator, says_it_again_when_it_waits_again) {
+  Job job(2);
+  job.join(0, true);
+  job.join(1, false);
+  const std::string said = notes(job.pass(1s));
+  job.ready(1);
+  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  job.ready(0);
+  EXPECT_EQ(notes(job.pass(1s)), said);
+}
+
+TEST(Coordinator, says_when_to_look_again) {
+  Job job(1, 2);
+  job.join(0, true);
+  EXPECT_EQ(decide_membership(job.state, job.now).look_again, job.now + 30s);
+  EXPECT_EQ(decide_membership(job.state, job.now + 30s).members, std::vector<int>{0});
+  job.say(0, NodeReady{false, generation(0)});
+  EXPECT_EQ(decide_membership(job.state, job.now + 40s).look_again, job.now + 300s);
+}
+
+// ---- a group breaks ----
+
+TEST(Coordinator, a_broken_group_is_cut_at_every_member_once) {
+  Job job(3);
+  job.place(3);
+  const Outputs outputs = job.say(1, Broken{generation(1), 1, "SignalKILL", "rank 1 was killed"});
+  const auto cuts = sent<CutGroup>(outputs);
+  ASSERT_EQ(cuts.size(), 3U);
+  EXPECT_EQ(cuts[0].second.generation, generation(1));
+  EXPECT_EQ(cuts[0].second.cause, "SignalKILL");
+  EXPECT_THAT(cuts[0].second.message, HasSubstr("node 1 (host1): rank 1: rank 1 was killed"));
+  EXPECT_THAT(notes(outputs), HasSubstr("SignalKILL"));
+  EXPECT_EQ(count<CutGroup>(job.say(2, Broken{generation(1), -1, "PeerLost", ""})), 0U);
+}
+
+TEST(Coordinator, what_is_said_about_an_old_group_breaks_nothing) {
+  Job job(2);
+  job.place(2);
+  EXPECT_THAT(job.say(1, Broken{generation(0), 1, "SignalKILL", ""}), IsEmpty());
+  EXPECT_THAT(job.say(1, Broken{generation(1, 2), 1, "SignalKILL", ""}), IsEmpty());
+  EXPECT_EQ(job.state.group, GroupState::kPlaced);
+}
+
+TEST(Coordinator, a_node_outside_the_group_breaks_nothing) {
+  CoordinatorOptions options = options_of(1, 3);
+  options.wanted_nodes = 2;
+  Job job(options);
+  job.place(2);
+  job.join(2, true);
+  job.say(2, Broken{generation(1), 1, "SignalKILL", ""});
+  job.ready(2);
+  job.drop(2);
+  EXPECT_EQ(job.state.group, GroupState::kPlaced);
+}
+
+TEST(Coordinator, a_group_that_an_agent_knew_a_higher_generation_than_can_still_break) {
+  Job job(1, 2);
+  job.join(0, true);
+  job.pass(30s);
+  job.join(1, Join{1, generation(9)});
+  EXPECT_EQ(count<CutGroup>(job.say(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
+  EXPECT_EQ(sent<Placement>(job.ready(0))[0].second.generation, generation(10));
+}
+
+TEST(Coordinator, the_next_group_is_placed_when_the_last_member_is_ready_and_says_why) {
+  Job job(2);
+  job.place(2);
+  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  EXPECT_EQ(count<Placement>(job.ready(0)), 0U);
+  const Outputs outputs = job.ready(1);
+  ASSERT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_EQ(sent<Placement>(outputs)[0].second.generation, generation(2));
+  EXPECT_EQ(sent<Placement>(outputs)[0].second.cause, "SignalKILL");
+}
+
+TEST(Coordinator, readiness_from_before_a_placement_does_not_count_after_it) {
+  Job job(2);
+  job.place(2);
+  // On its way when the placement was sent: neither does it mean that the workers have left …
+  EXPECT_THAT(job.say(1, NodeReady{true, generation(0)}), IsEmpty());
+  EXPECT_EQ(job.state.group, GroupState::kPlaced);
+  // … nor that they are ready for the next group.
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.say(1, NodeReady{true, generation(0)});
+  EXPECT_EQ(count<Placement>(job.ready(0)), 0U);
+}
+
+TEST(Coordinator, an_agent_that_joins_anew_is_believed_whatever_its_node_was_placed_in) {
+  Job job(2);
+  job.place(2);
+  job.join(1, Join{1, 0, false}, 2, 8);
+  job.ready(0);
+  EXPECT_EQ(count<Placement>(job.say(1, NodeReady{true, generation(0)})), 2U);
+}
+
+TEST(Coordinator, the_one_who_knows_why_is_heard_after_those_who_lost_a_peer) {
+  Job job(3);
+  job.place(3);
+  job.say(0, Broken{generation(1), -1, "PeerLost", ""});
+  EXPECT_THAT(notes(job.say(1, Broken{generation(1), 1, "SignalSEGV", ""})), HasSubstr("SignalSEGV"));
+  job.say(2, Broken{generation(1), 2, "OutOfMemory", ""});
+  EXPECT_EQ(sent<Placement>(job.all_ready(3))[0].second.cause, "SignalSEGV");
+}
+
+TEST(Coordinator, a_lost_node_is_the_cause_of_a_lost_peer) {
+  Job job(3);
+  job.place(3);
+  job.say(0, Broken{generation(1), -1, "PeerLost", ""});
+  job.drop(2);
+  EXPECT_EQ(job.state.cause, "NodeLost");
+}
+
+TEST(Coordinator, a_member_that_waits_again_has_left_the_group) {
+  Job job(2);
+  job.place(2);
+  const Outputs outputs = job.ready(1);
+  ASSERT_EQ(count<CutGroup>(outputs), 2U);
+  EXPECT_EQ(sent<CutGroup>(outputs)[0].second.cause, "PeerLost");
+  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+}
+
+TEST(Coordinator, a_member_that_is_not_ready_is_where_it_should_be) {
+  Job job(2);
+  job.place(2);
+  EXPECT_THAT(job.say(1, NodeReady{false, generation(1)}), IsEmpty());
+  EXPECT_EQ(job.state.group, GroupState::kPlaced);
+}
+
+TEST(Coordinator, a_member_that_is_lost_when_it_was_ready_is_waited_for) {
+  Job job(2, 3);
+  job.place(3);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.ready(1);
+  job.drop(1);
+  job.ready(0);
+  EXPECT_EQ(count<Placement>(job.ready(2)), 0U);
+  EXPECT_EQ(count<Placement>(job.join(1, true)), 3U);
+}
+
+TEST(Coordinator, a_lost_connection_breaks_the_group) {
+  Job job(2);
+  job.place(2);
+  const Outputs outputs = job.drop(1);
+  ASSERT_EQ(count<CutGroup>(outputs), 1U);
+  EXPECT_EQ(sent<CutGroup>(outputs)[0].first, job.connections[0]);
+  EXPECT_EQ(sent<CutGroup>(outputs)[0].second.cause, "NodeLost");
+  EXPECT_THAT(notes(outputs), HasSubstr("node 1 (host1) is lost: its connection ended: reset"));
+}
+
+TEST(Coordinator, silence_breaks_the_group) {
+  Job job(2);
+  job.place(2);
+  EXPECT_EQ(count<CutGroup>(job.pass(4s, 1)), 0U);
+  const Outputs outputs = job.pass(1s, 1);
+  EXPECT_TRUE(closes(outputs, job.connections[1]));
+  ASSERT_EQ(count<CutGroup>(outputs), 1U);
+  EXPECT_THAT(sent<CutGroup>(outputs)[0].second.message, HasSubstr("nothing heard for 5 s"));
+}
+
+TEST(Coordinator, a_member_that_joins_again_breaks_the_group) {
+  Job job(2);
+  job.place(2);
+  EXPECT_EQ(count<CutGroup>(job.join(1, true)), 2U);
+  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+}
+
+TEST(Coordinator, nobody_is_lost_because_the_coordinator_did_not_run) {
+  Job job(2);
+  job.place(2);
+  job.say_on(60, Job::greet_of(1, 2));
+  job.now += 60s;
+  const Outputs outputs = job.feed(CoordinatorTick{});
+  EXPECT_EQ(count<CutGroup>(outputs), 0U);
+  EXPECT_FALSE(closes(outputs, 60));
+  EXPECT_THAT(notes(outputs), HasSubstr("did not run for 60 s"));
+  // The time that it did not run is not counted; the time after it is.
+  EXPECT_EQ(count<CutGroup>(job.pass(4s, 1)), 0U);
+  EXPECT_EQ(count<CutGroup>(job.pass(1s, 1)), 1U);
+}
+
+TEST(Coordinator, no_wait_is_over_because_the_coordinator_did_not_run) {
+  Job job(1, 2);
+  job.join(0, true);
+  job.now += 400s;
+  EXPECT_EQ(count<Placement>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<Placement>(job.pass(29s)), 0U);
+  EXPECT_EQ(count<Placement>(job.pass(1s)), 1U);
+}
+
+TEST(Coordinator, no_group_is_late_because_the_coordinator_did_not_run) {
+  Job job(1, 3);
+  job.join(0, true);
+  job.join(1, true);
+  job.pass(30s);
+  job.join(2, true);
+  job.now += 400s;
+  EXPECT_EQ(count<CutGroup>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<CutGroup>(job.pass(29s)), 0U);
+  EXPECT_EQ(count<CutGroup>(job.pass(1s)), 2U);
+}
+
+TEST(Coordinator, nobody_has_less_time_to_leave_because_the_coordinator_did_not_run) {
+  Job job(3);
+  job.place(3);
+  job.say(2, Leave{143});
+  job.now += 400s;
+  EXPECT_EQ(count<Regroup>(job.feed(CoordinatorTick{})), 0U);
+  EXPECT_EQ(count<Regroup>(job.pass(kLeaveGather - 1ms)), 0U);
+  EXPECT_EQ(count<Regroup>(job.pass(1ms)), 3U);
+}
+
+TEST(Coordinator, node_0_waits_no_less_because_the_coordinator_did_not_run) {
+  Job job(2);
+  job.place(2);
+  job.drop(1);
+  job.say(0, NodeDone{});
+  job.now += 400s;
+  job.feed(CoordinatorTick{});
+  EXPECT_FALSE(may_leave(job.state, job.now + 29s));
+}
+
+TEST(Coordinator, goes_on_with_fewer_after_rejoin_timeout) {
+  Job job(2, 3);
+  job.place(3);
+  job.pass(100s);
+  job.drop(1);
+  job.ready(0);
+  EXPECT_EQ(count<Placement>(job.ready(2)), 0U);
+  EXPECT_EQ(count<Placement>(job.pass(29s)), 0U);
+  const Outputs outputs = job.pass(1s);
+  ASSERT_EQ(count<Placement>(outputs), 2U);
+  EXPECT_EQ(sent<Placement>(outputs)[1].second.first_rank, 1);
+  EXPECT_THAT(job.state.members, ElementsAre(0, 2));
+  EXPECT_EQ(sent<Placement>(outputs)[0].second.cause, "NodeLost");
+}
+
+TEST(Coordinator, a_lost_node_that_comes_back_in_time_has_its_old_rank) {
+  Job job(2, 3);
+  job.place(3);
+  job.drop(1);
+  job.ready(0);
+  job.ready(2);
+  const Outputs outputs = job.join(1, true);
+  ASSERT_EQ(count<Placement>(outputs), 3U);
+  EXPECT_EQ(sent<Placement>(outputs)[1].first, job.connections[1]);
+  EXPECT_EQ(sent<Placement>(outputs)[1].second.first_rank, 1);
+}
+
+TEST(Coordinator, does_not_wait_for_a_node_that_the_group_did_without) {
+  Job job(1, 3);
+  job.join(0, true);
+  job.join(1, true);
+  job.pass(30s);
+  job.join(2, false);
+  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  job.ready(0);
+  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+}
+
+TEST(Coordinator, does_not_wait_again_for_a_node_that_did_not_come_back) {
+  Job job(1, 3);
+  job.place(3);
+  job.drop(2);
+  job.ready(0);
+  job.ready(1);
+  job.pass(30s);
+  job.say(1, Broken{generation(2), 1, "SignalKILL", ""});
+  job.ready(0);
+  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+}
+
+TEST(Coordinator, a_node_that_gives_up_alone_is_lost) {
+  Job job(2);
+  job.place(2);
+  const Outputs outputs = job.say(1, NodeFailed{12, "a device fault", false});
+  EXPECT_EQ(count<EndJob>(outputs), 0U);
+  EXPECT_EQ(count<CutGroup>(outputs), 1U);
+  EXPECT_TRUE(closes(outputs, job.connections[1]));
+  EXPECT_THAT(notes(outputs), HasSubstr("a device fault"));
+}
+
+// ---- a group leaves together ----
+
+TEST(Coordinator, a_group_that_can_grow_leaves_together_and_is_placed_with_all) {
+  Job job(1, 3);
+  job.join(0, true);
+  job.join(1, true);
+  job.pass(30s);
+  EXPECT_EQ(count<Regroup>(job.join(2, false)), 0U);
+  const Outputs outputs = job.ready(2);
+  const auto regroups = sent<Regroup>(outputs);
+  ASSERT_EQ(regroups.size(), 2U);
+  EXPECT_EQ(regroups[0].second.generation, generation(1));
+  EXPECT_FALSE(regroups[0].second.leaving);
+  EXPECT_EQ(count<CutGroup>(job.ready(0)), 0U);
+  const Outputs placed = job.ready(1);
+  ASSERT_EQ(count<Placement>(placed), 3U);
+  EXPECT_EQ(sent<Placement>(placed)[0].second.cause, "Join");
+  EXPECT_EQ(count<CutGroup>(placed), 0U);
+}
+
+TEST(Coordinator, a_group_does_not_grow_beyond_the_wanted_nodes) {
+  CoordinatorOptions options = options_of(1, 3);
+  options.wanted_nodes = 2;
+  Job job(options);
+  job.place(2);
+  EXPECT_EQ(count<Regroup>(job.join(2, true)), 0U);
+  EXPECT_EQ(count<Regroup>(job.feed(SetWantedNodes{3})), 2U);
+  EXPECT_THAT(job.feed(SetWantedNodes{3}), IsEmpty());
+}
+
+TEST(Coordinator, wanted_nodes_stay_within_their_bounds) {
+  Job job(2, 3);
+  job.feed(SetWantedNodes{1});
+  EXPECT_EQ(job.state.options.wanted_nodes, 2);
+  job.feed(SetWantedNodes{9});
+  EXPECT_EQ(job.state.options.wanted_nodes, 3);
+}
+
+TEST(Coordinator, fewer_wanted_nodes_change_the_next_group_only) {
+  Job job(1, 3);
+  job.place(3);
+  EXPECT_EQ(count<Regroup>(job.feed(SetWantedNodes{2})), 0U);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.all_ready(3);
+  EXPECT_THAT(job.state.members, ElementsAre(0, 1));
+}
+
+TEST(Coordinator, a_group_that_does_not_leave_together_is_cut_after_rejoin_timeout) {
+  Job job(1, 3);
+  job.join(0, true);
+  job.join(1, true);
+  job.pass(30s);
+  job.join(2, true);
+  job.ready(1);
+  EXPECT_EQ(count<CutGroup>(job.pass(29s)), 0U);
+  const Outputs outputs = job.pass(1s);
+  ASSERT_EQ(count<CutGroup>(outputs), 2U);
+  EXPECT_EQ(sent<CutGroup>(outputs)[0].second.cause, "TimedOut");
+  EXPECT_EQ(count<Placement>(job.ready(0)), 3U);
+}
+
+TEST(Coordinator, does_not_wait_to_the_next_beat_when_others_have_had_their_time) {
+  Job job(1, 3);
+  job.place(3);
+  job.pass(1300ms);
+  job.say(2, Leave{143});
+  job.pass(kLeaveGather - 1ms);
+  EXPECT_EQ(job.state.deadline, job.now + 1ms);
+  job.pass(1ms);
+  job.drop(2);
+  job.pass(kHeartbeatTimeout - 1ms);
+  EXPECT_EQ(job.state.deadline, job.now + 1ms);
+}
+
+TEST(Coordinator, a_group_that_breaks_while_it_leaves_is_cut) {
+  Job job(1, 2);
+  job.join(0, true);
+  job.pass(30s);
+  job.join(1, true);
+  EXPECT_EQ(count<CutGroup>(job.say(0, Broken{generation(1), 0, "SignalKILL", ""})), 1U);
+  EXPECT_EQ(sent<Placement>(job.ready(0))[0].second.cause, "SignalKILL");
+}
+
+TEST(Coordinator, a_node_that_leaves_alone_lets_the_others_go_on) {
+  Job job(2, 3);
+  job.place(3);
+  EXPECT_THAT(notes(job.say(2, Leave{143})), HasSubstr("node 2 (host2) leaves"));
+  EXPECT_EQ(count<Regroup>(job.pass(kLeaveGather - 1ms)), 0U);
+  const Outputs outputs = job.pass(1ms);
+  const auto regroups = sent<Regroup>(outputs);
+  ASSERT_EQ(regroups.size(), 3U);
+  EXPECT_FALSE(regroups[0].second.leaving);
+  EXPECT_FALSE(regroups[1].second.leaving);
+  EXPECT_TRUE(regroups[2].second.leaving);
+  // Its end is not a loss.
+  EXPECT_EQ(count<CutGroup>(job.drop(2)), 0U);
+  EXPECT_FALSE(job.state.nodes.contains(2));
+  job.ready(0);
+  const Outputs placed = job.ready(1);
+  ASSERT_EQ(count<Placement>(placed), 2U);
+  EXPECT_EQ(sent<Placement>(placed)[0].second.cause, "Leave");
+}
+
+TEST(Coordinator, with_fewer_than_min_nodes_the_others_wait_for_a_replacement) {
+  Job job(2);
+  job.place(2);
+  job.say(1, Leave{143});
+  job.pass(kLeaveGather);
+  job.drop(1);
+  EXPECT_EQ(count<Placement>(job.ready(0)), 0U);
+  EXPECT_EQ(count<Placement>(job.pass(100s)), 0U);
+  EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
+}
+
+TEST(Coordinator, a_leaving_node_that_is_lost_before_the_group_was_told_breaks_it) {
+  Job job(2, 3);
+  job.place(3);
+  job.say(2, Leave{143});
+  EXPECT_EQ(count<CutGroup>(job.drop(2)), 2U);
+  EXPECT_FALSE(job.state.nodes.contains(2));
+}
+
+TEST(Coordinator, a_leaving_node_that_falls_silent_breaks_the_group) {
+  Job job(2, 3);
+  job.place(3);
+  job.say(2, Leave{143});
+  job.pass(kLeaveGather);
+  EXPECT_EQ(count<CutGroup>(job.pass(6s, 2)), 2U);
+}
+
+TEST(Coordinator, the_others_leave_soon_after_the_node_that_left_or_are_cut) {
+  Job job(2, 3);
+  job.place(3);
+  job.say(2, Leave{143});
+  job.pass(kLeaveGather);
+  job.drop(2);
+  EXPECT_EQ(count<CutGroup>(job.pass(kHeartbeatTimeout - 1ms)), 0U);
+  EXPECT_EQ(count<CutGroup>(job.pass(1ms)), 2U);
+}
+
+TEST(Coordinator, a_lost_spare_does_not_hurry_a_group_that_leaves_together) {
+  CoordinatorOptions options = options_of(1, 4);
+  options.wanted_nodes = 2;
+  Job job(options);
+  job.place(2);
+  job.join(2, true);
+  job.join(3, true);
+  job.feed(SetWantedNodes{4});
+  job.drop(3);
+  EXPECT_EQ(count<CutGroup>(job.pass(20s)), 0U);
+}
+
+TEST(Coordinator, the_job_stops_when_all_members_leave) {
+  Job job(2, 3);
+  job.place(3);
+  job.say(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 0U);
+  const Outputs outputs = job.say(1, Leave{130});
+  const auto stops = sent<StopJob>(outputs);
+  ASSERT_EQ(stops.size(), 3U);
+  EXPECT_EQ(stops[0].second.code, 130);
+  EXPECT_THAT(job.say(1, Leave{143}), IsEmpty());
+  EXPECT_EQ(count<Regroup>(job.pass(60s)), 0U);
+}
+
+TEST(Coordinator, a_spare_that_leaves_a_job_that_stops_is_stopped_alone) {
+  CoordinatorOptions options = options_of(1, 3);
+  options.wanted_nodes = 2;
+  Job job(options);
+  job.place(2);
+  job.join(2, true);
+  job.say(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 2U);
+  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+}
+
+TEST(Coordinator, a_job_that_stops_does_not_grow) {
+  Job job(1, 2);
+  job.join(0, true);
+  job.pass(30s);
+  job.say(0, Leave{143});
+  EXPECT_EQ(count<Regroup>(job.join(1, true)), 0U);
+}
+
+TEST(Coordinator, one_node_alone_stops_at_once) {
+  Job job(1);
+  job.place(1);
+  EXPECT_EQ(count<StopJob>(job.say(0, Leave{143})), 1U);
+}
+
+TEST(Coordinator, a_code_that_is_no_stop_counts_as_sigterm) {
+  Job job(1);
+  job.place(1);
+  EXPECT_EQ(sent<StopJob>(job.say(0, Leave{7}))[0].second.code, 143);
+}
+
+TEST(Coordinator, places_no_group_once_the_job_stops) {
+  Job job(1, 2);
+  job.place(2);
+  job.say(0, Leave{143});
+  job.say(1, Leave{143});
+  // A node that ends on its way out breaks nothing.
+  EXPECT_EQ(count<CutGroup>(job.drop(1)), 0U);
+  job.join(1, Join{1, 0, true}, 2, 8);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  EXPECT_EQ(count<Placement>(job.pass(400s)), 0U);
+  EXPECT_EQ(count<EndJob>(job.pass(400s)), 0U);
+}
+
+TEST(Coordinator, a_leaving_node_without_a_group_is_stopped_at_once) {
+  Job job(2, 3);
+  job.join(0, true);
+  job.join(1, true);
+  const Outputs outputs = job.say(1, Leave{143});
+  ASSERT_EQ(count<StopJob>(outputs), 1U);
+  EXPECT_EQ(sent<StopJob>(outputs)[0].first, job.connections[1]);
+  EXPECT_EQ(count<Placement>(job.join(2, false)), 0U);
+  EXPECT_EQ(count<Placement>(job.ready(2)), 0U);
+  EXPECT_EQ(count<Placement>(job.pass(30s)), 2U);
+  EXPECT_THAT(job.state.members, ElementsAre(0, 2));
+}
+
+TEST(Coordinator, the_job_stops_when_all_leave_without_a_group) {
+  Job job(2);
+  job.join(0, true);
+  job.join(1, false);
+  job.say(0, Leave{143});
+  EXPECT_EQ(count<StopJob>(job.say(1, Leave{143})), 1U);
+  job.drop(0);
+  job.join(0, true);
+  EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 0U);
+}
+
+TEST(Coordinator, one_that_comes_and_leaves_before_node_0_does_not_stop_the_job) {
+  Job job(2);
+  job.join(1, true);
+  job.say(1, Leave{143});
+  job.drop(1);
+  job.join(0, true);
+  EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
+}
+
+TEST(Coordinator, a_spare_node_that_leaves_is_stopped_at_once) {
+  CoordinatorOptions options = options_of(1, 3);
+  options.wanted_nodes = 2;
+  Job job(options);
+  job.place(2);
+  job.join(2, true);
+  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+  EXPECT_EQ(count<Regroup>(job.pass(10s)), 0U);
+  job.join(2, Join{1, 0, false}, 2, 8);
+  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+  EXPECT_EQ(count<Regroup>(job.pass(10s)), 0U);
+}
+
+TEST(Coordinator, a_node_that_leaves_while_the_group_leaves_together_goes_with_it) {
+  Job job(1, 4);
+  job.join(0, true);
+  job.join(1, true);
+  job.join(2, true);
+  job.pass(30s);
+  job.join(3, true);
+  const Outputs outputs = job.say(1, Leave{143});
+  ASSERT_EQ(count<Regroup>(outputs), 1U);
+  EXPECT_TRUE(sent<Regroup>(outputs)[0].second.leaving);
+  // Its workers wait already: there is nothing to leave.
+  job.ready(2);
+  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 1U);
+  EXPECT_EQ(count<Placement>(job.ready(0)), 2U);
+  EXPECT_THAT(job.state.members, ElementsAre(0, 3));
+}
+
+TEST(Coordinator, a_group_that_breaks_stops_the_workers_of_who_was_leaving) {
+  Job job(2, 3);
+  job.place(3);
+  job.say(2, Leave{143});
+  const Outputs outputs = job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  ASSERT_EQ(count<StopJob>(outputs), 1U);
+  EXPECT_EQ(sent<StopJob>(outputs)[0].first, job.connections[2]);
+  EXPECT_EQ(count<Regroup>(job.pass(10s)), 0U);
+}
+
+TEST(Coordinator, a_node_that_leaves_says_so_again_when_it_joins_again) {
+  Job job(2, 3);
+  job.place(3);
+  const Outputs outputs = job.join(2, Join{1, generation(1), true, 143});
+  EXPECT_EQ(count<StopJob>(outputs), 1U);
+  job.ready(0);
+  EXPECT_EQ(count<Placement>(job.ready(1)), 2U);
+}
+
+// ---- the end ----
+
+TEST(Coordinator, complete_for_one_is_complete_for_all) {
+  Job job(3);
+  job.place(3);
+  const Outputs outputs = job.say(1, NodeDone{});
+  const auto ends = sent<EndJob>(outputs);
+  ASSERT_EQ(ends.size(), 3U);
+  EXPECT_EQ(ends[0].second.code, 0);
+  // Also for one whose worker failed at the very end, and for one that was away.
+  EXPECT_EQ(count<EndJob>(job.say(2, NodeFailed{1, "a crash", true})), 0U);
+  EXPECT_EQ(count<EndJob>(job.join(2, true)), 1U);
+  EXPECT_EQ(count<Placement>(job.pass(60s)), 0U);
+}
+
+TEST(Coordinator, shows_who_is_done) {
+  Job job(2);
+  job.place(2);
+  job.say(1, NodeDone{});
+  EXPECT_FALSE(job.state.nodes.at(0).done);
+  EXPECT_TRUE(job.state.nodes.at(1).done);
+  job.join(1, Join{1, 0, false}, 2, 8);
+  EXPECT_FALSE(job.state.nodes.at(1).done);
+}
+
+TEST(Coordinator, a_node_that_was_done_elsewhere_completes_the_job) {
+  Job job(2);
+  job.join(0, true);
+  EXPECT_EQ(count<EndJob>(job.join(1, Join{1, 0, false, 0, true})), 2U);
+}
+
+TEST(Coordinator, a_failure_for_good_ends_the_job_and_names_the_node) {
+  Job job(2);
+  job.place(2);
+  const Outputs outputs = job.say(1, NodeFailed{3, "no data", true});
+  ASSERT_EQ(count<EndJob>(outputs), 2U);
+  EXPECT_EQ(sent<EndJob>(outputs)[0].second.code, 3);
+  EXPECT_EQ(sent<EndJob>(outputs)[0].second.message, "node 1 (host1): no data");
+}
+
+TEST(Coordinator, one_node_alone_is_not_named) {
+  Job job(1);
+  job.place(1);
+  EXPECT_EQ(sent<EndJob>(job.say(0, NodeFailed{3, "no data", true}))[0].second.message, "no data");
+}
+
+TEST(Coordinator, nobody_is_cut_after_the_end) {
+  Job job(3);
+  job.place(3);
+  job.say(1, NodeDone{});
+  EXPECT_EQ(count<CutGroup>(job.drop(1)), 0U);
+  EXPECT_EQ(count<CutGroup>(job.say(2, Broken{generation(1), 2, "SignalKILL", ""})), 0U);
+  EXPECT_EQ(count<StopJob>(job.say(2, Leave{143})), 0U);
+}
+
+TEST(Coordinator, node_0_may_leave_when_all_have_heard_the_end_and_gone) {
+  Job job(3);
+  job.place(3);
+  EXPECT_FALSE(may_leave(job.state, job.now));
+  job.say(0, NodeDone{});
+  EXPECT_FALSE(may_leave(job.state, job.now));
+  job.drop(1);
+  EXPECT_FALSE(may_leave(job.state, job.now));
+  job.drop(2);
+  EXPECT_TRUE(may_leave(job.state, job.now));
+}
+
+TEST(Coordinator, node_0_waits_for_a_lost_member_that_has_not_heard_the_end) {
+  Job job(2);
+  job.place(2);
+  job.drop(1);
+  job.say(0, NodeDone{});
+  EXPECT_FALSE(may_leave(job.state, job.now + 29s));
+  EXPECT_TRUE(may_leave(job.state, job.now + 30s));
+  EXPECT_EQ(count<EndJob>(job.join(1, true)), 1U);
+  job.drop(1);
+  EXPECT_TRUE(may_leave(job.state, job.now));
+}
+
+TEST(Coordinator, node_0_that_came_back_to_a_complete_job_waits_for_the_others) {
+  CoordinatorOptions options = options_of(2, 2);
+  options.name_life = 20s;
+  Job job(options);
+  job.join(0, Join{1, 0, false, 0, true});
+  EXPECT_FALSE(may_leave(job.state, job.now + 49s));
+  EXPECT_TRUE(may_leave(job.state, job.now + 50s));
+  Job alone(1);
+  alone.join(0, Join{1, 0, false, 0, true});
+  EXPECT_TRUE(may_leave(alone.state, alone.now));
+}
+
+TEST(Coordinator, the_end_ends_a_leaving_together) {
+  Job job(1, 3);
+  job.join(0, true);
+  job.join(1, true);
+  job.pass(30s);
+  job.join(2, true);
+  job.say(0, NodeDone{});
+  EXPECT_EQ(count<CutGroup>(job.pass(60s)), 0U);
+  EXPECT_GT(*job.state.deadline, job.now);
+}
+
+TEST(Coordinator, nobody_waits_for_the_lost_after_a_failure) {
+  Job job(3);
+  job.place(3);
+  job.drop(1);
+  job.say(0, NodeFailed{3, "no data", true});
+  EXPECT_FALSE(may_leave(job.state, job.now));
+  EXPECT_TRUE(may_leave(job.state, job.now + kHeartbeatTimeout));
+  job.drop(2);
+  EXPECT_TRUE(may_leave(job.state, job.now));
+}
+
+// ---- store, checkpoints, beats ----
+
+StoreCall get_of(uint64_t generation) {
+  StoreRequest request;
+  request.id = 5;
+  request.generation = generation;
+  return {1, request};
+}
+
+TEST(Coordinator, a_store_call_of_the_placed_group_is_asked) {
+  Job job(2);
+  job.place(2);
+  const Outputs outputs = job.say(1, get_of(generation(1)));
+  ASSERT_EQ(outputs.size(), 1U);
+  const auto& ask = std::get<AskStore>(outputs[0]);
+  EXPECT_EQ(ask.connection, job.connections[1]);
+  EXPECT_EQ(ask.local_rank, 1);
+  EXPECT_EQ(ask.request.id, 5U);
+}
+
+TEST(Coordinator, a_store_call_of_any_other_group_is_stale) {
+  Job job(1, 3);
+  job.join(0, true);
+  job.join(1, true);
+  job.pass(30s);
+  job.join(2, false);
+  const auto expect_stale = [](const Outputs& outputs) {
+    ASSERT_EQ(count<StoreAnswerTo>(outputs), 1U);
+    const StoreAnswerTo answer = sent<StoreAnswerTo>(outputs)[0].second;
+    EXPECT_EQ(answer.reply.status, StoreStatus::kStale);
+    EXPECT_EQ(answer.reply.id, 5U);
+    EXPECT_EQ(answer.local_rank, 1);
+  };
+  expect_stale(job.say(1, get_of(generation(0))));
+  expect_stale(job.say(2, get_of(generation(1))));
+  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  expect_stale(job.say(1, get_of(generation(1))));
+}
+
+TEST(Coordinator, news_of_a_checkpoint_go_to_all_others_once) {
+  Job job(3);
+  job.place(3);
+  const Outputs outputs = job.say(0, CheckpointNews{100});
+  const auto news = sent<CheckpointNews>(outputs);
+  ASSERT_EQ(news.size(), 2U);
+  EXPECT_EQ(news[0].first, job.connections[1]);
+  EXPECT_EQ(news[0].second.step, 100);
+  EXPECT_THAT(job.say(1, CheckpointNews{100}), IsEmpty());
+}
+
+TEST(Coordinator, beats_once_in_an_interval_for_all) {
+  Job job(2);
+  job.place(2);
+  const Outputs outputs = job.pass(3s);
+  EXPECT_EQ(count<CoordinatorBeat>(outputs), 6U);
+}
+
+WorkerBeat beat_of(double seconds_unchanged, Phase phase, uint64_t in_generation = generation(1)) {
+  WorkerBeat beat;
+  beat.activity = Activity::kTraining;
+  beat.phase = phase;
+  beat.seconds_unchanged = seconds_unchanged;
+  beat.generation = in_generation;
+  return beat;
+}
+
+TEST(Coordinator, a_hanging_worker_is_killed_once) {
+  Job job(2);
+  job.place(2);
+  job.say(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
+  EXPECT_EQ(count<KillWorker>(job.say(1, Heartbeat{{beat_of(600, Phase::kForward)}})), 0U);
+  const Outputs outputs = job.pass(2s);
+  const auto kills = sent<KillWorker>(outputs);
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills[0].first, job.connections[1]);
+  EXPECT_EQ(kills[0].second.local_rank, 0);
+  EXPECT_THAT(kills[0].second.message, HasSubstr("rank 1 (node 1)"));
+  EXPECT_THAT(notes(outputs), HasSubstr("rank 1 (node 1)"));
+  // In the next group it is looked at anew.
+  job.say(1, Broken{generation(1), 1, "Timeout", ""});
+  job.all_ready(2);
+  job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(2))}});
+  EXPECT_EQ(count<KillWorker>(job.pass(1s)), 1U);
+}
+
+TEST(Coordinator, a_worker_that_hangs_when_its_group_is_gone_is_killed) {
+  Job job(2);
+  job.place(2);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  WorkerBeat waits = beat_of(900, Phase::kWaiting);
+  waits.activity = Activity::kAwaiting;
+  job.say(0, Heartbeat{{waits}});
+  job.say(1, Heartbeat{{beat_of(600, Phase::kForward)}});
+  const auto kills = sent<KillWorker>(job.pass(2s));
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills[0].first, job.connections[1]);
+  // Whatever coordinator had placed it; and again when it was not heard.
+  job.join(1, Join{1, generation(1, kAttempt - 1), false});
+  job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(1, kAttempt - 1))}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
+}
+
+TEST(Coordinator, a_worker_is_not_killed_for_the_beat_of_the_one_before_it) {
+  Job job(2);
+  job.place(2);
+  job.say(1, Heartbeat{{beat_of(600, Phase::kForward)}});
+  job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
+}
+
+TEST(Coordinator, a_worker_in_a_collective_is_not_killed_for_a_peer_that_was_lost) {
+  Job job(2);
+  job.place(2);
+  job.say(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
+  job.drop(1);
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
+}
+
+TEST(Coordinator, a_worker_that_never_was_in_a_group_is_its_agents) {
+  Job job(2);
+  job.join(0, true);
+  job.join(1, false);
+  job.say(1, Heartbeat{{beat_of(900, Phase::kStartup, 0)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
+}
+
+TEST(Coordinator, a_beat_of_another_group_or_of_no_worker_of_the_node_blames_nobody) {
+  Job job(2);
+  job.place(2);
+  WorkerBeat stray = beat_of(600, Phase::kForward);
+  stray.local_rank = 1;
+  job.say(0, Heartbeat{{stray}});
+  job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(0))}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
+  job.say(1, Heartbeat{{beat_of(600, Phase::kForward), stray}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
+}
+
+TEST(Coordinator, the_slowest_rank_is_known_and_forgotten_with_its_group) {
+  Job job(2);
+  job.place(2);
+  for (int64_t step = 0; step <= 40; step += 10) {
+    for (int node = 0; node < 2; ++node) {
+      WorkerBeat beat = beat_of(0, Phase::kForward);
+      beat.step = step;
+      beat.busy_seconds = static_cast<double>(step) * (node == 1 ? 0.5 : 0.1);
+      job.say(node, Heartbeat{{beat}});
+    }
+    job.pass(1s);
+  }
+  EXPECT_EQ(job.state.stragglers.slowest().rank, 1);
+  job.say(1, Broken{generation(1), 1, "Timeout", ""});
+  job.all_ready(2);
+  EXPECT_EQ(job.state.stragglers.slowest().rank, -1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,278 @@
+#include "runner/recovery/goodput.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Goodput::Key kWorkKey{GoodputKind::kWork, ""};
+
+Goodput::Key waiting(const std::string& cause) { return {GoodputKind::kWaiting, cause}; }
+Goodput::Key redone(const std::string& cause) { return {GoodputKind::kRedone, cause}; }
+
+// A job that began at second 0; times are in seconds after that.
+class Job {
+ public:
+  static Goodput::TimePoint at(double seconds) {
+    return Goodput::TimePoint(1000s) +
+           std::chrono::duration_cast<Goodput::TimePoint::duration>(std::chrono::duration<double>(seconds));
+  }
+
+  double seconds(const Goodput::Key& key, double now) {
+    const auto all = goodput.seconds(at(now));
+    double sum = 0.0;
+    for (const auto& [any, time] : all) sum += time;
+    EXPECT_NEAR(sum, now, 1e-6);
+    const auto found = all.find(key);
+    return found == all.end() ? 0.0 : found->second;
+  }
+  // Starts in 5 s, then commits steps 1 … n, one per second: the last one at second 4 + n.
+  void work(int64_t steps) {
+    for (int64_t step = 1; step <= steps; ++step) goodput.on_commit(step, at(4.0 + static_cast<double>(step)));
+  }
+
+  Goodput goodput{at(0)};
+};
+
+TEST(Goodput, is_startup_until_the_first_commit) {
+  Job job;
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("startup"), 3), 3);
+  job.goodput.on_resume(0, Job::at(3));
+  job.goodput.on_break("SignalKILL", Job::at(3.5));
+  job.goodput.on_commit(1, Job::at(5));
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("startup"), 8), 5);
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 8), 3);
+  EXPECT_EQ(job.goodput.redone_steps(), 0);
+}
+
+TEST(Goodput, looks_at_commits_as_often_as_it_likes) {
+  Job job;
+  job.work(10);
+  job.goodput.on_commit(10, Job::at(14));
+  job.goodput.on_commit(500, Job::at(504));
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 504), 499);
+  EXPECT_EQ(job.goodput.furthest_step(), 500);
+}
+
+TEST(Goodput, counts_the_step_in_flight_as_redone_and_waits_until_the_first_commit) {
+  Job job;
+  job.work(10);
+  job.goodput.on_break("SignalKILL", Job::at(14.4));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalKILL"), 15), 0.4);
+  job.goodput.on_resume(10, Job::at(15));
+  job.goodput.on_commit(11, Job::at(16));
+  EXPECT_NEAR(job.seconds(redone("SignalKILL"), 20), 0.4, 1e-9);
+  EXPECT_NEAR(job.seconds(waiting("SignalKILL"), 20), 1.6, 1e-9);
+  EXPECT_NEAR(job.seconds(kWorkKey, 20), 9 + 4, 1e-9);
+  EXPECT_EQ(job.goodput.redone_steps(), 1);
+}
+
+TEST(Goodput, loses_nothing_when_all_left_together_at_the_end_of_a_step) {
+  Job job;
+  job.work(10);
+  job.goodput.on_break("Join", Job::at(14.25), false);
+  job.goodput.on_commit(11, Job::at(15));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("Join"), 15), 0);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("Join"), 15), 1);
+  EXPECT_EQ(job.goodput.redone_steps(), 0);
+}
+
+TEST(Goodput, redoes_what_was_committed_after_the_checkpoint) {
+  Job job;
+  job.work(10);  // until second 14
+  job.goodput.on_break("NodeLost", Job::at(14));
+  job.goodput.on_resume(4, Job::at(20));
+  job.goodput.on_commit(8, Job::at(24));
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("NodeLost"), 24), 6);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 24.5), 4.5) << "step 9 is being redone";
+  job.goodput.on_commit(12, Job::at(28));  // two redone, two new
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 30), 6);
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 30), 9 + 2 + 2);
+  EXPECT_EQ(job.goodput.redone_steps(), 1 + 6);
+  EXPECT_EQ(job.goodput.furthest_step(), 12);
+}
+
+TEST(Goodput, ends_redoing_exactly_at_the_furthest_step) {
+  Job job;
+  job.work(3);
+  job.goodput.on_break("NodeLost", Job::at(7));
+  job.goodput.on_resume(0, Job::at(8));
+  job.goodput.on_commit(3, Job::at(9));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 12), 1);
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 12), 2 + 3);
+}
+
+TEST(Goodput, gives_each_break_its_own_cause) {
+  Job job;
+  job.work(2);  // until second 6
+  job.goodput.on_break("SignalKILL", Job::at(6.5));
+  job.goodput.on_break("NodeLost", Job::at(8));
+  job.goodput.on_commit(3, Job::at(9));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalKILL"), 9), 0.5);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("SignalKILL"), 9), 1.5);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("NodeLost"), 9), 1);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 9), 0);
+}
+
+TEST(Goodput, charges_a_break_while_redoing_to_its_own_cause) {
+  Job job;
+  job.work(10);
+  job.goodput.on_break("NodeLost", Job::at(14));
+  job.goodput.on_resume(4, Job::at(15));
+  job.goodput.on_commit(6, Job::at(17));
+  job.goodput.on_break("SignalSEGV", Job::at(17.5));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 18), 2);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalSEGV"), 18), 0.5);
+  job.goodput.on_resume(6, Job::at(19));
+  job.goodput.on_commit(10, Job::at(23));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalSEGV"), 23), 4.5);
+  EXPECT_EQ(job.goodput.redone_steps(), 1 + 2 + 1 + 4);
+}
+
+TEST(Goodput, takes_a_commit_from_before_the_break_as_late_news) {
+  Job job;
+  job.work(2);
+  job.goodput.on_break("SignalKILL", Job::at(8));
+  job.goodput.on_commit(3, Job::at(7));
+  EXPECT_EQ(job.goodput.furthest_step(), 3);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("SignalKILL"), 9), 1) << "still broken";
+
+  Job together;
+  together.work(2);
+  together.goodput.on_break("Join", Job::at(8), false);
+  together.goodput.on_commit(3, Job::at(7));
+  EXPECT_DOUBLE_EQ(together.seconds(kWorkKey, 9), 2);
+  EXPECT_DOUBLE_EQ(together.seconds(waiting("Join"), 9), 2);
+}
+
+TEST(Goodput, ignores_a_resume_that_comes_after_its_first_commit) {
+  Job job;
+  job.work(2);
+  job.goodput.on_break("SignalKILL", Job::at(6));
+  job.goodput.on_commit(3, Job::at(7));
+  job.goodput.on_resume(2, Job::at(6.5));
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 9), 1 + 2);
+}
+
+TEST(Goodput, sees_by_itself_that_a_step_is_committed_again) {
+  Job job;
+  job.work(10);
+  job.goodput.on_break("NodeLost", Job::at(14));
+  job.goodput.on_commit(5, Job::at(20));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 21), 1);
+  EXPECT_EQ(job.goodput.redone_steps(), 2) << "the one in flight and this one";
+}
+
+TEST(Goodput, ignores_the_empty_page_of_a_new_process) {
+  Job job;
+  job.work(10);
+  job.goodput.on_commit(0, Goodput::TimePoint{});
+  job.goodput.on_commit(11, Job::at(15));
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 15), 10);
+}
+
+TEST(Goodput, moves_the_waits_inside_work) {
+  Job job;
+  job.work(11);  // 10 s of work
+  job.goodput.on_waits(2.0, 0.5);
+  job.goodput.on_waits(3.0, 0.5);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 15), 3);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("checkpoint"), 15), 0.5);
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 15), 6.5);
+}
+
+TEST(Goodput, moves_a_wait_when_its_step_is_committed) {
+  Job job;
+  job.work(1);
+  job.goodput.on_waits(4.0, 0.0);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 9), 0);
+  job.goodput.on_commit(2, Job::at(10));
+  job.goodput.on_waits(4.0, 0.0);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 10), 4);
+  EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 10), 1);
+}
+
+TEST(Goodput, counts_the_waits_of_a_new_process_from_0_and_none_outside_work) {
+  Job job;
+  job.work(11);
+  job.goodput.on_waits(2.0, 0.0);
+  job.goodput.on_break("SignalKILL", Job::at(15));
+  job.goodput.on_waits(0.5, 0.0);  // a new process, which is waiting for its first batch
+  job.goodput.on_commit(12, Job::at(17));
+  job.goodput.on_waits(0.75, 0.0);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 17), 2.25);
+}
+
+TEST(Goodput, counts_the_first_waits_of_a_new_process_when_they_are_inside_work) {
+  Job job;
+  job.work(11);
+  job.goodput.on_waits(2.0, 0.0);
+  job.goodput.on_waits(0.75, 0.0);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 15), 2.75);
+}
+
+TEST(Goodput, forgets_a_wait_whose_step_was_lost) {
+  Job job;
+  job.work(1);
+  job.goodput.on_waits(4.0, 0.0);
+  job.goodput.on_break("SignalKILL", Job::at(9));
+  job.goodput.on_waits(4.0, 0.0);
+  job.goodput.on_commit(2, Job::at(10));
+  job.goodput.on_commit(3, Job::at(20));
+  job.goodput.on_waits(4.0, 0.0);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 20), 0);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalKILL"), 20), 4);
+}
+
+TEST(Goodput, is_the_share_of_work) {
+  Job job;
+  EXPECT_DOUBLE_EQ(job.goodput.ratio(Job::at(0)), 0);
+  job.work(6);
+  EXPECT_DOUBLE_EQ(job.goodput.ratio(Job::at(10)), 0.5);
+}
+
+TEST(Goodput, adds_up_to_the_wall_clock_whatever_happens) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const auto pick = [&](int below) { return std::uniform_int_distribution<int>(0, below - 1)(random); };
+    Job job;
+    double now = 0.0;
+    int64_t step = 0;
+    for (int i = 0; i < 300; ++i) {
+      now += 0.001 * pick(2000);
+      const Goodput::TimePoint when = Job::at(std::max(0.0, now - 0.001 * pick(500)));
+      switch (pick(6)) {
+        case 0:
+          job.goodput.on_break(pick(2) == 0 ? "a" : "b", when, pick(2) == 0);
+          break;
+        case 1:
+          step = std::max<int64_t>(0, step - pick(30));
+          job.goodput.on_resume(step, when);
+          break;
+        case 2:
+          job.goodput.on_waits(0.01 * pick(1000), 0.01 * pick(1000));
+          break;
+        default:
+          step += pick(10);
+          job.goodput.on_commit(step, when);
+      }
+      for (const auto& [key, time] : job.goodput.seconds(Job::at(now))) ASSERT_GE(time, 0.0);
+      job.seconds(kWorkKey, now);
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", event " << i;
+    }
+  }
+}
+
+TEST(Goodput, names_its_kinds) {
+  EXPECT_STREQ(to_string(GoodputKind::kWork), "work");
+  EXPECT_STREQ(to_string(GoodputKind::kWaiting), "waiting");
+  EXPECT_STREQ(to_string(GoodputKind::kRedone), "redone");
+}
+
+}  // namespace
+}  // namespace lockstep

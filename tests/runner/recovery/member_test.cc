@@ -1,0 +1,537 @@
+#include "runner/recovery/member.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Outputs = std::vector<MemberOutput>;
+
+constexpr int kTicksMax = 2'000;
+
+constexpr uint64_t generation(uint32_t counter, uint32_t attempt = 3) { return (uint64_t{attempt} << 32U) | counter; }
+
+template <typename T>
+const T* find(const Outputs& outputs) {
+  for (const MemberOutput& output : outputs) {
+    if (const T* found = std::get_if<T>(&output)) return found;
+  }
+  return nullptr;
+}
+template <typename T>
+const T* told(const Outputs& outputs) {
+  for (const MemberOutput& output : outputs) {
+    const Tell* tell = std::get_if<Tell>(&output);
+    if (tell == nullptr) continue;
+    if (const T* message = std::get_if<T>(&tell->message)) return message;
+  }
+  return nullptr;
+}
+
+// A member with a clock that the test moves.
+class Scenario {
+ public:
+  Scenario() : state(MemberOptions{.nproc = 4}) { first = feed(MemberTick{}); }
+
+  Outputs feed(const MemberEvent& event) { return step(state, event, now); }
+  Outputs hear(const CoordinatorMessage& message) { return feed(CoordinatorSaid{message}); }
+  Outputs find_coordinator(uint64_t at = generation(0)) { return feed(CoordinatorFound{Welcome{at}}); }
+  Outputs place(uint32_t counter) {
+    Placement placement;
+    placement.generation = generation(counter);
+    placement.first_rank = 4;
+    placement.world_size = 8;
+    return hear(placement);
+  }
+  void join_and_place() {
+    find_coordinator();
+    feed(WorkersReady{true});
+    place(1);
+  }
+  // Ticks as the agent would; the coordinator is heard once a second if `beats`.
+  Outputs pass(std::chrono::milliseconds time, bool beats) {
+    Outputs all;
+    const TimePoint until = now + time;
+    for (int ticks = 0; now < until; ++ticks) {
+      if (ticks > kTicksMax) {
+        ADD_FAILURE() << "it wants one Tick after the other: its agent would spin";
+        break;
+      }
+      now = std::min(until, std::max(now, state.deadline.value_or(until)));
+      if (beats) hear(CoordinatorBeat{});
+      Outputs more = feed(MemberTick{});
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+
+  MemberState state;
+  TimePoint now{1000s};
+  Outputs first;
+};
+
+// ---- finding a coordinator ----
+
+TEST(Member, begins_by_seeking) {
+  Scenario node;
+  EXPECT_NE(find<Seek>(node.first), nullptr);
+  EXPECT_EQ(node.state.deadline, node.now + kBeatInterval);
+}
+
+TEST(Member, joins_the_coordinator_that_was_found) {
+  Scenario node;
+  const Outputs outputs = node.find_coordinator(generation(5));
+  ASSERT_NE(told<Join>(outputs), nullptr);
+  EXPECT_EQ(told<Join>(outputs)->nproc, 4);
+  EXPECT_EQ(told<Join>(outputs)->generation, generation(5));
+  EXPECT_FALSE(told<Join>(outputs)->ready);
+  EXPECT_EQ(told<Join>(outputs)->leaving_code, 0);
+  EXPECT_FALSE(told<Join>(outputs)->done);
+}
+
+TEST(Member, turns_away_from_a_coordinator_of_an_older_attempt) {
+  Scenario node;
+  node.find_coordinator(generation(1, 3));
+  node.feed(CoordinatorLost{"reset"});
+  const Outputs outputs = node.find_coordinator(generation(900, 2));
+  EXPECT_EQ(told<Join>(outputs), nullptr);
+  EXPECT_NE(find<Seek>(outputs), nullptr);
+  ASSERT_NE(find<MemberNote>(outputs), nullptr);
+  EXPECT_THAT(find<MemberNote>(outputs)->text, HasSubstr("attempt 2, one of attempt 3"));
+}
+
+TEST(Member, goes_back_to_a_coordinator_of_the_same_attempt_whatever_its_counter) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(CoordinatorLost{"reset"});
+  const Outputs outputs = node.find_coordinator(generation(0));
+  ASSERT_NE(told<Join>(outputs), nullptr);
+  EXPECT_EQ(told<Join>(outputs)->generation, generation(1));
+}
+
+TEST(Member, says_everything_again_to_the_next_coordinator) {
+  Scenario node;
+  node.feed(WorkersReady{true});
+  node.feed(LeaveRequested{130});
+  node.feed(CheckpointDurable{70});
+  const Outputs outputs = node.find_coordinator();
+  ASSERT_NE(told<Join>(outputs), nullptr);
+  EXPECT_TRUE(told<Join>(outputs)->ready);
+  EXPECT_EQ(told<Join>(outputs)->leaving_code, 130);
+  ASSERT_NE(told<CheckpointNews>(outputs), nullptr);
+  EXPECT_EQ(told<CheckpointNews>(outputs)->step, 70);
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(told<CheckpointNews>(node.find_coordinator()), nullptr);
+}
+
+TEST(Member, says_to_each_coordinator_that_it_failed_for_good) {
+  Scenario node;
+  node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
+  for (int i = 0; i < 2; ++i) {
+    const Outputs outputs = node.find_coordinator();
+    ASSERT_NE(told<NodeFailed>(outputs), nullptr);
+    EXPECT_EQ(told<NodeFailed>(outputs)->message, "no data");
+    node.feed(CoordinatorLost{"reset"});
+  }
+}
+
+TEST(Member, says_that_it_is_done_to_the_next_coordinator) {
+  Scenario node;
+  node.feed(WorkersDone{});
+  EXPECT_TRUE(told<Join>(node.find_coordinator())->done);
+}
+
+TEST(Member, a_refusal_for_good_ends_the_node_with_2) {
+  Scenario node;
+  const Outputs outputs = node.feed(CoordinatorRefused{Refused{"another token", false}});
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 2);
+  EXPECT_EQ(find<EndNode>(outputs)->message, "another token");
+  EXPECT_FALSE(node.state.deadline.has_value());
+  EXPECT_THAT(node.find_coordinator(), IsEmpty());
+}
+
+TEST(Member, seeks_on_after_a_refusal_that_may_change) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.feed(CoordinatorRefused{Refused{"there already", true}});
+  EXPECT_NE(find<Seek>(outputs), nullptr);
+  EXPECT_NE(find<CutWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs), nullptr);
+  EXPECT_THAT(node.state.last_problem, HasSubstr("there already"));
+}
+
+TEST(Member, without_a_coordinator_for_rendezvous_timeout_the_node_ends_with_10) {
+  Scenario node;
+  node.feed(CoordinatorRefused{Refused{"there already", true}});
+  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
+  const Outputs outputs = node.pass(1s, false);
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 10);
+  EXPECT_THAT(find<EndNode>(outputs)->message, HasSubstr("no coordinator for 300 s: refused: there already"));
+}
+
+TEST(Member, a_coordinator_that_welcomes_and_never_speaks_is_no_coordinator) {
+  Scenario node;
+  Outputs all;
+  for (int i = 0; i < 100 && !node.state.ended; ++i) {
+    node.find_coordinator();
+    const Outputs more = node.pass(5s, false);
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  ASSERT_NE(find<EndNode>(all), nullptr);
+  EXPECT_EQ(node.now, TimePoint{1300s});
+}
+
+TEST(Member, time_without_a_coordinator_counts_from_the_last_word_heard) {
+  Scenario node;
+  node.pass(200s, false);
+  node.find_coordinator();
+  node.pass(60s, true);
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
+  EXPECT_NE(find<EndNode>(node.pass(1s, false)), nullptr);
+}
+
+TEST(Member, another_coordinator_takes_the_place_of_the_present_one) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.find_coordinator(generation(0, 4));
+  EXPECT_NE(find<CutWorkers>(outputs), nullptr);
+  EXPECT_NE(told<Join>(outputs), nullptr);
+  EXPECT_TRUE(node.state.joined);
+}
+
+// ---- losing it ----
+
+TEST(Member, leaves_the_group_when_the_coordinator_is_lost) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.feed(CoordinatorLost{"reset"});
+  ASSERT_NE(find<CutWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<CutWorkers>(outputs)->generation, generation(1));
+  EXPECT_EQ(find<CutWorkers>(outputs)->cause, "CoordinatorLost");
+  EXPECT_EQ(find<CutWorkers>(outputs)->message, "reset");
+  EXPECT_NE(find<Seek>(outputs), nullptr);
+}
+
+TEST(Member, workers_that_wait_are_not_cut) {
+  Scenario node;
+  node.find_coordinator();
+  node.feed(WorkersReady{true});
+  EXPECT_EQ(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
+  Scenario left;
+  left.join_and_place();
+  left.feed(WorkersReady{true});
+  EXPECT_EQ(find<CutWorkers>(left.feed(CoordinatorLost{"reset"})), nullptr);
+}
+
+TEST(Member, a_silent_coordinator_is_lost) {
+  Scenario node;
+  node.join_and_place();
+  node.pass(60s, true);
+  EXPECT_EQ(find<Seek>(node.pass(4999ms, false)), nullptr);
+  const Outputs outputs = node.pass(1ms, false);
+  EXPECT_NE(find<Seek>(outputs), nullptr);
+  ASSERT_NE(find<CutWorkers>(outputs), nullptr);
+  EXPECT_THAT(find<CutWorkers>(outputs)->message, HasSubstr("nothing heard from the coordinator for 5 s"));
+}
+
+TEST(Member, no_coordinator_is_lost_because_the_agent_did_not_run) {
+  Scenario node;
+  node.join_and_place();
+  node.now += 60s;
+  EXPECT_EQ(find<Seek>(node.feed(MemberTick{})), nullptr);
+  EXPECT_EQ(find<Seek>(node.pass(4s, false)), nullptr);
+  EXPECT_NE(find<Seek>(node.pass(1s, false)), nullptr);
+}
+
+TEST(Member, time_that_the_agent_did_not_run_is_no_time_without_a_coordinator) {
+  Scenario node;
+  node.now += 400s;
+  EXPECT_EQ(find<EndNode>(node.feed(MemberTick{})), nullptr);
+  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
+  EXPECT_NE(find<EndNode>(node.pass(1s, false)), nullptr);
+}
+
+TEST(Member, what_comes_from_a_coordinator_that_was_lost_is_not_heard) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_THAT(node.hear(EndJob{0, ""}), IsEmpty());
+}
+
+// ---- placements ----
+
+TEST(Member, hands_a_placement_to_workers_that_wait) {
+  Scenario node;
+  node.find_coordinator();
+  node.feed(WorkersReady{true});
+  const Outputs outputs = node.place(1);
+  ASSERT_NE(find<PlaceWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<PlaceWorkers>(outputs)->placement.first_rank, 4);
+  EXPECT_FALSE(node.state.ready);
+}
+
+TEST(Member, takes_no_placement_that_is_not_newer_than_all_before) {
+  Scenario node;
+  node.find_coordinator(generation(4));
+  node.feed(WorkersReady{true});
+  EXPECT_THAT(node.place(4), IsEmpty());
+  EXPECT_NE(find<PlaceWorkers>(node.place(5)), nullptr);
+  node.feed(WorkersReady{true});
+  EXPECT_THAT(node.place(5), IsEmpty());
+}
+
+TEST(Member, a_placement_that_comes_when_a_worker_has_ended_is_broken_at_once) {
+  Scenario node;
+  node.find_coordinator();
+  node.feed(WorkersReady{true});
+  node.feed(WorkersReady{false});
+  const Outputs outputs = node.place(1);
+  EXPECT_EQ(find<PlaceWorkers>(outputs), nullptr);
+  ASSERT_NE(told<Broken>(outputs), nullptr);
+  EXPECT_EQ(told<Broken>(outputs)->generation, generation(1));
+  // What is said next is said after it.
+  EXPECT_EQ(told<NodeReady>(node.feed(WorkersReady{true}))->generation, generation(1));
+}
+
+TEST(Member, a_placement_that_comes_when_the_workers_stop_is_broken_at_once) {
+  Scenario node;
+  node.find_coordinator();
+  node.feed(WorkersReady{true});
+  node.feed(LeaveRequested{143});
+  node.hear(StopJob{143});
+  const Outputs outputs = node.place(1);
+  EXPECT_EQ(find<PlaceWorkers>(outputs), nullptr);
+  EXPECT_NE(told<Broken>(outputs), nullptr);
+}
+
+TEST(Member, cuts_the_group_that_its_workers_are_in_and_no_other) {
+  Scenario node;
+  node.join_and_place();
+  EXPECT_EQ(find<CutWorkers>(node.hear(CutGroup{generation(0), "NodeLost", ""})), nullptr);
+  const Outputs outputs = node.hear(CutGroup{generation(1), "NodeLost", "node 2 is lost"});
+  ASSERT_NE(find<CutWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<CutWorkers>(outputs)->generation, generation(1));
+  EXPECT_EQ(find<CutWorkers>(outputs)->cause, "NodeLost");
+  EXPECT_EQ(find<CutWorkers>(outputs)->message, "node 2 is lost");
+  node.feed(WorkersReady{true});
+  EXPECT_EQ(find<CutWorkers>(node.hear(CutGroup{generation(1), "NodeLost", ""})), nullptr);
+}
+
+TEST(Member, asks_the_workers_to_leave_together) {
+  Scenario node;
+  node.join_and_place();
+  EXPECT_EQ(find<RegroupWorkers>(node.hear(Regroup{generation(0), false})), nullptr);
+  const Outputs outputs = node.hear(Regroup{generation(1), false});
+  ASSERT_NE(find<RegroupWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<RegroupWorkers>(outputs)->generation, generation(1));
+  EXPECT_FALSE(find<RegroupWorkers>(outputs)->leaving);
+}
+
+TEST(Member, kills_a_worker_that_hangs_in_a_group_only) {
+  Scenario node;
+  node.find_coordinator();
+  node.feed(WorkersReady{true});
+  EXPECT_THAT(node.hear(KillWorker{2, "no progress"}), IsEmpty());
+  node.place(1);
+  const Outputs outputs = node.hear(KillWorker{2, "no progress"});
+  ASSERT_NE(find<KillOneWorker>(outputs), nullptr);
+  EXPECT_EQ(find<KillOneWorker>(outputs)->local_rank, 2);
+  EXPECT_EQ(find<KillOneWorker>(outputs)->message, "no progress");
+}
+
+// ---- what the workers do ----
+
+TEST(Member, tells_once_that_the_workers_wait_and_since_which_generation) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.feed(WorkersReady{true});
+  ASSERT_NE(told<NodeReady>(outputs), nullptr);
+  EXPECT_TRUE(told<NodeReady>(outputs)->ready);
+  EXPECT_EQ(told<NodeReady>(outputs)->generation, generation(1));
+  EXPECT_THAT(node.feed(WorkersReady{true}), IsEmpty());
+  EXPECT_FALSE(told<NodeReady>(node.feed(WorkersReady{false}))->ready);
+}
+
+TEST(Member, tells_that_its_group_broke_until_all_have_left) {
+  Scenario node;
+  node.join_and_place();
+  const Broken broken{generation(1), 5, "SignalKILL", "rank 5 was killed"};
+  ASSERT_NE(told<Broken>(node.feed(GroupBroke{broken})), nullptr);
+  EXPECT_EQ(told<Broken>(node.feed(GroupBroke{broken}))->rank, 5);
+  EXPECT_THAT(node.feed(GroupBroke{Broken{generation(0), 5, "SignalKILL", ""}}), IsEmpty());
+  // Cut already: it may know better why than who was heard first.
+  node.hear(CutGroup{generation(1), "PeerLost", ""});
+  EXPECT_NE(told<Broken>(node.feed(GroupBroke{broken})), nullptr);
+  node.feed(WorkersReady{true});
+  EXPECT_THAT(node.feed(GroupBroke{broken}), IsEmpty());
+}
+
+TEST(Member, says_nothing_to_nobody) {
+  Scenario node;
+  EXPECT_EQ(told<NodeReady>(node.feed(WorkersReady{true})), nullptr);
+  EXPECT_EQ(told<NodeDone>(node.feed(WorkersDone{})), nullptr);
+  EXPECT_EQ(told<NodeFailed>(node.feed(NodeGaveUp{NodeFailed{3, "no data", true}})), nullptr);
+}
+
+TEST(Member, passes_news_of_checkpoints_on) {
+  Scenario node;
+  node.find_coordinator();
+  EXPECT_EQ(told<CheckpointNews>(node.feed(CheckpointDurable{30}))->step, 30);
+  ASSERT_NE(find<CheckpointSeenByJob>(node.hear(CheckpointNews{40})), nullptr);
+  EXPECT_EQ(find<CheckpointSeenByJob>(node.hear(CheckpointNews{40}))->step, 40);
+}
+
+// ---- leaving ----
+
+TEST(Member, tells_the_coordinator_that_it_leaves_and_waits_for_its_word) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.feed(LeaveRequested{143});
+  ASSERT_NE(told<Leave>(outputs), nullptr);
+  EXPECT_EQ(told<Leave>(outputs)->code, 143);
+  EXPECT_EQ(find<StopWorkers>(outputs), nullptr);
+  EXPECT_THAT(node.feed(LeaveRequested{130}), IsEmpty());
+  const Outputs regroup = node.hear(Regroup{generation(1), true});
+  ASSERT_NE(find<RegroupWorkers>(regroup), nullptr);
+  EXPECT_TRUE(find<RegroupWorkers>(regroup)->leaving);
+}
+
+TEST(Member, stops_the_workers_at_once_when_nobody_can_name_a_step) {
+  Scenario alone;
+  const Outputs outputs = alone.feed(LeaveRequested{130});
+  ASSERT_NE(find<StopWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<StopWorkers>(outputs)->code, 130);
+  Scenario left_alone;
+  left_alone.join_and_place();
+  left_alone.feed(LeaveRequested{143});
+  const Outputs lost = left_alone.feed(CoordinatorLost{"reset"});
+  EXPECT_NE(find<CutWorkers>(lost), nullptr);
+  ASSERT_NE(find<StopWorkers>(lost), nullptr);
+  EXPECT_EQ(find<StopWorkers>(lost)->code, 143);
+}
+
+TEST(Member, workers_that_stop_at_a_step_are_not_cut_when_the_coordinator_goes_first) {
+  Scenario node;
+  node.join_and_place();
+  EXPECT_EQ(find<StopWorkers>(node.hear(StopJob{143}))->code, 143);
+  EXPECT_EQ(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
+  Scenario leaver;
+  leaver.join_and_place();
+  leaver.feed(LeaveRequested{143});
+  leaver.hear(Regroup{generation(1), true});
+  EXPECT_EQ(find<CutWorkers>(leaver.feed(CoordinatorLost{"reset"})), nullptr);
+}
+
+TEST(Member, a_job_that_stops_is_left_for_good) {
+  Scenario node;
+  node.join_and_place();
+  node.hear(StopJob{130});
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(told<Join>(node.find_coordinator())->leaving_code, 130);
+}
+
+TEST(Member, workers_that_have_left_already_stop_when_told_to_leave) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(WorkersReady{true});
+  node.feed(LeaveRequested{143});
+  const Outputs outputs = node.hear(Regroup{generation(1), true});
+  EXPECT_EQ(find<RegroupWorkers>(outputs), nullptr);
+  ASSERT_NE(find<StopWorkers>(outputs), nullptr);
+  EXPECT_EQ(find<StopWorkers>(outputs)->code, 143);
+  EXPECT_EQ(find<StopWorkers>(node.hear(Regroup{generation(1), false})), nullptr);
+}
+
+// ---- the end ----
+
+TEST(Member, ends_when_the_job_ends) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.hear(EndJob{3, "no data"});
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 3);
+  EXPECT_EQ(find<EndNode>(outputs)->message, "no data");
+  EXPECT_THAT(node.feed(MemberTick{}), IsEmpty());
+}
+
+TEST(Member, a_node_that_is_done_waits_for_the_end) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.feed(WorkersDone{});
+  EXPECT_NE(told<NodeDone>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs), nullptr);
+  // Its workers are gone: there is nothing to cut.
+  EXPECT_EQ(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
+}
+
+TEST(Member, a_node_that_is_done_ends_with_0_when_nobody_is_left_to_tell) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(WorkersDone{});
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(find<EndNode>(node.pass(299s, false)), nullptr);
+  const Outputs outputs = node.pass(1s, false);
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 0);
+}
+
+TEST(Member, a_node_that_is_done_and_told_to_leave_does_not_wait) {
+  Scenario node;
+  node.feed(WorkersDone{});
+  const Outputs outputs = node.feed(LeaveRequested{143});
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 0);
+}
+
+TEST(Member, a_node_that_failed_for_good_and_is_told_to_leave_does_not_wait) {
+  Scenario node;
+  node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
+  const Outputs outputs = node.feed(LeaveRequested{143});
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 3);
+}
+
+TEST(Member, a_node_that_failed_alone_says_so_and_ends) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.feed(NodeGaveUp{NodeFailed{12, "a device fault", false}});
+  EXPECT_NE(told<NodeFailed>(outputs), nullptr);
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 12);
+  EXPECT_EQ(find<EndNode>(outputs)->message, "a device fault");
+}
+
+TEST(Member, a_node_that_failed_for_good_waits_for_the_end_of_the_job) {
+  Scenario node;
+  node.join_and_place();
+  const Outputs outputs = node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
+  EXPECT_NE(told<NodeFailed>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(node.hear(EndJob{3, "node 1: no data"}))->message, "node 1: no data");
+}
+
+TEST(Member, a_node_that_failed_for_good_does_not_wait_long_for_a_coordinator) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(find<EndNode>(node.pass(9s, false)), nullptr);
+  const Outputs outputs = node.pass(1s, false);
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 3);
+  EXPECT_EQ(find<EndNode>(outputs)->message, "no data");
+}
+
+}  // namespace
+}  // namespace lockstep

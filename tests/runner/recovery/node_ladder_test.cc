@@ -1,0 +1,434 @@
+#include "runner/recovery/node_ladder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <random>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+using Outputs = std::vector<NodeLadderOutput>;
+
+template <typename T>
+const T* find(const Outputs& outputs) {
+  for (const NodeLadderOutput& output : outputs) {
+    if (const T* found = std::get_if<T>(&output)) return found;
+  }
+  return nullptr;
+}
+template <typename T>
+int count(const Outputs& outputs) {
+  return static_cast<int>(std::count_if(outputs.begin(), outputs.end(),
+                                        [](const auto& output) { return std::holds_alternative<T>(output); }));
+}
+template <typename T>
+T get(const Outputs& outputs) {
+  const T* found = find<T>(outputs);
+  EXPECT_NE(found, nullptr);
+  return found != nullptr ? *found : T{};
+}
+
+class Nodes {
+ public:
+  explicit Nodes(int nodes = 2, int max_restarts = 10)
+      : state(NodeLadderOptions{.nodes = nodes, .max_restarts = max_restarts, .first_attempt = 7}) {}
+
+  Outputs feed(const NodeLadderEvent& event) { return step(state, event, now); }
+  Outputs end(int node, int code, const std::string& message = "", bool job_ended = false) {
+    return feed(NodeEnded{.node = node, .pid = 100 + node, .code = code, .message = message, .job_ended = job_ended});
+  }
+  Outputs tick_at_deadline() {
+    EXPECT_TRUE(state.deadline.has_value());
+    if (state.deadline) now = *state.deadline;
+    return feed(NodeLadderTick{});
+  }
+  // Node 1 ends and ends again, each time `lived` after its start.
+  Outputs crash_often(int times, std::chrono::seconds lived, int code = 139) {
+    Outputs last;
+    for (int i = 0; i < times; ++i) {
+      now += lived;
+      last = end(1, code);
+    }
+    return last;
+  }
+
+  NodeLadderState state;
+  TimePoint now{1000s};
+};
+
+TEST(NodeLadder, starts_all_nodes_with_the_first_attempt) {
+  Nodes run(3);
+  const Outputs outputs = run.feed(NodeLadderStarted{});
+  EXPECT_EQ(count<StartNode>(outputs), 3);
+  EXPECT_EQ(get<StartNode>(outputs).attempt, 7U);
+  EXPECT_FALSE(run.state.deadline.has_value());
+}
+
+TEST(NodeLadder, finishes_with_0_when_all_ended_with_0) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_TRUE(run.end(1, 0).empty());
+  const Outputs outputs = run.end(0, 0);
+  EXPECT_EQ(outputs.size(), 1U);
+  EXPECT_EQ(get<FinishNodes>(outputs).code, 0);
+  EXPECT_TRUE(run.feed(NodesStopRequested{SIGTERM}).empty());
+}
+
+// ---- the pod rung ----
+
+TEST(NodeLadder, replaces_the_lost_node_alone_with_the_next_attempt) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  const Outputs outputs = run.end(1, 137);
+  ASSERT_EQ(outputs.size(), 2U);
+  const NodeDecision decision = get<NodeDecision>(outputs);
+  EXPECT_EQ(decision.rung, "pod");
+  EXPECT_EQ(decision.node, 1);
+  EXPECT_EQ(decision.code, 137);
+  EXPECT_TRUE(decision.is_counted);
+  EXPECT_EQ(decision.line,
+            "node 1 (pid 101) ended with signal 9 (SIGKILL); starting it again as attempt 8 (replacement 1 of 10)");
+  EXPECT_EQ(get<StartNode>(outputs).node, 1);
+  EXPECT_EQ(get<StartNode>(outputs).attempt, 8U);
+}
+
+TEST(NodeLadder, replaces_node_0_too) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_EQ(get<StartNode>(run.end(0, 139)).node, 0);
+}
+
+TEST(NodeLadder, repeats_the_last_words_of_the_agent) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_THAT(get<NodeDecision>(run.end(1, 12, "rank 1: ECC")).line,
+              HasSubstr("ended with exit code 12 (DeviceFault): rank 1: ECC; starting it again"));
+}
+
+struct UncountedCase {
+  int code;
+  std::string says;
+};
+TEST(NodeLadder, does_not_count_ends_that_say_nothing_against_the_node) {
+  for (const UncountedCase& c :
+       {UncountedCase{10, "(not counted: it lost its peers)"}, UncountedCase{143, "(not counted: somebody stopped it)"},
+        UncountedCase{130, "(not counted: somebody stopped it)"}}) {
+    Nodes run(2, 0);
+    run.feed(NodeLadderStarted{});
+    const Outputs outputs = run.end(1, c.code);
+    EXPECT_EQ(count<StartNode>(outputs), 1) << c.code;
+    EXPECT_THAT(get<NodeDecision>(outputs).line, HasSubstr(c.says));
+    EXPECT_FALSE(get<NodeDecision>(outputs).is_counted);
+  }
+}
+
+TEST(NodeLadder, kills_and_replaces_a_silent_node_like_a_lost_one) {
+  Nodes run(2, 0);
+  run.feed(NodeLadderStarted{});
+  Outputs outputs = run.feed(NodeSilent{1, 5000ms});
+  EXPECT_EQ(outputs.size(), 1U);
+  EXPECT_EQ(get<KillNode>(outputs).node, 1);
+  EXPECT_TRUE(run.feed(NodeSilent{1, 6000ms}).empty());
+  outputs = run.end(1, 137);
+  EXPECT_EQ(count<StartNode>(outputs), 1);
+  EXPECT_THAT(get<NodeDecision>(outputs).line, HasSubstr("it was silent for 5 s and was killed"));
+  EXPECT_FALSE(get<NodeDecision>(outputs).is_counted);
+  EXPECT_EQ(count<KillNode>(run.feed(NodeSilent{1, 5000ms})), 1) << "the replacement is another process";
+  EXPECT_EQ(find<StartNode>(run.end(1, 3, "no data")), nullptr) << "it ended before the kill reached it";
+}
+
+TEST(NodeLadder, forgets_the_silence_of_an_earlier_process) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodeSilent{1, 5000ms});
+  run.end(1, 137);
+  EXPECT_TRUE(get<NodeDecision>(run.end(1, 137)).is_counted);
+}
+
+class NodeLadderEndsTheJob : public testing::TestWithParam<int> {};
+TEST_P(NodeLadderEndsTheJob, with_this_code) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  Outputs outputs = run.end(1, GetParam(), "why");
+  EXPECT_EQ(find<StartNode>(outputs), nullptr);
+  EXPECT_EQ(get<SignalNodes>(outputs).signal, SIGTERM);
+  EXPECT_EQ(get<NodeDecision>(outputs).rung, "");
+  EXPECT_EQ(run.state.deadline, run.now + kNodeStopGrace);
+  outputs = run.end(0, 143);
+  EXPECT_EQ(get<FinishNodes>(outputs).code, GetParam());
+  EXPECT_EQ(get<FinishNodes>(outputs).node, 1);
+  EXPECT_THAT(get<FinishNodes>(outputs).message, HasSubstr("why"));
+}
+INSTANTIATE_TEST_SUITE_P(Codes, NodeLadderEndsTheJob, testing::Values(2, 3, 5));
+
+TEST(NodeLadder, believes_an_agent_that_says_that_the_job_is_over) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_EQ(find<StartNode>(run.end(1, 139, "crash loop: …", true)), nullptr);
+  EXPECT_THAT(get<FinishNodes>(run.end(0, 139, "crash loop: …", true)).message, HasSubstr("crash loop: …"));
+}
+
+TEST(NodeLadder, tries_again_when_the_job_ended_for_want_of_peers) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_NE(find<StartNode>(run.end(1, 10, "too few nodes", true)), nullptr);
+}
+
+TEST(NodeLadder, gives_up_when_the_budget_is_used_up) {
+  Nodes run(2, 2);
+  run.feed(NodeLadderStarted{});
+  EXPECT_NE(find<StartNode>(run.crash_often(2, 60s)), nullptr);
+  EXPECT_EQ(find<StartNode>(run.crash_often(1, 60s)), nullptr);
+  const FinishNodes finish = get<FinishNodes>(run.end(0, 143));
+  EXPECT_EQ(finish.code, 139);
+  EXPECT_THAT(finish.message, StartsWith("giving up after 2 replaced nodes (--max_restarts 2); node 1 (pid 101)"));
+}
+
+TEST(NodeLadder, counts_only_replacements_inside_the_window) {
+  Nodes run(2, 1);
+  run.feed(NodeLadderStarted{});
+  run.end(1, 139);
+  EXPECT_NE(find<StartNode>(run.crash_often(1, kRestartWindow + 1s)), nullptr);
+  EXPECT_EQ(find<StartNode>(run.crash_often(1, 60s)), nullptr);
+}
+
+// ---- the gang rung ----
+
+TEST(NodeLadder, starts_all_again_together_when_replacements_of_a_node_do_not_live) {
+  Nodes run(2, 100);
+  run.feed(NodeLadderStarted{});
+  run.crash_often(1, 100s);
+  EXPECT_NE(find<StartNode>(run.crash_often(2, 1s)), nullptr);
+  Outputs outputs = run.crash_often(1, 1s);
+  EXPECT_EQ(find<StartNode>(outputs), nullptr);
+  EXPECT_EQ(get<NodeDecision>(outputs).rung, "gang");
+  EXPECT_THAT(get<NodeDecision>(outputs).line, HasSubstr("3 replacements in a row lived less than 10 s: stopping all"));
+  EXPECT_EQ(get<SignalNodes>(outputs).signal, SIGTERM);
+  outputs = run.end(0, 143);
+  EXPECT_EQ(count<StartNode>(outputs), 2);
+  EXPECT_EQ(get<StartNode>(outputs).node, 0);
+  EXPECT_EQ(get<StartNode>(outputs).attempt, 8U);
+  EXPECT_EQ(run.state.nodes[1].attempt, 11U);
+  EXPECT_FALSE(run.state.deadline.has_value());
+}
+
+TEST(NodeLadder, counts_a_row_of_one_node_only_and_forgets_it_when_a_replacement_lived) {
+  Nodes run(3, 100);
+  run.feed(NodeLadderStarted{});
+  run.end(1, 139);
+  run.end(2, 139);
+  run.crash_often(2, 1s);
+  run.end(2, 139);
+  EXPECT_NE(find<StartNode>(run.end(2, 139)), nullptr);
+  EXPECT_NE(find<StartNode>(run.crash_often(1, kShortLife)), nullptr);
+  EXPECT_NE(find<StartNode>(run.crash_often(2, 1s)), nullptr);
+  EXPECT_FALSE(run.state.gang_used);
+}
+
+TEST(NodeLadder, kills_what_does_not_stop_for_the_gang) {
+  Nodes run(2, 100);
+  run.feed(NodeLadderStarted{});
+  run.crash_often(4, 1s);
+  EXPECT_EQ(run.state.deadline, run.now + kNodeStopGrace);
+  EXPECT_EQ(get<KillNode>(run.tick_at_deadline()).node, 0);
+  EXPECT_EQ(count<StartNode>(run.end(0, 137)), 2);
+}
+
+TEST(NodeLadder, climbs_to_the_gang_once) {
+  Nodes run(2, 100);
+  run.feed(NodeLadderStarted{});
+  run.crash_often(4, 1s);
+  run.end(0, 143);
+  EXPECT_NE(find<StartNode>(run.crash_often(2, 1s)), nullptr);
+  EXPECT_EQ(find<StartNode>(run.crash_often(1, 1s)), nullptr);
+  const FinishNodes finish = get<FinishNodes>(run.end(0, 143));
+  EXPECT_EQ(finish.code, 139);
+  EXPECT_THAT(finish.message, HasSubstr("after all nodes had been started again together; node 1"));
+}
+
+TEST(NodeLadder, bounds_uncounted_replacements_too) {
+  Nodes run(2, 100);
+  run.feed(NodeLadderStarted{});
+  EXPECT_EQ(get<NodeDecision>(run.crash_often(4, 1s, 10)).rung, "gang");
+}
+
+// ---- stopping ----
+
+TEST(NodeLadder, forwards_a_stop_and_replaces_nobody) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_EQ(get<SignalNodes>(run.feed(NodesStopRequested{SIGTERM})).signal, SIGTERM);
+  EXPECT_TRUE(run.feed(NodesStopRequested{SIGTERM}).empty());
+  EXPECT_TRUE(run.end(1, 143).empty());
+  const FinishNodes finish = get<FinishNodes>(run.end(0, 143));
+  EXPECT_EQ(finish.code, 143);
+  EXPECT_EQ(finish.message, "stopped by SIGTERM");
+}
+
+TEST(NodeLadder, kills_all_at_a_second_Ctrl_C) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  EXPECT_EQ(get<SignalNodes>(run.feed(NodesStopRequested{SIGINT})).signal, SIGINT);
+  EXPECT_EQ(count<KillNode>(run.feed(NodesStopRequested{SIGINT})), 2);
+  run.end(0, 137);
+  const FinishNodes finish = get<FinishNodes>(run.end(1, 137));
+  EXPECT_EQ(finish.code, 130);
+  EXPECT_EQ(finish.message, "stopped by Ctrl-C");
+}
+
+TEST(NodeLadder, forwards_a_second_signal_that_differs_and_SIGTERM_outranks_Ctrl_C) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGINT});
+  EXPECT_EQ(get<SignalNodes>(run.feed(NodesStopRequested{SIGTERM})).signal, SIGTERM);
+  run.end(0, 130);
+  EXPECT_EQ(get<FinishNodes>(run.end(1, 130)).code, 143);
+}
+
+TEST(NodeLadder, names_a_failure_while_stopping) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGTERM});
+  EXPECT_EQ(find<StartNode>(run.end(1, 4, "disk full")), nullptr);
+  const FinishNodes finish = get<FinishNodes>(run.end(0, 143));
+  EXPECT_EQ(finish.code, 4);
+  EXPECT_EQ(finish.node, 1);
+}
+
+TEST(NodeLadder, kills_what_has_not_stopped_in_time) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGTERM});
+  run.end(0, 143);
+  EXPECT_EQ(get<KillNode>(run.tick_at_deadline()).node, 1);
+  const FinishNodes finish = get<FinishNodes>(run.end(1, 137));
+  EXPECT_EQ(finish.code, 11);
+  EXPECT_EQ(finish.message, "node 1 had not stopped 75 s after being asked to");
+}
+
+TEST(NodeLadder, stops_instead_of_starting_the_gang) {
+  Nodes run(2, 100);
+  run.feed(NodeLadderStarted{});
+  run.crash_often(4, 1s);
+  run.feed(NodesStopRequested{SIGINT});
+  const Outputs outputs = run.end(0, 143);
+  EXPECT_EQ(find<StartNode>(outputs), nullptr);
+  EXPECT_EQ(get<FinishNodes>(outputs).code, 130);
+
+  Nodes failing(2, 100);
+  failing.feed(NodeLadderStarted{});
+  failing.crash_often(4, 1s);
+  failing.feed(NodesStopRequested{SIGINT});
+  EXPECT_EQ(get<FinishNodes>(failing.end(0, 4)).code, 4);
+}
+
+TEST(NodeLadder, gives_a_second_signal_or_the_end_no_more_time) {
+  Nodes run(3);
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGINT});
+  const auto until = run.state.deadline;
+  run.now += kNodeStopGrace - 1s;
+  run.feed(NodesStopRequested{SIGTERM});
+  EXPECT_EQ(run.state.deadline, until);
+  run.end(0, 0);
+  EXPECT_EQ(run.state.deadline, until);
+}
+
+TEST(NodeLadder, ends_before_it_has_begun) {
+  Nodes run;
+  EXPECT_EQ(get<FinishNodes>(run.feed(NodesStopRequested{SIGTERM})).code, 143);
+  EXPECT_TRUE(run.feed(NodeLadderStarted{}).empty());
+}
+
+// ---- the end ----
+
+TEST(NodeLadder, kills_what_does_not_follow_a_node_that_is_done) {
+  Nodes run(3);
+  run.feed(NodeLadderStarted{});
+  run.end(0, 0);
+  EXPECT_EQ(run.state.deadline, run.now + kNodeEndGrace);
+  run.end(1, 0);
+  const Outputs outputs = run.tick_at_deadline();
+  EXPECT_EQ(outputs.size(), 1U);
+  EXPECT_EQ(get<KillNode>(outputs).node, 2);
+  const Outputs last = run.end(2, 137);
+  EXPECT_EQ(last.size(), 1U);
+  EXPECT_EQ(get<FinishNodes>(last).code, 0);
+}
+
+TEST(NodeLadder, replaces_nobody_after_training_was_complete) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.end(1, 0);
+  const Outputs outputs = run.end(0, 139);
+  EXPECT_EQ(find<StartNode>(outputs), nullptr);
+  EXPECT_THAT(get<NodeDecision>(outputs).line, HasSubstr("SIGSEGV), after training was complete"));
+  EXPECT_EQ(get<FinishNodes>(outputs).code, 0);
+}
+
+TEST(NodeLadder, is_complete_even_when_it_was_to_stop) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGTERM});
+  run.end(0, 0);
+  EXPECT_EQ(get<FinishNodes>(run.end(1, 143)).code, 0);
+}
+
+// ---- whatever comes, in whatever order ----
+
+TEST(NodeLadder, comes_to_an_end_whatever_happens) {
+  constexpr std::array kCodes{137, 139, 1, 10, 143, 12, 137, 139, 1, 10, 0, 3};
+  for (unsigned seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto pick = [&](int below) { return std::uniform_int_distribution<int>(0, below - 1)(random); };
+    Nodes run(1 + pick(4), 5);
+    std::set<int> alive;
+    bool finished = false;
+    const auto apply = [&](const NodeLadderEvent& event) {
+      if (const auto* end = std::get_if<NodeEnded>(&event)) alive.erase(end->node);
+      for (const NodeLadderOutput& output : run.feed(event)) {
+        EXPECT_FALSE(finished);
+        const auto* start = std::get_if<StartNode>(&output);
+        EXPECT_TRUE(start == nullptr || alive.insert(start->node).second);
+        const auto* kill = std::get_if<KillNode>(&output);
+        EXPECT_TRUE(kill == nullptr || alive.contains(kill->node));
+        if (std::holds_alternative<FinishNodes>(output)) {
+          finished = true;
+          EXPECT_TRUE(alive.empty());
+        }
+      }
+      EXPECT_EQ(finished, alive.empty());
+    };
+    apply(NodeLadderStarted{});
+    for (int i = 0; i < 200 && !finished; ++i) {
+      run.now += std::chrono::milliseconds(pick(20'000));
+      const int node = pick(run.state.options.nodes);
+      if (pick(3) == 0 && alive.contains(node)) {
+        apply(NodeEnded{node, 1, kCodes[static_cast<size_t>(pick(12))], "", pick(40) == 0});
+      } else if (pick(10) == 0) {
+        apply(NodeSilent{node, 5000ms});
+      } else if (pick(60) == 0) {
+        apply(NodesStopRequested{pick(2) == 0 ? SIGINT : SIGTERM});
+      } else {
+        apply(NodeLadderTick{});
+      }
+    }
+    apply(NodesStopRequested{SIGTERM});
+    for (int node = 0; node < run.state.options.nodes; ++node) {
+      if (alive.contains(node)) apply(NodeEnded{node, 1, 143, "", false});
+    }
+    ASSERT_TRUE(finished);
+    if (testing::Test::HasFailure()) break;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,227 @@
+// An agent: the three machines, joined as runner/agent/agent.cc joins them, and what they order.
+#include <algorithm>
+
+#include "tests/runner/recovery/simulated_job.h"
+
+namespace lockstep::simulation {
+
+// ---- member and supervisor ----
+
+void Simulation::feed(int process, std::variant<MemberEvent, SupervisorEvent> event) {
+  Process& p = proc(process);
+  p.inbox.push_back(std::move(event));
+  if (p.is_draining) return;
+  p.is_draining = true;
+  while (!p.inbox.empty() && p.alive && !p.finish_code) {
+    const auto next = std::move(p.inbox.front());
+    p.inbox.pop_front();
+    if (const auto* about_workers = std::get_if<SupervisorEvent>(&next)) {
+      for (const SupervisorOutput& output : step(p.supervisor, *about_workers, local_time(p))) {
+        if (p.alive) order_workers(process, output);
+      }
+      const bool is_tick = std::holds_alternative<SupervisorTick>(*about_workers);
+      if (is_tick && p.supervisor.deadline && *p.supervisor.deadline <= local_time(p)) fail(name(process), " spins");
+    } else {
+      const auto& about_coordinator = std::get<MemberEvent>(next);
+      for (const MemberOutput& output : step(p.member, about_coordinator, local_time(p))) {
+        if (p.alive) obey(process, output);
+      }
+      const bool is_tick = std::holds_alternative<MemberTick>(about_coordinator);
+      if (is_tick && p.member.deadline && *p.member.deadline <= local_time(p)) fail(name(process), " spins");
+    }
+  }
+  p.is_draining = false;
+  if (!p.alive) return;
+  set_timer(process, p.member_timer, p.member.deadline, What::kMemberTimer);
+  set_timer(process, p.supervisor_timer, p.supervisor.deadline, What::kSupervisorTimer);
+  leave_if_told(process);
+}
+
+void Simulation::notify(int process, SupervisorEvent event) {
+  Process& p = proc(process);
+  if (p.paused_until <= now_ && p.held.empty()) return feed(process, std::move(event));
+  if (p.held.empty()) push(p.paused_until, What::kInbox, process);
+  p.held.push_back(std::move(event));
+}
+
+void Simulation::run_again(int process) {
+  for (SupervisorEvent& event : std::exchange(proc(process).held, {})) feed(process, std::move(event));
+}
+
+void Simulation::notify_step(int process, int local) {
+  const Worker& w = worker(process, local);
+  if (w.state.exists) notify(process, WorkerAtStep{local, w.state.step, w.group != 0 && !w.hangs});
+}
+
+void Simulation::set_timer(int process, Micros& timer, const std::optional<TimePoint>& deadline, What what) {
+  if (!deadline) return;
+  const Micros at = std::max(now_ + 1, global_time(proc(process), *deadline));
+  if (at >= timer) return;
+  timer = at;
+  push(at, what, process);
+}
+
+void Simulation::ring(int process, What what) {
+  Process& p = proc(process);
+  const auto is_due = [&](const std::optional<TimePoint>& deadline) { return deadline && local_time(p) >= *deadline; };
+  if (what == What::kMemberTimer) {
+    p.member_timer = kNever;
+    if (is_due(p.member.deadline)) return feed(process, MemberEvent(MemberTick{}));
+    set_timer(process, p.member_timer, p.member.deadline, what);
+  } else if (what == What::kSupervisorTimer) {
+    p.supervisor_timer = kNever;
+    if (is_due(p.supervisor.deadline)) return feed(process, SupervisorEvent(SupervisorTick{}));
+    set_timer(process, p.supervisor_timer, p.supervisor.deadline, what);
+  } else {
+    p.coordinator_timer = kNever;
+    if (is_due(p.coordinator->deadline)) return step_coordinator(process, CoordinatorTick{});
+    set_timer(process, p.coordinator_timer, p.coordinator->deadline, what);
+  }
+}
+
+void Simulation::order_workers(int process, const SupervisorOutput& output) {
+  if (const auto* start = std::get_if<StartWorker>(&output)) {
+    start_worker(process, start->local_rank);
+  } else if (const auto* assign = std::get_if<AssignWorkers>(&output)) {
+    place_workers(process, assign->placement);
+  } else if (const auto* cut = std::get_if<SendCut>(&output)) {
+    cut_workers(process, cut->generation);
+  } else if (const auto* leave = std::get_if<SendLeaveTogether>(&output)) {
+    for (Worker& w : proc(process).workers) {
+      if (w.group != leave->generation) continue;
+      w.leaves_together = true;
+      w.leaving_code = leave->leaving_code;
+    }
+  } else if (const auto* signal = std::get_if<SignalWorkers>(&output)) {
+    signal_workers(process, signal->signal);
+  } else if (const auto* kill = std::get_if<KillProcess>(&output)) {
+    const uint32_t count = worker(process, kill->local_rank).process;
+    push(now_ + random_.between(1, 30) * kMs, What::kKilled, process, kill->local_rank, count);
+  } else if (const auto* ready = std::get_if<TellReady>(&output)) {
+    feed(process, MemberEvent(WorkersReady{ready->ready}));
+  } else if (const auto* broken = std::get_if<TellBroken>(&output)) {
+    feed(process, MemberEvent(GroupBroke{broken->broken}));
+  } else if (const auto* wish = std::get_if<TellLeave>(&output)) {
+    feed(process, MemberEvent(LeaveRequested{wish->code}));
+  } else if (std::holds_alternative<TellDone>(output)) {
+    feed(process, MemberEvent(WorkersDone{}));
+  } else if (const auto* failed = std::get_if<TellGaveUp>(&output)) {
+    trace(name(process), ": ", failed->failed.message);
+    if (failed->failed.for_good) ++counts_.jobs_failed;
+    feed(process, MemberEvent(NodeGaveUp{failed->failed}));
+  } else if (const auto* restart = std::get_if<Restarting>(&output)) {
+    ++counts_.workers_restarted;
+    trace(name(process), ": ", restart->line);
+  } else if (const auto* finish = std::get_if<Finish>(&output)) {
+    trace(name(process), " finishes with ", finish->code, ": ", finish->message);
+    proc(process).finish_code = finish->code;
+  }
+}
+
+void Simulation::obey(int process, const MemberOutput& output) {
+  Process& p = proc(process);
+  if (const auto* tell = std::get_if<Tell>(&output)) {
+    if (const auto* broken = std::get_if<Broken>(&tell->message); broken && broken->cause == "NotReady") {
+      ++counts_.stale_placements;
+    }
+    if (p.connection >= 0 && conn(p.connection).agent_open) send_up(p.connection, tell->message);
+  } else if (std::holds_alternative<Seek>(output)) {
+    begin_seeking(process);
+  } else if (const auto* place = std::get_if<PlaceWorkers>(&output)) {
+    feed(process, SupervisorEvent(Placed{place->placement}));
+  } else if (const auto* cut = std::get_if<CutWorkers>(&output)) {
+    ++counts_.cuts;
+    feed(process, SupervisorEvent(CutOrdered{cut->generation, cut->cause, cut->message}));
+  } else if (const auto* regroup = std::get_if<RegroupWorkers>(&output)) {
+    feed(process, SupervisorEvent(RegroupOrdered{regroup->generation, regroup->leaving}));
+  } else if (const auto* stop = std::get_if<StopWorkers>(&output)) {
+    feed(process, SupervisorEvent(StopOrdered{stop->code}));
+  } else if (const auto* kill = std::get_if<KillOneWorker>(&output)) {
+    trace(name(process), ": ", kill->message);
+    worker(process, kill->local_rank).hangs ? ++counts_.hangs_killed : ++counts_.others_killed;
+    feed(process, SupervisorEvent(KillOrdered{kill->local_rank, kill->message}));
+  } else if (const auto* seen = std::get_if<CheckpointSeenByJob>(&output)) {
+    feed(process, SupervisorEvent(CheckpointSeen{seen->step}));
+  } else if (const auto* end = std::get_if<EndNode>(&output)) {
+    trace(name(process), " is told to end with ", end->code, ": ", end->message);
+    if (end->code == 0 && p.member.seeking_since) ++counts_.quiet_ends;
+    feed(process, SupervisorEvent(JobEnded{end->code, end->message}));
+  } else if (const auto* note = std::get_if<MemberNote>(&output)) {
+    if (note->text.find("was seen before") != std::string::npos) ++counts_.older_coordinators_declined;
+    trace(name(process), ": ", note->text);
+  }
+}
+
+// Node 0's agent stays until everybody has heard the end.
+void Simulation::leave_if_told(int process) {
+  Process& p = proc(process);
+  if (!p.alive || !p.finish_code) return;
+  const bool must_stay = p.coordinator && p.coordinator->end && !may_leave(*p.coordinator, local_time(p));
+  if (!must_stay) end_process(process, *p.finish_code, false);
+}
+
+void Simulation::beat(int process) {
+  Process& p = proc(process);
+  if (p.finish_code) return;
+  push(now_ + kSecond, What::kAgentBeat, process);
+  for (int local = 0; local < nproc_; ++local) notify_step(process, local);
+  if (!p.alive || !p.member.joined || p.connection < 0) return;
+  Heartbeat heartbeat;
+  heartbeat.workers.reserve(p.workers.size());
+  for (int local = 0; local < nproc_; ++local) {
+    const Worker& w = worker(process, local);
+    if (!w.alive || !w.said_hello) continue;
+    WorkerBeat beat;
+    beat.local_rank = local;
+    beat.step = w.state.step;
+    beat.activity = w.group == 0 ? Activity::kAwaiting : Activity::kTraining;
+    beat.phase = w.hangs ? Phase::kForward : Phase::kGradSync;
+    beat.seconds_unchanged = static_cast<double>(now_ - w.progress_at) / kSecond;
+    beat.generation = w.group;
+    heartbeat.workers.push_back(beat);
+  }
+  send_up(p.connection, std::move(heartbeat));
+}
+
+// ---- the coordinator ----
+
+void Simulation::step_coordinator(int process, const CoordinatorEvent& event) {
+  Process& p = proc(process);
+  std::vector<CoordinatorOutput> outputs = step(*p.coordinator, event, local_time(p));
+  for (CoordinatorOutput& output : outputs) {
+    if (auto* send = std::get_if<Send>(&output)) {
+      transmit(process, std::move(*send));
+    } else if (const auto* close = std::get_if<Close>(&output)) {
+      close_by_coordinator(static_cast<int>(close->connection) - 1);
+    } else if (const auto* begin = std::get_if<BeginGeneration>(&output)) {
+      check_generation_begins(process, begin->generation);
+    } else if (const auto* note = std::get_if<Note>(&output)) {
+      trace("coordinator ", p.attempt, ": ", note->text);
+    }
+  }
+  check_coordinator(p);
+  check_waiting(p);
+  const bool is_tick = std::holds_alternative<CoordinatorTick>(event);
+  if (is_tick && *p.coordinator->deadline <= local_time(p)) fail("coordinator ", p.attempt, " spins");
+  set_timer(process, p.coordinator_timer, p.coordinator->deadline, What::kCoordinatorTimer);
+  leave_if_told(process);
+}
+
+void Simulation::transmit(int process, Send send) {
+  const int connection = static_cast<int>(send.connection) - 1;
+  const CoordinatorMessage& message = send.message;
+  if (const auto* placement = std::get_if<Placement>(&message)) check_placement_sent(process, connection, *placement);
+  if (std::holds_alternative<Regroup>(message)) ++counts_.regroups;
+  if (std::holds_alternative<StopJob>(message)) ++counts_.stops;
+  if (const auto* refused = std::get_if<Refused>(&message)) {
+    ++counts_.refusals;
+    if (refused->message.find("superseded") != std::string::npos) ++counts_.superseded;
+  }
+  const bool is_turn = std::holds_alternative<Placement>(message) || std::holds_alternative<CutGroup>(message) ||
+                       std::holds_alternative<Regroup>(message) || std::holds_alternative<StopJob>(message) ||
+                       std::holds_alternative<EndJob>(message);
+  if (is_turn) ambush();
+  if (conn(connection).coordinator_open) send_down(connection, std::move(send.message));
+}
+
+}  // namespace lockstep::simulation
