@@ -10,7 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
 
-.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean
+.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -42,7 +42,7 @@ bench-accuracy: build ## the part of bench that trains 3 seeds for 100 epochs on
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py accuracy
 
 format: ## clang-format over all sources
-	@find runner tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
+	@find runner operator tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
 
 lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and tests too)
 	@scripts/lint format
@@ -75,6 +75,10 @@ bench-recovery: build ## seconds from a killed worker to the next step, beside t
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_recovery.py
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_nodes.py
+	@mkdir -p build
+	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@cmake --build --preset dev --target coordination_cost
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_coordination.py
 
 mutate: ## removes each rule of the recovery machines in turn; a test must notice (minutes)
@@ -83,3 +87,10 @@ mutate: ## removes each rule of the recovery machines in turn; a test must notic
 
 clean: ## removes build/ (not the downloads in LOCKSTEP_CACHE)
 	@rm -rf build
+
+cluster: ## a Kubernetes control plane with the operator and fake nodes, to play with (DETACH=1: in the background)
+	@scripts/setup cluster
+	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin python3 tests/cluster/cluster.py run $(if $(DETACH),--detach)
+
+cluster-stop: ## ends the one in the background
+	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin python3 tests/cluster/cluster.py stop

@@ -57,7 +57,8 @@ def main():
     for entry in commands:
         source = pathlib.Path(entry["directory"], entry["file"]).resolve()
         is_test = root / "tests" in source.parents
-        if not is_test and root / "runner" not in source.parents or source.suffix != ".cc":
+        is_ours = any(root / top in source.parents for top in ("runner", "operator", "tests"))
+        if not is_ours or source.suffix != ".cc":
             continue
         entry["command"], has_torch = PRECOMPILED.subn(f"-include {root}/cmake/torch_pch.h", entry["command"])
         if (is_test or has_torch) and os.environ.get("ALL") != "1":

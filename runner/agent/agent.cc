@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <csignal>
 #include <ctime>
 #include <utility>
@@ -287,6 +288,19 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
       CoordinatorServer::Handlers{.on_note = [this](const Note& note) { on_note(note); },
                                   .on_break = [this](const GroupBreak& seen) { on_break(seen); },
                                   .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); }});
+}
+
+NodesControl Agent::nodes_control() {
+  const CoordinatorOptions& options = options_.coordinator_options;
+  NodesControl control{.token = options.token, .min_nodes = options.min_nodes, .max_nodes = options.max_nodes};
+  if (server_) {
+    control.set = [this](int nodes) {
+      boost::asio::post(loop_, [this, nodes] {
+        if (!exit_code_) server_->set_wanted_nodes(nodes);
+      });
+    };
+  }
+  return control;
 }
 
 std::shared_ptr<CoordinatorLink> Agent::make_link() {

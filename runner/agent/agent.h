@@ -70,6 +70,8 @@ class Agent {
   Status open();
   // Returns the exit code (contract/exit_code). No worker is alive then. Call once.
   int run();
+  // Who may say how many nodes are wanted; its `set` may be called from any thread while run() goes on.
+  [[nodiscard]] NodesControl nodes_control();
   // Removes what the agent has put into the file system.
   void close() { control_.reset(); }
 

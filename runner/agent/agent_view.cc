@@ -99,6 +99,7 @@ void Agent::fill_workers() {
 void Agent::fill_job_status() {
   const CoordinatorState& state = server_->state();
   status_.reason = server_->last_note();
+  status_.wanted_nodes = state.options.wanted_nodes;
   status_.nodes.clear();
   for (const auto& [rank, node] : state.nodes) {
     status_.nodes.push_back(NodeStatus{

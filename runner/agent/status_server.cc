@@ -3,13 +3,13 @@
 #include <CivetServer.h>
 
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <utility>
 
 #include "runner/agent/metrics_text.h"
 #include "runner/agent/status_page.h"
 #include "runner/base/json.h"
+#include "runner/base/same_secret.h"
+#include "runner/contract/env_names.h"
 
 namespace lockstep {
 
@@ -61,28 +61,15 @@ struct Answer {
   std::string body;
 };
 
-class Handler : public CivetHandler {
- public:
-  explicit Handler(std::function<Answer(const std::string& path)> answer) : answer_(std::move(answer)) {}
+void send(mg_connection* connection, const Answer& answer, bool with_body) {
+  mg_printf(connection,
+            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
+            "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
+            answer.code, mg_get_response_code_text(connection, answer.code), answer.type, answer.body.size());
+  if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
+}
 
-  bool handleGet(CivetServer*, mg_connection* connection) override { return send(connection, true); }
-  bool handleHead(CivetServer*, mg_connection* connection) override { return send(connection, false); }
-
- private:
-  bool send(mg_connection* connection, bool with_body) {
-    const Answer answer = answer_(mg_get_request_info(connection)->local_uri);
-    mg_printf(connection,
-              "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
-              "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
-              answer.code, mg_get_response_code_text(connection, answer.code), answer.type, answer.body.size());
-    if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
-    return true;
-  }
-
-  std::function<Answer(const std::string& path)> answer_;
-};
-
-Answer answer(const StatusBoard& board, const std::string& path) {
+Answer answer_get(const StatusBoard& board, const std::string& path) {
   if (path == "/") return {200, kHtml, std::string(kStatusPage)};
   if (path == "/status") return {200, kJson, dump_pretty(to_json(board.status()))};
   if (path == "/metrics") return {200, kPrometheus, board.metrics()};
@@ -93,8 +80,82 @@ Answer answer(const StatusBoard& board, const std::string& path) {
     return {ready ? 200 : 503, kText,
             std::string(ready ? "ready" : "not ready: ") + (ready ? "" : to_string(status.phase)) + "\n"};
   }
-  return {404, kText, "not found; there are /, /status, /metrics, /healthz and /readyz\n"};
+  return {404, kText, "not found; there are /, /status, /metrics, /healthz, /readyz and POST /nodes\n"};
 }
+
+constexpr size_t kRequestBodyMax = 1024;
+
+// What the body asks for; in the error, what it should have been.
+Result<int> wanted_nodes(const std::string& body, const NodesControl& control) {
+  std::string expected = "expected {\"nodes\": N} with N from ";
+  expected.append(std::to_string(control.min_nodes)).append(" to ").append(std::to_string(control.max_nodes));
+  const Result<Json> parsed = parse_json(body, "the body");
+  if (!parsed.ok()) return parsed.error().with_context(expected);
+  if (!parsed->is_object() || !parsed->contains("nodes") || !(*parsed)["nodes"].is_number_integer()) {
+    return Error{ErrorCode::kInvalid, "found " + dump_line(*parsed) + ", " + expected};
+  }
+  const auto nodes = (*parsed)["nodes"].get<int64_t>();
+  if (nodes < control.min_nodes || nodes > control.max_nodes) {
+    return Error{ErrorCode::kInvalid, "nodes is " + std::to_string(nodes) + ", " + expected};
+  }
+  return static_cast<int>(nodes);
+}
+
+Answer answer_nodes(const NodesControl& control, const char* authorization, const std::string& body) {
+  const std::string_view sent = authorization == nullptr ? std::string_view() : authorization;
+  if (control.token.empty() || !same_secret("Bearer " + control.token, sent)) {
+    return {401, kText, "Authorization must be \"Bearer \" and the job's " + std::string(env::kToken) + "\n"};
+  }
+  if (!control.set) return {409, kText, "this is not node 0, where the coordinator is: ask there\n"};
+  const Result<int> nodes = wanted_nodes(body, control);
+  if (!nodes.ok()) return {400, kText, nodes.error().message + "\n"};
+  control.set(*nodes);
+  return {202, kJson, dump_line(Json{{"nodes", *nodes}}) + "\n"};
+}
+
+// At most one byte more than the limit.
+std::string read_body(mg_connection* connection) {
+  std::string body(kRequestBodyMax + 1, '\0');
+  size_t size = 0;
+  while (size < body.size()) {
+    const int got = mg_read(connection, body.data() + size, body.size() - size);
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  body.resize(size);
+  return body;
+}
+
+class Handler : public CivetHandler {
+ public:
+  Handler(const StatusBoard& board, NodesControl nodes) : board_(board), nodes_(std::move(nodes)) {}
+
+  bool handleGet(CivetServer*, mg_connection* connection) override {
+    send(connection, answer_get(board_, path_of(connection)), true);
+    return true;
+  }
+  bool handleHead(CivetServer*, mg_connection* connection) override {
+    send(connection, answer_get(board_, path_of(connection)), false);
+    return true;
+  }
+  bool handlePost(CivetServer*, mg_connection* connection) override {
+    send(connection, answer_post(connection), true);
+    return true;
+  }
+
+ private:
+  static std::string path_of(mg_connection* connection) { return mg_get_request_info(connection)->local_uri; }
+
+  Answer answer_post(mg_connection* connection) {
+    if (path_of(connection) != "/nodes") return {405, kText, "only /nodes takes a POST\n"};
+    const std::string body = read_body(connection);
+    if (body.size() > kRequestBodyMax) return {413, kText, "the body is longer than 1,024 bytes\n"};
+    return answer_nodes(nodes_, mg_get_header(connection, "Authorization"), body);
+  }
+
+  const StatusBoard& board_;
+  NodesControl nodes_;
+};
 
 std::vector<std::string> civet_options(const std::string& ports) {
   return {"listening_ports", ports, "num_threads", kThreads, "request_timeout_ms", kRequestTimeoutMs};
@@ -103,8 +164,7 @@ std::vector<std::string> civet_options(const std::string& ports) {
 }  // namespace
 
 struct StatusServer::Impl {
-  explicit Impl(const StatusBoard& board)
-      : handler([&board](const std::string& path) { return answer(board, path); }) {}
+  Impl(const StatusBoard& board, NodesControl nodes) : handler(board, std::move(nodes)) {}
 
   // The handler is declared first, so that it outlives the server that calls it.
   Handler handler;
@@ -114,8 +174,8 @@ struct StatusServer::Impl {
 StatusServer::StatusServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 StatusServer::~StatusServer() = default;
 
-Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const StatusBoard& board) {
-  auto impl = std::make_unique<Impl>(board);
+Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const StatusBoard& board, NodesControl nodes) {
+  auto impl = std::make_unique<Impl>(board, std::move(nodes));
   // "+port": IPv4 and IPv6. Machines without IPv6 refuse that, and get IPv4 alone.
   for (const std::string& ports : {"+" + std::to_string(port), std::to_string(port)}) {
     try {

@@ -14,6 +14,10 @@ const char* to_string(ErrorCode code) {
       return "retry";
     case ErrorCode::kConflict:
       return "conflict";
+    case ErrorCode::kExists:
+      return "exists";
+    case ErrorCode::kForbidden:
+      return "forbidden";
     case ErrorCode::kGone:
       return "gone";
     case ErrorCode::kCancelled:

@@ -22,6 +22,8 @@ enum class ErrorCode {
   kCorrupt,      // bytes that do not hold what they claim; use another copy
   kRetry,        // may work later without anybody's doing
   kConflict,     // somebody else's, or a lost race
+  kExists,       // there already: look at what is there
+  kForbidden,    // a person must grant a right, or raise a quota
   kGone,         // was there and is no more
   kCancelled,    // we were told to stop
   kUnavailable,  // the disk, network or device refuses (full, read-only, unreachable)
@@ -31,10 +33,13 @@ const char* to_string(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::kInvalid;
-  std::string message;  // a sentence for a person: what, what was found, what was expected, what to do
+  std::string message;      // a sentence for a person: what, what was found, what was expected, what to do
+  std::string reason = {};  // CamelCase, for programs, where the source has such a word ("AlreadyExists"); else empty
 
   // The same error seen from further out: "context: message".
-  [[nodiscard]] Error with_context(const std::string& context) const { return Error{code, context + ": " + message}; }
+  [[nodiscard]] Error with_context(const std::string& context) const {
+    return Error{code, context + ": " + message, reason};
+  }
 };
 
 // The value of a Result<void>.

@@ -1,12 +1,28 @@
 #include "runner/base/sha256.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <array>
+#include <climits>
 
 #include "runner/base/check.h"
 
 namespace lockstep {
+namespace {
+
+std::string hex_of(const unsigned char* bytes, size_t size) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string hex;
+  hex.reserve(2 * size);
+  for (size_t i = 0; i < size; ++i) {
+    hex.push_back(kDigits[bytes[i] >> 4U]);
+    hex.push_back(kDigits[bytes[i] & 0xFU]);
+  }
+  return hex;
+}
+
+}  // namespace
 
 struct Sha256::Context {
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> evp{EVP_MD_CTX_new(), &EVP_MD_CTX_free};
@@ -28,20 +44,24 @@ std::string Sha256::hex_digest() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
   LOCKSTEP_CHECK(EVP_DigestFinal_ex(context_->evp.get(), digest.data(), &size) == 1, "SHA-256 final failed");
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string hex;
-  hex.reserve(size_t{2} * size);
-  for (unsigned int i = 0; i < size; ++i) {
-    hex.push_back(kDigits[digest[i] >> 4U]);
-    hex.push_back(kDigits[digest[i] & 0xFU]);
-  }
-  return hex;
+  return hex_of(digest.data(), size);
 }
 
 std::string sha256_hex(std::string_view bytes) {
   Sha256 sum;
   sum.update(bytes.data(), bytes.size());
   return sum.hex_digest();
+}
+
+std::string hmac_sha256_hex(std::string_view key, std::string_view bytes) {
+  LOCKSTEP_CHECK(key.size() <= INT_MAX, "an HMAC key of more than 2 GiB");
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  const unsigned char* const sum =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(bytes.data()),
+           bytes.size(), digest.data(), &size);
+  LOCKSTEP_CHECK(sum != nullptr, "OpenSSL offers no HMAC-SHA256");
+  return hex_of(digest.data(), size);
 }
 
 }  // namespace lockstep

@@ -26,5 +26,7 @@ class Sha256 {
 };
 
 std::string sha256_hex(std::string_view bytes);
+// HMAC-SHA256 (RFC 2104): 64 lower-case hex digits. Any bytes and lengths.
+std::string hmac_sha256_hex(std::string_view key, std::string_view bytes);
 
 }  // namespace lockstep

@@ -152,6 +152,21 @@ struct Prepared {
   std::unique_ptr<GpuMonitor> gpus;  // null when none is used
 };
 
+// spec.elastic and spec.health of a TrainJob reach the pod as variables; the command line wins over them.
+Status take_timeouts(RunConfig& config, const Environment& environment) {
+  const struct {
+    std::string_view flag;
+    std::string_view name;
+    int& seconds;
+  } timeouts[] = {{"rejoin_timeout_seconds", env::kRejoinTimeout, config.launch.rejoin_timeout_seconds},
+                  {"stall_timeout_seconds", env::kStallTimeout, config.launch.stall_timeout_seconds}};
+  for (const auto& timeout : timeouts) {
+    TRY_ASSIGN(const std::optional<int> said, positive_variable(environment, timeout.name));
+    if (said && !is_given(config, timeout.flag)) timeout.seconds = *said;
+  }
+  return {};
+}
+
 Status set_membership(Prepared& p) {
   const LaunchOptions& launch = p.config.launch;
   AgentOptions& agent = p.agent;
@@ -187,6 +202,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   Prepared p;
   p.config = std::move(config);
   p.environment = std::move(environment);
+  TRY(take_timeouts(p.config, p.environment));
   const LaunchOptions& launch = p.config.launch;
   TRY(check_placement(p.environment, launch));
   TRY_ASSIGN(p.place, derive_agent_place(p.environment, host_name(), launch));
@@ -257,7 +273,7 @@ int run_agent(Prepared prepared) {
   std::unique_ptr<StatusServer> server;
   std::string port_problem;
   if (port != 0) {
-    Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board());
+    Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board(), agent.nodes_control());
     if (!started.ok() && port_required) return fail(started.error());
     if (started.ok()) server = std::move(*started);
     if (!started.ok()) port_problem = started.error().message;

@@ -22,6 +22,9 @@ inline constexpr std::string_view kCoordinator = "LOCKSTEP_COORDINATOR";
 inline constexpr std::string_view kPodAttempt = "LOCKSTEP_POD_ATTEMPT";
 inline constexpr std::string_view kCheckpointDir = "LOCKSTEP_CHECKPOINT_DIR";
 inline constexpr std::string_view kToken = "LOCKSTEP_TOKEN";
+// Defaults of the flags of the same names: spec.elastic and spec.health of the TrainJob.
+inline constexpr std::string_view kRejoinTimeout = "LOCKSTEP_REJOIN_TIMEOUT_SECONDS";
+inline constexpr std::string_view kStallTimeout = "LOCKSTEP_STALL_TIMEOUT_SECONDS";
 
 // From the agent to its worker: the file descriptor of their socket pair.
 inline constexpr std::string_view kAgentFd = "LOCKSTEP_AGENT_FD";
@@ -109,6 +112,8 @@ inline constexpr std::array kAllNames = {
     kPodAttempt,
     kCheckpointDir,
     kToken,
+    kRejoinTimeout,
+    kStallTimeout,
     kAgentFd,
     kBeatFd,
     kCommandLine,

@@ -131,6 +131,21 @@ inline constexpr MetricName kStragglerLag{"lockstep_straggler_lag_seconds", Metr
 inline constexpr MetricName kRankUnchanged{"lockstep_rank_unchanged_seconds", MetricType::kGauge, "rank",
                                            "Time since the rank's last sign of progress."};
 
+// Operator: no job's name among the labels.
+inline constexpr MetricName kTrainJobs{"lockstep_trainjobs", MetricType::kGauge, "phase",
+                                       "TrainJobs that this operator sees, by phase."};
+inline constexpr MetricName kTrainJobTimeToPodsReady{
+    "lockstep_trainjob_time_to_pods_ready_seconds", MetricType::kHistogram, "",
+    "From the start of a run (creation or resume of the TrainJob) until all its pods were ready."};
+inline constexpr MetricName kTrainJobTimeToFirstStep{
+    "lockstep_trainjob_time_to_first_step_seconds", MetricType::kHistogram, "",
+    "From the start of a run (creation or resume of the TrainJob) until its first step was committed."};
+inline constexpr MetricName kTrainJobRecovery{
+    "lockstep_trainjob_recovery_seconds", MetricType::kHistogram, "scope,reason",
+    "From the operator's first sight of a lost pod until the run trained again."};
+inline constexpr MetricName kTrainJobRestarts{"lockstep_trainjob_restarts_total", MetricType::kCounter, "scope,reason",
+                                              "Pods and gangs started again by the operator, by reason of their end."};
+
 }  // namespace metric
 
 // What a worker emits (telemetry/metrics).
@@ -172,5 +187,10 @@ inline constexpr std::array kAgentMetrics{metric::kRestarts,         metric::kWo
                                           metric::kGoodputSeconds,   metric::kGoodputRatio, metric::kRecoveries,
                                           metric::kRecoveryDuration, metric::kRedoneSteps,  metric::kSlowestRank,
                                           metric::kStragglerLag,     metric::kRankUnchanged};
+
+// What the operator emits of its TrainJobs, beside controller-runtime's names (operator/control).
+inline constexpr std::array kTrainJobMetrics{metric::kTrainJobs, metric::kTrainJobTimeToPodsReady,
+                                             metric::kTrainJobTimeToFirstStep, metric::kTrainJobRecovery,
+                                             metric::kTrainJobRestarts};
 
 }  // namespace lockstep

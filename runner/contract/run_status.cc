@@ -128,6 +128,7 @@ OrderedJson to_json(const RunStatus& s) {
       {"startTime", s.start_time_unix_seconds},
       {"worldSize", s.world_size},
       {"nnodes", s.nnodes},
+      {"wantedNodes", s.wanted_nodes},
       {"nodes", array_of(s.nodes)},
       {"workers", array_of(s.workers)},
       {"progress", object_or_null(s.progress)},

@@ -106,6 +106,7 @@ struct RunStatus {
   int64_t start_time_unix_seconds = 0;
   int world_size = 0;                 // of the placed group
   int nnodes = 0;                     // of the placed group
+  int wanted_nodes = 0;               // node 0 only: --nnodes, or what POST /nodes said last
   std::vector<NodeStatus> nodes;      // node 0 only
   std::vector<WorkerStatus> workers;  // by rank
   std::optional<Progress> progress;

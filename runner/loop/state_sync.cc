@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runner/checkpoint/reader.h"
+#include "runner/contract/generation.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
 
@@ -190,8 +191,6 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
 }  // namespace
 
 namespace {
-
-uint32_t attempt_of(uint64_t generation) { return static_cast<uint32_t>(generation >> 32U); }
 
 uint64_t newest_generation(const std::vector<StateClaim>& claims) {
   uint64_t newest = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/same_secret.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 
@@ -17,20 +18,9 @@ constexpr int kNamedMax = 8;
 // Of the lower half of a generation: more is a mistake. Leaves room to count on.
 constexpr uint32_t kCounterMax = uint32_t{1} << 31U;
 
-constexpr uint32_t attempt_of(uint64_t generation) { return static_cast<uint32_t>(generation >> 32U); }
-constexpr uint32_t counter_of(uint64_t generation) { return static_cast<uint32_t>(generation); }
-
 std::string seconds_text(std::chrono::milliseconds time) {
   if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
   return std::to_string(time.count()) + " ms";
-}
-
-// Takes the same time wherever the two differ. That their lengths differ may show.
-bool same_secret(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
 }
 
 // A lost node is not ready.
@@ -237,7 +227,7 @@ class Stepper {
                         s_.options.job + "\": check --coordinator and " + std::string(env::kJob),
                     false);
     }
-    if (!same_secret(greet.token, s_.options.token)) {
+    if (!same_secret(s_.options.token, greet.token)) {
       return refuse(connection,
                     who + " has another token than the coordinator: " + std::string(env::kToken) +
                         " must be the same on all nodes of a job",
@@ -276,7 +266,7 @@ class Stepper {
       return false;
     }
     if (attempt_of(join.generation) == s_.options.attempt && counter_of(join.generation) > kCounterMax) {
-      refuse(connection, who + " claims to have seen generation " + std::to_string(join.generation), false);
+      refuse(connection, who + " claims to have seen generation " + generation_text(join.generation), false);
       return false;
     }
     if (join.nproc < 1 || join.nproc > kNprocMax) {
@@ -396,7 +386,7 @@ class Stepper {
   void learn_cause(const std::string& cause, const std::string& text) {
     if (s_.group != GroupState::kBroken || s_.cause != exit_reason(static_cast<int>(ExitCode::kPeerLost))) return;
     s_.cause = cause;
-    warn("the group of generation " + std::to_string(s_.placed) + " broke because of " + text);
+    warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);
   }
 
   void hear(int /*rank*/, Node& node, const Heartbeat& said) {
@@ -412,8 +402,8 @@ class Stepper {
     StoreReply reply;
     reply.id = said.request.id;
     reply.status = StoreStatus::kStale;
-    reply.message = "generation " + std::to_string(said.request.generation) + " has no store: " +
-                    (s_.group == GroupState::kPlaced ? "the group is of generation " + std::to_string(s_.placed)
+    reply.message = "generation " + generation_text(said.request.generation) + " has no store: " +
+                    (s_.group == GroupState::kPlaced ? "the group is of generation " + generation_text(s_.placed)
                                                      : std::string("there is no group"));
     send(node, StoreAnswerTo{said.local_rank, std::move(reply)});
   }
@@ -511,7 +501,7 @@ class Stepper {
 
   void break_group(const std::string& cause, const std::string& message) {
     end_group(cause);
-    warn("the group of generation " + std::to_string(s_.placed) + " is broken (" + cause + "): " + message);
+    warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
     for_members([&](const Node& member) {
       send(member, CutGroup{s_.placed, cause, message});
       // It can no longer leave with the others.
@@ -532,7 +522,7 @@ class Stepper {
     s_.regrouping_until = now_ + s_.options.rejoin_timeout;
     s_.cause = cause;
     s_.leaving_since.reset();
-    note("the group of generation " + std::to_string(s_.placed) + " leaves together: " + why);
+    note("the group of generation " + std::to_string(counter_of(s_.placed)) + " leaves together: " + why);
     for_members([&](const Node& member) { send(member, Regroup{s_.placed, member.leaving_code != 0}); });
   }
 
@@ -594,7 +584,7 @@ class Stepper {
     s_.last_wait_reason.clear();
     s_.stragglers.forget();
     const int nnodes = static_cast<int>(s_.members.size());
-    note("generation " + std::to_string(s_.placed) + ": " + decision.reason);
+    note("generation " + std::to_string(counter_of(s_.placed)) + ": " + decision.reason);
     out_.emplace_back(BeginGeneration{s_.placed});
     for (int index = 0; index < nnodes; ++index) {
       Node& node = s_.nodes.at(s_.members[static_cast<size_t>(index)]);

@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "runner/contract/coordination.h"
+#include "runner/contract/generation.h"
 #include "runner/recovery/straggler.h"
 
 namespace lockstep {
@@ -180,7 +181,7 @@ struct CoordinatorState {
   StragglerView stragglers;
 
   explicit CoordinatorState(const CoordinatorOptions& coordinator_options) : options(coordinator_options) {}
-  [[nodiscard]] uint64_t generation() const { return (uint64_t{options.attempt} << 32U) | counter; }
+  [[nodiscard]] uint64_t generation() const { return make_generation(options.attempt, counter); }
 };
 
 std::vector<CoordinatorOutput> step(CoordinatorState& state, const CoordinatorEvent& event, TimePoint now);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runner/contract/exit_code.h"
+#include "runner/contract/generation.h"
 
 namespace lockstep {
 namespace {
@@ -12,8 +13,6 @@ constexpr const char* kCoordinatorLost = "CoordinatorLost";
 // Silence of our own, without an event or a Tick, that means that this process did not run. Ticks come every
 // kBeatInterval.
 constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
-
-constexpr uint32_t attempt_of(uint64_t generation) { return static_cast<uint32_t>(generation >> 32U); }
 
 std::string seconds_text(std::chrono::milliseconds time) {
   if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "runner/contract/generation.h"
+
 namespace lockstep {
 namespace {
 
@@ -59,8 +61,8 @@ std::vector<StoreAnswer> KeyValueStore::begin_generation(uint64_t generation) {
 std::vector<StoreAnswer> KeyValueStore::apply(int client, const StoreRequest& request, TimePoint now) {
   if (request.generation != generation_) {
     return {{client, refusal(request, StoreStatus::kStale,
-                             "the request is of generation " + std::to_string(request.generation) +
-                                 ", the store of generation " + std::to_string(generation_))}};
+                             "the request is of generation " + generation_text(request.generation) +
+                                 ", the store of generation " + generation_text(generation_))}};
   }
   if (const std::string problem = shape_problem(request); !problem.empty()) {
     return {{client, refusal(request, StoreStatus::kInvalid, problem)}};

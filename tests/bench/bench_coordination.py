@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What the agent costs while nothing fails: system calls per step, and steps per second beside torchrun.
+"""What the agent costs while nothing fails: system calls and instructions per step, and steps per second beside torchrun.
 
 System calls: one rank, so that none belongs to a collective; strace counts those of the training thread for some seconds
 (log_every and checkpoints out of the way). Steps per second: 2 ranks of the same lockstep-worker, under the agent and
-under torchrun, in turn; the ratio of each pair. Writes its part of docs/benchmarks.md. Needs strace.
+under torchrun, in turn; the ratio of each pair. Instructions: callgrind over what a step does for its agent
+(tests/tools/coordination_cost.cc). Writes its part of docs/benchmarks.md. Needs strace and valgrind.
 """
 import argparse
 import json
@@ -16,10 +17,11 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from bench_recovery import BIN, DATA, free_port, write_report  # noqa: E402
+from bench_recovery import BIN, DATA, ROOT, free_port, write_report  # noqa: E402
 from jobs import max_step, read_status, workers_of  # noqa: E402
 from runs import Running  # noqa: E402
 
+TOOLS = pathlib.Path(os.environ.get("LOCKSTEP_TEST_TOOLS", ROOT / "build/dev/tools"))
 SECONDS = 6
 STEPS = 1500
 WARM_STEPS = 300
@@ -46,6 +48,18 @@ def system_calls(folder):
     return steps, {name: int(count) for count, name in rows if name != "total"}
 
 
+def instructions_per_step(folder):
+    """Of the calls that a step makes for its agent: beats, phases, the question whether all leave together."""
+    def count(steps):
+        out = folder / f"callgrind.{steps}"
+        subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
+                        "--toggle-collect=lockstep::steps_for_the_agent*", TOOLS / "coordination_cost", str(steps)],
+                       check=True, capture_output=True, text=True)
+        return int(re.search(r"^(?:summary|totals): (\d+)", out.read_text(), re.M).group(1))
+    few, many = 1000, 2000
+    return (count(many) - count(few)) / (many - few)
+
+
 def steps_per_second(command, folder, **environment):
     subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True,
                    env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **environment})
@@ -70,6 +84,8 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         steps, calls = system_calls(pathlib.Path(folder))
+        instructions = instructions_per_step(pathlib.Path(folder))
+        print(f"{sum(calls.values())} system calls in {steps} steps, {instructions:.0f} instructions a step", flush=True)
     pairs = []
     for _ in range(args.pairs):
         with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +97,8 @@ def main():
     write_report(
         f"## The agent, while nothing fails\n\nSystem calls of the training thread under the agent, 1 rank, {SECONDS} s: "
         f"{total} in {steps} steps, {total / max(steps, 1):.3f} per step ({named}): the progress message five times a "
-        f"second and the memory figures in it. None waits; a beat is a store to memory. With more ranks the flags' small "
+        f"second and the memory figures in it. None waits; a beat is a store to memory: {instructions:.0f} instructions a "
+        f"step for beats, phases and the question whether all leave together (callgrind). With more ranks the flags' small "
         f"all-reduce comes on top, under any launcher.\n\nSteps per second of 2 ranks under the agent over those under "
         f"torchrun, {len(pairs)} pairs: {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}].",
         "coordination")

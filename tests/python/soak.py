@@ -51,6 +51,15 @@ def hurt(job, draw):
     return f"{kind} {ranks}", True
 
 
+def is_over(status, before):
+    """All train again in a new generation. A new node 0 counts its recoveries from its own start: for it that is one."""
+    if status["phase"] != "Running" or status["worldSize"] != 4 or status["generation"] <= before["generation"]:
+        return False
+    if status["generation"] >> 32 > before["generation"] >> 32 and not status["recoveries"]:
+        return max_step(status) > max_step(before)
+    return bool(status["recoveries"]) and status["recoveries"][-1]["generation"] == status["generation"]
+
+
 def soak(folder, seconds, seed=1, say=print):
     folder = pathlib.Path(folder)
     dataset = write_interactions(folder / "small.txt")
@@ -65,14 +74,16 @@ def soak(folder, seconds, seed=1, say=print):
         job.wait_for(lambda: len(job.workers()) == 4, "4 workers")
         before = job.status()
         done, only_workers = hurt(job, draw)
-        after = job.wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 4 and
-                                    s["recoveries"] and s["generation"] > before["generation"] and
-                                    s["recoveries"][-1]["generation"] == s["generation"], f"recovery from: {done}")
-        last = after["recoveries"][-1]
+        hurt_at = time.monotonic()
+        after = job.wait_for_status(lambda s, old=before: is_over(s, old), f"recovery from: {done}")
         recoveries += 1
-        say(f"{time.monotonic() - began:7.1f} s  {done:24}  going on after {last['totalSeconds']:6.3f} s, "
-            f"{last['redoneSteps']} redone", flush=True)
-        assert not only_workers or last["redoneSteps"] <= 1, last
+        if after["recoveries"]:
+            last = after["recoveries"][-1]
+            cost = f"{last['totalSeconds']:6.3f} s, {last['redoneSteps']} redone"
+            assert not only_workers or last["redoneSteps"] <= 1, last
+        else:
+            cost = f"{time.monotonic() - hurt_at:6.3f} s, with a new node 0"
+        say(f"{time.monotonic() - began:7.1f} s  {done:24}  going on after {cost}", flush=True)
         job.wait_for_progress(max_step(after) + draw.randint(20, 150))
         for pid in [*job.agents().values(), *job.workers().values()]:
             if (found := figures(pid)) is not None:

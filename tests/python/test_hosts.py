@@ -3,13 +3,14 @@ import json
 import os
 import pathlib
 import signal
+import urllib.request
 
 import pytest
 
 from conftest import write_interactions
 from hosts import Agent, Hosts, can_make_hosts
-from jobs import max_step
-from runs import checkpoints, losses
+from jobs import max_step, sasrec_flags
+from runs import checkpoints, losses, records
 
 pytestmark = pytest.mark.skipif(can_make_hosts() is not None, reason=str(can_make_hosts()))
 ENDLESS = 1_000_000
@@ -45,7 +46,6 @@ def start(agents, *args, **kwargs):
 
 def reference(run, lockstep, dataset, folder, nproc, steps):
     """The losses of an undisturbed run on one machine."""
-    from jobs import sasrec_flags
     done = run([lockstep, "run", "sasrec", "--nproc", nproc, "--status_port", 0,
                 *sasrec_flags(dataset, folder, steps, "--checkpoint_every", "0")])
     assert done.returncode == 0, done.stdout + done.stderr
@@ -145,6 +145,37 @@ def test_fewer_nodes_go_on_and_a_joiner_is_let_in_at_a_step_boundary(run, lockst
     compare(run, lockstep, dataset, folder, tmp_path, 3)
 
 
+FINAL_STEPS = 1500
+
+
+def final_metric(folder):
+    """The last evaluation's NDCG@10 of a finished run."""
+    return [record["valid_ndcg@10"] for record in records(folder) if "valid_ndcg@10" in record][-1]
+
+
+def test_the_final_evaluation_after_a_change_of_world_size_lies_within_that_of_three_seeds(run, lockstep, hosts, agents,
+                                                                                          ml100k, tmp_path):
+    hosts.name("job-0.job", 0)
+    flags = ["--rejoin_timeout_seconds", "1", "--checkpoint_every", str(ENDLESS)]
+    undisturbed = {}
+    for seed in (1, 2, 3):
+        folder = tmp_path / f"seed-{seed}"
+        done = run([lockstep, "run", "sasrec", "--nproc", 2, "--status_port", 0,
+                    *sasrec_flags(ml100k, folder, FINAL_STEPS, *flags, "--seed", seed)])
+        assert done.returncode == 0, done.stdout + done.stderr
+        undisturbed[final_metric(folder)] = seed
+    low, middle, high = sorted(undisturbed)
+    # The middle seed, disturbed: from 3 ranks to 2 at a step that nobody chose.
+    folder = tmp_path / "disturbed"
+    nodes = [start(agents, lockstep, hosts, n, n, ml100k, folder, tmp_path, *flags, "--seed", str(undisturbed[middle]),
+                   nodes="2:3", steps=FINAL_STEPS) for n in range(3)]
+    nodes[0].wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 3, "3 ranks at work")
+    nodes[2].process.send_signal(signal.SIGKILL)
+    nodes[0].wait_for_status(lambda s: s["worldSize"] == 2, "2 ranks at work")
+    assert [node.end() for node in nodes[:2]] == [0, 0], nodes[0].output()
+    assert low <= final_metric(folder) <= high, f"{final_metric(folder)} is outside {sorted(undisturbed)}"
+
+
 def test_a_node_that_is_asked_to_leaves_at_a_step_boundary(run, lockstep, hosts, agents, dataset, tmp_path):
     hosts.name("job-0.job", 0)
     folder = tmp_path / "run"
@@ -159,6 +190,36 @@ def test_a_node_that_is_asked_to_leaves_at_a_step_boundary(run, lockstep, hosts,
     assert status["recoveries"][-1]["redoneSteps"] == 0
     nodes[0].wait_for_status(lambda s: max_step(s) > max_step(status) + 60, "steps of 2 ranks")
     stop(nodes[0], nodes[1])
+    compare(run, lockstep, dataset, folder, tmp_path, 3)
+
+
+def want(agent, nodes, token="secret"):
+    request = urllib.request.Request(f"http://{agent.hosts.address(agent.host)}:{agent.port}/nodes", method="POST",
+                                     data=json.dumps({"nodes": nodes}).encode(),
+                                     headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 202
+
+
+def test_the_operators_word_shrinks_and_grows_a_job_without_a_wait(run, lockstep, hosts, agents, dataset, tmp_path):
+    hosts.name("job-0.job", 0)
+    folder = tmp_path / "run"
+    # A node that nobody told about would be waited for much longer than this test takes.
+    flags = ["--rejoin_timeout_seconds", "1000", "--checkpoint_every", str(ENDLESS)]
+    nodes = [start(agents, lockstep, hosts, n, n, dataset, folder, tmp_path, *flags, nodes="1:3", steps=ENDLESS)
+             for n in range(3)]
+    nodes[0].wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 3, "3 ranks at work")
+    want(nodes[0], 2)
+    nodes[0].wait_for_status(lambda s: s["wantedNodes"] == 2, "the wanted number")
+    nodes[2].signal(signal.SIGTERM)
+    assert nodes[2].end() == 143, nodes[2].output()
+    status = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 2, "2 ranks at work")
+    assert status["recoveries"][-1]["redoneSteps"] == 0
+    want(nodes[0], 3)
+    again = start(agents, lockstep, hosts, 2, 2, dataset, folder, tmp_path, *flags, nodes="1:3", steps=ENDLESS, attempt=1)
+    larger = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 3, "3 ranks again")
+    nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + 60, "steps of 3 ranks")
+    stop(nodes[0], nodes[1], again)
     compare(run, lockstep, dataset, folder, tmp_path, 3)
 
 
@@ -189,5 +250,6 @@ def test_a_zombie_node_0_wastes_compute_and_never_a_checkpoint(lockstep, hosts, 
     # What a third start goes on from is the new group's, however far the zombie came.
     third = start(agents, lockstep, hosts, 1, 0, dataset, folder, tmp_path, *flags, nodes="1", steps=ENDLESS, attempt=2,
                   coordinator="127.0.0.1:29400")
-    third.wait_for_status(lambda s: max_step(s) > 0, "a step of the third start")
-    assert f"resumed from {folder}/step-{newest['step']:08d}" in third.output()
+    line = f"resumed from {folder}/step-{newest['step']:08d}"
+    third.wait_for(lambda: "resumed from" in third.output(), "the line that says where the state is from")
+    assert line in third.output(), third.output()

@@ -176,7 +176,10 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(lockstep, small_dataset,
                                           ("stall_collective", "collective")])
 def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, small_dataset, tmp_path, undisturbed, fault,
                                                                   where):
-    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--stall_timeout_seconds", "2", steps=STEPS)
+    # By flag, and as a pod has it from its TrainJob.
+    by_flag = fault == "stall_data"
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *(["--stall_timeout_seconds", "2"] if by_flag else []),
+              steps=STEPS, **({} if by_flag else {"LOCKSTEP_STALL_TIMEOUT_SECONDS": "2"}))
     job.wait_for_progress(50)
     job.inject(3, fault, 600.0)
     job.wait_for_text(rf"rank \d.* no progress .*{where}")

@@ -26,6 +26,13 @@ def get(port, path):
         return error.code, error.read().decode()
 
 
+def get_status(port):
+    try:
+        return json.loads(get(port, "/status")[1])
+    except (urllib.error.URLError, OSError):
+        return {}  # not there yet
+
+
 def test_the_http_server_tells_what_the_run_does(lockstep, small_dataset, tmp_path, free_port):
     port = free_port()
     folder = tmp_path / "run"
@@ -45,6 +52,39 @@ def test_the_http_server_tells_what_the_run_does(lockstep, small_dataset, tmp_pa
     linted = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert linted.returncode == 0 and not linted.stderr, linted.stderr
     assert get(port, "/nothing")[0] == 404
+    running.signal(signal.SIGTERM)
+    assert running.end() == 143, running.output()
+
+
+def post(port, path, body, token=None):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=body.encode(), method="POST")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_only_the_operator_says_how_many_nodes_are_wanted(lockstep, small_dataset, tmp_path, free_port):
+    port = free_port()
+    running = Running(command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "1000000", "--status_port", port,
+                              "--nnodes", "1:3", "--node_rank", 0, "--rejoin_timeout_seconds", "1", "--coordinator",
+                              f"127.0.0.1:{free_port()}"), tmp_path, LOCKSTEP_TOKEN="secret")
+    running.wait_for(lambda: get_status(port).get("wantedNodes") == 3, "the status page")
+    for token in (None, "", "wrong", "secret "):
+        code, text = post(port, "/nodes", '{"nodes": 1}', token)
+        assert code == 401 and "LOCKSTEP_TOKEN" in text, text
+    for body, told in (("", "expected"), ("[]", "found []"), ('{"nodes": "2"}', 'found {"nodes":"2"}'),
+                       ('{"nodes": 0}', "nodes is 0, expected"), ('{"nodes": 4}', "1 to 3"), ("{", "expected")):
+        code, text = post(port, "/nodes", body, "secret")
+        assert code == 400 and told in text, text
+    assert post(port, "/nodes", " " * 2000, "secret")[0] == 413
+    assert post(port, "/status", "{}", "secret")[0] == 405
+    assert get_status(port)["wantedNodes"] == 3
+    assert post(port, "/nodes", '{"nodes": 1}', "secret") == (202, '{"nodes":1}\n')
+    running.wait_for(lambda: get_status(port)["wantedNodes"] == 1, "the wanted number")
     running.signal(signal.SIGTERM)
     assert running.end() == 143, running.output()
 

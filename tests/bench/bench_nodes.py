@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Seconds until the next committed step when node 0 dies, and when a node joins. Writes its part of docs/benchmarks.md.
+
+Node 0 lost: SIGKILL of node 0's agent in a job of 2 nodes x 1 rank; `lockstep run --local_nodes` starts it again, as the
+operator would. Its survivor keeps its state. A node joins: a job of --nnodes 1:2 runs on one node; the second one starts.
+On a cluster the start of the pod comes on top, and for node 0 the life of its DNS record.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "tests/bench")]
+from bench_recovery import BIN, DATA, row, write_report  # noqa: E402
+from jobs import Job, free_port, max_step, read_status, sasrec_flags  # noqa: E402
+from runs import Running  # noqa: E402
+
+MODEL = ["--maxlen", "50", "--hidden_units", "50", "--batch_size", "128", "--checkpoint_every", "0"]
+ENDLESS = 10_000_000
+
+
+def lose_node_0(times, draw, folder):
+    job = Job(BIN / "lockstep", DATA, folder / "run", folder, *MODEL, nodes=2, nproc=1, steps=ENDLESS)
+    found = []
+    try:
+        job.wait_for_progress(20)
+        for _ in range(times):
+            before = job.status()
+            job.wait_for_progress(max_step(before) + draw.randint(50, 100))
+            os.kill(job.agents()[0], signal.SIGKILL)
+            killed = time.time()
+            # The new node 0 counts from its own start: what its coming cost is seen in the times of the steps.
+            started = before["startTime"]
+            job.wait_for_status(lambda s, old=started: s["startTime"] != old and s["worldSize"] == 2 and
+                                s["phase"] == "Running" and max_step(s) > 0, "two nodes at work")
+            records = [json.loads(line) for line in open(folder / "run/metrics.jsonl", encoding="utf-8")]
+            found.append(min(r["time"] for r in records if "loss" in r and r["time"] > killed + 0.05) - killed)
+            print(f"node 0 lost: {found[-1]:.3f} s", flush=True)
+    finally:
+        job.signal(signal.SIGKILL)
+        job.end()
+    return found
+
+
+class Node(Running):
+    def __init__(self, node, attempt, coordinator, folder, base):
+        self.port = free_port()
+        super().__init__([BIN / "lockstep", "run", "sasrec", "--nnodes", "1:2", "--nproc", 1, "--node_rank", node,
+                          "--coordinator", coordinator, "--status_port", self.port, *sasrec_flags(DATA, folder, ENDLESS, *MODEL),
+                          "--rejoin_timeout_seconds", "1"], base, LOCKSTEP_TOKEN="bench", LOCKSTEP_JOB="bench",
+                         LOCKSTEP_POD_ATTEMPT=str(attempt))
+
+    def wait_until(self, condition, what):
+        seen = {}
+
+        def holds():
+            seen["status"] = read_status(self.port)
+            return seen["status"] is not None and condition(seen["status"])
+        self.wait_for(holds, what)
+        return seen["status"]
+
+
+def let_a_node_join(times, draw, folder):
+    coordinator = f"127.0.0.1:{free_port()}"
+    first = Node(0, 0, coordinator, folder / "run", folder)
+    found = []
+    try:
+        for attempt in range(times):
+            alone = first.wait_until(lambda s: s["phase"] == "Running" and s["worldSize"] == 1, "one node at work")
+            first.wait_until(lambda s: max_step(s) > max_step(alone) + draw.randint(50, 100), "steps")
+            second = Node(1, attempt, coordinator, folder / "run", folder)
+            status = first.wait_until(lambda s: s["phase"] == "Running" and s["worldSize"] == 2, "two nodes at work")
+            found.append([r for r in status["recoveries"] if r["cause"] == "Join"][-1])
+            print("a node joins", found[-1], flush=True)
+            second.signal(signal.SIGTERM)
+            second.end()
+    finally:
+        first.signal(signal.SIGKILL)
+        first.end()
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=8)
+    args = parser.parse_args()
+    draw = random.Random(1)
+    with tempfile.TemporaryDirectory() as folder:
+        lost = lose_node_0(args.times, draw, pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        joins = let_a_node_join(args.times, draw, pathlib.Path(folder))
+    lines = [f"## Node 0 lost, a node joins\n\n2 nodes x 1 rank on one machine, {len(lost)} and {len(joins)} times; "
+             f"{os.cpu_count()} cores, no GPU. On a cluster the pod's start comes on top.\n",
+             "| | median | least | most |", "|---|---|---|---|",
+             row("node 0 lost: SIGKILL of its agent to the next step", lost),
+             row("a node joins: end of the last step without it to the first with it", [r["totalSeconds"] for r in joins]),
+             row("a node joins: steps redone", [float(r["redoneSteps"]) for r in joins], "")]
+    write_report("\n".join(lines), "nodes")
+
+
+if __name__ == "__main__":
+    main()
