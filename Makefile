@@ -70,6 +70,8 @@ soak: ## random kills for SOAK_SECONDS=1800, watched for leaks, then the tests l
 	@cmake --build --preset dev
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -L kill --repeat until-fail:$(ROUNDS)
+	@cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q \
+	  -p no:cacheprovider --scenario all test_operator_dies.py
 
 bench-recovery: build ## seconds from a killed worker to the next step, beside torchrun
 	@scripts/setup test
@@ -90,6 +92,9 @@ clean: ## removes build/ (not the downloads in LOCKSTEP_CACHE)
 
 cluster: ## a Kubernetes control plane with the operator and fake nodes, to play with (DETACH=1: in the background)
 	@scripts/setup cluster
+	@mkdir -p build
+	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
+	@cmake --build --preset release --target lockstep-operator
 	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin python3 tests/cluster/cluster.py run $(if $(DETACH),--detach)
 
 cluster-stop: ## ends the one in the background

@@ -5,8 +5,9 @@ find_package(nlohmann_json REQUIRED)   # nlohmann-json3-dev
 find_package(CLI11 REQUIRED)           # libcli11-dev
 find_package(yaml-cpp REQUIRED)        # libyaml-cpp-dev
 find_package(ZLIB REQUIRED)            # zlib1g-dev
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # libssl-dev
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)  # libssl-dev
 find_package(Boost 1.74 REQUIRED)      # libboost-dev (Asio, header-only)
+find_package(cpprestsdk REQUIRED)       # libcpprest-dev (only operator/kube/cpprest_transport.cc includes it)
 pkg_check_modules(prometheus_core REQUIRED IMPORTED_TARGET prometheus-cpp-core)  # prometheus-cpp-dev
 if(LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)         # libgtest-dev, libgmock-dev

@@ -65,7 +65,15 @@ def soak(folder, seconds, seed=1, say=print):
     dataset = write_interactions(folder / "small.txt")
     job = Job(program(bin_folder() / "lockstep"), dataset, folder / "run", folder, "--heartbeat_timeout_seconds", "2",
               "--max_restarts", "1000000", "--checkpoint_every", "20", steps=10_000_000)
-    draw = random.Random(seed)
+    try:
+        return hurt_again_and_again(job, folder, seconds, random.Random(seed), say)
+    finally:
+        if job.process.poll() is None:
+            job.signal(signal.SIGKILL)
+            job.end()
+
+
+def hurt_again_and_again(job, folder, seconds, draw, say):
     job.wait_for_progress(20)
     began = time.monotonic()
     seen = {}  # pid → [figures after each recovery that it lived through]

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Reads the include lines of runner/ and tests/ and fails on one that goes the wrong way.
+"""Reads the include lines of runner/, operator/ and tests/ and fails on one that goes the wrong way.
 
 What it holds the code to (docs/decisions.md says why):
   - a room includes only the rooms that ROOMS allows it, tests may include any;
   - rooms without torch never include torch, c10, ATen or gloo;
+  - the two halves leave each other alone, but for runner/base and runner/contract, which the operator may use;
+  - cpprestsdk is included by one file;
   - the environment is read in contract/world.cc alone; everybody else takes it as an argument;
   - every header starts its code with #pragma once;
   - no test sleeps.
@@ -36,14 +38,24 @@ ROOMS = {
     "loop": WITH_TENSORS + ["dist", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "models"],
     "cli": BELOW_TORCH + ["recovery", "agent", "formats"],
 }
+OPERATOR_ROOMS = {
+    "api": [],
+    "kube": ["api"],
+    "control": ["api", "kube"],
+    "train": ["api", "kube", "control"],
+}
+OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract"}
 NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "cli"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
+CPPREST_HEADER = re.compile(r"^(cpprest|pplx)/")
+CPPREST_USERS = {"operator/kube/cpprest_transport.cc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ENVIRONMENT_READERS = {"runner/contract/world.cc"}
 ENVIRONMENT = re.compile(r"\b(secure_getenv|getenv|environ)\b")
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
 SLEEP_PYTHON = re.compile(r"\btime\.sleep\s*\(|\bfrom time import .*\bsleep\b")
+TOPS = ("runner", "operator", "tests")
 CODE = {".h", ".cc", ".cu", ".cuh"}
 
 
@@ -69,17 +81,22 @@ def check_file(root, path):
     name = path.relative_to(root).as_posix()
     parts = name.split("/")
     lines = without_comments_and_strings(path.read_text(encoding="utf-8"))
-    room = parts[1] if parts[0] == "runner" and len(parts) > 2 else None
+    half = parts[0]
+    rooms = OPERATOR_ROOMS if half == "operator" else ROOMS
+    room = parts[1] if half in ("runner", "operator") and len(parts) > 2 else None
     problems = []
-    if room is not None and room not in ROOMS:
+    if room is not None and room not in rooms:
         problems.append(f"{name}:1: room '{room}' is not in ROOMS of tests/rooms_test/rooms_test.py")
         room = None
     for number, line in enumerate(lines, 1):
         where = f"{name}:{number}"
         include = INCLUDE.match(line)
         if include and room:
-            problems += check_include(where, room, include.group(2))
-        if parts[0] == "runner" and ENVIRONMENT.search(line) and name not in ENVIRONMENT_READERS:
+            check = check_operator_include if half == "operator" else check_include
+            problems += check(where, room, include.group(2))
+        if include and CPPREST_HEADER.match(include.group(2)) and name not in CPPREST_USERS:
+            problems.append(f"{where}: only {', '.join(CPPREST_USERS)} includes cpprestsdk")
+        if half in ("runner", "operator") and ENVIRONMENT.search(line) and name not in ENVIRONMENT_READERS:
             problems.append(f"{where}: reads the environment; only {', '.join(ENVIRONMENT_READERS)} may: "
                             "take a lockstep::Environment as an argument")
         if parts[0] == "tests" and SLEEP.search(line):
@@ -104,6 +121,18 @@ def check_include(where, room, header):
     return problems
 
 
+def check_operator_include(where, room, header):
+    parts = header.split("/")
+    if TORCH_HEADER.match(header):
+        return [f"{where}: the operator has no torch, but includes {header}"]
+    if parts[0] == "runner" and (len(parts) < 3 or parts[1] not in OPERATOR_MAY_USE_OF_THE_RUNNER):
+        return [f"{where}: of the runner, the operator may use base and contract, but includes {header}"]
+    if parts[0] == "operator" and len(parts) > 2 and parts[1] != room and parts[1] not in OPERATOR_ROOMS[room]:
+        return [f"{where}: room '{room}' may not include room '{parts[1]}' ({header}); "
+                f"it may include: {', '.join(OPERATOR_ROOMS[room]) or 'none'}"]
+    return []
+
+
 def check_python_test(root, path):
     name = path.relative_to(root).as_posix()
     return [f"{name}:{number}: a test sleeps; wait for the event itself"
@@ -113,7 +142,7 @@ def check_python_test(root, path):
 
 def check_tree(root):
     problems = []
-    for top in ("runner", "tests"):
+    for top in TOPS:
         for path in sorted((root / top).rglob("*")):
             if path.suffix in CODE:
                 problems += check_file(root, path)
@@ -140,6 +169,15 @@ TRIALS = [
     ("runner/base/d.h", "// role\nint x;\n", "must be #pragma once"),
     ("runner/base/f.h", "// all of runner/*\n#pragma once\nchar c = '\"'; int y; /* \" */\n", None),
     ("runner/base/e.h", "// role\n\n#pragma once\n", None),
+    ("operator/api/a.cc", '#include "operator/kube/b.h"\n', "may not include room 'kube'"),
+    ("operator/train/a.cc", '#include "operator/kube/b.h"\n', None),
+    ("operator/control/a.cc", '#include "operator/train/b.h"\n', "may not include room 'train'"),
+    ("operator/train/b.cc", '#include "runner/contract/b.h"\n', None),
+    ("operator/train/c.cc", '#include "runner/agent/b.h"\n', "may use base and contract"),
+    ("operator/common/a.h", "#pragma once\n", "is not in ROOMS"),
+    ("operator/kube/client.cc", "#include <cpprest/http_client.h>\n", "includes cpprestsdk"),
+    ("operator/kube/cpprest_transport.cc", "#include <cpprest/http_client.h>\n", None),
+    ("operator/kube/a.cc", 'int x = getenv("A") != nullptr;\n', "reads the environment"),
     ("tests/runner/base/a_test.cc", "std::this_thread::sleep_for(x);\n", "a test sleeps"),
     ("tests/python/test_a.py", "time.sleep(1)\n", "a test sleeps"),
     ("tests/python/helper.py", "time.sleep(1)\n", None),
@@ -166,7 +204,7 @@ def main():
     problems = failed_trials() + check_tree(root)
     for problem in problems:
         print(problem)
-    files = sum(1 for top in ("runner", "tests") for path in (root / top).rglob("*") if path.suffix in CODE)
+    files = sum(1 for top in TOPS for path in (root / top).rglob("*") if path.suffix in CODE)
     if files == 0:
         problems.append("no code found")
         print(f"no code found under {root}")

@@ -1,0 +1,22 @@
+// How the operator reaches its API server, and the key from which the pods' tokens are made.
+//
+// The environment is an argument; files are read. Errors name what was looked for and what to do.
+#pragma once
+
+#include <string>
+
+#include "operator/kube/kube_config.h"
+#include "operator/options.h"
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+// --kubeconfig, else KUBECONFIG, else the pod's service account, else ~/.kube/config.
+Result<kube::ServerAccess> find_access(const OperatorOptions& options, const Environment& environment);
+
+inline constexpr size_t kTokenKeyBytesMin = 16;
+
+// The bytes of the file. kNotFound says with which line the Secret is made.
+Result<std::string> read_token_key(const std::string& path, const std::string& operator_namespace);
+
+}  // namespace lockstep

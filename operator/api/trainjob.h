@@ -1,0 +1,208 @@
+// TrainJob: lockstep.dev/v1, as C++ values, and its way to and from JSON. Pure.
+//
+// The API server has checked and defaulted what it stores (manifests/base/crd.yaml); a TrainJob from a file is checked
+// and defaulted by validate.h and defaults.h, to the same result. Field names and meanings are the CRD's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operator/api/condition.h"
+#include "operator/api/object_meta.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::api {
+
+inline constexpr std::string_view kGroup = "lockstep.dev";
+inline constexpr std::string_view kApiVersion = "lockstep.dev/v1";
+inline constexpr std::string_view kKind = "TrainJob";
+inline constexpr std::string_view kControllerName = "lockstep.dev/trainjob-controller";  // spec.managedBy
+inline constexpr size_t kJobNameMax = 45;  // so that "<job>-<node>-<attempt>" is a host name
+inline constexpr size_t kRecentFailuresInStatusMax = 10;
+
+enum class Launcher { kLockstep, kTorchrun, kNone };
+enum class FailureScope { kAuto, kPod, kGang };
+enum class SuccessPolicy { kAllNodes, kNode0 };
+enum class PodCleanup { kRunning, kAll, kNone };
+enum class NetworkPolicyMode { kNone, kIntraJob };
+enum class RuleAction { kFail, kReplacePod, kRestartGang, kIgnore };
+
+// The words of the API ("Lockstep", "AllNodes", …).
+const char* to_string(Launcher value);
+const char* to_string(FailureScope value);
+const char* to_string(SuccessPolicy value);
+const char* to_string(PodCleanup value);
+const char* to_string(NetworkPolicyMode value);
+const char* to_string(RuleAction value);
+
+struct Trainer {
+  std::string image;
+  std::vector<std::string> command;
+  std::vector<std::string> args;
+  std::vector<Json> env;  // core/v1 EnvVar
+  Launcher launcher = Launcher::kLockstep;
+  int num_nodes = 1;
+  std::optional<int> num_proc_per_node;      // nothing: auto = the GPUs asked for, at least 1
+  Json resources_per_node = Json::object();  // core/v1 ResourceRequirements
+  Json pod_template = Json::object();        // core/v1 PodTemplateSpec, merged under the fields above
+};
+
+struct Elastic {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int rejoin_timeout_seconds = 30;
+};
+
+struct FailureRule {
+  std::vector<int> exit_codes;
+  std::vector<std::string> pod_reasons;
+  RuleAction action = RuleAction::kReplacePod;
+  bool avoid_node = false;
+};
+
+struct RestartPolicy {
+  int max_restarts = 10;
+  int window_seconds = 3600;
+  int no_progress_restarts = 3;
+  FailureScope scope = FailureScope::kAuto;
+  std::vector<FailureRule> rules;
+};
+
+struct Health {
+  int startup_timeout_seconds = 900;
+  int stall_timeout_seconds = 600;
+};
+
+struct Checkpoint {
+  Json volume = Json::object();  // a core/v1 Volume without its name
+  std::string mount_path = "/checkpoints";
+  int on_suspend_timeout_seconds = 120;
+};
+
+struct TrainJobSpec {
+  Trainer trainer;
+  std::optional<Elastic> elastic;
+  RestartPolicy restart_policy;
+  Health health;
+  std::optional<Checkpoint> checkpoint;
+  SuccessPolicy success_policy = SuccessPolicy::kAllNodes;
+  bool suspend = false;
+  std::string managed_by = std::string(kControllerName);
+  std::optional<int64_t> active_deadline_seconds;
+  std::optional<int64_t> ttl_seconds_after_finished;
+  PodCleanup pod_cleanup = PodCleanup::kRunning;
+  NetworkPolicyMode network_policy = NetworkPolicyMode::kNone;
+};
+
+enum class JobPhase { kPending, kSuspended, kStarting, kRunning, kRecovering, kComplete, kFailed };
+const char* to_string(JobPhase phase);
+
+// The conditions' types, each set at first sight of a job.
+namespace condition {
+inline constexpr std::string_view kSuspended = "Suspended";
+inline constexpr std::string_view kAdmitted = "Admitted";
+inline constexpr std::string_view kPodsReady = "PodsReady";
+inline constexpr std::string_view kRunning = "Running";
+inline constexpr std::string_view kRecovering = "Recovering";
+inline constexpr std::string_view kDegraded = "Degraded";
+inline constexpr std::string_view kCheckpointReady = "CheckpointReady";
+inline constexpr std::string_view kComplete = "Complete";
+inline constexpr std::string_view kFailed = "Failed";
+}  // namespace condition
+
+// In JSON also `summary`, "ready/desired", for the printer column READY.
+struct NodeCounts {
+  int desired = 0;
+  int ready = 0;
+  int active = 0;
+  int succeeded = 0;
+  int failed = 0;
+  bool operator==(const NodeCounts&) const = default;
+};
+
+// Since the job was made. `process`: workers that agents started again (from node 0's /status).
+struct RestartCounts {
+  int64_t total = 0;
+  int64_t process = 0;
+  int64_t pod = 0;
+  int64_t gang = 0;
+  bool operator==(const RestartCounts&) const = default;
+};
+
+// No floats: `percent` is whole, metrics and rates are strings as the runner printed them. In JSON also `summary`
+// ("42%") and `eta` ("3m10s"), for the printer columns PROGRESS and ETA.
+struct MetricValue {
+  std::string name;
+  std::string value;
+  bool operator==(const MetricValue&) const = default;
+};
+struct JobProgress {
+  int64_t step = 0;
+  int64_t total_steps = 0;
+  int64_t epoch = 0;
+  int percent = 0;
+  std::optional<int64_t> estimated_remaining_seconds;
+  std::string loss;  // of the last step, "0.4321"
+  std::string samples_per_second;
+  std::vector<MetricValue> metrics;
+  std::optional<int64_t> last_checkpoint_step;
+  UnixSeconds last_updated_time = 0;
+  bool operator==(const JobProgress&) const = default;
+};
+
+struct RecentFailure {
+  int node = 0;
+  std::optional<int> rank;
+  int attempt = 0;
+  std::string host;  // the Kubernetes node's name
+  std::optional<int> exit_code;
+  std::string reason;
+  std::string message;
+  UnixSeconds time = 0;
+  bool operator==(const RecentFailure&) const = default;
+};
+
+struct TrainJobStatus {
+  int64_t observed_generation = 0;
+  std::optional<JobPhase> phase;
+  std::string reason;
+  std::string message;
+  Conditions conditions;
+  std::optional<UnixSeconds> start_time;  // of the current run: set anew on resume
+  std::optional<UnixSeconds> completion_time;
+  NodeCounts nodes;
+  std::string selector;  // for the scale subresource
+  RestartCounts restarts;
+  std::map<int, int> attempts;  // node → attempt, only those above 0
+  std::optional<JobProgress> progress;
+  std::vector<RecentFailure> recent_failures;  // newest last; the newest kRecentFailuresInStatusMax go into JSON
+  // What a policy must remember across the operator's own death, and nobody else needs (documented as internal).
+  Json bookkeeping = Json::object();
+
+  bool operator==(const TrainJobStatus&) const = default;
+};
+
+struct TrainJob {
+  ObjectMeta meta;
+  TrainJobSpec spec;
+  TrainJobStatus status;
+};
+
+// kInvalid names the field ("spec.trainer.numNodes: is \"two\", expected a whole number"). Unknown fields are left to
+// validate.h.
+//
+// Where a status says a phase that this build does not know (one that a newer operator wrote), `phase` is empty: it is
+// derived anew at every reconcile, and a job must not stop for a word.
+Result<TrainJob> trainjob_from_json(const Json& object);
+
+// What is empty is left out: replace the stored status as a whole, a merge patch would keep what is gone.
+Json to_json(const TrainJobStatus& status);
+// Every field that has a value, with the defaults spelled out.
+Json to_json(const TrainJobSpec& spec);
+
+}  // namespace lockstep::api

@@ -1,0 +1,595 @@
+#include "operator/api/yaml.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <unordered_set>
+
+namespace lockstep::api {
+namespace {
+
+constexpr std::string_view kTagPrefix = "tag:yaml.org,2002:";
+constexpr std::string_view kMergeKey = "<<";
+
+// Stops the parser at the first thing that is refused.
+struct Refused {
+  YAML::Mark mark;
+  std::string message;
+};
+
+std::string in_quotes(std::string_view text) {
+  constexpr size_t kShownMax = 40;  // of what may be a secret, no more than it takes to find it
+  std::string shown(text.substr(0, kShownMax));
+  if (text.size() > kShownMax) shown += "…";
+  return dump_line(Json(shown));
+}
+
+// --- YAML 1.2's core schema (chapter 10.3) ---
+
+bool all_of(std::string_view text, std::string_view allowed) {
+  return !text.empty() && text.find_first_not_of(allowed) == std::string_view::npos;
+}
+
+constexpr std::string_view kDigits = "0123456789";
+
+std::string_view without_sign(std::string_view text) {
+  return !text.empty() && (text.front() == '-' || text.front() == '+') ? text.substr(1) : text;
+}
+
+bool is_null(std::string_view text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
+std::optional<bool> as_bool(std::string_view text) {
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
+  return std::nullopt;
+}
+
+bool is_integer(std::string_view text) {
+  if (text.starts_with("0o")) return all_of(text.substr(2), "01234567");
+  if (text.starts_with("0x")) return all_of(text.substr(2), "0123456789abcdefABCDEF");
+  return all_of(without_sign(text), kDigits);
+}
+
+// [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?
+bool is_float(std::string_view text) {
+  text = without_sign(text);
+  const size_t exponent = text.find_first_of("eE");
+  if (exponent != std::string_view::npos) {
+    if (!all_of(without_sign(text.substr(exponent + 1)), kDigits)) return false;
+    text = text.substr(0, exponent);
+  }
+  const size_t point = text.find('.');
+  if (point == std::string_view::npos) return all_of(text, kDigits);
+  const std::string_view whole = text.substr(0, point);
+  const std::string_view fraction = text.substr(point + 1);
+  if (whole.empty()) return all_of(fraction, kDigits);
+  return all_of(whole, kDigits) && (fraction.empty() || all_of(fraction, kDigits));
+}
+
+bool is_not_finite(std::string_view text) {
+  const std::string_view magnitude = without_sign(text);
+  if (magnitude == ".inf" || magnitude == ".Inf" || magnitude == ".INF") return true;
+  return text == ".nan" || text == ".NaN" || text == ".NAN";
+}
+
+template <typename Integer>
+std::optional<Integer> integer_of(std::string_view digits, int base) {
+  Integer value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+OrderedJson integer_value(const YAML::Mark& mark, std::string_view text) {
+  int base = 10;
+  std::string_view digits = text;
+  if (text.starts_with("0o") || text.starts_with("0x")) {
+    base = text[1] == 'o' ? 8 : 16;
+    digits = text.substr(2);
+  } else if (text.starts_with('+')) {
+    digits = text.substr(1);
+  }
+  if (const auto value = integer_of<int64_t>(digits, base)) return *value;
+  if (const auto value = integer_of<uint64_t>(digits, base)) return *value;
+  throw Refused{mark, in_quotes(text) + " does not fit into 64 bits; quote it if it is not meant as a number"};
+}
+
+OrderedJson float_value(const YAML::Mark& mark, std::string_view text) {
+  double value = 0.0;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    throw Refused{mark, in_quotes(text) + " is beyond a 64-bit number; quote it if it is not meant as one"};
+  }
+  return value;
+}
+
+OrderedJson plain_value(const YAML::Mark& mark, const std::string& text) {
+  if (is_null(text)) return nullptr;
+  if (const auto value = as_bool(text)) return *value;
+  if (is_integer(text)) return integer_value(mark, text);
+  if (is_float(text)) return float_value(mark, text);
+  if (is_not_finite(text)) throw Refused{mark, in_quotes(text) + " has no form in JSON; expected a finite number"};
+  return text;
+}
+
+OrderedJson scalar_value(const YAML::Mark& mark, const std::string& tag, const std::string& text) {
+  if (tag == "?" || tag.empty()) return plain_value(mark, text);
+  if (tag == "!") return text;  // quoted, or a block
+  const std::string_view type =
+      tag.starts_with(kTagPrefix) ? std::string_view(tag).substr(kTagPrefix.size()) : std::string_view();
+  if (type == "str") return text;
+  if (type == "null" && is_null(text)) return nullptr;
+  if (const auto value = as_bool(text); type == "bool" && value) return *value;
+  if (type == "int" && is_integer(text)) return integer_value(mark, text);
+  if (type == "float" && is_float(text)) return float_value(mark, text);
+  if (type == "null" || type == "bool" || type == "int" || type == "float") {
+    throw Refused{mark, in_quotes(text) + " is not of its tag !!" + std::string(type)};
+  }
+  throw Refused{mark, "the tag " + in_quotes(tag) + " is unknown; expected none"};
+}
+
+void check_collection_tag(const YAML::Mark& mark, const std::string& tag, std::string_view type) {
+  if (tag.empty() || tag == "?" || tag == "!" || tag == std::string(kTagPrefix).append(type)) return;
+  throw Refused{mark, "the tag " + in_quotes(tag) + " is unknown; expected none"};
+}
+
+// --- Events → Json ---
+
+// How large a value is when all aliases are written out.
+struct Size {
+  size_t nodes = 0;
+  size_t bytes = 0;
+  size_t depth = 0;
+};
+
+struct Built {
+  OrderedJson value;
+  Size size;
+};
+
+class DocumentBuilder final : public YAML::EventHandler {
+ public:
+  struct Document {
+    OrderedJson value;
+    YAML::Mark mark;
+  };
+  explicit DocumentBuilder(std::string_view text) : text_(text) {}
+
+  std::vector<Document> take() { return std::move(documents_); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    // yaml-cpp begins a new document at whatever it cannot attach to the last one.
+    if (!documents_.empty() && !text_.substr(static_cast<size_t>(mark.pos)).starts_with("---")) {
+      throw Refused{mark, "text after the end of the document; expected `---` before another one"};
+    }
+    document_mark_ = mark;
+    anchors_.clear();
+    total_ = {};
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { scalar(mark, anchor, nullptr, "", true); }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    scalar(mark, anchor, scalar_value(mark, tag, text), text, tag == "?" || tag.empty());
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) throw Refused{mark, "an alias inside of what it stands for"};
+    const Built& meant = found->second;
+    grow(mark, meant.size.nodes, meant.size.bytes);
+    check_depth(mark, frames_.size() + meant.size.depth);
+    if (expects_key()) {
+      if (meant.value.is_structured() || meant.value.is_null()) refuse_key(mark);
+      set_key(mark, meant.value.is_string() ? meant.value.get<std::string>() : meant.value.dump(), false);
+      return;
+    }
+    attach(mark, Built{meant});
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value /*style*/) override {
+    check_collection_tag(mark, tag, "seq");
+    open(mark, anchor, OrderedJson::array());
+  }
+  void OnSequenceEnd() override { close(); }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value /*style*/) override {
+    check_collection_tag(mark, tag, "map");
+    open(mark, anchor, OrderedJson::object());
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  // A list or map that is still open.
+  struct Frame {
+    YAML::Mark mark;
+    YAML::anchor_t anchor;
+    Built built;
+    std::optional<std::string> key;  // read, its value is still to come
+    bool key_is_merge = false;
+    std::unordered_set<std::string> keys;
+    std::optional<OrderedJson> merged;  // the value of `<<`
+  };
+
+  [[nodiscard]] bool expects_key() const {
+    return !frames_.empty() && frames_.back().built.value.is_object() && !frames_.back().key;
+  }
+
+  [[noreturn]] static void refuse_key(const YAML::Mark& mark) {
+    throw Refused{mark, "a key that is not one plain word; expected `name: value`"};
+  }
+
+  void grow(const YAML::Mark& mark, size_t nodes, size_t bytes) {
+    total_.nodes += nodes;
+    total_.bytes += bytes;
+    if (total_.nodes > kYamlNodesMax) {
+      throw Refused{mark, "more than " + std::to_string(kYamlNodesMax) + " values, aliases written out"};
+    }
+    if (total_.bytes > kYamlBytesMax) {
+      throw Refused{mark, "more than " + std::to_string(kYamlBytesMax) + " bytes, aliases written out"};
+    }
+  }
+
+  static void check_depth(const YAML::Mark& mark, size_t depth) {
+    if (depth > kYamlDepthMax) throw Refused{mark, "nested deeper than " + std::to_string(kYamlDepthMax) + " levels"};
+  }
+
+  void set_key(const YAML::Mark& mark, std::string key, bool is_merge) {
+    Frame& frame = frames_.back();
+    if (!frame.keys.insert(key).second) throw Refused{mark, "the key " + in_quotes(key) + " is given twice in one map"};
+    frame.built.size.bytes += key.size();
+    frame.key = std::move(key);
+    frame.key_is_merge = is_merge;
+  }
+
+  void scalar(const YAML::Mark& mark, YAML::anchor_t anchor, OrderedJson value, const std::string& text, bool plain) {
+    grow(mark, 1, text.size());
+    Built built{std::move(value), Size{.nodes = 1, .bytes = text.size(), .depth = 0}};
+    if (!expects_key()) {
+      if (anchor != YAML::NullAnchor) anchors_[anchor] = built;
+      attach(mark, std::move(built));
+      return;
+    }
+    if (built.value.is_null()) refuse_key(mark);
+    if (anchor != YAML::NullAnchor) anchors_[anchor] = built;
+    set_key(mark, text, plain && text == kMergeKey);
+  }
+
+  void open(const YAML::Mark& mark, YAML::anchor_t anchor, OrderedJson empty) {
+    if (expects_key()) refuse_key(mark);
+    check_depth(mark, frames_.size() + 1);
+    grow(mark, 1, 0);
+    frames_.push_back(
+        Frame{mark, anchor, Built{std::move(empty), Size{.nodes = 1, .bytes = 0, .depth = 1}}, {}, {}, {}, {}});
+  }
+
+  void close() {
+    if (frames_.back().merged) merge(frames_.back());
+    Frame frame = std::move(frames_.back());
+    frames_.pop_back();
+    if (frame.anchor != YAML::NullAnchor) anchors_[frame.anchor] = frame.built;
+    attach(frame.mark, std::move(frame.built));
+  }
+
+  // `<<: *defaults` or `<<: [*a, *b]`: what the map itself does not say, the first that says it wins.
+  static void merge(Frame& frame) {
+    const OrderedJson& merged = *frame.merged;
+    const OrderedJson sources = merged.is_array() ? merged : OrderedJson::array({merged});
+    for (const OrderedJson& source : sources) {
+      if (!source.is_object()) throw Refused{frame.mark, "a merge key (<<) with something else than a map"};
+      for (const auto& [key, value] : source.items()) {
+        if (frame.keys.insert(key).second) members_of(frame.built.value).emplace_back(key, value);
+      }
+    }
+  }
+
+  // ordered_json looks for the key on each insertion; ours are known to be new.
+  static OrderedJson::object_t& members_of(OrderedJson& object) { return object.get_ref<OrderedJson::object_t&>(); }
+
+  void attach(const YAML::Mark& mark, Built built) {
+    if (frames_.empty()) {
+      documents_.push_back({std::move(built.value), document_mark_});
+      return;
+    }
+    Frame& frame = frames_.back();
+    frame.built.size.nodes += built.size.nodes;
+    frame.built.size.bytes += built.size.bytes;
+    frame.built.size.depth = std::max(frame.built.size.depth, built.size.depth + 1);
+    if (frame.built.value.is_array()) {
+      frame.built.value.push_back(std::move(built.value));
+    } else if (frame.key_is_merge) {
+      if (!built.value.is_structured()) throw Refused{mark, "a merge key (<<) with something else than a map"};
+      frame.merged = std::move(built.value);
+    } else {
+      members_of(frame.built.value).emplace_back(std::move(*frame.key), std::move(built.value));
+    }
+    frame.key.reset();
+    frame.key_is_merge = false;
+  }
+
+  std::string_view text_;
+  std::vector<Frame> frames_;
+  std::map<YAML::anchor_t, Built> anchors_;  // of the current document, whole ones only
+  Size total_;                               // of the current document
+  YAML::Mark document_mark_;
+  std::vector<Document> documents_;
+};
+
+Error invalid_at(std::string_view what, const YAML::Mark& mark, const std::string& message) {
+  std::string text(what);
+  text.append(":").append(std::to_string(std::max(mark.line, 0) + 1));
+  text.append(":").append(std::to_string(std::max(mark.column, 0) + 1));
+  return Error{ErrorCode::kInvalid, text.append(": ").append(message)};
+}
+
+// Runs the parser for its errors alone.
+class Discard final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+};
+
+// Throws what YAML::Parser throws, and Refused.
+void run_parser(std::string_view text, YAML::EventHandler& handler) {
+  std::istringstream stream{std::string(text)};
+  YAML::Parser parser(stream);
+  while (parser.HandleNextDocument(handler)) {
+  }
+}
+
+// What yaml-cpp would guess at: it ends a text at a NUL and replaces what is not UTF-8.
+Status check_bytes(std::string_view text, std::string_view what) {
+  const auto refuse = [&](const std::string& why) {
+    return Error{ErrorCode::kInvalid, std::string(what).append(": ").append(why)};
+  };
+  if (text.size() > kYamlBytesMax) {
+    return refuse(std::to_string(text.size()) + " bytes; expected at most " + std::to_string(kYamlBytesMax));
+  }
+  if (text.find('\0') != std::string_view::npos) return refuse("holds a NUL byte; expected YAML in UTF-8");
+  try {
+    static_cast<void>(Json(text).dump());
+  } catch (const Json::exception&) {
+    return refuse("is not UTF-8; expected YAML in UTF-8");
+  }
+  return {};
+}
+
+Result<std::vector<DocumentBuilder::Document>> build(std::string_view text, std::string_view what) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, which the parser does not count
+  TRY(check_bytes(text, what));
+  DocumentBuilder builder(text);
+  try {
+    run_parser(text, builder);
+    // yaml-cpp 0.7 takes white space at the end of the text for the end of a quoted scalar that never ends: a cut file
+    // would pass. Without that space it complains.
+    if (text.find_first_of("'\"") != std::string_view::npos) {
+      Discard discard;
+      run_parser(text.substr(0, text.find_last_not_of(" \t\r\n") + 1), discard);
+    }
+  } catch (const Refused& refused) {
+    return invalid_at(what, refused.mark, refused.message);
+  } catch (const YAML::Exception& e) {
+    return invalid_at(what, e.mark, "not YAML: " + e.msg);
+  }
+  return builder.take();
+}
+
+// --- Json → text ---
+
+bool is_printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
+}
+
+// Characters that some reader takes for a line break or drops, written as escapes.
+struct Escaped {
+  std::string_view character;
+  std::string_view escape;
+};
+constexpr Escaped kEscaped[] = {{"\x7f", "\\u007f"},
+                                {"\xc2\x85", "\\u0085"},
+                                {"\xe2\x80\xa8", "\\u2028"},
+                                {"\xe2\x80\xa9", "\\u2029"},
+                                {"\xef\xbb\xbf", "\\ufeff"}};
+
+bool needs_escape(std::string_view text) {
+  return std::any_of(std::begin(kEscaped), std::end(kEscaped),
+                     [&](const Escaped& escaped) { return text.find(escaped.character) != std::string_view::npos; });
+}
+
+// A JSON string is a double-quoted scalar.
+std::string double_quoted(const std::string& text) {
+  std::string out = dump_line(OrderedJson(text));
+  for (const auto& [character, escape] : kEscaped) {
+    for (size_t at = out.find(character); at != std::string::npos; at = out.find(character, at + escape.size())) {
+      out.replace(at, character.size(), escape);
+    }
+  }
+  return out;
+}
+
+std::string valid_utf8(const std::string& text) {
+  const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return ascii ? text : OrderedJson::parse(dump_line(OrderedJson(text))).get<std::string>();
+}
+
+// Words that YAML 1.1, which many tools still read, takes for booleans.
+bool is_old_boolean(std::string_view text) {
+  static constexpr std::string_view kWords[] = {"y", "n", "yes", "no", "on", "off"};
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return std::find(std::begin(kWords), std::end(kWords), lower) != std::end(kWords);
+}
+
+// Can it stand without quotes, for every reader? Narrower than the grammar: whatever looks like a number, a date or
+// punctuation at the beginning is quoted.
+bool is_plain(std::string_view text) {
+  if (text.empty() || !is_printable(text) || needs_escape(text)) return false;
+  if (is_null(text) || as_bool(text) || is_old_boolean(text) || text == kMergeKey || text == "=") return false;
+  const auto first = static_cast<unsigned char>(text.front());
+  const bool is_letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first >= 0x80;
+  if (!is_letter && text.front() != '/' && text.front() != '_') return false;
+  if (text.back() == ' ' || text.back() == ':') return false;
+  if (text.find(": ") != std::string_view::npos || text.find(" #") != std::string_view::npos) return false;
+  return text.find_first_of("[]{},\"'\\") == std::string_view::npos;
+}
+
+// Can a literal block (|) hold it, and is it easier to read so?
+bool is_block(std::string_view text) {
+  const size_t content_end = text.find_last_not_of('\n');
+  if (content_end == std::string_view::npos || text.find('\n') == std::string_view::npos) return false;
+  if (text.front() == ' ' || text.front() == '\n' || needs_escape(text)) return false;
+  for (size_t begin = 0; begin <= content_end;) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    if (!is_printable(line) || (!line.empty() && line.back() == ' ')) return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+class Emitter {
+ public:
+  std::string take() { return std::move(out_); }
+
+  // At the beginning of a line, or behind "- " whose column is `indent`.
+  void value(const OrderedJson& json, size_t indent) {
+    if (json.is_object() && !json.empty()) {
+      map(json, indent);
+    } else if (json.is_array() && !json.empty()) {
+      list(json, indent);
+    } else {
+      scalar(json, indent);
+      out_ += '\n';
+    }
+  }
+
+ private:
+  void map(const OrderedJson& json, size_t indent) {
+    bool first = true;
+    for (const auto& [key, member] : json.items()) {
+      if (!first) out_.append(indent, ' ');
+      first = false;
+      const std::string name = valid_utf8(key);
+      write_key(is_plain(name) ? name : double_quoted(name), indent);
+      if (member.is_structured() && !member.empty()) {
+        // A list stands in its key's column, as kubectl writes it.
+        const size_t inner = member.is_object() ? indent + 2 : indent;
+        out_.append("\n").append(inner, ' ');
+        value(member, inner);
+      } else {
+        out_ += ' ';
+        scalar(member, indent + 2);
+        out_ += '\n';
+      }
+    }
+  }
+
+  // YAML lets a key stand alone in front of its colon only up to 1,024 characters.
+  void write_key(const std::string& key, size_t indent) {
+    constexpr size_t kSimpleKeyBytesMax = 1000;
+    if (key.size() <= kSimpleKeyBytesMax) {
+      out_.append(key).append(":");
+    } else {
+      out_.append("? ").append(key).append("\n").append(indent, ' ').append(":");
+    }
+  }
+
+  void list(const OrderedJson& json, size_t indent) {
+    bool first = true;
+    for (const OrderedJson& item : json) {
+      if (!first) out_.append(indent, ' ');
+      first = false;
+      out_ += "- ";
+      if (item.is_structured() && !item.empty()) {
+        value(item, indent + 2);
+      } else {
+        scalar(item, indent + 2);
+        out_ += '\n';
+      }
+    }
+  }
+
+  void scalar(const OrderedJson& json, size_t indent) {
+    if (!json.is_string()) {
+      out_ += dump_line(json);
+      return;
+    }
+    const std::string text = valid_utf8(json.get_ref<const std::string&>());
+    if (is_plain(text)) {
+      out_ += text;
+    } else if (indent > 0 && is_block(text)) {
+      block(text, indent);
+    } else {
+      out_ += double_quoted(text);
+    }
+  }
+
+  void block(std::string_view text, size_t indent) {
+    const size_t content = text.find_last_not_of('\n') + 1;
+    const size_t newlines = text.size() - content;
+    out_ += newlines == 0 ? "|-" : newlines == 1 ? "|" : "|+";
+    for (size_t begin = 0; begin < content;) {
+      const size_t end = std::min(text.find('\n', begin), content);
+      out_ += '\n';
+      if (end > begin) out_.append(indent, ' ').append(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    out_.append(std::max<size_t>(newlines, 1) - 1, '\n');
+  }
+
+  std::string out_;
+};
+
+}  // namespace
+
+Result<std::vector<OrderedJson>> parse_yaml_documents(std::string_view text, std::string_view what) {
+  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what));
+  std::vector<OrderedJson> values;
+  for (DocumentBuilder::Document& document : documents) {
+    if (!document.value.is_null()) values.push_back(std::move(document.value));
+  }
+  return values;
+}
+
+Result<OrderedJson> parse_yaml(std::string_view text, std::string_view what) {
+  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what));
+  std::erase_if(documents, [](const DocumentBuilder::Document& document) { return document.value.is_null(); });
+  if (documents.empty()) {
+    return Error{ErrorCode::kInvalid, std::string(what) + ": holds nothing; expected one YAML document"};
+  }
+  if (documents.size() > 1) return invalid_at(what, documents[1].mark, "a second document; expected one");
+  return std::move(documents.front().value);
+}
+
+std::string to_yaml(const OrderedJson& value) {
+  Emitter emitter;
+  emitter.value(value, 0);
+  return emitter.take();
+}
+
+}  // namespace lockstep::api

@@ -1,0 +1,18 @@
+// Backoff: how long to wait after the n-th failure in a row. Pure.
+#pragma once
+
+#include "operator/control/clock.h"
+
+namespace lockstep::control {
+
+struct BackoffPolicy {
+  Clock::duration first{};
+  Clock::duration max{};
+  double factor = 2.0;
+  double jitter = 0.0;  // adds up to this share of the delay, on top of `max` too, as apimachinery's wait.Jitter does
+};
+
+// `failures` counts from 1; `random` is drawn from [0, 1).
+Clock::duration backoff_delay(const BackoffPolicy& policy, int failures, double random);
+
+}  // namespace lockstep::control

@@ -1,0 +1,308 @@
+#include "operator/control/cache.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "operator/control/resource_version.h"
+
+namespace lockstep::control {
+
+namespace {
+
+// An object's state at one resourceVersion.
+struct State {
+  api::ObjectKey key;
+  std::string uid;
+  std::string version;
+  std::optional<uint64_t> number;  // of the version; nothing: opaque
+  bool deleting = false;
+  ObjectPtr object;
+  std::vector<std::string> index_values;
+};
+
+struct AssumedDeletion {
+  std::string uid;
+  Clock::time_point until;
+};
+
+struct Entry {
+  std::optional<State> told;  // by the watch, or a list
+  std::optional<State> assumed;
+  Clock::time_point assumed_until;  // for ever when the watch will tell that it is settled
+  std::optional<AssumedDeletion> deletion;
+
+  [[nodiscard]] bool empty() const { return !told && !assumed && !deletion; }
+};
+
+}  // namespace
+
+struct Cache::Impl {
+  Trim trim;
+  Index index;
+  Now now;
+
+  mutable std::mutex mutex;
+  // State below is protected by mutex.
+  std::map<api::ObjectKey, Entry> entries;
+  // Index value → keys with the number of states (told, assumed) that have it. A key may stand here for a state that
+  // is not the visible one: `find` looks again.
+  std::map<std::string, std::map<api::ObjectKey, int>> by_value;
+  std::set<api::ObjectKey> provisional;  // keys with an assumption
+  Clock::time_point sweep_at;
+  bool synced = false;
+  std::optional<uint64_t> reached;  // by the watch; nothing: unknown
+
+  State read(Json object) const {
+    State state;
+    const api::ObjectMeta meta = api::meta_of(object);  // before `trim`, which need not keep it
+    state.key = meta.key();
+    state.uid = meta.uid;
+    state.version = meta.resource_version;
+    state.number = version_number(state.version);
+    state.deleting = meta.deletion_time.has_value();
+    if (trim) object = trim(std::move(object));
+    state.object = std::make_shared<const Json>(std::move(object));
+    if (index) state.index_values = index(*state.object);
+    return state;
+  }
+
+  // All that follows is called with the lock held.
+
+  void add_to_index(const State& state) {
+    for (const std::string& value : state.index_values) ++by_value[value][state.key];
+  }
+
+  void remove_from_index(const State& state) {
+    for (const std::string& value : state.index_values) {
+      const auto keys = by_value.find(value);
+      const auto key = keys->second.find(state.key);
+      if (--key->second == 0) keys->second.erase(key);
+      if (keys->second.empty()) by_value.erase(keys);
+    }
+  }
+
+  void set(std::optional<State>& place, std::optional<State> state) {
+    if (place) remove_from_index(*place);
+    if (state) add_to_index(*state);
+    place = std::move(state);
+  }
+
+  [[nodiscard]] bool watch_is_past(const State& state) const {
+    return state.number && reached && *state.number <= *reached;
+  }
+
+  [[nodiscard]] const State* visible(const Entry& entry, Clock::time_point at) const {
+    const State* state = entry.told ? &*entry.told : nullptr;
+    if (entry.assumed && at < entry.assumed_until && !watch_is_past(*entry.assumed)) state = &*entry.assumed;
+    const bool hidden = state != nullptr && entry.deletion && at < entry.deletion->until && !state->deleting &&
+                        state->uid == entry.deletion->uid;
+    return hidden ? nullptr : state;
+  }
+
+  // Is this an event that is told again: not newer than what was told of the name, or of a name known to be free?
+  [[nodiscard]] bool knows(const State* told, const State& state) const {
+    if (told == nullptr) return watch_is_past(state);
+    if (state.number && told->number) return *state.number <= *told->number;
+    return !state.version.empty() && told->uid == state.uid && told->version == state.version;
+  }
+
+  // Drops the assumptions of one key that are settled, and the key when nothing is left of it.
+  void settle(std::map<api::ObjectKey, Entry>::iterator found, Clock::time_point at) {
+    Entry& entry = found->second;
+    if (entry.assumed && (at >= entry.assumed_until || watch_is_past(*entry.assumed))) set(entry.assumed, {});
+    if (entry.deletion && at >= entry.deletion->until) entry.deletion.reset();
+    if (!entry.assumed && !entry.deletion) provisional.erase(found->first);
+    if (entry.empty()) entries.erase(found);
+  }
+
+  void settle_all(Clock::time_point at) {
+    const std::set<api::ObjectKey> keys = provisional;
+    for (const api::ObjectKey& key : keys) settle(entries.find(key), at);
+    sweep_at = at + kAssumptionLife;
+  }
+
+  // The watch, or a list, has spoken of the object `uid`: what it settles is dropped. Nothing: it is gone.
+  void tell(const api::ObjectKey& key, const std::string& uid, std::optional<State> state, Clock::time_point at) {
+    const auto found = entries.try_emplace(key).first;
+    Entry& entry = found->second;
+    if (entry.assumed && !entry.assumed->number) set(entry.assumed, {});
+    const bool deletion_told = entry.deletion && entry.deletion->uid == uid && (!state || state->deleting);
+    if (deletion_told) entry.deletion.reset();
+    set(entry.told, std::move(state));
+    settle(found, at);
+  }
+
+  // With a list the watch begins anew.
+  void restart_at(std::optional<uint64_t> number, const std::map<api::ObjectKey, State>& listed) {
+    const std::optional<uint64_t> before = std::exchange(reached, number);
+    if (!number) {
+      // At least as new as its newest object.
+      for (const auto& [key, state] : listed) reach(state.number);
+    }
+    if (!reached || !before || *reached >= *before) return;
+    // The server's history was set back: versions of before compare with nothing.
+    for (const api::ObjectKey& key : provisional) set(entries.find(key)->second.assumed, {});
+  }
+
+  void reach(std::optional<uint64_t> number) {
+    if (number && (!reached || *number > *reached)) reached = number;
+  }
+};
+
+Cache::Cache(Trim trim, Index index, Now now) : impl_(std::make_unique<Impl>()) {
+  impl_->trim = std::move(trim);
+  impl_->index = std::move(index);
+  impl_->now = std::move(now);
+  impl_->sweep_at = impl_->now() + kAssumptionLife;
+}
+Cache::~Cache() = default;
+
+ObjectPtr Cache::get(const api::ObjectKey& key) const {
+  const Clock::time_point now = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->entries.find(key);
+  if (found == impl_->entries.end()) return nullptr;
+  const State* state = impl_->visible(found->second, now);
+  return state != nullptr ? state->object : nullptr;
+}
+
+std::vector<ObjectPtr> Cache::list() const {
+  const Clock::time_point now = impl_->now();
+  std::vector<ObjectPtr> objects;
+  const std::lock_guard lock(impl_->mutex);
+  objects.reserve(impl_->entries.size());
+  for (const auto& [key, entry] : impl_->entries) {
+    if (const State* state = impl_->visible(entry, now); state != nullptr) objects.push_back(state->object);
+  }
+  return objects;
+}
+
+std::vector<ObjectPtr> Cache::find(const std::string& index_value) const {
+  const Clock::time_point now = impl_->now();
+  std::vector<ObjectPtr> objects;
+  const std::lock_guard lock(impl_->mutex);
+  const auto keys = impl_->by_value.find(index_value);
+  if (keys == impl_->by_value.end()) return objects;
+  for (const auto& [key, states] : keys->second) {
+    const State* state = impl_->visible(impl_->entries.find(key)->second, now);
+    if (state == nullptr) continue;
+    const std::vector<std::string>& values = state->index_values;
+    if (std::find(values.begin(), values.end(), index_value) != values.end()) objects.push_back(state->object);
+  }
+  return objects;
+}
+
+size_t Cache::size() const {
+  const Clock::time_point now = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  return static_cast<size_t>(std::count_if(impl_->entries.begin(), impl_->entries.end(), [&](const auto& entry) {
+    return impl_->visible(entry.second, now) != nullptr;
+  }));
+}
+
+bool Cache::synced() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->synced;
+}
+
+void Cache::assume(const Json& object) {
+  State state = impl_->read(object);
+  const Clock::time_point now = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  if (now >= impl_->sweep_at) impl_->settle_all(now);
+  if (impl_->watch_is_past(state)) return;
+  const auto found = impl_->entries.try_emplace(state.key).first;
+  Entry& entry = found->second;
+  const bool older = entry.assumed && entry.assumed->number && state.number && *state.number < *entry.assumed->number;
+  if (older) return;
+  impl_->provisional.insert(state.key);
+  entry.assumed_until = state.number ? Clock::time_point::max() : now + kAssumptionLife;
+  impl_->set(entry.assumed, std::move(state));
+}
+
+void Cache::assume_deleted(const api::ObjectKey& key, const std::string& uid) {
+  const Clock::time_point now = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  if (now >= impl_->sweep_at) impl_->settle_all(now);
+  // Kept without an object, too: a watch that is behind may be about to bring it.
+  impl_->entries[key].deletion = AssumedDeletion{uid, now + kAssumptionLife};
+  impl_->provisional.insert(key);
+}
+
+std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::string& list_version) {
+  std::map<api::ObjectKey, State> listed;
+  for (Json& object : objects) {
+    State state = impl_->read(std::move(object));
+    api::ObjectKey key = state.key;
+    listed.insert_or_assign(std::move(key), std::move(state));
+  }
+  const Clock::time_point now = impl_->now();
+  std::vector<Change> changes;
+  const std::lock_guard lock(impl_->mutex);
+  impl_->synced = true;
+  impl_->restart_at(version_number(list_version), listed);
+
+  std::vector<api::ObjectKey> missing;
+  for (const auto& [key, entry] : impl_->entries) {
+    if (entry.told && !listed.contains(key)) missing.push_back(key);
+  }
+  for (const api::ObjectKey& key : missing) {
+    const State& told = *impl_->entries.find(key)->second.told;
+    changes.push_back({told.object, nullptr});
+    impl_->tell(key, std::string(told.uid), std::nullopt, now);
+  }
+  for (auto& [key, state] : listed) {
+    const auto found = impl_->entries.find(key);
+    const State* told = found != impl_->entries.end() && found->second.told ? &*found->second.told : nullptr;
+    const bool same = told != nullptr && told->uid == state.uid && told->version == state.version;
+    if (same && !state.version.empty()) continue;
+    changes.push_back({told != nullptr ? told->object : nullptr, state.object});
+    const std::string uid = state.uid;
+    impl_->tell(key, uid, std::move(state), now);
+  }
+  impl_->settle_all(now);
+  return changes;
+}
+
+Cache::Change Cache::put(Json object) {
+  State state = impl_->read(std::move(object));
+  const Clock::time_point now = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->entries.find(state.key);
+  const State* told = found != impl_->entries.end() && found->second.told ? &*found->second.told : nullptr;
+  ObjectPtr before = told != nullptr ? told->object : nullptr;
+  if (impl_->knows(told, state)) return {before, before};
+  impl_->reach(state.number);
+  ObjectPtr after = state.object;
+  const api::ObjectKey key = state.key;
+  const std::string uid = state.uid;
+  impl_->tell(key, uid, std::move(state), now);
+  return {std::move(before), std::move(after)};
+}
+
+Cache::Change Cache::erase(const Json& object) {
+  const api::ObjectMeta meta = api::meta_of(object);
+  const std::optional<uint64_t> number = version_number(meta.resource_version);
+  const Clock::time_point now = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->entries.find(meta.key());
+  const State* told = found != impl_->entries.end() && found->second.told ? &*found->second.told : nullptr;
+  ObjectPtr before = told != nullptr ? told->object : nullptr;
+  // The end of an earlier object of this name, told again.
+  const bool of_another = told != nullptr && told->uid != meta.uid;
+  if (of_another && number && told->number && *told->number > *number) return {before, before};
+  impl_->reach(number);
+  impl_->tell(meta.key(), meta.uid, std::nullopt, now);
+  return {std::move(before), nullptr};
+}
+
+void Cache::advance(const std::string& resource_version) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->reach(version_number(resource_version));
+}
+
+}  // namespace lockstep::control

@@ -1,0 +1,74 @@
+// Cache: the read model of one resource, filled by an informer and read by reconcilers.
+//
+// It keeps what `trim` leaves of each object, so that ten thousand pods are tens of MB. What a reconciler has just
+// written can be told with `assume`, so that it reads its own writes before the watch brings them:
+//   - An assumed object is seen until the watch has come as far as its resourceVersion. One that the watch is past
+//     already is not taken: an answer that arrives late never turns the cache back, nor revives what was deleted.
+//   - An assumed deletion hides the object with that UID until the watch says the same (it is gone, or marked with a
+//     deletionTimestamp: then it is seen again, marked). Another object of the name is seen.
+// Versions are compared as numbers (resource_version.h), so what a reader sees of an object never goes back. Where that
+// cannot help, an assumption ends after kAssumptionLife, for a guess that is never confirmed was wrong: a deletion,
+// whose version no answer tells, and an object with an opaque version, which also the watch's next word on it ends.
+// Threads: safe from all threads; objects are immutable once in the cache. `trim` and `index` run without a lock.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "operator/api/object_meta.h"
+#include "operator/control/clock.h"
+#include "runner/base/json.h"
+
+namespace lockstep::control {
+
+using ObjectPtr = std::shared_ptr<const Json>;
+
+// Longer than a watch is ever behind while it lives; a broken one lists again, which settles everything.
+inline constexpr std::chrono::seconds kAssumptionLife{30};
+
+class Cache {
+ public:
+  using Trim = std::function<Json(Json)>;
+  // The values under which an object can be found with `find` ("ns/job" of a pod's owner). Empty: none.
+  using Index = std::function<std::vector<std::string>(const Json&)>;
+
+  explicit Cache(Trim trim = {}, Index index = {}, Now now = Clock::now);
+  ~Cache();
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  [[nodiscard]] ObjectPtr get(const api::ObjectKey& key) const;                     // nullptr when it is not there
+  [[nodiscard]] std::vector<ObjectPtr> list() const;                                // ordered by key
+  [[nodiscard]] std::vector<ObjectPtr> find(const std::string& index_value) const;  // ordered by key
+  [[nodiscard]] size_t size() const;
+  // Has a whole list arrived?
+  [[nodiscard]] bool synced() const;
+
+  // What a reconciler learned from an answer of the API server.
+  void assume(const Json& object);
+  void assume_deleted(const api::ObjectKey& key, const std::string& uid);
+
+  // The informer's side. A change says what the watch had told before (nullptr: nothing) and what it tells now;
+  // assumptions are no part of it, so that what was assumed is announced when the watch brings it. Two equal pointers:
+  // the cache knew this already, or newer.
+  struct Change {
+    ObjectPtr before;
+    ObjectPtr after;
+  };
+  // A whole list; what is missing in it is gone. Only what differs is returned. The list's word counts even where it is
+  // older than the cache's (an API server that was restored from a backup). An empty version is opaque.
+  std::vector<Change> replace(std::vector<Json> objects, const std::string& list_version = "");
+  Change put(Json object);
+  Change erase(const Json& object);
+  // The watch has come this far (a bookmark).
+  void advance(const std::string& resource_version);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::control

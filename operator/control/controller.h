@@ -1,0 +1,53 @@
+// Controller: workers that take keys from a Workqueue and reconcile them.
+//
+// An error is logged once, counted, and the key comes back with backoff; success forgets its failures and comes back
+// after `requeue_after` when there is one. A reconcile that throws (a library's exception that nobody caught below) has
+// failed as with an error: one object that nobody foresaw must not stop the work on all others.
+// controller-runtime's metric names.
+// Threads: `workers` threads from `start` to `stop_and_join` or the destructor; one key is never on two of them.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "operator/control/workqueue.h"
+#include "runner/base/log.h"
+#include "runner/base/result.h"
+
+namespace lockstep::control {
+
+struct ReconcileResult {
+  std::optional<std::chrono::milliseconds> requeue_after;
+};
+
+// Called from all workers.
+using Reconcile = std::function<Result<ReconcileResult>(const api::ObjectKey&)>;
+
+class ControllerMetrics;  // metrics.h
+
+class Controller {
+ public:
+  struct Options {
+    std::string name;  // the label `controller` of the metrics
+    int workers = 8;
+    Logger logger = Logger::silent();
+  };
+  // `queue` and `metrics` (may be nullptr) outlive the controller.
+  Controller(Workqueue& queue, Reconcile reconcile, Options options, ControllerMetrics* metrics);
+  ~Controller();
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+
+  void start();
+  // Workers finish the key they hold. What fails with kCancelled meanwhile is neither logged nor counted.
+  void stop_and_join();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::control

@@ -1,0 +1,233 @@
+#include "operator/control/event_aggregator.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "operator/kube/resource.h"
+#include "runner/base/check.h"
+#include "runner/base/sha256.h"
+
+namespace lockstep::control {
+
+namespace {
+
+constexpr size_t kNameMax = 253;  // of an object, a DNS subdomain
+constexpr size_t kHashDigits = 16;
+
+const char* to_string(EventText::Type type) { return type == EventText::Type::kNormal ? "Normal" : "Warning"; }
+
+// With bytes that are no UTF-8 replaced, as they would be on the wire.
+std::string as_utf8(const std::string& text) {
+  const Result<Json> read = parse_json(dump_line(Json(text)), "text");
+  LOCKSTEP_CHECK(read.ok() && read->is_string(), "what was dumped can be parsed");
+  return read->get<std::string>();
+}
+
+// "<object>.<hash>", the object's part cut where the name would be too long, never at the end of a label.
+std::string event_name(const std::string& object, const std::string& hash) {
+  std::string prefix = object.substr(0, kNameMax - kHashDigits - 1);
+  while (!prefix.empty() && std::isalnum(static_cast<unsigned char>(prefix.back())) == 0) prefix.pop_back();
+  return prefix.append(".").append(hash, 0, kHashDigits);
+}
+
+std::string object_id(const ObjectReference& about) {
+  return dump_line(Json{about.api_version, about.kind, about.key.ns, about.key.name, about.uid});
+}
+
+}  // namespace
+
+std::string cut_text(const std::string& text, size_t bytes_max) {
+  const std::string whole = as_utf8(text);
+  if (whole.size() <= bytes_max) return whole;
+  static constexpr std::string_view kMore = "…";
+  if (bytes_max < kMore.size()) return {};
+  size_t end = bytes_max - kMore.size();
+  // A byte 10xxxxxx goes on with the character before it.
+  while (end > 0 && (static_cast<unsigned char>(whole[end]) & 0xC0U) == 0x80U) --end;
+  return whole.substr(0, end).append(kMore);
+}
+
+Json event_object(const EventSeries& series, const EventRecorder::Options& options) {
+  const ObjectReference& about = series.about;
+  Json involved = {{"apiVersion", about.api_version}, {"kind", about.kind}, {"name", about.key.name}};
+  if (!about.key.ns.empty()) involved["namespace"] = about.key.ns;
+  if (!about.uid.empty()) involved["uid"] = about.uid;
+  if (!about.resource_version.empty()) involved["resourceVersion"] = about.resource_version;
+  Json event = {
+      {"apiVersion", kube::events().api_version()},
+      {"kind", kube::events().kind},
+      // Events about objects of the whole cluster live in "default", as the API wants it.
+      {"metadata", {{"namespace", about.key.ns.empty() ? "default" : about.key.ns}, {"name", series.name}}},
+      {"involvedObject", std::move(involved)},
+      {"type", to_string(series.text.type)},
+      {"reason", series.text.reason},
+      {"message", series.text.message},
+      {"source", {{"component", options.component}}},
+      {"reportingComponent", options.component},
+      {"reportingInstance", options.instance},
+      {"firstTimestamp", api::format_time(series.first)},
+      {"lastTimestamp", api::format_time(series.last)},
+      {"count", series.count},
+  };
+  if (!series.text.action.empty()) event["action"] = series.text.action;
+  return event;
+}
+
+Json event_patch(const EventSeries& series) {
+  return {{"count", series.count}, {"lastTimestamp", api::format_time(series.last)}};
+}
+
+EventAggregator::EventAggregator(std::string component) : component_(std::move(component)) {}
+
+std::string EventAggregator::series_id(const ObjectReference& about, const EventText& text) const {
+  return dump_line(Json{component_, about.api_version, about.kind, about.key.ns, about.key.name, about.uid,
+                        to_string(text.type), text.reason, text.message, text.action});
+}
+
+void EventAggregator::record(const ObjectReference& about, EventText text, Clock::time_point now,
+                             api::UnixSeconds wall) {
+  text.message = cut_text(text.message, kEventMessageMax);
+  text.reason = cut_text(text.reason, kEventReasonMax);
+  text.action = cut_text(text.action, kEventReasonMax);
+  const std::string id = series_id(about, text);
+
+  auto found = series_.find(id);
+  // Long ago is another story, unless the old one is not even told yet.
+  const bool over = found != series_.end() && now - found->second.last_seen > kEventWindow && !found->second.due &&
+                    !found->second.in_flight;
+  if (over) {
+    series_.erase(found);
+    found = series_.end();
+  }
+  if (found == series_.end()) {
+    if (!take_token(about, now)) {
+      ++dropped_;
+      return;
+    }
+    make_room();
+    const std::string began_in = std::to_string(wall / std::chrono::seconds(kEventWindow).count());
+    Series series;
+    series.told = {about, std::move(text), event_name(about.key.name, sha256_hex(id + began_in)), 0, wall, wall};
+    found = series_.emplace(id, std::move(series)).first;
+    wait(found, now);
+  } else if (!found->second.due && !found->second.in_flight) {
+    wait(found, now + kEventUpdateInterval);
+  }
+  Series& series = found->second;
+  ++series.told.count;
+  series.told.last = std::max(series.told.last, wall);
+  series.last_seen = now;
+  if (line_.size() > kEventsWaitingMax) {
+    const auto oldest =
+        std::min_element(line_.begin(), line_.end(), [](const Turn& a, const Turn& b) { return a.order < b.order; });
+    drop(series_.find(oldest->id));
+  }
+}
+
+std::optional<EventWrite> EventAggregator::next(Clock::time_point now, bool all) {
+  if (line_.empty() || (!all && line_.begin()->due > now)) return std::nullopt;
+  const std::string id = line_.begin()->id;
+  Series& series = series_.find(id)->second;
+  stop_waiting(series, id);
+  series.in_flight = true;
+  return EventWrite{series.stored ? EventWrite::Kind::kUpdate : EventWrite::Kind::kCreate, id, series.told};
+}
+
+std::optional<Clock::time_point> EventAggregator::due_at() const {
+  if (line_.empty()) return std::nullopt;
+  return line_.begin()->due;
+}
+
+void EventAggregator::written(const EventWrite& write, Clock::time_point now) {
+  const auto found = series_.find(write.id);
+  found->second.stored = true;
+  found->second.count_stored = write.series.count;
+  answered(write, found, now);
+}
+
+void EventAggregator::exists(const EventWrite& write, int64_t count, Clock::time_point now) {
+  const auto found = series_.find(write.id);
+  Series& series = found->second;
+  series.stored = true;
+  series.count_stored = count;
+  series.told.count += count;
+  answered(write, found, now);
+  // What the create did not bring is brought by an update, now.
+  stop_waiting(series, write.id);
+  wait(found, now);
+}
+
+void EventAggregator::is_gone(const EventWrite& write, Clock::time_point now) {
+  const auto found = series_.find(write.id);
+  Series& series = found->second;
+  // Only what the lost Event did not tell yet, or it would be told twice.
+  series.told.count -= series.count_stored;
+  series.told.first = series.told.last;
+  series.stored = false;
+  series.count_stored = 0;
+  answered(write, found, now);
+  stop_waiting(series, write.id);
+  wait(found, now);
+}
+
+void EventAggregator::failed(const EventWrite& write, std::optional<Clock::time_point> again) {
+  const auto found = series_.find(write.id);
+  Series& series = found->second;
+  series.in_flight = false;
+  if (again && ++series.tries < kEventTriesMax) {
+    wait(found, *again);
+  } else {
+    drop(found);
+  }
+}
+
+void EventAggregator::answered(const EventWrite& write, SeriesMap::iterator series, Clock::time_point now) {
+  LOCKSTEP_CHECK(series != series_.end() && series->second.in_flight, "an answer follows a write");
+  series->second.in_flight = false;
+  series->second.tries = 0;
+  // It happened again while the write was under way.
+  if (series->second.told.count > write.series.count) wait(series, now + kEventUpdateInterval);
+}
+
+void EventAggregator::wait(SeriesMap::iterator series, Clock::time_point due) {
+  series->second.due = due;
+  series->second.order = next_order_++;
+  line_.insert({due, series->second.order, series->first});
+}
+
+void EventAggregator::stop_waiting(Series& series, const std::string& id) {
+  if (!series.due) return;
+  line_.erase({*series.due, series.order, id});
+  series.due.reset();
+}
+
+void EventAggregator::drop(SeriesMap::iterator series) {
+  dropped_ += static_cast<uint64_t>(series->second.told.count - series->second.count_stored);
+  stop_waiting(series->second, series->first);
+  series_.erase(series);
+}
+
+bool EventAggregator::take_token(const ObjectReference& about, Clock::time_point now) {
+  const auto [bucket, is_new] = buckets_.try_emplace(object_id(about), kEventBurst, kEventRefill, now);
+  const bool taken = bucket->second.take(now);
+  if (is_new && buckets_.size() > kEventSeriesMax) {
+    buckets_.erase(std::min_element(buckets_.begin(), buckets_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_used() < b.second.last_used();
+    }));
+  }
+  return taken;
+}
+
+// The series that was quiet for longest is forgotten: if it comes again, its Event is found by name.
+void EventAggregator::make_room() {
+  if (series_.size() < kEventSeriesMax) return;
+  auto quietest = series_.end();
+  for (auto series = series_.begin(); series != series_.end(); ++series) {
+    if (series->second.due || series->second.in_flight) continue;
+    if (quietest == series_.end() || series->second.last_seen < quietest->second.last_seen) quietest = series;
+  }
+  if (quietest != series_.end()) series_.erase(quietest);
+}
+
+}  // namespace lockstep::control

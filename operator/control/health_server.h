@@ -1,0 +1,49 @@
+// HealthServer: the operator's HTTP face: /metrics for Prometheus, /healthz and /readyz for the kubelet.
+//
+// A check answers with what is wrong, in words, or with nothing. /healthz is 503 while a check of `healthy` complains
+// (the kubelet then starts the operator again), /readyz while one of either list does; the body names all checks:
+//   [+] caches: ok
+//   [-] watch: pods: no list for 93 s
+// Threads: the server's own call `metrics` and the checks, several at a time. The destructor ends them, which may take
+// up to 2 s.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/result.h"
+
+namespace lockstep::control {
+
+struct HealthCheck {
+  std::string name;
+  std::function<std::optional<std::string>()> trouble;
+};
+
+class HealthServer {
+ public:
+  struct Options {
+    int port = 8080;                       // 0: any free one, see `port`
+    std::function<std::string()> metrics;  // Prometheus text format
+    std::vector<HealthCheck> healthy;
+    std::vector<HealthCheck> ready;
+  };
+  // Listens on all addresses, IPv4 and IPv6. kUnavailable when it cannot, with the system's reason.
+  static Result<std::unique_ptr<HealthServer>> start(Options options);
+  ~HealthServer();
+  HealthServer(const HealthServer&) = delete;
+  HealthServer& operator=(const HealthServer&) = delete;
+
+  [[nodiscard]] int port() const;
+
+ private:
+  struct Impl;
+  explicit HealthServer(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::control

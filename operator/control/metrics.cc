@@ -1,0 +1,249 @@
+#include "operator/control/metrics.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "operator/control/process_metrics.h"
+
+namespace lockstep::control {
+
+namespace {
+
+using prometheus::Histogram;
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// controller-runtime's.
+const Histogram::BucketBoundaries& reconcile_buckets() {
+  static const Histogram::BucketBoundaries kBuckets{
+      0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
+      1.75,  2.0,  2.5,   3.0,  3.5, 4.0,  4.5, 5,    6,   7,    8,   9,    10,  15,  20,  25,  30,  40,  50,   60};
+  return kBuckets;
+}
+// client-go's ExponentialBuckets(10e-9, 10, 12).
+const Histogram::BucketBoundaries& queue_buckets() {
+  static const Histogram::BucketBoundaries kBuckets{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000};
+  return kBuckets;
+}
+// component-base's.
+const Histogram::BucketBoundaries& request_buckets() {
+  static const Histogram::BucketBoundaries kBuckets{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60};
+  return kBuckets;
+}
+
+// A family of this name is made once; later calls find it.
+prometheus::Family<prometheus::Counter>& counters(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+prometheus::Family<prometheus::Gauge>& gauges(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+prometheus::Family<Histogram>& histograms(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+}
+
+const char* http_method(const std::string& verb) {
+  if (verb == "create") return "POST";
+  if (verb == "update") return "PUT";
+  if (verb == "patch" || verb == "apply") return "PATCH";
+  if (verb == "delete") return "DELETE";
+  return "GET";
+}
+
+// What a queue says of itself, read when somebody asks.
+class QueueFigures : public prometheus::Collectable {
+ public:
+  using Handle = std::pair<std::string, const Workqueue*>;
+
+  std::shared_ptr<const Handle> add(const std::string& name, const Workqueue& queue) {
+    auto handle = std::make_shared<const Handle>(name, &queue);
+    const std::lock_guard lock(mutex_);
+    queues_.push_back(handle);
+    return handle;
+  }
+
+  void remove(const std::shared_ptr<const Handle>& handle) {
+    const std::lock_guard lock(mutex_);
+    std::erase(queues_, handle);
+  }
+
+  [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
+    using Type = prometheus::MetricType;
+    std::vector<prometheus::MetricFamily> families{
+        {"workqueue_depth", "Current depth of workqueue", Type::Gauge, {}},
+        {"workqueue_adds_total", "Total number of adds handled by workqueue", Type::Counter, {}},
+        {"workqueue_retries_total", "Total number of retries handled by workqueue", Type::Counter, {}},
+        {"workqueue_unfinished_work_seconds",
+         "How many seconds of work has been done that is in progress and hasn't been observed by work_duration. "
+         "Large values indicate stuck threads.",
+         Type::Gauge,
+         {}},
+        {"workqueue_longest_running_processor_seconds",
+         "How many seconds has the longest running processor for workqueue been running.",
+         Type::Gauge,
+         {}},
+    };
+    // Held while the queues are read, so that none goes meanwhile. A queue calls nobody with its own lock held.
+    const std::lock_guard lock(mutex_);
+    for (const auto& handle : queues_) {
+      const Workqueue::Statistics figures = handle->second->statistics();
+      const double values[] = {static_cast<double>(figures.depth), static_cast<double>(figures.adds),
+                               static_cast<double>(figures.retries), seconds(figures.unfinished_work),
+                               seconds(figures.longest_running)};
+      for (size_t i = 0; i < families.size(); ++i) {
+        prometheus::ClientMetric metric;
+        metric.label = {{"name", handle->first}, {"controller", handle->first}};
+        (families[i].type == Type::Counter ? metric.counter.value : metric.gauge.value) = values[i];
+        families[i].metric.push_back(std::move(metric));
+      }
+    }
+    return families;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  // State below is protected by mutex_.
+  std::vector<std::shared_ptr<const Handle>> queues_;
+};
+
+}  // namespace
+
+struct ControllerMetrics::Impl {
+  prometheus::Counter& succeeded;
+  prometheus::Counter& failed;
+  prometheus::Counter& requeued;
+  prometheus::Counter& errors;
+  prometheus::Counter& panics;
+  prometheus::Gauge& workers;
+  prometheus::Gauge& active;
+  Histogram& time;
+};
+
+ControllerMetrics::ControllerMetrics(prometheus::Registry& registry, const std::string& controller) {
+  auto& totals =
+      counters(registry, "controller_runtime_reconcile_total", "Total number of reconciliations per controller");
+  auto& errors = counters(registry, "controller_runtime_reconcile_errors_total",
+                          "Total number of reconciliation errors per controller");
+  auto& panics = counters(registry, "controller_runtime_reconcile_panics_total",
+                          "Total number of reconciliation panics per controller");
+  auto& workers = gauges(registry, "controller_runtime_max_concurrent_reconciles",
+                         "Maximum number of concurrent reconciles per controller");
+  auto& active =
+      gauges(registry, "controller_runtime_active_workers", "Number of currently used workers per controller");
+  auto& times = histograms(registry, "controller_runtime_reconcile_time_seconds",
+                           "Length of time per reconciliation per controller");
+  impl_ = std::make_unique<Impl>(Impl{
+      .succeeded = totals.Add({{"controller", controller}, {"result", "success"}}),
+      .failed = totals.Add({{"controller", controller}, {"result", "error"}}),
+      .requeued = totals.Add({{"controller", controller}, {"result", "requeue_after"}}),
+      .errors = errors.Add({{"controller", controller}}),
+      .panics = panics.Add({{"controller", controller}}),
+      .workers = workers.Add({{"controller", controller}}),
+      .active = active.Add({{"controller", controller}}),
+      .time = times.Add({{"controller", controller}}, reconcile_buckets()),
+  });
+}
+ControllerMetrics::~ControllerMetrics() = default;
+
+void ControllerMetrics::set_workers(int workers) { impl_->workers.Set(workers); }
+
+void ControllerMetrics::begin() { impl_->active.Increment(); }
+
+void ControllerMetrics::end(ReconcileOutcome outcome, Clock::duration took) {
+  impl_->active.Decrement();
+  if (outcome == ReconcileOutcome::kCancelled) return;
+  impl_->time.Observe(seconds(took));
+  if (outcome == ReconcileOutcome::kSuccess) impl_->succeeded.Increment();
+  if (outcome == ReconcileOutcome::kRequeueAfter) impl_->requeued.Increment();
+  if (outcome == ReconcileOutcome::kError) {
+    impl_->failed.Increment();
+    impl_->errors.Increment();
+  }
+}
+
+void ControllerMetrics::caught() { impl_->panics.Increment(); }
+
+struct Metrics::Impl {
+  prometheus::Registry registry;
+  std::shared_ptr<QueueFigures> queues = std::make_shared<QueueFigures>();
+  ProcessMetrics process;
+
+  std::mutex mutex;
+  // State below is protected by mutex.
+  std::map<std::string, std::unique_ptr<ControllerMetrics>> controllers;
+};
+
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
+Metrics::~Metrics() = default;
+
+prometheus::Registry& Metrics::registry() { return impl_->registry; }
+
+std::string Metrics::text() const {
+  std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
+  for (const std::vector<prometheus::MetricFamily>& more : {impl_->queues->Collect(), impl_->process.Collect()}) {
+    families.insert(families.end(), more.begin(), more.end());
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+ControllerMetrics& Metrics::controller(const std::string& name) {
+  const std::lock_guard lock(impl_->mutex);
+  std::unique_ptr<ControllerMetrics>& metrics = impl_->controllers[name];
+  if (metrics == nullptr) metrics = std::make_unique<ControllerMetrics>(impl_->registry, name);
+  return *metrics;
+}
+
+Workqueue::Options Metrics::queue_options(const std::string& name) {
+  const prometheus::Labels labels{{"name", name}, {"controller", name}};
+  Histogram& queued = histograms(impl_->registry, "workqueue_queue_duration_seconds",
+                                 "How long in seconds an item stays in workqueue before being requested")
+                          .Add(labels, queue_buckets());
+  Histogram& worked = histograms(impl_->registry, "workqueue_work_duration_seconds",
+                                 "How long in seconds processing an item from workqueue takes.")
+                          .Add(labels, queue_buckets());
+  Workqueue::Options options;
+  options.on_queued = [&queued](Clock::duration waited) { queued.Observe(seconds(waited)); };
+  options.on_worked = [&worked](Clock::duration took) { worked.Observe(seconds(took)); };
+  return options;
+}
+
+Metrics::Registration Metrics::watch_queue(const std::string& name, const Workqueue& queue) {
+  const std::shared_ptr<const QueueFigures::Handle> handle = impl_->queues->add(name, queue);
+  // Keeps the figures alive, so that the order in which metrics and registration end is of no matter.
+  return {handle.get(), [handle, queues = impl_->queues](const void*) { queues->remove(handle); }};
+}
+
+std::function<void(const kube::RequestReport&)> Metrics::request_counter(const std::string& host) {
+  auto& requests = counters(impl_->registry, "rest_client_requests_total",
+                            "Number of HTTP requests, partitioned by status code, method, and host.");
+  auto& durations = histograms(impl_->registry, "rest_client_request_duration_seconds",
+                               "Request latency in seconds, of a watch until it begins. Broken down by verb and host.");
+  return [&requests, &durations, host](const kube::RequestReport& report) {
+    const char* method = http_method(report.verb);
+    // As client-go names an exchange without an answer.
+    const std::string code = report.status == 0 ? "<error>" : std::to_string(report.status);
+    requests.Add({{"code", code}, {"method", method}, {"host", host}}).Increment();
+    durations.Add({{"verb", method}, {"host", host}}, request_buckets()).Observe(report.duration.count());
+  };
+}
+
+void Metrics::set_leader(const std::string& lease, bool leading) {
+  gauges(impl_->registry, "leader_election_master_status",
+         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. "
+         "'name' is the string used to identify the lease.")
+      .Add({{"name", lease}})
+      .Set(leading ? 1 : 0);
+}
+
+}  // namespace lockstep::control

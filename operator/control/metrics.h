@@ -1,0 +1,81 @@
+// Metrics: what the operator counts, under the names that controller-runtime and client-go gave them, so that existing
+// dashboards and alerts fit.
+//
+//   controller_runtime_reconcile_total{controller,result}         result: success, error, requeue_after
+//   controller_runtime_reconcile_errors_total{controller}
+//   controller_runtime_reconcile_panics_total{controller}         exceptions caught
+//   controller_runtime_reconcile_time_seconds{controller}
+//   controller_runtime_max_concurrent_reconciles{controller}, controller_runtime_active_workers{controller}
+//   workqueue_{depth,adds_total,retries_total,queue_duration_seconds,work_duration_seconds,unfinished_work_seconds,
+//              longest_running_processor_seconds}{name,controller}
+//   rest_client_requests_total{code,method,host}, rest_client_request_duration_seconds{verb,host}
+//   leader_election_master_status{name}
+//   process_{resident_memory_bytes,virtual_memory_bytes,cpu_seconds_total,open_fds,start_time_seconds}
+//
+// Every series is there from the start, at zero, as far as its labels are known by then.
+// Threads: safe from all threads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "operator/control/clock.h"
+#include "operator/control/workqueue.h"
+#include "operator/kube/client.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace lockstep::control {
+
+enum class ReconcileOutcome { kSuccess, kRequeueAfter, kError, kCancelled };
+
+class ControllerMetrics {
+ public:
+  ControllerMetrics(prometheus::Registry& registry, const std::string& controller);
+  ~ControllerMetrics();
+
+  void set_workers(int workers);
+  void begin();
+  // A cancelled one is not counted.
+  void end(ReconcileOutcome outcome, Clock::duration took);
+  void caught();  // an exception
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // For families of other rooms.
+  [[nodiscard]] prometheus::Registry& registry();
+  // Prometheus text format 0.0.4.
+  [[nodiscard]] std::string text() const;
+
+  // One per name; they live as long as this.
+  ControllerMetrics& controller(const std::string& name);
+
+  // The two durations of a queue: for its options. The metrics outlive the queue.
+  [[nodiscard]] Workqueue::Options queue_options(const std::string& name);
+  // The queue's other figures are read from it at every scrape, for as long as the returned value lives.
+  using Registration = std::shared_ptr<const void>;
+  [[nodiscard]] Registration watch_queue(const std::string& name, const Workqueue& queue);
+
+  // For ClientOptions::on_request. `host` is the API server's, "10.96.0.1:443".
+  [[nodiscard]] std::function<void(const kube::RequestReport&)> request_counter(const std::string& host);
+
+  void set_leader(const std::string& lease, bool leading);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::control

@@ -1,0 +1,96 @@
+// Reflector: when to list, from where to watch, what to tell the cache, how long to wait. Pure.
+//
+//   listing → watching → (ends) → watching from the last version, or listing anew
+//
+// A list is a quorum read of everything; the watch goes on from its version, and every event and bookmark moves that
+// version. A watch that ended well is resumed at once. One that ended because its version is too old (kGone), or that
+// brought what cannot be read (kCorrupt), is followed by a list. What fails, or ends as soon as it began, again and
+// again, waits longer and longer: 0.8 s, doubling, to 30 s, with jitter, as client-go's reflector does. A watch that
+// lived for kHealthyWatch, or ended well after bringing something, makes good for all failures before.
+// Threads: none. Time is an argument; the caller sends ReflectorTimer when WaitUntil's time has come, and carries out
+// the outputs in their order.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "operator/control/backoff.h"
+#include "operator/kube/client.h"
+#include "runner/base/result.h"
+
+namespace lockstep::control {
+
+inline constexpr std::chrono::seconds kHealthyWatch{1};
+inline constexpr BackoffPolicy kReflectorBackoff{
+    .first = std::chrono::milliseconds(800), .max = std::chrono::seconds(30), .factor = 2.0, .jitter = 1.0};
+// After so many failures in a row to resume a watch, its version is given up: a server that was restored from a backup
+// refuses it for ever (it asks for "a too large resource version").
+inline constexpr int kWatchFailuresMax = 8;
+
+// ---- events ----
+
+struct ReflectorStarted {};  // the first event, once
+struct Listed {
+  std::string version;
+  std::vector<Json> objects;
+};
+struct ListFailed {
+  Error error;
+};
+struct WatchBrought {
+  kube::WatchEvent event;
+};
+struct WatchEnded {
+  Status status;
+};
+struct ReflectorTimer {};
+using ReflectorEvent = std::variant<ReflectorStarted, Listed, ListFailed, WatchBrought, WatchEnded, ReflectorTimer>;
+
+// ---- outputs ----
+
+struct ListAll {};
+struct WatchFrom {
+  std::string version;
+};
+struct ReplaceCache {
+  std::string version;
+  std::vector<Json> objects;
+};
+struct PutIntoCache {
+  Json object;
+};
+struct EraseFromCache {
+  Json object;
+};
+struct AdvanceCache {
+  std::string version;
+};
+// Something went wrong, and what follows.
+struct ReflectorRemark {
+  std::string reason;  // CamelCase: "ListFailed", "WatchFailed", "Gone", "Corrupt", "WatchTooShort"
+  std::string line;    // for a person
+};
+using ReflectorOutput = std::variant<ListAll, WatchFrom, ReplaceCache, PutIntoCache, EraseFromCache, AdvanceCache,
+                                     WaitUntil, ReflectorRemark>;
+
+// ---- state ----
+
+enum class ReflectorPhase { kNew, kListing, kWatching, kWaitingToList, kWaitingToWatch, kStopped };
+
+struct ReflectorState {
+  Random random;  // jitter
+  ReflectorPhase phase = ReflectorPhase::kNew;
+  std::string version;  // the watch goes on after it
+  int failures = 0;     // in a row
+  Clock::time_point watching_since;
+  bool watch_brought = false;    // an event that was no bookmark
+  Clock::time_point wait_until;  // while waiting
+
+  explicit ReflectorState(Random jitter) : random(std::move(jitter)) {}
+};
+
+// kCancelled in ListFailed or WatchEnded ends everything: no outputs.
+std::vector<ReflectorOutput> step(ReflectorState& state, ReflectorEvent event, Clock::time_point now);
+
+}  // namespace lockstep::control

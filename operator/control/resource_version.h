@@ -1,0 +1,16 @@
+// resourceVersion: the order of an object's states. Pure.
+//
+// Versions of one resource are decimal numbers that grow with time (promised by the API's conventions since 1.35, true
+// of etcd's revisions always). One that is no number is opaque: it can only be equal to another or not.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lockstep::control {
+
+// Nothing when the version is opaque (or empty).
+std::optional<uint64_t> version_number(std::string_view resource_version);
+
+}  // namespace lockstep::control

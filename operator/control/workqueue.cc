@@ -1,0 +1,200 @@
+#include "operator/control/workqueue.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "operator/control/backoff.h"
+#include "runner/base/check.h"
+
+namespace lockstep::control {
+
+namespace {
+
+constexpr BackoffPolicy kBackoff{.first = kBackoffFirst, .max = kBackoffMax};
+
+struct Entry {
+  // When the key is to be handed out; nothing: not asked for. While it is in flight: after `done`.
+  std::optional<Clock::time_point> due;
+  uint64_t order = 0;                           // of equal deadlines: first come, first served
+  std::optional<Clock::time_point> started_at;  // set: a worker holds it
+  int failures = 0;
+
+  [[nodiscard]] bool idle() const { return !due && !started_at && failures == 0; }
+};
+
+// The key's place in line.
+struct Turn {
+  Clock::time_point due;
+  uint64_t order = 0;
+  api::ObjectKey key;
+  auto operator<=>(const Turn&) const = default;
+};
+
+}  // namespace
+
+struct Workqueue::Impl {
+  explicit Impl(Options queue_options) : options(std::move(queue_options)) {}
+
+  const Options options;
+
+  mutable std::mutex mutex;
+  std::condition_variable_any changed;
+  // State below is protected by mutex.
+  std::map<api::ObjectKey, Entry> entries;
+  std::set<Turn> line;  // of the keys that no worker holds, earliest first
+  uint64_t next_order = 0;
+  uint64_t adds = 0;
+  uint64_t retries = 0;
+  size_t in_flight = 0;
+
+  // Of two deadlines the earlier one stays.
+  void schedule(const api::ObjectKey& key, Clock::time_point due) {
+    Entry& entry = entries[key];
+    if (entry.due && *entry.due <= due) return;
+    if (!entry.due) ++adds;
+    if (!entry.started_at && entry.due) line.erase({*entry.due, entry.order, key});
+    entry.due = due;
+    entry.order = next_order++;
+    if (!entry.started_at) line.insert({due, entry.order, key});
+  }
+
+  void forget_if_idle(std::map<api::ObjectKey, Entry>::iterator found) {
+    if (found->second.idle()) entries.erase(found);
+  }
+
+  struct Taken {
+    api::ObjectKey key;
+    Clock::duration waited;
+  };
+  std::optional<Taken> take(Clock::time_point now) {
+    if (line.empty() || line.begin()->due > now) return std::nullopt;
+    const Turn turn = *line.begin();
+    line.erase(line.begin());
+    Entry& entry = entries[turn.key];
+    entry.due.reset();
+    entry.started_at = now;
+    ++in_flight;
+    return Taken{turn.key, now - turn.due};
+  }
+
+  std::optional<api::ObjectKey> hand_out(const std::optional<Taken>& taken) const {
+    if (!taken) return std::nullopt;
+    if (options.on_queued) options.on_queued(taken->waited);
+    return taken->key;
+  }
+};
+
+Workqueue::Workqueue() : Workqueue(Options{}) {}
+Workqueue::Workqueue(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Workqueue::~Workqueue() = default;
+
+void Workqueue::add(const api::ObjectKey& key) {
+  const Clock::time_point now = impl_->options.now();
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->schedule(key, now);
+  }
+  impl_->changed.notify_one();
+}
+
+void Workqueue::add_after(const api::ObjectKey& key, Clock::duration delay) {
+  const Clock::time_point now = impl_->options.now();
+  {
+    const std::lock_guard lock(impl_->mutex);
+    ++impl_->retries;
+    impl_->schedule(key, now + std::max(delay, Clock::duration::zero()));
+  }
+  impl_->changed.notify_one();
+}
+
+void Workqueue::add_with_backoff(const api::ObjectKey& key) {
+  Clock::duration delay{};
+  {
+    const std::lock_guard lock(impl_->mutex);
+    delay = backoff_delay(kBackoff, ++impl_->entries[key].failures, 0.0);
+  }
+  add_after(key, delay);
+}
+
+void Workqueue::forget(const api::ObjectKey& key) {
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->entries.find(key);
+  if (found == impl_->entries.end()) return;
+  found->second.failures = 0;
+  impl_->forget_if_idle(found);
+}
+
+std::optional<api::ObjectKey> Workqueue::get(const std::stop_token& stop) {
+  std::optional<Impl::Taken> taken;
+  {
+    std::unique_lock lock(impl_->mutex);
+    while (!stop.stop_requested()) {
+      const Clock::time_point now = impl_->options.now();
+      taken = impl_->take(now);
+      if (taken) break;
+      // The wait ends when a key comes, when the first deadline is there, or with `stop`; the loop looks which.
+      const uint64_t seen = impl_->next_order;
+      const auto something_came = [&] { return impl_->next_order != seen; };
+      if (impl_->line.empty()) {
+        impl_->changed.wait(lock, stop, something_came);
+      } else {
+        impl_->changed.wait_for(lock, stop, impl_->line.begin()->due - now, something_came);
+      }
+    }
+    // Who leaves the line passes the word on: the one that was woken for a new, earlier deadline may be this one.
+    if (!impl_->line.empty()) impl_->changed.notify_one();
+  }
+  return impl_->hand_out(taken);
+}
+
+std::optional<api::ObjectKey> Workqueue::try_get() {
+  std::optional<Impl::Taken> taken;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    taken = impl_->take(impl_->options.now());
+  }
+  return impl_->hand_out(taken);
+}
+
+void Workqueue::done(const api::ObjectKey& key) {
+  Clock::duration worked{};
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const auto found = impl_->entries.find(key);
+    LOCKSTEP_CHECK(found != impl_->entries.end() && found->second.started_at, "done without get");
+    Entry& entry = found->second;
+    worked = impl_->options.now() - *entry.started_at;
+    entry.started_at.reset();
+    --impl_->in_flight;
+    if (entry.due) {
+      impl_->line.insert({*entry.due, entry.order, key});
+      ++impl_->next_order;  // wakes who waits
+    }
+    impl_->forget_if_idle(found);
+  }
+  if (impl_->options.on_worked) impl_->options.on_worked(worked);
+  impl_->changed.notify_one();
+}
+
+Workqueue::Statistics Workqueue::statistics() const {
+  const Clock::time_point now = impl_->options.now();
+  Statistics result;
+  const std::lock_guard lock(impl_->mutex);
+  for (const Turn& turn : impl_->line) ++(turn.due <= now ? result.depth : result.delayed);
+  result.in_flight = impl_->in_flight;
+  result.adds = impl_->adds;
+  result.retries = impl_->retries;
+  for (const auto& [key, entry] : impl_->entries) {
+    if (!entry.started_at) continue;
+    const Clock::duration running = now - *entry.started_at;
+    result.longest_running = std::max(result.longest_running, running);
+    result.unfinished_work += running;
+  }
+  return result;
+}
+
+}  // namespace lockstep::control

@@ -1,0 +1,65 @@
+// Workqueue: keys to be reconciled, each at most once at a time.
+//
+// Level, not edge: a key says "look again", nothing else. Equal keys collapse; of two deadlines the earlier one stays;
+// a key that is added while a worker holds it comes back when that worker is done. Failures back off per key from 5 ms,
+// doubling, to 1,000 s, and start again after `forget`. The terms are those of client-go's workqueue.
+// Threads: safe from all threads. `now` is a parameter, so that tests turn the clock; who waits in `get` looks at it
+// again when a key is added.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+
+#include "operator/api/object_meta.h"
+#include "operator/control/clock.h"
+
+namespace lockstep::control {
+
+inline constexpr std::chrono::milliseconds kBackoffFirst{5};
+inline constexpr std::chrono::seconds kBackoffMax{1000};
+
+class Workqueue {
+ public:
+  struct Options {
+    Now now = Clock::now;
+    // Called without a lock held: how long a key was due before it was handed out, and how long it was worked on.
+    std::function<void(Clock::duration)> on_queued;
+    std::function<void(Clock::duration)> on_worked;
+  };
+  Workqueue();
+  explicit Workqueue(Options options);
+  ~Workqueue();
+  Workqueue(const Workqueue&) = delete;
+  Workqueue& operator=(const Workqueue&) = delete;
+
+  void add(const api::ObjectKey& key);
+  void add_after(const api::ObjectKey& key, Clock::duration delay);
+  void add_with_backoff(const api::ObjectKey& key);
+  void forget(const api::ObjectKey& key);  // its failures are over
+
+  // The next key that is due; waits for one; nothing once `stop` says so. `done` follows for every key handed out.
+  std::optional<api::ObjectKey> get(const std::stop_token& stop);
+  // The same without waiting: nothing when no key is due.
+  std::optional<api::ObjectKey> try_get();
+  void done(const api::ObjectKey& key);
+
+  struct Statistics {
+    size_t depth = 0;  // due, not yet handed out
+    size_t delayed = 0;
+    size_t in_flight = 0;
+    uint64_t adds = 0;                  // keys that were asked for, equal ones collapsed
+    uint64_t retries = 0;               // calls of add_after and add_with_backoff
+    Clock::duration longest_running{};  // of the keys handed out
+    Clock::duration unfinished_work{};  // sum over them
+  };
+  [[nodiscard]] Statistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::control

@@ -1,0 +1,44 @@
+#include "operator/exit_after_writes.h"
+
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+bool is_counted(const kube::HttpRequest& request) {
+  if (request.method == "GET") return false;
+  if (request.query.find("dryRun=All") != std::string::npos) return false;
+  const bool is_event = ends_with(request.path, "/events") || request.path.find("/events/") != std::string::npos;
+  const bool is_lease = ends_with(request.path, "/leases") || request.path.find("/leases/") != std::string::npos;
+  return !is_event && !is_lease;
+}
+
+}  // namespace
+
+Result<kube::HttpResponse> ExitAfterWrites::send(const kube::HttpRequest& request) {
+  if (!is_counted(request)) return inner_->send(request);
+  const std::lock_guard lock(mutex_);
+  Result<kube::HttpResponse> answer = inner_->send(request);
+  if (answer.ok() && answer->status < 300 && ++answered_ == writes_) ::_exit(kExitAfterWritesCode);
+  return answer;
+}
+
+int ExitAfterWrites::answered() const {
+  const std::lock_guard lock(mutex_);
+  return answered_;
+}
+
+// One after the other, so that "after the n-th" is the same state every time.
+std::vector<Result<kube::HttpResponse>> ExitAfterWrites::send_all(std::span<const kube::HttpRequest> requests,
+                                                                  size_t /*in_flight_max*/) {
+  std::vector<Result<kube::HttpResponse>> answers;
+  answers.reserve(requests.size());
+  for (const kube::HttpRequest& request : requests) answers.push_back(send(request));
+  return answers;
+}
+
+}  // namespace lockstep

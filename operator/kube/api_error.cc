@@ -1,0 +1,130 @@
+#include "operator/kube/api_error.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+namespace lockstep::kube {
+namespace {
+
+constexpr std::chrono::seconds kRetryAfterMax = std::chrono::hours(1);
+constexpr size_t kForeignBodyShownMax = 300;
+
+std::string string_in(const Json& object, const char* name) {
+  const auto it = object.is_object() ? object.find(name) : object.end();
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+std::optional<int64_t> integer_in(const Json& object, const char* name) {
+  const auto it = object.is_object() ? object.find(name) : object.end();
+  if (it == object.end() || !it->is_number_integer()) return std::nullopt;
+  return it->get<int64_t>();
+}
+
+const Json& member(const Json& object, const char* name) {
+  static const Json kNone;
+  const auto it = object.is_object() ? object.find(name) : object.end();
+  return it != object.end() ? *it : kNone;
+}
+
+bool is_status(const Json& body) { return body.is_object() && string_in(body, "kind") == "Status"; }
+
+std::string reason_of(const Json& status, const std::string& message) {
+  for (const Json& cause : member(member(status, "details"), "causes")) {
+    if (string_in(cause, "reason") == kReasonNamespaceTerminating) return std::string(kReasonNamespaceTerminating);
+  }
+  const std::string reason = string_in(status, "reason");
+  // The quota plugin says Forbidden, and no more than these words.
+  if (reason == "Forbidden" && message.find("exceeded quota") != std::string::npos) {
+    return std::string(kReasonExceededQuota);
+  }
+  return reason;
+}
+
+// Causes that the message leaves out: "spec.x: Required value".
+std::string missing_causes(const Json& status, const std::string& message) {
+  std::string text;
+  for (const Json& cause : member(member(status, "details"), "causes")) {
+    const std::string field = string_in(cause, "field");
+    const std::string why = string_in(cause, "message");
+    if (field.empty() || message.find(field) != std::string::npos) continue;
+    text.append(text.empty() ? "" : "; ").append(field).append(": ").append(why);
+  }
+  return text;
+}
+
+// What a proxy or load balancer says instead of the API server, on one line.
+std::string foreign_words(const std::string& body) {
+  std::string words;
+  for (const char c : body.substr(0, kForeignBodyShownMax)) {
+    const bool blank = c == ' ' || c == '\n' || c == '\r' || c == '\t';
+    if (!blank) {
+      words += c;
+    } else if (!words.empty() && words.back() != ' ') {
+      words += ' ';
+    }
+  }
+  if (body.size() > kForeignBodyShownMax) words += " …";
+  return words;
+}
+
+}  // namespace
+
+ErrorCode code_of_status(int http_status, std::string_view reason) {
+  switch (http_status) {
+    case 401:
+    case 403:
+      return ErrorCode::kForbidden;
+    case 404:
+      return ErrorCode::kNotFound;
+    case 409:
+      return reason == kReasonAlreadyExists ? ErrorCode::kExists : ErrorCode::kConflict;
+    case 410:
+      return ErrorCode::kGone;
+    case 408:
+    case 425:
+    case 429:
+      return ErrorCode::kRetry;
+    default:
+      return http_status >= 500 ? ErrorCode::kRetry : ErrorCode::kInvalid;
+  }
+}
+
+Error error_of_status(const Json& status, int http_status) {
+  const int code = static_cast<int>(integer_in(status, "code").value_or(http_status));
+  std::string message = string_in(status, "message");
+  const std::string reason = reason_of(status, message);
+  if (message.empty()) message = reason.empty() ? "no reason was given" : reason;
+  const std::string causes = missing_causes(status, message);
+  if (!causes.empty()) message.append(" (").append(causes).append(")");
+  return Error{code_of_status(code, string_in(status, "reason")), std::to_string(code).append(" ").append(message),
+               reason};
+}
+
+Error error_of_answer(const HttpResponse& answer, const std::string& what) {
+  const Result<Json> body = parse_json(answer.body, "the answer");
+  if (body.ok() && is_status(*body)) return error_of_status(*body, answer.status).with_context(what);
+  std::string message = what;
+  message.append(": ").append(std::to_string(answer.status));
+  const std::string words = foreign_words(answer.body);
+  message.append(words.empty() ? " without a word" : " " + words);
+  return Error{code_of_status(answer.status, ""), message, answer.status == 401 ? "Unauthorized" : ""};
+}
+
+std::optional<std::chrono::seconds> retry_after_of(const HttpResponse& answer) {
+  std::optional<int64_t> seconds;
+  if (const auto header = answer.headers.find("retry-after"); header != answer.headers.end()) {
+    const std::string& text = header->second;
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) seconds = value;
+  }
+  if (!seconds && answer.status >= 400) {
+    const Result<Json> body = parse_json(answer.body, "the answer");
+    if (body.ok() && is_status(*body)) seconds = integer_in(member(*body, "details"), "retryAfterSeconds");
+  }
+  if (!seconds || *seconds < 0) return std::nullopt;
+  return std::min(std::chrono::seconds(*seconds), kRetryAfterMax);
+}
+
+}  // namespace lockstep::kube

@@ -1,0 +1,42 @@
+// What the API server's refusals mean: metav1.Status → Error. Pure.
+//
+// Codes: see client.h. `reason` is the most precise word that the answer holds: a cause that callers act on
+// (kReasonNamespaceTerminating, kReasonExceededQuota), else metav1.Status.reason, else "".
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "operator/kube/http_transport.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::kube {
+
+inline constexpr std::string_view kReasonAlreadyExists = "AlreadyExists";
+inline constexpr std::string_view kReasonConflict = "Conflict";
+inline constexpr std::string_view kReasonNamespaceTerminating = "NamespaceTerminating";
+inline constexpr std::string_view kReasonExceededQuota = "ExceededQuota";  // our word: the API has none
+inline constexpr std::string_view kReasonUnauthorized = "Unauthorized";
+
+// The server cannot have acted: there was no connection, or it broke before the request was written whole. Even what is
+// not idempotent may be sent again. Set by the transport.
+inline constexpr std::string_view kReasonNotConnected = "NotConnected";
+// TLS was refused, by us or by the server: a person must act, waiting does not help. Set by the transport.
+inline constexpr std::string_view kReasonTlsRefused = "TlsRefused";
+
+ErrorCode code_of_status(int http_status, std::string_view reason);
+
+// `status`: a metav1.Status; `http_status` stands in where it has no code of its own.
+Error error_of_status(const Json& status, int http_status);
+
+// Of an answer that is not 2xx. `what` says what was tried: "create pods team-a/x-0-0".
+Error error_of_answer(const HttpResponse& answer, const std::string& what);
+
+// How long the server asks to wait: the header Retry-After in seconds, else details.retryAfterSeconds of a
+// metav1.Status. At most an hour.
+std::optional<std::chrono::seconds> retry_after_of(const HttpResponse& answer);
+
+}  // namespace lockstep::kube

@@ -1,0 +1,501 @@
+#include "operator/kube/client.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <utility>
+
+#include "operator/kube/api_error.h"
+#include "operator/kube/rate_limit.h"
+#include "operator/kube/retry.h"
+#include "operator/kube/watch_decoder.h"
+
+namespace lockstep::kube {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// A watch that is quiet for longer than the server's own time-out is a dead connection.
+constexpr std::chrono::seconds kWatchTimeoutMargin{30};
+// How often a paged list begins again because its continuation was too old; then all is asked for at once.
+constexpr int kListRestartsMax = 2;
+constexpr int kListTimeoutFactor = 2;
+
+constexpr const char* kJson = "application/json";
+constexpr const char* kMergePatch = "application/merge-patch+json";
+constexpr const char* kApplyPatch = "application/apply-patch+yaml";  // JSON is YAML
+
+// One request as the retry loop sees it.
+struct Call {
+  HttpRequest http;
+  std::string verb;      // for reports
+  std::string resource;  // plural, for reports
+  std::string what;      // "create pods team-a/x-0-0", for messages
+  bool idempotent = true;
+};
+
+std::string describe(const std::string& verb, const Resource& resource, const api::ObjectKey& key,
+                     const std::string& subresource = "") {
+  std::string text = verb;
+  text.append(" ").append(resource.plural);
+  if (!subresource.empty()) text.append("/").append(subresource);
+  const std::string name = api::to_string(key);
+  if (!key.name.empty()) return text.append(" ").append(name);
+  return key.ns.empty() ? text : text.append(" in ").append(key.ns);
+}
+
+// "true"/"All" as the API wants them.
+void add_write_options(Query& query, bool dry_run) {
+  query.add("fieldManager", kFieldManager);
+  if (dry_run) query.add("dryRun", "All");
+}
+
+const char* word_of(Propagation propagation) {
+  switch (propagation) {
+    case Propagation::kForeground:
+      return "Foreground";
+    case Propagation::kOrphan:
+      return "Orphan";
+    case Propagation::kBackground:
+      break;
+  }
+  return "Background";
+}
+
+Status check_object(const Resource& resource, const Json& object, const std::string& verb) {
+  const api::ObjectKey key = api::key_of(object);
+  const std::string what = describe(verb, resource, key);
+  if (key.name.empty()) return Error{ErrorCode::kInvalid, what + ": metadata.name is missing"};
+  if (resource.namespaced && key.ns.empty()) {
+    return Error{ErrorCode::kInvalid, what + ": metadata.namespace is missing"};
+  }
+  return {};
+}
+
+std::string string_in(const Json& object, const char* name) {
+  const auto it = object.find(name);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+// The caller's deadline and attempts.
+struct Progress {
+  Clock::time_point began;
+  int attempts = 0;
+  bool token_renewed = false;
+};
+
+Error as_retry(Error error) {
+  const bool for_a_person = error.reason == kReasonTlsRefused;
+  if (error.code == ErrorCode::kUnavailable && !for_a_person) error.code = ErrorCode::kRetry;
+  return error;
+}
+
+}  // namespace
+
+struct Client::Impl {
+  Impl(std::shared_ptr<HttpTransport> http, ClientOptions client_options)
+      : transport(std::move(http)),
+        options(std::move(client_options)),
+        limit(options.requests_per_second, options.burst) {}
+
+  // --- time ---
+
+  Clock::time_point now() const { return options.now ? options.now() : Clock::now(); }
+
+  // False: told to stop, by the client's token or by the call's own.
+  bool wait(milliseconds time, const std::stop_token& stop = {}) {
+    const auto stopped = [&] { return options.stop.stop_requested() || stop.stop_requested(); };
+    if (stopped()) return false;
+    if (time <= milliseconds::zero()) return true;
+    if (options.wait) return options.wait(time) && !stopped();
+    std::mutex waiting;
+    std::condition_variable changed;
+    const auto wake = [&] {
+      const std::lock_guard lock(waiting);  // not between the look at the token and the wait
+      changed.notify_all();
+    };
+    const std::stop_callback on_client_stop(options.stop, wake);
+    const std::stop_callback on_call_stop(stop, wake);
+    std::unique_lock lock(waiting);
+    return !changed.wait_for(lock, time, stopped);
+  }
+
+  double random() {
+    if (options.random) return options.random();
+    const std::lock_guard lock(mutex);
+    return std::uniform_real_distribution<double>(0.0, 1.0)(generator);
+  }
+
+  // Waits for the place of `count` requests in the queue.
+  bool wait_for_turn(int count, const std::stop_token& stop = {}) {
+    RateLimit::Clock::duration time{};
+    {
+      const std::lock_guard lock(mutex);
+      time = limit.reserve(now(), count);
+    }
+    return wait(std::chrono::ceil<milliseconds>(time), stop);
+  }
+
+  // --- requests ---
+
+  Status add_credentials(HttpRequest& request) const {
+    request.headers["User-Agent"] = options.user_agent;
+    request.headers["Accept"] = kJson;
+    if (!options.bearer_token) return {};
+    TRY_ASSIGN(const std::string token, options.bearer_token());
+    if (!token.empty()) request.headers["Authorization"] = "Bearer " + token;
+    return {};
+  }
+
+  void report(const Call& call, const Result<HttpResponse>& outcome, Clock::duration took) const {
+    if (!options.on_request) return;
+    options.on_request({call.verb, call.resource, outcome.ok() ? outcome->status : 0, took});
+  }
+
+  Error cancelled(const Call& call) const { return Error{ErrorCode::kCancelled, call.what + ": told to stop"}; }
+
+  // What becomes of an outcome: nothing (it is the answer), or a wait before the next attempt.
+  std::optional<milliseconds> next_attempt(const Call& call, const Result<HttpResponse>& outcome, Progress& progress) {
+    ++progress.attempts;
+    if (outcome.ok() && outcome->status == 401 && options.token_refused && !progress.token_renewed) {
+      progress.token_renewed = true;
+      options.token_refused();
+      return milliseconds::zero();
+    }
+    const RetryQuestion question{.idempotent = call.idempotent,
+                                 .attempts = progress.attempts,
+                                 .elapsed = std::chrono::duration_cast<milliseconds>(now() - progress.began),
+                                 .retry_for = options.retry_for,
+                                 .random = random()};
+    return wait_before_retry(question, outcome);
+  }
+
+  // The answer when it is 2xx, else the error that it is.
+  static Result<HttpResponse> settle(const Call& call, Result<HttpResponse> outcome) {
+    if (!outcome.ok()) return as_retry(outcome.error().with_context(call.what));
+    if (outcome->status / 100 != 2) return error_of_answer(*outcome, call.what);
+    return outcome;
+  }
+
+  // Until it succeeds, or fails for good. `attempt` sends it once.
+  Result<HttpResponse> perform(Call call, const std::function<Result<HttpResponse>(const HttpRequest&)>& attempt,
+                               const std::stop_token& stop = {}) {
+    Progress progress{now()};
+    while (true) {
+      if (!wait_for_turn(1, stop)) return cancelled(call);
+      TRY(add_credentials(call.http));
+      Result<HttpResponse> outcome = attempt(call.http);
+      const std::optional<milliseconds> pause = next_attempt(call, outcome, progress);
+      if (!pause) return settle(call, std::move(outcome));
+      if (!wait(*pause, stop)) return cancelled(call);
+    }
+  }
+
+  Result<HttpResponse> perform(const Call& call) {
+    return perform(call, [&](const HttpRequest& request) {
+      const Clock::time_point began = now();
+      Result<HttpResponse> outcome = transport->send(request);
+      report(call, outcome, now() - began);
+      return outcome;
+    });
+  }
+
+  static Result<Json> body_of(const Call& call, const HttpResponse& answer) {
+    Result<Json> body = parse_json(answer.body, "the answer");
+    if (!body.ok()) return body.error().with_context(call.what);
+    if (!body->is_object()) return Error{ErrorCode::kCorrupt, call.what + ": the answer is no object"};
+    return body;
+  }
+
+  Result<Json> perform_for_object(const Call& call) {
+    TRY_ASSIGN(const HttpResponse answer, perform(call));
+    return body_of(call, answer);
+  }
+
+  Call call_for(const char* method, const std::string& verb, const Resource& resource, const std::string& what) const {
+    Call call;
+    call.http.method = method;
+    call.http.timeout = options.request_timeout;
+    call.verb = verb;
+    call.resource = resource.plural;
+    call.what = what;
+    return call;
+  }
+
+  Call create_call(const Resource& resource, const Json& object, const CreateOptions& create) const {
+    const api::ObjectKey key = api::key_of(object);
+    Call call = call_for("POST", "create", resource, describe("create", resource, key));
+    Query query;
+    add_write_options(query, create.dry_run);
+    if (create.strict_fields) query.add("fieldValidation", "Strict");
+    call.http.path = collection_path(resource, key.ns);
+    call.http.query = query.text();
+    call.http.headers["Content-Type"] = kJson;
+    call.http.body = dump_line(object);
+    call.idempotent = create.dry_run;
+    return call;
+  }
+
+  Result<ObjectList> list_in_pages(const Resource& resource, const ListOptions& list, int page_size);
+  void create_round(std::vector<Call>& calls, std::vector<size_t>& pending,
+                    std::vector<std::optional<Result<Json>>>& answers, std::vector<Progress>& progress);
+
+  const std::shared_ptr<HttpTransport> transport;
+  const ClientOptions options;
+  std::mutex mutex;
+  RateLimit limit;                                     // guarded by mutex
+  std::minstd_rand generator{std::random_device{}()};  // guarded by mutex
+};
+
+Client::Client(std::shared_ptr<HttpTransport> transport, ClientOptions options)
+    : impl_(std::make_unique<Impl>(std::move(transport), std::move(options))) {}
+Client::~Client() = default;
+
+// --- reading ---
+
+Result<Json> Client::get(const Resource& resource, const api::ObjectKey& key) {
+  Call call = impl_->call_for("GET", "get", resource, describe("get", resource, key));
+  call.http.path = object_path(resource, key);
+  return impl_->perform_for_object(call);
+}
+
+Result<ObjectList> Client::list(const Resource& resource, const ListOptions& options) {
+  for (int restarts = 0;; ++restarts) {
+    // A list that is slower than the server's memory of old versions would never end in pages.
+    const int page_size = restarts < kListRestartsMax ? options.page_size : 0;
+    Result<ObjectList> list = impl_->list_in_pages(resource, options, page_size);
+    const bool continuation_too_old = !list.ok() && list.error().code == ErrorCode::kGone && page_size > 0;
+    if (!continuation_too_old) return list;
+  }
+}
+
+Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const ListOptions& list, int page_size) {
+  Call call = call_for("GET", "list", resource, describe("list", resource, {list.ns, ""}));
+  call.http.path = collection_path(resource, list.ns);
+  call.http.timeout *= kListTimeoutFactor;
+  ObjectList result;
+  std::string continuation;
+  do {
+    Query query;
+    query.add_if("labelSelector", list.label_selector).add_if("fieldSelector", list.field_selector);
+    if (page_size > 0) query.add("limit", std::to_string(page_size));
+    if (continuation.empty()) {
+      query.add_if("resourceVersion", list.resource_version);
+    } else {
+      query.add("continue", continuation);
+    }
+    call.http.query = query.text();
+    TRY_ASSIGN(Json page, perform_for_object(call));
+    const auto metadata = page.find("metadata");
+    const auto items = page.find("items");
+    // "items": null is what Go writes for none.
+    if (metadata == page.end() || !metadata->is_object() || items == page.end() ||
+        !(items->is_array() || items->is_null())) {
+      return Error{ErrorCode::kCorrupt, call.what + ": the answer is no list"};
+    }
+    for (Json& item : *items) {
+      if (!item.is_object())
+        return Error{ErrorCode::kCorrupt, call.what + ": the list holds something else than objects"};
+      item["apiVersion"] = resource.api_version();
+      item["kind"] = resource.kind;
+      result.items.push_back(std::move(item));
+    }
+    result.resource_version = string_in(*metadata, "resourceVersion");
+    continuation = string_in(*metadata, "continue");
+  } while (!continuation.empty());
+  return result;
+}
+
+Status Client::watch(const Resource& resource, const WatchOptions& options,
+                     const std::function<void(WatchEvent)>& on_event, const std::stop_token& stop) {
+  Call call = impl_->call_for("GET", "watch", resource, describe("watch", resource, {options.ns, ""}));
+  Query query;
+  query.add("watch", "1").add("allowWatchBookmarks", "true");
+  query.add("timeoutSeconds", std::to_string(options.server_timeout.count()));
+  query.add_if("labelSelector", options.label_selector).add_if("fieldSelector", options.field_selector);
+  query.add_if("resourceVersion", options.resource_version);
+  call.http.path = collection_path(resource, options.ns);
+  call.http.query = query.text();
+  call.http.timeout = options.server_timeout + kWatchTimeoutMargin;
+
+  Status decoded;
+  bool has_begun = false;
+  const auto attempt = [&](const HttpRequest& request) -> Result<HttpResponse> {
+    WatchDecoder decoder;
+    Result<HttpResponse> outcome = impl_->transport->stream(
+        request,
+        [&](std::string_view bytes) {
+          has_begun = true;
+          decoded = decoder.feed(bytes, on_event);
+          return decoded.ok();
+        },
+        stop);
+    impl_->report(call, outcome, outcome.ok() ? outcome->duration : Clock::duration::zero());
+    // From here on events have been handed over: the watch has ended, it is not to be repeated from its old version.
+    const bool broke = !outcome.ok() && outcome.error().code == ErrorCode::kUnavailable;
+    if (has_begun && broke) return HttpResponse{.status = 200};
+    return outcome;
+  };
+  const Result<HttpResponse> answer = impl_->perform(call, attempt, stop);
+  if (!answer.ok()) return answer.error();
+  if (!decoded.ok()) return decoded.error().with_context(call.what);
+  return {};
+}
+
+// --- writing ---
+
+Result<Json> Client::create(const Resource& resource, const Json& object, const CreateOptions& options) {
+  TRY(check_object(resource, object, "create"));
+  return impl_->perform_for_object(impl_->create_call(resource, object, options));
+}
+
+std::vector<Result<Json>> Client::create_all(const Resource& resource, std::span<const Json> objects) {
+  std::vector<Call> calls;
+  std::vector<std::optional<Result<Json>>> answers(objects.size());
+  std::vector<size_t> pending;
+  calls.reserve(objects.size());
+  for (size_t i = 0; i < objects.size(); ++i) {
+    calls.push_back(impl_->create_call(resource, objects[i], {}));
+    const Status good = check_object(resource, objects[i], "create");
+    if (good.ok()) {
+      pending.push_back(i);
+    } else {
+      answers[i] = good.error();
+    }
+  }
+  std::vector<Progress> progress(objects.size(), Progress{impl_->now()});
+  while (!pending.empty()) impl_->create_round(calls, pending, answers, progress);
+  std::vector<Result<Json>> all;
+  all.reserve(answers.size());
+  for (auto& answer : answers) all.push_back(*std::move(answer));
+  return all;
+}
+
+// Sends every pending call once, as many at a time as the rate limit has places; those to be sent again stay pending.
+void Client::Impl::create_round(std::vector<Call>& calls, std::vector<size_t>& pending,
+                                std::vector<std::optional<Result<Json>>>& answers, std::vector<Progress>& progress) {
+  std::vector<size_t> again;
+  milliseconds pause{0};
+  for (size_t begin = 0; begin < pending.size();) {
+    size_t count = pending.size() - begin;
+    {
+      const std::lock_guard lock(mutex);
+      const auto free_places = static_cast<size_t>(limit.available(now()));
+      count = std::min(count, std::max({free_places, options.in_flight_max, size_t{1}}));
+    }
+    const bool go_on = wait_for_turn(static_cast<int>(count));
+    std::vector<HttpRequest> requests;
+    Status credentials;
+    for (size_t i = begin; i < begin + count; ++i) {
+      if (credentials.ok()) credentials = add_credentials(calls[pending[i]].http);
+      requests.push_back(calls[pending[i]].http);
+    }
+    std::vector<Result<HttpResponse>> outcomes;
+    if (go_on && credentials.ok()) outcomes = transport->send_all(requests, options.in_flight_max);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t index = pending[begin + i];
+      const Call& call = calls[index];
+      if (outcomes.empty()) {
+        answers[index] = go_on ? credentials.error() : cancelled(call);
+        continue;
+      }
+      report(call, outcomes[i], outcomes[i].ok() ? outcomes[i]->duration : Clock::duration::zero());
+      if (const auto wanted = next_attempt(call, outcomes[i], progress[index])) {
+        again.push_back(index);
+        pause = std::max(pause, *wanted);
+        continue;
+      }
+      const Result<HttpResponse> settled = settle(call, std::move(outcomes[i]));
+      answers[index] = settled.ok() ? body_of(call, *settled) : Result<Json>(settled.error());
+    }
+    begin += count;
+  }
+  if (!again.empty() && !wait(pause)) {
+    for (const size_t index : again) answers[index] = cancelled(calls[index]);
+    again.clear();
+  }
+  pending = std::move(again);
+}
+
+Result<Json> Client::apply(const Resource& resource, const Json& object, const ApplyOptions& options) {
+  TRY(check_object(resource, object, "apply"));
+  const api::ObjectKey key = api::key_of(object);
+  Call call = impl_->call_for("PATCH", "apply", resource, describe("apply", resource, key, options.subresource));
+  Query query;
+  add_write_options(query, options.dry_run);
+  query.add("force", options.force ? "true" : "false");
+  call.http.path = object_path(resource, key, options.subresource);
+  call.http.query = query.text();
+  call.http.headers["Content-Type"] = kApplyPatch;
+  call.http.body = dump_line(object);
+  return impl_->perform_for_object(call);
+}
+
+Result<Json> Client::update(const Resource& resource, const Json& object, const std::string& subresource) {
+  TRY(check_object(resource, object, "update"));
+  const api::ObjectKey key = api::key_of(object);
+  Call call = impl_->call_for("PUT", "update", resource, describe("update", resource, key, subresource));
+  Query query;
+  add_write_options(query, false);
+  call.http.path = object_path(resource, key, subresource);
+  call.http.query = query.text();
+  call.http.headers["Content-Type"] = kJson;
+  call.http.body = dump_line(object);
+  return impl_->perform_for_object(call);
+}
+
+Result<Json> Client::merge_patch(const Resource& resource, const api::ObjectKey& key, const Json& patch,
+                                 const std::string& subresource) {
+  Call call = impl_->call_for("PATCH", "patch", resource, describe("patch", resource, key, subresource));
+  Query query;
+  add_write_options(query, false);
+  call.http.path = object_path(resource, key, subresource);
+  call.http.query = query.text();
+  call.http.headers["Content-Type"] = kMergePatch;
+  call.http.body = dump_line(patch);
+  return impl_->perform_for_object(call);
+}
+
+Status Client::remove(const Resource& resource, const api::ObjectKey& key, const DeleteOptions& options) {
+  Call call = impl_->call_for("DELETE", "delete", resource, describe("delete", resource, key));
+  Json body = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", word_of(options.propagation)}};
+  if (!options.uid.empty()) body["preconditions"] = {{"uid", options.uid}};
+  if (options.grace_period_seconds) body["gracePeriodSeconds"] = *options.grace_period_seconds;
+  call.http.path = object_path(resource, key);
+  call.http.headers["Content-Type"] = kJson;
+  call.http.body = dump_line(body);
+  const Result<HttpResponse> answer = impl_->perform(call);
+  if (!answer.ok()) return answer.error();
+  return {};
+}
+
+// --- the server ---
+
+Result<bool> Client::serves(const Resource& resource) {
+  Call call = impl_->call_for("GET", "get", resource, "discover " + resource.api_version());
+  call.http.path = group_path(resource);
+  const Result<Json> document = impl_->perform_for_object(call);
+  if (!document.ok()) {
+    if (document.error().code == ErrorCode::kNotFound) return false;
+    return document.error();
+  }
+  const auto resources = document->find("resources");
+  if (resources == document->end() || !resources->is_array()) {
+    return Error{ErrorCode::kCorrupt, call.what + ": the answer is no list of resources"};
+  }
+  return std::any_of(resources->begin(), resources->end(),
+                     [&](const Json& one) { return one.is_object() && string_in(one, "name") == resource.plural; });
+}
+
+Result<Json> Client::server_version() {
+  const Resource nothing;
+  Call call = impl_->call_for("GET", "get", nothing, "ask the API server for its version");
+  call.resource = "version";
+  call.http.path = "/version";
+  return impl_->perform_for_object(call);
+}
+
+}  // namespace lockstep::kube

@@ -1,0 +1,145 @@
+// Client: the Kubernetes API over an HttpTransport, in objects instead of bytes.
+//
+// Role: everything that the operator asks of an API server. It adds what every request needs (credentials, user agent,
+// field manager, Retry-After, the client-side rate limit, request metrics) and turns metav1.Status into an Error.
+// Threads: safe from all threads; calls block, each for at most about `retry_for` and one request's time-out, plus its
+// place in the queue of the rate limit. What must not stand behind others there (the lease) gets a Client of its own
+// over the same transport. Errors: by what the caller does next; `reason` is metav1.Status.reason or the more precise
+// cause
+// ("AlreadyExists", "Conflict", "NamespaceTerminating", …), the message is the server's with the field paths of its
+// causes.
+//   400, 405, 406, 413, 415, 422  kInvalid      401  kForbidden (credentials)   403  kForbidden
+//   404  kNotFound   409 AlreadyExists  kExists   409 other  kConflict   410  kGone
+//   429, 500, 502, 503, 504, no connection  kRetry, after retries of its own for as long as `retry_for` allows
+//   (retry.h: Retry-After obeyed; what is not idempotent is only sent again when the server said that it did nothing,
+//   or never heard of it).
+//   TLS refused  kUnavailable with reason kReasonTlsRefused: a person must act.
+//   An answer that is not JSON where JSON is due: kCorrupt. Told to stop: kCancelled.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "operator/api/object_meta.h"
+#include "operator/kube/http_transport.h"
+#include "operator/kube/resource.h"
+#include "operator/kube/watch_event.h"
+#include "runner/base/json.h"
+
+namespace lockstep::kube {
+
+inline constexpr std::string_view kFieldManager = "lockstep-operator";
+
+struct ListOptions {
+  std::string ns;  // empty: all namespaces
+  std::string label_selector;
+  std::string field_selector;
+  int page_size = 500;  // `limit`; pages are fetched one after the other
+  // "" = the newest state (a quorum read); "0" = whatever the server's cache has
+  std::string resource_version;
+};
+
+struct ObjectList {
+  std::vector<Json> items;  // with apiVersion and kind, which a list leaves out of its items
+  std::string resource_version;
+};
+
+struct WatchOptions {
+  std::string ns;
+  std::string label_selector;
+  std::string field_selector;
+  std::string resource_version;              // go on after this one
+  std::chrono::seconds server_timeout{290};  // the client's time-out is longer: a quiet watch must not die of it
+};
+
+struct CreateOptions {
+  bool dry_run = false;
+  bool strict_fields = false;  // fieldValidation=Strict: unknown and duplicate fields are errors
+};
+
+struct ApplyOptions {
+  bool force = true;
+  bool dry_run = false;
+  std::string subresource;  // "status"
+};
+
+enum class Propagation { kBackground, kForeground, kOrphan };
+
+struct DeleteOptions {
+  std::string uid;  // precondition: kConflict when another object has the name by now
+  std::optional<int> grace_period_seconds;
+  Propagation propagation = Propagation::kBackground;
+};
+
+// Seen by whoever keeps metrics: rest_client_requests_total, rest_client_request_duration_seconds.
+struct RequestReport {
+  std::string verb;      // "list", "watch", "create", "apply", "patch", "update", "delete", "get"
+  std::string resource;  // plural
+  int status = 0;        // 0: no answer
+  // From sending to the end of the answer; of a watch, to its beginning. Without the waits before and between.
+  std::chrono::duration<double> duration{0.0};
+};
+
+struct ClientOptions {
+  std::string user_agent = "lockstep-operator";
+  double requests_per_second = 500.0;  // client-side limit, token bucket
+  int burst = 1000;
+  std::chrono::milliseconds retry_for{10'000};        // per call, for what the header calls kRetry
+  size_t in_flight_max = 64;                          // of create_all
+  std::chrono::milliseconds request_timeout{30'000};  // of one attempt; a page of a list may take twice as long
+  // Called for every request; absent: none is sent. After a 401 `token_refused` is called, and the request is sent once
+  // more with what `bearer_token` says then.
+  std::function<Result<std::string>()> bearer_token;
+  std::function<void()> token_refused;
+  std::function<void(const RequestReport&)> on_request;  // once per attempt, on the calling thread
+  std::stop_token stop;  // ends waits, and with the transport's shut_down all calls, with kCancelled
+  // The clock, the waits (false: told to stop) and the draws, for tests to turn. Absent: the real ones.
+  std::function<std::chrono::steady_clock::time_point()> now;
+  std::function<bool(std::chrono::milliseconds)> wait;
+  std::function<double()> random;  // [0, 1)
+};
+
+class Client {
+ public:
+  Client(std::shared_ptr<HttpTransport> transport, ClientOptions options);
+  ~Client();
+
+  Result<Json> get(const Resource& resource, const api::ObjectKey& key);
+  Result<ObjectList> list(const Resource& resource, const ListOptions& options);
+
+  // Events until the server ends the watch (ok), the stop token says so (kCancelled), the version is too old (kGone:
+  // list again), or a line cannot be read (kCorrupt: list again). `on_event` runs on the caller's thread.
+  Status watch(const Resource& resource, const WatchOptions& options, const std::function<void(WatchEvent)>& on_event,
+               const std::stop_token& stop);
+
+  // The namespace is the object's own. Returns the object as stored.
+  Result<Json> create(const Resource& resource, const Json& object, const CreateOptions& options = {});
+  // In parallel; answers in the order of the objects.
+  std::vector<Result<Json>> create_all(const Resource& resource, std::span<const Json> objects);
+  // Server-side apply with kFieldManager. `object` needs apiVersion, kind and metadata.name.
+  Result<Json> apply(const Resource& resource, const Json& object, const ApplyOptions& options = {});
+  // Replaces; the object's resourceVersion is a precondition when it is there. `subresource`: "status" or "".
+  Result<Json> update(const Resource& resource, const Json& object, const std::string& subresource = "");
+  // RFC 7396. A `metadata.resourceVersion` in the patch is a precondition.
+  Result<Json> merge_patch(const Resource& resource, const api::ObjectKey& key, const Json& patch,
+                           const std::string& subresource = "");
+  // kNotFound when it is gone already; ok once it is marked or gone.
+  Status remove(const Resource& resource, const api::ObjectKey& key, const DeleteOptions& options = {});
+
+  // Does the server know this resource? (API discovery, one group's document.)
+  Result<bool> serves(const Resource& resource);
+  // {"major","minor","gitVersion",…} of /version.
+  Result<Json> server_version();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::kube

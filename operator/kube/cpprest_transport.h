@@ -1,0 +1,29 @@
+// The HttpTransport that production uses: cpprestsdk, which no other file knows.
+//
+// How its traps are dealt with is said in the .cc, at each place. What remains: HTTP/1.1; no proxy; name resolution
+// cannot be interrupted (callers return in time all the same, the end of the process may wait for the resolver).
+// Threads: one in the background for all transports of the process. A transport outlives the calls that are in it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "operator/kube/http_transport.h"
+#include "operator/kube/tls_options.h"
+
+namespace lockstep::kube {
+
+struct CpprestTransportOptions {
+  std::string url;  // "https://host:6443", with a path prefix if there is one; IPv6 in brackets
+  TlsOptions tls;
+  // A page of 500 objects of half a megabyte, and an end to what a broken server can make us hold.
+  size_t body_bytes_max = size_t{256} << 20;
+  // How often the files of `tls` are looked at.
+  std::chrono::milliseconds look_at_files_every{10'000};
+};
+
+// kInvalid when the address or a certificate cannot be used; names it.
+Result<std::shared_ptr<HttpTransport>> make_cpprest_transport(const CpprestTransportOptions& options);
+
+}  // namespace lockstep::kube

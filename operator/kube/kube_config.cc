@@ -1,0 +1,338 @@
+#include "operator/kube/kube_config.h"
+
+#include <algorithm>
+#include <map>
+
+#include "operator/api/yaml.h"
+#include "operator/kube/server_url.h"
+#include "operator/kube/small_file.h"
+#include "runner/base/file_system.h"
+#include "runner/base/nearest.h"
+
+namespace lockstep::kube {
+namespace {
+
+constexpr std::string_view kWhatToUse =
+    "use a service account's token (token or tokenFile) or a client certificate (client-certificate, client-key)";
+
+Error invalid(const std::string& where, const std::string& why) {
+  std::string message = where;
+  return Error{ErrorCode::kInvalid, message.append(": ").append(why)};
+}
+
+// One named entry of a list: clusters[].cluster, users[].user, contexts[].context.
+struct Entry {
+  const KubeConfigFile* file = nullptr;
+  std::string name;
+  const Json* body = nullptr;  // a map
+
+  // "/x/config: users[me]"
+  [[nodiscard]] std::string where(const char* list) const {
+    std::string text = file->path;
+    return text.append(": ").append(list).append("[").append(name).append("]");
+  }
+};
+
+// A field that must be a string; "" when it is absent.
+Result<std::string> string_field(const Entry& entry, const char* list, const char* name) {
+  const auto it = entry.body->find(name);
+  if (it == entry.body->end() || it->is_null()) return std::string();
+  if (!it->is_string()) {
+    return invalid(entry.where(list) + "." + name, std::string("is ") + it->type_name() + ", expected a string");
+  }
+  return it->get<std::string>();
+}
+
+Result<bool> bool_field(const Entry& entry, const char* list, const char* name) {
+  const auto it = entry.body->find(name);
+  if (it == entry.body->end() || it->is_null()) return false;
+  if (!it->is_boolean()) {
+    return invalid(entry.where(list) + "." + name, std::string("is ") + it->type_name() + ", expected true or false");
+  }
+  return it->get<bool>();
+}
+
+// "clusters" → "cluster"
+std::string singular(const char* list) {
+  std::string name = list;
+  name.pop_back();
+  return name;
+}
+
+// The entries of one list over all files; the first of a name wins.
+Result<std::map<std::string, Entry>> entries_of(const std::vector<KubeConfigFile>& files, const char* list) {
+  std::map<std::string, Entry> entries;
+  static const Json kEmptyMap = Json::object();
+  for (const KubeConfigFile& file : files) {
+    const auto found = file.content.find(list);
+    if (found == file.content.end() || found->is_null()) continue;
+    const std::string where = file.path + ": " + list;
+    if (!found->is_array()) return invalid(where, std::string("is ") + found->type_name() + ", expected a list");
+    for (const Json& item : *found) {
+      if (!item.is_object()) return invalid(where, "holds an entry that is not a map");
+      const auto name = item.find("name");
+      if (name == item.end() || !name->is_string()) return invalid(where, "holds an entry without a name");
+      Entry entry{&file, name->get<std::string>(), &kEmptyMap};
+      if (const auto body = item.find(singular(list)); body != item.end() && !body->is_null()) {
+        if (!body->is_object()) return invalid(entry.where(list) + "." + singular(list), "is not a map");
+        entry.body = &*body;
+      }
+      entries.emplace(entry.name, entry);
+    }
+  }
+  return entries;
+}
+
+Result<Entry> entry_named(const std::map<std::string, Entry>& entries, const char* list, const std::string& name,
+                          const std::string& asked_by) {
+  if (const auto found = entries.find(name); found != entries.end()) return found->second;
+  std::string message = asked_by;
+  message.append(" names the ").append(singular(list)).append(" \"").append(name).append("\", which is not in ");
+  message.append(list);
+  std::vector<std::string> known;
+  for (const auto& [key, entry] : entries) known.push_back(key);
+  const std::string nearest = nearest_name(name, known);
+  if (!nearest.empty()) {
+    message.append("; did you mean \"").append(nearest).append("\"?");
+  } else if (known.empty()) {
+    message.append(" (there is none)");
+  } else {
+    message.append("; there is ");
+    for (size_t i = 0; i < known.size(); ++i) message.append(i == 0 ? "\"" : ", \"").append(known[i]).append("\"");
+  }
+  return Error{ErrorCode::kInvalid, message};
+}
+
+std::string absolute_path(const Entry& entry, const std::string& path) {
+  return path.starts_with('/') ? path : join_path(parent_path(entry.file->path), path);
+}
+
+// NAME-data (base64, inline) or NAME (a file).
+Result<PemSource> pem_field(const Entry& entry, const char* list, const std::string& name) {
+  const std::string data_name = name + "-data";
+  TRY_ASSIGN(std::string data, string_field(entry, list, data_name.c_str()));
+  PemSource source;
+  if (!data.empty()) {
+    Result<std::string> text = base64_decoded(data);
+    if (!text.ok()) return text.error().with_context(entry.where(list) + "." + data_name);
+    source.text = *std::move(text);
+    return source;
+  }
+  TRY_ASSIGN(std::string file, string_field(entry, list, name.c_str()));
+  if (!file.empty()) source.file = absolute_path(entry, file);
+  return source;
+}
+
+Status take_cluster(const Entry& cluster, ServerAccess& access) {
+  constexpr const char* kList = "clusters";
+  TRY_ASSIGN(access.url, string_field(cluster, kList, "server"));
+  if (access.url.empty()) return invalid(cluster.where(kList) + ".server", "is missing; expected https://HOST:PORT");
+  const Result<ServerUrl> url = parse_server_url(access.url);
+  if (!url.ok()) return url.error().with_context(cluster.where(kList) + ".server");
+  TRY_ASSIGN(access.tls.authority, pem_field(cluster, kList, "certificate-authority"));
+  TRY_ASSIGN(access.tls.server_name, string_field(cluster, kList, "tls-server-name"));
+  TRY_ASSIGN(access.tls.skip_verify, bool_field(cluster, kList, "insecure-skip-tls-verify"));
+  TRY_ASSIGN(std::string proxy, string_field(cluster, kList, "proxy-url"));
+  if (!proxy.empty()) {
+    return invalid(cluster.where(kList) + ".proxy-url",
+                   "proxies are not supported; give an address that is reached directly and remove this field");
+  }
+  if (access.tls.skip_verify && !access.tls.authority.empty()) {
+    return invalid(cluster.where(kList) + ".insecure-skip-tls-verify",
+                   "is true while certificate-authority is given; expected one of the two");
+  }
+  if (access.tls.skip_verify) {
+    access.warnings.push_back(cluster.where(kList) +
+                              ".insecure-skip-tls-verify: the server's certificate is not checked; whoever answers "
+                              "at its address gets the credentials");
+  }
+  if (!url->https) {
+    access.warnings.push_back(cluster.where(kList) + ".server: http sends requests and credentials in the clear");
+  }
+  return {};
+}
+
+// What we cannot or will not do, each with the way out.
+Status refuse_unsupported(const Entry& user) {
+  constexpr const char* kList = "users";
+  const auto has = [&](const char* name) {
+    const auto it = user.body->find(name);
+    return it != user.body->end() && !it->is_null() && *it != "" && !(it->is_structured() && it->empty());
+  };
+  const auto refuse = [&](const char* name, const std::string& why) {
+    return invalid(user.where(kList) + "." + name, why + "; " + std::string(kWhatToUse));
+  };
+  if (has("exec")) return refuse("exec", "no program is run for credentials");
+  if (has("auth-provider")) return refuse("auth-provider", "is not supported (kubectl 1.26 dropped it too)");
+  if (has("username") || has("password"))
+    return refuse("username", "API servers have no basic authentication any more");
+  for (const char* name : {"as", "as-uid", "as-groups", "as-user-extra"}) {
+    if (has(name)) return refuse(name, "acting as somebody else is not supported");
+  }
+  return {};
+}
+
+Status take_user(const Entry& user, ServerAccess& access) {
+  constexpr const char* kList = "users";
+  TRY(refuse_unsupported(user));
+  TRY_ASSIGN(access.token, string_field(user, kList, "token"));
+  TRY_ASSIGN(std::string token_file, string_field(user, kList, "tokenFile"));
+  if (!token_file.empty()) access.token_file = absolute_path(user, token_file);
+  const bool bad_token =
+      std::any_of(access.token.begin(), access.token.end(), [](char c) { return c <= ' ' || c >= 0x7f; });
+  if (bad_token) return invalid(user.where(kList) + ".token", "holds blanks or odd characters; expected one word");
+  TRY_ASSIGN(access.tls.client_certificate, pem_field(user, kList, "client-certificate"));
+  TRY_ASSIGN(access.tls.client_key, pem_field(user, kList, "client-key"));
+  if (access.tls.client_certificate.empty() != access.tls.client_key.empty()) {
+    return invalid(user.where(kList), access.tls.client_key.empty() ? "has client-certificate without client-key"
+                                                                    : "has client-key without client-certificate");
+  }
+  return {};
+}
+
+std::string paths_of(const std::vector<KubeConfigFile>& files) {
+  std::string paths;
+  for (const KubeConfigFile& file : files) paths.append(paths.empty() ? "" : ", ").append(file.path);
+  return paths;
+}
+
+Result<std::string> current_context(const std::vector<KubeConfigFile>& files) {
+  for (const KubeConfigFile& file : files) {
+    const auto found = file.content.find("current-context");
+    if (found == file.content.end() || found->is_null() || *found == "") continue;
+    if (!found->is_string()) {
+      return invalid(file.path + ": current-context", std::string("is ") + found->type_name() + ", expected a string");
+    }
+    return found->get<std::string>();
+  }
+  return invalid(paths_of(files),
+                 "has no current-context; set one (kubectl config use-context NAME) or name a context");
+}
+
+}  // namespace
+
+Result<std::string> base64_decoded(std::string_view text) {
+  static constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const Error not_base64{ErrorCode::kInvalid, "is not base64"};
+  std::string out;
+  uint32_t bits = 0;
+  int sextets = 0;
+  int padding = 0;
+  for (const char c : text) {
+    if (c == '\n' || c == '\r' || c == ' ') continue;
+    uint32_t value = 0;
+    if (c == '=') {
+      ++padding;
+    } else {
+      const size_t at = kAlphabet.find(c);
+      if (at == std::string_view::npos || padding > 0) return not_base64;
+      value = static_cast<uint32_t>(at);
+    }
+    bits = bits << 6 | value;
+    if (++sextets < 4) continue;
+    if (padding > 2) return not_base64;
+    for (int i = 0; i < 3 - padding; ++i) out += static_cast<char>(bits >> (16 - 8 * i) & 0xFF);
+    bits = 0;
+    sextets = 0;
+    if (padding > 0) padding = 3;  // nothing may follow
+  }
+  if (sextets != 0) return not_base64;
+  return out;
+}
+
+Result<KubeConfigFile> parse_kube_config(std::string_view text, const std::string& path) {
+  TRY_ASSIGN(std::vector<OrderedJson> documents, api::parse_yaml_documents(text, path));
+  if (documents.empty()) return KubeConfigFile{path, Json::object()};  // an empty file says nothing, as for kubectl
+  if (documents.size() > 1) return invalid(path, "holds several YAML documents, expected one");
+  if (!documents.front().is_object())
+    return invalid(path, "is not a kubeconfig; expected a map with clusters and users");
+  KubeConfigFile file{path, Json(documents.front())};
+  const auto kind = file.content.find("kind");
+  if (kind != file.content.end() && *kind != "Config") {
+    return invalid(path + ": kind", "is " + dump_line(*kind) + ", expected Config");
+  }
+  return file;
+}
+
+Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, const std::string& context) {
+  using Entries = std::map<std::string, Entry>;
+  TRY_ASSIGN(const Entries contexts, entries_of(files, "contexts"));
+  TRY_ASSIGN(const Entries clusters, entries_of(files, "clusters"));
+  TRY_ASSIGN(const Entries users, entries_of(files, "users"));
+  std::string name = context;
+  std::string asked_by = paths_of(files) + ": the request";
+  if (name.empty()) {
+    TRY_ASSIGN(name, current_context(files));
+    asked_by = paths_of(files) + ": current-context";
+  }
+  TRY_ASSIGN(const Entry chosen, entry_named(contexts, "contexts", name, asked_by));
+  constexpr const char* kList = "contexts";
+  TRY_ASSIGN(const std::string cluster_name, string_field(chosen, kList, "cluster"));
+  TRY_ASSIGN(const std::string user_name, string_field(chosen, kList, "user"));
+  if (cluster_name.empty()) return invalid(chosen.where(kList) + ".cluster", "is missing");
+  ServerAccess access;
+  TRY_ASSIGN(access.ns, string_field(chosen, kList, "namespace"));
+  access.source = "kubeconfig " + chosen.file->path + ", context " + name;
+  TRY_ASSIGN(const Entry cluster, entry_named(clusters, "clusters", cluster_name, chosen.where(kList)));
+  TRY(take_cluster(cluster, access));
+  if (!user_name.empty()) {
+    TRY_ASSIGN(const Entry user, entry_named(users, "users", user_name, chosen.where(kList)));
+    TRY(take_user(user, access));
+  }
+  return access;
+}
+
+Result<ServerAccess> load_kube_config(const std::string& paths, const std::string& context) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= paths.size();) {
+    const size_t end = std::min(paths.find(':', begin), paths.size());
+    if (end > begin) names.push_back(paths.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::vector<KubeConfigFile> files;
+  for (const std::string& name : names) {
+    Result<std::string> text = read_small_file(name);
+    if (!text.ok()) {
+      if (text.error().code == ErrorCode::kNotFound && names.size() > 1) continue;
+      return text.error().with_context("kubeconfig");
+    }
+    TRY_ASSIGN(KubeConfigFile file, parse_kube_config(*text, name));
+    files.push_back(std::move(file));
+  }
+  if (files.empty()) {
+    return Error{ErrorCode::kNotFound, "kubeconfig: none of these files exists: " + (paths.empty() ? "(none)" : paths)};
+  }
+  return select_access(files, context);
+}
+
+Result<ServerAccess> in_cluster_access(const std::string& host, const std::string& port, const std::string& folder) {
+  if (host.empty() || port.empty()) {
+    return Error{ErrorCode::kNotFound,
+                 "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a cluster; give a "
+                 "kubeconfig"};
+  }
+  ServerAccess access;
+  access.source = "the service account of this pod";
+  access.url = host.find(':') != std::string::npos ? "https://[" + host + "]:" + port : "https://" + host + ":" + port;
+  const Result<ServerUrl> url = parse_server_url(access.url);
+  if (!url.ok()) return url.error().with_context("KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT");
+  access.tls.authority.file = join_path(folder, "ca.crt");
+  access.token_file = join_path(folder, "token");
+  for (const std::string& file : {access.tls.authority.file, access.token_file}) {
+    const Result<std::string> text = read_small_file(file);
+    if (!text.ok()) {
+      return Error{text.error().code, text.error().message +
+                                          "; the pod needs its service account's token (automountServiceAccountToken: "
+                                          "true)"};
+    }
+  }
+  // Not there in a pod that mounts its token by hand; whoever needs it says so.
+  const Result<std::string> ns = read_small_file(join_path(folder, "namespace"));
+  if (ns.ok()) {
+    access.ns = *ns;
+    while (!access.ns.empty() && (access.ns.back() == '\n' || access.ns.back() == ' ')) access.ns.pop_back();
+  }
+  return access;
+}
+
+}  // namespace lockstep::kube

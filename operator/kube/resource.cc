@@ -1,0 +1,107 @@
+#include "operator/kube/resource.h"
+
+namespace lockstep::kube {
+namespace {
+
+bool is_unreserved(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+         c == '_' || c == '~';
+}
+
+}  // namespace
+
+std::string Resource::api_version() const {
+  if (group.empty()) return version;
+  std::string text = group;
+  return text.append("/").append(version);
+}
+
+std::string group_path(const Resource& resource) {
+  std::string path = resource.group.empty() ? "/api/" : "/apis/" + percent_encoded(resource.group) + "/";
+  return path.append(percent_encoded(resource.version));
+}
+
+std::string collection_path(const Resource& resource, const std::string& ns) {
+  std::string path = group_path(resource);
+  if (resource.namespaced && !ns.empty()) path.append("/namespaces/").append(percent_encoded(ns));
+  return path.append("/").append(percent_encoded(resource.plural));
+}
+
+std::string object_path(const Resource& resource, const api::ObjectKey& key, const std::string& subresource) {
+  std::string path = collection_path(resource, key.ns);
+  path.append("/").append(percent_encoded(key.name));
+  if (!subresource.empty()) path.append("/").append(percent_encoded(subresource));
+  return path;
+}
+
+std::string percent_encoded(std::string_view text) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    if (is_unreserved(c)) {
+      out += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += '%';
+      out += kHex[byte >> 4];
+      out += kHex[byte & 0xF];
+    }
+  }
+  return out;
+}
+
+Query& Query::add(std::string_view name, std::string_view value) {
+  if (!text_.empty()) text_ += '&';
+  text_.append(percent_encoded(name)).append("=").append(percent_encoded(value));
+  return *this;
+}
+
+Query& Query::add_if(std::string_view name, std::string_view value) { return value.empty() ? *this : add(name, value); }
+
+const Resource& pods() {
+  static const Resource kResource{"", "v1", "pods", "Pod"};
+  return kResource;
+}
+
+const Resource& services() {
+  static const Resource kResource{"", "v1", "services", "Service"};
+  return kResource;
+}
+
+const Resource& events() {
+  static const Resource kResource{"", "v1", "events", "Event"};
+  return kResource;
+}
+
+const Resource& nodes() {
+  static const Resource kResource{"", "v1", "nodes", "Node", false};
+  return kResource;
+}
+
+const Resource& persistent_volume_claims() {
+  static const Resource kResource{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
+  return kResource;
+}
+
+const Resource& namespaces() {
+  static const Resource kResource{"", "v1", "namespaces", "Namespace", false};
+  return kResource;
+}
+
+const Resource& leases() {
+  static const Resource kResource{"coordination.k8s.io", "v1", "leases", "Lease"};
+  return kResource;
+}
+
+const Resource& network_policies() {
+  static const Resource kResource{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"};
+  return kResource;
+}
+
+const Resource& train_jobs() {
+  static const Resource kResource{"lockstep.dev", "v1", "trainjobs", "TrainJob"};
+  return kResource;
+}
+
+}  // namespace lockstep::kube

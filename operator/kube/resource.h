@@ -1,0 +1,56 @@
+// Resource: where a kind of object lives in the API, and the paths and queries that name it. Pure.
+// Follows the Kubernetes API conventions: /api/v1/… for the core group, /apis/GROUP/VERSION/… for the others.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "operator/api/object_meta.h"
+
+namespace lockstep::kube {
+
+struct Resource {
+  std::string group;  // empty: core
+  std::string version;
+  std::string plural;
+  std::string kind;
+  bool namespaced = true;
+
+  [[nodiscard]] std::string api_version() const;  // "v1", "apps/v1"
+};
+
+// "/api/v1/namespaces/NS/pods"; with an empty `ns`, of all namespaces.
+std::string collection_path(const Resource& resource, const std::string& ns);
+// With `subresource` ("status", "scale") when it is not empty.
+std::string object_path(const Resource& resource, const api::ObjectKey& key, const std::string& subresource = "");
+
+// "/apis/GROUP/VERSION", "/api/v1": the document that lists the resources of one group.
+std::string group_path(const Resource& resource);
+
+// Everything but RFC 3986's unreserved characters becomes %XX.
+std::string percent_encoded(std::string_view text);
+
+// A query string, written name by name; values are encoded.
+class Query {
+ public:
+  Query& add(std::string_view name, std::string_view value);
+  // Only when the value is not empty.
+  Query& add_if(std::string_view name, std::string_view value);
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Those that the operator uses, besides its own.
+const Resource& pods();
+const Resource& services();
+const Resource& events();  // core/v1
+const Resource& nodes();
+const Resource& persistent_volume_claims();
+const Resource& namespaces();
+const Resource& leases();            // coordination.k8s.io/v1
+const Resource& network_policies();  // networking.k8s.io/v1
+const Resource& train_jobs();        // lockstep.dev/v1
+
+}  // namespace lockstep::kube

@@ -1,0 +1,20 @@
+// Reading what people and Kubernetes put into files: configuration, certificates, tokens. Follows symbolic links, as
+// mounted Secrets and service account tokens are made of them (base/file_system.h refuses them on purpose).
+#pragma once
+
+#include <string>
+
+#include "runner/base/result.h"
+
+namespace lockstep::kube {
+
+inline constexpr size_t kSmallFileBytesMax = size_t{4} << 20;
+
+// The whole file. kNotFound when there is none, kUnavailable for other errors of the system, kInvalid when it is not a
+// plain file or larger than kSmallFileBytesMax.
+Result<std::string> read_small_file(const std::string& path);
+
+// Changes whenever the file does: a word made of device, inode, size and time of change; empty when there is no file.
+std::string file_signature(const std::string& path);
+
+}  // namespace lockstep::kube

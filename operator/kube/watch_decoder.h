@@ -1,0 +1,37 @@
+// WatchDecoder: the bytes of a watch, cut anywhere, as events. Pure.
+//
+// A watch is one JSON object per line (Kubernetes API conventions, "Watch"). Bytes after the last newline say nothing:
+// a connection that was cut inside of an event brings it again when the watch goes on after the last version.
+// Threads: one at a time.
+// Errors: kGone for an ERROR event of code 410 (list again), the code of api_error.h for its other codes, kCorrupt for
+// a line that is too long, not JSON, or not an event. After an error the decoder is of no more use.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+
+#include "operator/kube/watch_event.h"
+#include "runner/base/line_channel.h"
+#include "runner/base/result.h"
+
+namespace lockstep::kube {
+
+// etcd takes no object above 1.5 MB; in JSON, with what the API server adds, it stays far below this.
+inline constexpr size_t kWatchLineBytesMax = size_t{8} << 20;
+
+class WatchDecoder {
+ public:
+  explicit WatchDecoder(size_t line_bytes_max = kWatchLineBytesMax) : lines_(line_bytes_max) {}
+
+  // Calls `on_event` for every event that is whole now, in order.
+  Status feed(std::string_view bytes, const std::function<void(WatchEvent)>& on_event);
+
+ private:
+  LineSplitter lines_;
+};
+
+// One line.
+Result<WatchEvent> decode_watch_line(std::string_view line);
+
+}  // namespace lockstep::kube

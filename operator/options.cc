@@ -1,0 +1,56 @@
+#include "operator/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+
+#include "runner/base/build_info.h"
+
+namespace lockstep {
+
+Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<std::string>& arguments) {
+  OperatorOptions options;
+  CLI::App app("Turns TrainJobs into pods, repairs them, and says why.", "lockstep-operator");
+  const std::map<std::string, LogLevel> levels{{"debug", LogLevel::kDebug},
+                                               {"info", LogLevel::kInfo},
+                                               {"warning", LogLevel::kWarning},
+                                               {"error", LogLevel::kError}};
+  app.set_version_flag("--version", build_version());
+  app.add_option("--kubeconfig", options.kubeconfig,
+                 "kubeconfig file; without it KUBECONFIG, else the pod's service account, else ~/.kube/config");
+  app.add_option("--context", options.context, "context of the kubeconfig; its current one by default");
+  app.add_option("--namespace", options.ns, "the only namespace to look after; all by default");
+  app.add_option("--operator_namespace", options.operator_namespace,
+                 "where the Lease lies and pods may be reached from; the service account's by default");
+  app.add_option("--token_key_file", options.token_key_file, "the Secret's key, 32 random bytes")
+      ->capture_default_str();
+  app.add_option("--metrics_port", options.metrics_port, "/metrics, /healthz, /readyz")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65535));
+  app.add_flag("--leader_elect,!--no_leader_elect", options.leader_elect, "one of several replicas acts, by a Lease");
+  app.add_option("--workers", options.workers, "TrainJobs reconciled at the same time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  app.add_option("--qps", options.qps, "requests per second to the API server")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 100'000.0));
+  app.add_option("--burst", options.burst, "requests at once")->capture_default_str()->check(CLI::Range(1, 100'000));
+  app.add_option("--log_level", options.log_level, "debug, info, warning, error")
+      ->transform(CLI::CheckedTransformer(levels, CLI::ignore_case));
+  app.add_option("--exit_after_writes", options.exit_after_writes, "for tests: die after so many writes")
+      ->group("")
+      ->check(CLI::NonNegativeNumber);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error);
+      return std::optional<OperatorOptions>();
+    }
+    return Error{ErrorCode::kInvalid, std::string(error.what()) + " (lockstep-operator --help)"};
+  }
+  return std::optional<OperatorOptions>(std::move(options));
+}
+
+}  // namespace lockstep

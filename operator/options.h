@@ -1,0 +1,31 @@
+// The operator's command line.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/log.h"
+#include "runner/base/result.h"
+
+namespace lockstep {
+
+struct OperatorOptions {
+  std::string kubeconfig;          // empty: --context, KUBECONFIG, the pod's service account, ~/.kube/config
+  std::string context;             // of the kubeconfig; empty: its current one
+  std::string ns;                  // empty: all namespaces
+  std::string operator_namespace;  // where the Lease lies; empty: that of the access, or lockstep-system
+  std::string token_key_file = "/etc/lockstep/token-key/key";
+  int metrics_port = 8080;
+  bool leader_elect = true;
+  int workers = 8;
+  double qps = 500.0;
+  int burst = 1000;
+  LogLevel log_level = LogLevel::kInfo;
+  int exit_after_writes = 0;  // 0: never
+};
+
+// nullopt: --help or --version was answered; leave with 0. kInvalid: usage, in words.
+Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<std::string>& arguments);
+
+}  // namespace lockstep

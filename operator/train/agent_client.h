@@ -1,0 +1,22 @@
+// AgentClient: the two things that the operator says to node 0's agent over plain HTTP: GET /status, POST /nodes.
+//
+// Threads: safe from all threads; calls block for at most kAgentTimeout.
+// Errors: kUnavailable when nobody answers in time, kCorrupt for an answer that is none or too long, kRetry for a
+// status code other than 2xx.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "runner/base/result.h"
+
+namespace lockstep::train {
+
+inline constexpr std::chrono::seconds kAgentTimeout{2};   // of a whole exchange
+inline constexpr size_t kAgentBodyMax = size_t{1} << 20;  // of /status: thousands of ranks
+
+// `ip`: of the pod, IPv4 or IPv6.
+Result<std::string> read_agent_status(const std::string& ip, int port);
+Status tell_agent_nodes(const std::string& ip, int port, const std::string& token, int nodes);
+
+}  // namespace lockstep::train

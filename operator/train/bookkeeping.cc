@@ -1,0 +1,114 @@
+#include "operator/train/bookkeeping.h"
+
+#include "operator/train/field.h"
+
+namespace lockstep::train {
+namespace {
+
+// Keys of JSON objects are strings; those here are numbers: node ranks, times.
+template <typename Key, typename Value, typename Read>
+void read_by_number(const Json& json, std::string_view name, std::map<Key, Value>& to, Read read) {
+  const Json* const object = field(json, {name});
+  if (object == nullptr || !object->is_object()) return;
+  for (const auto& [key, value] : object->items()) {
+    if (const auto number = parse_number(key)) to[static_cast<Key>(*number)] = read(value);
+  }
+}
+
+int whole_number(const Json& value) { return value.is_number_integer() ? value.get<int>() : 0; }
+
+std::set<int> read_nodes(const Json& json, std::string_view name) {
+  std::set<int> nodes;
+  for (const Json& node : list_field(json, {name})) {
+    if (node.is_number_integer()) nodes.insert(node.get<int>());
+  }
+  return nodes;
+}
+
+Json to_json(const Recovering& r) {
+  return {{"since", r.since},
+          {"scope", r.scope},
+          {"reason", r.reason},
+          {"message", r.message},
+          {"generation", r.generation}};
+}
+
+Json counters_to_json(const Bookkeeping& book) {
+  Json json = Json::object();
+  for (const auto& [time, failures] : book.counted) json["counted"][std::to_string(time)] = failures;
+  if (book.out_of_memory != 0) json["outOfMemory"] = book.out_of_memory;
+  if (book.checkpoint_step >= 0) json["checkpointStep"] = book.checkpoint_step;
+  if (book.furthest_step >= 0) json["furthestStep"] = book.furthest_step;
+  for (const auto& [node, times] : book.without_progress) json["withoutProgress"][std::to_string(node)] = times;
+  for (const auto& [node, haste] : book.haste) {
+    json["haste"][std::to_string(node)] = {{"times", haste.times}, {"last", haste.last}};
+  }
+  for (const auto& [host, since] : book.avoided) json["avoided"][host] = since;
+  return json;
+}
+
+void read_counters(const Json& json, Bookkeeping& book) {
+  read_by_number(json, "counted", book.counted, whole_number);
+  book.out_of_memory = static_cast<int>(number_field(json, {"outOfMemory"}).value_or(0));
+  book.checkpoint_step = number_field(json, {"checkpointStep"}).value_or(-1);
+  book.furthest_step = number_field(json, {"furthestStep"}).value_or(-1);
+  read_by_number(json, "withoutProgress", book.without_progress, whole_number);
+  read_by_number(json, "haste", book.haste, [](const Json& haste) {
+    return Haste{static_cast<int>(number_field(haste, {"times"}).value_or(0)),
+                 number_field(haste, {"last"}).value_or(0)};
+  });
+  if (const Json* avoided = field(json, {"avoided"}); avoided != nullptr && avoided->is_object()) {
+    for (const auto& [host, since] : avoided->items()) {
+      if (since.is_number_integer()) book.avoided[host] = since.get<int64_t>();
+    }
+  }
+}
+
+}  // namespace
+
+Json to_json(const Bookkeeping& book) {
+  Json json = counters_to_json(book);
+  if (book.checked_generation != 0) json["checkedGeneration"] = book.checked_generation;
+  if (!book.created.empty()) json["created"] = book.created;
+  if (!book.done.empty()) json["done"] = book.done;
+  if (book.first_done_at != 0) json["firstDoneAt"] = book.first_done_at;
+  if (book.suspending) json["suspending"] = true;
+  if (book.waiting_since != 0) json["waitingSince"] = book.waiting_since;
+  if (book.were_ready) json["wereReady"] = true;
+  if (book.has_stepped) json["hasStepped"] = true;
+  if (book.recovering) json["recovering"] = to_json(*book.recovering);
+  if (book.process_restarts_before != 0) json["processRestartsBefore"] = book.process_restarts_before;
+  if (book.process_restarts_now != 0) json["processRestartsNow"] = book.process_restarts_now;
+  if (!book.process_restarts_pod.empty()) json["processRestartsPod"] = book.process_restarts_pod;
+  return json;
+}
+
+Bookkeeping bookkeeping_from_json(const Json& json) {
+  Bookkeeping book;
+  read_counters(json, book);
+  book.checked_generation = number_field(json, {"checkedGeneration"}).value_or(0);
+  book.created = read_nodes(json, "created");
+  book.done = read_nodes(json, "done");
+  book.first_done_at = number_field(json, {"firstDoneAt"}).value_or(0);
+  book.suspending = bool_field(json, {"suspending"});
+  book.waiting_since = number_field(json, {"waitingSince"}).value_or(0);
+  book.were_ready = bool_field(json, {"wereReady"});
+  book.has_stepped = bool_field(json, {"hasStepped"});
+  if (const Json* recovering = field(json, {"recovering"}); recovering != nullptr && recovering->is_object()) {
+    Recovering r;
+    r.since = number_field(*recovering, {"since"}).value_or(0);
+    r.scope = text_field(*recovering, {"scope"});
+    r.reason = text_field(*recovering, {"reason"});
+    r.message = text_field(*recovering, {"message"});
+    if (const Json* g = field(*recovering, {"generation"}); g != nullptr && g->is_number_unsigned()) {
+      r.generation = g->get<uint64_t>();
+    }
+    book.recovering = std::move(r);
+  }
+  book.process_restarts_before = number_field(json, {"processRestartsBefore"}).value_or(0);
+  book.process_restarts_now = number_field(json, {"processRestartsNow"}).value_or(0);
+  book.process_restarts_pod = text_field(json, {"processRestartsPod"});
+  return book;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,71 @@
+// Bookkeeping: what the policies of one TrainJob must remember across the operator's own death. Pure.
+//
+// It lives in status.bookkeeping and is written in the same request as status.attempts, so that a failure and the
+// attempt that follows it are one write: counted once, whatever dies when. Everything else the plan sees again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "operator/api/object_meta.h"
+#include "runner/base/json.h"
+
+namespace lockstep::train {
+
+// Something that stands between a lost pod and training.
+struct Recovering {
+  api::UnixSeconds since = 0;
+  std::string scope;        // "pod", "gang"
+  std::string reason;       // CamelCase, how the pod ended
+  std::string message;      // a sentence
+  uint64_t generation = 0;  // newest that was known when it began; a higher one that runs ends it
+  bool operator==(const Recovering&) const = default;
+};
+
+// How often a node was replaced soon after it had been replaced.
+struct Haste {
+  int times = 0;
+  api::UnixSeconds last = 0;
+  bool operator==(const Haste&) const = default;
+};
+
+struct Bookkeeping {
+  int64_t checked_generation = 0;  // metadata.generation whose pod the API server has found valid (dry run)
+  std::set<int> created;           // nodes whose pod of the current attempt has been seen
+  std::set<int> done;              // nodes that ended with 0
+  api::UnixSeconds first_done_at = 0;
+
+  // restartPolicy
+  // Failures that count, by the beginning of a slice of the window: bounded, however many restarts are allowed.
+  std::map<api::UnixSeconds, int> counted;
+  int out_of_memory = 0;                            // since the newest checkpoint
+  int64_t checkpoint_step = -1;                     // newest that has cleared the above
+  int64_t furthest_step = -1;                       // that any attempt is known to have committed
+  std::map<int, int> without_progress;              // node → failures in a row at or before furthest_step
+  std::map<int, Haste> haste;                       // node →
+  std::map<std::string, api::UnixSeconds> avoided;  // host → since when
+
+  // of the current run, which begins when the job is made and on each resume
+  bool suspending = false;
+  api::UnixSeconds waiting_since = 0;  // too few pods are ready; 0: enough are
+  bool were_ready = false;             // all pods have been ready
+  bool has_stepped = false;            // a step was committed
+  std::optional<Recovering> recovering;
+
+  // status.restarts.process: node 0's agent counts from its own start
+  int64_t process_restarts_before = 0;  // by earlier agents
+  int64_t process_restarts_now = 0;     // by the agent of pod `process_restarts_pod`
+  std::string process_restarts_pod;     // UID
+
+  bool operator==(const Bookkeeping&) const = default;
+};
+
+// Empty parts are left out.
+Json to_json(const Bookkeeping& book);
+// What cannot be read is as if it had never been written: nobody but the operator writes it.
+Bookkeeping bookkeeping_from_json(const Json& json);
+
+}  // namespace lockstep::train

@@ -1,0 +1,80 @@
+#include "operator/train/desired_env.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "operator/train/object_names.h"
+#include "runner/contract/env_names.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::string_view kReservedPrefix = "LOCKSTEP_";
+
+// Of other launchers. For ours they would be stale after a change of the number of nodes.
+constexpr std::array kForeignNames = {
+    env::kMasterAddr,  env::kMasterPort,  env::kForeignNodeRank, env::kForeignNumNodes, env::kWorldSize,    env::kRank,
+    env::kPetNumNodes, env::kPetNodeRank, env::kPetNprocPerNode, env::kPetMasterAddr,   env::kPetMasterPort};
+
+class List {
+ public:
+  void add(std::string_view name, std::string value) {
+    entries_.push_back({{"name", std::string(name)}, {"value", std::move(value)}});
+  }
+  void add(std::string_view name, int value) { add(name, std::to_string(value)); }
+  std::vector<Json> take() { return std::move(entries_); }
+
+ private:
+  std::vector<Json> entries_;
+};
+
+void add_foreign(const api::TrainJob& job, const EnvironmentOf& of, List& list) {
+  const std::string address = node0_address(job.meta);
+  const int nodes = job.spec.trainer.num_nodes;
+  list.add(env::kMasterAddr, address);
+  list.add(env::kMasterPort, kMasterPort);
+  list.add(env::kForeignNodeRank, of.node);
+  list.add(env::kForeignNumNodes, nodes);
+  if (of.num_proc_per_node == 1) {
+    list.add(env::kWorldSize, nodes);
+    list.add(env::kRank, of.node);
+  }
+  list.add(env::kPetNumNodes, nodes);
+  list.add(env::kPetNprocPerNode, of.num_proc_per_node);
+  list.add(env::kPetNodeRank, of.node);
+  list.add(env::kPetMasterAddr, address);
+  list.add(env::kPetMasterPort, kMasterPort);
+}
+
+}  // namespace
+
+std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of) {
+  const api::TrainJobSpec& spec = job.spec;
+  const int nodes = spec.trainer.num_nodes;
+  List list;
+  list.add(env::kJob, job.meta.name);
+  list.add(env::kNamespace, job.meta.ns);
+  list.add(env::kJobUid, job.meta.uid);
+  list.add(env::kNodeRank, of.node);
+  list.add(env::kNumNodes, nodes);
+  list.add(env::kMinNodes, spec.elastic ? spec.elastic->min_nodes : nodes);
+  list.add(env::kMaxNodes, spec.elastic ? spec.elastic->max_nodes : nodes);
+  list.add(env::kNprocPerNode, of.num_proc_per_node);
+  list.add(env::kCoordinator, node0_address(job.meta) + ":" + std::to_string(kCoordinatorPort));
+  list.add(env::kPodAttempt, of.attempt);
+  if (spec.checkpoint) list.add(env::kCheckpointDir, spec.checkpoint->mount_path);
+  list.add(env::kToken, of.token);
+  if (spec.elastic) list.add(env::kRejoinTimeout, spec.elastic->rejoin_timeout_seconds);
+  list.add(env::kStallTimeout, spec.health.stall_timeout_seconds);
+  if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, of, list);
+  return list.take();
+}
+
+bool is_reserved(std::string_view name, api::Launcher launcher) {
+  if (name.substr(0, kReservedPrefix.size()) == kReservedPrefix) return true;
+  return launcher != api::Launcher::kLockstep &&
+         std::find(kForeignNames.begin(), kForeignNames.end(), name) != kForeignNames.end();
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,27 @@
+// The environment that the contract promises to a pod's trainer container (architecture §4). Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "runner/base/json.h"
+
+namespace lockstep::train {
+
+struct EnvironmentOf {
+  int node = 0;
+  int attempt = 0;
+  int num_proc_per_node = 1;
+  std::string token;
+};
+
+// core/v1 EnvVars. The same names for every node, also where a node has no use for one: a node 0 that comes back on
+// another machine, and a node that is looked into, read the same.
+std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of);
+
+// Does the operator write this name for this launcher, or keep it for itself?
+bool is_reserved(std::string_view name, api::Launcher launcher);
+
+}  // namespace lockstep::train

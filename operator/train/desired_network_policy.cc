@@ -1,0 +1,43 @@
+#include "operator/train/desired_network_policy.h"
+
+#include "operator/train/object_names.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr int kDnsPort = 53;
+
+Json ports(std::initializer_list<std::pair<const char*, int>> list) {
+  Json out = Json::array();
+  for (const auto& [protocol, port] : list) out.push_back({{"protocol", protocol}, {"port", port}});
+  return out;
+}
+
+}  // namespace
+
+Json desired_network_policy(const api::TrainJob& job, const Settings& settings) {
+  const Json job_pods = {{"podSelector", {{"matchLabels", {{std::string(kJobLabel), job.meta.name}}}}}};
+  const Json operator_pods = {
+      {"namespaceSelector", {{"matchLabels", {{"kubernetes.io/metadata.name", settings.operator_namespace}}}}},
+      {"podSelector", {{"matchLabels", settings.operator_labels}}}};
+  const Json prometheus = {{"namespaceSelector", {{"matchLabels", settings.prometheus_namespace_labels}}}};
+  const Json ingress =
+      Json::array({{{"from", Json::array({job_pods})}},
+                   {{"from", Json::array({operator_pods, prometheus})}, {"ports", ports({{"TCP", kStatusPort}})}}});
+  const Json egress =
+      Json::array({{{"to", Json::array({job_pods})}}, {{"ports", ports({{"UDP", kDnsPort}, {"TCP", kDnsPort}})}}});
+  return {{"apiVersion", "networking.k8s.io/v1"},
+          {"kind", "NetworkPolicy"},
+          {"metadata",
+           {{"name", job.meta.name},
+            {"namespace", job.meta.ns},
+            {"labels", owned_labels(job.meta)},
+            {"ownerReferences", owner_references(job.meta)}}},
+          {"spec",
+           {{"podSelector", job_pods["podSelector"]},
+            {"policyTypes", Json::array({"Ingress", "Egress"})},
+            {"ingress", ingress},
+            {"egress", egress}}}};
+}
+
+}  // namespace lockstep::train

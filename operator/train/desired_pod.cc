@@ -1,0 +1,290 @@
+#include "operator/train/desired_pod.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "operator/train/desired_env.h"
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/pod_template.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::array<std::string_view, 2> kGpuResources = {"nvidia.com/gpu", "amd.com/gpu"};
+constexpr int64_t kGraceDefaultSeconds = 90;  // without a checkpoint: the agent gives its workers 60 s
+// The agent is ready when its workers train: often enough to see a recovery of a second or two end.
+constexpr int kReadinessPeriodSeconds = 2;
+constexpr int kReadinessFailures = 3;
+
+// A field wins over the same field of the template.
+void put(Json& object, const char* name, Json value) { object[name] = std::move(value); }
+void put_if_absent(Json& object, const char* name, Json value) {
+  const auto it = object.find(name);
+  if (it == object.end() || it->is_null()) object[name] = std::move(value);
+}
+
+int64_t quantity_of(const Json& value) {
+  if (value.is_number_integer()) return value.get<int64_t>();
+  return value.is_string() ? parse_number(value.get<std::string>()).value_or(0) : 0;
+}
+
+// Kubernetes takes requests of extended resources from their limits.
+int64_t gpus_in(const Json& resources) {
+  int64_t gpus = 0;
+  for (const std::string_view name : kGpuResources) {
+    for (const std::string_view kind : {"limits", "requests"}) {
+      const Json* const value = field(resources, {kind, name});
+      if (value == nullptr) continue;
+      gpus += quantity_of(*value);
+      break;
+    }
+  }
+  return gpus;
+}
+
+// limits and requests by their names; what else there is (claims) is the field's as a whole.
+Json merge_resources(const Json& below, const Json& above) {
+  Json merged = below.is_object() ? below : Json::object();
+  for (const auto& [kind, value] : above.items()) {
+    Json& target = merged[kind];
+    if (value.is_object() && target.is_object()) {
+      target.update(value);
+    } else {
+      target = value;
+    }
+  }
+  return merged;
+}
+
+Json trainer_resources(const api::TrainJobSpec& spec) {
+  const int index = trainer_index(spec.trainer.pod_template);
+  Json below = Json::object();
+  if (index >= 0) {
+    const Json& containers = list_field(spec.trainer.pod_template, {"spec", "containers"});
+    if (const Json* resources = field(containers[static_cast<size_t>(index)], {"resources"})) below = *resources;
+  }
+  return merge_resources(below, spec.trainer.resources_per_node);
+}
+
+Json merge_env(const std::vector<Json>& contract, const Json& template_env, const std::vector<Json>& field_env) {
+  // The contract's come first, so that $(LOCKSTEP_NODE_RANK) can be used in all others.
+  Json merged = contract;
+  for (const Json& variable : template_env) {
+    const bool is_replaced = std::any_of(field_env.begin(), field_env.end(), [&](const Json& other) {
+      return text_field(other, {"name"}) == text_field(variable, {"name"});
+    });
+    if (!is_replaced) merged.push_back(variable);
+  }
+  for (const Json& variable : field_env) merged.push_back(variable);
+  return merged;
+}
+
+void add_ports(Json& trainer, api::Launcher launcher) {
+  Json& ports = trainer["ports"];
+  if (!ports.is_array()) ports = Json::array();
+  const auto add = [&ports](const char* name, int port) {
+    ports.push_back({{"name", name}, {"containerPort", port}, {"protocol", "TCP"}});
+  };
+  if (launcher == api::Launcher::kLockstep) {
+    add("coordinator", kCoordinatorPort);
+    add("status", kStatusPort);
+  } else {
+    add("master", kMasterPort);
+  }
+}
+
+void add_readiness(Json& trainer) {
+  put_if_absent(trainer, "readinessProbe",
+                {{"httpGet", {{"path", "/readyz"}, {"port", "status"}}},
+                 {"periodSeconds", kReadinessPeriodSeconds},
+                 {"failureThreshold", kReadinessFailures},
+                 {"timeoutSeconds", 2}});
+}
+
+bool wants_privileges(const Json& security) {
+  if (bool_field(security, {"privileged"})) return true;
+  const Json& added = list_field(security, {"capabilities", "add"});
+  return std::any_of(added.begin(), added.end(), [](const Json& capability) {
+    return capability == "SYS_ADMIN" || capability == "CAP_SYS_ADMIN" || capability == "ALL";
+  });
+}
+
+void restrict_trainer(Json& trainer, api::Launcher launcher) {
+  Json& security = trainer["securityContext"];
+  if (!security.is_object()) security = Json::object();
+  if (wants_privileges(security)) return;  // the API server refuses the combination
+  put_if_absent(security, "allowPrivilegeEscalation", false);
+  // An image of somebody else may well begin as root and lay down its rights by itself.
+  if (launcher == api::Launcher::kLockstep) put_if_absent(security, "capabilities", {{"drop", Json::array({"ALL"})}});
+}
+
+void restrict_pod(Json& pod_spec, const Json& trainer, api::Launcher launcher) {
+  Json& security = pod_spec["securityContext"];
+  if (!security.is_object()) security = Json::object();
+  put_if_absent(security, "seccompProfile", {{"type", "RuntimeDefault"}});
+  if (security.find("fsGroup") == security.end()) {
+    security["fsGroup"] = kDefaultFsGroup;
+    put_if_absent(security, "fsGroupChangePolicy", "OnRootMismatch");
+  }
+  const auto says_who = [](const Json& context) {
+    return context.contains("runAsUser") || context.contains("runAsNonRoot");
+  };
+  const Json* const own = field(trainer, {"securityContext"});
+  const bool user_decided = says_who(security) || (own != nullptr && (says_who(*own) || wants_privileges(*own)));
+  if (launcher == api::Launcher::kLockstep && !user_decided) security["runAsNonRoot"] = true;
+}
+
+void add_volume(Json& pod_spec, Json& trainer, Json volume, const std::string& mount_path) {
+  Json& volumes = pod_spec["volumes"];
+  if (!volumes.is_array()) volumes = Json::array();
+  Json& mounts = trainer["volumeMounts"];
+  if (!mounts.is_array()) mounts = Json::array();
+  mounts.push_back({{"name", volume["name"]}, {"mountPath", mount_path}});
+  volumes.push_back(std::move(volume));
+}
+
+bool mounts_path(const Json& trainer, std::string_view path) {
+  const Json& mounts = list_field(trainer, {"volumeMounts"});
+  return std::any_of(mounts.begin(), mounts.end(),
+                     [&](const Json& mount) { return text_field(mount, {"mountPath"}) == path; });
+}
+
+void add_volumes(const api::TrainJobSpec& spec, int node, Json& pod_spec, Json& trainer) {
+  // Without a limit of its own it counts against the container's memory limit; 64 MiB, the runtimes' default, is too
+  // little for NCCL.
+  if (!mounts_path(trainer, kSharedMemoryPath)) {
+    add_volume(pod_spec, trainer, {{"name", std::string(kSharedMemoryVolume)}, {"emptyDir", {{"medium", "Memory"}}}},
+               std::string(kSharedMemoryPath));
+  }
+  // A claim that one machine at a time may mount (ReadWriteOnce) must not hold up the others: rank 0 alone writes.
+  if (spec.checkpoint && node == 0) {
+    Json volume = spec.checkpoint->volume;
+    volume["name"] = std::string(kCheckpointVolume);
+    add_volume(pod_spec, trainer, std::move(volume), spec.checkpoint->mount_path);
+  }
+}
+
+// The terms of a node selector are alternatives: the demand joins each of them.
+Status avoid_hosts(Json& pod_spec, const std::set<std::string>& hosts) {
+  if (hosts.empty()) return {};
+  const std::string path = std::string(kTemplatePath) + ".spec.affinity";
+  TRY_ASSIGN(Json * affinity, object_member(pod_spec, "affinity", path));
+  TRY_ASSIGN(Json * node_affinity, object_member(*affinity, "nodeAffinity", path + ".nodeAffinity"));
+  const std::string name = "requiredDuringSchedulingIgnoredDuringExecution";
+  const std::string required_path = path + ".nodeAffinity." + name;
+  TRY_ASSIGN(Json * required, object_member(*node_affinity, name, required_path));
+  const std::string terms_path = required_path + ".nodeSelectorTerms";
+  TRY_ASSIGN(Json * terms, list_member(*required, "nodeSelectorTerms", terms_path));
+  if (terms->empty()) terms->push_back(Json::object());
+  for (size_t i = 0; i < terms->size(); ++i) {
+    const std::string at = terms_path + "[" + std::to_string(i) + "]";
+    if (!(*terms)[i].is_object()) return Error{ErrorCode::kInvalid, at + ": expected an object"};
+    TRY_ASSIGN(Json * fields, list_member((*terms)[i], "matchFields", at + ".matchFields"));
+    for (const std::string& host : hosts) {  // one value each: the API allows no more
+      fields->push_back({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", Json::array({host})}});
+    }
+  }
+  return {};
+}
+
+Status add_tolerations(Json& pod_spec, const Json& defaults) {
+  if (defaults.empty()) return {};
+  TRY_ASSIGN(Json * tolerations,
+             list_member(pod_spec, "tolerations", std::string(kTemplatePath) + ".spec.tolerations"));
+  for (const Json& toleration : defaults) {
+    if (std::find(tolerations->begin(), tolerations->end(), toleration) == tolerations->end()) {
+      tolerations->push_back(toleration);
+    }
+  }
+  return {};
+}
+
+Json pod_metadata(const Observed& o, const PodOf& of) {
+  const api::TrainJob& job = o.job;
+  Json metadata = Json::object();
+  if (const Json* given = field(job.spec.trainer.pod_template, {"metadata"}); given != nullptr && given->is_object()) {
+    metadata = *given;
+  }
+  metadata["name"] = pod_name(job.meta.name, of.node, of.attempt);
+  metadata["namespace"] = job.meta.ns;
+  Json labels = owned_labels(job.meta);
+  if (const Json* given = field(metadata, {"labels"}); given != nullptr && given->is_object()) labels.update(*given);
+  labels[std::string(kNodeLabel)] = std::to_string(of.node);
+  labels[std::string(kAttemptLabel)] = std::to_string(of.attempt);
+  labels[std::string(kServingLabel)] = "true";
+  metadata["labels"] = std::move(labels);
+  Json& annotations = metadata["annotations"];
+  if (!annotations.is_object()) annotations = Json::object();
+  annotations[std::string(kNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
+  put_if_absent(annotations, "kubectl.kubernetes.io/default-container", std::string(kTrainerContainer));
+  metadata["ownerReferences"] = owner_references(job.meta);
+  return metadata;
+}
+
+void fill_trainer(const Observed& o, const PodOf& of, Json& trainer) {
+  const api::Trainer& fields = o.job.spec.trainer;
+  put(trainer, "name", std::string(kTrainerContainer));
+  put(trainer, "image", fields.image);
+  if (!fields.command.empty()) put(trainer, "command", fields.command);
+  if (!fields.args.empty()) put(trainer, "args", fields.args);
+  const std::vector<Json> contract = desired_env(
+      o.job,
+      {.node = of.node, .attempt = of.attempt, .num_proc_per_node = num_proc_per_node(o.job.spec), .token = o.token()});
+  const Json template_env = list_field(trainer, {"env"});
+  put(trainer, "env", merge_env(contract, template_env, fields.env));
+  if (Json resources = trainer_resources(o.job.spec); !resources.empty())
+    put(trainer, "resources", std::move(resources));
+  add_ports(trainer, fields.launcher);
+  if (fields.launcher == api::Launcher::kLockstep) add_readiness(trainer);
+  put_if_absent(trainer, "terminationMessagePolicy", "FallbackToLogsOnError");
+  restrict_trainer(trainer, fields.launcher);
+}
+
+void fill_pod_spec(const Observed& o, const PodOf& of, Json& pod_spec) {
+  const api::TrainJobSpec& spec = o.job.spec;
+  put(pod_spec, "restartPolicy", "Never");
+  put(pod_spec, "hostname", pod_host_name(o.job.meta.name, of.node));
+  put(pod_spec, "subdomain", o.job.meta.name);
+  put_if_absent(pod_spec, "terminationGracePeriodSeconds", std::max(grace_period_needed(spec), kGraceDefaultSeconds));
+  put_if_absent(pod_spec, "automountServiceAccountToken", false);
+  put_if_absent(pod_spec, "enableServiceLinks", false);
+  if (bool_field(pod_spec, {"hostNetwork"})) put_if_absent(pod_spec, "dnsPolicy", "ClusterFirstWithHostNet");
+}
+
+}  // namespace
+
+int num_proc_per_node(const api::TrainJobSpec& spec) {
+  if (spec.trainer.num_proc_per_node) return *spec.trainer.num_proc_per_node;
+  constexpr int64_t kMost = 1024;  // as for a number that is given
+  return static_cast<int>(std::clamp<int64_t>(gpus_in(trainer_resources(spec)), 1, kMost));
+}
+
+Result<Json> desired_pod(const Observed& o, const PodOf& of) {
+  const api::TrainJobSpec& spec = o.job.spec;
+  TRY(check_pod_template(spec));
+  Json pod_spec = Json::object();
+  if (const Json* given = field(spec.trainer.pod_template, {"spec"}); given != nullptr && given->is_object()) {
+    pod_spec = *given;
+  }
+  Json& containers = pod_spec["containers"];
+  if (!containers.is_array()) containers = Json::array();
+  // A trainer that the template leaves out comes last, so that the indices in the API server's errors are the
+  // template's.
+  const int index = trainer_index(spec.trainer.pod_template);
+  if (index < 0) containers.push_back(Json::object());
+  Json trainer = index < 0 ? Json::object() : containers[static_cast<size_t>(index)];
+
+  fill_trainer(o, of, trainer);
+  fill_pod_spec(o, of, pod_spec);
+  add_volumes(spec, of.node, pod_spec, trainer);
+  restrict_pod(pod_spec, trainer, spec.trainer.launcher);
+  TRY(avoid_hosts(pod_spec, of.avoided_hosts));
+  TRY(add_tolerations(pod_spec, o.settings.default_tolerations));
+  pod_spec["containers"][index < 0 ? pod_spec["containers"].size() - 1 : static_cast<size_t>(index)] =
+      std::move(trainer);
+  return Json{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", pod_metadata(o, of)}, {"spec", std::move(pod_spec)}};
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,32 @@
+// The pod of one attempt of one node: podTemplate merged under the TrainJob's fields, and what the contract needs.
+// Pure. (architecture §4, §7)
+//
+// Defaults, each only where the user says nothing: restricted pod security (seccomp, no privilege escalation; with
+// launcher Lockstep also no capabilities and no root), fsGroup, a memory volume on /dev/shm, no service account token,
+// no service links. There is no liveness probe: the agent itself restarts what hangs.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "operator/train/observed.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::train {
+
+inline constexpr int kDefaultFsGroup = 65532;  // "nonroot" of the usual images
+
+struct PodOf {
+  int node = 0;
+  int attempt = 0;
+  std::set<std::string> avoided_hosts = {};  // where it must not run
+};
+
+// kInvalid names the field of the TrainJob.
+Result<Json> desired_pod(const Observed& observed, const PodOf& of);
+
+// spec.trainer.numProcPerNode; for auto the GPUs that the pod asks for, at least 1.
+int num_proc_per_node(const api::TrainJobSpec& spec);
+
+}  // namespace lockstep::train

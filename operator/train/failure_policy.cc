@@ -1,0 +1,230 @@
+#include "operator/train/failure_policy.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "runner/contract/exit_code.h"
+
+namespace lockstep::train {
+namespace {
+
+using api::RuleAction;
+
+// The window is kept in so many slices.
+constexpr int kWindowSlices = 60;
+
+RuleAction action_of_scope(const api::TrainJobSpec& spec) {
+  switch (spec.restart_policy.scope) {
+    case api::FailureScope::kPod:
+      return RuleAction::kReplacePod;
+    case api::FailureScope::kGang:
+      return RuleAction::kRestartGang;
+    case api::FailureScope::kAuto:
+      break;
+  }
+  // The peers of another launcher's ranks cannot form a new group.
+  return spec.trainer.launcher == api::Launcher::kLockstep ? RuleAction::kReplacePod : RuleAction::kRestartGang;
+}
+
+bool matches(const api::FailureRule& rule, const PodEnd& end) {
+  const auto has = [](const auto& list, const auto& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  if (end.exit_code && has(rule.exit_codes, *end.exit_code)) return true;
+  return std::any_of(end.pod_reasons.begin(), end.pod_reasons.end(),
+                     [&](const std::string& reason) { return has(rule.pod_reasons, reason); });
+}
+
+ExitCode code_of(const PodEnd& end) {
+  if (end.reason == exit_reason(static_cast<int>(ExitCode::kOutOfMemory))) return ExitCode::kOutOfMemory;
+  return static_cast<ExitCode>(end.exit_code.value_or(static_cast<int>(ExitCode::kCrash)));
+}
+
+bool is_out_of_memory(const PodEnd& end) {
+  return end.kind == EndKind::kExit && code_of(end) == ExitCode::kOutOfMemory;
+}
+
+Verdict judge_exit(const PodEnd& end, const api::TrainJobSpec& spec) {
+  const RuleAction retry = action_of_scope(spec);
+  const bool is_ours = spec.trainer.launcher == api::Launcher::kLockstep;
+  switch (code_of(end)) {
+    case ExitCode::kUsage:
+    case ExitCode::kData:
+    case ExitCode::kNotFinite:
+      return {RuleAction::kFail, true, false,
+              "an end with this code is never retried: a new pod would end the same way"};
+    case ExitCode::kPeerLost:
+      // Whether another image means the same by it is not known: there it counts.
+      return {retry, !is_ours, false, is_ours ? "it lost its peers, which is not its fault" : ""};
+    case ExitCode::kInterrupted:
+    case ExitCode::kTerminated:
+      return {retry, false, false, "it was told to stop by somebody else"};
+    case ExitCode::kDeviceFault:
+      return {retry, true, true, "its device is at fault"};
+    default:
+      break;
+  }
+  if (end.job_ended && is_ours) {
+    return {RuleAction::kFail, true, false, "the agent says that the run is over for all nodes"};
+  }
+  return {retry, true, false, ""};
+}
+
+int failures_in_window(const Bookkeeping& book) {
+  return std::accumulate(book.counted.begin(), book.counted.end(), 0,
+                         [](int sum, const auto& slice) { return sum + slice.second; });
+}
+
+void count(const api::RestartPolicy& policy, api::UnixSeconds now, Bookkeeping& book) {
+  std::erase_if(book.counted, [&](const auto& slice) { return slice.first + policy.window_seconds < now; });
+  const int width = std::max(1, policy.window_seconds / kWindowSlices);
+  ++book.counted[now - now % width];
+}
+
+// Returns how often in a row this node has now failed without passing the furthest step.
+int note_progress(const PodEnd& end, int64_t known_step, Bookkeeping& book) {
+  const int64_t step = std::max(known_step, end.step.value_or(-1));
+  if (step > book.furthest_step) {
+    book.furthest_step = step;
+    book.without_progress.clear();
+  }
+  return ++book.without_progress[end.node];
+}
+
+void avoid(const PodEnd& end, api::UnixSeconds now, Bookkeeping& book) {
+  if (end.host.empty()) return;
+  book.avoided[end.host] = now;
+  if (book.avoided.size() <= kAvoidedHostsMax) return;
+  book.avoided.erase(std::min_element(book.avoided.begin(), book.avoided.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; }));
+}
+
+std::string times(int n) { return std::to_string(n) + (n == 1 ? " time" : " times"); }
+
+// The budgets of one end that counts.
+std::optional<JobFailure> check_budgets(const PodEnd& end, const api::TrainJobSpec& spec, int stuck,
+                                        const Bookkeeping& book) {
+  const api::RestartPolicy& policy = spec.restart_policy;
+  if (is_out_of_memory(end) && book.out_of_memory >= kOutOfMemoryMax) {
+    return JobFailure{end.reason, describe(end) +
+                                      "; it is out of memory for the second time with no checkpoint between: "
+                                      "ask for more memory, or make the batch smaller"};
+  }
+  if (stuck > policy.no_progress_restarts) {
+    return JobFailure{
+        "NoProgress",
+        describe(end) + "; " + times(policy.no_progress_restarts) + " in a row a restart of node " +
+            std::to_string(end.node) + " came no further than " +
+            (book.furthest_step < 0 ? std::string("its start") : "step " + std::to_string(book.furthest_step)) +
+            " (restartPolicy.noProgressRestarts)"};
+  }
+  if (const int failures = failures_in_window(book); failures > policy.max_restarts) {
+    return JobFailure{"TooManyRestarts", describe(end) + "; that is failure " + std::to_string(failures) + " within " +
+                                             std::to_string(policy.window_seconds) +
+                                             " s without a new checkpoint, and restartPolicy.maxRestarts is " +
+                                             std::to_string(policy.max_restarts)};
+  }
+  return std::nullopt;
+}
+
+// Does a failure tell whether the run comes any further? Only our own runs say at which step they are.
+bool tells_of_progress(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec) {
+  if (spec.trainer.launcher != api::Launcher::kLockstep || end.kind != EndKind::kExit) return false;
+  return verdict.is_counted || code_of(end) == ExitCode::kPeerLost;
+}
+
+std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
+  std::string text = describe(end);
+  text += verdict.action == RuleAction::kRestartGang ? "; all nodes get a new pod" : "; it gets a new pod";
+  if (!verdict.is_counted) text += ", which does not count as a restart";
+  if (verdict.avoids_host && !end.host.empty()) text += ", on another machine than " + end.host;
+  if (!verdict.because.empty()) text += " (" + verdict.because + ")";
+  return text;
+}
+
+}  // namespace
+
+Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec) {
+  const std::vector<api::FailureRule>& rules = spec.restart_policy.rules;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (!matches(rules[i], end)) continue;
+    return {rules[i].action, rules[i].action != RuleAction::kIgnore, rules[i].avoid_node,
+            "restartPolicy.rules[" + std::to_string(i) + "] says " + api::to_string(rules[i].action)};
+  }
+  if (end.kind == EndKind::kExit) return judge_exit(end, spec);
+  return {action_of_scope(spec), false, false, ""};
+}
+
+FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureScene& scene,
+                                    Bookkeeping& book) {
+  // The first end is the likely cause of the others.
+  std::sort(ends.begin(), ends.end(),
+            [](const PodEnd& a, const PodEnd& b) { return std::tie(a.time, a.node) < std::tie(b.time, b.node); });
+  FailureOutcome outcome;
+  for (PodEnd& end : ends) {
+    Verdict verdict = judge(end, spec);
+    // One incident of a gang is one restart: what ended besides its cause ended because of it.
+    const bool is_aftermath = outcome.is_gang;
+    if (verdict.avoids_host) avoid(end, scene.now, book);
+    if (verdict.action == RuleAction::kFail) {
+      outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
+      outcome.replacements.push_back({std::move(end), std::move(verdict), ""});
+      return outcome;
+    }
+    int stuck = 0;
+    if (!is_aftermath && tells_of_progress(end, verdict, spec)) stuck = note_progress(end, scene.known_step, book);
+    if (!is_aftermath && verdict.is_counted) {
+      count(spec.restart_policy, scene.now, book);
+      if (is_out_of_memory(end)) ++book.out_of_memory;
+    }
+    if (!is_aftermath) outcome.failure = check_budgets(end, spec, stuck, book);
+    // The last rung before the run is given up: perhaps it is the others' state that does not let this node in.
+    const bool is_last_try = stuck > 1 && stuck == spec.restart_policy.no_progress_restarts;
+    if (is_last_try && verdict.action == RuleAction::kReplacePod &&
+        spec.restart_policy.scope == api::FailureScope::kAuto) {
+      verdict.action = RuleAction::kRestartGang;
+      verdict.because = "replacing it alone came no further " + times(stuck - 1) + " in a row";
+    }
+    if (verdict.action == RuleAction::kRestartGang) outcome.is_gang = true;
+    std::string message = sentence_of(end, verdict);
+    outcome.replacements.push_back({std::move(end), std::move(verdict), std::move(message)});
+    if (outcome.failure) return outcome;
+  }
+  return outcome;
+}
+
+void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book) {
+  if (checkpoint_step <= book.checkpoint_step) return;
+  book.checkpoint_step = checkpoint_step;
+  book.counted.clear();
+  book.out_of_memory = 0;
+}
+
+api::UnixSeconds not_before(int node, const Bookkeeping& book) {
+  const auto it = book.haste.find(node);
+  if (it == book.haste.end() || it->second.times == 0) return 0;
+  constexpr int kDoublings = 16;
+  const api::UnixSeconds wait = kHasteFirstSeconds << std::min(it->second.times - 1, kDoublings);
+  return it->second.last + std::min(wait, kHasteMaxSeconds);
+}
+
+void note_haste(int node, api::UnixSeconds now, Bookkeeping& book) {
+  const auto it = book.haste.find(node);
+  if (it == book.haste.end()) {
+    book.haste[node] = {0, now};
+    return;
+  }
+  const bool is_hasty = std::max(it->second.last, not_before(node, book)) + kHasteSeconds > now;
+  it->second = {is_hasty ? it->second.times + 1 : 0, now};
+}
+
+std::set<std::string> avoided_hosts(const Bookkeeping& book, int window_seconds, api::UnixSeconds now) {
+  std::set<std::string> hosts;
+  for (const auto& [host, since] : book.avoided) {
+    if (since + window_seconds > now) hosts.insert(host);
+  }
+  return hosts;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,77 @@
+// restartPolicy: what follows when a pod ends badly. Pure. (architecture §3 restart ladder, §4 exit codes, §7)
+//
+// The first of `rules` that matches decides, else the table of exit codes. Then the budgets: failures that count,
+// inside windowSeconds, cleared by a new checkpoint; restarts in a row without one new step; out of memory twice. The
+// outcome is a stop of the job with the reason, or the nodes that get a new pod: that one, or all (scope).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "operator/train/bookkeeping.h"
+#include "operator/train/pod_end.h"
+
+namespace lockstep::train {
+
+// The second end of this kind fails the job, unless a new checkpoint came between the two.
+inline constexpr int kOutOfMemoryMax = 2;
+// A node that is replaced again within this time of its new pod waits before the next one, kHasteFirstSeconds at first,
+// doubling up to kHasteMaxSeconds. The first replacement never waits.
+inline constexpr api::UnixSeconds kHasteSeconds = 60;
+inline constexpr api::UnixSeconds kHasteFirstSeconds = 5;
+inline constexpr api::UnixSeconds kHasteMaxSeconds = 300;
+// Hosts to stay away from, newest first kept: a job that fears every machine would never start.
+inline constexpr size_t kAvoidedHostsMax = 16;
+
+struct Verdict {
+  api::RuleAction action = api::RuleAction::kReplacePod;
+  bool is_counted = true;
+  bool avoids_host = false;
+  std::string because;  // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
+};
+// Of one end, budgets aside.
+Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec);
+
+// Why a job has failed: the condition's reason and message.
+struct JobFailure {
+  std::string reason;
+  std::string message;
+};
+
+struct Replacement {
+  PodEnd end;
+  Verdict verdict;
+  std::string message;  // a sentence: what ended how, and what follows
+};
+
+struct FailureOutcome {
+  std::optional<JobFailure> failure;      // the job is over; nothing is replaced
+  std::vector<Replacement> replacements;  // ends that were judged, in the order of time
+  bool is_gang = false;                   // all nodes get a new pod, because of the first of them that says so
+};
+
+// What the policy looks at, besides the ends.
+struct FailureScene {
+  int64_t known_step = -1;  // furthest that node 0 has reported
+  api::UnixSeconds now = 0;
+};
+// Counts each end once: the caller raises the attempts of the nodes in the same write that keeps `book`.
+FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureScene& scene,
+                                    Bookkeeping& book);
+
+// A new checkpoint clears the budgets.
+void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
+
+// Notes that the node gets a new pod now.
+void note_haste(int node, api::UnixSeconds now, Bookkeeping& book);
+// When the node's next pod may be made; 0: at once.
+api::UnixSeconds not_before(int node, const Bookkeeping& book);
+
+// Hosts that the next pods stay away from.
+std::set<std::string> avoided_hosts(const Bookkeeping& book, int window_seconds, api::UnixSeconds now);
+
+}  // namespace lockstep::train

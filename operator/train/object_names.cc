@@ -1,0 +1,35 @@
+#include "operator/train/object_names.h"
+
+namespace lockstep::train {
+
+std::string pod_host_name(const std::string& job, int node) { return job + "-" + std::to_string(node); }
+
+std::string pod_name(const std::string& job, int node, int attempt) {
+  return pod_host_name(job, node) + "-" + std::to_string(attempt);
+}
+
+std::string node0_address(const api::ObjectMeta& job) {
+  return pod_host_name(job.name, 0) + "." + job.name + "." + job.ns + ".svc";
+}
+
+std::string pod_selector(const std::string& job) {
+  return std::string(kJobLabel) + "=" + job + "," + std::string(kServingLabel) + "=true";
+}
+
+Json owned_labels(const api::ObjectMeta& job) {
+  return {{"app.kubernetes.io/name", "trainjob"},
+          {"app.kubernetes.io/instance", job.name},
+          {"app.kubernetes.io/managed-by", "lockstep-operator"},
+          {std::string(kJobLabel), job.name}};
+}
+
+Json owner_references(const api::ObjectMeta& job) {
+  return Json::array({{{"apiVersion", std::string(api::kApiVersion)},
+                       {"kind", std::string(api::kKind)},
+                       {"name", job.name},
+                       {"uid", job.uid},
+                       {"controller", true},
+                       {"blockOwnerDeletion", true}}});
+}
+
+}  // namespace lockstep::train

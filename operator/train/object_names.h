@@ -1,0 +1,47 @@
+// Names, labels and ports of what a TrainJob owns. Pure. (architecture §7)
+//
+// Names are deterministic, so that a create that is sent twice makes one object.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "operator/api/trainjob.h"
+#include "runner/base/json.h"
+
+namespace lockstep::train {
+
+// On every pod, Service and NetworkPolicy of a job; the caches select by it.
+inline constexpr std::string_view kJobLabel = "lockstep.dev/job";
+inline constexpr std::string_view kNodeLabel = "lockstep.dev/node";        // node rank
+inline constexpr std::string_view kAttemptLabel = "lockstep.dev/attempt";  // pod attempt of that rank
+// The Service selects pods that have it. A pod that is replaced loses it first, so that its DNS record goes before its
+// successor's comes.
+inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
+inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
+// The number of nodes that the pod was told in its environment. An annotation: it says nothing to a selector.
+inline constexpr std::string_view kNodesAnnotation = "lockstep.dev/num-nodes";
+
+inline constexpr std::string_view kTrainerContainer = "trainer";
+inline constexpr std::string_view kCheckpointVolume = "lockstep-checkpoint";
+inline constexpr std::string_view kSharedMemoryVolume = "lockstep-shm";
+inline constexpr std::string_view kSharedMemoryPath = "/dev/shm";
+
+inline constexpr int kCoordinatorPort = 29400;
+inline constexpr int kStatusPort = 8080;
+inline constexpr int kMasterPort = 29500;  // of other launchers
+
+std::string pod_name(const std::string& job, int node, int attempt);  // "sasrec-1-0"
+std::string pod_host_name(const std::string& job, int node);          // "sasrec-1"
+// "sasrec-0.sasrec.team-a.svc": node 0, through the headless Service.
+std::string node0_address(const api::ObjectMeta& job);
+
+// "lockstep.dev/job=NAME,lockstep.dev/serving=true": the pods that count, for the scale subresource.
+std::string pod_selector(const std::string& job);
+
+// The job's labels for an object it owns.
+Json owned_labels(const api::ObjectMeta& job);
+// metadata.ownerReferences: the job controls the object, which the garbage collector deletes with it.
+Json owner_references(const api::ObjectMeta& job);
+
+}  // namespace lockstep::train

@@ -1,0 +1,80 @@
+#include "operator/train/observed.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "runner/base/sha256.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::string_view kUnreachableTaint = "node.kubernetes.io/unreachable";
+constexpr std::string_view kOutOfServiceTaint = "node.kubernetes.io/out-of-service";
+
+std::optional<Json> if_controlled(const std::optional<Json>& object, const api::ObjectMeta& job) {
+  if (!object || !is_controlled_by(api::meta_of(*object), job)) return std::nullopt;
+  return object;
+}
+
+}  // namespace
+
+bool is_controlled_by(const api::ObjectMeta& object, const api::ObjectMeta& job) {
+  const api::OwnerReference* const owner = object.controller();
+  return owner != nullptr && owner->uid == job.uid;
+}
+
+bool is_of_another_run(const api::ObjectMeta& object, const api::ObjectMeta& job) {
+  const api::OwnerReference* const owner = object.controller();
+  return owner != nullptr && owner->kind == api::kKind && owner->api_version == api::kApiVersion &&
+         owner->name == job.name && owner->uid != job.uid;
+}
+
+HostView view_of_host(const Json& node) {
+  HostView host;
+  for (const Json& condition : list_field(node, {"status", "conditions"})) {
+    if (text_field(condition, {"type"}) != "Ready") continue;
+    const std::string status = text_field(condition, {"status"});
+    host.ready = status == "True";
+    if (status == "Unknown") host.unreachable = true;
+  }
+  for (const Json& taint : list_field(node, {"spec", "taints"})) {
+    const std::string key = text_field(taint, {"key"});
+    if (key == kUnreachableTaint || key == kOutOfServiceTaint) host.unreachable = true;
+  }
+  return host;
+}
+
+std::string Observed::token() const { return hmac_sha256_hex(settings.token_key, job.meta.uid); }
+
+const PodView* Observed::pod(int node, int attempt) const {
+  const auto it = std::lower_bound(pods.begin(), pods.end(), std::pair(node, attempt),
+                                   [](const PodView& p, auto key) { return std::pair(p.node, p.attempt) < key; });
+  return it == pods.end() || it->node != node || it->attempt != attempt ? nullptr : &*it;
+}
+
+Result<Observed> observe(const ClusterObjects& objects, api::UnixSeconds now) {
+  Observed o;
+  o.now = now;
+  TRY_ASSIGN(o.job, api::trainjob_from_json(objects.job));
+  for (const Json& pod : objects.pods) {
+    const api::ObjectMeta meta = api::meta_of(pod);
+    if (is_of_another_run(meta, o.job.meta)) o.previous_pods.insert(meta.name);
+    if (!is_controlled_by(meta, o.job.meta)) continue;
+    if (std::optional<PodView> view = view_of_pod(pod, now)) o.pods.push_back(std::move(*view));
+  }
+  std::sort(o.pods.begin(), o.pods.end(), [](const PodView& a, const PodView& b) {
+    return std::tie(a.node, a.attempt, a.meta.name) < std::tie(b.node, b.attempt, b.meta.name);
+  });
+  o.service = if_controlled(objects.service, o.job.meta);
+  o.network_policy = if_controlled(objects.network_policy, o.job.meta);
+  if (objects.hosts) {
+    o.hosts.emplace();
+    for (const Json& node : *objects.hosts) o.hosts->emplace(api::meta_of(node).name, view_of_host(node));
+  }
+  return o;
+}
+
+}  // namespace lockstep::train

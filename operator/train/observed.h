@@ -1,0 +1,108 @@
+// Observed: everything that make_plan knows of one TrainJob, as values. Pure.
+//
+// The reconciler gathers it from caches, from the newest report of node 0, and from what it learned by its own requests
+// (a dry run, a create that was refused); `observe` turns the objects into views.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "operator/train/pod_view.h"
+#include "operator/train/run_report.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::train {
+
+// Of the whole operator.
+struct Settings {
+  std::string token_key;  // LOCKSTEP_TOKEN = HMAC-SHA256(token_key, job UID)
+  // For networkPolicy: IntraJob.
+  std::string operator_namespace = "lockstep-system";
+  std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep-operator"}};
+  std::map<std::string, std::string> prometheus_namespace_labels = {{"kubernetes.io/metadata.name", "monitoring"}};
+  Json default_tolerations = Json::array();  // core/v1 Toleration, added to every pod that lacks them
+};
+
+// A Kubernetes node.
+struct HostView {
+  bool ready = true;         // its Ready condition is True
+  bool unreachable = false;  // tainted so, or Ready is Unknown: its kubelet does not answer
+  bool operator==(const HostView&) const = default;
+};
+
+// What became of a create that did not make our object.
+struct CreateProblem {
+  enum class Kind {
+    kNameTaken,             // somebody else's object has the name
+    kPreviousRun,           // an object of an earlier TrainJob of this name, which the garbage collector will delete
+    kRefused,               // quota or an admission policy says no
+    kNamespaceTerminating,  // nothing can be made here any more
+  };
+  Kind kind = Kind::kRefused;
+  std::string object;   // "pod sasrec-0-0"
+  std::string reason;   // CamelCase, for PodsReady: "NameTaken", "QuotaExceeded", "CreateRefused", …
+  std::string message;  // a sentence
+  api::UnixSeconds time = 0;
+};
+
+// A dry-run create of node 0's pod.
+struct DryRun {
+  int64_t generation = 0;  // metadata.generation of the job that it was made from
+  std::string invalid;     // the server's words; empty: it is valid
+};
+
+// POST /nodes to node 0's agent.
+struct Told {
+  int nodes = 0;
+  api::UnixSeconds time = 0;
+};
+
+struct Observed {
+  api::TrainJob job;
+  Settings settings;
+  api::UnixSeconds now = 0;
+
+  bool namespace_terminating = false;
+  std::vector<PodView> pods;            // controlled by this job; by node, then attempt
+  std::set<std::string> previous_pods;  // names of pods that an earlier TrainJob of this name controls
+  std::set<std::string> missing_pods;   // names that a live read did not find
+  std::optional<Json> service;          // controlled by this job
+  std::optional<Json> network_policy;   // controlled by this job
+  std::optional<bool> claim_exists;     // of checkpoint.volume.persistentVolumeClaim; absent: not known
+  std::optional<std::map<std::string, HostView>> hosts;  // absent: not known (one namespace only)
+  std::optional<RunReport> report;
+  std::optional<DryRun> dry_run;
+  std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
+  std::optional<Told> told;
+
+  // The job's words and token for its pods.
+  [[nodiscard]] std::string token() const;
+  // The pod of a node's attempt; nullptr when there is none.
+  [[nodiscard]] const PodView* pod(int node, int attempt) const;
+};
+
+// The same as objects.
+struct ClusterObjects {
+  Json job;
+  std::vector<Json> pods;  // that have the job's label
+  std::optional<Json> service;
+  std::optional<Json> network_policy;
+  std::optional<std::vector<Json>> hosts;  // core/v1 Node, those on which the pods are
+};
+// kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; what has its name and
+// is somebody else's becomes known as a CreateProblem.
+Result<Observed> observe(const ClusterObjects& objects, api::UnixSeconds now);
+
+HostView view_of_host(const Json& node);
+
+// Does `job` control the object?
+bool is_controlled_by(const api::ObjectMeta& object, const api::ObjectMeta& job);
+// Does an earlier or later TrainJob of the same name?
+bool is_of_another_run(const api::ObjectMeta& object, const api::ObjectMeta& job);
+
+}  // namespace lockstep::train

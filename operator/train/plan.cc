@@ -1,0 +1,737 @@
+#include "operator/train/plan.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "operator/train/bookkeeping.h"
+#include "operator/train/deadline.h"
+#include "operator/train/desired_network_policy.h"
+#include "operator/train/desired_pod.h"
+#include "operator/train/desired_service.h"
+#include "operator/train/elastic.h"
+#include "operator/train/failure_policy.h"
+#include "operator/train/field.h"
+#include "operator/train/health.h"
+#include "operator/train/object_names.h"
+#include "operator/train/pod_cleanup.h"
+#include "operator/train/pod_end.h"
+#include "operator/train/pod_template.h"
+#include "operator/train/status.h"
+#include "operator/train/success_policy.h"
+#include "operator/train/suspend.h"
+#include "operator/train/ttl.h"
+
+namespace lockstep::train {
+namespace {
+
+using api::ConditionStatus;
+
+// What is not watched is looked at again: a create that was refused, a claim that is missing.
+constexpr api::UnixSeconds kTryAgainSeconds = 10;
+// A report that is older says nothing about now.
+constexpr api::UnixSeconds kReportFreshSeconds = 60;
+
+std::string quoted(const std::string& text) { return "\"" + text + "\""; }
+
+std::string nodes_text(int n) { return std::to_string(n) + (n == 1 ? " node" : " nodes"); }
+
+bool is_finished(const api::TrainJobStatus& status) {
+  return status.conditions.is_true(api::condition::kComplete) || status.conditions.is_true(api::condition::kFailed);
+}
+
+bool has_ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
+
+class Planner {
+ public:
+  explicit Planner(const Observed& observed)
+      : o_(observed),
+        spec_(observed.job.spec),
+        now_(observed.now),
+        status_(observed.job.status),
+        book_(bookkeeping_from_json(observed.job.status.bookkeeping)) {}
+
+  Plan run() {
+    if (is_finished(status_)) {
+      look_at_pods();
+      plan_after_the_end();
+    } else {
+      begin();
+      look_at_pods();
+      take_report();
+      decide();
+      write_conditions();
+      if (is_finished(status_)) plan_after_the_end();
+    }
+    return finish();
+  }
+
+ private:
+  // ---- what is ----
+
+  int attempt_of(int node) const {
+    const auto it = status_.attempts.find(node);
+    return it == status_.attempts.end() ? 0 : it->second;
+  }
+
+  void begin() {
+    status_.selector = pod_selector(o_.job.meta.name);
+    if (!status_.start_time && !spec_.suspend) status_.start_time = now_;
+  }
+
+  // A status that was lost (restored from a backup that leaves it out) is behind its pods. So is one that was read too
+  // early, but that one's write will be refused.
+  void catch_up_with_pods() {
+    for (const PodView& pod : o_.pods) {
+      if (pod.attempt <= attempt_of(pod.node)) continue;
+      status_.attempts[pod.node] = pod.attempt;
+      book_.created.erase(pod.node);
+    }
+  }
+
+  void look_at_pods() {
+    catch_up_with_pods();
+    const int nodes = spec_.trainer.num_nodes;
+    current_.assign(static_cast<size_t>(nodes), nullptr);
+    failed_.assign(static_cast<size_t>(nodes), false);
+    for (int node = 0; node < nodes; ++node) look_at_node(node);
+    for (const PodView& pod : o_.pods) {
+      if (has_ended(pod)) continue;
+      const std::optional<PodEnd> end = end_of(pod, o_);
+      if (end && end->kind == EndKind::kNodeLost) continue;
+      nodes_with_pods_.insert(pod.node);
+      ++pods_left_;
+      if (pod.deleting) look_again(*pod.meta.deletion_time + kTryAgainSeconds);
+    }
+  }
+
+  void look_at_node(int node) {
+    const int attempt = attempt_of(node);
+    const PodView* const pod = o_.pod(node, attempt);
+    const bool is_done = book_.done.count(node) > 0;
+    if (pod == nullptr) {
+      if (is_done || book_.created.count(node) == 0) return;
+      const std::string name = pod_name(o_.job.meta.name, node, attempt);
+      if (o_.missing_pods.count(name) > 0) {
+        ends_.push_back(end_of_missing_pod(name, node, attempt, now_));
+      } else {
+        lookups_.push_back(name);
+      }
+      return;
+    }
+    current_[static_cast<size_t>(node)] = pod;
+    book_.created.insert(node);
+    if (is_done) return;
+    std::optional<PodEnd> end = end_of(*pod, o_);
+    if (!end) return;
+    if (end->kind != EndKind::kDone) {
+      failed_[static_cast<size_t>(node)] = true;
+      ends_.push_back(std::move(*end));
+      return;
+    }
+    book_.done.insert(node);
+    if (book_.first_done_at == 0) book_.first_done_at = now_;
+  }
+
+  // The newest report counts when node 0's pod of now has said it.
+  void take_report() {
+    const PodView* const node0 = current_.empty() ? nullptr : current_.front();
+    if (!o_.report || node0 == nullptr || o_.report->pod_uid != node0->meta.uid) return;
+    const RunReport& report = *o_.report;
+    take_progress(report, status_);
+    take_process_failures(report, current_, status_);
+    if (report.checkpoint_step) clear_budgets_at(*report.checkpoint_step, book_);
+    if (book_.process_restarts_pod != report.pod_uid) {
+      book_.process_restarts_before += book_.process_restarts_now;
+      book_.process_restarts_pod = report.pod_uid;
+    }
+    book_.process_restarts_now = report.process_restarts;
+    status_.restarts.process = book_.process_restarts_before + book_.process_restarts_now;
+    const bool is_alive = ends_.empty() || ends_.front().node != 0;
+    if (is_alive && report.read_at + kReportFreshSeconds > now_) report_ = &report;
+  }
+
+  // ---- what is decided ----
+
+  void decide() {
+    const Success success = succeed();
+    if (is_over_) return;
+    suspend_ = apply_suspend(
+        spec_, {.was_suspended = status_.conditions.is_true(api::condition::kSuspended), .pods_left = pods_left_});
+    if (suspend_.step == SuspendStep::kStopping) return stop_for_suspend();
+    if (suspend_.step == SuspendStep::kSuspended) return stay_suspended();
+    if (suspend_.step == SuspendStep::kResuming) resume();
+    if (book_.suspending) take_back_suspend();
+    if (!success.replaces_nobody) react_to_ends();
+    if (is_over_) return;
+    keep_deadlines();
+    if (is_over_) return;
+    scale();
+    plan_pods(success.replaces_nobody);
+    end_recovery();
+  }
+
+  Success succeed() {
+    std::vector<NodeEnd> nodes;
+    for (size_t i = 0; i < current_.size(); ++i) {
+      const PodView* const pod = current_[i];
+      if (book_.done.count(static_cast<int>(i)) > 0) {
+        nodes.push_back(NodeEnd::kDone);
+      } else if (failed_[i]) {
+        nodes.push_back(NodeEnd::kLost);
+      } else {
+        nodes.push_back(pod != nullptr && pod->started ? NodeEnd::kRuns : NodeEnd::kNotStarted);
+      }
+    }
+    Success success =
+        apply_success_policy(spec_, {.nodes = std::move(nodes), .first_done_at = book_.first_done_at, .now = now_});
+    if (success.complete) end_job(api::condition::kComplete, {"AllDone", *success.complete});
+    if (success.look_again_at) look_again(*success.look_again_at);
+    return success;
+  }
+
+  void end_job(std::string_view type, const JobFailure& words) {
+    is_over_ = true;
+    plan_.actions.clear();
+    plan_.look_again_at.reset();
+    status_.completion_time = now_;
+    book_.recovering.reset();
+    book_.waiting_since = 0;
+    set(type, ConditionStatus::kTrue, words.reason, words.message);
+    event(type == api::condition::kFailed, words.reason, words.message, std::string(type));
+    plan_.why = words.message;
+  }
+
+  void fail(const JobFailure& failure) { end_job(api::condition::kFailed, failure); }
+
+  void stop_for_suspend() {
+    if (!book_.suspending) event(false, "Suspending", suspend_.message, "Suspend");
+    book_.suspending = true;
+    forget_waits();
+    for (const PodView& pod : o_.pods) {
+      if (!pod.deleting) act(DeletePod{pod.meta.name, pod.meta.uid}, "spec.suspend is true");
+    }
+    plan_.why = suspend_.message;
+  }
+
+  void stay_suspended() {
+    if (!status_.conditions.is_true(api::condition::kSuspended)) {
+      event(false, "Suspended", suspend_.message, "Suspend");
+    }
+    book_.suspending = false;
+    forget_waits();
+    // Whatever runs next is above what ran so far. A node that is done stays so only where its peers can do without it.
+    const bool keeps_done = spec_.trainer.launcher == api::Launcher::kLockstep;
+    const std::set<int> created = book_.created;
+    for (const int node : created) {
+      if (!keeps_done || book_.done.count(node) == 0) raise_attempt(node);
+    }
+    retire_pods();
+    plan_.why = suspend_.message;
+  }
+
+  void forget_waits() {
+    book_.recovering.reset();
+    book_.waiting_since = 0;
+  }
+
+  void resume() {
+    status_.start_time = now_;
+    book_.were_ready = false;
+    book_.has_stepped = false;
+    // Whoever resumes has looked at what went wrong, and may have changed the pods.
+    book_.counted.clear();
+    book_.out_of_memory = 0;
+    book_.without_progress.clear();
+    book_.haste.clear();
+    event(false, "Resumed", suspend_.message, "Resume");
+  }
+
+  // spec.suspend was taken back while pods were on their way out: they are followed by others.
+  void take_back_suspend() {
+    book_.suspending = false;
+    for (const PodEnd& end : ends_) raise_attempt(end.node);
+    ends_.clear();
+    event(false, "Resumed", "spec.suspend was taken back; pods that were already told to stop get successors.",
+          "Resume");
+  }
+
+  void raise_attempt(int node) {
+    status_.attempts[node] = attempt_of(node) + 1;
+    book_.created.erase(node);
+    book_.done.erase(node);
+    if (node < static_cast<int>(current_.size())) {
+      current_[static_cast<size_t>(node)] = nullptr;
+      failed_[static_cast<size_t>(node)] = false;
+    }
+  }
+
+  // ---- restartPolicy ----
+
+  void react_to_ends() {
+    if (ends_.empty()) return;
+    const int64_t known_step = status_.progress ? status_.progress->step : -1;
+    const FailureOutcome outcome = apply_failure_policy(spec_, ends_, {.known_step = known_step, .now = now_}, book_);
+    for (const Replacement& r : outcome.replacements) {
+      add_failure({.node = r.end.node,
+                   .rank = r.end.rank,
+                   .attempt = r.end.attempt,
+                   .host = r.end.host,
+                   .exit_code = r.end.exit_code,
+                   .reason = r.end.reason,
+                   .message = r.end.message,
+                   .time = r.end.time},
+                  status_);
+    }
+    if (outcome.failure) return fail(*outcome.failure);
+    outcome.is_gang ? restart_gang(outcome) : replace_pods(outcome);
+  }
+
+  void replace_pods(const FailureOutcome& outcome) {
+    for (const Replacement& r : outcome.replacements) {
+      note_haste(r.end.node, now_, book_);
+      raise_attempt(r.end.node);
+      ++status_.restarts.pod;
+      note_restart("pod", r, "ReplacePod");
+    }
+  }
+
+  void restart_gang(const FailureOutcome& outcome) {
+    const auto cause = std::find_if(outcome.replacements.begin(), outcome.replacements.end(), [](const Replacement& r) {
+      return r.verdict.action == api::RuleAction::kRestartGang;
+    });
+    note_haste(cause->end.node, now_, book_);
+    std::set<int> nodes = book_.created;
+    for (const Replacement& r : outcome.replacements) nodes.insert(r.end.node);
+    for (const int node : nodes) raise_attempt(node);
+    book_.first_done_at = 0;
+    ++status_.restarts.gang;
+    note_restart("gang", *cause, "RestartGang");
+  }
+
+  void note_restart(const std::string& scope, const Replacement& r, const std::string& action) {
+    event(r.verdict.is_counted, r.end.reason, r.message, action);
+    measure(metric::kTrainJobRestarts, {{"scope", scope}, {"reason", r.end.reason}}, 1);
+    // What came last is what people want to know; how long it takes is counted from the first.
+    Recovering recovering =
+        book_.recovering.value_or(Recovering{.since = now_, .generation = o_.report ? o_.report->generation : 0});
+    recovering.scope = scope;
+    recovering.reason = r.end.reason;
+    recovering.message = r.message;
+    book_.recovering = std::move(recovering);
+    plan_.why = r.message;
+  }
+
+  // It is over when a newer group trains; where nobody says that, when all pods are ready again.
+  void end_recovery() {
+    if (!book_.recovering) return;
+    const Recovering& recovering = *book_.recovering;
+    const api::NodeCounts counts = count_nodes(scene());
+    const bool trains_again = report_ != nullptr && report_->is_running() && recovering.generation > 0 &&
+                              report_->generation > recovering.generation && report_->read_at >= recovering.since;
+    const bool all_ready = counts.ready + counts.succeeded == counts.desired;
+    if (!trains_again && !all_ready) return;
+    measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},
+            static_cast<double>(now_ - recovering.since));
+    event(false, "Recovered", "The run goes on after " + std::to_string(now_ - recovering.since) + " s.", "Recover");
+    book_.recovering.reset();
+  }
+
+  // ---- deadlines ----
+
+  void keep_deadlines() {
+    const Deadline deadline = apply_deadline(spec_, status_.start_time.value_or(now_), now_);
+    if (deadline.look_again_at) look_again(*deadline.look_again_at);
+    if (deadline.passed) return fail({"DeadlineExceeded", *deadline.passed});
+
+    const api::NodeCounts counts = count_nodes(scene());
+    const Startup startup = apply_startup_timeout(
+        spec_, {.ready = counts.ready + counts.succeeded, .needed = nodes_needed(spec_), .now = now_},
+        book_.waiting_since);
+    book_.waiting_since = startup.waiting_since;
+    if (startup.look_again_at) look_again(*startup.look_again_at);
+    if (!startup.timed_out) return;
+    // What keeps the pods is known now, or was when the last pod could not be made.
+    Says ready = says_pods_ready(scene());
+    const api::Condition* const before = status_.conditions.find(api::condition::kPodsReady);
+    if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;
+    fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});
+  }
+
+  // ---- elastic ----
+
+  void scale() {
+    const int before = status_.nodes.desired;
+    const int wanted = spec_.trainer.num_nodes;
+    if (before != 0 && before != wanted) {
+      event(false, "Scaled", "From " + nodes_text(before) + " to " + std::to_string(wanted) + ".", "Scale");
+    }
+    for (const int node : nodes_to_remove(spec_, book_.created)) raise_attempt(node);
+    for (auto done = book_.done.begin(); done != book_.done.end();) {
+      done = *done >= wanted ? book_.done.erase(done) : std::next(done);
+    }
+    const PodView* const node0 = current_.empty() ? nullptr : current_.front();
+    const std::optional<int> tell = nodes_to_tell(o_);
+    if (tell && report_ != nullptr && node0 != nullptr && !node0->ip.empty()) {
+      act(TellNodes{node0->ip, *tell},
+          "the coordinator wants " + std::to_string(*report_->wanted_nodes) + ", numNodes is " + std::to_string(*tell));
+    }
+    if (tell) look_again(now_ + kTellAgainSeconds);
+  }
+
+  // ---- pods and what they need ----
+
+  void plan_pods(bool replaces_nobody) {
+    const std::vector<int> missing = replaces_nobody ? std::vector<int>() : missing_nodes();
+    const bool is_valid = missing.empty() || is_template_valid();
+    if (is_over_) return;
+    // Looked at also while nobody is missing: without the Service no agent finds a new node 0.
+    const bool may_create = !replaces_nobody && is_valid && has_surroundings();
+    for (const std::string& name : lookups_) act(LookUpPod{name}, "it was there, and the cache does not have it");
+    stop_serving();
+    if (may_create) create_pods(missing);
+    delete_old_pods();
+  }
+
+  std::vector<int> missing_nodes() const {
+    std::vector<int> nodes;
+    for (size_t i = 0; i < current_.size(); ++i) {
+      const int node = static_cast<int>(i);
+      if (current_[i] == nullptr && book_.created.count(node) == 0 && book_.done.count(node) == 0)
+        nodes.push_back(node);
+    }
+    return nodes;
+  }
+
+  PodOf pod_of(int node) const {
+    return {.node = node,
+            .attempt = attempt_of(node),
+            .avoided_hosts = avoided_hosts(book_, spec_.restart_policy.window_seconds, now_)};
+  }
+
+  // The API server is asked once for every spec, before anything is made of it.
+  bool is_template_valid() {
+    const int64_t generation = o_.job.meta.generation;
+    Result<Json> pod = desired_pod(o_, pod_of(0));
+    if (!pod.ok()) {
+      fail({"InvalidSpec", pod.error().message});
+      return false;
+    }
+    if (book_.checked_generation == generation) return true;
+    if (!o_.dry_run || o_.dry_run->generation != generation) {
+      act(DryRunPod{std::move(*pod), generation}, "the API server has not yet seen a pod of this spec");
+      return false;
+    }
+    if (!o_.dry_run->invalid.empty()) {
+      fail({"InvalidSpec", "the API server refuses a pod of this spec: " + with_template_paths(o_.dry_run->invalid)});
+      return false;
+    }
+    book_.checked_generation = generation;
+    return true;
+  }
+
+  // Claim, Service, NetworkPolicy. Pods come after them.
+  bool has_surroundings() {
+    if (const std::string claim = missing_claim(); !claim.empty()) {
+      hold_up({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim " + quoted(claim) +
+                                   " in namespace " + o_.job.meta.ns + "; create it"});
+      look_again(now_ + kTryAgainSeconds);
+      return false;
+    }
+    bool has_all = has_object("Service", o_.service, desired_service(o_.job));
+    if (o_.service && api::meta_of(*o_.service).deletion_time == std::nullopt &&
+        service_differs(*o_.service, desired_service(o_.job))) {
+      act(ApplyObject{desired_service(o_.job)}, "somebody changed it");
+    }
+    if (spec_.network_policy == api::NetworkPolicyMode::kIntraJob) {
+      has_all = has_object("NetworkPolicy", o_.network_policy, desired_network_policy(o_.job, o_.settings)) && has_all;
+    }
+    return has_all;
+  }
+
+  std::string missing_claim() const {
+    if (!spec_.checkpoint || o_.claim_exists.value_or(true)) return {};
+    return text_field(spec_.checkpoint->volume, {"persistentVolumeClaim", "claimName"});
+  }
+
+  // False while pods cannot be made for want of it. One that is made in this pass is in time.
+  bool has_object(const std::string& kind, const std::optional<Json>& object, Json desired) {
+    const std::string name = kind + " " + o_.job.meta.name;
+    if (object) {
+      if (!api::meta_of(*object).deletion_time) return true;
+      hold_up({"ObjectTerminating", name + " is being deleted; it is made again when it is gone"});
+      return false;
+    }
+    if (is_held_up(name)) return false;
+    act(CreateObject{std::move(desired)}, "the job's pods need it");
+    return o_.problems.count(name) == 0;
+  }
+
+  // The first is the one that is said.
+  void hold_up(Obstacle obstacle) {
+    if (!obstacle_) obstacle_ = std::move(obstacle);
+  }
+
+  // Was its create refused, and is it too early to try again?
+  bool is_held_up(const std::string& name) {
+    const auto it = o_.problems.find(name);
+    if (it == o_.problems.end()) return false;
+    hold_up({it->second.reason, it->second.message});
+    const api::UnixSeconds again = it->second.time + kTryAgainSeconds;
+    look_again(std::max(again, now_ + 1));
+    return now_ < again;
+  }
+
+  void create_pods(const std::vector<int>& missing) {
+    for (const int node : missing) {
+      const PodOf of = pod_of(node);
+      const std::string name = pod_name(o_.job.meta.name, node, of.attempt);
+      if (const api::UnixSeconds when = not_before(node, book_); when > now_) {
+        look_again(when);
+        hold_up({"BackingOff", "node " + std::to_string(node) + " has failed soon after its start; its next pod " +
+                                   name + " is made at " + api::format_time(when)});
+        continue;
+      }
+      if (o_.previous_pods.count(name) > 0) {
+        hold_up({"PreviousRunTerminating", "pod " + name +
+                                               " of an earlier TrainJob of this name is still there; the "
+                                               "garbage collector deletes it"});
+        look_again(now_ + kTryAgainSeconds);
+        continue;
+      }
+      if (is_held_up("pod " + name)) continue;
+      Result<Json> pod = desired_pod(o_, of);
+      if (!pod.ok()) return fail({"InvalidSpec", pod.error().message});
+      act(CreatePod{std::move(*pod)},
+          of.attempt == 0 ? "node " + std::to_string(node) + " has no pod"
+                          : "it is attempt " + std::to_string(of.attempt) + " of node " + std::to_string(node));
+    }
+  }
+
+  bool is_old(const PodView& pod) const {
+    return pod.attempt < attempt_of(pod.node) || pod.node >= spec_.trainer.num_nodes;
+  }
+
+  // A pod that has ended is in no DNS record.
+  void stop_serving() {
+    for (const PodView& pod : o_.pods) {
+      if (!is_old(pod) || !pod.serving || has_ended(pod)) continue;
+      act(StopServing{pod.meta.name, pod.meta.uid}, pod.node < spec_.trainer.num_nodes
+                                                        ? "its name is its successor's now"
+                                                        : "numNodes is " + std::to_string(spec_.trainer.num_nodes));
+    }
+  }
+
+  // Highest ranks first: in this order they are scaled away.
+  void delete_old_pods() {
+    for (auto pod = o_.pods.rbegin(); pod != o_.pods.rend(); ++pod) {
+      if (!is_old(*pod) || pod->deleting) continue;
+      act(DeletePod{pod->meta.name, pod->meta.uid},
+          pod->node < spec_.trainer.num_nodes ? "attempt " + std::to_string(attempt_of(pod->node)) + " follows it"
+                                              : "numNodes is " + std::to_string(spec_.trainer.num_nodes));
+    }
+  }
+
+  void retire_pods() {
+    stop_serving();
+    delete_old_pods();
+  }
+
+  // ---- after the end ----
+
+  void plan_after_the_end() {
+    const api::UnixSeconds end = status_.completion_time.value_or(now_);
+    api::NodeCounts counts = count_nodes(scene());
+    if (is_finished(o_.job.status)) {
+      // How the nodes ended is known; what becomes of their pods by cleaning up is no end of theirs.
+      counts.succeeded = status_.nodes.succeeded;
+      counts.failed = status_.nodes.failed;
+    }
+    status_.nodes = counts;
+    for (const PodView* pod : pods_to_clean_up(spec_, o_.pods)) {
+      act(DeletePod{pod->meta.name, pod->meta.uid},
+          std::string("the job has finished, and podCleanup is ") + api::to_string(spec_.pod_cleanup));
+    }
+    const Ttl ttl = apply_ttl(spec_, end, now_);
+    if (ttl.look_again_at) look_again(*ttl.look_again_at);
+    if (ttl.is_over) {
+      act(DeleteJob{}, "it finished at " + api::format_time(end) + ", and ttlSecondsAfterFinished is " +
+                           std::to_string(*spec_.ttl_seconds_after_finished));
+    }
+  }
+
+  // ---- status ----
+
+  Scene scene() const {
+    return Scene{.observed = o_,
+                 .book = book_,
+                 .current = current_,
+                 .failed = failed_,
+                 .nodes_with_pods = static_cast<int>(nodes_with_pods_.size()),
+                 .obstacle = obstacle_,
+                 .suspend = suspend_,
+                 .report = report_};
+  }
+
+  void set(std::string_view type, ConditionStatus status, std::string reason, std::string message) {
+    status_.conditions.set({.type = std::string(type),
+                            .status = status,
+                            .reason = std::move(reason),
+                            .message = std::move(message),
+                            .observed_generation = o_.job.meta.generation},
+                           now_);
+  }
+  void set(std::string_view type, const Says& says) { set(type, says.status, says.reason, says.message); }
+
+  void write_conditions() {
+    if (is_over_) {
+      write_last_conditions();
+    } else {
+      write_suspended();
+      write_pods_ready();
+      write_running();
+    }
+    write_checkpoint_ready();
+    for (const std::string_view type : {api::condition::kComplete, api::condition::kFailed}) {
+      if (status_.conditions.is_true(type)) continue;
+      set(type, ConditionStatus::kFalse, is_over_ ? "OtherEnd" : "NotFinished",
+          is_over_ ? "The job has ended otherwise." : "The job has not finished.");
+    }
+    status_.nodes = count_nodes(scene());
+    summarise(scene(), status_);
+  }
+
+  void write_last_conditions() {
+    const std::string_view how =
+        status_.conditions.is_true(api::condition::kComplete) ? api::condition::kComplete : api::condition::kFailed;
+    const std::string reason(how);
+    const std::string message = how == api::condition::kComplete ? "The job is complete." : "The job has failed.";
+    using namespace api::condition;  // NOLINT(google-build-using-namespace): nine words of one list
+    for (const std::string_view type : {kSuspended, kAdmitted, kPodsReady, kRunning, kRecovering, kDegraded}) {
+      // A job that was admitted stays so; the others speak of what it does now.
+      if (type == kAdmitted && status_.conditions.is_true(kAdmitted)) continue;
+      set(type, ConditionStatus::kFalse, reason, message);
+    }
+  }
+
+  void write_suspended() {
+    const bool is_suspended = suspend_.step == SuspendStep::kSuspended;
+    const bool is_stopping = suspend_.step == SuspendStep::kStopping;
+    const api::Condition* const before = status_.conditions.find(api::condition::kSuspended);
+    if (is_suspended || is_stopping) {
+      set(api::condition::kSuspended, is_suspended ? ConditionStatus::kTrue : ConditionStatus::kFalse,
+          is_suspended ? "Suspended" : "Suspending", suspend_.message);
+      set(api::condition::kAdmitted, ConditionStatus::kFalse, "Suspended", "A suspended job may not have pods.");
+      return;
+    }
+    const bool stays_resumed = before != nullptr && before->reason == "Resumed";
+    if (suspend_.step == SuspendStep::kResuming) {
+      set(api::condition::kSuspended, ConditionStatus::kFalse, "Resumed", suspend_.message);
+    } else if (!stays_resumed) {
+      set(api::condition::kSuspended, ConditionStatus::kFalse, "NotSuspended", suspend_.message);
+    }
+    set(api::condition::kAdmitted, ConditionStatus::kTrue, "NotQueued",
+        "The job may have pods; no queue holds it back.");
+  }
+
+  void write_pods_ready() {
+    const api::Condition* const before = status_.conditions.find(api::condition::kPodsReady);
+    const std::string reason_before = before == nullptr ? "" : before->reason;
+    const Says says = says_pods_ready(scene());
+    set(api::condition::kPodsReady, says);
+    if (says.reason != reason_before && is_problem(says.reason)) event(true, says.reason, says.message, "MakePods");
+    if (says.status != ConditionStatus::kTrue || book_.were_ready) return;
+    book_.were_ready = true;
+    const api::UnixSeconds took = now_ - status_.start_time.value_or(now_);
+    measure(metric::kTrainJobTimeToPodsReady, {}, static_cast<double>(took));
+    event(false, "PodsReady", says.message + " It took " + std::to_string(took) + " s.", "MakePods");
+  }
+
+  void write_running() {
+    const Says running = says_running(scene());
+    set(api::condition::kRunning, running);
+    set(api::condition::kRecovering, says_recovering(scene()));
+    set(api::condition::kDegraded, says_degraded(scene(), running));
+    if (running.status != ConditionStatus::kTrue || book_.has_stepped) return;
+    book_.has_stepped = true;
+    const api::UnixSeconds took = now_ - status_.start_time.value_or(now_);
+    measure(metric::kTrainJobTimeToFirstStep, {}, static_cast<double>(took));
+    event(false, "Running", "The run trains, " + std::to_string(took) + " s after its start.", "Train");
+  }
+
+  void write_checkpoint_ready() {
+    const api::Condition* const before = status_.conditions.find(api::condition::kCheckpointReady);
+    const Says none{ConditionStatus::kFalse, "NoCheckpointYet", "No complete checkpoint of this run is known."};
+    set(api::condition::kCheckpointReady,
+        says_checkpoint_ready(status_,
+                              before == nullptr ? none : Says{before->status, before->reason, before->message}));
+  }
+
+  // ---- the plan ----
+
+  template <typename What>
+  void act(What what, std::string why) {
+    plan_.actions.push_back({std::move(what), std::move(why)});
+  }
+
+  void event(bool is_warning, std::string reason, std::string message, std::string action) {
+    plan_.events.push_back({is_warning, std::move(reason), std::move(message), std::move(action)});
+  }
+
+  void measure(const MetricName& metric, std::map<std::string, std::string> labels, double value) {
+    plan_.measurements.push_back({&metric, std::move(labels), value});
+  }
+
+  void look_again(api::UnixSeconds at) {
+    if (at > now_ && (!plan_.look_again_at || at < *plan_.look_again_at)) plan_.look_again_at = at;
+  }
+
+  Plan finish() {
+    status_.observed_generation = o_.job.meta.generation;
+    status_.restarts.total = status_.restarts.process + status_.restarts.pod + status_.restarts.gang;
+    status_.bookkeeping = to_json(book_);
+    if (!(status_ == o_.job.status)) plan_.status = status_;
+    if (plan_.why.empty()) plan_.why = status_.message;
+    return std::move(plan_);
+  }
+
+  const Observed& o_;
+  const api::TrainJobSpec& spec_;
+  const api::UnixSeconds now_;
+  api::TrainJobStatus status_;  // as it will be
+  Bookkeeping book_;
+  Plan plan_;
+
+  std::vector<const PodView*> current_;  // by node rank: the pod of its attempt
+  std::vector<bool> failed_;             // by node rank
+  std::vector<PodEnd> ends_;             // bad ones
+  std::vector<std::string> lookups_;
+  std::set<int> nodes_with_pods_;
+  int pods_left_ = 0;
+  const RunReport* report_ = nullptr;
+  SuspendDecision suspend_;
+  std::optional<Obstacle> obstacle_;
+  bool is_over_ = false;
+};
+
+// Nothing: the job is ours to look after.
+std::string why_hands_off(const Observed& o) {
+  if (o.job.spec.managed_by != api::kControllerName) return "spec.managedBy is " + quoted(o.job.spec.managed_by);
+  if (o.job.meta.deletion_time) return "the TrainJob is being deleted; the garbage collector takes its objects";
+  if (o.namespace_terminating) return "the namespace is being deleted";
+  const bool cannot_create = std::any_of(o.problems.begin(), o.problems.end(), [](const auto& problem) {
+    return problem.second.kind == CreateProblem::Kind::kNamespaceTerminating;
+  });
+  return cannot_create ? "the namespace is being deleted" : "";
+}
+
+}  // namespace
+
+Plan make_plan(const Observed& observed) {
+  Plan plan;
+  plan.why = why_hands_off(observed);
+  if (!plan.why.empty()) return plan;
+  return Planner(observed).run();
+}
+
+}  // namespace lockstep::train

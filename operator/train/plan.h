@@ -1,0 +1,93 @@
+// make_plan: from what is to what is done about it. Pure: every decision about a TrainJob, and its reason in words.
+//
+// The rule that makes it safe to die at any point: what a policy decides is in `status` before anything follows from
+// it.
+//   1. A pod is made only for the attempt that status.attempts names, so the attempt is written first. The write
+//   carries
+//      the resourceVersion that was read: a plan made from an old picture is refused there, and nothing of it happens.
+//   2. A failure is counted in the same write that raises its node's attempt. A pod of an older attempt is nobody's
+//      failure any more; it is only taken away.
+//   3. An attempt that was seen (bookkeeping.created) is never made again: a pod that is gone is followed by the next
+//      attempt, so that generations rise.
+//   4. The old pod loses the Service's label, then the new one is made, then the old one is deleted. Each of these is
+//      seen again from the pods themselves; nothing needs to be remembered.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "operator/train/observed.h"
+#include "runner/base/json.h"
+#include "runner/contract/metric_names.h"
+
+namespace lockstep::train {
+
+// ---- actions, in the order in which they are carried out; the first that fails ends the pass ----
+
+// Asks the API server whether it would take the pod (dryRun=All, fieldValidation=Strict).
+struct DryRunPod {
+  Json pod;
+  int64_t generation = 0;
+};
+// Reads a pod that the cache lacks from the API server itself.
+struct LookUpPod {
+  std::string name;
+};
+struct CreateObject {  // Service, NetworkPolicy: not applied, which would take over somebody else's
+  Json object;
+};
+struct ApplyObject {  // ours, and changed by somebody
+  Json object;
+};
+struct TellNodes {
+  std::string ip;  // of node 0's pod
+  int nodes = 0;
+};
+struct StopServing {  // the Service's label goes, and with it the DNS record
+  std::string name;
+  std::string uid;
+};
+struct CreatePod {  // neighbours are made in parallel; one that is refused does not hold up the others
+  Json pod;
+};
+struct DeletePod {  // with its own grace period, and only this very pod
+  std::string name;
+  std::string uid;
+};
+struct DeleteJob {};
+struct Action {
+  std::variant<DryRunPod, LookUpPod, CreateObject, ApplyObject, TellNodes, StopServing, CreatePod, DeletePod, DeleteJob>
+      what;
+  std::string why;
+};
+
+struct PlannedEvent {
+  bool is_warning = false;
+  std::string reason;   // CamelCase
+  std::string message;  // a sentence
+  std::string action;   // CamelCase
+};
+
+// One observation for a metric of contract/metric_names.h.
+struct Measurement {
+  const MetricName* metric = nullptr;
+  std::map<std::string, std::string> labels;
+  double value = 0.0;  // seconds of a histogram, increment of a counter
+};
+
+struct Plan {
+  std::optional<api::TrainJobStatus> status;  // to be written before the actions; nothing: it is as it should be
+  std::vector<PlannedEvent> events;           // once the status is written
+  std::vector<Measurement> measurements;      // likewise
+  std::vector<Action> actions;
+  std::optional<api::UnixSeconds> look_again_at;  // when time alone may change the plan
+  std::string why;                                // one line for the log
+};
+
+Plan make_plan(const Observed& observed);
+
+}  // namespace lockstep::train

@@ -1,0 +1,173 @@
+#include "operator/train/pod_end.h"
+
+#include <algorithm>
+
+#include "operator/train/object_names.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep::train {
+namespace {
+
+// A report that is older says nothing about who is alive.
+constexpr api::UnixSeconds kReportFreshSeconds = 30;
+// A pod may be seen on a new host before the host is: that much later the host is gone.
+constexpr api::UnixSeconds kHostSeenSeconds = 60;
+// Of a foreign program's last output; ours keeps to 4,096 bytes of JSON.
+constexpr size_t kForeignMessageBytesMax = 512;
+
+PodEnd new_end(EndKind kind, const PodView& pod, api::UnixSeconds time) {
+  PodEnd end;
+  end.kind = kind;
+  end.node = pod.node;
+  end.attempt = pod.attempt;
+  end.pod = pod.meta.name;
+  end.host = pod.host;
+  end.time = time;
+  return end;
+}
+
+// The last lines of a log: the end says more than the beginning.
+std::string tail(const std::string& text) {
+  if (text.size() <= kForeignMessageBytesMax) return text;
+  size_t from = text.size() - kForeignMessageBytesMax;
+  while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0U) == 0x80U) ++from;
+  return "…" + text.substr(from);
+}
+
+void add_container_end(const PodView& pod, PodEnd& end) {
+  if (!pod.end) return;
+  const ContainerEnd& container = *pod.end;
+  end.exit_code = container.exit_code;
+  if (container.time != 0) end.time = container.time;
+  const bool killed_for_memory = container.reason == "OOMKilled";
+  end.reason = exit_reason(killed_for_memory ? static_cast<int>(ExitCode::kOutOfMemory) : container.exit_code);
+  if (!container.reason.empty()) end.pod_reasons.push_back(container.reason);
+  if (container.container != kTrainerContainer) {
+    end.reason = "InitContainerFailed";
+    end.message = "init container " + container.container + ": " + tail(container.message);
+    return;
+  }
+  if (const std::optional<LastWords> words = parse_last_words(container.message)) {
+    end.message = words->message;
+    end.rank = words->rank;
+    end.step = words->step;
+    end.job_ended = words->job_ended;
+  } else if (!container.message.empty()) {
+    end.message = tail(container.message);
+  } else if (killed_for_memory) {
+    end.message = "the kernel ended the container, which had used up its memory limit";
+  }
+}
+
+bool is_stop_code(int code) {
+  constexpr int kKilled = 137;  // after the grace period
+  return code == static_cast<int>(ExitCode::kTerminated) || code == static_cast<int>(ExitCode::kInterrupted) ||
+         code == kKilled;
+}
+
+// Nothing: the host is there, or nobody knows.
+std::optional<std::string> why_host_is_lost(const PodView& pod, const Observed& o) {
+  if (!o.hosts || pod.host.empty()) return std::nullopt;
+  const auto host = o.hosts->find(pod.host);
+  if (host == o.hosts->end()) {
+    if (pod.started_at == 0 || pod.started_at + kHostSeenSeconds > o.now) return std::nullopt;
+    return "the Kubernetes node " + pod.host + " does not exist any more";
+  }
+  if (host->second.unreachable) return "the Kubernetes node " + pod.host + " is unreachable";
+  if (!host->second.ready && !pod.ready) return "the Kubernetes node " + pod.host + " is not ready";
+  return std::nullopt;
+}
+
+bool is_known_to_live(const PodView& pod, const Observed& o) {
+  if (!o.report || o.report->read_at + kReportFreshSeconds < o.now) return false;
+  return std::any_of(o.report->nodes.begin(), o.report->nodes.end(), [&](const ReportedNode& node) {
+    return node.node == pod.node && node.attempt == pod.attempt && node.state == "member";
+  });
+}
+
+PodEnd disrupted(const PodView& pod, const Observed& o) {
+  PodEnd end = new_end(EndKind::kDisrupted, pod, o.now);
+  add_container_end(pod, end);
+  if (!pod.disruption.empty()) {
+    end.reason = pod.disruption;
+    end.pod_reasons.push_back("DisruptionTarget");
+    end.message = pod.disruption_message;
+  }
+  if (!pod.reason.empty()) {
+    end.reason = pod.reason;
+    end.message = pod.message.empty() ? end.message : pod.message;
+  }
+  if (end.reason.empty()) end.reason = "PodFailed";
+  end.pod_reasons.push_back(end.reason);
+  return end;
+}
+
+}  // namespace
+
+std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
+  const bool trainer_ended = pod.end && pod.end->container == kTrainerContainer;
+  if (pod.phase == PodPhase::kSucceeded || (trainer_ended && pod.end->exit_code == 0)) {
+    PodEnd end = new_end(EndKind::kDone, pod, o.now);
+    add_container_end(pod, end);
+    end.exit_code = 0;
+    return end;
+  }
+  // The kubelet gives a pod a reason of its own for what is not its program's: Evicted, NodeShutdown, OutOfcpu, …
+  const bool failed_as_a_pod = pod.phase == PodPhase::kFailed && (!pod.reason.empty() || !pod.end);
+  if (!pod.disruption.empty() || failed_as_a_pod) return disrupted(pod, o);
+  if (pod.end && !(pod.deleting && is_stop_code(pod.end->exit_code))) {
+    PodEnd end = new_end(EndKind::kExit, pod, o.now);
+    add_container_end(pod, end);
+    return end;
+  }
+  std::optional<std::string> lost = why_host_is_lost(pod, o);
+  if (lost && is_known_to_live(pod, o)) lost.reset();
+  if (!lost && pod.overdue) {
+    lost = "it was to be gone by " + api::format_time(*pod.meta.deletion_time) + ", and its kubelet does not answer";
+  }
+  if (lost) {
+    PodEnd end = new_end(EndKind::kNodeLost, pod, o.now);
+    end.reason = "NodeLost";
+    end.pod_reasons = {"NodeLost"};
+    end.message = *lost;
+    return end;
+  }
+  if (!pod.deleting) return std::nullopt;
+  PodEnd end = new_end(EndKind::kDeleted, pod, o.now);
+  end.reason = "PodDeleted";
+  end.pod_reasons = {"PodDeleted"};
+  end.message = "somebody deleted the pod";
+  return end;
+}
+
+PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now) {
+  PodEnd end;
+  end.kind = EndKind::kDeleted;
+  end.node = node;
+  end.attempt = attempt;
+  end.pod = pod;
+  end.reason = "PodDeleted";
+  end.pod_reasons = {"PodDeleted"};
+  end.message = "the pod is gone; somebody deleted it";
+  end.time = now;
+  return end;
+}
+
+std::string describe(const PodEnd& end) {
+  std::string text = "Node " + std::to_string(end.node) + " (pod " + end.pod;
+  if (!end.host.empty()) text += " on " + end.host;
+  text += ")";
+  if (end.rank) text += ", rank " + std::to_string(*end.rank) + ",";
+  if (end.kind == EndKind::kExit || end.kind == EndKind::kDone) {
+    text += " ended with " + std::to_string(end.exit_code.value_or(0)) + " (" + end.reason + ")";
+    if (end.step) text += " at step " + std::to_string(*end.step);
+  } else {
+    text += " was lost (" + end.reason + ")";
+  }
+  if (!end.message.empty()) text += ": " + end.message;
+  // More is said after it.
+  while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace lockstep::train

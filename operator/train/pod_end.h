@@ -1,0 +1,46 @@
+// PodEnd: how a pod of a node's current attempt ended, or why it counts as ended. Pure.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/train/observed.h"
+
+namespace lockstep::train {
+
+enum class EndKind {
+  kDone,       // the trainer ended with 0
+  kExit,       // the trainer, or an init container, ended with another code
+  kDisrupted,  // evicted, preempted, drained, refused by its kubelet: the machine's doing, not the program's
+  kDeleted,    // somebody deleted it
+  kNodeLost,   // its machine went away
+};
+
+struct PodEnd {
+  EndKind kind = EndKind::kExit;
+  int node = 0;
+  int attempt = 0;
+  std::string pod;
+  std::string host;
+  std::optional<int> exit_code;
+  std::string reason;                    // CamelCase
+  std::vector<std::string> pod_reasons;  // Kubernetes' own words for it, which rules may name
+  std::string message;                   // a sentence, or the program's own last words
+  std::optional<int> rank;
+  std::optional<int64_t> step;
+  bool job_ended = false;
+  api::UnixSeconds time = 0;
+};
+
+// Nothing: it goes on (or is on its way). A host that is not ready is believed to be lost, unless a fresh report says
+// that the pod is a member of the group: heartbeats know better than a kubelet.
+std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
+// Of a pod that was there and is no more.
+PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now);
+
+// "Node 1 (pod sasrec-1-0 on host-b) ended with 13 (OutOfMemory): …"
+std::string describe(const PodEnd& end);
+
+}  // namespace lockstep::train

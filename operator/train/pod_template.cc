@@ -1,0 +1,231 @@
+#include "operator/train/pod_template.h"
+
+#include <set>
+
+#include "operator/train/desired_env.h"
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+
+namespace lockstep::train {
+namespace {
+
+// Beyond onSuspendTimeoutSeconds: for the agent to see the signal, and to leave after its workers.
+constexpr int64_t kGraceMarginSeconds = 30;
+
+Error invalid(const std::string& path, const std::string& what) {
+  return Error{ErrorCode::kInvalid, path + ": " + what};
+}
+
+std::string found(const Json& value) {
+  std::string text = dump_line(value);
+  constexpr size_t kShown = 80;
+  if (text.size() > kShown) text = std::string(value.type_name());
+  return text;
+}
+
+std::string indexed(const std::string& path, size_t index) { return path + "[" + std::to_string(index) + "]"; }
+
+Status check_is_absent(const Json& parent, const std::string& path, const char* name, const char* instead) {
+  const Json* const value = field(parent, {name});
+  if (value == nullptr || value->is_null()) return {};
+  return invalid(path + "." + name, "is " + found(*value) + ", but " + instead);
+}
+
+Status check_metadata(const Json& pod_template) {
+  const std::string path = std::string(kTemplatePath) + ".metadata";
+  TRY_ASSIGN(const Json metadata, object_of(pod_template, "metadata", path));
+  for (const char* name : {"name", "generateName", "namespace", "ownerReferences", "finalizers"}) {
+    TRY(check_is_absent(metadata, path, name, "the operator writes it; remove it (labels and annotations are yours)"));
+  }
+  for (const char* kind : {"labels", "annotations"}) {
+    TRY_ASSIGN(const Json entries, object_of(metadata, kind, path + "." + kind));
+    for (const auto& [name, value] : entries.items()) {
+      if (name.substr(0, kReservedLabelPrefix.size()) == kReservedLabelPrefix) {
+        return invalid(path + "." + kind + "[" + name + "]", "names that begin with " +
+                                                                 std::string(kReservedLabelPrefix) +
+                                                                 " are the operator's; remove it or use another name");
+      }
+      if (!value.is_string()) {
+        return invalid(path + "." + kind + "[" + name + "]", "is " + found(value) + ", expected a string");
+      }
+    }
+  }
+  return {};
+}
+
+Status check_pod_fields(const Json& spec, const std::string& path, int64_t grace_needed) {
+  TRY(check_is_absent(spec, path, "hostname", "the operator names the hosts of a job; remove it"));
+  TRY(check_is_absent(spec, path, "subdomain", "it is the name of the job's Service; remove it"));
+  TRY(check_is_absent(spec, path, "activeDeadlineSeconds",
+                      "it would end single pods; use spec.activeDeadlineSeconds of the TrainJob"));
+  if (const Json* restart = field(spec, {"restartPolicy"}); restart != nullptr && *restart != "Never") {
+    return invalid(path + ".restartPolicy",
+                   "is " + found(*restart) + ", but the operator itself replaces pods (spec.restartPolicy); remove it");
+  }
+  const Json* const grace = field(spec, {"terminationGracePeriodSeconds"});
+  if (grace == nullptr || grace->is_null()) return {};
+  if (!grace->is_number_integer()) {
+    return invalid(path + ".terminationGracePeriodSeconds", "is " + found(*grace) + ", expected a whole number");
+  }
+  if (grace->get<int64_t>() < grace_needed) {
+    return invalid(path + ".terminationGracePeriodSeconds",
+                   "is " + found(*grace) + ", expected at least " + std::to_string(grace_needed) +
+                       ", which is spec.checkpoint.onSuspendTimeoutSeconds and " + std::to_string(kGraceMarginSeconds) +
+                       " s more, so that the last checkpoint can be written; raise it or remove it");
+  }
+  return {};
+}
+
+Status check_volumes(const Json& spec, const std::string& path) {
+  if (const Json* volumes = field(spec, {"volumes"}); volumes != nullptr && !volumes->is_null()) {
+    if (!volumes->is_array()) return invalid(path + ".volumes", "is " + found(*volumes) + ", expected a list");
+    for (size_t i = 0; i < volumes->size(); ++i) {
+      const std::string name = text_field((*volumes)[i], {"name"});
+      if (name == kCheckpointVolume || name == kSharedMemoryVolume) {
+        return invalid(indexed(path + ".volumes", i) + ".name", "is \"" + name +
+                                                                    "\", which the operator uses itself; give the "
+                                                                    "volume another name");
+      }
+    }
+  }
+  return {};
+}
+
+Status check_env(const Json& list, const std::string& path, api::Launcher launcher) {
+  if (!list.is_array()) return invalid(path, "is " + found(list) + ", expected a list");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string name = text_field(list[i], {"name"});
+    if (name.empty()) return invalid(indexed(path, i), "has no name");
+    if (is_reserved(name, launcher)) {
+      return invalid(indexed(path, i) + ".name",
+                     "is \"" + name + "\", which the operator writes itself; remove it or use another name");
+    }
+  }
+  return {};
+}
+
+Status check_ports(const Json& trainer, const std::string& path) {
+  const Json* const ports = field(trainer, {"ports"});
+  if (ports == nullptr || ports->is_null()) return {};
+  if (!ports->is_array()) return invalid(path + ".ports", "is " + found(*ports) + ", expected a list");
+  for (size_t i = 0; i < ports->size(); ++i) {
+    const std::string name = text_field((*ports)[i], {"name"});
+    if (name == "coordinator" || name == "status" || name == "master") {
+      return invalid(indexed(path + ".ports", i) + ".name",
+                     "is \"" + name + "\", a port that the operator names itself; remove it or use another name");
+    }
+  }
+  return {};
+}
+
+Status check_mounts(const Json& trainer, const std::string& path, const api::TrainJobSpec& spec) {
+  const Json* const mounts = field(trainer, {"volumeMounts"});
+  if (mounts == nullptr || mounts->is_null()) return {};
+  if (!mounts->is_array()) return invalid(path + ".volumeMounts", "is " + found(*mounts) + ", expected a list");
+  for (size_t i = 0; i < mounts->size() && spec.checkpoint; ++i) {
+    if (text_field((*mounts)[i], {"mountPath"}) == spec.checkpoint->mount_path) {
+      return invalid(
+          indexed(path + ".volumeMounts", i) + ".mountPath",
+          "is \"" + spec.checkpoint->mount_path + "\", where spec.checkpoint.volume is mounted; remove one of the two");
+    }
+  }
+  return {};
+}
+
+Status check_trainer(const Json& trainer, const std::string& path, const api::TrainJobSpec& spec) {
+  if (const Json* env = field(trainer, {"env"}); env != nullptr && !env->is_null()) {
+    TRY(check_env(*env, path + ".env", spec.trainer.launcher));
+  }
+  TRY(check_ports(trainer, path));
+  TRY(check_mounts(trainer, path, spec));
+  for (const char* name : {"resources", "securityContext"}) TRY(object_of(trainer, name, path + "." + name));
+  if (spec.trainer.launcher != api::Launcher::kLockstep) return {};
+  return check_is_absent(trainer, path, "terminationMessagePath",
+                         "the agent writes its last words to the default; remove it");
+}
+
+Status check_containers(const Json& spec_json, const std::string& path, const api::TrainJobSpec& spec) {
+  const Json* const containers = field(spec_json, {"containers"});
+  if (containers == nullptr || containers->is_null()) return {};
+  const std::string list_path = path + ".containers";
+  if (!containers->is_array()) return invalid(list_path, "is " + found(*containers) + ", expected a list");
+  std::set<std::string> names;
+  for (size_t i = 0; i < containers->size(); ++i) {
+    const Json& container = (*containers)[i];
+    const std::string at = indexed(list_path, i);
+    if (!container.is_object()) return invalid(at, "is " + found(container) + ", expected an object");
+    const std::string name = text_field(container, {"name"});
+    if (name.empty()) {
+      return invalid(at + ".name", "is missing; call the container that trains \"" + std::string(kTrainerContainer) +
+                                       "\", and sidecars as you like");
+    }
+    if (!names.insert(name).second) return invalid(at + ".name", "is \"" + name + "\" a second time");
+    if (name == kTrainerContainer) TRY(check_trainer(container, at, spec));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Json*> object_member(Json& parent, const std::string& name, const std::string& path) {
+  Json& member = parent[name];
+  if (member.is_null()) member = Json::object();
+  if (!member.is_object()) return invalid(path, "is " + found(member) + ", expected an object");
+  return &member;
+}
+
+Result<Json*> list_member(Json& parent, const std::string& name, const std::string& path) {
+  Json& member = parent[name];
+  if (member.is_null()) member = Json::array();
+  if (!member.is_array()) return invalid(path, "is " + found(member) + ", expected a list");
+  return &member;
+}
+
+Result<Json> object_of(const Json& parent, const std::string& name, const std::string& path) {
+  const Json* const member = field(parent, {name});
+  if (member == nullptr || member->is_null()) return Json(Json::object());
+  if (!member->is_object()) return invalid(path, "is " + found(*member) + ", expected an object");
+  return *member;
+}
+
+Status check_pod_template(const api::TrainJobSpec& spec) {
+  const Json& pod_template = spec.trainer.pod_template;
+  if (!pod_template.is_object()) {
+    return invalid(std::string(kTemplatePath), "is " + found(pod_template) + ", expected an object");
+  }
+  TRY(check_env(spec.trainer.env, "spec.trainer.env", spec.trainer.launcher));
+  TRY(check_metadata(pod_template));
+  const std::string path = std::string(kTemplatePath) + ".spec";
+  TRY_ASSIGN(const Json pod, object_of(pod_template, "spec", path));
+  TRY(check_pod_fields(pod, path, grace_period_needed(spec)));
+  TRY(object_of(pod, "securityContext", path + ".securityContext"));
+  TRY(check_volumes(pod, path));
+  return check_containers(pod, path, spec);
+}
+
+int trainer_index(const Json& pod_template) {
+  const Json& containers = list_field(pod_template, {"spec", "containers"});
+  for (size_t i = 0; i < containers.size(); ++i) {
+    if (text_field(containers[i], {"name"}) == kTrainerContainer) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int64_t grace_period_needed(const api::TrainJobSpec& spec) {
+  return spec.checkpoint ? spec.checkpoint->on_suspend_timeout_seconds + kGraceMarginSeconds : 0;
+}
+
+std::string with_template_paths(const std::string& message) {
+  // A path of the pod begins with one of these, after a space, a quote or a bracket.
+  std::string text;
+  for (size_t at = 0; at < message.size();) {
+    const bool begins = at == 0 || std::string_view(" \"[,(").find(message[at - 1]) != std::string_view::npos;
+    const std::string_view rest = std::string_view(message).substr(at);
+    const bool is_path = rest.substr(0, 5) == "spec." || rest.substr(0, 9) == "metadata.";
+    if (begins && is_path) text.append(kTemplatePath).append(".");
+    text.push_back(message[at++]);
+  }
+  return text;
+}
+
+}  // namespace lockstep::train

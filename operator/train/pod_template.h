@@ -1,0 +1,37 @@
+// spec.trainer.podTemplate: what it may say, and where it stands in the pod that is made of it. Pure.
+//
+// The template preserves unknown fields, so nothing is known of its types until it has been read here. Errors
+// (kInvalid) name the field by its path from `spec`, what was found, and what to do.
+#pragma once
+
+#include <string>
+
+#include "operator/api/trainjob.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::train {
+
+inline constexpr std::string_view kTemplatePath = "spec.trainer.podTemplate";
+
+// `parent[name]`: made when it is missing or null; kInvalid when it is something else. `path` is that of the member.
+Result<Json*> object_member(Json& parent, const std::string& name, const std::string& path);
+Result<Json*> list_member(Json& parent, const std::string& name, const std::string& path);
+// The same for reading. An empty one when it is missing.
+Result<Json> object_of(const Json& parent, const std::string& name, const std::string& path);
+
+// Refuses what would break the contract: a host name of its own, a restart policy, reserved variables, labels, volumes,
+// a grace period that is too short for the last checkpoint, …
+Status check_pod_template(const api::TrainJobSpec& spec);
+
+// The container named `trainer`; -1 when the template has none. Only after check_pod_template.
+int trainer_index(const Json& pod_template);
+
+// The least terminationGracePeriodSeconds: the last checkpoint's time and a margin. 0: none is needed.
+int64_t grace_period_needed(const api::TrainJobSpec& spec);
+
+// The API server's words about a pod, with the paths of the TrainJob: "spec.containers[1].image: Required value" →
+// "spec.trainer.podTemplate.spec.containers[1].image: Required value".
+std::string with_template_paths(const std::string& message);
+
+}  // namespace lockstep::train

@@ -1,0 +1,127 @@
+#include "operator/train/pod_view.h"
+
+#include <limits>
+
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+
+namespace lockstep::train {
+namespace {
+
+// The API server sets deletionTimestamp to the end of the grace period; this much later nobody is at work on it.
+constexpr api::UnixSeconds kDeletionSlackSeconds = 10;
+
+PodPhase phase_of(const std::string& word) {
+  if (word == "Pending") return PodPhase::kPending;
+  if (word == "Running") return PodPhase::kRunning;
+  if (word == "Succeeded") return PodPhase::kSucceeded;
+  if (word == "Failed") return PodPhase::kFailed;
+  return PodPhase::kUnknown;
+}
+
+std::optional<int> small_number(const std::map<std::string, std::string>& from, std::string_view name) {
+  const auto it = from.find(std::string(name));
+  if (it == from.end()) return std::nullopt;
+  const std::optional<int64_t> number = parse_number(it->second);
+  if (!number || *number < 0 || *number > std::numeric_limits<int>::max()) return std::nullopt;
+  return static_cast<int>(*number);
+}
+
+api::UnixSeconds time_field(const Json& object, std::initializer_list<std::string_view> path) {
+  return api::parse_time(text_field(object, path)).value_or(0);
+}
+
+void read_conditions(const Json& pod, PodView& view) {
+  for (const Json& condition : list_field(pod, {"status", "conditions"})) {
+    const std::string type = text_field(condition, {"type"});
+    const bool is_true = text_field(condition, {"status"}) == "True";
+    if (type == "Ready") view.ready = is_true;
+    if (type == "PodScheduled") {
+      view.scheduled = is_true;
+      if (!is_true) view.unschedulable = text_field(condition, {"message"});
+    }
+    if (type == "DisruptionTarget" && is_true) {
+      view.disruption = text_field(condition, {"reason"});
+      if (view.disruption.empty()) view.disruption = type;
+      view.disruption_message = text_field(condition, {"message"});
+    }
+  }
+}
+
+std::optional<ContainerEnd> end_of_container(const Json& status) {
+  const Json* const terminated = field(status, {"state", "terminated"});
+  if (terminated == nullptr) return std::nullopt;
+  return ContainerEnd{.container = text_field(status, {"name"}),
+                      .exit_code = static_cast<int>(number_field(*terminated, {"exitCode"}).value_or(0)),
+                      .reason = text_field(*terminated, {"reason"}),
+                      .message = text_field(*terminated, {"message"}),
+                      .time = time_field(*terminated, {"finishedAt"})};
+}
+
+// "ContainerCreating" and "PodInitializing" are the ordinary course of things.
+void note_waiting(const Json& status, PodView& view) {
+  const Json* const waiting = field(status, {"state", "waiting"});
+  if (waiting == nullptr || view.waiting) return;
+  const std::string reason = text_field(*waiting, {"reason"});
+  if (reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing") return;
+  view.waiting = Waiting{text_field(status, {"name"}), reason, text_field(*waiting, {"message"})};
+}
+
+void read_containers(const Json& pod, PodView& view) {
+  for (const Json& status : list_field(pod, {"status", "containerStatuses"})) {
+    if (text_field(status, {"name"}) != kTrainerContainer) continue;
+    note_waiting(status, view);
+    view.started = field(status, {"state", "running"}) != nullptr || field(status, {"state", "terminated"}) != nullptr;
+    view.end = end_of_container(status);
+  }
+  // Init containers with restartPolicy Always are sidecars: once the trainer has begun, their end is nobody's fault.
+  if (view.started) return;
+  for (const Json& status : list_field(pod, {"status", "initContainerStatuses"})) {
+    note_waiting(status, view);
+    const std::optional<ContainerEnd> end = end_of_container(status);
+    if (end && end->exit_code != 0 && view.phase == PodPhase::kFailed) view.end = end;
+  }
+}
+
+}  // namespace
+
+std::optional<LastWords> parse_last_words(const std::string& text) {
+  const Result<Json> parsed = parse_json(text, "termination message");
+  if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
+  const Json& words = *parsed;
+  LastWords last;
+  if (const auto code = number_field(words, {"exitCode"})) last.exit_code = static_cast<int>(*code);
+  last.reason = text_field(words, {"reason"});
+  last.message = text_field(words, {"message"});
+  if (const auto rank = number_field(words, {"rank"}); rank && *rank >= 0) last.rank = static_cast<int>(*rank);
+  if (const auto step = number_field(words, {"step"}); step && *step >= 0) last.step = *step;
+  last.job_ended = bool_field(words, {"jobEnded"});
+  return last;
+}
+
+std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now) {
+  PodView view;
+  view.meta = api::meta_of(pod);
+  const std::optional<int> node = small_number(view.meta.labels, kNodeLabel);
+  const std::optional<int> attempt = small_number(view.meta.labels, kAttemptLabel);
+  if (!node || !attempt) return std::nullopt;
+  view.node = *node;
+  view.attempt = *attempt;
+  view.num_nodes = small_number(view.meta.annotations, kNodesAnnotation).value_or(0);
+  const auto serving = view.meta.labels.find(std::string(kServingLabel));
+  view.serving = serving != view.meta.labels.end() && serving->second == "true";
+  view.deleting = view.meta.deletion_time.has_value();
+  view.overdue = view.deleting && *view.meta.deletion_time + kDeletionSlackSeconds <= now;
+  view.phase = phase_of(text_field(pod, {"status", "phase"}));
+  view.host = text_field(pod, {"spec", "nodeName"});
+  view.ip = text_field(pod, {"status", "podIP"});
+  view.started_at = time_field(pod, {"status", "startTime"});
+  view.reason = text_field(pod, {"status", "reason"});
+  view.message = text_field(pod, {"status", "message"});
+  read_conditions(pod, view);
+  if (!view.host.empty()) view.scheduled = true;
+  read_containers(pod, view);
+  return view;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,73 @@
+// PodView: what the plan reads of a pod. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "operator/api/object_meta.h"
+#include "runner/base/json.h"
+
+namespace lockstep::train {
+
+enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
+
+// The last words of an agent (architecture §4). Written by a program that may have been cut short: every part may be
+// missing.
+struct LastWords {
+  std::optional<int> exit_code;
+  std::string reason;
+  std::string message;
+  std::optional<int> rank;
+  std::optional<int64_t> step;
+  bool job_ended = false;  // no replacement of this node can do better
+};
+// Nothing when `text` is not such a JSON object.
+std::optional<LastWords> parse_last_words(const std::string& text);
+
+// How the trainer container ended, or, when it never began, an init container.
+struct ContainerEnd {
+  std::string container;
+  int exit_code = 0;
+  std::string reason;   // of the container: "Error", "OOMKilled", "Completed"
+  std::string message;  // its termination message
+  api::UnixSeconds time = 0;
+};
+
+// Why a container has not started: "ImagePullBackOff" and the kubelet's words.
+struct Waiting {
+  std::string container;
+  std::string reason;
+  std::string message;
+};
+
+struct PodView {
+  api::ObjectMeta meta;
+  int node = 0;
+  int attempt = 0;
+  int num_nodes = 0;     // that its environment speaks of; 0: not said
+  bool serving = false;  // has the Service's label
+  bool deleting = false;
+  // Its grace period is over and it is still there: its kubelet does not answer.
+  bool overdue = false;
+
+  PodPhase phase = PodPhase::kUnknown;
+  bool ready = false;
+  bool scheduled = false;
+  std::string unschedulable;  // the scheduler's words while it is not
+  bool started = false;       // the trainer container runs, or has run
+  std::string host;           // spec.nodeName
+  std::string ip;
+  api::UnixSeconds started_at = 0;  // status.startTime: the kubelet has seen it
+  std::string reason;               // status.reason: "Evicted", "NodeShutdown", …
+  std::string message;
+  std::string disruption;  // reason of a true DisruptionTarget condition
+  std::string disruption_message;
+  std::optional<Waiting> waiting;
+  std::optional<ContainerEnd> end;
+};
+
+// Nothing when the labels do not say which node and attempt it is.
+std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now);
+
+}  // namespace lockstep::train

@@ -1,0 +1,60 @@
+// ProgressReader: reads /status of node 0's agent of every running job, now and then, and keeps the newest answer.
+//
+// Level, not edge: reconcilers say whom to follow each time they look, and read what is known. A job that is followed
+// anew is asked at once; then in a period with jitter, so that a thousand jobs do not ask together, and more often
+// while the job is not known to train, so that its first step shows soon. An agent that does not answer costs its
+// thread kAgentTimeout at most. Threads: safe from all threads; `threads` of its own, from the constructor to the
+// destructor. `on_report` runs on them.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "operator/api/object_meta.h"
+#include "operator/train/run_report.h"
+#include "runner/base/log.h"
+#include "runner/base/result.h"
+
+namespace lockstep::train {
+
+inline constexpr std::chrono::seconds kReadEvery{10};
+inline constexpr std::chrono::seconds kReadEveryWhileStarting{2};
+inline constexpr double kReadJitter = 0.2;  // a period is up to this share longer
+
+class ProgressReader {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    // The body of /status at this address.
+    std::function<Result<std::string>(const std::string& ip)> read;
+    std::function<void(const api::ObjectKey& job)> on_report;
+    std::function<api::UnixSeconds()> wall;  // the system's clock when it is absent
+    int threads = 8;
+    Logger logger = Logger::silent();
+  };
+  explicit ProgressReader(Options options);
+  ~ProgressReader();
+  ProgressReader(const ProgressReader&) = delete;
+  ProgressReader& operator=(const ProgressReader&) = delete;
+
+  struct Target {
+    std::string pod_uid;
+    std::string ip;       // empty: nobody is asked, what was said last stays known
+    bool trains = false;  // it is known to: no hurry
+    bool operator==(const Target&) const = default;
+  };
+  void follow(const api::ObjectKey& job, const Target& target);
+  void forget(const api::ObjectKey& job);
+
+  // What node 0 said last, even if that pod is gone by now.
+  [[nodiscard]] std::optional<RunReport> newest(const api::ObjectKey& job) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,446 @@
+#include "operator/train/reconciler.h"
+
+#include <algorithm>
+#include <ctime>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/plan.h"
+#include "operator/train/trim.h"
+
+namespace lockstep::train {
+namespace {
+
+// Each pass but the last has learned something that the next one needs; more would mean that a plan never settles.
+constexpr int kPassesMax = 6;
+// The status was written by somebody else meanwhile: the watch brings that soon.
+constexpr std::chrono::milliseconds kAfterConflict{50};
+// A claim is not watched.
+constexpr api::UnixSeconds kClaimKnownSeconds = 10;
+
+// What was learned of a job by asking. Its loss costs a request or two.
+struct Memory {
+  std::string uid;  // of the TrainJob: another one of the same name starts anew
+  std::optional<DryRun> dry_run;
+  std::map<std::string, CreateProblem> problems;
+  std::set<std::string> missing_pods;
+  std::set<std::string> deleted_pods;  // UIDs: told to go, though the cache may not show it yet
+  std::optional<Told> told;
+  std::optional<bool> claim_exists;
+  api::UnixSeconds claim_read_at = 0;
+};
+
+std::string object_text(const std::string& kind, const std::string& name) { return kind + " " + name; }
+
+std::string pod_text(const Json& pod) { return object_text("pod", api::meta_of(pod).name); }
+
+const kube::Resource& resource_of(const Json& object) {
+  return text_field(object, {"kind"}) == "NetworkPolicy" ? kube::network_policies() : kube::services();
+}
+
+CreateProblem refusal(const std::string& object, const Error& error, api::UnixSeconds now) {
+  if (error.reason == "NamespaceTerminating") {
+    return {CreateProblem::Kind::kNamespaceTerminating, object, error.reason, error.message, now};
+  }
+  const bool is_quota = error.message.find("exceeded quota") != std::string::npos;
+  return {CreateProblem::Kind::kRefused, object, is_quota ? "QuotaExceeded" : "CreateRefused", error.message, now};
+}
+
+bool is_refusal(const Error& error) {
+  return error.code == ErrorCode::kForbidden || error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound;
+}
+
+control::EventText text_of(const PlannedEvent& event) {
+  return {.type = event.is_warning ? control::EventText::Type::kWarning : control::EventText::Type::kNormal,
+          .reason = event.reason,
+          .message = event.message,
+          .action = event.action};
+}
+
+}  // namespace
+
+struct Reconciler::Impl {
+  Impl(Parts given_parts, Options given_options) : p(given_parts), options(std::move(given_options)) {
+    if (!options.now) options.now = [] { return static_cast<api::UnixSeconds>(std::time(nullptr)); };
+    if (!options.may_write) options.may_write = [] { return true; };
+  }
+
+  // A job's memory is touched by the one worker that holds its key.
+  Memory& memory_of(const api::ObjectKey& key, const std::string& uid) {
+    const std::lock_guard lock(mutex);
+    Memory& memory = memories[key];
+    if (memory.uid != uid) memory = Memory{.uid = uid};
+    return memory;
+  }
+
+  void forget(const api::ObjectKey& key) {
+    p.progress.forget(key);
+    p.metrics.forget(key);
+    const std::lock_guard lock(mutex);
+    memories.erase(key);
+  }
+
+  Parts p;
+  Options options;
+  std::mutex mutex;
+  std::map<api::ObjectKey, Memory> memories;  // protected by mutex; a value by the worker that holds the key
+};
+
+namespace {
+
+// One pass over one job.
+class Pass {
+ public:
+  Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const api::ObjectKey& key,
+       const Json& object, Memory& memory)
+      : p_(parts), options_(options), key_(key), object_(object), memory_(memory), now_(options.now()) {}
+
+  struct Outcome {
+    bool learned = false;  // plan again at once
+    std::optional<std::chrono::milliseconds> look_again;
+  };
+
+  Result<Outcome> run() {
+    TRY_ASSIGN(Observed observed, observe_now());
+    Plan plan = make_plan(observed);
+    const api::TrainJobStatus& status = plan.status ? *plan.status : observed.job.status;
+    follow(observed, status);
+    if (plan.look_again_at)
+      outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
+    if (plan.status) {
+      const Status written = write_status(*plan.status);
+      if (!written.ok() && written.error().code == ErrorCode::kConflict) {
+        return Outcome{.learned = false, .look_again = kAfterConflict};
+      }
+      if (!written.ok() && written.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
+      TRY(written);
+      options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(*plan.status)}});
+    }
+    if (status.phase) p_.metrics.set_phase(key_, *status.phase);
+    tell(observed, plan);
+    TRY(carry_out(observed, plan.actions));
+    return outcome_;
+  }
+
+ private:
+  static std::string phase_text(const api::TrainJobStatus& status) {
+    return status.phase ? api::to_string(*status.phase) : "";
+  }
+
+  // ---- what is ----
+
+  static std::optional<Json> copy_of(const control::ObjectPtr& object) {
+    return object ? std::optional<Json>(*object) : std::nullopt;
+  }
+
+  Result<Observed> observe_now() {
+    ClusterObjects objects;
+    objects.job = object_;
+    for (const control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) objects.pods.push_back(*pod);
+    objects.service = copy_of(p_.services.get(key_));
+    objects.network_policy = copy_of(p_.network_policies.get(key_));
+    if (p_.hosts != nullptr && p_.hosts->synced()) objects.hosts = hosts_of(objects.pods);
+    TRY_ASSIGN(Observed observed, observe(objects, now_));
+    observed.settings = options_.settings;
+    observed.dry_run = memory_.dry_run;
+    observed.problems = memory_.problems;
+    observed.missing_pods = memory_.missing_pods;
+    observed.told = memory_.told;
+    observed.report = p_.progress.newest(key_);
+    mark_deleted_pods(observed.pods);
+    TRY(look_for_claim(observed));
+    return observed;
+  }
+
+  // Nobody is told to go twice because the watch is slower than the next pass.
+  void mark_deleted_pods(std::vector<PodView>& pods) {
+    std::set<std::string> still_there;
+    for (PodView& pod : pods) {
+      if (memory_.deleted_pods.count(pod.meta.uid) == 0 || pod.deleting) continue;
+      still_there.insert(pod.meta.uid);
+      pod.deleting = true;
+      pod.meta.deletion_time = now_;
+    }
+    memory_.deleted_pods = std::move(still_there);
+  }
+
+  std::vector<Json> hosts_of(const std::vector<Json>& pods) const {
+    std::set<std::string> names;
+    for (const Json& pod : pods) names.insert(text_field(pod, {"spec", "nodeName"}));
+    std::vector<Json> hosts;
+    for (const std::string& name : names) {
+      if (const control::ObjectPtr host = p_.hosts->get({.ns = "", .name = name})) hosts.push_back(*host);
+    }
+    return hosts;
+  }
+
+  // Asked for only while pods are still to be made: a claim that vanishes later is the scheduler's to say.
+  Status look_for_claim(Observed& observed) {
+    const auto& checkpoint = observed.job.spec.checkpoint;
+    if (!checkpoint || observed.pod(0, attempt_of_node_0(observed)) != nullptr || observed.job.spec.suspend) return {};
+    const std::string claim = text_field(checkpoint->volume, {"persistentVolumeClaim", "claimName"});
+    if (claim.empty()) return {};
+    if (!memory_.claim_exists || memory_.claim_read_at + kClaimKnownSeconds <= now_) {
+      const Result<Json> found = p_.client.get(kube::persistent_volume_claims(), {.ns = key_.ns, .name = claim});
+      if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
+      memory_.claim_exists = found.ok();
+      memory_.claim_read_at = now_;
+    }
+    observed.claim_exists = memory_.claim_exists;
+    return {};
+  }
+
+  static int attempt_of_node_0(const Observed& observed) {
+    const auto at = observed.job.status.attempts.find(0);
+    return at == observed.job.status.attempts.end() ? 0 : at->second;
+  }
+
+  void follow(const Observed& observed, const api::TrainJobStatus& status) {
+    const auto at = status.attempts.find(0);
+    const PodView* const node0 = observed.pod(0, at == status.attempts.end() ? 0 : at->second);
+    const bool answers = node0 != nullptr && node0->phase == PodPhase::kRunning && !node0->ip.empty() &&
+                         observed.job.spec.trainer.launcher == api::Launcher::kLockstep;
+    if (!answers) return p_.progress.follow(key_, {});
+    p_.progress.follow(
+        key_,
+        {.pod_uid = node0->meta.uid, .ip = node0->ip, .trains = status.conditions.is_true(api::condition::kRunning)});
+  }
+
+  // ---- what is written ----
+
+  Status may_write() const {
+    if (options_.may_write()) return {};
+    return Error{ErrorCode::kCancelled, "another operator leads by now"};
+  }
+
+  // With the resourceVersion that was read: refused when somebody wrote meanwhile.
+  Status write_status(const api::TrainJobStatus& status) {
+    TRY(may_write());
+    Json object = object_;
+    object["status"] = to_json(status);
+    const Result<Json> stored = p_.client.update(kube::train_jobs(), object, "status");
+    if (!stored.ok()) return stored.error();
+    p_.jobs.assume(*stored);
+    return {};
+  }
+
+  void tell(const Observed& observed, const Plan& plan) {
+    const api::ObjectMeta& meta = observed.job.meta;
+    const control::ObjectReference about{.api_version = std::string(api::kApiVersion),
+                                         .kind = std::string(api::kKind),
+                                         .key = key_,
+                                         .uid = meta.uid,
+                                         .resource_version = meta.resource_version};
+    for (const PlannedEvent& event : plan.events) p_.events.record(about, text_of(event));
+    for (const Measurement& measurement : plan.measurements) p_.metrics.count(measurement);
+  }
+
+  // Pods that stand side by side are made together.
+  Status carry_out(const Observed& observed, const std::vector<Action>& actions) {
+    for (size_t i = 0; i < actions.size() && !is_held_up_;) {
+      TRY(may_write());
+      if (std::holds_alternative<CreatePod>(actions[i].what)) {
+        std::vector<Json> pods;
+        for (; i < actions.size() && std::holds_alternative<CreatePod>(actions[i].what); ++i) {
+          pods.push_back(std::get<CreatePod>(actions[i].what).pod);
+        }
+        TRY(create_pods(observed, pods));
+        continue;
+      }
+      options_.logger.debug("action", {{"job", api::to_string(key_)}, {"why", actions[i].why}});
+      TRY(std::visit([&](const auto& what) { return act(observed, what); }, actions[i].what));
+      ++i;
+    }
+    return {};
+  }
+
+  Status act(const Observed&, const CreatePod&) { return {}; }  // create_pods does these
+
+  Status act(const Observed&, const DryRunPod& action) {
+    const Result<Json> answer = p_.client.create(kube::pods(), action.pod, {.dry_run = true, .strict_fields = true});
+    outcome_.learned = true;
+    memory_.dry_run = DryRun{.generation = action.generation, .invalid = ""};
+    if (answer.ok() || answer.error().code == ErrorCode::kExists || answer.error().code == ErrorCode::kForbidden) {
+      return {};  // quota and admission have their say when the pod is made
+    }
+    if (answer.error().code == ErrorCode::kInvalid) {
+      memory_.dry_run->invalid = answer.error().message;
+      return {};
+    }
+    memory_.dry_run.reset();
+    return answer.error();
+  }
+
+  Status act(const Observed&, const LookUpPod& action) {
+    const Result<Json> pod = p_.client.get(kube::pods(), {.ns = key_.ns, .name = action.name});
+    if (!pod.ok() && pod.error().code != ErrorCode::kNotFound) return pod.error();
+    if (pod.ok()) {
+      p_.pods.assume(*pod);
+    } else {
+      memory_.missing_pods.insert(action.name);
+    }
+    outcome_.learned = true;
+    return {};
+  }
+
+  Status act(const Observed& observed, const CreateObject& action) {
+    const std::string text = object_text(text_field(action.object, {"kind"}), api::meta_of(action.object).name);
+    const kube::Resource& resource = resource_of(action.object);
+    control::Cache& cache = resource.kind == "Service" ? p_.services : p_.network_policies;
+    TRY(take_answer(observed, text, resource, action.object, p_.client.create(resource, action.object), cache));
+    // What comes after it is of no use without it.
+    const control::ObjectPtr made = cache.get(key_);
+    is_held_up_ = made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
+    return {};
+  }
+
+  Status act(const Observed&, const ApplyObject& action) {
+    const kube::Resource& resource = resource_of(action.object);
+    TRY_ASSIGN(const Json stored, p_.client.apply(resource, action.object));
+    (resource.kind == "Service" ? p_.services : p_.network_policies).assume(stored);
+    return {};
+  }
+
+  // Node 0 may be away; it is told again when its report says that it does not know.
+  Status act(const Observed& observed, const TellNodes& action) {
+    memory_.told = Told{.nodes = action.nodes, .time = now_};
+    const Status told = options_.tell_nodes(action.ip, observed.token(), action.nodes);
+    if (!told.ok()) {
+      options_.logger.warning(
+          "node 0 was not told how many nodes are wanted",
+          {{"job", api::to_string(key_)}, {"nodes", action.nodes}, {"error", told.error().message}});
+    }
+    return {};
+  }
+
+  Status act(const Observed&, const StopServing& action) {
+    const Json patch{{"metadata", {{"uid", action.uid}, {"labels", {{std::string(kServingLabel), nullptr}}}}}};
+    const Result<Json> stored = p_.client.merge_patch(kube::pods(), {.ns = key_.ns, .name = action.name}, patch);
+    if (stored.ok()) {
+      p_.pods.assume(*stored);
+      return {};
+    }
+    return is_gone(stored.error()) ? Status() : Status(stored.error());
+  }
+
+  Status act(const Observed&, const DeletePod& action) {
+    const api::ObjectKey pod{.ns = key_.ns, .name = action.name};
+    const Status deleted = p_.client.remove(kube::pods(), pod, {.uid = action.uid});
+    if (!deleted.ok() && !is_gone(deleted.error())) return deleted;
+    if (deleted.ok()) {
+      memory_.deleted_pods.insert(action.uid);
+    } else {
+      p_.pods.assume_deleted(pod, action.uid);
+    }
+    return {};
+  }
+
+  Status act(const Observed& observed, const DeleteJob&) {
+    const Status deleted = p_.client.remove(kube::train_jobs(), key_, {.uid = observed.job.meta.uid});
+    return deleted.ok() || is_gone(deleted.error()) ? Status() : deleted;
+  }
+
+  // Not there, or another object has the name by now: either way the one that was meant is gone.
+  static bool is_gone(const Error& error) {
+    return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
+  }
+
+  Status create_pods(const Observed& observed, const std::vector<Json>& pods) {
+    std::vector<Result<Json>> answers = p_.client.create_all(kube::pods(), pods);
+    Status first;
+    for (size_t i = 0; i < pods.size(); ++i) {
+      const Status taken = take_answer(observed, pod_text(pods[i]), kube::pods(), pods[i], answers[i], p_.pods);
+      if (first.ok() && !taken.ok()) first = taken;
+    }
+    return first;
+  }
+
+  // What became of a create: made, there already, or a problem that the next plan will speak of.
+  Status take_answer(const Observed& observed, const std::string& text, const kube::Resource& resource,
+                     const Json& object, const Result<Json>& answer, control::Cache& cache) {
+    if (answer.ok()) {
+      cache.assume(*answer);
+      memory_.problems.erase(text);
+      outcome_.learned = true;
+      return {};
+    }
+    const Error& error = answer.error();
+    if (is_refusal(error)) {
+      remember(refusal(text, error, now_));
+      return {};
+    }
+    if (error.code != ErrorCode::kExists) return error;
+    const Result<Json> there = p_.client.get(resource, {.ns = key_.ns, .name = api::meta_of(object).name});
+    if (!there.ok() && there.error().code == ErrorCode::kNotFound) {
+      outcome_.learned = true;  // gone in between: made in the next pass
+      return {};
+    }
+    if (!there.ok()) return there.error();
+    return look_at_namesake(observed, text, *there, cache);
+  }
+
+  Status look_at_namesake(const Observed& observed, const std::string& text, const Json& there, control::Cache& cache) {
+    const api::ObjectMeta meta = api::meta_of(there);
+    if (is_controlled_by(meta, observed.job.meta)) {
+      cache.assume(there);  // ours, from a request whose answer was lost, or that the cache does not show yet
+      memory_.problems.erase(text);
+      outcome_.learned = true;
+      return {};
+    }
+    if (is_of_another_run(meta, observed.job.meta)) {
+      remember({CreateProblem::Kind::kPreviousRun, text, "PreviousRunTerminating",
+                text + " of an earlier TrainJob of this name is still there; the garbage collector deletes it", now_});
+      return {};
+    }
+    remember({CreateProblem::Kind::kNameTaken, text, "NameTaken",
+              text +
+                  " is there already and belongs to somebody else; it is left alone. Delete it, or give the TrainJob "
+                  "another name",
+              now_});
+    return {};
+  }
+
+  // A problem that is known and new in nothing but its time needs no second look.
+  void remember(CreateProblem problem) {
+    const auto [at, is_new] = memory_.problems.try_emplace(problem.object, problem);
+    if (is_new || at->second.reason != problem.reason || at->second.message != problem.message) outcome_.learned = true;
+    at->second = std::move(problem);
+  }
+
+  const Reconciler::Parts& p_;
+  const Reconciler::Options& options_;
+  const api::ObjectKey& key_;
+  const Json& object_;
+  Memory& memory_;
+  const api::UnixSeconds now_;
+  Outcome outcome_;
+  bool is_held_up_ = false;  // the rest of the plan is for another pass
+};
+
+}  // namespace
+
+Reconciler::Reconciler(Parts parts, Options options) : impl_(std::make_unique<Impl>(parts, std::move(options))) {}
+Reconciler::~Reconciler() = default;
+
+Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key) {
+  Pass::Outcome last;
+  for (int pass = 0; pass < kPassesMax; ++pass) {
+    const control::ObjectPtr job = impl_->p.jobs.get(key);
+    if (job == nullptr) {
+      impl_->forget(key);
+      return control::ReconcileResult{};
+    }
+    Memory& memory = impl_->memory_of(key, api::meta_of(*job).uid);
+    Result<Pass::Outcome> outcome = Pass(impl_->p, impl_->options, key, *job, memory).run();
+    if (!outcome.ok()) return outcome.error();
+    last = *outcome;
+    if (!last.learned) return control::ReconcileResult{last.look_again};
+  }
+  return control::ReconcileResult{std::chrono::seconds(1)};
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,61 @@
+// Reconciler: carries a plan out. Every decision is make_plan's; this gathers what it looks at and does what it says.
+//
+// One pass: observe (caches, node 0's newest report) → plan → write the status → events and measurements → actions in
+// their order. A status that was refused (somebody wrote meanwhile) ends the pass, and nothing of the plan happens. A
+// pass that learned something (a dry run's answer, a refused create) is followed by another one at once.
+//
+// What it remembers of a job between passes is what was learned by asking; all of it may be lost at any time.
+// Threads: reconcile() from several at a time, never for one job.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "operator/control/cache.h"
+#include "operator/control/controller.h"
+#include "operator/control/event_recorder.h"
+#include "operator/kube/client.h"
+#include "operator/train/job_metrics.h"
+#include "operator/train/observed.h"
+#include "operator/train/progress_reader.h"
+#include "runner/base/log.h"
+
+namespace lockstep::train {
+
+class Reconciler {
+ public:
+  // All of them outlive the reconciler.
+  struct Parts {
+    kube::Client& client;
+    control::Cache& jobs;
+    control::Cache& pods;  // with pod_index
+    control::Cache& services;
+    control::Cache& network_policies;
+    control::Cache* hosts = nullptr;  // nullptr: not to be seen from here (one namespace only)
+    control::EventRecorder& events;
+    ProgressReader& progress;
+    JobMetrics& metrics;
+  };
+  struct Options {
+    Settings settings;
+    // POST /nodes at this address.
+    std::function<Status(const std::string& ip, const std::string& token, int nodes)> tell_nodes;
+    std::function<api::UnixSeconds()> now;  // the system's clock when it is absent
+    std::function<bool()> may_write;        // false: somebody else leads by now; absent: always
+    Logger logger = Logger::silent();
+  };
+  Reconciler(Parts parts, Options options);
+  ~Reconciler();
+  Reconciler(const Reconciler&) = delete;
+  Reconciler& operator=(const Reconciler&) = delete;
+
+  // kRetry, kUnavailable and the like: look again, with backoff. kCancelled: we no longer lead.
+  Result<control::ReconcileResult> reconcile(const api::ObjectKey& key);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::train

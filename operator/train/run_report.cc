@@ -1,0 +1,102 @@
+#include "operator/train/run_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "operator/train/field.h"
+
+namespace lockstep::train {
+namespace {
+
+// The status holds no floats: six digits are what a person reads.
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+std::optional<double> real_field(const Json& object, std::string_view name) {
+  const Json* const value = field(object, {name});
+  if (value == nullptr || !value->is_number()) return std::nullopt;
+  return value->get<double>();
+}
+
+int int_field(const Json& object, std::initializer_list<std::string_view> path) {
+  return static_cast<int>(number_field(object, path).value_or(0));
+}
+
+ReportedProgress read_progress(const Json& from) {
+  ReportedProgress p;
+  p.step = number_field(from, {"step"}).value_or(0);
+  p.total_steps = number_field(from, {"totalSteps"}).value_or(0);
+  p.epoch = number_field(from, {"epoch"}).value_or(0);
+  p.percent = std::clamp(int_field(from, {"percent"}), 0, 100);
+  if (const auto seconds = real_field(from, "estimatedRemainingSeconds"); seconds && std::abs(*seconds) < 1e12) {
+    p.estimated_remaining_seconds = std::llround(*seconds);
+  }
+  if (const auto loss = real_field(from, "loss")) p.loss = number_text(*loss);
+  if (const auto rate = real_field(from, "samplesPerSecond")) p.samples_per_second = number_text(*rate);
+  return p;
+}
+
+std::vector<api::MetricValue> read_metrics(const Json& report) {
+  std::vector<api::MetricValue> metrics;
+  const Json* const evaluation = field(report, {"metrics"});
+  if (evaluation == nullptr || !evaluation->is_object()) return metrics;
+  for (const auto& [name, value] : evaluation->items()) {
+    if (metrics.size() == kReportedMetricsMax) break;
+    if (value.is_number()) metrics.push_back({name, number_text(value.get<double>())});
+  }
+  return metrics;
+}
+
+}  // namespace
+
+Result<RunReport> parse_run_report(const std::string& body) {
+  TRY_ASSIGN(const Json json, parse_json(body, "/status of node 0"));
+  if (!json.is_object()) return Error{ErrorCode::kCorrupt, "/status of node 0 is no JSON object"};
+  RunReport report;
+  if (const Json* generation = field(json, {"generation"}); generation != nullptr && generation->is_number_unsigned()) {
+    report.generation = generation->get<uint64_t>();
+  }
+  report.phase = text_field(json, {"phase"});
+  report.reason = text_field(json, {"reason"});
+  report.num_nodes = int_field(json, {"nnodes"});
+  if (const auto wanted = number_field(json, {"wantedNodes"}); wanted && *wanted > 0) {
+    report.wanted_nodes = static_cast<int>(*wanted);
+  }
+  for (const Json& node : list_field(json, {"nodes"})) {
+    report.nodes.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), text_field(node, {"state"})});
+  }
+  std::map<int, int> node_of_rank;
+  for (const Json& worker : list_field(json, {"workers"})) {
+    node_of_rank[int_field(worker, {"rank"})] = int_field(worker, {"node"});
+  }
+  const auto node_of = [&](int rank) -> std::optional<int> {
+    const auto it = node_of_rank.find(rank);
+    return it == node_of_rank.end() ? std::nullopt : std::optional<int>(it->second);
+  };
+  if (const Json* progress = field(json, {"progress"}); progress != nullptr && progress->is_object()) {
+    report.progress = read_progress(*progress);
+  }
+  report.metrics = read_metrics(json);
+  report.checkpoint_step = number_field(json, {"lastCheckpoint", "step"});
+  report.process_restarts = number_field(json, {"restarts"}).value_or(0);
+  for (const Json& failure : list_field(json, {"recentFailures"})) {
+    const int rank = int_field(failure, {"rank"});
+    report.failures.push_back({.rank = rank,
+                               .node = node_of(rank),
+                               .exit_code = int_field(failure, {"exitCode"}),
+                               .reason = text_field(failure, {"reason"}),
+                               .message = text_field(failure, {"message"}),
+                               .time = number_field(failure, {"time"}).value_or(0)});
+  }
+  if (const auto slowest = number_field(json, {"slowest", "rank"}); slowest && *slowest >= 0) {
+    report.slowest = SlowestRank{static_cast<int>(*slowest), node_of(static_cast<int>(*slowest))};
+  }
+  return report;
+}
+
+}  // namespace lockstep::train

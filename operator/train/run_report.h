@@ -1,0 +1,71 @@
+// RunReport: what the plan reads of node 0's /status (runner/contract/run_status.h is the writer). Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::train {
+
+inline constexpr size_t kReportedMetricsMax = 20;  // figures of the last evaluation, for the status
+
+struct ReportedNode {
+  int node = 0;
+  int attempt = 0;
+  std::string state;  // "member", "waiting", "lost", "leaving", "done"
+};
+
+struct ReportedFailure {
+  int rank = 0;
+  std::optional<int> node;  // known while the worker of that rank is
+  int exit_code = 0;
+  std::string reason;
+  std::string message;
+  api::UnixSeconds time = 0;
+};
+
+struct ReportedProgress {
+  int64_t step = 0;
+  int64_t total_steps = 0;
+  int64_t epoch = 0;
+  int percent = 0;
+  std::optional<int64_t> estimated_remaining_seconds;
+  std::string loss;
+  std::string samples_per_second;
+};
+
+struct SlowestRank {
+  int rank = 0;
+  std::optional<int> node;
+};
+
+struct RunReport {
+  std::string pod_uid;           // of node 0's pod that said it
+  api::UnixSeconds read_at = 0;  // when it was read
+  uint64_t generation = 0;
+  std::string phase;   // "Starting", "Running", "Recovering", "Stopping", "Complete", "Failed"
+  std::string reason;  // of the last membership decision
+  int num_nodes = 0;   // in the group
+  std::optional<int> wanted_nodes;
+  std::vector<ReportedNode> nodes;
+  std::optional<ReportedProgress> progress;
+  std::vector<api::MetricValue> metrics;
+  std::optional<int64_t> checkpoint_step;
+  int64_t process_restarts = 0;  // by the agent that said it, since its start
+  std::vector<ReportedFailure> failures;
+  std::optional<SlowestRank> slowest;
+
+  [[nodiscard]] bool is_running() const { return phase == "Running"; }
+  [[nodiscard]] bool is_ending() const { return phase == "Stopping" || phase == "Complete"; }
+};
+
+// kCorrupt when it is no JSON object. Parts that are missing, or have another type, stay empty: an agent may be older
+// or newer than the operator.
+Result<RunReport> parse_run_report(const std::string& body);
+
+}  // namespace lockstep::train

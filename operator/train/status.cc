@@ -1,0 +1,281 @@
+#include "operator/train/status.h"
+
+#include <algorithm>
+#include <array>
+
+#include "operator/train/elastic.h"
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+
+namespace lockstep::train {
+namespace {
+
+using api::ConditionStatus;
+
+// Events and conditions are read in a terminal.
+constexpr size_t kFailureMessageBytesMax = 1024;
+// A container of node 0 that does not come up for so long, while an older pod of it exists, waits for the volume.
+constexpr api::UnixSeconds kVolumeWaitSeconds = 30;
+
+constexpr std::array<std::string_view, 4> kOrdinaryReasons = {"AllPodsReady", "PodsStarting", "PodsNotReady",
+                                                              "Suspended"};
+
+std::string of(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
+
+bool is_done(const Scene& scene, int node) { return scene.book.done.count(node) > 0; }
+
+bool is_ready(const Scene& scene, int node) {
+  const PodView* const pod = scene.current[static_cast<size_t>(node)];
+  return pod != nullptr && pod->ready && !pod->deleting;
+}
+
+std::string claim_name(const api::TrainJobSpec& spec) {
+  return spec.checkpoint ? text_field(spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"}) : std::string();
+}
+
+// The first pod, by node, for which `why` has something to say.
+template <typename Why>
+std::optional<Obstacle> first_obstacle(const Scene& scene, Why why) {
+  for (const PodView* pod : scene.current) {
+    if (pod == nullptr || pod->ready) continue;
+    if (std::optional<Obstacle> obstacle = why(*pod)) return obstacle;
+  }
+  return std::nullopt;
+}
+
+std::optional<Obstacle> volume_obstacle(const Scene& scene) {
+  const Observed& o = scene.observed;
+  const std::string claim = claim_name(o.job.spec);
+  const PodView* const pod = scene.current.empty() ? nullptr : scene.current.front();
+  if (claim.empty() || pod == nullptr || pod->started || !pod->scheduled || pod->started_at == 0) return std::nullopt;
+  if (pod->started_at + kVolumeWaitSeconds > o.now) return std::nullopt;
+  for (const PodView& old : o.pods) {
+    if (old.node != 0 || old.attempt >= pod->attempt || old.host.empty() || old.host == pod->host) continue;
+    return Obstacle{"VolumeStillAttached",
+                    "node 0 (pod " + pod->meta.name + ") waits for its volume: claim " + claim +
+                        " is probably still attached to " + old.host + ", where pod " + old.meta.name +
+                        " was lost; Kubernetes detaches it when that machine is back, is deleted, or has the taint "
+                        "node.kubernetes.io/out-of-service"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Obstacle> pod_obstacle(const Scene& scene) {
+  const auto who = [](const PodView& pod) {
+    return "node " + std::to_string(pod.node) + " (pod " + pod.meta.name + ")";
+  };
+  auto obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
+    if (pod.scheduled || pod.unschedulable.empty()) return std::nullopt;
+    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable};
+  });
+  if (obstacle) return obstacle;
+  obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
+    if (!pod.waiting) return std::nullopt;
+    return Obstacle{pod.waiting->reason,
+                    who(pod) + ", container " + pod.waiting->container + ": " +
+                        (pod.waiting->message.empty() ? pod.waiting->reason : pod.waiting->message)};
+  });
+  return obstacle ? obstacle : volume_obstacle(scene);
+}
+
+std::string ready_of(const Scene& scene, const api::NodeCounts& counts) {
+  std::string text = of(counts.ready, counts.desired) + (counts.desired == 1 ? " pod" : " pods") +
+                     (counts.ready == 1 || counts.desired == 1 ? " is ready" : " are ready");
+  if (!scene.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
+  return text;
+}
+
+}  // namespace
+
+api::NodeCounts count_nodes(const Scene& scene) {
+  api::NodeCounts counts;
+  counts.desired = scene.observed.job.spec.trainer.num_nodes;
+  counts.active = scene.nodes_with_pods;
+  for (int node = 0; node < static_cast<int>(scene.current.size()); ++node) {
+    if (is_done(scene, node)) {
+      ++counts.succeeded;
+    } else if (is_ready(scene, node)) {
+      ++counts.ready;
+    }
+    if (scene.failed[static_cast<size_t>(node)]) ++counts.failed;
+  }
+  return counts;
+}
+
+Says says_pods_ready(const Scene& scene) {
+  const api::NodeCounts counts = count_nodes(scene);
+  if (scene.suspend.step == SuspendStep::kSuspended || scene.suspend.step == SuspendStep::kStopping) {
+    return {ConditionStatus::kFalse, "Suspended", scene.suspend.message};
+  }
+  const std::string ready = ready_of(scene, counts);
+  if (counts.ready + counts.succeeded == counts.desired) {
+    return {ConditionStatus::kTrue, "AllPodsReady", ready + "."};
+  }
+  std::optional<Obstacle> obstacle = scene.obstacle;
+  if (!obstacle) obstacle = pod_obstacle(scene);
+  if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
+  if (scene.book.were_ready) return {ConditionStatus::kFalse, "PodsNotReady", ready + "."};
+  return {ConditionStatus::kFalse, "PodsStarting", ready + "; the others start."};
+}
+
+Says says_running(const Scene& scene) {
+  const api::TrainJobSpec& spec = scene.observed.job.spec;
+  const api::NodeCounts counts = count_nodes(scene);
+  const bool all_ready = counts.ready + counts.succeeded == counts.desired && counts.ready > 0;
+  if (scene.suspend.step == SuspendStep::kSuspended) {
+    return {ConditionStatus::kFalse, "Suspended", "The job is suspended."};
+  }
+  if (scene.book.recovering) return {ConditionStatus::kFalse, "Recovering", "The run is interrupted."};
+  if (spec.trainer.launcher != api::Launcher::kLockstep) {
+    if (all_ready) return {ConditionStatus::kTrue, "PodsReady", "All pods are ready; this launcher reports no steps."};
+    return {ConditionStatus::kFalse, "PodsNotReady", "Not all pods are ready."};
+  }
+  if (scene.report != nullptr) {
+    const bool has_step = scene.report->progress && scene.report->progress->step > 0;
+    const bool is_at_work = scene.report->is_running() || scene.report->is_ending();
+    if (is_at_work && has_step) {
+      return {ConditionStatus::kTrue, "StepCommitted",
+              "Node 0 reports steps, on " + of(scene.report->num_nodes, counts.desired) +
+                  (counts.desired == 1 ? " node." : " nodes.")};
+    }
+    return {ConditionStatus::kFalse, "NoStepYet", "No step was committed since the group last formed."};
+  }
+  // An agent is ready while its workers train.
+  if (all_ready) return {ConditionStatus::kTrue, "PodsReady", "All agents say that their workers train."};
+  return {ConditionStatus::kFalse, "NoStepYet", "No step was reported yet."};
+}
+
+Says says_recovering(const Scene& scene) {
+  if (scene.book.recovering) {
+    return {ConditionStatus::kTrue, scene.book.recovering->reason, scene.book.recovering->message};
+  }
+  if (scene.report != nullptr && scene.report->phase == "Recovering") {
+    return {ConditionStatus::kTrue, "GroupReforms",
+            scene.report->reason.empty() ? "The group re-forms." : scene.report->reason};
+  }
+  return {ConditionStatus::kFalse, "NothingToRecover", "Nothing is being recovered."};
+}
+
+Says says_degraded(const Scene& scene, const Says& running) {
+  const int desired = scene.observed.job.spec.trainer.num_nodes;
+  const RunReport* const report = scene.report;
+  if (running.status != ConditionStatus::kTrue || report == nullptr) {
+    return {ConditionStatus::kFalse, "NotDegraded", "Nothing is known to slow the run down."};
+  }
+  if (report->num_nodes > 0 && report->num_nodes < desired) {
+    return {ConditionStatus::kTrue, "FewerNodes",
+            "The run goes on with " + of(report->num_nodes, desired) +
+                " nodes; each step takes longer, and the result is the same."};
+  }
+  if (report->slowest) {
+    std::string who = "Rank " + std::to_string(report->slowest->rank);
+    const std::optional<int> node = report->slowest->node;
+    if (node) who += " on node " + std::to_string(*node);
+    if (node && *node >= 0 && *node < static_cast<int>(scene.current.size())) {
+      const PodView* const pod = scene.current[static_cast<size_t>(*node)];
+      if (pod != nullptr && !pod->host.empty()) who += " (" + pod->host + ")";
+    }
+    return {ConditionStatus::kTrue, "Straggler", who + " is slower than the others, which wait for it in every step."};
+  }
+  return {ConditionStatus::kFalse, "NotDegraded", "Nothing is known to slow the run down."};
+}
+
+Says says_checkpoint_ready(const api::TrainJobStatus& status, const Says& before) {
+  const std::optional<int64_t> step = status.progress ? status.progress->last_checkpoint_step : std::nullopt;
+  if (!step) return before;
+  return {ConditionStatus::kTrue, "CheckpointWritten",
+          "A complete checkpoint of step " + std::to_string(*step) + " exists."};
+}
+
+bool is_problem(std::string_view reason) {
+  return std::find(kOrdinaryReasons.begin(), kOrdinaryReasons.end(), reason) == kOrdinaryReasons.end();
+}
+
+void summarise(const Scene& scene, api::TrainJobStatus& status) {
+  const auto take = [&](api::JobPhase phase, std::string_view type) {
+    const api::Condition* const condition = status.conditions.find(type);
+    status.phase = phase;
+    status.reason = condition->reason;
+    status.message = condition->message;
+  };
+  using api::JobPhase;
+  const api::Conditions& conditions = status.conditions;
+  if (conditions.is_true(api::condition::kComplete)) return take(JobPhase::kComplete, api::condition::kComplete);
+  if (conditions.is_true(api::condition::kFailed)) return take(JobPhase::kFailed, api::condition::kFailed);
+  if (conditions.is_true(api::condition::kSuspended)) return take(JobPhase::kSuspended, api::condition::kSuspended);
+  if (scene.suspend.step == SuspendStep::kStopping) {
+    // It still trains, or writes its checkpoint: the phase stays, and the reason says what is under way.
+    return take(status.phase.value_or(JobPhase::kStarting), api::condition::kSuspended);
+  }
+  if (conditions.is_true(api::condition::kRecovering)) return take(JobPhase::kRecovering, api::condition::kRecovering);
+  if (conditions.is_true(api::condition::kRunning)) {
+    const bool is_degraded = conditions.is_true(api::condition::kDegraded);
+    return take(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
+  }
+  const bool has_pods = std::any_of(scene.current.begin(), scene.current.end(), [](const PodView* p) { return p; });
+  take(has_pods ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
+}
+
+void take_progress(const RunReport& report, api::TrainJobStatus& status) {
+  if (!report.progress && !report.checkpoint_step) return;
+  api::JobProgress progress = status.progress.value_or(api::JobProgress{});
+  if (report.progress) {
+    const ReportedProgress& p = *report.progress;
+    progress.step = p.step;
+    progress.total_steps = p.total_steps;
+    progress.epoch = p.epoch;
+    progress.percent = p.percent;
+    progress.estimated_remaining_seconds = p.estimated_remaining_seconds;
+    progress.loss = p.loss;
+    progress.samples_per_second = p.samples_per_second;
+  }
+  if (!report.metrics.empty()) progress.metrics = report.metrics;
+  // A node 0 that came back has written none yet; those of its predecessor are still there.
+  if (report.checkpoint_step) progress.last_checkpoint_step = report.checkpoint_step;
+  if (status.progress && progress == *status.progress) return;
+  progress.last_updated_time = report.read_at;
+  status.progress = std::move(progress);
+}
+
+void add_failure(api::RecentFailure failure, api::TrainJobStatus& status) {
+  if (failure.message.size() > kFailureMessageBytesMax) {
+    size_t end = kFailureMessageBytesMax;
+    while (end > 0 && (static_cast<unsigned char>(failure.message[end]) & 0xC0U) == 0x80U) --end;
+    failure.message.resize(end);
+    failure.message += "…";
+  }
+  status.recent_failures.push_back(std::move(failure));
+  const size_t count = status.recent_failures.size();
+  if (count > api::kRecentFailuresInStatusMax) {
+    status.recent_failures.erase(status.recent_failures.begin(),
+                                 status.recent_failures.end() - api::kRecentFailuresInStatusMax);
+  }
+}
+
+void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
+                           api::TrainJobStatus& status) {
+  // Those before the newest that is known were taken before, or have been pushed out since.
+  api::UnixSeconds newest = 0;
+  for (const api::RecentFailure& known : status.recent_failures) newest = std::max(newest, known.time);
+  for (const ReportedFailure& f : report.failures) {
+    if (!f.node || *f.node < 0 || *f.node >= static_cast<int>(current.size()) || f.time < newest) continue;
+    const bool is_known =
+        std::any_of(status.recent_failures.begin(), status.recent_failures.end(), [&](const api::RecentFailure& known) {
+          return known.time == f.time && known.rank == f.rank && known.exit_code == f.exit_code;
+        });
+    if (is_known) continue;
+    const PodView* const pod = current[static_cast<size_t>(*f.node)];
+    if (pod == nullptr) continue;
+    add_failure({.node = *f.node,
+                 .rank = f.rank,
+                 .attempt = pod->attempt,
+                 .host = pod->host,
+                 .exit_code = f.exit_code,
+                 .reason = f.reason,
+                 .message = f.message,
+                 .time = f.time},
+                status);
+  }
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,64 @@
+// status: conditions with reasons and sentences, counts, phase. Pure. (architecture §7)
+//
+// Reasons are stable words for programs; messages are for a person at night who has only `kubectl describe`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "operator/train/bookkeeping.h"
+#include "operator/train/observed.h"
+#include "operator/train/suspend.h"
+
+namespace lockstep::train {
+
+// Something that keeps pods from being made.
+struct Obstacle {
+  std::string reason;
+  std::string message;
+};
+
+// What a status is made of, besides what it was.
+struct Scene {
+  const Observed& observed;
+  const Bookkeeping& book;
+  std::vector<const PodView*> current;  // by node rank 0 … numNodes-1: the pod of its attempt, or nullptr
+  std::vector<bool> failed;             // by node rank: its pod ended badly and is not replaced
+  int nodes_with_pods = 0;              // node ranks with a pod that has not ended, old attempts included
+  std::optional<Obstacle> obstacle;
+  SuspendDecision suspend;
+  const RunReport* report = nullptr;  // of node 0's pod of now, and fresh
+};
+
+api::NodeCounts count_nodes(const Scene& scene);
+
+// A condition without its type.
+struct Says {
+  api::ConditionStatus status = api::ConditionStatus::kFalse;
+  std::string reason;
+  std::string message;
+};
+Says says_pods_ready(const Scene& scene);
+// Is a step known to have been committed since the group last formed?
+Says says_running(const Scene& scene);
+Says says_recovering(const Scene& scene);
+Says says_degraded(const Scene& scene, const Says& running);
+Says says_checkpoint_ready(const api::TrainJobStatus& status, const Says& before);
+
+// Is the reason of PodsReady something that somebody should look at?
+bool is_problem(std::string_view pods_ready_reason);
+
+// phase, reason and message, from the conditions.
+void summarise(const Scene& scene, api::TrainJobStatus& status);
+
+// Copies what node 0 reported into progress. Times change only with what they are about.
+void take_progress(const RunReport& report, api::TrainJobStatus& status);
+// Adds failures of processes that an agent started again, those that are not there yet.
+void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
+                           api::TrainJobStatus& status);
+void add_failure(api::RecentFailure failure, api::TrainJobStatus& status);
+
+}  // namespace lockstep::train

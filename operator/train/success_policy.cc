@@ -1,0 +1,48 @@
+#include "operator/train/success_policy.h"
+
+#include <algorithm>
+
+namespace lockstep::train {
+namespace {
+
+int count(const std::vector<NodeEnd>& nodes, NodeEnd end) {
+  return static_cast<int>(std::count(nodes.begin(), nodes.end(), end));
+}
+
+std::string all_done(const std::vector<NodeEnd>& nodes) {
+  if (nodes.size() == 1) return "The node has ended with 0.";
+  return "All " + std::to_string(nodes.size()) + " nodes have ended with 0.";
+}
+
+// Complete for one is complete for all.
+Success of_our_run(const SuccessScene& scene) {
+  Success success;
+  success.replaces_nobody = true;
+  const int done = count(scene.nodes, NodeEnd::kDone);
+  const int running = count(scene.nodes, NodeEnd::kRuns);
+  const api::UnixSeconds until = scene.first_done_at + kOthersFollowSeconds;
+  if (running > 0 && scene.now < until) {
+    success.look_again_at = until;
+    return success;
+  }
+  const int others = static_cast<int>(scene.nodes.size()) - done;
+  success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(scene.nodes.size()) +
+                     " nodes ended with 0, which they do only when all are done; the other " + std::to_string(others) +
+                     (others == 1 ? " is" : " are") + " not needed any more.";
+  return success;
+}
+
+}  // namespace
+
+Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessScene& scene) {
+  const std::vector<NodeEnd>& nodes = scene.nodes;
+  const int done = count(nodes, NodeEnd::kDone);
+  if (spec.success_policy == api::SuccessPolicy::kNode0 && !nodes.empty() && nodes.front() == NodeEnd::kDone) {
+    return {.complete = "Node 0 has ended with 0 (successPolicy: Node0)."};
+  }
+  if (!nodes.empty() && done == static_cast<int>(nodes.size())) return {.complete = all_done(nodes)};
+  if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return of_our_run(scene);
+  return {};
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,37 @@
+// successPolicy: when a job is complete. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+
+namespace lockstep::train {
+
+// After the first node of a Lockstep run has ended with 0 the others follow: the final checkpoint is durable by then,
+// and workers leave behind a barrier. Longer than the agents' own waits.
+inline constexpr api::UnixSeconds kOthersFollowSeconds = 120;
+
+// How the nodes 0 … numNodes-1 stand.
+enum class NodeEnd {
+  kRuns,        // its pod has begun
+  kNotStarted,  // its pod has not begun, or there is none
+  kDone,        // ended with 0
+  kLost,        // ended otherwise
+};
+
+struct SuccessScene {
+  std::vector<NodeEnd> nodes;  // by node rank
+  api::UnixSeconds first_done_at = 0;
+  api::UnixSeconds now = 0;
+};
+
+struct Success {
+  std::optional<std::string> complete;  // a sentence: the job is complete
+  bool replaces_nobody = false;         // training is complete: who ends now is not replaced
+  std::optional<api::UnixSeconds> look_again_at;
+};
+Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessScene& scene);
+
+}  // namespace lockstep::train

@@ -1,0 +1,28 @@
+// What the caches keep of objects: the fields that `observe` and the reconciler read, no more. Pure.
+//
+// Ten thousand pods are tens of MB only because of this: env, volumes and managedFields are the bulk of a pod.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operator/api/object_meta.h"
+#include "runner/base/json.h"
+
+namespace lockstep::train {
+
+Json trim_pod(Json pod);
+Json trim_job(Json job);  // without managedFields and the annotation of kubectl apply
+Json trim_service(Json service);
+Json trim_network_policy(Json policy);
+Json trim_host(Json node);
+
+// The values under which a cached pod is found: its job, its host.
+std::vector<std::string> pod_index(const Json& pod);
+std::string job_index_value(const api::ObjectKey& job);
+std::string host_index_value(const std::string& host);
+
+// The job whose object this is, by its label; an empty name when it has none.
+api::ObjectKey job_of(const Json& object);
+
+}  // namespace lockstep::train

@@ -1,0 +1,96 @@
+"""One real control plane per pytest session, and a fresh namespace per test."""
+import dataclasses
+import re
+
+import pytest
+
+from control_plane import ControlPlane
+from fake_kubelet import FakeKubelet
+from operator_process import OperatorProcess, operator_binary
+
+
+def pytest_addoption(parser):
+    parser.addoption("--scenario", choices=("some", "all"), default="some",
+                     help="some: what `make test` takes of the long scenarios; all: everything (`make soak`)")
+
+
+@pytest.fixture(scope="session")
+def control_plane():
+    """With the CRD and the RBAC rules of manifests/base."""
+    with ControlPlane() as running:
+        running.apply_base()
+        yield running
+
+
+@dataclasses.dataclass
+class Api:
+    """What most tests need: a cluster, a namespace of the test's own, kubectl in it."""
+    control_plane: ControlPlane
+    namespace: str
+
+    @property
+    def kubeconfig(self):
+        return self.control_plane.kubeconfig
+
+    @property
+    def client(self):
+        """A KubeApi."""
+        return self.control_plane.api
+
+    def kubectl(self, *words, **options):
+        """CompletedProcess; see ControlPlane.kubectl."""
+        return self.control_plane.kubectl(*words, namespace=self.namespace, **options)
+
+    def get(self, resource, name):
+        return self.client.get(resource, self.namespace, name)
+
+    def list(self, resource, **query):
+        return self.client.list(resource, self.namespace, **query)
+
+    def create(self, resource, body):
+        return self.client.create(resource, body, self.namespace)
+
+
+@pytest.fixture
+def api(control_plane, request):
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:45].strip("-")
+    namespace = control_plane.make_namespace(f"{name}-{control_plane.number()}")
+    yield Api(control_plane, namespace)
+    if control_plane.api.is_ready():
+        control_plane.api.delete("namespaces", name=namespace)
+
+
+@pytest.fixture
+def kubelet(control_plane):
+    """Four nodes, whose pods do what the test says."""
+    with FakeKubelet(control_plane.api) as running:
+        yield running
+
+
+@pytest.fixture
+def operator(control_plane, api):
+    """operator(**flags) starts one, for the test's namespace unless `namespace` says otherwise."""
+    if not operator_binary().exists():
+        pytest.fail(f"{operator_binary()} is not built: build it, or set LOCKSTEP_BIN")
+    started = []
+
+    def start(wait=True, **flags):
+        flags.setdefault("namespace", api.namespace)
+        flags.setdefault("name", f"operator-{control_plane.number()}")
+        started.append(OperatorProcess(control_plane, **flags))
+        return started[-1].start(wait)
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A failed test shows the ends of the components' and operators' logs."""
+    report = (yield).get_result()
+    plane = item.funcargs.get("control_plane") if hasattr(item, "funcargs") else None
+    if report.when == "call" and report.failed and plane is not None and plane.folder is not None:
+        for path in sorted(plane.folder.glob("logs/*.log")):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
+            report.sections.append((f"the end of {path.name}", "\n".join(line[:300] for line in lines)))

@@ -1,0 +1,120 @@
+"""The operator as a process beside a test: started with given flags, asked, killed, and its log read."""
+import http.client
+import json
+import os
+import pathlib
+import signal
+import urllib.error
+import urllib.request
+
+from processes import Process
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NO_ANSWER = (OSError, urllib.error.URLError, http.client.HTTPException)
+KILLED_BY_FAULT = 9  # the exit code of --exit_after_writes
+
+
+def operator_binary():
+    """LOCKSTEP_BIN (ctest sets it), else the preset dev's."""
+    return pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/dev/bin")) / "lockstep-operator"
+
+
+class OperatorProcess:
+    """start() … stop(); `with` does both. A second start() is a new process with the same flags and port.
+
+    namespace: None for all; flags: name → value, given as --name=value (True: --name=true). Its kubeconfig is the
+    administrator's unless one is given: what RBAC allows is tested with kubeconfig_of_service_account()."""
+
+    def __init__(self, control_plane, namespace=None, kubeconfig=None, name="operator", token_key=bytes(range(32)),
+                 leader_elect=False, **flags):
+        self.name = name
+        self.port = control_plane.ports.take()
+        key_file = control_plane.folder / f"{name}.key"
+        key_file.write_bytes(token_key)
+        self.flags = {"kubeconfig": kubeconfig or control_plane.kubeconfig, "token_key_file": key_file,
+                      "metrics_port": self.port, "leader_elect": leader_elect, **flags}
+        if namespace:
+            self.flags["namespace"] = namespace
+        # Nothing of the environment of the tests reaches it.
+        environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(control_plane.folder)}
+        self.process = Process(name, self.argv(), control_plane.folder, environment)
+
+    def argv(self):
+        def text(value):
+            return str(value).lower() if isinstance(value, bool) else str(value)
+        return [operator_binary(), *(f"--{name}={text(value)}" for name, value in self.flags.items())]
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def start(self, wait=True):
+        """wait: until /readyz answers 200."""
+        self.process.start()
+        if wait:
+            self.wait_until_ready()
+        return self
+
+    def wait_until_ready(self, timeout=60):
+        self.process.wait_until(lambda: self.answers("readyz"), "answer to /readyz", timeout)
+
+    def answers(self, path):
+        """Is the answer to this path a 200?"""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=2) as answer:
+                return answer.status == 200
+        except NO_ANSWER:
+            return False
+
+    def metrics(self):
+        """name{labels} → value of /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    # --- faults
+
+    def kill(self):
+        """SIGKILL."""
+        return self.process.stop(signal.SIGKILL)
+
+    def terminate(self, timeout=60):
+        """SIGTERM; the exit code."""
+        return self.process.stop(signal.SIGTERM, timeout)
+
+    def wait(self, timeout=60):
+        """The exit code, when it ends by itself (--exit_after_writes)."""
+        return self.process.wait(timeout)
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def is_running(self):
+        return self.process.is_running()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    # --- its log
+
+    def log(self):
+        return self.process.log()
+
+    def records(self):
+        """The lines of its log, which are JSON objects, as long as the last one is whole. Lines of sanitizers and the
+        like are left out: log() has them."""
+        found = []
+        for line in self.log().splitlines():
+            if line.startswith("{"):
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    continue
+        return found

@@ -1,0 +1,399 @@
+"""Bad input, as people and clusters produce it: refused or waited for, said with its place and what to do, and never
+answered by taking or deleting what is somebody else's."""
+import dataclasses
+import json
+import re
+import socket
+
+import pytest
+
+from fake_kubelet import Behaviour, Exit
+from pod_history import PodHistory
+from train_jobs import TRAIN_JOBS, ApiError, Jobs, environment_of, train_job
+from waiting import wait_until
+
+SLOW_TO_END = Behaviour(on_delete=None)
+LONG_GRACE = {"spec": {"terminationGracePeriodSeconds": 600}}
+TEMPLATE = "spec.trainer.podTemplate"
+
+
+@pytest.fixture
+def process(api, kubelet, operator):
+    return operator()
+
+
+@pytest.fixture
+def jobs(api, process):
+    return Jobs(api)
+
+
+@pytest.fixture
+def history(api):
+    with PodHistory(api) as running:
+        yield running
+
+
+# --- what the API server refuses before the operator hears of it
+
+BOUNDS = {"minNodes": 3, "maxNodes": 2}
+
+
+@pytest.mark.parametrize("body, field, says", [
+    (train_job("a" * 46), "metadata.name", "at most 45 characters"),
+    (train_job("no.dots"), "metadata.name", "lower-case letters, digits and dashes"),
+    (train_job(nodes=0), "spec.trainer.numNodes", "greater than or equal to 1"),
+    (train_job(nodes=-1), "spec.trainer.numNodes", "greater than or equal to 1"),
+    (train_job(nodes=2, elastic=BOUNDS), "spec.elastic.minNodes", "at most maxNodes; lower it or raise maxNodes"),
+    (train_job(nodes=9, elastic={"minNodes": 1, "maxNodes": 4}), "spec.trainer.numNodes", "elastic.maxNodes"),
+    (train_job(trainer={"env": [{"name": "LOCKSTEP_TOKEN", "value": "x"}]}), "spec.trainer.env[0].name",
+     "names that begin with LOCKSTEP_ are the operator's"),
+    (train_job(trainer={"launcher": "Torchrun", "env": [{"name": "MASTER_ADDR", "value": "x"}]}), "spec.trainer.env",
+     "the operator writes MASTER_ADDR"),
+    (train_job(trainer={"imaeg": "x"}), "spec.trainer.imaeg", "unknown field"),
+    (train_job(elastik={}), "spec.elastik", "unknown field"),
+])
+def test_what_is_wrong_is_refused_with_its_place(api, body, field, says):
+    done = api.kubectl("create", "-f", "-", stdin=json.dumps(body), check=False)
+    assert done.returncode != 0
+    assert field in done.stderr and says in done.stderr
+    assert api.list(TRAIN_JOBS) == []
+
+
+@pytest.mark.parametrize("patch, field", [
+    ({"trainer": {"image": "another"}}, "spec.trainer.image"),
+    ({"trainer": {"args": ["run", "gpt2rec"]}}, "spec.trainer.args"),
+    ({"trainer": {"launcher": "None"}}, "spec.trainer.launcher"),
+    ({"trainer": {"numNodes": 3}}, "spec.trainer.numNodes"),
+    ({"successPolicy": "Node0"}, "spec.successPolicy"),
+    ({"managedBy": "example.com/other"}, "spec.managedBy"),
+])
+def test_what_a_run_is_never_changes(api, jobs, patch, field):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    with pytest.raises(ApiError) as refused:
+        jobs.patch({"spec": patch})
+    assert refused.value.status == 422
+    assert field in refused.value.message
+    assert re.search(r"make a new TrainJob|suspend the job", refused.value.message)
+    assert jobs.live_pods() == ["job-0-0", "job-1-0"] and jobs.get()["metadata"]["generation"] == 1
+
+
+# --- templates
+
+
+def trainer_container(**fields):
+    return {"spec": {"containers": [{"name": "trainer", **fields}]}}
+
+
+@pytest.mark.parametrize("template, path, says", [
+    (trainer_container(env=[{"name": "LOCKSTEP_NODE_RANK", "value": "7"}]), "spec.containers[0].env[0].name",
+     "which the operator writes itself"),
+    ({"spec": {"hostname": "mine"}}, "spec.hostname", "remove it"),
+    ({"spec": {"subdomain": "mine"}}, "spec.subdomain", "remove it"),
+    ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy", "remove it"),
+    ({"spec": {"volumes": [{"name": "lockstep-checkpoint", "emptyDir": {}}]}}, "spec.volumes[0].name", "another name"),
+    ({"metadata": {"labels": {"lockstep.dev/job": "other"}}}, "metadata.labels[lockstep.dev/job]", "the operator's"),
+    ({"metadata": {"name": "mine"}}, "metadata.name", "remove it"),
+    ({"spec": {"containers": {"name": "trainer"}}}, "spec.containers", "expected a list"),
+    # What only the API server knows:
+    ({"spec": {"tolerations": [{"key": "a", "operator": "Sometimes"}]}}, "spec.tolerations[0].operator", "Sometimes"),
+    ({"spec": {"containers": [{"name": "sidecar"}]}}, "spec.containers[", "image"),
+    (trainer_container(volumeMounts=[{"name": "nowhere", "mountPath": "/x"}]), "spec.containers[0].volumeMounts[",
+     "nowhere"),
+    ({"spec": {"nodeSelektor": {"a": "b"}}}, "spec.nodeSelektor", "unknown field"),
+    ({"spec": {"securityContext": {"runAsUser": "root"}}}, "runAsUser", ""),
+])
+def test_a_template_that_makes_no_pod_fails_the_job_with_its_path(jobs, template, path, says):
+    jobs.create(nodes=2, trainer={"podTemplate": template})
+    failed = jobs.wait_for_condition("Failed", reason="InvalidSpec")
+    assert path in failed["message"] and says in failed["message"]
+    if path != "runAsUser":
+        assert f"{TEMPLATE}.{path}" in failed["message"], failed["message"]
+    assert jobs.pods() == {} and jobs.status()["phase"] == "Failed"
+    jobs.wait_for(lambda: [event[0] for event in jobs.events()] == ["InvalidSpec"], "one event")
+
+
+def test_a_grace_period_too_short_for_the_last_checkpoint_is_refused(api, jobs):
+    api.create("persistentvolumeclaims", claim("ckpt"))
+    checkpoint = {"volume": {"persistentVolumeClaim": {"claimName": "ckpt"}}, "onSuspendTimeoutSeconds": 100}
+    jobs.create(trainer={"podTemplate": {"spec": {"terminationGracePeriodSeconds": 5}}}, checkpoint=checkpoint)
+    failed = jobs.wait_for_condition("Failed", reason="InvalidSpec")
+    assert f"{TEMPLATE}.spec.terminationGracePeriodSeconds" in failed["message"]
+    assert "expected at least 130" in failed["message"]
+
+
+def test_what_a_template_may_say_reaches_the_pods(jobs):
+    template = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
+                "spec": {"containers": [{"name": "trainer", "env": [{"name": "MINE", "value": "1"}]},
+                                        {"name": "sidecar", "image": "registry.example/sidecar:1"}],
+                         "tolerations": [{"key": "gpu", "operator": "Exists"}], "serviceAccountName": "default"}}
+    jobs.create(nodes=1, trainer={"podTemplate": template})
+    jobs.wait_for_condition("PodsReady")
+    (pod,) = jobs.pods().values()
+    assert pod["metadata"]["labels"]["team"] == "a" and pod["metadata"]["annotations"]["note"] == "b"
+    assert [container["name"] for container in pod["spec"]["containers"]] == ["trainer", "sidecar"]
+    assert environment_of(pod)["MINE"] == "1"
+    assert {"key": "gpu", "operator": "Exists"} in pod["spec"]["tolerations"]
+
+
+# --- what is missing, or forbidden for now
+
+
+def claim(name):
+    return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+                                                 "resources": {"requests": {"storage": "1Gi"}}}}
+
+
+def volume(name, namespace, claim_name):
+    return {"metadata": {"name": name}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/nowhere"},
+        "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": namespace, "name": claim_name}}}
+
+
+def test_a_missing_claim_is_named_and_its_job_begins_once_it_is_there(api, jobs, control_plane):
+    checkpoint = {"volume": {"persistentVolumeClaim": {"claimName": "nowhere"}}}
+    jobs.create(nodes=2, checkpoint=checkpoint)
+    said = jobs.wait_for_condition("PodsReady", "False", "ClaimMissing")
+    assert '"nowhere"' in said["message"] and api.namespace in said["message"] and "create it" in said["message"]
+    assert jobs.pods() == {}
+    name = f"volume-{control_plane.number()}"
+    control_plane.api.create("persistentvolumes", volume(name, api.namespace, "nowhere"))
+    try:
+        api.create("persistentvolumeclaims", claim("nowhere"))
+        jobs.wait_for_condition("PodsReady", timeout=90)
+    finally:
+        control_plane.kubectl("delete", "pv", name, "--wait=false")
+        control_plane.api.patch("persistentvolumes", {"metadata": {"finalizers": None}}, name=name)
+
+
+def test_a_quota_is_said_in_the_servers_words_and_the_job_goes_on_once_it_is_raised(api, jobs, history):
+    api.create("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})
+    wait_until(lambda: api.get("resourcequotas", "few").get("status", {}).get("hard"), "quota in force")
+    jobs.create(nodes=3)
+    said = jobs.wait_for_condition("PodsReady", "False", "QuotaExceeded")
+    assert "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1" in said["message"]
+    assert len(jobs.live_pods()) == 1
+    api.client.patch("resourcequotas", {"spec": {"hard": {"pods": "5"}}}, api.namespace, "few")
+    jobs.wait_for_condition("PodsReady", timeout=90)
+    assert history.names() == ["job-0-0", "job-1-0", "job-2-0"]
+    assert jobs.status()["restarts"]["total"] == 0 and not jobs.status().get("recentFailures")
+
+
+# --- deleted while it works
+
+
+def errors(process):
+    return [record for record in process.records() if record["level"] == "error"]
+
+
+def test_a_job_that_is_deleted_while_its_pods_start(api, jobs, kubelet, process, history):
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace, Behaviour(start="Waiting"))
+    jobs.create(nodes=3)
+    jobs.wait_for(lambda: len(jobs.live_pods()) == 3, "three pods")
+    jobs.delete()
+    jobs.wait_until_gone()
+    wait_until(lambda: jobs.pods() == {}, "end of the pods")
+    wait_until(lambda: not api.control_plane.exists("services", api.namespace, "job"), "end of the service")
+    assert history.names() == ["job-0-0", "job-1-0", "job-2-0"]
+    assert errors(process) == []
+
+
+def test_a_job_that_is_deleted_at_once_leaves_nothing(api, jobs, process):
+    for number in range(10):
+        jobs.create(f"job-{number}", nodes=2)
+        jobs.delete(f"job-{number}")
+    jobs.create("last", nodes=1)
+    jobs.wait_for_condition("PodsReady", name="last")
+    wait_until(lambda: [pod["metadata"]["name"] for pod in api.list("pods")] == ["last-0-0"], "end of all other pods")
+    wait_until(lambda: {one["metadata"]["name"] for one in api.list("services")} == {"last"}, "end of other services")
+    assert errors(process) == []
+
+
+@pytest.fixture
+def doomed(api):
+    """As `api`, of a namespace that the test itself deletes."""
+    plane = api.control_plane
+    return dataclasses.replace(api, namespace=plane.make_namespace(f"doomed-{plane.number()}"))
+
+
+def refusals(process):
+    """Requests that were answered 403."""
+    return sum(v for name, v in process.metrics().items() if name.startswith("rest_client_requests_total") and
+               'code="403"' in name)
+
+
+def test_a_namespace_that_is_being_deleted_is_left_in_peace(doomed, kubelet, operator):
+    process = operator(namespace=None)  # of all namespaces
+    jobs = Jobs(doomed)
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == doomed.namespace, SLOW_TO_END)
+    jobs.create(nodes=2, trainer={"podTemplate": LONG_GRACE})
+    jobs.wait_for_condition("PodsReady")
+    doomed.client.delete("namespaces", name=doomed.namespace)
+    wait_until(lambda: all("deletionTimestamp" in pod["metadata"] for pod in jobs.pods().values()), "deletion")
+    kubelet.exit(doomed.namespace, "job-1-0", Exit(1))  # would be replaced elsewhere
+    wait_until(lambda: sorted(jobs.pods()) == ["job-0-0"], "end of one pod")
+    kubelet.exit(doomed.namespace, "job-0-0", Exit(143))
+    wait_until(lambda: not doomed.control_plane.exists("namespaces", None, doomed.namespace), "end of the namespace")
+    assert errors(process) == [] and refusals(process) <= 10  # pods, and events about them
+    assert process.answers("readyz")
+
+
+def test_a_job_in_a_namespace_where_nothing_can_be_made_any_more_makes_no_noise(api, doomed, kubelet, operator):
+    plane = api.control_plane
+    process = operator(namespace=None)
+    jobs = Jobs(doomed)
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    plane.stop_component("kube-controller-manager")  # it would empty the namespace
+    try:
+        plane.api.delete("namespaces", name=doomed.namespace)
+        kubelet.exit(doomed.namespace, "job-1-0", Exit(1))
+        wait_until(lambda: refusals(process) > 0 or jobs.status()["nodes"]["failed"] == 1, "notice of the failure")
+        witness = Jobs(api)  # is served, while the other one is left alone
+        witness.create("witness", nodes=1)
+        witness.wait_for_condition("PodsReady", name="witness")
+        assert jobs.live_pods() == ["job-0-0"]
+    finally:
+        plane.restart_component("kube-controller-manager")
+    wait_until(lambda: not plane.exists("namespaces", None, doomed.namespace), "end of the namespace")
+    assert errors(process) == [] and refusals(process) <= 10
+
+
+# --- what somebody else made with our names
+
+
+def strangers_pod(name):
+    return {"metadata": {"name": name, "labels": {"lockstep.dev/job": "job", "app": "theirs"}},
+            "spec": {"containers": [{"name": "main", "image": "registry.example/theirs:1"}]}}
+
+
+def as_it_was(found):
+    metadata = found["metadata"]
+    return metadata["uid"], metadata.get("ownerReferences"), metadata["labels"], found["spec"]
+
+
+def test_a_pod_of_somebody_else_with_our_name_is_left_alone(api, jobs, kubelet):
+    api.create("pods", strangers_pod("job-1-0"))
+    theirs = as_it_was(kubelet.wait_for(api.namespace, "job-1-0", lambda p: p["status"].get("podIP"), "running"))
+    jobs.create(nodes=2)
+    said = jobs.wait_for_condition("PodsReady", "False", "NameTaken")
+    assert "pod job-1-0" in said["message"] and "delete" in said["message"].lower()
+    assert any(event[0] == "NameTaken" for event in jobs.events())
+    jobs.delete()
+    jobs.wait_until_gone()
+    wait_until(lambda: sorted(jobs.pods()) == ["job-1-0"], "end of our pod")
+    assert as_it_was(api.get("pods", "job-1-0")) == theirs
+
+
+def test_the_job_begins_when_the_pod_with_its_name_is_gone(api, jobs, kubelet):
+    api.create("pods", strangers_pod("job-1-0"))
+    kubelet.wait_for(api.namespace, "job-1-0", lambda p: p["status"].get("podIP"), "running")
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady", "False", "NameTaken")
+    api.client.delete("pods", api.namespace, "job-1-0")
+    jobs.wait_for_condition("PodsReady", timeout=90)
+    assert jobs.live_pods() == ["job-0-0", "job-1-0"]
+    assert jobs.status()["restarts"]["total"] == 0
+
+
+def test_a_service_of_somebody_else_with_our_name_is_left_alone(api, jobs):
+    api.create("services", {"metadata": {"name": "job", "labels": {"app": "theirs"}},
+                            "spec": {"selector": {"app": "theirs"}, "ports": [{"port": 80}]}})
+    theirs = as_it_was(api.get("services", "job"))
+    jobs.create(nodes=2)
+    said = jobs.wait_for_condition("PodsReady", "False", "NameTaken")
+    assert "Service job" in said["message"] and "delete" in said["message"].lower()
+    assert jobs.pods() == {}  # without it they would not find each other
+    assert as_it_was(api.get("services", "job")) == theirs
+    api.client.delete("services", api.namespace, "job")
+    jobs.wait_for_condition("PodsReady", timeout=90)
+    assert api.get("services", "job")["spec"]["clusterIP"] == "None"
+
+
+def test_a_service_that_somebody_deletes_is_made_again(api, jobs):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    before = api.get("services", "job")["metadata"]["uid"]
+    api.client.delete("services", api.namespace, "job")
+    wait_until(lambda: api.control_plane.exists("services", api.namespace, "job"), "another Service")
+    assert api.get("services", "job")["metadata"]["uid"] != before
+    assert sorted(jobs.pods()) == ["job-0-0", "job-1-0"]
+
+
+def test_a_service_that_somebody_changes_is_put_right(api, jobs):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    selector = api.get("services", "job")["spec"]["selector"]
+    api.client.patch("services", {"spec": {"selector": {"app": "theirs"}}}, api.namespace, "job")
+    wait_until(lambda: api.get("services", "job")["spec"]["selector"] == selector, "the right selector")
+
+
+# --- the operator's own configuration
+
+KEY_LINE = ("head -c 32 /dev/urandom | kubectl create secret generic lockstep-token-key -n lockstep-system "
+            "--from-file=key=/dev/stdin")
+
+
+def ends(operator, **flags):
+    """(exit code, what it said) of an operator that cannot work."""
+    process = operator(wait=False, **flags)
+    return process.wait(), process.log()
+
+
+def test_a_missing_token_key_ends_it_with_the_line_that_makes_one(operator, tmp_path):
+    code, said = ends(operator, token_key_file=tmp_path / "nothing", operator_namespace="lockstep-system")
+    assert code == 2
+    assert str(tmp_path / "nothing") in said and KEY_LINE in said
+
+
+def test_a_token_key_that_is_too_short_ends_it(operator):
+    code, said = ends(operator, token_key=b"short", operator_namespace="lockstep-system")
+    assert code == 2
+    assert "holds 5 bytes, expected 32" in said and KEY_LINE in said
+
+
+def test_a_port_that_is_taken_is_named(operator):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, said = ends(operator, metrics_port=port)
+    assert code not in (0, -6, -11)
+    assert str(port) in said and "in use" in said.lower()
+
+
+@pytest.mark.parametrize("text, says", [
+    ("apiVersion: v1\nkind: Config\nclusters: {", ":3:1: not YAML"),
+    ("apiVersion: v1\nkind: Config\ncurrent-context: nowhere\n", "nowhere"),
+    ("apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: b, user: c}}]\n"
+     "clusters: [{name: b, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+     "users: [{name: c, user: {exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}}}]\n", "exec"),
+])
+def test_a_kubeconfig_that_cannot_be_used_ends_it_with_the_files_name(operator, tmp_path, text, says):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text, encoding="utf-8")
+    code, said = ends(operator, kubeconfig=path)
+    assert code == 2
+    assert str(path) in said and says in said
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(operator, tmp_path):
+    code, said = ends(operator, kubeconfig=tmp_path / "nothing")
+    assert code == 2 and str(tmp_path / "nothing") in said
+
+
+def test_an_unknown_flag_ends_it_with_the_way_to_help(operator):
+    code, said = ends(operator, no_such_flag=1)
+    assert code == 2
+    assert "--no_such_flag" in said and "--help" in said
+
+
+def test_a_server_that_is_not_signed_by_the_ca_is_said(api, operator, tmp_path):
+    plane = api.control_plane
+    text = plane.kubeconfig.read_text(encoding="utf-8")
+    stranger = plane.certificates.admin[0]  # a certificate, and no CA of this server
+    path = tmp_path / "kubeconfig"
+    path.write_text(text.replace(str(plane.certificates.ca), str(stranger)), encoding="utf-8")
+    process = operator(wait=False, kubeconfig=path)
+    wait_until(lambda: re.search("certificate", process.log(), re.I), "word on the certificate", on_timeout=process.log)
+    assert not process.answers("readyz")

@@ -1,0 +1,107 @@
+"""What the operator and people may do, asked of the API server's own authorizer."""
+import itertools
+
+import pytest
+
+OPERATOR = "system:serviceaccount:lockstep-system:lockstep-operator"
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+# resource → what the operator may do with it in every namespace; nothing else is allowed, of these or any other.
+MAY = {
+    "trainjobs.lockstep.dev": {"get", "list", "watch", "delete"},
+    "trainjobs.lockstep.dev/status": {"get", "update", "patch"},
+    "trainjobs.lockstep.dev/finalizers": {"update"},
+    "pods": {"get", "list", "watch", "create", "patch", "delete"},
+    "services": {"get", "list", "watch", "create", "patch", "delete"},
+    "networkpolicies.networking.k8s.io": {"get", "list", "watch", "create", "patch", "delete"},
+    "events": {"create", "patch"},
+    "nodes": {"get", "list", "watch"},
+    "persistentvolumeclaims": {"get", "list", "watch"},
+}
+# What somebody who holds the operator's token would reach for first.
+NEVER = ("secrets", "configmaps", "serviceaccounts", "serviceaccounts/token", "pods/exec", "pods/attach",
+         "pods/portforward", "pods/log", "pods/ephemeralcontainers", "pods/status", "nodes/status", "nodes/proxy",
+         "namespaces", "deployments.apps", "jobs.batch", "leases.coordination.k8s.io",
+         "customresourcedefinitions.apiextensions.k8s.io", "clusterroles.rbac.authorization.k8s.io",
+         "rolebindings.rbac.authorization.k8s.io")
+
+
+def allowed(plane, user, verb, resource, namespace, name="", groups=()):
+    """One SubjectAccessReview."""
+    resource, _, subresource = resource.partition("/")
+    plural, _, group = resource.partition(".")
+    asked = {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "namespace": namespace,
+             "name": name}
+    answer = plane.api.create("authorization.k8s.io/v1/subjectaccessreviews", {
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": ["system:authenticated", *groups], "resourceAttributes": asked}})
+    return answer["status"]["allowed"]
+
+
+def verbs_of(plane, user, resource, namespace, **more):
+    return {verb for verb in VERBS if allowed(plane, user, verb, resource, namespace, **more)}
+
+
+@pytest.mark.parametrize("resource", MAY)
+def test_the_operator_may_do_what_it_does_and_no_more(api, resource):
+    assert verbs_of(api.control_plane, OPERATOR, resource, api.namespace) == MAY[resource]
+
+
+@pytest.mark.parametrize("resource", NEVER)
+def test_the_operator_has_no_access(api, resource):
+    assert verbs_of(api.control_plane, OPERATOR, resource, api.namespace) == set()
+
+
+def test_no_rule_of_the_operator_is_missing_here(control_plane):
+    """Whoever widens the role must say so in MAY."""
+    role = control_plane.api.get("rbac.authorization.k8s.io/v1/clusterroles", name="lockstep-operator")
+    granted = {}
+    for rule in role["rules"]:
+        assert not rule.get("nonResourceURLs")
+        for group, resource in itertools.product(rule["apiGroups"], rule["resources"]):
+            plural, slash, subresource = resource.partition("/")
+            name = plural + (f".{group}" if group else "") + slash + subresource
+            granted.setdefault(name, set()).update(rule["verbs"])
+    assert granted == MAY
+
+
+def test_the_operator_holds_its_own_lease_in_its_own_namespace_only(api):
+    plane, leases = api.control_plane, "leases.coordination.k8s.io"
+    assert verbs_of(plane, OPERATOR, leases, "lockstep-system", name="lockstep-operator") == {"get", "create", "update"}
+    assert verbs_of(plane, OPERATOR, leases, "lockstep-system", name="another") == {"create"}
+    assert verbs_of(plane, OPERATOR, leases, "kube-system", name="lockstep-operator") == set()
+
+
+def test_kubectl_says_the_same(api):
+    def can_i(*words):
+        done = api.kubectl("auth", "can-i", *words, "--as", OPERATOR, "--all-namespaces", check=False)
+        return done.stdout.strip(), done.returncode
+    assert can_i("create", "pods") == ("yes", 0)
+    assert can_i("get", "secrets") == ("no", 1)
+
+
+# --- people
+
+EVERYTHING = {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+PEOPLE = {
+    "view": {"trainjobs": {"get", "list", "watch"}, "trainjobs/scale": {"get", "list", "watch"},
+             "trainjobs/status": {"get", "list", "watch"}},
+    "edit": {"trainjobs": EVERYTHING, "trainjobs/scale": {"get", "list", "watch", "update", "patch"},
+             "trainjobs/status": {"get", "list", "watch"}},
+    "admin": {"trainjobs": EVERYTHING, "trainjobs/scale": {"get", "list", "watch", "update", "patch"},
+              "trainjobs/status": {"get", "list", "watch"}},
+}
+
+
+@pytest.mark.parametrize("role", PEOPLE)
+def test_whoever_has_a_standard_role_has_it_for_trainjobs(api, role):
+    api.kubectl("create", "rolebinding", "people", f"--clusterrole={role}", "--user=ann")
+    for resource, verbs in PEOPLE[role].items():
+        plural, slash, subresource = resource.partition("/")
+        found = verbs_of(api.control_plane, "ann", f"{plural}.lockstep.dev{slash}{subresource}", api.namespace)
+        assert found == verbs, f"{role}: {resource}"
+    assert verbs_of(api.control_plane, "ann", "trainjobs.lockstep.dev", "default") == set()
+
+
+def test_a_stranger_has_nothing(api):
+    assert verbs_of(api.control_plane, "eve", "trainjobs.lockstep.dev", api.namespace) == set()

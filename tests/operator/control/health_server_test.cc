@@ -1,0 +1,135 @@
+#include "operator/control/health_server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace lockstep::control {
+namespace {
+
+// The whole answer to "METHOD path", until the server closes.
+std::string ask(int port, const std::string& path, const std::string& method = "GET") {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string answer;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    const std::string request = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    if (::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size())) {
+      char buffer[4096];
+      for (ssize_t got = 0; (got = ::recv(fd, buffer, sizeof buffer, 0)) > 0;) {
+        answer.append(buffer, static_cast<size_t>(got));
+      }
+    }
+  }
+  ::close(fd);
+  return answer;
+}
+
+std::string first_line(const std::string& answer) { return answer.substr(0, answer.find("\r\n")); }
+std::string body(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
+
+// One server for all: each takes its time to end.
+class HealthServerTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    HealthServer::Options options;
+    options.port = 0;
+    options.metrics = [] { return std::string("widgets_total 3\n"); };
+    options.healthy = {
+        {"queue", [] { return alive_ ? std::nullopt : std::optional<std::string>("a worker is stuck for 900 s"); }}};
+    options.ready = {
+        {"caches", [] { return ready_ ? std::nullopt : std::optional<std::string>("pods: no list yet"); }}};
+    Result<std::unique_ptr<HealthServer>> server = HealthServer::start(std::move(options));
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(*server);
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+  void SetUp() override { alive_ = ready_ = true; }
+
+  static std::string get(const std::string& path) { return ask(server_->port(), path); }
+
+  static inline std::unique_ptr<HealthServer> server_;
+  static inline std::atomic<bool> alive_{true};
+  static inline std::atomic<bool> ready_{true};
+};
+
+TEST_F(HealthServerTest, serves_metrics_as_prometheus_reads_them) {
+  const std::string answer = get("/metrics");
+  EXPECT_EQ(first_line(answer), "HTTP/1.1 200 OK");
+  EXPECT_NE(answer.find("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), std::string::npos) << answer;
+  EXPECT_EQ(body(answer), "widgets_total 3\n");
+}
+
+TEST_F(HealthServerTest, is_healthy_and_ready_while_nothing_complains) {
+  EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
+  EXPECT_EQ(body(get("/healthz")), "[+] queue: ok\n");
+  EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 200 OK");
+  EXPECT_EQ(body(get("/readyz")), "[+] queue: ok\n[+] caches: ok\n");
+}
+
+TEST_F(HealthServerTest, what_is_not_ready_says_why_and_stays_healthy) {
+  ready_ = false;
+  EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 503 Service Unavailable");
+  EXPECT_EQ(body(get("/readyz")), "[+] queue: ok\n[-] caches: pods: no list yet\n");
+  EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
+}
+
+TEST_F(HealthServerTest, what_is_not_healthy_is_not_ready_either) {
+  alive_ = false;
+  EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 503 Service Unavailable");
+  EXPECT_EQ(body(get("/healthz")), "[-] queue: a worker is stuck for 900 s\n");
+  EXPECT_EQ(first_line(get("/readyz")), "HTTP/1.1 503 Service Unavailable");
+}
+
+TEST_F(HealthServerTest, other_paths_name_those_that_there_are) {
+  const std::string answer = get("/nothing");
+  EXPECT_EQ(first_line(answer), "HTTP/1.1 404 Not Found");
+  EXPECT_NE(body(answer).find("/readyz"), std::string::npos);
+}
+
+TEST_F(HealthServerTest, head_has_no_body) {
+  const std::string answer = ask(server_->port(), "/metrics", "HEAD");
+  EXPECT_EQ(first_line(answer), "HTTP/1.1 200 OK");
+  EXPECT_NE(answer.find("Content-Length: 16\r\n"), std::string::npos) << answer;
+  EXPECT_EQ(body(answer), "");
+}
+
+TEST_F(HealthServerTest, a_port_in_use_is_named_with_the_reason) {
+  HealthServer::Options options;
+  options.port = server_->port();
+  const Result<std::unique_ptr<HealthServer>> second = HealthServer::start(std::move(options));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(second.error().message, "port " + std::to_string(server_->port()) +
+                                        " for metrics and health checks cannot be listened on: Address already in "
+                                        "use; choose another one");
+}
+
+TEST(HealthServer, a_port_that_is_none_is_refused) {
+  for (const int port : {-1, 65536}) {
+    HealthServer::Options options;
+    options.port = port;
+    const Result<std::unique_ptr<HealthServer>> server = HealthServer::start(std::move(options));
+    ASSERT_FALSE(server.ok());
+    EXPECT_EQ(server.error().code, ErrorCode::kInvalid);
+    EXPECT_NE(server.error().message.find("expected 0 to 65535"), std::string::npos);
+  }
+}
+
+TEST(HealthServer, without_checks_it_is_well) {
+  Result<std::unique_ptr<HealthServer>> server = HealthServer::start({.port = 0});
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  EXPECT_EQ(body(ask((*server)->port(), "/healthz")), "ok\n");
+  EXPECT_EQ(body(ask((*server)->port(), "/readyz")), "ok\n");
+  EXPECT_EQ(first_line(ask((*server)->port(), "/metrics")), "HTTP/1.1 200 OK");
+}
+
+}  // namespace
+}  // namespace lockstep::control

@@ -1,0 +1,34 @@
+// Small objects for the tests of this room.
+#pragma once
+
+#include <string>
+
+#include "runner/base/json.h"
+
+namespace lockstep::control {
+
+struct Widget {
+  std::string name = "a";
+  std::string version = "1";
+  std::string uid = "u1";
+  std::string owner = {};
+  bool deleting = false;
+};
+
+inline Json widget(const Widget& widget) {
+  Json object = {{"apiVersion", "v1"},
+                 {"kind", "Pod"},
+                 {"metadata",
+                  {{"namespace", "ns"},
+                   {"name", widget.name},
+                   {"uid", widget.uid},
+                   {"resourceVersion", widget.version},
+                   {"labels", {{"owner", widget.owner}}}}},
+                 {"spec", {{"bulk", "x"}}}};
+  if (widget.deleting) object["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+  return object;
+}
+
+inline std::string version_of(const Json& object) { return object["metadata"]["resourceVersion"].get<std::string>(); }
+
+}  // namespace lockstep::control

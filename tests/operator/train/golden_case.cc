@@ -1,0 +1,362 @@
+#include "tests/operator/train/golden_case.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "operator/api/yaml.h"
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/plan.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr const char* kNow = "2026-11-21T10:00:00Z";
+constexpr api::UnixSeconds kAgeSeconds = 600;  // of a job that is past its start
+constexpr const char* kUid = "11111111-2222-3333-4444-555555555555";
+
+Error bad(const std::string& what) { return Error{ErrorCode::kInvalid, what}; }
+
+Json default_job(api::UnixSeconds now) {
+  return {{"apiVersion", "lockstep.dev/v1"},
+          {"kind", "TrainJob"},
+          {"metadata",
+           {{"name", "sasrec"},
+            {"namespace", "team-a"},
+            {"uid", kUid},
+            {"generation", 1},
+            {"resourceVersion", "100"},
+            {"creationTimestamp", api::format_time(now - kAgeSeconds)}}},
+          {"spec",
+           {{"trainer",
+             {{"image", "lockstep/runner:0.1.0"},
+              {"args", Json::array({"run", "sasrec", "--dataset", "/data/ml-100k.inter"})},
+              {"numNodes", 2}}}}}};
+}
+
+std::string host_of(int node) { return std::string("host-") + static_cast<char>('a' + node % 26); }
+
+Json pod_object(const Json& job, int node, int attempt, api::UnixSeconds now) {
+  const api::ObjectMeta meta = api::meta_of(job);
+  const std::string name = pod_name(meta.name, node, attempt);
+  return {{"metadata",
+           {{"name", name},
+            {"namespace", meta.ns},
+            {"uid", "uid-of-" + name},
+            {"creationTimestamp", api::format_time(now - kAgeSeconds)},
+            {"labels",
+             {{std::string(kJobLabel), meta.name},
+              {std::string(kNodeLabel), std::to_string(node)},
+              {std::string(kAttemptLabel), std::to_string(attempt)},
+              {std::string(kServingLabel), "true"}}},
+            {"ownerReferences", owner_references(meta)}}}};
+}
+
+Json pod_condition(const char* type, const char* status) { return {{"type", type}, {"status", status}}; }
+
+Json container(const char* state, Json details) {
+  return {{"name", "trainer"}, {"state", {{state, std::move(details)}}}};
+}
+
+void set_running(Json& pod, const std::string& host, bool ready, api::UnixSeconds now) {
+  pod["spec"]["nodeName"] = host;
+  pod["status"] = {{"phase", "Running"},
+                   {"podIP", "10.0.0." + std::to_string(1 + host.back() - 'a')},
+                   {"startTime", api::format_time(now - kAgeSeconds)},
+                   {"conditions", Json::array({pod_condition("PodScheduled", "True"),
+                                               pod_condition("Ready", ready ? "True" : "False")})},
+                   {"containerStatuses", Json::array({container("running", Json::object())})}};
+}
+
+void set_ended(Json& pod, const std::string& host, int code, api::UnixSeconds now) {
+  set_running(pod, host, false, now);
+  pod["status"]["phase"] = code == 0 ? "Succeeded" : "Failed";
+  pod["status"]["containerStatuses"] = Json::array({container(
+      "terminated",
+      {{"exitCode", code}, {"reason", code == 0 ? "Completed" : "Error"}, {"finishedAt", api::format_time(now - 1)}})});
+}
+
+// What `is:` says. Fields of `and:` come on top.
+Status dress_pod(Json& pod, const std::string& is, const std::string& host, api::UnixSeconds now) {
+  if (is == "ready" || is == "deleting") {
+    set_running(pod, host, true, now);
+    if (is == "deleting") pod["metadata"]["deletionTimestamp"] = api::format_time(now + 90);
+  } else if (is == "running") {
+    set_running(pod, host, false, now);
+  } else if (is == "starting") {
+    pod["spec"]["nodeName"] = host;
+    pod["status"] = {
+        {"phase", "Pending"},
+        {"startTime", api::format_time(now - 5)},
+        {"conditions", Json::array({pod_condition("PodScheduled", "True"), pod_condition("Ready", "False")})},
+        {"containerStatuses", Json::array({container("waiting", {{"reason", "ContainerCreating"}})})}};
+  } else if (is == "unscheduled") {
+    Json condition = pod_condition("PodScheduled", "False");
+    condition["reason"] = "Unschedulable";
+    condition["message"] = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";
+    pod["status"] = {{"phase", "Pending"}, {"conditions", Json::array({condition})}};
+  } else if (is == "new") {
+    pod["status"] = {{"phase", "Pending"}};
+  } else if (is == "done") {
+    set_ended(pod, host, 0, now);
+  } else if (is.substr(0, 7) == "exited ") {
+    set_ended(pod, host, static_cast<int>(parse_number(is.substr(7)).value_or(1)), now);
+  } else {
+    return bad("pods: \"" + is + "\" is no state of a pod that this test knows");
+  }
+  return {};
+}
+
+// "sasrec-1-0" → 1, 0.
+Result<std::pair<int, int>> place_of(const std::string& name, const std::string& job) {
+  const size_t dash = name.rfind('-');
+  if (name.substr(0, job.size() + 1) == job + "-" && dash != std::string::npos && dash > job.size()) {
+    const auto node = parse_number(name.substr(job.size() + 1, dash - job.size() - 1));
+    const auto attempt = parse_number(name.substr(dash + 1));
+    if (node && attempt) return std::pair(static_cast<int>(*node), static_cast<int>(*attempt));
+  }
+  return bad("pods: " + name + " is no pod of " + job);
+}
+
+int num_nodes_of(const Json& job) {
+  return static_cast<int>(number_field(job, {"spec", "trainer", "numNodes"}).value_or(1));
+}
+
+Settings golden_settings() {
+  Settings settings;
+  settings.token_key = "golden";
+  return settings;
+}
+
+// The job as it was after its own plans had brought it to that point: what the cases build on is what the code makes.
+class Past {
+ public:
+  Past(Json job, api::UnixSeconds now) : job_(std::move(job)), now_(now - kAgeSeconds) {}
+
+  Result<Json> bring_to(const std::string& point) {
+    if (point == "nothing") return job_;
+    TRY(pass());  // first sight
+    TRY(pass());  // objects and pods
+    if (point == "its start") return job_;
+    for (int node = 0; node < num_nodes_of(job_); ++node) {
+      Json pod = pod_object(job_, node, 0, now_);
+      TRY(dress_pod(pod, "ready", host_of(node), now_));
+      pods_.push_back(std::move(pod));
+    }
+    TRY(pass());
+    if (point == "all is well") return job_;
+    if (point == "its suspension") {
+      job_["spec"]["suspend"] = true;
+      TRY(pass());
+      pods_.clear();
+      TRY(pass());
+      return job_;
+    }
+    if (point != "its end" && point != "its failure") return bad("after: \"" + point + "\" is not known");
+    for (size_t i = 0; i < pods_.size(); ++i) {
+      TRY(dress_pod(pods_[i], point == "its end" ? "done" : "exited 2", host_of(static_cast<int>(i)), now_));
+    }
+    TRY(pass());
+    return job_;
+  }
+
+ private:
+  Status pass() {
+    ClusterObjects objects{.job = job_, .pods = pods_};
+    objects.service =
+        Json{{"metadata", {{"name", "sasrec"}, {"ownerReferences", owner_references(api::meta_of(job_))}}}};
+    TRY_ASSIGN(Observed o, observe(objects, now_));
+    o.settings = golden_settings();
+    o.dry_run = DryRun{o.job.meta.generation, ""};
+    const Plan plan = make_plan(o);
+    if (plan.status) job_["status"] = api::to_json(*plan.status);
+    now_ += 20;
+    return {};
+  }
+
+  Json job_;
+  std::vector<Json> pods_;
+  api::UnixSeconds now_;
+};
+
+Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeconds now, ClusterObjects& objects) {
+  std::map<std::string, Json> pods;
+  const std::string name = api::meta_of(job).name;
+  if (all_ready) {
+    for (int node = 0; node < num_nodes_of(job); ++node) {
+      Json pod = pod_object(job, node, 0, now);
+      TRY(dress_pod(pod, "ready", host_of(node), now));
+      pods[pod_name(name, node, 0)] = std::move(pod);
+    }
+  }
+  if (const Json* given = field(yaml, {"pods"})) {
+    for (const auto& [pod_key, words] : given->items()) {
+      if (words == "gone") {
+        pods.erase(pod_key);
+        continue;
+      }
+      TRY_ASSIGN(const auto place, place_of(pod_key, name));
+      Json pod = pod_object(job, place.first, place.second, now);
+      const std::string host = text_field(words, {"on"});
+      TRY(dress_pod(pod, words.is_string() ? words.get<std::string>() : text_field(words, {"is"}),
+                    host.empty() ? host_of(place.first) : host, now));
+      if (const Json* more = field(words, {"and"})) pod.merge_patch(*more);
+      pods[pod_key] = std::move(pod);
+    }
+  }
+  for (auto& [key, pod] : pods) objects.pods.push_back(std::move(pod));
+  return {};
+}
+
+void add_hosts(const Json& yaml, ClusterObjects& objects) {
+  const Json* const given = field(yaml, {"hosts"});
+  if (given == nullptr) return;
+  objects.hosts.emplace();
+  for (const auto& [name, state] : given->items()) {
+    const std::string word = state.get<std::string>();
+    if (word == "deleted") continue;
+    const char* const ready = word == "ready" ? "True" : word == "silent" ? "Unknown" : "False";
+    Json host = {{"metadata", {{"name", name}}},
+                 {"status", {{"conditions", Json::array({pod_condition("Ready", ready)})}}}};
+    if (word == "unreachable") {
+      host["spec"]["taints"] = Json::array({{{"key", "node.kubernetes.io/unreachable"}, {"effect", "NoExecute"}}});
+    }
+    objects.hosts->push_back(std::move(host));
+  }
+}
+
+Status add_report(const Json& yaml, const Json& job, Observed& o) {
+  const Json* const given = field(yaml, {"report"});
+  if (given == nullptr) return {};
+  const int nodes = num_nodes_of(job);
+  Json report = {{"generation", uint64_t{1}},
+                 {"phase", "Running"},
+                 {"nnodes", nodes},
+                 {"wantedNodes", nodes},
+                 {"progress",
+                  {{"step", 120},
+                   {"totalSteps", 1000},
+                   {"epoch", 2},
+                   {"percent", 12},
+                   {"loss", 0.4321},
+                   {"samplesPerSecond", 5120.25},
+                   {"estimatedRemainingSeconds", 73.4}}}};
+  Json patch = *given;
+  const std::string pod = patch.is_object() && patch.contains("from") ? patch["from"].get<std::string>() : "sasrec-0-0";
+  const int64_t ago = number_field(patch, {"secondsAgo"}).value_or(1);
+  if (patch.is_object()) {
+    patch.erase("from");
+    patch.erase("secondsAgo");
+    report.merge_patch(patch);
+  }
+  TRY_ASSIGN(o.report, parse_run_report(report.dump()));
+  o.report->pod_uid = "uid-of-" + pod;
+  o.report->read_at = o.now - ago;
+  return {};
+}
+
+Status add_problems(const Json& yaml, Observed& o) {
+  using Kind = CreateProblem::Kind;
+  const std::map<std::string, Kind> kinds = {{"NameTaken", Kind::kNameTaken},
+                                             {"PreviousRun", Kind::kPreviousRun},
+                                             {"Refused", Kind::kRefused},
+                                             {"NamespaceTerminating", Kind::kNamespaceTerminating}};
+  const Json* const given = field(yaml, {"refused"});
+  if (given == nullptr) return {};
+  for (const auto& [object, words] : given->items()) {
+    const auto kind = kinds.find(text_field(words, {"kind"}));
+    if (kind == kinds.end()) return bad("refused: " + object + " has no kind that is known");
+    o.problems[object] = {.kind = kind->second,
+                          .object = object,
+                          .reason = text_field(words, {"reason"}),
+                          .message = text_field(words, {"message"}),
+                          .time = o.now - number_field(words, {"secondsAgo"}).value_or(0)};
+  }
+  return {};
+}
+
+Status check_words(const Json& yaml) {
+  static const std::vector<std::string> kKnown = {
+      "what",  "now",     "after",   "job",          "pods",         "hosts", "report",    "service", "network policy",
+      "claim", "dry run", "refused", "missing pods", "earlier pods", "told",  "namespace", "show",    "tolerations"};
+  for (const auto& [word, value] : yaml.items()) {
+    if (std::find(kKnown.begin(), kKnown.end(), word) == kKnown.end()) return bad("\"" + word + "\" is not known here");
+  }
+  return {};
+}
+
+std::optional<Json> surrounding(const Json& yaml, const char* word, bool is_there, const char* kind, const Json& job) {
+  const Json* const given = field(yaml, {word});
+  if (given == nullptr ? !is_there : *given == "none") return std::nullopt;
+  const api::ObjectMeta meta = api::meta_of(job);
+  Json object = {
+      {"kind", kind},
+      {"metadata", {{"name", meta.name}, {"namespace", meta.ns}, {"ownerReferences", owner_references(meta)}}}};
+  if (std::string(kind) == "Service") {
+    object["spec"] = {{"publishNotReadyAddresses", true},
+                      {"selector", {{std::string(kJobLabel), meta.name}, {std::string(kServingLabel), "true"}}}};
+  }
+  if (given != nullptr && given->is_object()) object.merge_patch(*given);
+  return object;
+}
+
+void add_what_was_learned(const Json& yaml, Observed& o) {
+  const std::string dry_run = text_field(yaml, {"dry run"});
+  if (dry_run != "none") o.dry_run = DryRun{o.job.meta.generation, dry_run == "valid" ? "" : dry_run};
+  if (const std::string claim = text_field(yaml, {"claim"}); !claim.empty()) o.claim_exists = claim == "exists";
+  for (const Json& name : list_field(yaml, {"missing pods"})) o.missing_pods.insert(name.get<std::string>());
+  for (const Json& name : list_field(yaml, {"earlier pods"})) o.previous_pods.insert(name.get<std::string>());
+  o.namespace_terminating = text_field(yaml, {"namespace"}) == "terminating";
+  o.settings = golden_settings();
+  if (const Json* tolerations = field(yaml, {"tolerations"})) o.settings.default_tolerations = *tolerations;
+  if (const Json* told = field(yaml, {"told"})) {
+    o.told = Told{static_cast<int>(number_field(*told, {"nodes"}).value_or(0)),
+                  o.now - number_field(*told, {"secondsAgo"}).value_or(0)};
+  }
+}
+
+}  // namespace
+
+Result<GoldenCase> read_golden_case(const std::string& text, const std::string& name) {
+  TRY_ASSIGN(const OrderedJson ordered, api::parse_yaml(text, name));
+  const Json yaml = Json::parse(ordered.dump());
+  TRY(check_words(yaml));
+  const std::string now_text = text_field(yaml, {"now"});
+  const api::UnixSeconds now = *api::parse_time(now_text.empty() ? kNow : now_text);
+  const std::string after = text_field(yaml, {"after"});
+
+  // The spec of the past is that of now, but for what cannot have been so then.
+  Json job = default_job(now);
+  Json patch = field(yaml, {"job"}) == nullptr ? Json(Json::object()) : *field(yaml, {"job"});
+  Json earlier = patch;
+  for (const char* later : {"status", "metadata"}) earlier.erase(later);
+  if (earlier.contains("spec")) earlier["spec"].erase("suspend");
+  if (earlier.contains("before")) earlier.merge_patch({{"spec", earlier["before"]}});
+  earlier.erase("before");
+  patch.erase("before");
+  job.merge_patch(earlier);
+  TRY_ASSIGN(job, Past(job, now).bring_to(after.empty() ? "nothing" : after));
+  if (after == "its suspension") job["spec"]["suspend"] = true;
+  job.merge_patch(patch);
+
+  ClusterObjects objects{.job = job};
+  TRY(add_pods(yaml, job, after == "all is well", now, objects));
+  add_hosts(yaml, objects);
+  const bool is_made = !after.empty() && after != "nothing";
+  objects.service = surrounding(yaml, "service", is_made, "Service", job);
+  objects.network_policy = surrounding(yaml, "network policy", false, "NetworkPolicy", job);
+
+  GoldenCase golden;
+  TRY_ASSIGN(golden.observed, observe(objects, now));
+  if (!yaml.contains("dry run")) golden.observed.dry_run = DryRun{golden.observed.job.meta.generation, ""};
+  Json with_default = yaml;
+  if (!yaml.contains("dry run")) with_default["dry run"] = "valid";
+  add_what_was_learned(with_default, golden.observed);
+  TRY(add_report(yaml, job, golden.observed));
+  TRY(add_problems(yaml, golden.observed));
+  golden.shows_objects = text_field(yaml, {"show"}) == "objects";
+  return golden;
+}
+
+}  // namespace lockstep::train

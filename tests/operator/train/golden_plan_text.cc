@@ -1,0 +1,103 @@
+#include "tests/operator/train/golden_plan_text.h"
+
+#include "operator/api/yaml.h"
+
+namespace lockstep::train {
+namespace {
+
+struct Words {
+  static std::string name(const Json& object) { return api::meta_of(object).name; }
+
+  std::string operator()(const DryRunPod& a) const { return "dry-run pod " + name(a.pod); }
+  std::string operator()(const LookUpPod& a) const { return "look up pod " + a.name; }
+  std::string operator()(const CreateObject& a) const {
+    return "create " + a.object.value("kind", "") + " " + name(a.object);
+  }
+  std::string operator()(const ApplyObject& a) const {
+    return "apply " + a.object.value("kind", "") + " " + name(a.object);
+  }
+  std::string operator()(const TellNodes& a) const {
+    return "tell node 0 at " + a.ip + " to want " + std::to_string(a.nodes) + " nodes";
+  }
+  std::string operator()(const StopServing& a) const { return "take pod " + a.name + " out of the Service"; }
+  std::string operator()(const CreatePod& a) const { return "create pod " + name(a.pod); }
+  std::string operator()(const DeletePod& a) const { return "delete pod " + a.name; }
+  std::string operator()(const DeleteJob&) const { return "delete the TrainJob"; }
+};
+
+const Json* object_of(const Action& action) {
+  if (const auto* create = std::get_if<CreateObject>(&action.what)) return &create->object;
+  if (const auto* apply = std::get_if<ApplyObject>(&action.what)) return &apply->object;
+  if (const auto* pod = std::get_if<CreatePod>(&action.what)) return &pod->pod;
+  return nullptr;
+}
+
+OrderedJson changed_conditions(const api::Conditions& before, const api::Conditions& after) {
+  OrderedJson changed = OrderedJson::object();
+  for (const api::Condition& c : after.list()) {
+    const api::Condition* const old = before.find(c.type);
+    if (old != nullptr && old->status == c.status && old->reason == c.reason && old->message == c.message) continue;
+    changed[c.type] = std::string(to_string(c.status)) + ", " + c.reason + ": " + c.message;
+  }
+  return changed;
+}
+
+OrderedJson changed_members(const Json& before, const Json& after) {
+  OrderedJson changed = OrderedJson::object();
+  for (const auto& [name, value] : after.items()) {
+    if (!before.contains(name) || before[name] != value) changed[name] = OrderedJson::parse(value.dump());
+  }
+  for (const auto& [name, value] : before.items()) {
+    if (!after.contains(name)) changed[name] = nullptr;
+  }
+  return changed;
+}
+
+OrderedJson status_text(const api::TrainJobStatus& before, const api::TrainJobStatus& after) {
+  Json old = api::to_json(before);
+  Json now = api::to_json(after);
+  const Json old_book = old.value("bookkeeping", Json::object());
+  const Json new_book = now.value("bookkeeping", Json::object());
+  for (const char* apart : {"conditions", "bookkeeping"}) {
+    old.erase(apart);
+    now.erase(apart);
+  }
+  OrderedJson text = changed_members(old, now);
+  if (OrderedJson c = changed_conditions(before.conditions, after.conditions); !c.empty()) text["conditions"] = c;
+  if (OrderedJson b = changed_members(old_book, new_book); !b.empty()) text["bookkeeping"] = b;
+  return text;
+}
+
+}  // namespace
+
+std::string words_of(const Action& action) { return std::visit(Words{}, action.what); }
+
+std::string plan_text(const Plan& plan, const Observed& o, bool shows_objects) {
+  OrderedJson text = OrderedJson::object();
+  text["why"] = plan.why;
+  if (plan.status) {
+    text["status, what changes"] = status_text(o.job.status, *plan.status);
+  } else {
+    text["status"] = "not written";
+  }
+  for (const PlannedEvent& e : plan.events) {
+    text["events"].push_back(std::string(e.is_warning ? "Warning " : "Normal ") + e.reason + " (" + e.action +
+                             "): " + e.message);
+  }
+  for (const Measurement& m : plan.measurements) {
+    std::string line(m.metric->name);
+    for (const auto& [label, value] : m.labels) line += " " + label + "=" + value;
+    text["measured"].push_back(line + ": " + std::to_string(static_cast<int64_t>(m.value)));
+  }
+  for (const Action& action : plan.actions) {
+    OrderedJson entry = {{"do", words_of(action)}, {"because", action.why}};
+    if (const Json* object = object_of(action); shows_objects && object != nullptr) {
+      entry["object"] = OrderedJson::parse(object->dump());
+    }
+    text["actions"].push_back(std::move(entry));
+  }
+  if (plan.look_again_at) text["look again after seconds"] = *plan.look_again_at - o.now;
+  return api::to_yaml(text);
+}
+
+}  // namespace lockstep::train

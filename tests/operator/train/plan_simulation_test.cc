@@ -1,0 +1,301 @@
+// make_plan against a model cluster: pods start and fail, machines go away, people suspend, resume, scale and delete
+// pods, caches lag behind, and the operator dies after any action. What must hold at every moment is in `check_now`,
+// what must come of it in the end in each test.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/plan.h"
+#include "tests/operator/train/golden_plan_text.h"
+#include "tests/operator/train/model_cluster.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr int kStormSteps = 120;
+constexpr int kCalmSteps = 600;
+constexpr int kRestSteps = 60;
+
+// What one operator process knows: caches that lag, its own writes, and what it learned by asking.
+class ModelOperator {
+ public:
+  ModelOperator(ModelCluster& cluster, bool may_lag) : cluster_(cluster), may_lag_(may_lag) { restart(); }
+
+  // A new process lists everything anew.
+  void restart() {
+    read_changes(cluster_.changes().size());
+    seen_jobs_ = cluster_.jobs().size();
+    own_pods_.clear();
+    dry_run_.reset();
+    missing_.clear();
+    wake_at_.reset();
+  }
+
+  [[nodiscard]] std::optional<api::UnixSeconds> wake_at() const { return wake_at_; }
+
+  Observed observe_now() {
+    catch_up();
+    ClusterObjects objects{.job = cluster_.jobs()[seen_jobs_ - 1]};
+    std::map<std::string, Json> pods = cached_pods_;
+    for (const auto& [name, own] : own_pods_) {
+      if (own.first < seen_changes_) continue;
+      own.second ? void(pods[name] = *own.second) : void(pods.erase(name));
+    }
+    for (auto& [name, pod] : pods) objects.pods.push_back(std::move(pod));
+    if (cluster_.has_service()) {
+      objects.service =
+          Json{{"metadata", {{"name", "sim"}, {"ownerReferences", owner_references(api::meta_of(objects.job))}}},
+               {"spec",
+                {{"publishNotReadyAddresses", true},
+                 {"selector", {{std::string(kJobLabel), "sim"}, {std::string(kServingLabel), "true"}}}}}};
+    }
+    objects.hosts = cluster_.hosts();
+    Result<Observed> o = observe(objects, cluster_.now());
+    EXPECT_TRUE(o.ok());
+    o->settings.token_key = "key";
+    o->dry_run = dry_run_;
+    o->missing_pods = missing_;
+    return *o;
+  }
+
+  // One reconcile; it dies after `dies_after` writes. Returns whether anything was done.
+  bool reconcile(int dies_after) {
+    const Observed o = observe_now();
+    const Plan plan = make_plan(o);
+    wake_at_ = plan.look_again_at;
+    int writes = 0;
+    if (plan.status) {
+      if (!cluster_.write_status(static_cast<int64_t>(seen_jobs_), *plan.status)) {
+        seen_jobs_ = cluster_.jobs().size();  // the watch will bring it
+        return true;
+      }
+      seen_jobs_ = cluster_.jobs().size();
+      if (++writes > dies_after) return restart(), true;
+    }
+    for (const Action& action : plan.actions) {
+      if (!carry_out(action)) break;
+      if (++writes > dies_after) return restart(), true;
+    }
+    return plan.status.has_value() || !plan.actions.empty();
+  }
+
+  // The actions of a plan that was made from what was seen before, as of a process that was stopped and goes on.
+  bool carry_out(const Action& action) {
+    if (const auto* a = std::get_if<DryRunPod>(&action.what)) {
+      dry_run_ = DryRun{a->generation, ""};
+    } else if (const auto* look = std::get_if<LookUpPod>(&action.what)) {
+      const auto it = cluster_.pods().find(look->name);
+      if (it == cluster_.pods().end()) {
+        missing_.insert(look->name);
+      } else {
+        keep(look->name);
+      }
+    } else if (std::holds_alternative<CreateObject>(action.what)) {
+      cluster_.make_service();
+    } else if (const auto* create = std::get_if<CreatePod>(&action.what)) {
+      cluster_.create_pod(create->pod);  // 409: it is ours, and known from now on
+      keep(api::meta_of(create->pod).name);
+    } else if (const auto* stop = std::get_if<StopServing>(&action.what)) {
+      if (!cluster_.stop_serving(stop->name, stop->uid)) return false;
+      keep(stop->name);
+    } else if (const auto* remove = std::get_if<DeletePod>(&action.what)) {
+      if (!cluster_.delete_pod(remove->name, remove->uid)) return false;
+      keep(remove->name);
+    } else if (std::holds_alternative<DeleteJob>(action.what)) {
+      cluster_.delete_job();
+    }
+    return true;
+  }
+
+ private:
+  void keep(const std::string& name) {
+    const auto it = cluster_.pods().find(name);
+    own_pods_[name] = {cluster_.changes().size() - 1,
+                       it == cluster_.pods().end() ? std::nullopt : std::optional<Json>(it->second)};
+  }
+
+  void catch_up() {
+    const auto somewhere = [&](size_t from, size_t to) {
+      if (!may_lag_ || from >= to) return to;
+      return from + static_cast<size_t>(cluster_.pick(static_cast<int>(to - from) + 1));
+    };
+    read_changes(somewhere(seen_changes_, cluster_.changes().size()));
+    seen_jobs_ = somewhere(seen_jobs_, cluster_.jobs().size());
+  }
+
+  void read_changes(size_t to) {
+    for (; seen_changes_ < to; ++seen_changes_) {
+      const ModelCluster::Change& change = cluster_.changes()[seen_changes_];
+      change.pod ? void(cached_pods_[change.name] = *change.pod) : void(cached_pods_.erase(change.name));
+    }
+  }
+
+  ModelCluster& cluster_;
+  const bool may_lag_;
+  std::map<std::string, Json> cached_pods_;  // after the changes that were seen
+  size_t seen_changes_ = 0;
+  size_t seen_jobs_ = 1;
+  std::map<std::string, std::pair<size_t, std::optional<Json>>> own_pods_;
+  std::optional<DryRun> dry_run_;
+  std::set<std::string> missing_;
+  std::optional<api::UnixSeconds> wake_at_;
+};
+
+api::TrainJobStatus status_of(const ModelCluster& cluster) { return api::trainjob_from_json(cluster.job())->status; }
+
+Json spec_with(const char* launcher) {
+  return {{"trainer", {{"image", "i"}, {"launcher", launcher}, {"numNodes", 3}}},
+          {"restartPolicy", {{"maxRestarts", 1000}, {"noProgressRestarts", 1000}}},
+          {"health", {{"startupTimeoutSeconds", 1'000'000}}}};
+}
+
+class Simulation : public testing::TestWithParam<unsigned> {
+ protected:
+  void check_now(const ModelCluster& cluster) {
+    for (const auto& [node, count] : cluster.live_serving_pods()) {
+      ASSERT_LE(count, 1) << "node " << node << " is served by several pods";
+    }
+    const api::TrainJobStatus status = status_of(cluster);
+    for (const auto& [node, attempt] : attempts_) {
+      const auto now = status.attempts.find(node);
+      ASSERT_TRUE(now != status.attempts.end() && now->second >= attempt) << "the attempt of node " << node << " fell";
+    }
+    attempts_ = status.attempts;
+    std::set<std::pair<int, int>> counted;
+    for (const api::RecentFailure& f : status.recent_failures) {
+      ASSERT_TRUE(counted.insert({f.node, f.attempt}).second)
+          << "node " << f.node << " attempt " << f.attempt << " twice";
+    }
+  }
+
+  // Until the job has finished and nothing is left to do.
+  void come_to_rest(ModelCluster& cluster, ModelOperator& op) {
+    for (int step = 0; step < kCalmSteps; ++step) {
+      cluster.live(true);
+      const bool did_something = op.reconcile(1000);
+      check_now(cluster);
+      rested_ = did_something || !cluster.is_finished() ? 0 : rested_ + 1;
+      if (rested_ > kRestSteps) break;
+      if (op.wake_at() && *op.wake_at() > cluster.now()) cluster.pass_time((*op.wake_at() - cluster.now()) / 20);
+      if (HasFatalFailure()) return;
+    }
+    ASSERT_TRUE(cluster.is_finished()) << status_of(cluster).message;
+    for (const auto& [name, pod] : cluster.pods()) {
+      const std::string phase = text_field(pod, {"status", "phase"});
+      EXPECT_TRUE(phase == "Succeeded" || phase == "Failed") << name << " is left over";
+    }
+  }
+
+  std::map<int, int> attempts_;
+  int rested_ = 0;  // steps without anything to do
+};
+
+TEST_P(Simulation, a_storm_of_failures_ends_in_completion_and_counts_each_once) {
+  ModelCluster cluster(GetParam(), spec_with("Lockstep"));
+  ModelOperator op(cluster, true);
+  for (int step = 0; step < kStormSteps; ++step) {
+    cluster.live(false);
+    if (cluster.pick(2) == 0) op.reconcile(cluster.pick(3) == 0 ? cluster.pick(4) : 1000);
+    check_now(cluster);
+    if (HasFatalFailure()) return;
+  }
+  come_to_rest(cluster, op);
+  if (HasFatalFailure()) return;
+  const api::TrainJobStatus status = status_of(cluster);
+  EXPECT_TRUE(status.conditions.is_true(api::condition::kComplete)) << status.message;
+  // Every restart is one attempt of one node, and has a mishap of its own.
+  int64_t raised = 0;
+  for (const auto& [node, attempt] : status.attempts) raised += attempt;
+  EXPECT_EQ(raised, status.restarts.pod);
+  EXPECT_EQ(status.restarts.gang, 0);
+}
+
+TEST_P(Simulation, suspends_resumes_and_scalings_in_the_storm_end_in_completion) {
+  Json spec = spec_with("Lockstep");
+  spec["elastic"] = {{"minNodes", 1}, {"maxNodes", 4}};
+  ModelCluster cluster(GetParam(), spec);
+  ModelOperator op(cluster, true);
+  for (int step = 0; step < kStormSteps; ++step) {
+    cluster.live(false);
+    if (cluster.pick(15) == 0) cluster.change_spec({{"suspend", cluster.pick(2) == 0}});
+    if (cluster.pick(15) == 0) cluster.change_spec({{"trainer", {{"numNodes", 1 + cluster.pick(4)}}}});
+    op.reconcile(cluster.pick(3) == 0 ? cluster.pick(4) : 1000);
+    check_now(cluster);
+    if (HasFatalFailure()) return;
+  }
+  cluster.change_spec({{"suspend", false}});
+  come_to_rest(cluster, op);
+  if (HasFatalFailure()) return;
+  EXPECT_TRUE(status_of(cluster).conditions.is_true(api::condition::kComplete)) << status_of(cluster).message;
+}
+
+TEST_P(Simulation, gangs_end_in_completion) {
+  ModelCluster cluster(GetParam(), spec_with("Torchrun"));
+  ModelOperator op(cluster, true);
+  for (int step = 0; step < kStormSteps; ++step) {
+    cluster.live(false);
+    op.reconcile(cluster.pick(3) == 0 ? cluster.pick(4) : 1000);
+    check_now(cluster);
+    if (HasFatalFailure()) return;
+  }
+  come_to_rest(cluster, op);
+  if (HasFatalFailure()) return;
+  const api::TrainJobStatus status = status_of(cluster);
+  EXPECT_TRUE(status.conditions.is_true(api::condition::kComplete)) << status.message;
+  EXPECT_EQ(status.restarts.pod, 0);
+}
+
+// A leader that was stopped while it carried out a plan goes on after another has taken over. For a moment it may make
+// a pod of an old attempt; the agents settle that (the higher attempt stays), and the new leader takes it away.
+TEST_P(Simulation, an_old_leader_that_wakes_up_does_no_lasting_harm) {
+  ModelCluster cluster(GetParam(), spec_with("Lockstep"));
+  ModelOperator op(cluster, true);
+  ModelOperator old(cluster, true);
+  std::vector<Action> left;
+  for (int step = 0; step < kStormSteps; ++step) {
+    cluster.live(false);
+    if (step % 10 == 0) left = make_plan(old.observe_now()).actions;
+    if (step % 10 == 7) {
+      for (const Action& action : left) old.carry_out(action);
+    }
+    op.reconcile(1000);
+  }
+  for (int step = 0; step < kCalmSteps; ++step) {
+    cluster.live(true);
+    op.reconcile(1000);
+    if (op.wake_at() && *op.wake_at() > cluster.now()) cluster.pass_time((*op.wake_at() - cluster.now()) / 20);
+  }
+  EXPECT_TRUE(status_of(cluster).conditions.is_true(api::condition::kComplete)) << status_of(cluster).message;
+  check_now(cluster);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Simulation, testing::Range(1U, 61U));
+
+// A crash loop ends: after noProgressRestarts restarts without a step, or maxRestarts where no steps are told.
+TEST(CrashLoop, ends_by_itself) {
+  for (const char* launcher : {"Lockstep", "Torchrun"}) {
+    ModelCluster cluster(7, {{"trainer", {{"image", "i"}, {"launcher", launcher}, {"numNodes", 1}}},
+                             {"health", {{"startupTimeoutSeconds", 1'000'000}}}});
+    ModelOperator op(cluster, false);
+    int ends = 0;
+    for (int step = 0; step < 2000 && !cluster.is_finished(); ++step) {
+      op.reconcile(1000);
+      cluster.pass_time(10);
+      const auto pods = cluster.pods();
+      for (const auto& [name, pod] : pods) {
+        if (text_field(pod, {"status", "phase"}) != "Pending") continue;
+        cluster.fail(name, 1);
+        ++ends;
+      }
+    }
+    const api::TrainJobStatus status = status_of(cluster);
+    ASSERT_TRUE(status.conditions.is_true(api::condition::kFailed)) << launcher;
+    EXPECT_EQ(status.reason, launcher == std::string("Lockstep") ? "NoProgress" : "TooManyRestarts");
+    EXPECT_EQ(ends, launcher == std::string("Lockstep") ? 4 : 11);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train

@@ -1,0 +1,566 @@
+// The reconciler against an API server in memory: what it asks, in which order, and what comes of refusals, lost races
+// and its own death. The decisions themselves are the golden cases'.
+#include "operator/train/reconciler.h"
+
+#include <gtest/gtest.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <atomic>
+
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/trim.h"
+#include "tests/operator/control/memory_api_server.h"
+
+namespace lockstep::train {
+namespace {
+
+using control::MemoryApiServer;
+
+const api::ObjectKey kJob{.ns = "ns", .name = "sim"};
+
+std::string phase_of(const Json& job) { return text_field(job, {"status", "phase"}); }
+
+const Json* condition_of(const Json& job, const std::string& type) {
+  for (const Json& condition : list_field(job, {"status", "conditions"})) {
+    if (condition["type"] == type) return &condition;
+  }
+  return nullptr;
+}
+
+std::string reason_of(const Json& job, const std::string& type) {
+  const Json* const condition = condition_of(job, type);
+  return condition == nullptr ? "" : (*condition)["reason"].get<std::string>();
+}
+
+std::string message_of(const Json& job, const std::string& type) {
+  const Json* const condition = condition_of(job, type);
+  return condition == nullptr ? "" : (*condition)["message"].get<std::string>();
+}
+
+bool is_write(const kube::HttpRequest& request) {
+  return request.method != "GET" && request.path.find("/events") == std::string::npos &&
+         request.query.find("dryRun") == std::string::npos;
+}
+
+bool makes_pod(const kube::HttpRequest& request) {
+  return request.method == "POST" && request.path.find("/pods") != std::string::npos && is_write(request);
+}
+
+// A cluster and one operator that is looked at between its passes. Caches hold what `sync` found.
+class Scene {
+ public:
+  Scene() {
+    server->intercept([this](const kube::HttpRequest& request) { return answer(request); });
+    start_operator();
+  }
+
+  // ---- people and kubelets ----
+
+  void make_job(const Json& spec = Json::object()) {
+    Json whole = {{"trainer", {{"image", "i"}, {"numNodes", 2}}}};
+    whole.merge_patch(spec);
+    server->put(kube::train_jobs(), {{"apiVersion", "lockstep.dev/v1"},
+                                     {"kind", "TrainJob"},
+                                     {"metadata", {{"namespace", "ns"}, {"name", "sim"}, {"generation", 1}}},
+                                     {"spec", whole}});
+  }
+
+  void change_spec(const Json& patch) {
+    Json object = *server->get(kube::train_jobs(), kJob);
+    object["spec"].merge_patch(patch);
+    object["metadata"]["generation"] = object["metadata"]["generation"].get<int>() + 1;
+    server->put(kube::train_jobs(), object);
+  }
+
+  void set_pod(const std::string& name, const Json& status) {
+    Json pod = *server->get(kube::pods(), {.ns = "ns", .name = name});
+    pod["spec"]["nodeName"] = "host-a";
+    pod["status"] = status;
+    server->put(kube::pods(), pod);
+  }
+  void ready(const std::string& name) {
+    set_pod(name,
+            {{"phase", "Running"},
+             {"podIP", "10.0.0.1"},
+             {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})},
+             {"containerStatuses", Json::array({{{"name", "trainer"}, {"state", {{"running", Json::object()}}}}})}});
+  }
+  void exited(const std::string& name, int code) {
+    set_pod(name, {{"phase", code == 0 ? "Succeeded" : "Failed"},
+                   {"containerStatuses",
+                    Json::array({{{"name", "trainer"}, {"state", {{"terminated", {{"exitCode", code}}}}}}})}});
+  }
+  void all_ready() {
+    for (const std::string& name : pod_names()) ready(name);
+  }
+
+  // ---- the operator ----
+
+  void start_operator() {
+    reconciler.reset();
+    progress = std::make_unique<ProgressReader>(
+        ProgressReader::Options{.read = [this](const std::string&) -> Result<std::string> {
+                                  if (report.empty()) return Error{ErrorCode::kUnavailable, "nobody answers"};
+                                  return report;
+                                },
+                                .on_report =
+                                    [this](const api::ObjectKey&) {
+                                      ++reports;
+                                      reports.notify_all();
+                                    },
+                                .wall = [this] { return now.load(); },
+                                .threads = 1});
+    registry = std::make_unique<prometheus::Registry>();
+    metrics = std::make_unique<JobMetrics>(*registry);
+    Reconciler::Options options;
+    options.settings.token_key = "key";
+    options.tell_nodes = [this](const std::string& ip, const std::string& token, int nodes) -> Status {
+      told.push_back(ip + " " + token.substr(0, 4) + " " + std::to_string(nodes));
+      return {};
+    };
+    options.now = [this] { return now.load(); };
+    options.may_write = [this] { return leads; };
+    reconciler = std::make_unique<Reconciler>(Reconciler::Parts{.client = client,
+                                                                .jobs = *jobs,
+                                                                .pods = *pods,
+                                                                .services = *services,
+                                                                .network_policies = *policies,
+                                                                .hosts = nullptr,
+                                                                .events = events,
+                                                                .progress = *progress,
+                                                                .metrics = *metrics},
+                                              std::move(options));
+  }
+
+  // A new process: empty memory, caches that are filled anew.
+  void restart_operator() {
+    reconciler.reset();
+    jobs = std::make_unique<control::Cache>(trim_job);
+    pods = std::make_unique<control::Cache>(trim_pod, pod_index);
+    services = std::make_unique<control::Cache>(trim_service);
+    policies = std::make_unique<control::Cache>(trim_network_policy);
+    start_operator();
+  }
+
+  void sync() {
+    jobs->replace(server->list(kube::train_jobs()));
+    pods->replace(server->list(kube::pods()));
+    services->replace(server->list(kube::services()));
+    policies->replace(server->list(kube::network_policies()));
+  }
+
+  Result<control::ReconcileResult> reconcile() { return reconciler->reconcile(kJob); }
+
+  // Until nothing more is written.
+  void settle() {
+    for (int pass = 0; pass < 20; ++pass) {
+      const size_t before = writes;
+      sync();
+      const auto result = reconcile();
+      if (result.ok() && writes == before && !is_dead) return;
+      if (is_dead) {
+        is_dead = false;
+        dies_after.reset();
+        restart_operator();
+      }
+    }
+    ADD_FAILURE() << "does not come to rest";
+  }
+
+  // ---- what is to be seen ----
+
+  [[nodiscard]] Json job() const { return *server->get(kube::train_jobs(), kJob); }
+  [[nodiscard]] std::vector<std::string> pod_names() const {
+    std::vector<std::string> names;
+    for (const Json& pod : server->list(kube::pods())) names.push_back(api::meta_of(pod).name);
+    return names;
+  }
+  using Names = std::vector<std::string>;
+
+  std::shared_ptr<MemoryApiServer> server = std::make_shared<MemoryApiServer>();
+  kube::Client client{server, {.retry_for = std::chrono::milliseconds(0)}};
+  std::unique_ptr<control::Cache> jobs = std::make_unique<control::Cache>(trim_job);
+  std::unique_ptr<control::Cache> pods = std::make_unique<control::Cache>(trim_pod, pod_index);
+  std::unique_ptr<control::Cache> services = std::make_unique<control::Cache>(trim_service);
+  std::unique_ptr<control::Cache> policies = std::make_unique<control::Cache>(trim_network_policy);
+  control::EventRecorder events{client, {}};
+  std::unique_ptr<prometheus::Registry> registry;
+  std::unique_ptr<JobMetrics> metrics;
+  std::string report;  // before the operator is made to read it
+  std::atomic<int> reports{0};
+  std::unique_ptr<ProgressReader> progress;
+  std::unique_ptr<Reconciler> reconciler;
+
+  std::atomic<api::UnixSeconds> now{1'795'255'200};
+  bool leads = true;
+  std::vector<std::string> told;
+  // Answers in the server's place; nothing: the server's own.
+  std::function<std::optional<Result<kube::HttpResponse>>(const kube::HttpRequest&)> fault;
+  std::optional<size_t> dies_after;  // so many writes
+  bool is_dead = false;
+  size_t writes = 0;
+  std::map<std::string, int> made;  // pods, by name
+
+ private:
+  std::optional<Result<kube::HttpResponse>> answer(const kube::HttpRequest& request) {
+    if (request.path.find("/events") != std::string::npos) return std::nullopt;  // another thread's
+    if (is_dead) return Error{ErrorCode::kCancelled, "the process is gone"};
+    if (fault) {
+      if (auto answered = fault(request)) return answered;
+    }
+    if (request.query.find("dryRun") != std::string::npos) {
+      return kube::HttpResponse{.status = 201, .headers = {}, .body = request.body};
+    }
+    if (!is_write(request)) return std::nullopt;
+    if (dies_after && writes >= *dies_after) {
+      is_dead = true;
+      return Error{ErrorCode::kCancelled, "the process is gone"};
+    }
+    ++writes;
+    if (makes_pod(request)) {
+      const api::ObjectKey key = api::key_of(Json::parse(request.body));
+      if (!server->get(kube::pods(), key)) ++made[key.name];
+    }
+    return std::nullopt;
+  }
+};
+
+class ReconcilerTest : public testing::Test, protected Scene {};
+
+TEST_F(ReconcilerTest, makes_the_service_before_the_pods_and_writes_the_status_before_both) {
+  make_job();
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  std::vector<std::string> requests;
+  for (const std::string& request : server->requests()) {
+    if (request.find("events") == std::string::npos) requests.push_back(request);
+  }
+  EXPECT_EQ(requests, (std::vector<std::string>{"PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status",
+                                                "POST /api/v1/namespaces/ns/pods",  // the dry run
+                                                "PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status",
+                                                "POST /api/v1/namespaces/ns/services",
+                                                "POST /api/v1/namespaces/ns/pods", "POST /api/v1/namespaces/ns/pods",
+                                                "PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status"}));
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+  EXPECT_EQ(phase_of(job()), "Starting");
+}
+
+TEST_F(ReconcilerTest, writes_nothing_when_nothing_changes) {
+  make_job();
+  settle();
+  const size_t before = writes;
+  for (int i = 0; i < 5; ++i) {
+    sync();
+    ASSERT_TRUE(reconcile().ok());
+  }
+  EXPECT_EQ(writes, before);
+}
+
+TEST_F(ReconcilerTest, a_status_that_was_written_by_somebody_else_ends_the_pass) {
+  make_job();
+  sync();
+  change_spec({{"podCleanup", "All"}});  // the cache does not show it
+  const auto result = reconcile();
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->requeue_after.has_value());
+  EXPECT_EQ(pod_names(), Names{});
+  EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/services"), 0);
+}
+
+TEST_F(ReconcilerTest, who_no_longer_leads_writes_nothing) {
+  make_job();
+  sync();
+  leads = false;
+  const auto result = reconcile();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(writes, 0U);
+}
+
+TEST_F(ReconcilerTest, a_service_of_somebody_else_is_left_alone_and_no_pod_is_made) {
+  make_job();
+  server->put(kube::services(),
+              {{"metadata", {{"namespace", "ns"}, {"name", "sim"}}}, {"spec", {{"clusterIP", "10.1.1.1"}}}});
+  sync();
+  services->replace({});  // it lacks the label that the cache selects by
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "NameTaken");
+  EXPECT_NE(message_of(job(), "PodsReady").find("Service sim"), std::string::npos);
+  EXPECT_EQ(pod_names(), Names{});
+  EXPECT_EQ((*server->get(kube::services(), kJob))["spec"]["clusterIP"], "10.1.1.1");
+
+  // Somebody deletes it; it is tried again after a while.
+  server->remove(kube::services(), kJob);
+  now += 11;
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+}
+
+TEST_F(ReconcilerTest, a_pod_of_somebody_else_is_never_adopted) {
+  make_job();
+  server->put(kube::pods(), {{"metadata", {{"namespace", "ns"}, {"name", "sim-1-0"}}}, {"spec", {{"theirs", true}}}});
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "NameTaken");
+  EXPECT_EQ((*server->get(kube::pods(), {"ns", "sim-1-0"}))["spec"]["theirs"], true);
+  EXPECT_FALSE((*server->get(kube::pods(), {"ns", "sim-1-0"}))["metadata"].contains("ownerReferences"));
+  EXPECT_EQ(made["sim-0-0"], 1);
+}
+
+TEST_F(ReconcilerTest, a_pod_of_an_earlier_job_of_this_name_is_waited_for) {
+  make_job();
+  Json old = {{"metadata",
+               {{"namespace", "ns"},
+                {"name", "sim-0-0"},
+                {"ownerReferences", owner_references({.name = "sim", .ns = "ns", .uid = "an-earlier-uid"})}}}};
+  server->put(kube::pods(), old);
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "PreviousRunTerminating");
+  server->remove(kube::pods(), {"ns", "sim-0-0"});
+  now += 11;
+  settle();
+  EXPECT_EQ(made["sim-0-0"], 1);
+}
+
+TEST_F(ReconcilerTest, a_quota_is_said_in_the_server_s_words_and_tried_again) {
+  make_job();
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request) || request.body.find("sim-1-0") == std::string::npos) return std::nullopt;
+    return MemoryApiServer::status(403, "Forbidden", "pods \"sim-1-0\" is forbidden: exceeded quota: gpus");
+  };
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "QuotaExceeded");
+  EXPECT_NE(message_of(job(), "PodsReady").find("exceeded quota: gpus"), std::string::npos);
+  EXPECT_EQ(pod_names(), Names{"sim-0-0"});
+  fault = {};
+  now += 11;
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "PodsStarting");
+}
+
+TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
+  make_job();
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.query.find("dryRun=All") == std::string::npos) return std::nullopt;
+    EXPECT_NE(request.query.find("fieldValidation=Strict"), std::string::npos);
+    return MemoryApiServer::status(422, "Invalid",
+                                   "Pod \"sim-0-0\" is invalid: spec.containers[0].image: Required value");
+  };
+  settle();
+  EXPECT_EQ(phase_of(job()), "Failed");
+  EXPECT_EQ(reason_of(job(), "Failed"), "InvalidSpec");
+  EXPECT_NE(message_of(job(), "Failed").find("spec.trainer.podTemplate.spec.containers[0].image: Required value"),
+            std::string::npos);
+  EXPECT_EQ(pod_names(), Names{});
+}
+
+TEST_F(ReconcilerTest, a_server_that_is_in_trouble_is_asked_again) {
+  make_job();
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request)) return std::nullopt;
+    return MemoryApiServer::status(500, "InternalError", "etcd is away");
+  };
+  sync();
+  const auto result = reconcile();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kRetry);
+  fault = {};
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+}
+
+TEST_F(ReconcilerTest, a_namespace_that_ends_is_left_alone) {
+  make_job();
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!is_write(request) || request.method != "POST") return std::nullopt;
+    Json body = Json::parse(MemoryApiServer::status(403, "Forbidden", "namespace ns is being terminated").body);
+    body["details"]["causes"] = Json::array({{{"reason", "NamespaceTerminating"}, {"message", "it ends"}}});
+    return kube::HttpResponse{.status = 403, .headers = {}, .body = body.dump()};
+  };
+  settle();
+  const size_t before = writes;
+  now += 60;
+  settle();
+  EXPECT_EQ(writes, before);
+}
+
+TEST_F(ReconcilerTest, an_answer_that_was_lost_makes_no_second_pod) {
+  make_job();
+  bool lost = false;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (lost || !makes_pod(request) || request.body.find("\"sim-1-0\"") == std::string::npos) return std::nullopt;
+    lost = true;
+    server->put(kube::pods(), Json::parse(request.body));       // it was made …
+    return Error{ErrorCode::kUnavailable, "connection reset"};  // … and nobody knows
+  };
+  sync();
+  EXPECT_FALSE(reconcile().ok());
+  ASSERT_TRUE(reconcile().ok());  // the cache has not seen it
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+  EXPECT_EQ(job()["status"]["bookkeeping"]["created"], Json({0, 1}));
+  EXPECT_FALSE(job()["status"].contains("recentFailures") && !job()["status"]["recentFailures"].empty());
+}
+
+TEST_F(ReconcilerTest, a_cache_that_lost_a_pod_is_not_believed_before_the_server_was_asked) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  sync();
+  pods->replace({});  // a list from a server that is far behind
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+  EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
+}
+
+TEST_F(ReconcilerTest, a_pod_that_really_went_is_followed_by_the_next_attempt) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  server->remove(kube::pods(), {"ns", "sim-1-0"});
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-1"}));
+}
+
+TEST_F(ReconcilerTest, nobody_is_told_to_go_twice_while_the_watch_is_slow) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  // The pods take their time to go.
+  for (const std::string& name : pod_names()) {
+    Json pod = *server->get(kube::pods(), {"ns", name});
+    pod["metadata"]["finalizers"] = Json::array({"test/slow"});
+    server->put(kube::pods(), pod);
+  }
+  change_spec({{"suspend", true}});
+  sync();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(server->count("DELETE /api/v1/namespaces/ns/pods/sim-0-0"), 1);
+  EXPECT_EQ(server->count("DELETE /api/v1/namespaces/ns/pods/sim-1-0"), 1);
+  EXPECT_EQ(reason_of(job(), "Suspended"), "Suspending");
+}
+
+TEST_F(ReconcilerTest, a_claim_is_asked_for_by_its_name) {
+  make_job({{"checkpoint", {{"volume", {{"persistentVolumeClaim", {{"claimName", "ckpt"}}}}}}}});
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "ClaimMissing");
+  EXPECT_NE(message_of(job(), "PodsReady").find("ckpt"), std::string::npos);
+  EXPECT_EQ(pod_names(), Names{});
+  server->put(kube::persistent_volume_claims(), {{"metadata", {{"namespace", "ns"}, {"name", "ckpt"}}}});
+  now += 10;
+  settle();
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+}
+
+TEST_F(ReconcilerTest, node_0_is_told_how_many_nodes_are_wanted) {
+  report = R"({"generation":1,"phase":"Running","nnodes":2,"wantedNodes":2,"progress":{"step":5}})";
+  make_job({{"elastic", {{"minNodes", 1}, {"maxNodes", 4}}}});
+  settle();
+  all_ready();
+  settle();
+  reports.wait(0);
+  change_spec({{"trainer", {{"numNodes", 3}}}});
+  settle();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].substr(0, 9), "10.0.0.1 ");
+  EXPECT_EQ(told[0].substr(told[0].size() - 2), " 3");
+  EXPECT_EQ(job()["status"]["progress"]["step"], 5);
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0"}));
+}
+
+TEST_F(ReconcilerTest, the_time_to_live_deletes_the_job_and_only_this_one) {
+  make_job({{"ttlSecondsAfterFinished", 60}});
+  settle();
+  for (const std::string& name : pod_names()) exited(name, 0);
+  settle();
+  EXPECT_EQ(phase_of(job()), "Complete");
+  sync();
+  const auto waits = reconcile();
+  ASSERT_TRUE(waits.ok());
+  EXPECT_EQ(waits->requeue_after, std::chrono::seconds(60));
+  now += 60;
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_FALSE(server->get(kube::train_jobs(), kJob).has_value());
+}
+
+TEST_F(ReconcilerTest, jobs_are_counted_by_phase_until_they_are_gone) {
+  make_job();
+  settle();
+  const auto text = [&] { return prometheus::TextSerializer().Serialize(registry->Collect()); };
+  EXPECT_NE(text().find("lockstep_trainjobs{phase=\"Starting\"} 1"), std::string::npos) << text();
+  server->remove(kube::train_jobs(), kJob);
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_NE(text().find("lockstep_trainjobs{phase=\"Starting\"} 0"), std::string::npos) << text();
+}
+
+TEST_F(ReconcilerTest, a_job_that_cannot_be_read_is_an_error_with_its_field) {
+  make_job({{"trainer", {{"numNodes", "two"}}}});
+  sync();
+  const auto result = reconcile();
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("numNodes"), std::string::npos);
+}
+
+// ---- the operator dies after its n-th write, for every n ----
+
+// Make, fail, replace, suspend, resume, scale, finish.
+class WholeLife : public Scene {
+ public:
+  void live() {
+    make_job({{"elastic", {{"minNodes", 1}, {"maxNodes", 3}}}, {"networkPolicy", "IntraJob"}});
+    settle();
+    all_ready();
+    settle();
+    exited("sim-1-0", 1);
+    settle();
+    all_ready();
+    settle();
+    change_spec({{"trainer", {{"numNodes", 3}}}});
+    settle();
+    all_ready();
+    settle();
+    change_spec({{"suspend", true}});
+    settle();
+    change_spec({{"suspend", false}, {"trainer", {{"numNodes", 1}}}});
+    settle();
+    all_ready();
+    settle();
+    for (const std::string& name : pod_names()) exited(name, 0);
+    settle();
+  }
+
+  // What is left, without its times.
+  Json end() {
+    Json status = job()["status"];
+    for (const char* times : {"startTime", "completionTime"}) status.erase(times);
+    for (Json& condition : status["conditions"]) condition.erase("lastTransitionTime");
+    for (Json& failure : status["recentFailures"]) failure.erase("time");
+    return {{"status", status}, {"pods", pod_names()}, {"made", made}};
+  }
+};
+
+TEST(ReconcilerDies, after_any_write_and_the_end_is_the_same) {
+  WholeLife undisturbed;
+  undisturbed.live();
+  const Json expected = undisturbed.end();
+  EXPECT_EQ(expected["status"]["phase"], "Complete") << expected.dump(2);
+  EXPECT_EQ(expected["status"]["restarts"]["pod"], 1);
+  const size_t all_writes = undisturbed.writes;
+  ASSERT_GT(all_writes, 20U);
+  for (size_t n = 0; n < all_writes; ++n) {
+    WholeLife life;
+    life.dies_after = n;
+    life.live();
+    EXPECT_EQ(life.end(), expected) << "died after write " << n << '\n' << life.end().dump(2) << expected.dump(2);
+    for (const auto& [name, times] : life.made) EXPECT_EQ(times, 1) << name << " after write " << n;
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
