@@ -31,6 +31,20 @@ std::string in_quotes(std::string_view text) {
   return dump_line(Json(shown));
 }
 
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+bool is_utf8(std::string_view text) {
+  if (is_ascii(text)) return true;
+  try {
+    static_cast<void>(Json(text).dump());
+  } catch (const Json::exception&) {
+    return false;
+  }
+  return true;
+}
+
 // --- YAML 1.2's core schema (chapter 10.3) ---
 
 bool all_of(std::string_view text, std::string_view allowed) {
@@ -258,6 +272,8 @@ class DocumentBuilder final : public YAML::EventHandler {
 
   void scalar(const YAML::Mark& mark, YAML::anchor_t anchor, OrderedJson value, const std::string& text, bool plain) {
     grow(mark, 1, text.size());
+    // yaml-cpp makes one byte each of the escapes \_ and \N, which are two in UTF-8.
+    if (!is_utf8(text)) throw Refused{mark, "an escape \\_ or \\N, which is not supported; write \\u00a0 or \\u0085"};
     Built built{std::move(value), Size{.nodes = 1, .bytes = text.size(), .depth = 0}};
     if (!expects_key()) {
       if (anchor != YAML::NullAnchor) anchors_[anchor] = built;
@@ -370,11 +386,7 @@ Status check_bytes(std::string_view text, std::string_view what) {
     return refuse(std::to_string(text.size()) + " bytes; expected at most " + std::to_string(kYamlBytesMax));
   }
   if (text.find('\0') != std::string_view::npos) return refuse("holds a NUL byte; expected YAML in UTF-8");
-  try {
-    static_cast<void>(Json(text).dump());
-  } catch (const Json::exception&) {
-    return refuse("is not UTF-8; expected YAML in UTF-8");
-  }
+  if (!is_utf8(text)) return refuse("is not UTF-8; expected YAML in UTF-8");
   return {};
 }
 
@@ -432,8 +444,7 @@ std::string double_quoted(const std::string& text) {
 }
 
 std::string valid_utf8(const std::string& text) {
-  const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  return ascii ? text : OrderedJson::parse(dump_line(OrderedJson(text))).get<std::string>();
+  return is_ascii(text) ? text : OrderedJson::parse(dump_line(OrderedJson(text))).get<std::string>();
 }
 
 // Words that YAML 1.1, which many tools still read, takes for booleans.

@@ -1,5 +1,7 @@
 #include "operator/train/bookkeeping.h"
 
+#include <algorithm>
+
 #include "operator/train/field.h"
 
 namespace lockstep::train {
@@ -17,10 +19,33 @@ void read_by_number(const Json& json, std::string_view name, std::map<Key, Value
 
 int whole_number(const Json& value) { return value.is_number_integer() ? value.get<int>() : 0; }
 
-std::set<int> read_nodes(const Json& json, std::string_view name) {
+// "0-1023,1030": thousands of nodes in a few bytes.
+std::string ranges_text(const std::set<int>& nodes) {
+  std::string text;
+  for (auto node = nodes.begin(); node != nodes.end();) {
+    const int first = *node;
+    int last = first;
+    while (++node != nodes.end() && *node == last + 1) last = *node;
+    if (!text.empty()) text += ",";
+    text += std::to_string(first);
+    if (last != first) text += "-" + std::to_string(last);
+  }
+  return text;
+}
+
+std::set<int> read_ranges(const Json& json, std::string_view name) {
+  constexpr int64_t kNodesMax = 100'000;  // ten times what the API allows
   std::set<int> nodes;
-  for (const Json& node : list_field(json, {name})) {
-    if (node.is_number_integer()) nodes.insert(node.get<int>());
+  const std::string text = text_field(json, {name});
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view range = std::string_view(text).substr(at, end - at);
+    const size_t dash = range.find('-');
+    const std::optional<int64_t> first = parse_number(range.substr(0, dash));
+    const std::optional<int64_t> last = dash == range.npos ? first : parse_number(range.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last >= kNodesMax) return {};
+    for (int64_t node = *first; node <= *last; ++node) nodes.insert(static_cast<int>(node));
+    at = end + 1;
   }
   return nodes;
 }
@@ -69,8 +94,8 @@ void read_counters(const Json& json, Bookkeeping& book) {
 Json to_json(const Bookkeeping& book) {
   Json json = counters_to_json(book);
   if (book.checked_generation != 0) json["checkedGeneration"] = book.checked_generation;
-  if (!book.created.empty()) json["created"] = book.created;
-  if (!book.done.empty()) json["done"] = book.done;
+  if (!book.created.empty()) json["created"] = ranges_text(book.created);
+  if (!book.done.empty()) json["done"] = ranges_text(book.done);
   if (book.first_done_at != 0) json["firstDoneAt"] = book.first_done_at;
   if (book.suspending) json["suspending"] = true;
   if (book.waiting_since != 0) json["waitingSince"] = book.waiting_since;
@@ -87,8 +112,8 @@ Bookkeeping bookkeeping_from_json(const Json& json) {
   Bookkeeping book;
   read_counters(json, book);
   book.checked_generation = number_field(json, {"checkedGeneration"}).value_or(0);
-  book.created = read_nodes(json, "created");
-  book.done = read_nodes(json, "done");
+  book.created = read_ranges(json, "created");
+  book.done = read_ranges(json, "done");
   book.first_done_at = number_field(json, {"firstDoneAt"}).value_or(0);
   book.suspending = bool_field(json, {"suspending"});
   book.waiting_since = number_field(json, {"waitingSince"}).value_or(0);

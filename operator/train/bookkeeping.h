@@ -32,6 +32,8 @@ struct Haste {
   bool operator==(const Haste&) const = default;
 };
 
+inline constexpr int kGang = -1;  // in place of a node rank
+
 struct Bookkeeping {
   int64_t checked_generation = 0;  // metadata.generation whose pod the API server has found valid (dry run)
   std::set<int> created;           // nodes whose pod of the current attempt has been seen
@@ -45,7 +47,7 @@ struct Bookkeeping {
   int64_t checkpoint_step = -1;                     // newest that has cleared the above
   int64_t furthest_step = -1;                       // that any attempt is known to have committed
   std::map<int, int> without_progress;              // node → failures in a row at or before furthest_step
-  std::map<int, Haste> haste;                       // node →
+  std::map<int, Haste> haste;                       // node → (kGang: all of them)
   std::map<std::string, api::UnixSeconds> avoided;  // host → since when
 
   // of the current run, which begins when the job is made and on each resume

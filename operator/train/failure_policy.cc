@@ -143,6 +143,15 @@ std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
   return text;
 }
 
+// 0: there is none.
+api::UnixSeconds end_of_wait(int node, const Bookkeeping& book) {
+  const auto it = book.haste.find(node);
+  if (it == book.haste.end() || it->second.times == 0) return 0;
+  constexpr int kDoublings = 16;
+  const api::UnixSeconds wait = kHasteFirstSeconds << std::min(it->second.times - 1, kDoublings);
+  return it->second.last + std::min(wait, kHasteMaxSeconds);
+}
+
 }  // namespace
 
 Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec) {
@@ -202,21 +211,17 @@ void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book) {
 }
 
 api::UnixSeconds not_before(int node, const Bookkeeping& book) {
-  const auto it = book.haste.find(node);
-  if (it == book.haste.end() || it->second.times == 0) return 0;
-  constexpr int kDoublings = 16;
-  const api::UnixSeconds wait = kHasteFirstSeconds << std::min(it->second.times - 1, kDoublings);
-  return it->second.last + std::min(wait, kHasteMaxSeconds);
+  return std::max(end_of_wait(node, book), end_of_wait(kGang, book));
 }
 
 void note_haste(int node, api::UnixSeconds now, Bookkeeping& book) {
+  // Who has lived long enough is forgotten: the book stays small, whatever the number of nodes.
+  std::erase_if(book.haste, [&](const auto& entry) {
+    return std::max(entry.second.last, end_of_wait(entry.first, book)) + kHasteSeconds <= now;
+  });
   const auto it = book.haste.find(node);
-  if (it == book.haste.end()) {
-    book.haste[node] = {0, now};
-    return;
-  }
-  const bool is_hasty = std::max(it->second.last, not_before(node, book)) + kHasteSeconds > now;
-  it->second = {is_hasty ? it->second.times + 1 : 0, now};
+  const int times = it == book.haste.end() ? 0 : it->second.times + 1;
+  book.haste[node] = {times, now};
 }
 
 std::set<std::string> avoided_hosts(const Bookkeeping& book, int window_seconds, api::UnixSeconds now) {

@@ -66,9 +66,9 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
 // A new checkpoint clears the budgets.
 void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
 
-// Notes that the node gets a new pod now.
+// Notes that the node (or kGang) gets a new pod now.
 void note_haste(int node, api::UnixSeconds now, Bookkeeping& book);
-// When the node's next pod may be made; 0: at once.
+// When the node's next pod may be made, its own haste and the gang's considered; 0: at once.
 api::UnixSeconds not_before(int node, const Bookkeeping& book);
 
 // Hosts that the next pods stay away from.

@@ -32,9 +32,9 @@ bool bool_field(const Json& object, std::initializer_list<std::string_view> path
 }
 
 const Json& list_field(const Json& object, std::initializer_list<std::string_view> path) {
-  static const Json kNone = Json::array();
+  static const Json none = Json::array();
   const Json* const value = field(object, path);
-  return value != nullptr && value->is_array() ? *value : kNone;
+  return value != nullptr && value->is_array() ? *value : none;
 }
 
 std::optional<int64_t> parse_number(std::string_view text) {

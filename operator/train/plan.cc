@@ -300,7 +300,7 @@ class Planner {
     const auto cause = std::find_if(outcome.replacements.begin(), outcome.replacements.end(), [](const Replacement& r) {
       return r.verdict.action == api::RuleAction::kRestartGang;
     });
-    note_haste(cause->end.node, now_, book_);
+    note_haste(kGang, now_, book_);
     std::set<int> nodes = book_.created;
     for (const Replacement& r : outcome.replacements) nodes.insert(r.end.node);
     for (const int node : nodes) raise_attempt(node);

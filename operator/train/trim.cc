@@ -46,7 +46,7 @@ Json pick_all(const Json& list, std::initializer_list<std::string_view> names) {
 
 }  // namespace
 
-Json trim_pod(Json pod) {
+Json trim_pod(const Json& pod) {
   Json kept = pick_object(pod);
   if (const Json* spec = field(pod, {"spec"})) kept["spec"] = pick(*spec, {"nodeName"});
   if (const Json* status = field(pod, {"status"})) {
@@ -69,15 +69,15 @@ Json trim_job(Json job) {
   return job;
 }
 
-Json trim_service(Json service) {
+Json trim_service(const Json& service) {
   Json kept = pick_object(service);
   if (const Json* spec = field(service, {"spec"})) kept["spec"] = pick(*spec, {"publishNotReadyAddresses", "selector"});
   return kept;
 }
 
-Json trim_network_policy(Json policy) { return pick_object(policy); }
+Json trim_network_policy(const Json& policy) { return pick_object(policy); }
 
-Json trim_host(Json node) {
+Json trim_host(const Json& node) {
   Json kept = pick_object(node);
   kept["metadata"].erase("labels");
   if (const Json* spec = field(node, {"spec"})) {

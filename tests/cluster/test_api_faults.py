@@ -351,6 +351,13 @@ def test_an_operator_whose_credentials_are_refused_says_so(api, operator):
 # --- two operators
 
 
+def test_two_operators_that_both_act_do_no_harm(api, kubelet, history, operator):
+    """As when an old leader has not noticed yet, all the time: names, versions and UIDs are what keeps them apart."""
+    for _ in range(2):
+        operator(leader_elect=False)
+    live_through_a_failure(Jobs(api), kubelet, history)
+
+
 class Replicas:
     """Two operators that elect a leader: `leader` leads, `other` stands by; each has a proxy of its own."""
 

@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from operator_process import operator_binary
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 API_TESTS = ROOT / "tests/operator/api"
 TRAINJOBS = "lockstep.dev/v1/trainjobs"
@@ -15,7 +17,8 @@ TRAINJOBS = "lockstep.dev/v1/trainjobs"
 
 def load_cases():
     """Whole objects, as the tool that the C++ test shares its reading with prints them."""
-    tool = pathlib.Path(os.environ.get("LOCKSTEP_TEST_TOOLS", ROOT / "build/dev/tools")) / "trainjob_cases"
+    tools = os.environ.get("LOCKSTEP_TEST_TOOLS", operator_binary().parents[1] / "tools")
+    tool = pathlib.Path(tools) / "trainjob_cases"
     if not tool.exists():
         raise FileNotFoundError(f"{tool} is not built: build the target trainjob_cases, or set LOCKSTEP_TEST_TOOLS")
     printed = subprocess.run([tool, API_TESTS], check=True, capture_output=True, text=True, timeout=60).stdout

@@ -310,6 +310,17 @@ def test_a_service_of_somebody_else_with_our_name_is_left_alone(api, jobs):
     assert api.get("services", "job")["spec"]["clusterIP"] == "None"
 
 
+def test_a_network_policy_of_somebody_else_with_our_name_is_left_alone(api, jobs):
+    policies = "networking.k8s.io/v1/networkpolicies"
+    api.create(policies, {"metadata": {"name": "job", "labels": {"app": "theirs"}}, "spec": {"podSelector": {}}})
+    theirs = as_it_was(api.get(policies, "job"))
+    jobs.create(nodes=2, networkPolicy="IntraJob")
+    said = jobs.wait_for_condition("PodsReady", "False", "NameTaken")
+    assert "NetworkPolicy job" in said["message"]
+    assert jobs.pods() == {}  # they would run without what was asked for
+    assert as_it_was(api.get(policies, "job")) == theirs
+
+
 def test_a_service_that_somebody_deletes_is_made_again(api, jobs):
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady")

@@ -117,6 +117,8 @@ TEST(Yaml, refusals_name_the_source_the_line_and_the_column) {
       {"a: !secret x\n", "t.yaml:1:4: the tag \"!secret\" is unknown"},
       {"a: !set {b}\n", "t.yaml:1:4: the tag \"!set\" is unknown"},
       {"a: !!int five\n", "t.yaml:1:4: \"five\" is not of its tag !!int"},
+      {R"(a: "x\_")", "t.yaml:1:4: an escape \\_ or \\N, which is not supported"},
+      {R"("x\N": a)", "t.yaml:1:1: an escape \\_ or \\N"},
       {"a: .inf\n", "t.yaml:1:4: \".inf\" has no form in JSON"},
       {"a: -.INF\n", "has no form in JSON"},
       {"a: .nan\n", "has no form in JSON"},

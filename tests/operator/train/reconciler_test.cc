@@ -399,7 +399,7 @@ TEST_F(ReconcilerTest, an_answer_that_was_lost_makes_no_second_pod) {
   EXPECT_FALSE(reconcile().ok());
   ASSERT_TRUE(reconcile().ok());  // the cache has not seen it
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
-  EXPECT_EQ(job()["status"]["bookkeeping"]["created"], Json({0, 1}));
+  EXPECT_EQ(job()["status"]["bookkeeping"]["created"], "0-1");
   EXPECT_FALSE(job()["status"].contains("recentFailures") && !job()["status"]["recentFailures"].empty());
 }
 

@@ -1,0 +1,94 @@
+// What the operator asks of node 0's agent, against a server that does as it is told.
+#include "operator/train/agent_client.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/fake/http_server.h"
+
+namespace lockstep::train {
+namespace {
+
+using fake::Exchange;
+using fake::HttpServer;
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+TEST(AgentClient, reads_the_status) {
+  HttpServer server({}, [](Exchange& exchange) {
+    EXPECT_EQ(exchange.request().method, "GET");
+    EXPECT_EQ(exchange.request().path, "/status");
+    // A pod's address may be another pod's by now: the token is for POST alone.
+    EXPECT_FALSE(exchange.request().headers.contains("authorization"));
+    exchange.answer(200, "{\"phase\":\"Running\"}");
+  });
+  const Result<std::string> body = read_agent_status(kLoopback, server.port());
+  ASSERT_TRUE(body.ok()) << body.error().message;
+  EXPECT_EQ(*body, "{\"phase\":\"Running\"}");
+}
+
+TEST(AgentClient, tells_the_wanted_number_with_the_job_s_token) {
+  HttpServer server({}, [](Exchange& exchange) {
+    EXPECT_EQ(exchange.request().method, "POST");
+    EXPECT_EQ(exchange.request().path, "/nodes");
+    EXPECT_EQ(exchange.request().headers.at("authorization"), "Bearer secret");
+    EXPECT_EQ(exchange.request().body, "{\"nodes\":3}");
+    exchange.answer(202, "{\"nodes\":3}\n");
+  });
+  EXPECT_TRUE(tell_agent_nodes(kLoopback, server.port(), "secret", 3).ok());
+}
+
+TEST(AgentClient, says_what_was_answered_when_it_was_refused) {
+  HttpServer server({}, [](Exchange& exchange) { exchange.answer(401, "Authorization must be …"); });
+  const Status told = tell_agent_nodes(kLoopback, server.port(), "wrong", 3);
+  ASSERT_FALSE(told.ok());
+  EXPECT_EQ(told.error().code, ErrorCode::kRetry);
+  EXPECT_NE(told.error().message.find("/nodes answers 401: Authorization"), std::string::npos) << told.error().message;
+}
+
+TEST(AgentClient, does_not_wait_for_an_agent_that_is_silent) {
+  HttpServer server({}, [](Exchange& exchange) { exchange.wait_for_client_to_go(); });
+  const Result<std::string> body = read_agent_status(kLoopback, server.port());
+  ASSERT_FALSE(body.ok());
+  EXPECT_EQ(body.error().code, ErrorCode::kUnavailable);
+}
+
+TEST(AgentClient, takes_no_body_that_never_ends) {
+  HttpServer server({}, [](Exchange& exchange) {
+    exchange.begin(200);
+    const std::string piece(size_t{1} << 16, 'x');
+    while (exchange.chunk(piece)) continue;
+  });
+  const Result<std::string> body = read_agent_status(kLoopback, server.port());
+  ASSERT_FALSE(body.ok());
+  EXPECT_EQ(body.error().code, ErrorCode::kCorrupt);
+}
+
+TEST(AgentClient, takes_nothing_that_is_no_http) {
+  HttpServer server({}, [](Exchange& exchange) {
+    exchange.raw("220 smtp.example.org ESMTP\r\n\r\n");
+    exchange.cut();
+  });
+  const Result<std::string> body = read_agent_status(kLoopback, server.port());
+  ASSERT_FALSE(body.ok());
+  EXPECT_EQ(body.error().code, ErrorCode::kCorrupt);
+}
+
+TEST(AgentClient, says_that_nobody_listens) {
+  uint16_t port = 0;
+  {
+    HttpServer server({}, [](Exchange& exchange) { exchange.cut(); });
+    port = server.port();
+  }
+  const Result<std::string> body = read_agent_status(kLoopback, port);
+  ASSERT_FALSE(body.ok());
+  EXPECT_EQ(body.error().code, ErrorCode::kUnavailable);
+}
+
+TEST(AgentClient, wants_an_address) {
+  const Result<std::string> body = read_agent_status("sasrec-0.sasrec", 8080);
+  ASSERT_FALSE(body.ok());
+  EXPECT_EQ(body.error().code, ErrorCode::kInvalid);
+}
+
+}  // namespace
+}  // namespace lockstep::train

@@ -1,0 +1,337 @@
+// What the golden cases do not show: numbers that grow over many steps, tables, and objects that nobody would write.
+#include <gtest/gtest.h>
+
+#include "operator/api/trainjob.h"
+#include "operator/train/bookkeeping.h"
+#include "operator/train/desired_env.h"
+#include "operator/train/desired_pod.h"
+#include "operator/train/failure_policy.h"
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/pod_template.h"
+#include "operator/train/pod_view.h"
+#include "operator/train/trim.h"
+#include "runner/contract/env_names.h"
+#include "runner/contract/world.h"
+
+namespace lockstep::train {
+namespace {
+
+using api::RuleAction;
+
+PodEnd exit_with(int code, int node = 1) {
+  PodEnd end;
+  end.kind = EndKind::kExit;
+  end.node = node;
+  end.exit_code = code;
+  end.reason = "Crash";
+  return end;
+}
+
+// Architecture §4's table, row by row.
+TEST(FailurePolicy, keeps_the_table_of_exit_codes) {
+  struct Row {
+    int code;
+    RuleAction action;
+    bool is_counted;
+    bool avoids_host;
+  };
+  const Row table[] = {{1, RuleAction::kReplacePod, true, false},    {2, RuleAction::kFail, true, false},
+                       {3, RuleAction::kFail, true, false},          {4, RuleAction::kReplacePod, true, false},
+                       {5, RuleAction::kFail, true, false},          {10, RuleAction::kReplacePod, false, false},
+                       {11, RuleAction::kReplacePod, true, false},   {12, RuleAction::kReplacePod, true, true},
+                       {13, RuleAction::kReplacePod, true, false},   {42, RuleAction::kReplacePod, true, false},
+                       {130, RuleAction::kReplacePod, false, false}, {137, RuleAction::kReplacePod, true, false},
+                       {139, RuleAction::kReplacePod, true, false},  {143, RuleAction::kReplacePod, false, false}};
+  for (const Row& row : table) {
+    const Verdict verdict = judge(exit_with(row.code), {});
+    EXPECT_EQ(verdict.action, row.action) << row.code;
+    EXPECT_EQ(verdict.is_counted, row.is_counted) << row.code;
+    EXPECT_EQ(verdict.avoids_host, row.avoids_host) << row.code;
+  }
+}
+
+TEST(FailurePolicy, counts_exit_code_10_of_an_image_that_is_not_ours) {
+  api::TrainJobSpec spec;
+  spec.trainer.launcher = api::Launcher::kNone;
+  EXPECT_TRUE(judge(exit_with(10), spec).is_counted);
+}
+
+TEST(FailurePolicy, allows_exactly_max_restarts_in_a_window) {
+  api::TrainJobSpec spec;
+  spec.trainer.launcher = api::Launcher::kTorchrun;
+  spec.restart_policy = {.max_restarts = 5, .window_seconds = 3600};
+  Bookkeeping book;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_FALSE(apply_failure_policy(spec, {exit_with(1)}, {.now = 1000 + i}, book).failure.has_value()) << i;
+  }
+  const FailureOutcome sixth = apply_failure_policy(spec, {exit_with(1)}, {.now = 1005}, book);
+  ASSERT_TRUE(sixth.failure.has_value());
+  EXPECT_EQ(sixth.failure->reason, "TooManyRestarts");
+  EXPECT_NE(sixth.failure->message.find("failure 6 within 3600 s"), std::string::npos) << sixth.failure->message;
+}
+
+TEST(FailurePolicy, stays_small_however_many_restarts_are_allowed) {
+  api::TrainJobSpec spec;
+  spec.trainer.launcher = api::Launcher::kTorchrun;
+  spec.restart_policy = {.max_restarts = 1'000'000, .window_seconds = 86400};
+  Bookkeeping book;
+  for (int i = 0; i < 5000; ++i) {
+    PodEnd end = exit_with(12, i % 8);
+    end.host = "host-" + std::to_string(i);
+    ASSERT_FALSE(apply_failure_policy(spec, {end}, {.now = 1000 + i * 20}, book).failure.has_value());
+    note_haste(i % 8, 1000 + i * 20, book);
+  }
+  EXPECT_LE(book.avoided.size(), kAvoidedHostsMax);
+  EXPECT_LE(to_json(book).dump().size(), 4096U);
+}
+
+TEST(FailurePolicy, waits_longer_with_every_hasty_replacement_and_forgets_it) {
+  Bookkeeping book;
+  api::UnixSeconds now = 1000;
+  note_haste(3, now, book);
+  EXPECT_EQ(not_before(3, book), 0);  // the first never waits
+  std::vector<api::UnixSeconds> waits;
+  for (int i = 0; i < 9; ++i) {
+    now = std::max(now, not_before(3, book)) + 1;  // it fails a second after its start
+    note_haste(3, now, book);
+    waits.push_back(not_before(3, book) - now);
+  }
+  EXPECT_EQ(waits, (std::vector<api::UnixSeconds>{5, 10, 20, 40, 80, 160, 300, 300, 300}));
+  now = not_before(3, book) + kHasteSeconds + 1;  // this one lived a minute
+  note_haste(3, now, book);
+  EXPECT_EQ(not_before(3, book), 0);
+  EXPECT_EQ(not_before(4, book), 0);  // another node
+}
+
+TEST(FailurePolicy, a_gang_s_incident_is_counted_once) {
+  api::TrainJobSpec spec;
+  spec.trainer.launcher = api::Launcher::kTorchrun;
+  Bookkeeping book;
+  PodEnd first = exit_with(9, 2);
+  first.time = 10;
+  PodEnd second = exit_with(1, 0);
+  second.time = 11;
+  const FailureOutcome outcome = apply_failure_policy(spec, {second, first}, {.now = 20}, book);
+  EXPECT_TRUE(outcome.is_gang);
+  EXPECT_EQ(outcome.replacements.front().end.node, 2);  // the cause is the one that came first
+  EXPECT_EQ(book.counted.size(), 1U);
+  EXPECT_EQ(book.counted.begin()->second, 1);
+}
+
+TEST(FailurePolicy, forgets_hosts_after_the_window) {
+  Bookkeeping book;
+  book.avoided = {{"old", 100}, {"new", 3000}};
+  EXPECT_EQ(avoided_hosts(book, 3600, 3700), std::set<std::string>{"new"});
+}
+
+TEST(Bookkeeping, comes_back_as_it_was_written) {
+  Bookkeeping book;
+  book.checked_generation = 3;
+  book.created = {0, 1, 5};
+  book.done = {1};
+  book.first_done_at = 12;
+  book.counted = {{1000, 2}, {1060, 1}};
+  book.out_of_memory = 1;
+  book.checkpoint_step = 0;
+  book.furthest_step = 7;
+  book.without_progress = {{1, 2}};
+  book.haste = {{1, {3, 99}}};
+  book.avoided = {{"host-b", 5}};
+  book.suspending = true;
+  book.waiting_since = 44;
+  book.were_ready = true;
+  book.has_stepped = true;
+  book.recovering = Recovering{1, "pod", "Crash", "words", uint64_t{1} << 40U};
+  book.process_restarts_before = 2;
+  book.process_restarts_now = 1;
+  book.process_restarts_pod = "uid";
+  EXPECT_EQ(bookkeeping_from_json(to_json(book)), book);
+  EXPECT_EQ(bookkeeping_from_json(Json::parse(to_json(book).dump())), book);
+  EXPECT_EQ(to_json(Bookkeeping{}), Json::object());
+}
+
+TEST(Bookkeeping, of_thousands_of_nodes_is_a_few_bytes) {
+  Bookkeeping book;
+  for (int node = 0; node < 10'000; ++node) book.created.insert(node);
+  book.created.erase(17);
+  book.done = {3, 5, 6};
+  EXPECT_EQ(to_json(book)["created"], "0-16,18-9999");
+  EXPECT_EQ(to_json(book)["done"], "3,5-6");
+  EXPECT_EQ(bookkeeping_from_json(to_json(book)), book);
+}
+
+TEST(Bookkeeping, takes_anything_that_is_not_its_own_for_nothing) {
+  for (const char* text :
+       {"null", "[]", "7", R"({"counted":[1],"haste":{"x":1,"2":[]},"created":"all","recovering":3})",
+        R"({"created":"0-2000000000","done":"5-x","avoided":{"h":"t"},"withoutProgress":{"1":"x"}})"}) {
+    const Bookkeeping book = bookkeeping_from_json(Json::parse(text));
+    EXPECT_TRUE(book.counted.empty() && book.created.empty() && book.avoided.empty()) << text;
+  }
+}
+
+TEST(PodTemplate, gives_the_server_s_paths_from_the_trainjob) {
+  EXPECT_EQ(
+      with_template_paths("Pod \"a\" is invalid: [spec.containers[1].image: Required value, spec.hostNetwork: x]"),
+      "Pod \"a\" is invalid: [spec.trainer.podTemplate.spec.containers[1].image: Required value, "
+      "spec.trainer.podTemplate.spec.hostNetwork: x]");
+  EXPECT_EQ(with_template_paths("metadata.labels: Invalid value: \"x\": a pod.spec.y and inspec.z stay"),
+            "spec.trainer.podTemplate.metadata.labels: Invalid value: \"x\": a pod.spec.y and inspec.z stay");
+  EXPECT_EQ(with_template_paths(""), "");
+}
+
+TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
+  Observed o;
+  o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  o.settings.default_tolerations = Json::array({{{"operator", "Exists"}}});
+  o.job.spec.checkpoint = api::Checkpoint{};
+  for (const char* text : {"7",
+                           "[]",
+                           R"({"spec":[]})",
+                           R"({"metadata":"x"})",
+                           R"({"metadata":{"labels":[]}})",
+                           R"({"metadata":{"annotations":{"a":1}}})",
+                           R"({"spec":{"containers":[7]}})",
+                           R"({"spec":{"volumes":{}}})",
+                           R"({"spec":{"tolerations":{}}})",
+                           R"({"spec":{"affinity":[]}})",
+                           R"({"spec":{"affinity":{"nodeAffinity":3}}})",
+                           R"({"spec":{"securityContext":"root"}})",
+                           R"({"spec":{"terminationGracePeriodSeconds":"long"}})",
+                           R"({"spec":{"containers":[{"name":"trainer","env":{}}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","env":[{}]}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","ports":7}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","resources":[]}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","securityContext":1}]}})",
+                           R"({"spec":{"containers":[{"name":"trainer","volumeMounts":"x"}]}})",
+                           R"({"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"}) {
+    o.job.spec.trainer.pod_template = Json::parse(text);
+    const Result<Json> pod = desired_pod(o, {.node = 0, .attempt = 0, .avoided_hosts = {"host-b"}});
+    ASSERT_FALSE(pod.ok()) << text;
+    EXPECT_EQ(pod.error().code, ErrorCode::kInvalid);
+    EXPECT_EQ(pod.error().message.rfind("spec.trainer.podTemplate", 0), 0U) << pod.error().message;
+  }
+}
+
+TEST(PodTemplate, joins_avoided_hosts_to_every_alternative_of_the_user_s_affinity) {
+  Observed o;
+  o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  o.job.spec.trainer.pod_template = Json::parse(R"({"spec":{"affinity":{"nodeAffinity":{
+    "requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+      {"matchExpressions":[{"key":"zone","operator":"In","values":["x"]}]},{"matchFields":[]}]}}}}})");
+  const Result<Json> pod = desired_pod(o, {.node = 1, .attempt = 2, .avoided_hosts = {"h1", "h2"}});
+  ASSERT_TRUE(pod.ok()) << pod.error().message;
+  const Json& terms = list_field(*pod, {"spec", "affinity", "nodeAffinity",
+                                        "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"});
+  ASSERT_EQ(terms.size(), 2U);
+  for (const Json& term : terms) {
+    ASSERT_EQ(term["matchFields"].size(), 2U);
+    EXPECT_EQ(term["matchFields"][0], Json({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {"h1"}}}));
+  }
+  EXPECT_EQ(terms[0]["matchExpressions"].size(), 1U);
+}
+
+TEST(DesiredEnv, is_what_the_runner_derives_its_place_from) {
+  api::TrainJob job;
+  job.meta = {.name = "sasrec", .ns = "team-a", .uid = "u"};
+  job.spec.trainer.num_nodes = 3;
+  job.spec.elastic = api::Elastic{.min_nodes = 2, .max_nodes = 5};
+  Environment environment;
+  for (const Json& variable : desired_env(job, {.node = 2, .attempt = 4, .num_proc_per_node = 8, .token = "t"})) {
+    environment[variable["name"]] = variable["value"];
+  }
+  const Result<AgentPlace> place = derive_agent_place(environment, "sasrec-2", {});
+  ASSERT_TRUE(place.ok()) << place.error().message;
+  EXPECT_EQ(place->node_rank, 2);
+  EXPECT_EQ(place->min_nodes, 2);
+  EXPECT_EQ(place->max_nodes, 5);
+  EXPECT_EQ(place->wanted_nodes, 3);
+  EXPECT_EQ(place->coordinator_host, "sasrec-0.sasrec.team-a.svc");
+  EXPECT_EQ(place->coordinator_port, kCoordinatorPort);
+}
+
+TEST(DesiredEnv, of_another_launcher_is_a_world_of_its_own) {
+  api::TrainJob job;
+  job.meta = {.name = "j", .ns = "n", .uid = "u"};
+  job.spec.trainer.launcher = api::Launcher::kNone;
+  job.spec.trainer.num_nodes = 3;
+  Environment environment;
+  for (const Json& variable : desired_env(job, {.node = 2, .attempt = 0, .num_proc_per_node = 1, .token = "t"})) {
+    environment[variable["name"]] = variable["value"];
+    EXPECT_TRUE(is_reserved(variable["name"].get<std::string>(), api::Launcher::kNone)) << variable;
+  }
+  const Result<World> world = derive_world(environment, "j-2", {});
+  ASSERT_TRUE(world.ok()) << world.error().message;
+  EXPECT_EQ(world->rank, 2);
+  EXPECT_EQ(world->world_size, 3);
+  EXPECT_EQ(world->master_addr, "j-0.j.n.svc");
+  EXPECT_EQ(world->master_port, kMasterPort);
+}
+
+TEST(NumProcPerNode, is_the_number_of_gpus_where_the_user_does_not_say) {
+  api::TrainJobSpec spec;
+  EXPECT_EQ(num_proc_per_node(spec), 1);
+  spec.trainer.resources_per_node = {{"limits", {{"nvidia.com/gpu", "4"}}}, {"requests", {{"nvidia.com/gpu", "4"}}}};
+  EXPECT_EQ(num_proc_per_node(spec), 4);
+  spec.trainer.resources_per_node = {{"requests", {{"amd.com/gpu", 8}}}};
+  EXPECT_EQ(num_proc_per_node(spec), 8);
+  spec.trainer.resources_per_node = Json::object();
+  spec.trainer.pod_template =
+      Json::parse(R"({"spec":{"containers":[{"name":"trainer","resources":{"limits":{"nvidia.com/gpu":2}}}]}})");
+  EXPECT_EQ(num_proc_per_node(spec), 2);
+  spec.trainer.num_proc_per_node = 1;
+  EXPECT_EQ(num_proc_per_node(spec), 1);
+  spec.trainer.num_proc_per_node.reset();
+  spec.trainer.resources_per_node = {{"limits", {{"nvidia.com/gpu", "1e3k"}}}};
+  EXPECT_EQ(num_proc_per_node(spec), 1);  // the API server refuses it as a number of GPUs
+}
+
+// A cached pod is what a pod is made of here, and nothing else of it.
+TEST(Trim, keeps_what_is_read_and_little_more) {
+  Observed o;
+  o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  Json pod = *desired_pod(o, {.node = 7, .attempt = 3});
+  pod["metadata"]["uid"] = "pod-uid";
+  pod["metadata"]["managedFields"] = Json::array({std::string(4000, 'x')});
+  pod["spec"]["nodeName"] = "host-q";
+  pod["status"] =
+      Json::parse(R"({"phase":"Failed","podIP":"10.1.2.3","startTime":"2026-11-21T10:00:00Z","reason":"Evicted",
+    "message":"m","qosClass":"Guaranteed","conditions":[{"type":"Ready","status":"True","lastProbeTime":null},
+    {"type":"DisruptionTarget","status":"True","reason":"r","message":"w"}],
+    "containerStatuses":[{"name":"trainer","image":"i","state":{"terminated":{"exitCode":3,"message":"{}"}}}]})");
+  const Json small = trim_pod(pod);
+  EXPECT_LT(small.dump().size(), 1500U);
+  const PodView whole_view = *view_of_pod(pod, 0);
+  const PodView small_view = *view_of_pod(small, 0);
+  EXPECT_EQ(small_view.meta.uid, "pod-uid");
+  EXPECT_EQ(small_view.node, 7);
+  EXPECT_EQ(small_view.attempt, 3);
+  EXPECT_EQ(small_view.num_nodes, whole_view.num_nodes);
+  EXPECT_EQ(small_view.host, "host-q");
+  EXPECT_EQ(small_view.ip, "10.1.2.3");
+  EXPECT_EQ(small_view.reason, "Evicted");
+  EXPECT_EQ(small_view.disruption, "r");
+  EXPECT_TRUE(small_view.ready);
+  EXPECT_EQ(small_view.end->exit_code, 3);
+  EXPECT_TRUE(is_controlled_by(small_view.meta, o.job.meta));
+  EXPECT_EQ(pod_index(small), (std::vector<std::string>{"job:b/a", "host:host-q"}));
+  EXPECT_EQ(job_of(small), (api::ObjectKey{.ns = "b", .name = "a"}));
+  for (const char* odd : {"null", "7", "[]", "{}", R"({"metadata":7,"status":[],"spec":"x"})"}) {
+    const Json trimmed = trim_pod(Json::parse(odd));
+    EXPECT_TRUE(pod_index(trimmed).empty());
+    EXPECT_FALSE(view_of_pod(trimmed, 0).has_value());
+  }
+}
+
+TEST(LastWords, are_read_as_far_as_they_go) {
+  EXPECT_FALSE(parse_last_words("Traceback (most recent call last):").has_value());
+  EXPECT_FALSE(parse_last_words("[1]").has_value());
+  const auto words = parse_last_words(R"({"exitCode":5,"message":"loss is nan","rank":-1,"step":-1,"generation":9})");
+  ASSERT_TRUE(words.has_value());
+  EXPECT_EQ(words->exit_code, 5);
+  EXPECT_FALSE(words->rank.has_value());
+  EXPECT_FALSE(words->step.has_value());
+}
+
+}  // namespace
+}  // namespace lockstep::train
