@@ -56,11 +56,11 @@ def test_every_constant_is_in_a_table(names):
 
 
 def test_names_are_spelled_nowhere_else(names):
-    for source in sorted((ROOT / "runner").rglob("*.cc")) + sorted((ROOT / "runner").rglob("*.h")):
+    for source in sorted(path for top in ("runner", "operator") for path in (ROOT / top).rglob("*.[ch]*")):
         if source.name == "metric_names.h":
             continue
         strings = re.findall(r'"((?:lockstep|process)_[a-z_]+)"', source.read_text())
-        for metric in names["worker"] + names["agent"]:
+        for metric in names["worker"] + names["agent"] + names["operator"]:
             assert metric["name"] not in strings, f"{source} spells {metric['name']}"
 
 
@@ -68,5 +68,6 @@ def test_the_documentation_lists_exactly_these(names):
     document = (ROOT / "docs/metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*) \|$", document, re.MULTILINE)
     documented = [(name, kind, ",".join(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows]
-    declared = [(m["name"], m["type"], m["labels"], m["help"]) for m in names["worker"] + names["agent"]]
+    declared = [(m["name"], m["type"], m["labels"], m["help"]) 
+                for m in names["worker"] + names["agent"] + names["operator"]]
     assert documented == declared

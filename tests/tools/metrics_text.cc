@@ -1,6 +1,6 @@
 // metrics_text: for tests/python/test_metrics_lint.py.
 //   metrics_text          the Prometheus text of a RunMetrics in which everything is set
-//   metrics_text --names  metric_names.h as JSON: {"worker": [...], "agent": [...]}
+//   metrics_text --names  metric_names.h as JSON: {"worker": [...], "agent": [...], "operator": [...]}
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
@@ -68,7 +68,9 @@ void set_everything(RunMetrics& metrics) {
 int main(int argc, char** argv) {
   using namespace lockstep;
   if (argc == 2 && std::string_view(argv[1]) == "--names") {
-    const OrderedJson names{{"worker", names_of(kWorkerMetrics)}, {"agent", names_of(kAgentMetrics)}};
+    const OrderedJson names{{"worker", names_of(kWorkerMetrics)},
+                            {"agent", names_of(kAgentMetrics)},
+                            {"operator", names_of(kTrainJobMetrics)}};
     std::cout << dump_line(names) << "\n";
     return 0;
   }

@@ -249,15 +249,6 @@ TEST_F(RealServer, a_watch_tells_what_happens_in_order_and_ends_with_a_bookmark)
   EXPECT_EQ(seen.back(), "3 ");
 }
 
-TEST_F(RealServer, a_watch_from_a_version_that_is_forgotten_is_gone) {
-  const Status end = client_->watch(kConfigMaps, {.ns = the_namespace, .resource_version = "1"},
-                                    [](const WatchEvent&) { FAIL() << "nothing can follow"; }, {});
-  ASSERT_FALSE(end.ok());
-  EXPECT_EQ(end.error().code, ErrorCode::kGone);
-  EXPECT_EQ(end.error().reason, "Expired");
-  EXPECT_THAT(end.error().message, HasSubstr("too old resource version: 1"));
-}
-
 TEST_F(RealServer, a_watch_is_stopped_at_once) {
   std::stop_source stop;
   auto end = std::async(std::launch::async, [&] {
