@@ -21,7 +21,7 @@ namespace lockstep::api {
 struct ObjectKey {
   std::string ns;
   std::string name;
-  auto operator<=>(const ObjectKey&) const = default;
+  auto operator<=>(const ObjectKey&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
 };
 // "ns/name", or "name".
 std::string to_string(const ObjectKey& key);

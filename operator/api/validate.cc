@@ -93,12 +93,12 @@ class RuleCheck {
 
   // `stored`: nullptr when there is nothing to compare with.
   void check(const Schema& schema, const Json& value, const Json* stored, const std::string& path) {
-    static const Json kNothing;
+    static const Json nothing;
     for (const CelRule& rule : schema.rules) {
       if (rule.compares_with_stored() && stored == nullptr) continue;
       const RuleHolds holds = restated_rule(rule.rule);
       LOCKSTEP_CHECK(holds != nullptr, rule.rule.c_str());  // crd_test finds it first
-      if (!holds(value, stored != nullptr ? *stored : kNothing)) add(rule, path);
+      if (!holds(value, stored != nullptr ? *stored : nothing)) add(rule, path);
     }
     if (value.is_object()) {
       for (const auto& [name, entry] : value.items()) {

@@ -94,7 +94,7 @@ class EventAggregator {
     Clock::time_point due;
     uint64_t order = 0;
     std::string id;
-    auto operator<=>(const Turn&) const = default;
+    auto operator<=>(const Turn&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
   };
   using SeriesMap = std::map<std::string, Series>;
 

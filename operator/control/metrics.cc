@@ -26,20 +26,20 @@ double seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 // controller-runtime's.
 const Histogram::BucketBoundaries& reconcile_buckets() {
-  static const Histogram::BucketBoundaries kBuckets{
+  static const Histogram::BucketBoundaries buckets{
       0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
       1.75,  2.0,  2.5,   3.0,  3.5, 4.0,  4.5, 5,    6,   7,    8,   9,    10,  15,  20,  25,  30,  40,  50,   60};
-  return kBuckets;
+  return buckets;
 }
 // client-go's ExponentialBuckets(10e-9, 10, 12).
 const Histogram::BucketBoundaries& queue_buckets() {
-  static const Histogram::BucketBoundaries kBuckets{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000};
-  return kBuckets;
+  static const Histogram::BucketBoundaries buckets{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000};
+  return buckets;
 }
 // component-base's.
 const Histogram::BucketBoundaries& request_buckets() {
-  static const Histogram::BucketBoundaries kBuckets{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60};
-  return kBuckets;
+  static const Histogram::BucketBoundaries buckets{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60};
+  return buckets;
 }
 
 // A family of this name is made once; later calls find it.

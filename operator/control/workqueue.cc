@@ -31,7 +31,7 @@ struct Turn {
   Clock::time_point due;
   uint64_t order = 0;
   api::ObjectKey key;
-  auto operator<=>(const Turn&) const = default;
+  auto operator<=>(const Turn&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
 };
 
 }  // namespace

@@ -22,9 +22,9 @@ std::optional<int64_t> integer_in(const Json& object, const char* name) {
 }
 
 const Json& member(const Json& object, const char* name) {
-  static const Json kNone;
+  static const Json none;
   const auto it = object.is_object() ? object.find(name) : object.end();
-  return it != object.end() ? *it : kNone;
+  return it != object.end() ? *it : none;
 }
 
 bool is_status(const Json& body) { return body.is_object() && string_in(body, "kind") == "Status"; }

@@ -40,7 +40,7 @@ constexpr std::chrono::hours kLibraryTimeout{24};
 constexpr size_t kStreamBufferBytesMax = size_t{1} << 20;
 
 boost::asio::io_service& pool() {
-  static const bool kStarted = [] {
+  static const bool started = [] {
     try {
       crossplat::threadpool::initialize_with_threads(kPoolThreads);  // 40 threads otherwise
     } catch (const std::exception&) {
@@ -48,7 +48,7 @@ boost::asio::io_service& pool() {
     }
     return true;
   }();
-  static_cast<void>(kStarted);
+  static_cast<void>(started);
   return crossplat::threadpool::shared_instance().service();
 }
 

@@ -12,6 +12,8 @@
 namespace lockstep::kube {
 namespace {
 
+bool is_empty_text(const Json& value) { return value.is_string() && value.get_ref<const std::string&>().empty(); }
+
 constexpr std::string_view kWhatToUse =
     "use a service account's token (token or tokenFile) or a client certificate (client-certificate, client-key)";
 
@@ -62,7 +64,7 @@ std::string singular(const char* list) {
 // The entries of one list over all files; the first of a name wins.
 Result<std::map<std::string, Entry>> entries_of(const std::vector<KubeConfigFile>& files, const char* list) {
   std::map<std::string, Entry> entries;
-  static const Json kEmptyMap = Json::object();
+  static const Json empty_map = Json::object();
   for (const KubeConfigFile& file : files) {
     const auto found = file.content.find(list);
     if (found == file.content.end() || found->is_null()) continue;
@@ -72,7 +74,7 @@ Result<std::map<std::string, Entry>> entries_of(const std::vector<KubeConfigFile
       if (!item.is_object()) return invalid(where, "holds an entry that is not a map");
       const auto name = item.find("name");
       if (name == item.end() || !name->is_string()) return invalid(where, "holds an entry without a name");
-      Entry entry{&file, name->get<std::string>(), &kEmptyMap};
+      Entry entry{&file, name->get<std::string>(), &empty_map};
       if (const auto body = item.find(singular(list)); body != item.end() && !body->is_null()) {
         if (!body->is_object()) return invalid(entry.where(list) + "." + singular(list), "is not a map");
         entry.body = &*body;
@@ -157,7 +159,7 @@ Status refuse_unsupported(const Entry& user) {
   constexpr const char* kList = "users";
   const auto has = [&](const char* name) {
     const auto it = user.body->find(name);
-    return it != user.body->end() && !it->is_null() && *it != "" && !(it->is_structured() && it->empty());
+    return it != user.body->end() && !it->is_null() && !is_empty_text(*it) && !(it->is_structured() && it->empty());
   };
   const auto refuse = [&](const char* name, const std::string& why) {
     return invalid(user.where(kList) + "." + name, why + "; " + std::string(kWhatToUse));
@@ -199,7 +201,7 @@ std::string paths_of(const std::vector<KubeConfigFile>& files) {
 Result<std::string> current_context(const std::vector<KubeConfigFile>& files) {
   for (const KubeConfigFile& file : files) {
     const auto found = file.content.find("current-context");
-    if (found == file.content.end() || found->is_null() || *found == "") continue;
+    if (found == file.content.end() || found->is_null() || is_empty_text(*found)) continue;
     if (!found->is_string()) {
       return invalid(file.path + ": current-context", std::string("is ") + found->type_name() + ", expected a string");
     }

@@ -60,48 +60,48 @@ Query& Query::add(std::string_view name, std::string_view value) {
 Query& Query::add_if(std::string_view name, std::string_view value) { return value.empty() ? *this : add(name, value); }
 
 const Resource& pods() {
-  static const Resource kResource{"", "v1", "pods", "Pod"};
-  return kResource;
+  static const Resource resource{"", "v1", "pods", "Pod"};
+  return resource;
 }
 
 const Resource& services() {
-  static const Resource kResource{"", "v1", "services", "Service"};
-  return kResource;
+  static const Resource resource{"", "v1", "services", "Service"};
+  return resource;
 }
 
 const Resource& events() {
-  static const Resource kResource{"", "v1", "events", "Event"};
-  return kResource;
+  static const Resource resource{"", "v1", "events", "Event"};
+  return resource;
 }
 
 const Resource& nodes() {
-  static const Resource kResource{"", "v1", "nodes", "Node", false};
-  return kResource;
+  static const Resource resource{"", "v1", "nodes", "Node", false};
+  return resource;
 }
 
 const Resource& persistent_volume_claims() {
-  static const Resource kResource{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
-  return kResource;
+  static const Resource resource{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
+  return resource;
 }
 
 const Resource& namespaces() {
-  static const Resource kResource{"", "v1", "namespaces", "Namespace", false};
-  return kResource;
+  static const Resource resource{"", "v1", "namespaces", "Namespace", false};
+  return resource;
 }
 
 const Resource& leases() {
-  static const Resource kResource{"coordination.k8s.io", "v1", "leases", "Lease"};
-  return kResource;
+  static const Resource resource{"coordination.k8s.io", "v1", "leases", "Lease"};
+  return resource;
 }
 
 const Resource& network_policies() {
-  static const Resource kResource{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"};
-  return kResource;
+  static const Resource resource{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"};
+  return resource;
 }
 
 const Resource& train_jobs() {
-  static const Resource kResource{"lockstep.dev", "v1", "trainjobs", "TrainJob"};
-  return kResource;
+  static const Resource resource{"lockstep.dev", "v1", "trainjobs", "TrainJob"};
+  return resource;
 }
 
 }  // namespace lockstep::kube

@@ -279,8 +279,8 @@ void free_holder(void* /*parent*/, void* data, CRYPTO_EX_DATA* /*all*/, int /*in
 
 // The place in an SSL_CTX where it keeps its Verifier alive.
 int verifier_index() {
-  static const int kIndex = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, &free_holder);
-  return kIndex;
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, &free_holder);
+  return index;
 }
 
 }  // namespace

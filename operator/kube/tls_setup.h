@@ -15,7 +15,7 @@
 #include "operator/kube/tls_options.h"
 #include "runner/base/result.h"
 
-using SSL_CTX = struct ssl_ctx_st;
+using SSL_CTX = struct ssl_ctx_st;  // NOLINT(readability-identifier-naming): OpenSSL's name
 
 namespace lockstep::kube {
 

@@ -59,7 +59,9 @@ def test_names_are_spelled_nowhere_else(names):
     for source in sorted(path for top in ("runner", "operator") for path in (ROOT / top).rglob("*.[ch]*")):
         if source.name == "metric_names.h":
             continue
-        strings = re.findall(r'"((?:lockstep|process)_[a-z_]+)"', source.read_text())
+        # The operator has process_* of its own, which are everybody's names.
+        ours = "lockstep" if (ROOT / "operator") in source.parents else "(?:lockstep|process)"
+        strings = re.findall(rf'"({ours}_[a-z_]+)"', source.read_text())
         for metric in names["worker"] + names["agent"] + names["operator"]:
             assert metric["name"] not in strings, f"{source} spells {metric['name']}"
 
