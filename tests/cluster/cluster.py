@@ -49,6 +49,15 @@ def make_token_key(plane):
     return base64.b64decode(secret["data"]["key"])
 
 
+def make_volumes(plane, count=4):
+    """For the claims of the example: nothing provisions volumes here, and no pod of a fake node mounts one."""
+    for number in range(count):
+        plane.api.create("persistentvolumes", {
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"fake-{number}"},
+            "spec": {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"],
+                     "hostPath": {"path": f"/nowhere/{number}"}}})
+
+
 def greeting(record):
     operator = ("the operator" if record["operator"] else
                 f"no operator: {operator_binary()} is not built")
@@ -73,6 +82,7 @@ def run(nodes, ready_message):
         plane.apply_base()
         operator = None
         key = make_token_key(plane)
+        make_volumes(plane)
         if operator_binary().exists():
             operator = OperatorProcess(plane, token_key=key, leader_elect=True).start()
             plane.components["operator"] = operator.process
