@@ -23,7 +23,9 @@ struct Settings {
   std::string token_key;  // LOCKSTEP_TOKEN = HMAC-SHA256(token_key, job UID)
   // For networkPolicy: IntraJob.
   std::string operator_namespace = "lockstep-system";
-  std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep-operator"}};
+  // As manifests/base/deployment.yaml has them.
+  std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep"},
+                                                        {"app.kubernetes.io/component", "operator"}};
   std::map<std::string, std::string> prometheus_namespace_labels = {{"kubernetes.io/metadata.name", "monitoring"}};
   Json default_tolerations = Json::array();  // core/v1 Toleration, added to every pod that lacks them
 };

@@ -206,6 +206,12 @@ def test_a_network_policy_admits_the_job_itself_the_operator_and_dns(jobs, api):
     jobs.wait_for_condition("PodsReady")
     policy = api.get("networking.k8s.io/v1/networkpolicies", "job")
     assert policy["spec"]["podSelector"]["matchLabels"]["lockstep.dev/job"] == "job"
+    # The operator that reads /status is the one of manifests/base.
+    deployment = api.client.get("apps/v1/deployments", "lockstep-system", "lockstep-operator")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    admitted = [peer["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for peer in rule.get("from", [])
+                if "matchLabels" in peer.get("podSelector", {})]
+    assert any(wanted.items() <= labels.items() for wanted in admitted), admitted
 
 
 def test_a_job_that_another_controller_manages_is_left_alone(jobs, api):
