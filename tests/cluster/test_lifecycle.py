@@ -1,10 +1,12 @@
 """What becomes of a TrainJob on a real API server: pods, repairs, suspension, the end; each said in status and events."""
 import hashlib
 import hmac
+import json
 
 import pytest
 
 from fake_kubelet import Behaviour, Exit, oom_killed
+from operator_process import ROOT
 from train_jobs import Jobs, environment_of, run_report
 
 TOKEN_KEY = bytes(range(32))  # as OperatorProcess has it
@@ -207,7 +209,8 @@ def test_a_network_policy_admits_the_job_itself_the_operator_and_dns(jobs, api):
     policy = api.get("networking.k8s.io/v1/networkpolicies", "job")
     assert policy["spec"]["podSelector"]["matchLabels"]["lockstep.dev/job"] == "job"
     # The operator that reads /status is the one of manifests/base.
-    deployment = api.client.get("apps/v1/deployments", "lockstep-system", "lockstep-operator")
+    shown = api.control_plane.kubectl("create", "--dry-run=client", "-o", "json", "-f", ROOT / "manifests/base/deployment.yaml")
+    deployment = json.loads(shown.stdout)
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     admitted = [peer["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for peer in rule.get("from", [])
                 if "matchLabels" in peer.get("podSelector", {})]
