@@ -69,7 +69,6 @@ struct Observed {
   Settings settings;
   api::UnixSeconds now = 0;
 
-  bool namespace_terminating = false;
   std::vector<PodView> pods;            // controlled by this job; by node, then attempt
   std::set<std::string> previous_pods;  // names of pods that an earlier TrainJob of this name controls
   std::set<std::string> missing_pods;   // names that a live read did not find

@@ -718,7 +718,6 @@ class Planner {
 std::string why_hands_off(const Observed& o) {
   if (o.job.spec.managed_by != api::kControllerName) return "spec.managedBy is " + quoted(o.job.spec.managed_by);
   if (o.job.meta.deletion_time) return "the TrainJob is being deleted; the garbage collector takes its objects";
-  if (o.namespace_terminating) return "the namespace is being deleted";
   const bool cannot_create = std::any_of(o.problems.begin(), o.problems.end(), [](const auto& problem) {
     return problem.second.kind == CreateProblem::Kind::kNamespaceTerminating;
   });

@@ -1,6 +1,7 @@
 """One real control plane per pytest session, and a fresh namespace per test."""
 import dataclasses
 import re
+import time
 
 import pytest
 
@@ -86,11 +87,13 @@ def operator(control_plane, api):
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item):
-    """A failed test shows the ends of the components' and operators' logs."""
+def pytest_runtest_makereport(item, call):
+    """A failed test shows the ends of the components' logs, and of those of its own operators."""
     report = (yield).get_result()
     plane = item.funcargs.get("control_plane") if hasattr(item, "funcargs") else None
     if report.when == "call" and report.failed and plane is not None and plane.folder is not None:
-        for path in sorted(plane.folder.glob("logs/*.log")):
+        for path in sorted(plane.folder.glob("logs/*.log"), key=lambda path: path.stat().st_mtime):
+            if path.name.startswith("operator-") and path.stat().st_mtime < time.time() - call.duration:
+                continue
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
             report.sections.append((f"the end of {path.name}", "\n".join(line[:300] for line in lines)))

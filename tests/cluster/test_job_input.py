@@ -211,8 +211,10 @@ def test_a_job_that_is_deleted_at_once_leaves_nothing(api, jobs, process):
 
 @pytest.fixture
 def doomed(api):
-    """As `api`, of a namespace that the test itself deletes."""
+    """As `api`, of a namespace that the test itself deletes. The jobs of earlier tests are gone: an operator of all
+    namespaces would be refused in theirs, too."""
     plane = api.control_plane
+    wait_until(lambda: plane.api.list(TRAIN_JOBS) == [], "end of the jobs of earlier tests")
     return dataclasses.replace(api, namespace=plane.make_namespace(f"doomed-{plane.number()}"))
 
 
