@@ -33,8 +33,8 @@ else()
     ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
   # libtorch_cpu.so needs libcudart and libcupti at load time, and nothing else of CUDA.
   set(cuda_lib ${LOCKSTEP_LIBTORCH}/nvidia/cu13/lib)
-  target_link_options(lockstep_torch INTERFACE
-    -Wl,-rpath,${torch_root}/lib:${cuda_lib} -Wl,-rpath-link,${cuda_lib})
+  target_link_options(lockstep_torch INTERFACE -Wl,-rpath-link,${cuda_lib})
+  list(APPEND CMAKE_BUILD_RPATH ${torch_root}/lib ${cuda_lib})  # installed programs look in ../lib
 endif()
 target_compile_definitions(lockstep_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 

@@ -40,7 +40,7 @@ target_compile_options(lockstep_torch INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--exp
 if(EXISTS ${LOCKSTEP_LIBTORCH}/nvidia/nccl/include/nccl.h)
   target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_LIBTORCH}/nvidia/nccl/include)
 endif()
-target_link_options(lockstep_torch INTERFACE -Wl,-rpath,${torch_root}/lib:${cuda_wheels}/lib)
+list(APPEND CMAKE_BUILD_RPATH ${torch_root}/lib ${cuda_wheels}/lib)  # installed programs look in ../lib
 
 # Everything of ours that needs CUDA's headers, compiled and not linked: CI builds this so that it cannot rot.
 function(lockstep_add_cuda_objects)

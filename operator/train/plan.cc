@@ -59,6 +59,7 @@ class Planner {
       begin();
       look_at_pods();
       take_report();
+      take_last_words();
       decide();
       write_conditions();
       if (is_finished(status_)) plan_after_the_end();
@@ -131,6 +132,17 @@ class Planner {
     }
     book_.done.insert(node);
     if (book_.first_done_at == 0) book_.first_done_at = now_;
+  }
+
+  // What node 0's agent said as it ended is newer than any report.
+  void take_last_words() {
+    const PodView* const node0 = current_.empty() ? nullptr : current_.front();
+    if (node0 == nullptr || !node0->end || node0->end->container != kTrainerContainer) return;
+    Result<RunReport> words = parse_run_report(node0->end->message);
+    if (!words.ok()) return;
+    words->read_at = node0->end->time;
+    take_progress(*words, status_);
+    if (words->checkpoint_step) clear_budgets_at(*words->checkpoint_step, book_);
   }
 
   // The newest report counts when node 0's pod of now has said it.

@@ -1,5 +1,6 @@
 #include "operator/train/pod_view.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "operator/train/field.h"
@@ -68,7 +69,11 @@ void note_waiting(const Json& status, PodView& view) {
 }
 
 void read_containers(const Json& pod, PodView& view) {
-  for (const Json& status : list_field(pod, {"status", "containerStatuses"})) {
+  const Json& statuses = list_field(pod, {"status", "containerStatuses"});
+  view.all_ended = !statuses.empty() && std::all_of(statuses.begin(), statuses.end(), [](const Json& status) {
+    return field(status, {"state", "terminated"}) != nullptr;
+  });
+  for (const Json& status : statuses) {
     if (text_field(status, {"name"}) != kTrainerContainer) continue;
     note_waiting(status, view);
     view.started = field(status, {"state", "running"}) != nullptr || field(status, {"state", "terminated"}) != nullptr;

@@ -56,6 +56,7 @@ struct PodView {
   bool scheduled = false;
   std::string unschedulable;  // the scheduler's words while it is not
   bool started = false;       // the trainer container runs, or has run
+  bool all_ended = false;     // all its containers have ended; the kubelet says so before it says Succeeded or Failed
   std::string host;           // spec.nodeName
   std::string ip;
   api::UnixSeconds started_at = 0;  // status.startTime: the kubelet has seen it

@@ -508,12 +508,14 @@ void Agent::end(const Finish& finish) {
     terminal_.err_line("lockstep: " + finish.message + (finish.message_names_code ? "" : code));
   }
   if (is_first() && job_.recoveries_total() > 0) terminal_.out_line(job_.goodput_line(now()));
-  write_termination_log(options_.termination_log, Termination{.exit_code = finish.code,
-                                                              .message = finish.message,
-                                                              .rank = finish.rank,
-                                                              .step = finish.step,
-                                                              .generation = generation_,
-                                                              .job_ended = job_ended_});
+  write_termination_log(options_.termination_log,
+                        Termination{.exit_code = finish.code,
+                                    .message = finish.message,
+                                    .rank = finish.rank,
+                                    .step = finish.step,
+                                    .generation = generation_,
+                                    .job_ended = job_ended_,
+                                    .figures = is_first() ? figures_of(status_) : OrderedJson::object()});
   publish();
   answer_recoveries();
   linger();

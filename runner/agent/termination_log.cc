@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "runner/base/json.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -15,19 +14,26 @@ std::string cut_utf8(const std::string& text, size_t size) {
   return text.substr(0, size);
 }
 
-std::string line_with(const Termination& t, const std::string& message) {
+OrderedJson words_with(const Termination& t, const std::string& message) {
   OrderedJson line{{"exitCode", t.exit_code}, {"reason", exit_reason(t.exit_code)},
                    {"message", message},      {"rank", t.rank},
                    {"step", t.step},          {"generation", t.generation}};
   if (t.job_ended) line["jobEnded"] = true;
-  return dump_line(line);
+  return line;
 }
+
+std::string line_with(const Termination& t, const std::string& message) { return dump_line(words_with(t, message)); }
 
 }  // namespace
 
 std::string termination_message(const Termination& t) {
-  std::string line = line_with(t, t.message);
-  if (line.size() <= kTerminationMessageBytesMax) return line;
+  OrderedJson words = words_with(t, t.message);
+  std::string line = dump_line(words);
+  if (line.size() <= kTerminationMessageBytesMax) {
+    words.update(t.figures);
+    std::string with_figures = dump_line(words);
+    return with_figures.size() <= kTerminationMessageBytesMax ? with_figures : line;
+  }
   // Escapes make the line longer than its parts: the longest beginning that fits is searched, not computed.
   size_t fits = 0;
   size_t too_long = t.message.size();

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runner/base/json.h"
+
 namespace lockstep {
 
 inline constexpr size_t kTerminationMessageBytesMax = 4096;  // Kubernetes cuts what is longer
@@ -16,9 +18,13 @@ struct Termination {
   int64_t step = -1;
   uint64_t generation = 0;
   bool job_ended = false;  // for all nodes: no replacement of this one can do better; shown when true
+  // Of node 0: figures_of its status. The operator reads /status now and then, and the last seconds of a run nowhere
+  // else. Empty: none.
+  OrderedJson figures = OrderedJson::object();
 };
 
-// At most kTerminationMessageBytesMax bytes of valid UTF-8; a message that is too long loses its end.
+// At most kTerminationMessageBytesMax bytes of valid UTF-8; what is too long loses first the figures, then the message's
+// end.
 std::string termination_message(const Termination& termination);
 
 // Writes it to `path`; an empty path writes nothing. Best effort: the exit code and the last line on stderr say the

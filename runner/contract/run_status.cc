@@ -112,12 +112,18 @@ OrderedJson to_json(const Recovery& r) {
           {"committedNanoseconds", r.committed_ns}};
 }
 
-OrderedJson to_json(const RunStatus& s) {
+OrderedJson figures_of(const RunStatus& s) {
   OrderedJson metrics = OrderedJson::object();
   for (const auto& [name, value] : s.metrics) metrics[name] = finite_or_null(value);
   OrderedJson checkpoint = nullptr;
   if (s.last_checkpoint) checkpoint = {{"step", s.last_checkpoint->step}, {"path", s.last_checkpoint->path}};
-  return {
+  return {{"progress", object_or_null(s.progress)},
+          {"metrics", std::move(metrics)},
+          {"lastCheckpoint", std::move(checkpoint)}};
+}
+
+OrderedJson to_json(const RunStatus& s) {
+  OrderedJson json = {
       {"job", s.job},
       {"workload", s.workload},
       {"node", s.node},
@@ -131,9 +137,9 @@ OrderedJson to_json(const RunStatus& s) {
       {"wantedNodes", s.wanted_nodes},
       {"nodes", array_of(s.nodes)},
       {"workers", array_of(s.workers)},
-      {"progress", object_or_null(s.progress)},
-      {"metrics", std::move(metrics)},
-      {"lastCheckpoint", std::move(checkpoint)},
+  };
+  json.update(figures_of(s));
+  const OrderedJson rest = {
       {"restarts", s.restarts},
       {"recentFailures", array_of(s.recent_failures)},
       {"recoveriesTotal", s.recoveries_total},
@@ -143,6 +149,8 @@ OrderedJson to_json(const RunStatus& s) {
       {"goodput", object_or_null(s.goodput)},
       {"slowest", object_or_null(s.slowest)},
   };
+  json.update(rest);
+  return json;
 }
 
 }  // namespace lockstep

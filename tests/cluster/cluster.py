@@ -7,7 +7,6 @@
   cluster.py status                       says which one runs; exit code 1 when none does
 """
 import argparse
-import base64
 import json
 import os
 import pathlib
@@ -22,9 +21,6 @@ from waiting import pause, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = pathlib.Path("manifests/examples/trainjob.yaml")
-# The one that the documentation and the operator's own message give.
-TOKEN_KEY_LINE = ("head -c 32 /dev/urandom | kubectl create secret generic lockstep-token-key -n lockstep-system "
-                  "--from-file=key=/dev/stdin")
 
 
 def record_path():
@@ -38,15 +34,6 @@ def running():
     except (FileNotFoundError, ValueError):
         return None
     return record if runs_still(record) else None
-
-
-def make_token_key(plane):
-    """As a person does it; returns the key."""
-    environment = {"PATH": f"{kube_bin()}:{os.environ['PATH']}", "KUBECONFIG": str(plane.kubeconfig)}
-    subprocess.run(["bash", "-o", "pipefail", "-c", TOKEN_KEY_LINE], env=environment, check=True,
-                   stdout=subprocess.DEVNULL)
-    secret = plane.api.get("secrets", "lockstep-system", "lockstep-token-key")
-    return base64.b64decode(secret["data"]["key"])
 
 
 def make_volumes(plane, count=4):
@@ -81,7 +68,7 @@ def run(nodes, ready_message):
     with ControlPlane(kwok_nodes=nodes) as plane:
         plane.apply_base()
         operator = None
-        key = make_token_key(plane)
+        key = plane.make_token_key()
         make_volumes(plane)
         if operator_binary().exists():
             operator = OperatorProcess(plane, token_key=key, leader_elect=True).start()

@@ -27,6 +27,9 @@ BASE = HERE.parents[1] / "manifests/base"
 APPLIED = ("namespace.yaml", "crd.yaml", "service_account.yaml", "rbac.yaml")
 # Nobody answers DNS here, and the addresses of fake pods may be loopback ones, which an EndpointSlice refuses.
 CONTROLLERS = "*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller"
+# The one that the documentation and the operator's own message give.
+TOKEN_KEY_LINE = ("head -c 32 /dev/urandom | kubectl create secret generic lockstep-token-key -n lockstep-system "
+                  "--from-file=key=/dev/stdin")
 KWOK_NODE_LABEL = "lockstep.dev/played-by=kwok"
 
 
@@ -47,6 +50,9 @@ class ControlPlane:
     kwok_nodes: so many nodes, played by kwok; apiserver_flags, controller_manager_flags: added to ours; scheduler:
     False leaves pods unbound. One object is used by one thread; `api` by all."""
 
+    address = "127.0.0.1"  # where the API server listens
+    controllers = CONTROLLERS
+
     def __init__(self, kwok_nodes=0, apiserver_flags=(), controller_manager_flags=(), scheduler=True):
         self.kwok_nodes = kwok_nodes
         self.apiserver_flags = list(apiserver_flags)
@@ -65,9 +71,8 @@ class ControlPlane:
     # --- life
 
     def start(self):
-        missing = [name for name in ("etcd", "kube-apiserver", "kubectl") if not (kube_bin() / name).exists()]
-        if missing:
-            raise RuntimeError(f"{kube_bin()} has no {missing[0]}: run scripts/setup cluster")
+        for name in ("etcd", "kube-apiserver", "kubectl"):
+            self.program(name)
         end_leftovers()
         self.folder = make_run_folder()
         try:
@@ -79,10 +84,10 @@ class ControlPlane:
 
     def start_in_folder(self):
         self.ports = ReservedPorts()
-        self.certificates = Certificates(self.folder / "pki")
+        self.certificates = Certificates(self.folder / "pki", [f"IP:{self.address}"])
         self.etcd_port, self.etcd_peer_port = self.ports.take(), self.ports.take()
-        self.port = self.ports.take()
-        self.api = KubeApi(self.port, self.certificates.ca, *self.certificates.admin)
+        self.port = self.ports.take(self.address)
+        self.api = KubeApi(self.port, self.certificates.ca, *self.certificates.admin, host=self.address)
         self.kubeconfig = self.folder / "admin.kubeconfig"
         certificate, key = self.certificates.admin
         self.write_kubeconfig(self.kubeconfig, {"client-certificate": str(certificate), "client-key": str(key)})
@@ -94,7 +99,7 @@ class ControlPlane:
             "--service-account-private-key-file", self.certificates.tokens_key,
             "--root-ca-file", self.certificates.ca, "--use-service-account-credentials=true",
             "--kube-api-qps=500", "--kube-api-burst=1000",
-            f"--controllers={CONTROLLERS}", *self.controller_manager_flags])
+            f"--controllers={self.controllers}", *self.controller_manager_flags])
         if self.with_scheduler:
             self.start_component("kube-scheduler", [
                 "--kubeconfig", self.kubeconfig, "--leader-elect=false", "--secure-port=0",
@@ -126,9 +131,8 @@ class ControlPlane:
     def apiserver_argv(self):
         certificate, key = self.certificates.server
         return ["--etcd-servers", f"http://127.0.0.1:{self.etcd_port}",
-                "--bind-address=127.0.0.1", f"--secure-port={self.port}", "--service-cluster-ip-range=10.96.0.0/16",
-                # A loopback address would be refused as the Service "kubernetes"'s endpoint.
-                "--advertise-address=10.0.0.1", "--endpoint-reconciler-type=none",
+                f"--bind-address={self.address}", f"--secure-port={self.port}",
+                "--service-cluster-ip-range=10.96.0.0/16", *self.advertise_flags(),
                 "--tls-cert-file", certificate, "--tls-private-key-file", key,
                 "--client-ca-file", self.certificates.ca,
                 "--service-account-key-file", self.certificates.tokens_public,
@@ -138,13 +142,17 @@ class ControlPlane:
                 "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
                 *self.apiserver_flags]
 
+    def advertise_flags(self):
+        # A loopback address would be refused as the Service "kubernetes"'s endpoint.
+        return ["--advertise-address=10.0.0.1", "--endpoint-reconciler-type=none"]
+
     # --- components: "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"
 
     def __getitem__(self, name):
         return self.components[name]
 
     def start_component(self, name, flags):
-        self.components[name] = Process(name, [kube_bin() / name, *flags], self.folder)
+        self.components[name] = Process(name, [self.program(name), *flags], self.folder)
         self.components[name].start()
 
     def stop_component(self, name, number=signal.SIGKILL):
@@ -223,7 +231,7 @@ kind: Config
 clusters:
   - name: lockstep-test
     cluster:
-      server: https://127.0.0.1:{port or self.port}
+      server: https://{"127.0.0.1" if port else self.address}:{port or self.port}
       {authority}
 users:
   - name: user
@@ -269,9 +277,19 @@ current-context: lockstep-test
 
     # --- asking
 
+    @staticmethod
+    def program(name):
+        """The path of one that scripts/setup has built."""
+        if not (kube_bin() / name).exists():
+            raise RuntimeError(f"{kube_bin()} has no {name}: run scripts/setup cluster")
+        return kube_bin() / name
+
+    def node_is_usable(self, name):
+        return self.exists("nodes", None, name) and node_is_usable(self.api.get("nodes", name=name))
+
     def kubectl(self, *words, kubeconfig=None, stdin=None, check=True, timeout=120, namespace=None):
         """CompletedProcess with text output. check: an exit code other than 0 is an AssertionError that quotes it."""
-        argv = [kube_bin() / "kubectl", "--kubeconfig", kubeconfig or self.kubeconfig]
+        argv = [self.program("kubectl"), "--kubeconfig", kubeconfig or self.kubeconfig]
         argv += ["--namespace", namespace] if namespace else []
         # A home of its own: discovery is cached there, and no user's kuberc applies.
         environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
@@ -287,6 +305,13 @@ current-context: lockstep-test
         files = [word for name in APPLIED for word in ("-f", BASE / name)]
         self.kubectl("apply", "--server-side", *files)
         self.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/trainjobs.lockstep.dev")
+
+    def make_token_key(self):
+        """The operator's Secret, made as a person does it; returns the key."""
+        environment = {"PATH": f"{kube_bin()}:{os.environ['PATH']}", "KUBECONFIG": str(self.kubeconfig)}
+        subprocess.run(["bash", "-o", "pipefail", "-c", TOKEN_KEY_LINE], env=environment, check=True,
+                       stdout=subprocess.DEVNULL)
+        return base64.b64decode(self.api.get("secrets", "lockstep-system", "lockstep-token-key")["data"]["key"])
 
     def exists(self, resource, namespace, name):
         try:

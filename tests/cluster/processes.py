@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 
+from host_traces import remove_traces_of
 from waiting import wait_until
 
 
@@ -53,6 +54,7 @@ def end_leftovers(root=None):
                 end_group(record["pid"])
                 wait_until(lambda record=record: not runs_still(record), f"end of {record['name']}")
                 ended.append(record)
+        remove_traces_of(folder)
         shutil.rmtree(folder, ignore_errors=True)
     return ended
 

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from control_plane import TOKEN_KEY_LINE
 from fake_kubelet import Behaviour, Exit
 from pod_history import PodHistory
 from train_jobs import TRAIN_JOBS, ApiError, Jobs, environment_of, train_job
@@ -343,9 +344,6 @@ def test_a_service_that_somebody_changes_is_put_right(api, jobs):
 
 # --- the operator's own configuration
 
-KEY_LINE = ("head -c 32 /dev/urandom | kubectl create secret generic lockstep-token-key -n lockstep-system "
-            "--from-file=key=/dev/stdin")
-
 
 def ends(operator, **flags):
     """(exit code, what it said) of an operator that cannot work."""
@@ -356,13 +354,13 @@ def ends(operator, **flags):
 def test_a_missing_token_key_ends_it_with_the_line_that_makes_one(operator, tmp_path):
     code, said = ends(operator, token_key_file=tmp_path / "nothing", operator_namespace="lockstep-system")
     assert code == 2
-    assert str(tmp_path / "nothing") in said and KEY_LINE in said
+    assert str(tmp_path / "nothing") in said and TOKEN_KEY_LINE in said
 
 
 def test_a_token_key_that_is_too_short_ends_it(operator):
     code, said = ends(operator, token_key=b"short", operator_namespace="lockstep-system")
     assert code == 2
-    assert "holds 5 bytes, expected 32" in said and KEY_LINE in said
+    assert "holds 5 bytes, expected 32" in said and TOKEN_KEY_LINE in said
 
 
 def test_a_port_that_is_taken_is_named(operator):

@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from cluster import TOKEN_KEY_LINE, make_token_key
-from control_plane import BASE
+from control_plane import BASE, TOKEN_KEY_LINE
 from operator_process import operator_binary
 from test_rbac import MAY, verbs_of
 
@@ -50,7 +49,7 @@ def test_applying_it_says_no_warning_and_a_second_time_changes_nothing(base):
 def test_the_secret_of_the_documented_line_holds_32_bytes(control_plane):
     assert TOKEN_KEY_LINE in (BASE / "deployment.yaml").read_text(encoding="utf-8")
     try:
-        assert len(make_token_key(control_plane)) == 32
+        assert len(control_plane.make_token_key()) == 32
         secret = control_plane.api.get("secrets", "lockstep-system", "lockstep-token-key")
         assert len(base64.b64decode(secret["data"]["key"])) == 32
     finally:

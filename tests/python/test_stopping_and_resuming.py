@@ -63,7 +63,7 @@ def test_a_stopped_run_goes_on_bit_exactly(run, lockstep, small_dataset, tmp_pat
 def test_a_second_ctrl_c_leaves_at_once(lockstep, small_dataset, tmp_path):
     folder = tmp_path / "run"
     running = Running(command(lockstep, small_dataset, folder, steps=ENDLESS), tmp_path)
-    running.wait_for_step(folder, 15)
+    running.wait_for(lambda: checkpoints(folder), "complete checkpoint")
     workers = running.worker_pids()
     running.signal(signal.SIGINT)
     running.signal(signal.SIGINT)
