@@ -188,6 +188,12 @@ Status set_membership(Prepared& p) {
   coordinator.rendezvous_timeout = rendezvous_timeout + coordinator.heartbeat_timeout;
   coordinator.stall_timeout = std::chrono::seconds(launch.stall_timeout_seconds);
   const bool is_found_by_name = !p.place.coordinator_host.empty() && !is_address(p.place.coordinator_host);
+// No flag has this one: how long a stop may take is a matter of whoever sends SIGTERM.
+Result<std::chrono::seconds> stop_timeout_of(const Environment& environment) {
+  TRY_ASSIGN(const std::optional<int> said, positive_variable(environment, env::kStopTimeout));
+  return said ? std::chrono::seconds(*said) : kStopGrace;
+}
+
   if (p.place.distributed() && is_found_by_name) coordinator.name_life = kNameLife;
   agent.member.nproc = p.ranks.nproc;
   agent.member.rendezvous_timeout = rendezvous_timeout;
@@ -216,6 +222,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   TRY(check_batch(p.config, p.ranks.nproc, p.place.max_nodes));
   if (!p.ranks.uses_gpus) p.gpus.reset();
 
+  TRY_ASSIGN(agent.supervisor.stop_timeout, stop_timeout_of(p.environment));
   AgentOptions& agent = p.agent;
   TRY_ASSIGN(agent.worker.program, find_worker(p.environment));
   agent.worker.arguments = arguments;
@@ -361,5 +368,6 @@ int run_command(const std::vector<std::string>& arguments) {
   if (!prepared.ok()) return fail(prepared.error());
   return run_agent(std::move(*prepared));
 }
+  nodes.stop_timeout = first.agent.supervisor.stop_timeout;
 
 }  // namespace lockstep
