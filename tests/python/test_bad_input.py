@@ -135,7 +135,8 @@ def test_a_read_only_volume_ends_with_four(run, lockstep, small_dataset, tmp_pat
     (tmp_path / "run").write_text("in the way")
     done = run([lockstep, "run", *base(small_dataset, tmp_path / "run" / "deeper"), "--nproc", "2"])
     assert done.returncode == 4, text(done)
-    assert "run" in text(done)
+    assert f"the checkpoint folder {tmp_path / 'run' / 'deeper'} is not writable" in text(done)
+    assert "chown" in text(done)
 
 
 @pytest.mark.parametrize("often", [[], ["--checkpoint_every", "1"]], ids=["", "a checkpoint every step"])
