@@ -67,6 +67,7 @@ std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of)
   list.add(env::kToken, of.token);
   if (spec.elastic) list.add(env::kRejoinTimeout, spec.elastic->rejoin_timeout_seconds);
   list.add(env::kStallTimeout, spec.health.stall_timeout_seconds);
+  if (spec.checkpoint) list.add(env::kStopTimeout, spec.checkpoint->on_suspend_timeout_seconds);
   if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, of, list);
   return list.take();
 }

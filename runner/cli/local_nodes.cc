@@ -135,7 +135,8 @@ class LocalNodes {
         deadline_timer_(loop_),
         ladder_(NodeLadderOptions{.nodes = options.nodes,
                                   .max_restarts = options.max_restarts,
-                                  .first_attempt = static_cast<uint32_t>(std::time(nullptr))}),
+                                  .first_attempt = static_cast<uint32_t>(std::time(nullptr)),
+                                  .stop_timeout = options.stop_timeout}),
         agents_(static_cast<size_t>(options.nodes)) {}
 
   ~LocalNodes() {

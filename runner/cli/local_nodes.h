@@ -29,6 +29,7 @@ struct LocalNodesOptions {
   bool status_port_given = false;
   int max_restarts = 10;
   std::chrono::milliseconds heartbeat_timeout{5000};
+  std::chrono::seconds stop_timeout{60};  // that each agent gives its workers
   bool network_namespaces = false;
   std::string termination_log;  // of the whole; empty = none
   TerminalOptions terminal;

@@ -25,6 +25,7 @@
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/world.h"
+#include "runner/data/dataset.h"
 
 namespace lockstep {
 namespace {
@@ -36,9 +37,9 @@ constexpr std::chrono::seconds kNameLife{30};
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
-int fail(const Error& error) {
+int fail(const Error& error, ExitCode code = ExitCode::kUsage) {
   std::fprintf(stderr, "lockstep: %s\n", error.message.c_str());
-  return static_cast<int>(ExitCode::kUsage);
+  return static_cast<int>(code);
 }
 
 std::optional<std::string> variable(const Environment& environment, std::string_view name) {
@@ -152,6 +153,26 @@ struct Prepared {
   std::unique_ptr<GpuMonitor> gpus;  // null when none is used
 };
 
+// A command line, as it is passed on.
+struct Request {
+  std::vector<std::string> arguments;
+  RunConfig config;
+  Environment environment;
+  std::string remark;  // about the data set; empty for none
+};
+
+// `--dataset auto` is settled here, once: the folder, the workers and the other agents of `--local_nodes` get the data
+// set's own name. A person is told the command that was given.
+Status settle_dataset(Request& request) {
+  if (request.config.sasrec.dataset != kAutoDataset) return {};
+  TRY_ASSIGN(DatasetChoice choice, choose_dataset(request.config.sasrec.data_dir));
+  request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(request.arguments));
+  request.arguments = with_dataset(std::move(request.arguments), choice.dataset);
+  TRY_ASSIGN(request.config, parse_run_config(request.arguments));
+  request.remark = std::move(choice.remark);
+  return {};
+}
+
 // spec.elastic and spec.health of a TrainJob reach the pod as variables; the command line wins over them.
 Status take_timeouts(RunConfig& config, const Environment& environment) {
   const struct {
@@ -165,6 +186,12 @@ Status take_timeouts(RunConfig& config, const Environment& environment) {
     if (said && !is_given(config, timeout.flag)) timeout.seconds = *said;
   }
   return {};
+}
+
+// No flag has this one: how long a stop may take is a matter of whoever sends SIGTERM.
+Result<std::chrono::seconds> stop_timeout_of(const Environment& environment) {
+  TRY_ASSIGN(const std::optional<int> said, positive_variable(environment, env::kStopTimeout));
+  return said ? std::chrono::seconds(*said) : kStopGrace;
 }
 
 Status set_membership(Prepared& p) {
@@ -195,6 +222,7 @@ Status set_membership(Prepared& p) {
   agent.supervisor.nproc = p.ranks.nproc;
   agent.supervisor.max_restarts = launch.max_restarts;
   agent.supervisor.start_timeout = rendezvous_timeout;
+  TRY_ASSIGN(agent.supervisor.stop_timeout, stop_timeout_of(p.environment));
   return {};
 }
 
@@ -257,6 +285,12 @@ void say_what_begins(const Prepared& p) {
                std::string(env::kToken).c_str(), p.place.coordinator_port);
 }
 
+void say_remark(const std::string& remark) {
+  if (remark.empty()) return;
+  std::fprintf(stderr, "%s\n", remark.c_str());
+  std::fflush(nullptr);
+}
+
 bool asks_for_help(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
@@ -302,7 +336,7 @@ std::vector<std::string> visible_gpu_names(const Environment& environment, int c
 Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& arguments, RunConfig config,
                                               Environment environment) {
   LocalNodesOptions nodes;
-  nodes.command_line = resume_command_of(arguments);
+  nodes.command_line = variable(environment, env::kCommandLine).value_or(resume_command_of(arguments));
   nodes.arguments = arguments;
   nodes.environment = environment;
   const LaunchOptions launch = config.launch;
@@ -334,15 +368,19 @@ Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& ar
   nodes.status_port_given = is_given(first.config, "status_port");
   nodes.max_restarts = launch.max_restarts;
   nodes.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
+  nodes.stop_timeout = first.agent.supervisor.stop_timeout;
   nodes.network_namespaces = launch.network_namespaces;
   nodes.termination_log = first.agent.termination_log;
   nodes.terminal = first.agent.terminal;
   return nodes;
 }
 
-int run_on_local_nodes(const std::vector<std::string>& arguments, RunConfig config, Environment environment) {
-  const Result<LocalNodesOptions> options = prepare_local_nodes(arguments, std::move(config), std::move(environment));
-  return options.ok() ? run_local_nodes(*options) : fail(options.error());
+int run_on_local_nodes(Request request) {
+  const Result<LocalNodesOptions> options =
+      prepare_local_nodes(request.arguments, std::move(request.config), std::move(request.environment));
+  if (!options.ok()) return fail(options.error());
+  say_remark(request.remark);
+  return run_local_nodes(*options);
 }
 
 }  // namespace
@@ -355,10 +393,13 @@ int run_command(const std::vector<std::string>& arguments) {
   }
   Result<RunConfig> config = parse_run_config(arguments);
   if (!config.ok()) return fail(config.error());
-  Environment environment = read_environment();
-  if (config->launch.local_nodes) return run_on_local_nodes(arguments, std::move(*config), std::move(environment));
-  Result<Prepared> prepared = prepare(arguments, std::move(*config), std::move(environment));
+  Request request{
+      .arguments = arguments, .config = std::move(*config), .environment = read_environment(), .remark = ""};
+  if (const Status settled = settle_dataset(request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
+  if (request.config.launch.local_nodes) return run_on_local_nodes(std::move(request));
+  Result<Prepared> prepared = prepare(request.arguments, std::move(request.config), std::move(request.environment));
   if (!prepared.ok()) return fail(prepared.error());
+  if (prepared->place.node_rank == 0) say_remark(request.remark);
   return run_agent(std::move(*prepared));
 }
 

@@ -169,7 +169,8 @@ class TableBuilder {
 void add_data_flags(TableBuilder& table) {
   table.group("Data");
   table.text("dataset", kMaths, "a name or a path", IN(sasrec.dataset),
-             "data set: a file, a folder, or a name looked for under --data_dir (required)");
+             "data set: a file, a folder, or a name looked for under --data_dir; generated: one made in memory; auto: "
+             "the only one under --data_dir, or generated (required)");
   table.text("data_dir", kThisProcess, "a folder", IN(sasrec.data_dir), "where data sets are looked for by name");
   table.text("train_dir", kThisProcess, "a name or a path", IN(sasrec.train_dir),
              "output folder <dataset>_<train_dir>; with a '/' it is the folder itself");

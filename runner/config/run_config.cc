@@ -467,6 +467,11 @@ std::string shell_word(const std::string& word) {
 
 }  // namespace
 
+std::vector<std::string> with_dataset(std::vector<std::string> arguments, const std::string& dataset) {
+  arguments.push_back("--dataset=" + dataset);  // the last one counts
+  return arguments;
+}
+
 std::string resume_command_of(const std::vector<std::string>& arguments) {
   std::string command = "lockstep run";
   for (size_t i = 0; i < arguments.size(); ++i) {

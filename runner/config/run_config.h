@@ -159,6 +159,9 @@ std::string args_txt(const RunConfig& config);
 // "data/ml-1m/" → "ml-1m". Text alone, no look at the disk.
 std::string dataset_name(const std::string& name_or_path);
 
+// The same arguments with another --dataset.
+std::vector<std::string> with_dataset(std::vector<std::string> arguments, const std::string& dataset);
+
 // The line for a shell that goes on with this run: `lockstep run` and these arguments without --resume, since the run's
 // own checkpoints are newer than the one named there.
 std::string resume_command_of(const std::vector<std::string>& arguments);

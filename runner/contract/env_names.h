@@ -25,6 +25,9 @@ inline constexpr std::string_view kToken = "LOCKSTEP_TOKEN";
 // Defaults of the flags of the same names: spec.elastic and spec.health of the TrainJob.
 inline constexpr std::string_view kRejoinTimeout = "LOCKSTEP_REJOIN_TIMEOUT_SECONDS";
 inline constexpr std::string_view kStallTimeout = "LOCKSTEP_STALL_TIMEOUT_SECONDS";
+// How long workers that were told to stop may take, the last checkpoint included, before the agent kills them:
+// spec.checkpoint.onSuspendTimeoutSeconds. The pod's grace period is longer.
+inline constexpr std::string_view kStopTimeout = "LOCKSTEP_STOP_TIMEOUT_SECONDS";
 
 // From the agent to its worker: the file descriptor of their socket pair.
 inline constexpr std::string_view kAgentFd = "LOCKSTEP_AGENT_FD";
@@ -114,6 +117,7 @@ inline constexpr std::array kAllNames = {
     kToken,
     kRejoinTimeout,
     kStallTimeout,
+    kStopTimeout,
     kAgentFd,
     kBeatFd,
     kCommandLine,

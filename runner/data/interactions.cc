@@ -27,6 +27,7 @@ constexpr int64_t kKeptIdMax = 50'000'000;
 constexpr size_t kColumnsMax = 64;
 constexpr int kDetectLines = 100;  // lines looked at until one has a known form
 constexpr size_t kBadSamples = 3;
+constexpr std::string_view kGzipMagic = "\x1F\x8B";
 constexpr size_t kSampleBytesMax = 80;
 constexpr int64_t kDefaultMinCount = 5;
 constexpr int64_t kEventsForEvaluation = 4;
@@ -528,7 +529,7 @@ Result<Dataset> read_interactions(const std::string& path, const ReadOptions& op
 }
 
 Result<Dataset> parse_interactions(std::string_view text, const std::string& path, const ReadOptions& options) {
-  if (text.starts_with("\x1F\x8B")) return invalid(path + " is compressed with gzip: unpack it first (gunzip)");
+  if (text.starts_with(kGzipMagic)) return invalid(path + " is compressed with gzip: unpack it first (gunzip)");
   TRY_ASSIGN(const Layout layout, detect_layout(text, path));
   Dataset dataset;
   InteractionsReport& report = dataset.report;
@@ -543,6 +544,8 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
   TRY(check_users(dataset.interactions, report));
   return dataset;
 }
+
+bool has_known_format(std::string_view head) { return !head.starts_with(kGzipMagic) && detect_layout(head, "").ok(); }
 
 UserSplit leave_one_out(const Interactions& interactions, int64_t user) {
   const std::span<const int32_t> items = interactions.items_of(user);

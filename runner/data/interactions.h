@@ -79,6 +79,9 @@ Result<Dataset> read_interactions(const std::string& path, const ReadOptions& op
 // The same from memory; `path` is used in messages only.
 Result<Dataset> parse_interactions(std::string_view text, const std::string& path, const ReadOptions& options);
 
+// Does one of the first lines have one of the formats? `head`: the beginning of a file, which may end inside a line.
+bool has_known_format(std::string_view head);
+
 // Leave-one-out: the last event is the test, the one before it the validation, the rest is trained on.
 // Users with fewer than four events are trained on whole and not evaluated.
 struct UserSplit {

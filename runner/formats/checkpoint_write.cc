@@ -1,5 +1,7 @@
 #include "runner/formats/checkpoint_write.h"
 
+#include <unistd.h>
+
 #include "runner/base/atomic_file.h"
 #include "runner/base/sha256.h"
 #include "runner/formats/checkpoint_dir.h"
@@ -114,8 +116,10 @@ Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, uint
   };
   const Status status = prepare();
   if (status.ok()) return {};
-  return Error{ErrorCode::kUnavailable,
-               "the checkpoint folder " + folder + " is not writable: " + status.error().message};
+  return Error{ErrorCode::kUnavailable, "the checkpoint folder " + folder + " is not writable: " +
+                                            status.error().message + "; user " + std::to_string(::geteuid()) +
+                                            " needs a folder there that it may write to, with room: give it that one "
+                                            "(chown), mount a volume there, or give another folder"};
 }
 
 Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite& request) {

@@ -170,8 +170,8 @@ Status Trainer::open_outputs(Generation& g) {
   }
   writer_->wait_durable();
   report_checkpoints();
-  TRY(make_directories(parts_.fs, parts_.folder));
-  if (!lock_ && parts_.locks_folder) {
+  // A folder that cannot be made is named by the writer's probe, with what to do.
+  if (!lock_ && parts_.locks_folder && make_directories(parts_.fs, parts_.folder).ok()) {
     TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
     lock_.emplace(std::move(taken));
   }

@@ -17,6 +17,7 @@
 #include "runner/contract/beat_page.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
+#include "runner/data/dataset.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/link_store.h"
 #include "runner/dist/rendezvous.h"
@@ -117,9 +118,11 @@ ExitCode exit_code_of(const Error& error) {
 // One worker's parts, in the order in which they come to life.
 class Worker {
  public:
-  Worker(const WorkerInput& input, RunConfig config)
+  // `remark`: about the data set; empty for none.
+  Worker(const WorkerInput& input, RunConfig config, std::string remark)
       : input_(input),
         config_(std::move(config)),
+        remark_(std::move(remark)),
         clock_(Phase::kStartup,
                std::chrono::steady_clock::now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                       std::chrono::duration<double>(seconds_since_process_start()))) {}
@@ -204,6 +207,7 @@ class Worker {
                           .precision = precision_.precision,
                           .folder = folder_});
     reporter_->metrics().on_startup(StartupPart::kLoad, clock_.seconds().total());
+    if (!remark_.empty()) reporter_->warn(remark_);
     if (!session_ && device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) {
       reporter_->warn("no GPU found, training on the CPU with " + std::to_string(world_.world_size) + " rank" +
                       (world_.world_size == 1 ? "" : "s"));
@@ -353,6 +357,7 @@ class Worker {
 
   const WorkerInput& input_;
   const RunConfig config_;
+  const std::string remark_;
   PhaseClock clock_;
   StopSignals signals_;
   InjectedFaults faults_;
@@ -381,13 +386,22 @@ int run_worker(const WorkerInput& input) {
     std::fputs(run_help(input.arguments.front()).c_str(), stdout);
     return 0;
   }
+  const auto refuse = [](const Error& error, ExitCode code) {
+    std::fprintf(stderr, "error: %s\n", error.message.c_str());
+    return static_cast<int>(code);
+  };
   Result<RunConfig> config = parse_run_config(input.arguments);
-  if (!config.ok()) {
-    std::fprintf(stderr, "error: %s\n", config.error().message.c_str());
-    return static_cast<int>(ExitCode::kUsage);
+  std::string remark;
+  // An agent has settled it before it started this worker.
+  if (config.ok() && config->sasrec.dataset == kAutoDataset) {
+    const Result<DatasetChoice> choice = choose_dataset(config->sasrec.data_dir);
+    if (!choice.ok()) return refuse(choice.error(), ExitCode::kData);
+    remark = choice->remark;
+    config = parse_run_config(with_dataset(input.arguments, choice->dataset));
   }
+  if (!config.ok()) return refuse(config.error(), ExitCode::kUsage);
   try {
-    return Worker(input, std::move(*config)).run();
+    return Worker(input, std::move(*config), std::move(remark)).run();
   } catch (const std::exception& e) {
     const Failure fault = classify_fault(e);
     std::fprintf(stderr, "error: %s\n", fault.message.c_str());

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "runner/data/interactions.h"
+#include "runner/data/dataset.h"
 #include "runner/models/sasrec/sasrec_workload.h"
 
 namespace lockstep {
@@ -22,8 +22,8 @@ Status check_sasrec_flags(const SasrecOptions& options) {
 }
 
 Result<Dataset> load_interactions(const SasrecOptions& options) {
-  TRY_ASSIGN(const std::string path, resolve_dataset(options.dataset, options.data_dir));
-  return read_interactions(path, {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines});
+  return load_dataset(options.dataset, options.data_dir,
+                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines});
 }
 
 WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device) {

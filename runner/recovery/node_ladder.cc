@@ -87,7 +87,7 @@ class Ladder {
     if (s_.stop_code != 0 && !s_.verdict) {
       s_.verdict = FinishNodes{.code = kTimeoutCode,
                                .message = names_of_the_living() + " had not stopped " +
-                                          std::to_string(kNodeStopGrace.count()) + " s after being asked to",
+                                          std::to_string(stop_grace().count()) + " s after being asked to",
                                .node = -1};
     }
     kill_all();
@@ -101,6 +101,8 @@ class Ladder {
   }
 
  private:
+  [[nodiscard]] std::chrono::seconds stop_grace() const { return s_.options.stop_timeout + kNodeStopMargin; }
+
   LadderNode& node(int index) {
     LOCKSTEP_CHECK(index >= 0 && index < std::ssize(s_.nodes), "a node of this ladder");
     return s_.nodes[static_cast<size_t>(index)];
@@ -148,7 +150,7 @@ class Ladder {
     const bool any_alive = std::any_of(s_.nodes.begin(), s_.nodes.end(), [](const auto& n) { return n.is_alive; });
     if (!any_alive) return;
     out_.emplace_back(SignalNodes{signal});
-    if (!s_.kill_deadline) s_.kill_deadline = now_ + kNodeStopGrace;
+    if (!s_.kill_deadline) s_.kill_deadline = now_ + stop_grace();
   }
 
   // ---- the ladder ----

@@ -26,15 +26,16 @@ namespace lockstep {
 
 inline constexpr std::chrono::seconds kShortLife{10};
 inline constexpr int kShortLivesMax = 3;
-// Nodes that were told to stop are killed after this long; above kStopGrace, which each of them gives its workers.
-inline constexpr std::chrono::seconds kNodeStopGrace = kStopGrace + std::chrono::seconds{15};
-// After the first node has ended with 0 the others follow; above kEndGrace for the same reason.
+// Nodes that were told to stop are killed this long after the time that each of them gives its workers.
+inline constexpr std::chrono::seconds kNodeStopMargin{15};
+// After the first node has ended with 0 the others follow; above kEndGrace, which each of them gives its workers.
 inline constexpr std::chrono::seconds kNodeEndGrace = kEndGrace + std::chrono::seconds{10};
 
 struct NodeLadderOptions {
   int nodes = 1;
   int max_restarts = 10;
-  uint32_t first_attempt = 1;  // of every node; above those of an earlier start of the same run
+  uint32_t first_attempt = 1;                      // of every node; above those of an earlier start of the same run
+  std::chrono::seconds stop_timeout = kStopGrace;  // that each node gives its workers
 };
 
 // ---- events ----

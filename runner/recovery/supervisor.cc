@@ -276,9 +276,9 @@ class Stepper {
   void on_stop_deadline() {
     s_.stop_deadline.reset();
     if (none_alive()) return finish_stopped();
-    const std::string message = s_.job_ended
-                                    ? "it had not left " + seconds_text(kEndGrace) + " after the end of the job"
-                                    : "it had not stopped " + seconds_text(kStopGrace) + " after it was asked to";
+    const std::string message =
+        s_.job_ended ? "it had not left " + seconds_text(kEndGrace) + " after the end of the job"
+                     : "it had not stopped " + seconds_text(s_.options.stop_timeout) + " after it was asked to";
     for (int rank = 0; rank < s_.options.nproc; ++rank) kill_hanging(rank, message);
   }
 
@@ -349,7 +349,7 @@ class Stepper {
       tell_broken(worker(end.local_rank).generation, end.rank, exit_reason(end.code), who(end));
     }
     if (s_.stopping()) {
-      s_.stop_deadline = now_ + kStopGrace;
+      s_.stop_deadline = now_ + s_.options.stop_timeout;
       return;
     }
     const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
@@ -427,7 +427,7 @@ class Stepper {
 
   void begin_stop(int code) {
     s_.stop_code = std::max(s_.stop_code, code == kInterruptedCode ? kInterruptedCode : kTerminatedCode);
-    if (!s_.stop_deadline && !none_alive()) s_.stop_deadline = now_ + kStopGrace;
+    if (!s_.stop_deadline && !none_alive()) s_.stop_deadline = now_ + s_.options.stop_timeout;
   }
 
   void abandon_backoffs() {

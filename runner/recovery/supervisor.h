@@ -35,7 +35,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 // long cannot: it is killed. (One that computes or writes is waited for; the stall timeout ends that too.)
 inline constexpr std::chrono::seconds kCutGrace{5};
 // While stopping, rank 0 may be writing its last checkpoint: this long after the request, or after a bad end of another
-// worker, the node's workers are killed.
+// worker, the node's workers are killed. Unless SupervisorOptions::stop_timeout says otherwise.
 inline constexpr std::chrono::seconds kStopGrace{60};
 // The job is over: workers that have not left by then are killed.
 inline constexpr std::chrono::seconds kEndGrace{10};
@@ -50,6 +50,7 @@ struct SupervisorOptions {
   int nproc = 1;
   int max_restarts = 10;
   std::chrono::milliseconds start_timeout{300'000};  // from the start of a worker until it says hello
+  std::chrono::seconds stop_timeout = kStopGrace;
 };
 
 // ---- events ----

@@ -80,11 +80,13 @@ def test_a_torchrun_environment_around_the_agent_names_the_worker(run, lockstep,
     assert "lockstep-worker" in text(done)
 
 
-@pytest.mark.parametrize("name", ["LOCKSTEP_STALL_TIMEOUT_SECONDS", "LOCKSTEP_REJOIN_TIMEOUT_SECONDS"])
-def test_a_timeout_of_the_pod_that_is_no_number_is_named(run, lockstep, small_dataset, tmp_path, name):
-    done = run([lockstep, "run", *base(small_dataset, tmp_path / "run")], **{name: "soon"})
+@pytest.mark.parametrize("name", ["LOCKSTEP_STALL_TIMEOUT_SECONDS", "LOCKSTEP_REJOIN_TIMEOUT_SECONDS",
+                                  "LOCKSTEP_STOP_TIMEOUT_SECONDS"])
+@pytest.mark.parametrize("value", ["soon", "0", "1.5"])
+def test_a_timeout_of_the_pod_that_is_no_number_is_named(run, lockstep, small_dataset, tmp_path, name, value):
+    done = run([lockstep, "run", *base(small_dataset, tmp_path / "run")], **{name: value})
     assert done.returncode == 2
-    assert name in text(done) and '"soon"' in text(done)
+    assert name in text(done) and f'"{value}"' in text(done)
 
 
 def test_peers_that_never_come_are_named(run, worker, small_dataset, tmp_path, free_port):
@@ -133,7 +135,8 @@ def test_a_read_only_volume_ends_with_four(run, lockstep, small_dataset, tmp_pat
     (tmp_path / "run").write_text("in the way")
     done = run([lockstep, "run", *base(small_dataset, tmp_path / "run" / "deeper"), "--nproc", "2"])
     assert done.returncode == 4, text(done)
-    assert "run" in text(done)
+    assert f"the checkpoint folder {tmp_path / 'run' / 'deeper'} is not writable" in text(done)
+    assert "chown" in text(done)
 
 
 @pytest.mark.parametrize("often", [[], ["--checkpoint_every", "1"]], ids=["", "a checkpoint every step"])

@@ -36,7 +36,7 @@ ROOMS = {
     "checkpoint": WITH_TENSORS + ["formats"],
     "models": WITH_TENSORS + ["data", "kernels"],
     "loop": WITH_TENSORS + ["dist", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "models"],
-    "cli": BELOW_TORCH + ["recovery", "agent", "formats"],
+    "cli": BELOW_TORCH + ["recovery", "agent", "data", "formats"],
 }
 OPERATOR_ROOMS = {
     "api": [],

@@ -218,6 +218,17 @@ TEST_P(RunForwards, the_signal_once_and_ends_with_128_and_it) {
 
 INSTANTIATE_TEST_SUITE_P(Signals, RunForwards, testing::Values(SIGTERM, SIGINT));
 
+TEST(Run, kills_who_takes_longer_to_stop_than_the_pod_is_given) {
+  AgentProcess::Setup setup = two("* * hang\n");
+  setup.environment = {"LOCKSTEP_STOP_TIMEOUT_SECONDS=1"};
+  AgentProcess agent(std::move(setup));
+  ASSERT_TRUE(agent.wait_for_output("\nhanging"));
+  ASSERT_TRUE(agent.wait_for_output("[rank 1] hanging"));
+  agent.send(SIGTERM);
+  EXPECT_EQ(agent.wait(), 11);
+  EXPECT_THAT(agent.output(), HasSubstr("had not stopped 1 s after it was asked to"));
+}
+
 TEST(Run, leaves_at_once_on_a_second_interrupt) {
   AgentProcess agent(two("* * hang\n"));
   ASSERT_TRUE(agent.wait_for_output("\nhanging"));

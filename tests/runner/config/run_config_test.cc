@@ -327,6 +327,15 @@ TEST(DifferingFlags, names_flag_and_both_values) {
   EXPECT_THAT(differing_flags(Json(), "a", Json::array(), "b"), IsEmpty());
 }
 
+TEST(RunConfig, takes_another_data_set_as_if_it_had_been_given) {
+  const Words given{"sasrec", "--dataset", "auto", "--lr", "0.5"};
+  const Result<RunConfig> config = parse_run_config(lockstep::with_dataset(given, "/data/ml-100k.inter"));
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->sasrec.dataset, "/data/ml-100k.inter");
+  EXPECT_EQ(config->config_hash(), parse_run_config({"sasrec", "--dataset=ml-100k", "--lr=0.5"})->config_hash());
+  EXPECT_EQ(output_folder(*config, "", ""), "ml-100k_default");
+}
+
 TEST(OutputFolder, is_named_after_dataset_and_train_dir) {
   EXPECT_EQ(output_folder(parse(), "", ""), "ml-1m_default");
   EXPECT_EQ(output_folder(parse({"--dataset", "data/ml-100k.inter", "--train_dir", "demo"}), "", ""), "ml-100k_demo");

@@ -160,7 +160,7 @@ TEST_P(NodeLadderEndsTheJob, with_this_code) {
   EXPECT_EQ(find<StartNode>(outputs), nullptr);
   EXPECT_EQ(get<SignalNodes>(outputs).signal, SIGTERM);
   EXPECT_EQ(get<NodeDecision>(outputs).rung, "");
-  EXPECT_EQ(run.state.deadline, run.now + kNodeStopGrace);
+  EXPECT_EQ(run.state.deadline, run.now + kStopGrace + kNodeStopMargin);
   outputs = run.end(0, 143);
   EXPECT_EQ(get<FinishNodes>(outputs).code, GetParam());
   EXPECT_EQ(get<FinishNodes>(outputs).node, 1);
@@ -236,7 +236,7 @@ TEST(NodeLadder, kills_what_does_not_stop_for_the_gang) {
   Nodes run(2, 100);
   run.feed(NodeLadderStarted{});
   run.crash_often(4, 1s);
-  EXPECT_EQ(run.state.deadline, run.now + kNodeStopGrace);
+  EXPECT_EQ(run.state.deadline, run.now + kStopGrace + kNodeStopMargin);
   EXPECT_EQ(get<KillNode>(run.tick_at_deadline()).node, 0);
   EXPECT_EQ(count<StartNode>(run.end(0, 137)), 2);
 }
@@ -313,6 +313,17 @@ TEST(NodeLadder, kills_what_has_not_stopped_in_time) {
   EXPECT_EQ(finish.message, "node 1 had not stopped 75 s after being asked to");
 }
 
+TEST(NodeLadder, gives_nodes_more_time_to_stop_than_they_give_their_workers) {
+  Nodes run;
+  run.state.options.stop_timeout = 300s;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGTERM});
+  EXPECT_EQ(run.state.deadline, run.now + 315s);
+  run.tick_at_deadline();
+  run.end(0, 137);
+  EXPECT_EQ(get<FinishNodes>(run.end(1, 137)).message, "node 0, node 1 had not stopped 315 s after being asked to");
+}
+
 TEST(NodeLadder, stops_instead_of_starting_the_gang) {
   Nodes run(2, 100);
   run.feed(NodeLadderStarted{});
@@ -334,7 +345,7 @@ TEST(NodeLadder, gives_a_second_signal_or_the_end_no_more_time) {
   run.feed(NodeLadderStarted{});
   run.feed(NodesStopRequested{SIGINT});
   const auto until = run.state.deadline;
-  run.now += kNodeStopGrace - 1s;
+  run.now += kStopGrace + kNodeStopMargin - 1s;
   run.feed(NodesStopRequested{SIGTERM});
   EXPECT_EQ(run.state.deadline, until);
   run.end(0, 0);

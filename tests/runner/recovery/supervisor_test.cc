@@ -798,6 +798,19 @@ TEST(Supervisor, kills_what_has_not_stopped_in_time) {
   EXPECT_THAT(finish.message, HasSubstr("had not stopped 60 s after it was asked to"));
 }
 
+TEST(Supervisor, gives_a_stop_the_time_that_it_is_told) {
+  Scenario run;
+  run.state.options.stop_timeout = 300s;
+  run.train();
+  run.feed(StopRequested{SIGTERM});
+  EXPECT_EQ(run.state.deadline, run.now + 300s);
+  run.now += 100s;
+  run.end(1, 139);
+  EXPECT_EQ(run.state.deadline, run.now + 300s);
+  EXPECT_EQ(get<KillProcess>(run.tick_at_deadline()).local_rank, 0);
+  EXPECT_THAT(run.state.workers[0].message_when_killed, HasSubstr("had not stopped 300 s after it was asked to"));
+}
+
 TEST(Supervisor, follows_a_worker_that_somebody_else_has_stopped) {
   Scenario run;
   run.train();

@@ -1,0 +1,130 @@
+#include "runner/data/dataset.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::streamsize kHeadBytes = 65'536;  // far more than the lines by which a format is recognised
+constexpr size_t kNamesShown = 5;
+constexpr const char* kWhatIsLookedFor = "NAME.inter, NAME.txt, ratings.dat, or a folder NAME with one of them";
+
+// What stands in a folder, and which of it may be a data set by its name.
+struct Listing {
+  std::vector<std::string> names;       // sorted
+  std::vector<std::string> candidates;  // paths, in the same order
+};
+
+std::string head_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string head(kHeadBytes, '\0');
+  file.read(head.data(), kHeadBytes);
+  head.resize(static_cast<size_t>(file.gcount()));
+  return head;
+}
+
+bool is_named_like_data(const std::string& name) {
+  return name.ends_with(".inter") || name.ends_with(".txt") || name == "ratings.dat";
+}
+
+// The data set's file; empty when its name says that it is none.
+std::string candidate_at(const std::string& folder, const std::string& name) {
+  const std::string path = folder + "/" + name;
+  std::error_code ignored;  // what cannot be looked at is not there
+  if (fs::is_directory(path, ignored)) {
+    const Result<std::string> inside = resolve_dataset(path + "/", folder);
+    return inside.ok() ? *inside : "";
+  }
+  return is_named_like_data(name) && fs::is_regular_file(path, ignored) ? path : "";
+}
+
+// Nothing when there is no such folder.
+Result<Listing> list_folder(const std::string& folder) {
+  Listing listing;
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (status.type() == fs::file_type::not_found) return listing;
+  if (!error && !fs::is_directory(status)) {
+    return Error{ErrorCode::kInvalid, "--dataset auto: --data_dir " + folder +
+                                          " is a file; expected a folder, or give " + "--dataset " + folder};
+  }
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with('.') && name != "lost+found") listing.names.push_back(name);
+  }
+  if (error) {
+    return Error{ErrorCode::kUnavailable, "--dataset auto: " + folder + " cannot be read: " + error.message() +
+                                              "; let this user read it, or give --dataset PATH"};
+  }
+  std::sort(listing.names.begin(), listing.names.end());
+  for (const std::string& name : listing.names) {
+    if (std::string path = candidate_at(folder, name); !path.empty()) listing.candidates.push_back(std::move(path));
+  }
+  return listing;
+}
+
+std::string first_few(const std::vector<std::string>& names) {
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) list += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesShown) list += " and " + std::to_string(names.size() - kNamesShown) + " more";
+  return list;
+}
+
+std::string how_to_train_on_yours(const std::string& folder) {
+  // A place that does not depend on where the program was started is where a container has its volume.
+  if (!folder.starts_with('/')) return "To train on yours, put it there or give --dataset PATH";
+  return "To train on yours, mount its folder there: docker run -v \"$PWD/data:" + folder +
+         "\" IMAGE; in a TrainJob, a volume at " + folder;
+}
+
+DatasetChoice generated_instead(const std::string& folder) {
+  const SyntheticOptions made = generated_dataset_options();
+  return {std::string(kGeneratedDataset), "no data set in " + folder + ": training on a generated one (" +
+                                              std::to_string(made.users) + " users, " + std::to_string(made.items) +
+                                              " items, planted transitions). " + how_to_train_on_yours(folder)};
+}
+
+}  // namespace
+
+SyntheticOptions generated_dataset_options() {
+  return {.seed = 42, .users = 500, .items = 200, .events_min = 30, .events_max = 60, .follow = 0.7};
+}
+
+Result<Dataset> load_dataset(const std::string& dataset, const std::string& data_dir, const ReadOptions& options) {
+  if (dataset == kGeneratedDataset) {
+    return parse_interactions(synthetic_ratings(generated_dataset_options()), dataset, options);
+  }
+  TRY_ASSIGN(const std::string path, resolve_dataset(dataset, data_dir));
+  return read_interactions(path, options);
+}
+
+Result<DatasetChoice> choose_dataset(const std::string& data_dir) {
+  std::string folder = data_dir.empty() ? "." : data_dir;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  TRY_ASSIGN(const Listing listing, list_folder(folder));
+  if (listing.names.empty()) return generated_instead(folder);
+  std::vector<std::string> readable;
+  for (const std::string& path : listing.candidates) {
+    if (has_known_format(head_of(path))) readable.push_back(path);
+  }
+  if (readable.size() == 1) return DatasetChoice{readable.front(), ""};
+  // What is wrong with the only file of that kind is for its reader to say.
+  if (readable.empty() && listing.candidates.size() == 1) return DatasetChoice{listing.candidates.front(), ""};
+  if (readable.size() > 1) {
+    return Error{ErrorCode::kConflict, "--dataset auto: " + std::to_string(readable.size()) + " data sets in " +
+                                           folder + " (" + first_few(readable) + "): say which with --dataset PATH"};
+  }
+  return Error{ErrorCode::kNotFound, "--dataset auto: no data set among what is in " + folder + " (" +
+                                         first_few(listing.names) + "): expected " + kWhatIsLookedFor +
+                                         "; give --dataset PATH, or --dataset generated to train without"};
+}
+
+}  // namespace lockstep
