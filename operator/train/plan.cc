@@ -59,7 +59,6 @@ class Planner {
       begin();
       look_at_pods();
       take_report();
-      take_last_words();
       decide();
       write_conditions();
       if (is_finished(status_)) plan_after_the_end();
@@ -134,33 +133,35 @@ class Planner {
     if (book_.first_done_at == 0) book_.first_done_at = now_;
   }
 
-  // What node 0's agent said as it ended is newer than any report.
-  void take_last_words() {
-    const PodView* const node0 = current_.empty() ? nullptr : current_.front();
-    if (node0 == nullptr || !node0->end || node0->end->container != kTrainerContainer) return;
-    Result<RunReport> words = parse_run_report(node0->end->message);
-    if (!words.ok()) return;
-    words->read_at = node0->end->time;
-    take_progress(*words, status_);
-    if (words->checkpoint_step) clear_budgets_at(*words->checkpoint_step, book_);
-  }
-
-  // The newest report counts when node 0's pod of now has said it.
+  // The newest report counts when node 0's pod of now has said it; what its agent said as it ended is newer than that.
   void take_report() {
     const PodView* const node0 = current_.empty() ? nullptr : current_.front();
-    if (!o_.report || node0 == nullptr || o_.report->pod_uid != node0->meta.uid) return;
-    const RunReport& report = *o_.report;
+    if (node0 == nullptr) return;
+    if (o_.report && o_.report->pod_uid == node0->meta.uid) {
+      take_figures(*o_.report);
+      const bool is_alive = ends_.empty() || ends_.front().node != 0;
+      if (is_alive && o_.report->read_at + kReportFreshSeconds > now_) report_ = &*o_.report;
+    }
+    if (!node0->end || node0->end->container != kTrainerContainer) return;
+    Result<RunReport> last_words = parse_run_report(node0->end->message);
+    if (!last_words.ok()) return;
+    last_words->pod_uid = node0->meta.uid;
+    last_words->read_at = node0->end->time;
+    take_figures(*last_words);
+  }
+
+  void take_figures(const RunReport& report) {
     take_progress(report, status_);
     take_process_failures(report, current_, status_);
     if (report.checkpoint_step) clear_budgets_at(*report.checkpoint_step, book_);
     if (book_.process_restarts_pod != report.pod_uid) {
       book_.process_restarts_before += book_.process_restarts_now;
+      book_.process_restarts_now = 0;
       book_.process_restarts_pod = report.pod_uid;
     }
-    book_.process_restarts_now = report.process_restarts;
+    // Last words may be somebody else's, and say nothing of it.
+    book_.process_restarts_now = std::max(book_.process_restarts_now, report.process_restarts);
     status_.restarts.process = book_.process_restarts_before + book_.process_restarts_now;
-    const bool is_alive = ends_.empty() || ends_.front().node != 0;
-    if (is_alive && report.read_at + kReportFreshSeconds > now_) report_ = &report;
   }
 
   // ---- what is decided ----

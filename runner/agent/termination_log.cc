@@ -30,9 +30,13 @@ std::string termination_message(const Termination& t) {
   OrderedJson words = words_with(t, t.message);
   std::string line = dump_line(words);
   if (line.size() <= kTerminationMessageBytesMax) {
-    words.update(t.figures);
-    std::string with_figures = dump_line(words);
-    return with_figures.size() <= kTerminationMessageBytesMax ? with_figures : line;
+    for (const auto& [name, figure] : t.figures.items()) {
+      words[name] = figure;
+      std::string longer = dump_line(words);
+      if (longer.size() > kTerminationMessageBytesMax) break;
+      line = std::move(longer);
+    }
+    return line;
   }
   // Escapes make the line longer than its parts: the longest beginning that fits is searched, not computed.
   size_t fits = 0;

@@ -23,8 +23,8 @@ struct Termination {
   OrderedJson figures = OrderedJson::object();
 };
 
-// At most kTerminationMessageBytesMax bytes of valid UTF-8; what is too long loses first the figures, then the message's
-// end.
+// At most kTerminationMessageBytesMax bytes of valid UTF-8; what is too long loses first the last figures, then the
+// message's end.
 std::string termination_message(const Termination& termination);
 
 // Writes it to `path`; an empty path writes nothing. Best effort: the exit code and the last line on stderr say the

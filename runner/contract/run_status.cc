@@ -118,8 +118,10 @@ OrderedJson figures_of(const RunStatus& s) {
   OrderedJson checkpoint = nullptr;
   if (s.last_checkpoint) checkpoint = {{"step", s.last_checkpoint->step}, {"path", s.last_checkpoint->path}};
   return {{"progress", object_or_null(s.progress)},
+          {"lastCheckpoint", std::move(checkpoint)},
+          {"restarts", s.restarts},
           {"metrics", std::move(metrics)},
-          {"lastCheckpoint", std::move(checkpoint)}};
+          {"recentFailures", array_of(s.recent_failures)}};
 }
 
 OrderedJson to_json(const RunStatus& s) {
@@ -140,8 +142,6 @@ OrderedJson to_json(const RunStatus& s) {
   };
   json.update(figures_of(s));
   const OrderedJson rest = {
-      {"restarts", s.restarts},
-      {"recentFailures", array_of(s.recent_failures)},
       {"recoveriesTotal", s.recoveries_total},
       {"redoneSteps", s.redone_steps},
       {"recoveries", array_of(s.recoveries)},

@@ -124,7 +124,8 @@ struct RunStatus {
 
 // Field names are camelCase as in the TrainJob's status. Numbers that are not finite or not known become null.
 OrderedJson to_json(const RunStatus& status);
-// Its parts that stay true when the run is over: progress, metrics, lastCheckpoint; the same names and forms.
+// Its parts that stay true when the run is over, the most wanted first: progress, lastCheckpoint, restarts, metrics,
+// recentFailures; the same names and forms.
 OrderedJson figures_of(const RunStatus& status);
 OrderedJson to_json(const Recovery& recovery);
 

@@ -1,12 +1,11 @@
 """One real control plane per pytest session, and a fresh namespace per test."""
-import dataclasses
-import re
 import time
 
 import pytest
 
 from control_plane import ControlPlane
 from fake_kubelet import FakeKubelet
+from namespace import fresh_namespace
 from operator_process import OperatorProcess, operator_binary
 
 
@@ -23,42 +22,10 @@ def control_plane():
         yield running
 
 
-@dataclasses.dataclass
-class Api:
-    """What most tests need: a cluster, a namespace of the test's own, kubectl in it."""
-    control_plane: ControlPlane
-    namespace: str
-
-    @property
-    def kubeconfig(self):
-        return self.control_plane.kubeconfig
-
-    @property
-    def client(self):
-        """A KubeApi."""
-        return self.control_plane.api
-
-    def kubectl(self, *words, **options):
-        """CompletedProcess; see ControlPlane.kubectl."""
-        return self.control_plane.kubectl(*words, namespace=self.namespace, **options)
-
-    def get(self, resource, name):
-        return self.client.get(resource, self.namespace, name)
-
-    def list(self, resource, **query):
-        return self.client.list(resource, self.namespace, **query)
-
-    def create(self, resource, body):
-        return self.client.create(resource, body, self.namespace)
-
-
 @pytest.fixture
 def api(control_plane, request):
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:45].strip("-")
-    namespace = control_plane.make_namespace(f"{name}-{control_plane.number()}")
-    yield Api(control_plane, namespace)
-    if control_plane.api.is_ready():
-        control_plane.api.delete("namespaces", name=namespace)
+    with fresh_namespace(control_plane, request.node.name) as found:
+        yield found
 
 
 @pytest.fixture

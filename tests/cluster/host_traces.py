@@ -87,9 +87,9 @@ class HostTraces:
         for name in self.kept["cgroups"]:
             remove_cgroup(name)
 
-    def kill_shims(self):
-        """containerd's shims outlive it; their command line names the socket in our folder."""
-        word = str(self.folder).encode()
+    def kill_shims(self, folder=None):
+        """containerd's shims outlive it; their command line names the socket in our folder (or in a part of it)."""
+        word = f"{folder or self.folder}/".encode()
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 argv = (process / "cmdline").read_bytes()

@@ -9,8 +9,9 @@ import pathlib
 import signal
 import subprocess
 
-from host_traces import run
+from host_traces import kill_cgroup, run
 from processes import Process, write_whole
+from waiting import wait_until
 
 BRIDGE = "lockstep0"
 HOST = "10.99.0.1"  # the machine, on the bridge: the API server
@@ -118,6 +119,18 @@ class Node:
 
     def restart(self, name):
         self.processes[name].start()
+
+    def vanish(self):
+        """As when the power fails: kubelet, containerd and all pods end at once, and say nothing."""
+        self.kill("kubelet")
+        self.kill("containerd")
+        self.traces.kill_shims(self.folder)
+        wait_until(lambda: kill_cgroup(self.cgroup.strip("/")), f"end of the pods of {self.name}")
+
+    def come_back(self):
+        self.restart("containerd")
+        self.restart("kubelet")
+        self.wait_until_usable()
 
     def stop(self):
         for process in reversed(self.processes.values()):

@@ -1,29 +1,11 @@
-"""What the Python tests share: where the programs are, free ports, and a small data set made here."""
-import os
+"""What the Python tests share: programs, free ports, data sets."""
 import pathlib
-import random
 import socket
 import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def bin_folder():
-    """LOCKSTEP_BIN (ctest sets it), else the preset dev's."""
-    return pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/dev/bin"))
-
-
-def tools_folder():
-    """The test programs of tests/tools: LOCKSTEP_TEST_TOOLS (ctest sets it), else the preset dev's."""
-    return pathlib.Path(os.environ.get("LOCKSTEP_TEST_TOOLS", ROOT / "build/dev/tools"))
-
-
-def program(path):
-    if not path.exists():
-        pytest.fail(f"{path} is not built: build it, or set LOCKSTEP_BIN and LOCKSTEP_TEST_TOOLS")
-    return path
+from programs import ROOT, bin_folder, clean_environment, program, tools_folder, write_interactions
 
 
 @pytest.fixture(scope="session")
@@ -52,15 +34,6 @@ def free_port():
     return find
 
 
-def clean_environment(**extra):
-    """The environment without launchers' variables, so that a test says all that its ranks see."""
-    prefixes = ("LOCKSTEP_", "SLURM_", "OMPI_", "PET_", "TORCHELASTIC_")
-    names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
-             "NNODES", "JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}
-    kept = {k: v for k, v in os.environ.items() if k not in names and not k.startswith(prefixes)}
-    return {**kept, "CI": "1", **extra}
-
-
 @pytest.fixture
 def run():
     """run(argv, timeout=…, **environment) → CompletedProcess with text output; never raises on an exit code."""
@@ -68,15 +41,6 @@ def run():
         return subprocess.run([str(word) for word in argv], capture_output=True, text=True, check=False,
                               timeout=timeout, cwd=cwd, env=clean_environment(**environment))
     return call
-
-
-def write_interactions(path, users=60, items=40, seed=1):
-    """`user item` lines, 5 to 15 per user, in order of time; the same file for the same arguments."""
-    draw = random.Random(seed)
-    lines = [f"{user} {draw.randint(1, items)}\n" for user in range(1, users + 1)
-             for _ in range(draw.randint(5, 15))]
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

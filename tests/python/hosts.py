@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 
-from conftest import clean_environment
+from programs import clean_environment
 from jobs import sasrec_flags, wait_until, workers_of
 from runs import Running
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from conftest import clean_environment
+from programs import clean_environment
 
 SMALL_MODEL = ["--maxlen", "12", "--hidden_units", "16", "--num_blocks", "2", "--batch_size", "12",
                "--status_port", "0"]

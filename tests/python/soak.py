@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from conftest import bin_folder, program, write_interactions
+from programs import bin_folder, program, write_interactions
 from jobs import Job, max_step
 from runs import losses
 

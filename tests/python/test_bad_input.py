@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import clean_environment
+from programs import clean_environment
 from runs import SMALL_MODEL, checkpoints
 
 

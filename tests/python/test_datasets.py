@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from conftest import write_interactions
+from programs import write_interactions
 from runs import Running, checkpoints, losses, records
 
 QUICK = ["--maxlen", "50", "--status_port", "0"]

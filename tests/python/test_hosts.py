@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from conftest import write_interactions
+from programs import write_interactions
 from hosts import Agent, Hosts, can_make_hosts
 from jobs import max_step, sasrec_flags
 from runs import checkpoints, losses, records

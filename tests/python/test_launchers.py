@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import clean_environment
+from programs import clean_environment
 from runs import SMALL_MODEL, losses
 
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import bin_folder, clean_environment, program, write_interactions
+from programs import bin_folder, clean_environment, program, write_interactions
 from jobs import Job, is_alive, max_step, read_metrics, sasrec_flags, wait_until
 from runs import checkpoints, equal_weights, losses, weights
 

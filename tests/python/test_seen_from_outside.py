@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from conftest import ROOT
+from programs import ROOT
 from runs import SMALL_MODEL, Running, records
 
 

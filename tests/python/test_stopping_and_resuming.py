@@ -26,7 +26,7 @@ ENDLESS = 100_000
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The folder of a run that nothing happened to."""
-    from conftest import bin_folder, clean_environment, program, write_interactions
+    from programs import bin_folder, clean_environment, program, write_interactions
     import subprocess
     base = tmp_path_factory.mktemp("undisturbed")
     dataset = write_interactions(base / "small.txt")

@@ -1,0 +1,201 @@
+"""TrainJobs whose pods are real: started on real data, looked at through their agents, hurt."""
+import http.client
+import json
+import pathlib
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+from images import RUNNER
+from jobs import max_step, sasrec_flags
+from programs import bin_folder, clean_environment, program, write_interactions
+from runs import equal_weights, losses, weights
+from train_jobs import Jobs, TRAIN_JOBS
+from waiting import wait_until
+
+DATA_CLAIM, CHECKPOINT_CLAIM = "datasets", "checkpoints"
+MODES = ["ReadWriteOnce", "ReadWriteMany"]
+NO_ANSWER = (OSError, urllib.error.URLError, http.client.HTTPException, ValueError)
+STEPS = 3000
+ENDLESS = 10_000_000
+
+
+def run_undisturbed(base, steps):
+    """The folder of the same run as RealJobs.start() makes, without Kubernetes."""
+    dataset = write_interactions(base / "small.txt")
+    argv = [program(bin_folder() / "lockstep"), "run", "sasrec", "--nproc", 2, "--status_port", 0,
+            *sasrec_flags(dataset, base / "run", steps)]
+    done = subprocess.run([str(word) for word in argv], env=clean_environment(), capture_output=True, text=True,
+                          timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return base / "run"
+
+
+def read_json(url, timeout=2.0):
+    """Nothing when there is no whole answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as answer:
+            return json.load(answer)
+    except NO_ANSWER:
+        return None
+
+
+class RealJobs(Jobs):
+    """The TrainJobs of one namespace. Their data and checkpoints are folders of this machine."""
+
+    def __init__(self, api):
+        super().__init__(api)
+        self.plane = api.control_plane
+        self.folder = self.plane.folder / "volumes" / api.namespace
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for volume in self.plane.api.list("persistentvolumes"):
+            if volume["spec"]["claimRef"]["namespace"] == self.api.namespace:
+                self.plane.api.delete("persistentvolumes", name=volume["metadata"]["name"])
+
+    # --- volumes
+
+    def make_volumes(self):
+        self.data = self.make_volume(DATA_CLAIM)
+        self.checkpoints = self.make_volume(CHECKPOINT_CLAIM)
+        for claim in (DATA_CLAIM, CHECKPOINT_CLAIM):
+            self.api.create("persistentvolumeclaims", {
+                "metadata": {"name": claim}, "spec": {"accessModes": MODES, "storageClassName": "",
+                                                      "resources": {"requests": {"storage": "1Gi"}}}})
+        write_interactions(self.data / "small.txt")
+
+    def make_volume(self, claim):
+        """A volume for the claim of that name: a folder of its own, which all users may write to."""
+        folder = self.folder / claim
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+        self.plane.api.create("persistentvolumes", {
+            "metadata": {"name": f"{self.api.namespace}-{claim}"},
+            "spec": {"capacity": {"storage": "10Gi"}, "accessModes": MODES, "hostPath": {"path": str(folder)},
+                     "claimRef": {"namespace": self.api.namespace, "name": claim}}})
+        return folder
+
+    # --- jobs
+
+    def start(self, name="job", nodes=2, steps=STEPS, flags=(), trainer=(), checkpoint=(), pod_spec=(),
+              **spec):
+        """SASRec with dropout on a small data set, two nodes of one process; every step is logged."""
+        args = ["run", "sasrec", *(str(word) for word in sasrec_flags("/data/small.txt", "unused", steps, *flags))]
+        body = {
+            "apiVersion": "lockstep.dev/v1", "kind": "TrainJob", "metadata": {"name": name},
+            "spec": {
+                "trainer": {
+                    "image": RUNNER, "args": args, "numNodes": nodes,
+                    "resourcesPerNode": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+                    "podTemplate": {"spec": {
+                        "containers": [{"name": "trainer",
+                                        "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]}],
+                        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
+                        **dict(pod_spec)}},
+                    **dict(trainer)},
+                "checkpoint": {"volume": {"persistentVolumeClaim": {"claimName": CHECKPOINT_CLAIM}},
+                               **dict(checkpoint)},
+                **spec}}
+        return self.api.create(TRAIN_JOBS, body)
+
+    def run_folder(self, name="job"):
+        return self.checkpoints / name
+
+    def wait_for_step(self, step, name="job", timeout=120):
+        """Node 0's agent says that it is committed; its status."""
+        def reached():
+            status = self.agent(0, name)
+            return status if status is not None and max_step(status) >= step else None
+        return wait_until(reached, f"step {step}", timeout,
+                          lambda: f"{self.status(name)}\n{self.logs(name)}")
+
+    def wait_until_complete(self, name="job", timeout=240):
+        self.wait_for(lambda: self.status(name).get("phase") in ("Complete", "Failed"), "end", name, timeout)
+        status = self.status(name)
+        assert status["phase"] == "Complete", status
+        return status
+
+    def assert_same_curve(self, reference, name="job"):
+        """Every step's loss and the final weights, to the bit."""
+        found, expected = losses(self.run_folder(name)), losses(reference)
+        assert found.keys() == expected.keys()
+        assert [step for step in found if found[step] != expected[step]] == []
+        assert equal_weights(weights(self.run_folder(name)), weights(reference))
+
+    # --- pods
+
+    def pod_of(self, node, name="job"):
+        """The newest pod of a node that is not being deleted; None when there is none."""
+        found = [pod for pod in self.pods(name).values() if pod["metadata"]["labels"]["lockstep.dev/node"] == str(node)
+                 and "deletionTimestamp" not in pod["metadata"]]
+        return max(found, key=lambda pod: int(pod["metadata"]["labels"]["lockstep.dev/attempt"]), default=None)
+
+    def pod_name(self, node, name="job"):
+        return self.pod_of(node, name)["metadata"]["name"]
+
+    def agent(self, node, name="job"):
+        """/status of a node's agent; None while it does not answer."""
+        pod = self.pod_of(node, name)
+        ip = pod and pod["status"].get("podIP")
+        return read_json(f"http://{ip}:8080/status") if ip else None
+
+    def metrics_text(self, node, name="job"):
+        ip = self.pod_of(node, name)["status"]["podIP"]
+        with urllib.request.urlopen(f"http://{ip}:8080/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    def worker_pid(self, node, name="job"):
+        """In the pod's own numbers."""
+        (pid,) = [worker["pid"] for worker in self.agent(node, name)["workers"] if worker["pid"]]
+        return pid
+
+    def processes(self, node, name="job"):
+        """(container, started at, worker's pid): the same as long as nothing was restarted."""
+        pod = self.pod_of(node, name)
+        container = pod["status"]["containerStatuses"][0]
+        return container["containerID"], container["state"].get("running"), self.worker_pid(node, name)
+
+    def execute(self, node, command, name="job"):
+        """`kubectl exec` of a shell's command in a node's pod."""
+        return self.api.kubectl("exec", self.pod_name(node, name), "--container", "trainer", "--", "sh", "-c", command)
+
+    def kill_worker(self, node, name="job", number=9):
+        self.execute(node, f"kill -{number} {self.worker_pid(node, name)}", name)
+
+    def delete_pod(self, node, name="job", grace=0):
+        """As `kubectl delete pod --force` does."""
+        self.api.client.delete("pods", self.api.namespace, self.pod_name(node, name), gracePeriodSeconds=grace)
+
+    def logs(self, name="job", lines=30):
+        return self.api.kubectl("logs", f"--selector=lockstep.dev/job={name}", "--prefix", f"--tail={lines}",
+                                check=False).stdout
+
+    def seconds_to_next_step(self, hurt, name="job", timeout=120):
+        """Does hurt(), and returns the seconds from just before it to the first step that a new group has committed."""
+        before = wait_until(lambda: self.agent(0, name), "answer of node 0")
+        begin = time.monotonic()
+        hurt()
+
+        def is_further():
+            status = self.agent(0, name)
+            return (status is not None and status["generation"] > before["generation"] and
+                    status["phase"] == "Running" and max_step(status) > max_step(before))
+        wait_until(is_further, "step after the failure", timeout, lambda: f"{self.status(name)}\n{self.logs(name)}")
+        return time.monotonic() - begin
+
+    # --- words
+
+    def describe(self, name="job"):
+        return self.api.kubectl("describe", "trainjob", name).stdout
+
+    def reasons(self, name="job"):
+        return [reason for reason, _, _ in self.events(name)]
+
+
+def copy_dataset(source, folder):
+    shutil.copy(source, pathlib.Path(folder) / pathlib.Path(source).name)

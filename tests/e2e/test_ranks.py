@@ -1,0 +1,141 @@
+"""A pod's rank from its environment, three ways: TrainJob, Indexed Job, StatefulSet; and other people's launchers."""
+import json
+
+import pytest
+
+from images import RUNNER, cache
+from jobs import max_step, sasrec_flags
+from real_jobs import CHECKPOINT_CLAIM, DATA_CLAIM, ENDLESS, read_json
+from runs import losses
+from waiting import wait_until
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+STEPS = 300
+
+
+def pod_template(name, steps, restart):
+    """Two of these train together; nothing of ours made them."""
+    flags = [str(word) for word in sasrec_flags("/data/small.txt", "unused", steps)]
+    return {
+        "metadata": {"labels": {"app": name}},
+        "spec": {
+            "subdomain": name, "restartPolicy": restart, "terminationGracePeriodSeconds": 5,
+            "containers": [{
+                "name": "trainer", "image": RUNNER, "env": [{"name": "LOCKSTEP_TOKEN", "value": TOKEN}],
+                "args": ["run", "sasrec", "--nnodes", "2", "--coordinator", f"{name}-0.{name}:29400", *flags],
+                "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True},
+                                 {"name": "checkpoints", "mountPath": "/checkpoints"}]}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}},
+                        {"name": "checkpoints", "persistentVolumeClaim": {"claimName": CHECKPOINT_CLAIM}}]}}
+
+
+def make_headless_service(api, name):
+    api.create("services", {"metadata": {"name": name}, "spec": {
+        "clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": name},
+        "ports": [{"name": "coordinator", "port": 29400}]}})
+
+
+def losses_of(api, pods, folder):
+    return f"{pods}\n{api.kubectl('logs', '--selector=app=group', '--prefix', '--tail=20', check=False).stdout}"
+
+
+def test_a_trainjob_gives_each_pod_its_rank(api, jobs):
+    jobs.start(steps=ENDLESS)
+    jobs.wait_for_step(10)
+    for node in (0, 1):
+        status = jobs.agent(node)
+        (own,) = [worker for worker in status["workers"] if worker["pid"]]
+        assert status["node"] == own["node"] == own["rank"] == node
+
+
+def test_an_indexed_job_trains_without_the_operator(api, jobs, undisturbed):
+    make_headless_service(api, "group")
+    api.create("batch/v1/jobs", {"metadata": {"name": "group"}, "spec": {
+        "completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0,
+        "template": pod_template("group", STEPS, "Never")}})
+    wait_until(lambda: api.get("batch/v1/jobs", "group").get("status", {}).get("succeeded") == 2, "end of both pods", 180,
+               lambda: losses_of(api, api.list("pods", labelSelector="app=group"), jobs.checkpoints))
+    found, expected = losses(jobs.checkpoints), losses(undisturbed(STEPS))
+    assert found == expected
+
+
+def test_a_stateful_set_trains_without_the_operator(api, jobs):
+    make_headless_service(api, "group")
+    api.create("apps/v1/statefulsets", {"metadata": {"name": "group"}, "spec": {
+        "serviceName": "group", "replicas": 2, "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "group"}}, "template": pod_template("group", ENDLESS, "Always")}})
+
+    def status_of(pod):
+        ip = api.get("pods", pod)["status"].get("podIP") if api.control_plane.exists("pods", api.namespace, pod) else None
+        return read_json(f"http://{ip}:8080/status") if ip else None
+    wait_until(lambda: max_step(status_of("group-0") or {"workers": []}) >= 20, "step 20", 180,
+               lambda: losses_of(api, "", jobs.checkpoints))
+    for node in (0, 1):
+        status = status_of(f"group-{node}")
+        assert status["node"] == node and status["worldSize"] == 2
+
+
+# --- an image that knows nothing of us
+
+TORCHRUN = f"{cache()}/py-test/bin/python"
+TWIN = """
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+state = {"step": 0, "w": torch.zeros(4)}
+path = "/checkpoints/state.pt" if rank == 0 else None
+found = [torch.load(path) if path and os.path.exists(path) else None]
+dist.broadcast_object_list(found, src=0)
+state = found[0] or state
+print(f"rank {rank} of {world} starts at step {state['step']}", flush=True)
+while state["step"] < 60:
+    part = torch.full((4,), float(rank + state["step"]))
+    dist.all_reduce(part)
+    state["w"] += part
+    state["step"] += 1
+    if rank == 0:
+        torch.save(state, path + ".part"); os.replace(path + ".part", path)
+    if state["step"] == 30 and rank == 1 and not os.path.exists("/data/crashed"):
+        open("/data/crashed", "w").close()
+        sys.exit(7)
+    time.sleep(0.02)
+if rank == 0:
+    print("sum", state["w"].tolist(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def python_image(cluster):
+    """Python without any of our programs. PyTorch itself comes by a volume: it is 5 GB."""
+    name = "docker.io/lockstep-tests/python:1"
+    images = cluster.images
+    if not images.exists(name):
+        images.build(name, cluster.folder / "pki", "FROM docker.io/library/debian:bookworm-slim\n"
+                     "RUN apt-get update && apt-get install -y --no-install-recommends python3 libgomp1 && "
+                     "rm -rf /var/lib/apt/lists/*\nUSER 65532:65532\n")
+    cluster.import_image(name)
+    return name
+
+
+def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, python_image, timings):
+    (jobs.data / "twin.py").write_text(TWIN, encoding="utf-8")
+    venv = str(cache() / "py-test")
+    volumes = {"containers": [{"name": "trainer", "volumeMounts": [
+        {"name": "data", "mountPath": "/data"}, {"name": "pytorch", "mountPath": venv, "readOnly": True}]}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}},
+                    {"name": "pytorch", "hostPath": {"path": venv}}]}
+    jobs.start(trainer={"image": python_image, "launcher": "Torchrun", "args": [],
+                        "command": [TORCHRUN, "-m", "torch.distributed.run", "--max-restarts=0", "/data/twin.py"],
+                        "podTemplate": {"spec": volumes}})
+    jobs.wait_until_complete(timeout=400)
+    status = jobs.status()
+    assert status["restarts"]["gang"] == 1 and status["restarts"]["pod"] == 0
+    assert sorted(jobs.pods())[-1].endswith("-1")
+    said = api.kubectl("logs", jobs.pod_name(0)).stdout
+    assert "rank 0 of 2 starts at step 30" in said or "rank 0 of 2 starts at step 29" in said
+    # Σ over 60 steps of (0 + s) + (1 + s).
+    assert f"sum {[float(60 + 2 * sum(range(60)))] * 4}" in said
+    assert "RestartGang" in json.dumps(api.list("events")) or "all nodes get a new pod" in json.dumps(api.list("events"))
+
+

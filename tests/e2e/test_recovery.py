@@ -1,0 +1,261 @@
+"""What the operator does about every way in which a pod, its container or its machine can end: the right pods, the
+right condition and reason, one event, and words that a tired person understands. Real kubelet, real agents."""
+import re
+import signal
+
+import pytest
+
+from kube_api import ApiError
+from real_jobs import ENDLESS, STEPS
+from runs import losses
+from waiting import wait_until
+
+# A container whose process 1 is a shell: it runs the agent, and ends with the number in /tmp/code once that is there.
+ENDS_ON_REQUEST = """lockstep "$@" & agent=$!
+trap 'kill -TERM $agent' TERM
+while kill -0 $agent 2>/dev/null; do [ -e /tmp/code ] && exit "$(cat /tmp/code)"; sleep 0.05; done
+wait $agent"""
+
+
+def shell(script):
+    """Fields of spec.trainer: the agent's command line becomes the script's "$@"."""
+    return {"command": ["sh", "-c", script, "lockstep"]}
+
+
+def first_attempt_of_node_1(script):
+    return shell(f'if [ "$LOCKSTEP_NODE_RANK-$LOCKSTEP_POD_ATTEMPT" = 1-0 ]; then {script}; fi; exec lockstep "$@"')
+
+
+def end_with(jobs, node, code):
+    jobs.execute(node, f"echo {code} > /tmp/code.part && mv /tmp/code.part /tmp/code")
+
+
+def one_event(jobs, reason):
+    """The message of the only event with this reason, which was counted once."""
+    wait_until(lambda: jobs.reasons().count(reason) > 0, f"event {reason}",
+               on_timeout=lambda: str(jobs.events()))
+    (found,) = [event for event in jobs.events() if event[0] == reason]
+    assert found[2] == 1
+    return found[1]
+
+
+def assert_described(jobs, *words):
+    text = " ".join(jobs.describe().split())
+    for word in words:
+        assert word in text, f"{word!r} is not in\n{text}"
+
+
+def test_node_1_is_deleted_by_force(jobs, undisturbed, timings):
+    jobs.start()
+    jobs.wait_for_step(200)
+    survivors = jobs.processes(0)
+    seconds = jobs.seconds_to_next_step(lambda: jobs.delete_pod(1))
+    timings.add("kubectl delete pod --force of node 1", seconds)
+    assert jobs.processes(0) == survivors
+    assert jobs.live_pods() == ["job-0-0", "job-1-1"]
+    jobs.wait_until_complete()
+    jobs.assert_same_curve(undisturbed(STEPS))
+    assert "somebody deleted the pod" in one_event(jobs, "PodDeleted")
+
+
+@pytest.mark.parametrize("code, reason, counts, words", [
+    (10, "PeerLost", 0, "lost its peers"),
+    (12, "DeviceFault", 1, "device"),
+    (143, "Terminated", 0, "told to stop by somebody else"),
+    (1, "Crash", 1, "ended with 1 (Crash)"),
+])
+def test_an_exit_code_that_a_new_pod_may_mend(jobs, undisturbed, timings, code, reason, counts, words):
+    jobs.start(trainer=shell(ENDS_ON_REQUEST))
+    jobs.wait_for_step(200)
+    survivors = jobs.processes(0)
+    seconds = jobs.seconds_to_next_step(lambda: end_with(jobs, 1, code))
+    timings.add(f"node 1's container ends with {code}", seconds)
+    assert jobs.processes(0) == survivors
+    assert jobs.live_pods() == ["job-0-0", "job-1-1"]
+    assert words in one_event(jobs, reason)
+    status = jobs.wait_until_complete()
+    assert status["restarts"]["pod"] == 1
+    (failure,) = status["recentFailures"]
+    assert (failure["node"], failure["attempt"], failure["exitCode"], failure["reason"]) == (1, 0, code, reason)
+    assert sum(status.get("bookkeeping", {}).get("counted", {}).values()) in (counts, 0)  # 0: a checkpoint cleared it
+    jobs.assert_same_curve(undisturbed(STEPS))
+    assert_described(jobs, reason)
+
+
+@pytest.mark.parametrize("code, reason", [(2, "InvalidUsage"), (3, "DataUnreadable"), (5, "NotFinite")])
+def test_an_exit_code_that_no_new_pod_would_mend_fails_the_job(jobs, code, reason):
+    jobs.start(trainer=shell(ENDS_ON_REQUEST))
+    jobs.wait_for_step(100)
+    end_with(jobs, 1, code)
+    failed = jobs.wait_for_condition("Failed", reason=reason)
+    assert f"ended with {code} ({reason})" in failed["message"] and "never retried" in failed["message"]
+    jobs.wait_for(lambda: jobs.live_pods() == [], "end of the pods")
+    assert f"ended with {code}" in one_event(jobs, reason)
+    assert_described(jobs, f"ended with {code} ({reason})", "a new pod would end the same way")
+
+
+def test_a_data_set_that_is_not_there_is_said_in_the_agents_own_words(jobs):
+    (jobs.data / "small.txt").unlink()
+    jobs.start()
+    failed = jobs.wait_for_condition("Failed", reason="DataUnreadable", timeout=120)
+    assert "/data/small.txt" in failed["message"] and "not found" in failed["message"]
+    assert_described(jobs, 'data set "/data/small.txt" not found')
+
+
+def test_a_wrong_flag_is_said_in_the_agents_own_words(jobs):
+    jobs.start(flags=("--num_epoch", "3"))
+    failed = jobs.wait_for_condition("Failed", reason="InvalidUsage", timeout=120)
+    assert "--num_epoch" in failed["message"]
+
+
+def test_a_container_that_the_kernel_killed_for_memory(jobs, undisturbed, timings):
+    jobs.start(trainer=first_attempt_of_node_1("exec tail /dev/zero"))
+    jobs.wait_for(lambda: "job-1-1" in jobs.live_pods(), "replacement", timeout=120)
+    assert "OutOfMemory" in one_event(jobs, "OutOfMemory")
+    status = jobs.wait_until_complete()
+    assert status["recentFailures"][0]["reason"] == "OutOfMemory"
+    assert "memory limit" in status["recentFailures"][0]["message"]
+    jobs.assert_same_curve(undisturbed(STEPS))
+
+
+def test_a_worker_that_the_kernel_killed_for_memory_is_named_so(jobs):
+    """The agent lives on: it is small. The second worker that ends so ends the pod."""
+    jobs.start(trainer={"resourcesPerNode": {"requests": {"cpu": "50m"}, "limits": {"memory": "60Mi"}}})
+    failed = jobs.wait_for_condition("Failed", timeout=180)
+    assert "memory" in failed["message"], failed
+    assert_described(jobs, "memory")
+
+
+def test_an_eviction_is_not_counted(api, jobs, undisturbed, timings):
+    jobs.start()
+    jobs.wait_for_step(200)
+
+    def evict():
+        name = jobs.pod_name(1)
+        api.client.create("pods", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}},
+                          api.namespace, name, "eviction")
+    seconds = jobs.seconds_to_next_step(evict)
+    timings.add("eviction of node 1's pod", seconds)
+    assert "evict" in one_event(jobs, "EvictionByEvictionAPI").lower()
+    status = jobs.wait_until_complete()
+    assert not status.get("bookkeeping", {}).get("counted")
+    jobs.assert_same_curve(undisturbed(STEPS))
+
+
+SPREAD = {"topologySpreadConstraints": [{
+    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"lockstep.dev/job": "job"}}}]}
+
+
+def node_on(jobs, machine):
+    """The job's node whose pod is there."""
+    placed = {jobs.pod_of(node)["spec"]["nodeName"]: node for node in (0, 1)}
+    assert machine.name in placed, placed
+    return placed[machine.name]
+
+
+def test_a_drained_machine_loses_no_step(cluster, second_machine, jobs, undisturbed, timings):
+    jobs.start(pod_spec=SPREAD)
+    jobs.wait_for_step(200)
+    victim = node_on(jobs, second_machine)
+    try:
+        seconds = jobs.seconds_to_next_step(lambda: cluster.kubectl(
+            "drain", second_machine.name, "--force", "--delete-emptydir-data", "--pod-selector=lockstep.dev/job=job"))
+        timings.add(f"kubectl drain of the machine of node {victim}", seconds)
+        assert jobs.pod_of(victim)["spec"]["nodeName"] != second_machine.name
+        assert "EvictionByEvictionAPI" in jobs.reasons()
+        jobs.wait_until_complete()
+        jobs.assert_same_curve(undisturbed(STEPS))
+    finally:
+        cluster.kubectl("uncordon", second_machine.name)
+
+
+def test_a_machine_that_vanishes_is_given_up(second_machine, jobs, timings):
+    """Its kubelet and its containers end without a word."""
+    jobs.start(steps=ENDLESS, pod_spec=SPREAD)
+    jobs.wait_for_step(100)
+    victim = node_on(jobs, second_machine)
+    try:
+        seconds = jobs.seconds_to_next_step(second_machine.vanish, timeout=180)
+        timings.add(f"the machine of node {victim} vanishes (known 10 s after its kubelet's last word)", seconds)
+        assert jobs.pod_of(victim)["spec"]["nodeName"] != second_machine.name
+        assert "NodeLost" in jobs.reasons()
+        assert_described(jobs, second_machine.name)
+    finally:
+        second_machine.come_back()
+
+
+# --- what waits
+
+
+def test_an_image_that_cannot_be_pulled_is_named(jobs):
+    jobs.start(trainer={"image": "registry.invalid/nobody/runner:1"})
+    found = jobs.wait_for_condition("PodsReady", "False", "ImagePullBackOff", timeout=120)
+    assert "registry.invalid/nobody/runner:1" in found["message"]
+    assert jobs.status()["phase"] in ("Pending", "Starting")
+    assert_described(jobs, "ImagePullBackOff")
+
+
+def test_pods_that_find_no_machine_say_why(jobs):
+    jobs.start(trainer={"resourcesPerNode": {"requests": {"cpu": "5000"}}})
+    found = jobs.wait_for_condition("PodsReady", "False", "Unschedulable")
+    assert "Insufficient cpu" in found["message"] and "node 0 (pod job-0-0)" in found["message"]
+    assert_described(jobs, "Insufficient cpu")
+
+
+def test_startup_that_takes_too_long_fails_with_the_reason(jobs):
+    jobs.start(trainer={"image": "registry.invalid/nobody/runner:1"}, health={"startupTimeoutSeconds": 5})
+    failed = jobs.wait_for_condition("Failed", reason="StartupTimeout", timeout=120)
+    assert "registry.invalid" in failed["message"] or "ImagePull" in failed["message"]
+
+
+# --- the operator restarted in the middle of each
+
+HURTS = {
+    "a killed worker": lambda jobs: jobs.kill_worker(1),
+    "a deleted pod of node 1": lambda jobs: jobs.delete_pod(1),
+    "a deleted pod of node 0": lambda jobs: jobs.delete_pod(0),
+    "a crash": lambda jobs: end_with(jobs, 1, 1),
+}
+
+
+@pytest.mark.parametrize("what", HURTS)
+def test_the_operator_restarts_in_the_middle(cluster, jobs, undisturbed, timings, what):
+    jobs.start(trainer=shell(ENDS_ON_REQUEST))
+    jobs.wait_for_step(200)
+
+    def hurt_both():
+        cluster.api.delete("pods", "lockstep-system", cluster.operator_pod(), gracePeriodSeconds=0)
+        HURTS[what](jobs)
+    seconds = jobs.seconds_to_next_step(hurt_both)
+    timings.add(f"{what}, and the operator at the same time", seconds)
+    status = jobs.wait_until_complete()
+    jobs.assert_same_curve(undisturbed(STEPS))
+    assert status["restarts"]["total"] == 1
+    assert max(int(re.fullmatch(r"job-\d-(\d+)", name).group(1)) for name in jobs.pods()) <= 1
+
+
+def test_a_refused_eviction_leaves_the_run_alone(api, jobs):
+    """A PodDisruptionBudget of the user's works with our pods."""
+    api.create("policy/v1/poddisruptionbudgets", {
+        "metadata": {"name": "keep"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"lockstep.dev/job": "job"}}}})
+    jobs.start(steps=ENDLESS)
+    jobs.wait_for_step(50)
+    name = jobs.pod_name(1)
+    wait_until(lambda: api.get("policy/v1/poddisruptionbudgets", "keep").get("status", {}).get("expectedPods") == 2,
+               "budget in force")
+    with pytest.raises(ApiError) as refused:
+        api.client.create("pods", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}},
+                          api.namespace, name, "eviction")
+    assert refused.value.status == 429
+    assert jobs.live_pods() == ["job-0-0", "job-1-0"]
+
+
+def test_sigstop_of_a_worker_is_a_hang_that_is_found(jobs, timings):
+    jobs.start(steps=ENDLESS, health={"stallTimeoutSeconds": 10})
+    jobs.wait_for_step(100)
+    seconds = jobs.seconds_to_next_step(lambda: jobs.kill_worker(1, number=int(signal.SIGSTOP)), timeout=180)
+    timings.add("SIGSTOP of a worker (health.stallTimeoutSeconds: 10)", seconds)
+    assert jobs.live_pods() == ["job-0-0", "job-1-0"]
+    assert max(losses(jobs.run_folder())) > 100
