@@ -47,7 +47,7 @@ struct CoordinatorAnnouncer::Impl {
     Clock::time_point due;
     api::ObjectKey job;
     std::string pod_uid;
-    auto operator<=>(const Turn&) const = default;
+    auto operator<=>(const Turn&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
   };
 
   explicit Impl(Options given) : options(std::move(given)) {}
