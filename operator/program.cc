@@ -25,6 +25,7 @@
 #include "operator/kube/cpprest_transport.h"
 #include "operator/kube/token_source.h"
 #include "operator/train/agent_client.h"
+#include "operator/train/coordinator_announcer.h"
 #include "operator/train/job_metrics.h"
 #include "operator/train/object_names.h"
 #include "operator/train/progress_reader.h"
@@ -180,6 +181,13 @@ struct OperatorProgram::Impl {
         .on_report = [this](const api::ObjectKey& job) { queue->add(job); },
         .wall = {},
         .logger = logger});
+    announcer = std::make_unique<train::CoordinatorAnnouncer>(train::CoordinatorAnnouncer::Options{
+        .tell = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
+          // It is repeated until it is heard, and what this operator knows may be stale by then.
+          if (!leads()) return Error{ErrorCode::kCancelled, "another operator leads by now"};
+          return train::tell_agent_coordinator(ip, train::kStatusPort, token, address);
+        },
+        .logger = logger});
     job_metrics = std::make_unique<train::JobMetrics>(metrics.registry());
     train::Settings settings;
     settings.token_key = token_key;
@@ -193,6 +201,7 @@ struct OperatorProgram::Impl {
                                  .hosts = hosts ? &hosts->cache() : nullptr,
                                  .events = *events,
                                  .progress = *progress,
+                                 .announcer = *announcer,
                                  .metrics = *job_metrics},
         train::Reconciler::Options{
             .settings = std::move(settings),
@@ -318,6 +327,7 @@ struct OperatorProgram::Impl {
     stop.request_stop();
     controller->stop_and_join();
     progress.reset();
+    announcer.reset();
     if (elector) {
       // The Lease is released by a client whose calls are not ended yet.
       elector->stop_and_join();
@@ -352,6 +362,7 @@ struct OperatorProgram::Impl {
   std::unique_ptr<train::ProgressReader> progress;
   std::unique_ptr<train::JobMetrics> job_metrics;
   std::unique_ptr<control::LeaderElector> elector;
+  std::unique_ptr<train::CoordinatorAnnouncer> announcer;
   std::unique_ptr<train::Reconciler> reconciler;
   std::unique_ptr<control::Controller> controller;
   std::unique_ptr<control::HealthServer> server;

@@ -86,6 +86,15 @@ Result<std::string> exchange(const std::string& ip, int port, http::request<http
   return std::move(answer.body());
 }
 
+Status post(const std::string& ip, int port, const std::string& token, const char* path, const Json& body) {
+  http::request<http::string_body> request{http::verb::post, path, kHttp11};
+  request.set(http::field::authorization, "Bearer " + token);
+  request.set(http::field::content_type, "application/json");
+  request.body() = dump_line(body);
+  TRY(exchange(ip, port, std::move(request)));
+  return {};
+}
+
 }  // namespace
 
 Result<std::string> read_agent_status(const std::string& ip, int port) {
@@ -93,12 +102,11 @@ Result<std::string> read_agent_status(const std::string& ip, int port) {
 }
 
 Status tell_agent_nodes(const std::string& ip, int port, const std::string& token, int nodes) {
-  http::request<http::string_body> request{http::verb::post, "/nodes", kHttp11};
-  request.set(http::field::authorization, "Bearer " + token);
-  request.set(http::field::content_type, "application/json");
-  request.body() = dump_line(Json{{"nodes", nodes}});
-  TRY(exchange(ip, port, std::move(request)));
-  return {};
+  return post(ip, port, token, "/nodes", {{"nodes", nodes}});
+}
+
+Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address) {
+  return post(ip, port, token, "/coordinator", {{"address", address}});
 }
 
 }  // namespace lockstep::train

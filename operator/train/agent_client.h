@@ -1,4 +1,5 @@
-// AgentClient: the two things that the operator says to node 0's agent over plain HTTP: GET /status, POST /nodes.
+// AgentClient: what the operator says to agents over plain HTTP: GET /status and POST /nodes to node 0's, POST
+// /coordinator to the others'.
 //
 // Threads: safe from all threads; calls block for at most kAgentTimeout.
 // Errors: kUnavailable when nobody answers in time, kCorrupt for an answer that is none or too long, kRetry for a
@@ -17,6 +18,9 @@ inline constexpr size_t kAgentBodyMax = size_t{1} << 20;  // of /status: thousan
 
 // `ip`: of the pod, IPv4 or IPv6.
 Result<std::string> read_agent_status(const std::string& ip, int port);
+// With the job's token.
 Status tell_agent_nodes(const std::string& ip, int port, const std::string& token, int nodes);
+// `address`: where node 0 is.
+Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address);
 
 }  // namespace lockstep::train

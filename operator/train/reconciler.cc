@@ -79,6 +79,7 @@ struct Reconciler::Impl {
 
   void forget(const api::ObjectKey& key) {
     p.progress.forget(key);
+    p.announcer.forget(key);
     p.metrics.forget(key);
     const std::lock_guard lock(mutex);
     memories.erase(key);
@@ -109,6 +110,7 @@ class Pass {
     Plan plan = make_plan(observed);
     const api::TrainJobStatus& status = plan.status ? *plan.status : observed.job.status;
     follow(observed, status);
+    if (options_.may_write()) p_.announcer.announce(key_, coordinator_news(observed, status));
     if (plan.look_again_at)
       outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
     if (plan.status) {

@@ -16,6 +16,7 @@
 #include "operator/control/controller.h"
 #include "operator/control/event_recorder.h"
 #include "operator/kube/client.h"
+#include "operator/train/coordinator_announcer.h"
 #include "operator/train/job_metrics.h"
 #include "operator/train/observed.h"
 #include "operator/train/progress_reader.h"
@@ -35,6 +36,7 @@ class Reconciler {
     control::Cache* hosts = nullptr;  // nullptr: not to be seen from here (one namespace only)
     control::EventRecorder& events;
     ProgressReader& progress;
+    CoordinatorAnnouncer& announcer;
     JobMetrics& metrics;
   };
   struct Options {

@@ -290,13 +290,22 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
                                   .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); }});
 }
 
-NodesControl Agent::nodes_control() {
+OperatorControl Agent::operator_control() {
   const CoordinatorOptions& options = options_.coordinator_options;
-  NodesControl control{.token = options.token, .min_nodes = options.min_nodes, .max_nodes = options.max_nodes};
+  OperatorControl control;
+  control.token = options.token;
+  control.min_nodes = options.min_nodes;
+  control.max_nodes = options.max_nodes;
   if (server_) {
-    control.set = [this](int nodes) {
+    control.set_nodes = [this](int nodes) {
       boost::asio::post(loop_, [this, nodes] {
         if (!exit_code_) server_->set_wanted_nodes(nodes);
+      });
+    };
+  } else {
+    control.set_coordinator = [this](const boost::asio::ip::address& address) {
+      boost::asio::post(loop_, [this, address] {
+        if (!exit_code_) link_->hint(address);
       });
     };
   }

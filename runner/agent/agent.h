@@ -28,6 +28,7 @@
 #include "runner/agent/devices.h"
 #include "runner/agent/job_record.h"
 #include "runner/agent/node_workers.h"
+#include "runner/agent/operator_requests.h"
 #include "runner/agent/status_server.h"
 #include "runner/agent/terminal.h"
 #include "runner/recovery/coordinator.h"
@@ -70,8 +71,8 @@ class Agent {
   Status open();
   // Returns the exit code (contract/exit_code). No worker is alive then. Call once.
   int run();
-  // Who may say how many nodes are wanted; its `set` may be called from any thread while run() goes on.
-  [[nodiscard]] NodesControl nodes_control();
+  // What the operator may tell this node; its functions may be called from any thread while run() goes on.
+  [[nodiscard]] OperatorControl operator_control();
   // Removes what the agent has put into the file system.
   void close() { control_.reset(); }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runner/contract/generation.h"
+
 namespace lockstep {
 
 namespace asio = boost::asio;
@@ -29,6 +31,11 @@ bool is_better(const GreetingAnswer& a, const GreetingAnswer& b) {
 
 }  // namespace
 
+asio::ip::address plain_address(const asio::ip::address& address) {
+  const bool is_mapped = address.is_v6() && address.to_v6().is_v4_mapped();
+  return is_mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()) : address;
+}
+
 size_t choose_answer(const std::vector<GreetingAnswer>& answers) {
   size_t best = 0;
   for (size_t i = 1; i < answers.size(); ++i) {
@@ -44,7 +51,8 @@ TcpCoordinatorLink::TcpCoordinatorLink(asio::io_context& loop, CoordinatorAddres
       greet_(std::move(greet)),
       handlers_(std::move(handlers)),
       resolver_(loop),
-      timer_(loop) {
+      timer_(loop),
+      hint_timer_(loop) {
   resolve_ = [this](auto done) {
     resolver_.async_resolve(address_.host, std::to_string(address_.port),
                             [done = std::move(done)](error_code error, const Tcp::resolver::results_type& found) {
@@ -57,6 +65,7 @@ TcpCoordinatorLink::TcpCoordinatorLink(asio::io_context& loop, CoordinatorAddres
 
 TcpCoordinatorLink::~TcpCoordinatorLink() {
   drop_attempts();
+  drop_aside();
   drop_chosen();
 }
 
@@ -66,15 +75,16 @@ void TcpCoordinatorLink::seek() {
   if (stage_ != Stage::kIdle && stage_ != Stage::kConnected) return;
   // A coordinator that was good for more than a greeting is looked for at once, anybody else not in a hot loop.
   if (joined_) backoff_ = std::chrono::milliseconds(0);
+  if (chosen_ && !joined_ && is_hinted(*chosen_)) hint_decides_ = false;
   drop_chosen();
   stage_ = Stage::kBackingOff;
   after(backoff_, &TcpCoordinatorLink::begin_round);
   backoff_ = std::clamp(2 * backoff_, kSeekBackoffInitial, kSeekBackoffMax);
 }
 
-void TcpCoordinatorLink::after(std::chrono::milliseconds timeout, void (TcpCoordinatorLink::*action)()) {
-  timer_.expires_after(timeout);
-  timer_.async_wait([weak = weak_from_this(), round = round_, stage = stage_, action](error_code error) {
+void TcpCoordinatorLink::after(asio::steady_timer& timer, std::chrono::milliseconds timeout, Action action) {
+  timer.expires_after(timeout);
+  timer.async_wait([weak = weak_from_this(), round = round_, stage = stage_, action](error_code error) {
     const auto self = weak.lock();
     if (!error && self && self->round_ == round && self->stage_ == stage) (self.get()->*action)();
   });
@@ -83,7 +93,11 @@ void TcpCoordinatorLink::after(std::chrono::milliseconds timeout, void (TcpCoord
 void TcpCoordinatorLink::begin_round() {
   ++round_;
   stage_ = Stage::kResolving;
+  name_problem_.clear();
+  hint_backoff_ = kSeekBackoffInitial;
+  resolver_.cancel();  // an earlier round's question
   after(kResolveTimeout, &TcpCoordinatorLink::on_resolve_timeout);
+  if (hint_) ask_hint();
   resolve_([weak = weak_from_this(), round = round_](error_code error, std::vector<Tcp::endpoint> endpoints) {
     const auto self = weak.lock();
     if (!self || self->round_ != round || self->stage_ != Stage::kResolving) return;
@@ -92,31 +106,66 @@ void TcpCoordinatorLink::begin_round() {
 }
 
 void TcpCoordinatorLink::on_resolved(const error_code& error, std::vector<Tcp::endpoint> endpoints) {
-  if (error) return fail_round("the name does not resolve: " + error.message());
+  if (error) {
+    name_problem_ = "the name does not resolve: " + error.message();
+    return ask_all({});
+  }
   std::sort(endpoints.begin(), endpoints.end());
   endpoints.erase(std::unique(endpoints.begin(), endpoints.end()), endpoints.end());
   if (endpoints.size() > kCoordinatorAddressesMax) endpoints.resize(kCoordinatorAddressesMax);
-  if (endpoints.empty()) return fail_round("the name resolves to no address");
+  if (endpoints.empty()) name_problem_ = "the name resolves to no address";
+  ask_all(endpoints);
+}
+
+void TcpCoordinatorLink::on_resolve_timeout() {
+  name_problem_ = "the name service does not answer";
+  ask_all({});
+}
+
+// The name leads to these; the hint has been asked for a while.
+void TcpCoordinatorLink::ask_all(const std::vector<Tcp::endpoint>& endpoints) {
   stage_ = Stage::kAsking;
+  std::vector<std::shared_ptr<Attempt>> fresh;
   for (const Tcp::endpoint& endpoint : endpoints) {
-    attempts_.push_back(std::make_shared<Attempt>());
-    attempts_.back()->endpoint = endpoint;
-    attempts_.back()->connecting = std::make_unique<Tcp::socket>(loop_);
+    std::shared_ptr<Attempt> attempt = attempt_at(endpoint);
+    if (attempt == nullptr) fresh.push_back(attempt = new_attempt(endpoint));
+    attempt->by_name = true;
   }
-  after(kConnectTimeout, &TcpCoordinatorLink::end_round);
-  const auto all = attempts_;  // an attempt that fails at once may end the round
-  for (const auto& attempt : all) connect(attempt);
+  if (hint_ && !fresh.empty() && attempt_at(*hint_) == nullptr) fresh.push_back(new_attempt(*hint_));
+  if (std::all_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->is_settled(); })) {
+    return end_round();
+  }
+  after(has_answer() ? kOtherAnswersTimeout : kConnectTimeout, &TcpCoordinatorLink::end_round);
+  for (const auto& attempt : fresh) connect(attempt);
+}
+
+std::shared_ptr<TcpCoordinatorLink::Attempt> TcpCoordinatorLink::new_attempt(const Tcp::endpoint& endpoint) {
+  // One that failed there is asked anew.
+  std::erase_if(attempts_, [&](const auto& a) { return a->endpoint == endpoint; });
+  attempts_.push_back(std::make_shared<Attempt>());
+  attempts_.back()->endpoint = endpoint;
+  return attempts_.back();
+}
+
+bool TcpCoordinatorLink::has_answer() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->answer.has_value(); });
+}
+
+std::shared_ptr<TcpCoordinatorLink::Attempt> TcpCoordinatorLink::attempt_at(const Tcp::endpoint& endpoint) const {
+  const auto at = std::find_if(attempts_.begin(), attempts_.end(),
+                               [&](const auto& a) { return a->endpoint == endpoint && a->problem.empty(); });
+  return at == attempts_.end() ? nullptr : *at;
 }
 
 void TcpCoordinatorLink::connect(const std::shared_ptr<Attempt>& attempt) {
-  attempt->connecting->async_connect(attempt->endpoint,
-                                     [weak = weak_from_this(), round = round_, attempt](error_code error) {
-                                       const auto self = weak.lock();
-                                       if (!self || self->round_ != round || self->stage_ != Stage::kAsking) return;
-                                       if (!error) return self->greet(attempt);
-                                       attempt->problem = error.message();
-                                       self->settle(attempt);
-                                     });
+  attempt->connecting = std::make_unique<Tcp::socket>(loop_);
+  attempt->connecting->async_connect(attempt->endpoint, [weak = weak_from_this(), attempt](error_code error) {
+    const auto self = weak.lock();
+    if (!self || attempt->dropped) return;
+    if (!error) return self->greet(attempt);
+    attempt->problem = error.message();
+    self->settle(attempt);
+  });
 }
 
 void TcpCoordinatorLink::greet(const std::shared_ptr<Attempt>& attempt) {
@@ -148,7 +197,7 @@ void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt
     return on_attempt_closed(attempt, "it is no coordinator of ours: " + message.error().message);
   }
   if (attempt == chosen_) return on_said(*message);
-  if (attempt->is_settled()) return;
+  if (attempt->dropped || attempt->is_settled()) return;
   if (const auto* const welcome = std::get_if<Welcome>(&*message)) {
     attempt->answer = *welcome;
   } else if (const auto* const refused = std::get_if<Refused>(&*message)) {
@@ -168,19 +217,32 @@ void TcpCoordinatorLink::on_said(const CoordinatorMessage& message) {
 
 void TcpCoordinatorLink::on_attempt_closed(const std::shared_ptr<Attempt>& attempt, const std::string& why) {
   if (attempt == chosen_) {
+    drop_aside();
     chosen_.reset();
     stage_ = Stage::kIdle;
     return handlers_.on_lost(why);
   }
   // A refusal is followed by a close; it stays the answer.
-  if (attempt->is_settled()) return;
+  if (attempt->dropped || attempt->is_settled()) return;
   attempt->problem = why;
   settle(attempt);
 }
 
 void TcpCoordinatorLink::settle(const std::shared_ptr<Attempt>& attempt) {
+  if (attempt == aside_) {
+    if (attempt->answer) on_aside_answer(*attempt->answer);
+    return;  // otherwise it is asked again when its time is up
+  }
+  const bool is_welcome = attempt->answer && std::holds_alternative<Welcome>(*attempt->answer);
+  if (is_welcome && hint_decides_ && is_hinted(*attempt)) return end_round();
   const bool all = std::all_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->is_settled(); });
-  if (all) return end_round();
+  if (all && stage_ == Stage::kAsking) return end_round();
+  if (!attempt->answer && is_hinted(*attempt)) {
+    // Node 0's agent may listen at any moment, whatever the others take.
+    after(hint_timer_, hint_backoff_, &TcpCoordinatorLink::ask_hint);
+    hint_backoff_ = std::min<std::chrono::milliseconds>(2 * hint_backoff_, kSeekBackoffMax);
+  }
+  if (stage_ != Stage::kAsking) return;
   const auto answers = std::count_if(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->answer; });
   if (attempt->answer && answers == 1) after(kOtherAnswersTimeout, &TcpCoordinatorLink::end_round);
 }
@@ -188,27 +250,35 @@ void TcpCoordinatorLink::settle(const std::shared_ptr<Attempt>& attempt) {
 void TcpCoordinatorLink::end_round() {
   std::vector<std::shared_ptr<Attempt>> answered;
   std::vector<GreetingAnswer> answers;
-  std::string problem;
+  std::string problem = name_problem_;
+  bool has_hint_answered = false;
   for (const auto& attempt : attempts_) {
     if (attempt->answer) {
       answered.push_back(attempt);
       answers.push_back(*attempt->answer);
+      // Whoever has the address of a pod that is gone may know nothing of this job.
+      if (auto* const refused = std::get_if<Refused>(&answers.back())) refused->retry |= !attempt->by_name;
+      has_hint_answered = has_hint_answered || is_hinted(*attempt);
     }
     const std::string what = attempt->problem.empty() ? "no answer" : attempt->problem;
     problem += (problem.empty() ? "" : "; ") + text_of(attempt->endpoint) + ": " + what;
   }
   if (answers.empty()) return fail_round(problem);
-  const std::shared_ptr<Attempt> best = answered[choose_answer(answers)];
-  if (std::holds_alternative<Welcome>(*best->answer) && !best->socket->is_open()) {
+  const size_t choice = choose_answer(answers);
+  const std::shared_ptr<Attempt> best = answered[choice];
+  const auto* const welcome = std::get_if<Welcome>(&answers[choice]);
+  if (welcome != nullptr && !best->socket->is_open()) {
     return fail_round(text_of(best->endpoint) + ": welcomed us and closed the connection");
   }
-  const auto* const welcome = std::get_if<Welcome>(&*best->answer);
   if (welcome != nullptr) chosen_ = best;
   drop_attempts();
   timer_.cancel();
+  hint_timer_.cancel();
   stage_ = welcome != nullptr ? Stage::kConnected : Stage::kIdle;
-  if (welcome == nullptr) return handlers_.on_refused(std::get<Refused>(*best->answer));
+  if (welcome == nullptr) return handlers_.on_refused(std::get<Refused>(answers[choice]));
   chosen_->socket->set_line_bytes_max(kCoordinationLineBytesMax);
+  aside_tries_ = 0;
+  if (hint_ && hint_decides_ && !has_hint_answered && !is_hinted(*chosen_)) ask_aside();
   handlers_.on_found(*welcome);
 }
 
@@ -219,6 +289,69 @@ void TcpCoordinatorLink::fail_round(const std::string& problem) {
   handlers_.on_problem(problem);
 }
 
+// ---- where the operator says that node 0 is ----
+
+void TcpCoordinatorLink::hint(const asio::ip::address& address) {
+  if (stage_ == Stage::kClosed) return;
+  hint_ = Tcp::endpoint(plain_address(address), static_cast<uint16_t>(address_.port));
+  hint_decides_ = true;
+  backoff_ = std::min(backoff_, kSeekBackoffInitial);
+  hint_backoff_ = kSeekBackoffInitial;
+  aside_tries_ = 0;
+  switch (stage_) {
+    case Stage::kIdle:
+    case Stage::kClosed:
+      return;  // for the next round
+    case Stage::kBackingOff:
+      return begin_round();
+    case Stage::kAsking:
+      if (!has_answer()) after(kConnectTimeout, &TcpCoordinatorLink::end_round);
+      return ask_hint();
+    case Stage::kResolving:
+      return ask_hint();
+    case Stage::kConnected:
+      drop_aside();
+      if (!is_hinted(*chosen_)) ask_aside();
+  }
+}
+
+// In a round that is going on.
+void TcpCoordinatorLink::ask_hint() {
+  const std::shared_ptr<Attempt> asked = attempt_at(*hint_);
+  if (asked == nullptr) return connect(new_attempt(*hint_));
+  // It has welcomed us already, before anybody spoke for it. Handlers are called from the loop alone.
+  const bool is_welcome = asked->answer && std::holds_alternative<Welcome>(*asked->answer);
+  if (is_welcome && hint_decides_) after(std::chrono::milliseconds(0), &TcpCoordinatorLink::end_round);
+}
+
+// Beside the connection to another address, until somebody answers there.
+void TcpCoordinatorLink::ask_aside() {
+  drop_aside();
+  if (++aside_tries_ > kAskAsideTriesMax) return;
+  aside_ = std::make_shared<Attempt>();
+  aside_->endpoint = *hint_;
+  after(hint_timer_, kAskAsideInterval, &TcpCoordinatorLink::ask_aside);
+  connect(aside_);
+}
+
+// Attempts are compared, not generations: one coordinator may have two addresses, and counts up all the time.
+void TcpCoordinatorLink::on_aside_answer(const GreetingAnswer& answer) {
+  const auto* const welcome = std::get_if<Welcome>(&answer);
+  const auto* const refused = std::get_if<Refused>(&answer);
+  if (refused != nullptr && refused->retry) return;  // asked again later
+  const uint64_t current = std::get<Welcome>(*chosen_->answer).generation;
+  const bool is_newer = welcome != nullptr && attempt_of(welcome->generation) > attempt_of(current);
+  hint_decides_ = welcome != nullptr && attempt_of(welcome->generation) >= attempt_of(current);
+  const std::string where = text_of(aside_->endpoint);
+  hint_timer_.cancel();
+  drop_aside();
+  if (!is_newer) return;
+  drop_chosen();
+  backoff_ = std::chrono::milliseconds(0);
+  stage_ = Stage::kIdle;
+  handlers_.on_lost("the operator says that node 0 is at " + where + " now");
+}
+
 // ---- the chosen connection ----
 
 void TcpCoordinatorLink::send(const MemberMessage& message) {
@@ -227,18 +360,28 @@ void TcpCoordinatorLink::send(const MemberMessage& message) {
   chosen_->socket->send(encode(message));
 }
 
+void TcpCoordinatorLink::drop(Attempt& attempt) {
+  attempt.dropped = true;
+  error_code ignored;
+  if (attempt.connecting) attempt.connecting->close(ignored);
+  if (attempt.socket) attempt.socket->close();
+}
+
 void TcpCoordinatorLink::drop_attempts() {
   for (const auto& attempt : attempts_) {
-    if (attempt == chosen_) continue;
-    error_code ignored;
-    if (attempt->connecting) attempt->connecting->close(ignored);
-    if (attempt->socket) attempt->socket->close();
+    if (attempt != chosen_) drop(*attempt);
   }
   attempts_.clear();
 }
 
+void TcpCoordinatorLink::drop_aside() {
+  if (aside_) drop(*aside_);
+  aside_.reset();
+}
+
 void TcpCoordinatorLink::drop_chosen() {
-  if (chosen_) chosen_->socket->close();
+  drop_aside();
+  if (chosen_) drop(*chosen_);
   chosen_.reset();
   joined_ = false;
 }
@@ -246,7 +389,9 @@ void TcpCoordinatorLink::drop_chosen() {
 void TcpCoordinatorLink::close() {
   if (chosen_) chosen_->socket->close_after_sending();
   drop_attempts();
+  drop_aside();
   timer_.cancel();
+  hint_timer_.cancel();
   resolver_.cancel();
   stage_ = Stage::kClosed;
 }

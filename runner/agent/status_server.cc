@@ -8,8 +8,6 @@
 #include "runner/agent/metrics_text.h"
 #include "runner/agent/status_page.h"
 #include "runner/base/json.h"
-#include "runner/base/same_secret.h"
-#include "runner/contract/env_names.h"
 
 namespace lockstep {
 
@@ -55,13 +53,7 @@ constexpr const char* kJson = "application/json";
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 
-struct Answer {
-  int code;
-  const char* type;
-  std::string body;
-};
-
-void send(mg_connection* connection, const Answer& answer, bool with_body) {
+void send(mg_connection* connection, const HttpAnswer& answer, bool with_body) {
   mg_printf(connection,
             "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
             "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
@@ -69,7 +61,7 @@ void send(mg_connection* connection, const Answer& answer, bool with_body) {
   if (with_body) mg_write(connection, answer.body.data(), answer.body.size());
 }
 
-Answer answer_get(const StatusBoard& board, const std::string& path) {
+HttpAnswer answer_get(const StatusBoard& board, const std::string& path) {
   if (path == "/") return {200, kHtml, std::string(kStatusPage)};
   if (path == "/status") return {200, kJson, dump_pretty(to_json(board.status()))};
   if (path == "/metrics") return {200, kPrometheus, board.metrics()};
@@ -80,37 +72,8 @@ Answer answer_get(const StatusBoard& board, const std::string& path) {
     return {ready ? 200 : 503, kText,
             std::string(ready ? "ready" : "not ready: ") + (ready ? "" : to_string(status.phase)) + "\n"};
   }
-  return {404, kText, "not found; there are /, /status, /metrics, /healthz, /readyz and POST /nodes\n"};
-}
-
-constexpr size_t kRequestBodyMax = 1024;
-
-// What the body asks for; in the error, what it should have been.
-Result<int> wanted_nodes(const std::string& body, const NodesControl& control) {
-  std::string expected = "expected {\"nodes\": N} with N from ";
-  expected.append(std::to_string(control.min_nodes)).append(" to ").append(std::to_string(control.max_nodes));
-  const Result<Json> parsed = parse_json(body, "the body");
-  if (!parsed.ok()) return parsed.error().with_context(expected);
-  if (!parsed->is_object() || !parsed->contains("nodes") || !(*parsed)["nodes"].is_number_integer()) {
-    return Error{ErrorCode::kInvalid, "found " + dump_line(*parsed) + ", " + expected};
-  }
-  const auto nodes = (*parsed)["nodes"].get<int64_t>();
-  if (nodes < control.min_nodes || nodes > control.max_nodes) {
-    return Error{ErrorCode::kInvalid, "nodes is " + std::to_string(nodes) + ", " + expected};
-  }
-  return static_cast<int>(nodes);
-}
-
-Answer answer_nodes(const NodesControl& control, const char* authorization, const std::string& body) {
-  const std::string_view sent = authorization == nullptr ? std::string_view() : authorization;
-  if (control.token.empty() || !same_secret("Bearer " + control.token, sent)) {
-    return {401, kText, "Authorization must be \"Bearer \" and the job's " + std::string(env::kToken) + "\n"};
-  }
-  if (!control.set) return {409, kText, "this is not node 0, where the coordinator is: ask there\n"};
-  const Result<int> nodes = wanted_nodes(body, control);
-  if (!nodes.ok()) return {400, kText, nodes.error().message + "\n"};
-  control.set(*nodes);
-  return {202, kJson, dump_line(Json{{"nodes", *nodes}}) + "\n"};
+  return {404, kText,
+          "not found; there are /, /status, /metrics, /healthz, /readyz, POST /nodes and POST /coordinator\n"};
 }
 
 // At most one byte more than the limit.
@@ -128,7 +91,7 @@ std::string read_body(mg_connection* connection) {
 
 class Handler : public CivetHandler {
  public:
-  Handler(const StatusBoard& board, NodesControl nodes) : board_(board), nodes_(std::move(nodes)) {}
+  Handler(const StatusBoard& board, OperatorControl control) : board_(board), control_(std::move(control)) {}
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
     send(connection, answer_get(board_, path_of(connection)), true);
@@ -139,22 +102,19 @@ class Handler : public CivetHandler {
     return true;
   }
   bool handlePost(CivetServer*, mg_connection* connection) override {
-    send(connection, answer_post(connection), true);
+    const char* const authorization = mg_get_header(connection, "Authorization");
+    const PostRequest request{.path = path_of(connection),
+                              .authorization = authorization == nullptr ? "" : authorization,
+                              .body = read_body(connection)};
+    send(connection, answer_post(control_, request), true);
     return true;
   }
 
  private:
   static std::string path_of(mg_connection* connection) { return mg_get_request_info(connection)->local_uri; }
 
-  Answer answer_post(mg_connection* connection) {
-    if (path_of(connection) != "/nodes") return {405, kText, "only /nodes takes a POST\n"};
-    const std::string body = read_body(connection);
-    if (body.size() > kRequestBodyMax) return {413, kText, "the body is longer than 1,024 bytes\n"};
-    return answer_nodes(nodes_, mg_get_header(connection, "Authorization"), body);
-  }
-
   const StatusBoard& board_;
-  NodesControl nodes_;
+  OperatorControl control_;
 };
 
 std::vector<std::string> civet_options(const std::string& ports) {
@@ -164,7 +124,7 @@ std::vector<std::string> civet_options(const std::string& ports) {
 }  // namespace
 
 struct StatusServer::Impl {
-  Impl(const StatusBoard& board, NodesControl nodes) : handler(board, std::move(nodes)) {}
+  Impl(const StatusBoard& board, OperatorControl control) : handler(board, std::move(control)) {}
 
   // The handler is declared first, so that it outlives the server that calls it.
   Handler handler;
@@ -174,8 +134,8 @@ struct StatusServer::Impl {
 StatusServer::StatusServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 StatusServer::~StatusServer() = default;
 
-Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const StatusBoard& board, NodesControl nodes) {
-  auto impl = std::make_unique<Impl>(board, std::move(nodes));
+Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const StatusBoard& board, OperatorControl control) {
+  auto impl = std::make_unique<Impl>(board, std::move(control));
   // "+port": IPv4 and IPv6. Machines without IPv6 refuse that, and get IPv4 alone.
   for (const std::string& ports : {"+" + std::to_string(port), std::to_string(port)}) {
     try {

@@ -1,18 +1,18 @@
-// StatusServer: the agent's HTTP face: /metrics, /healthz, /readyz, /status, a page for people at /, and POST /nodes,
-// by which the operator says how many nodes it wants ({"nodes": 3}, Authorization: Bearer LOCKSTEP_TOKEN).
+// StatusServer: the agent's HTTP face: /metrics, /healthz, /readyz, /status, a page for people at /, and what the
+// operator tells by POST (operator_requests.h).
 //
 // StatusBoard holds the last published picture of the run; the agent's event loop publishes, HTTP threads read.
 // Threads: the board is safe from all threads. The server starts civetweb's own threads and ends them in its
 // destructor, which takes up to 2 s: a program that is about to leave leaves without destroying it.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "runner/agent/operator_requests.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/run_status.h"
@@ -40,18 +40,10 @@ class StatusBoard {
 // Are all workers training (or done)? What /readyz answers.
 bool is_ready(const RunStatus& status);
 
-// Who may say how many nodes are wanted, and what becomes of it.
-struct NodesControl {
-  std::string token;  // empty: nobody may
-  int min_nodes = 1;
-  int max_nodes = 1;
-  std::function<void(int nodes)> set;  // called on a thread of the server; absent: this is not node 0
-};
-
 class StatusServer {
  public:
   // Listens on all addresses. `board` outlives the server. kUnavailable when the port is taken.
-  static Result<std::unique_ptr<StatusServer>> start(int port, const StatusBoard& board, NodesControl nodes);
+  static Result<std::unique_ptr<StatusServer>> start(int port, const StatusBoard& board, OperatorControl control);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;

@@ -307,7 +307,7 @@ int run_agent(Prepared prepared) {
   std::unique_ptr<StatusServer> server;
   std::string port_problem;
   if (port != 0) {
-    Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board(), agent.nodes_control());
+    Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board(), agent.operator_control());
     if (!started.ok() && port_required) return fail(started.error());
     if (started.ok()) server = std::move(*started);
     if (!started.ok()) port_problem = started.error().message;

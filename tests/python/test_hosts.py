@@ -193,12 +193,25 @@ def test_a_node_that_is_asked_to_leaves_at_a_step_boundary(run, lockstep, hosts,
     compare(run, lockstep, dataset, folder, tmp_path, 3)
 
 
-def want(agent, nodes, token="secret"):
-    request = urllib.request.Request(f"http://{agent.hosts.address(agent.host)}:{agent.port}/nodes", method="POST",
-                                     data=json.dumps({"nodes": nodes}).encode(),
-                                     headers={"Authorization": f"Bearer {token}"})
+def tell(agent, path, body, token="secret"):
+    request = urllib.request.Request(f"http://{agent.hosts.address(agent.host)}:{agent.port}{path}", method="POST",
+                                     data=json.dumps(body).encode(), headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert answer.status == 202
+
+
+def test_the_operators_word_is_enough_while_the_name_leads_nowhere(run, lockstep, hosts, agents, dataset, tmp_path):
+    nodes = [start(agents, lockstep, hosts, n, n, dataset, tmp_path / "run", tmp_path, steps=ENDLESS) for n in range(2)]
+    nodes[1].wait_for(lambda: "looking for the coordinator at job-0.job:29400" in nodes[1].output(), "word of its search")
+    tell(nodes[1], "/coordinator", {"address": hosts.address(0)})
+    nodes[0].wait_for_status(lambda s: max_step(s) > 10 and s["worldSize"] == 2, "2 ranks at work")
+    assert nodes[1].status()["coordinator"] == f"{hosts.address(0)}:29400"
+    # Node 0 comes back elsewhere: nobody but the operator knows it.
+    nodes[0].process.kill()
+    nodes.append(start(agents, lockstep, hosts, 2, 0, dataset, tmp_path / "run", tmp_path, steps=ENDLESS, attempt=1))
+    tell(nodes[1], "/coordinator", {"address": hosts.address(2)})
+    nodes[2].wait_for_status(lambda s: max_step(s) > 10 and s["worldSize"] == 2, "2 ranks at work")
+    stop(nodes[2], nodes[1])
 
 
 def test_the_operators_word_shrinks_and_grows_a_job_without_a_wait(run, lockstep, hosts, agents, dataset, tmp_path):
@@ -209,13 +222,13 @@ def test_the_operators_word_shrinks_and_grows_a_job_without_a_wait(run, lockstep
     nodes = [start(agents, lockstep, hosts, n, n, dataset, folder, tmp_path, *flags, nodes="1:3", steps=ENDLESS)
              for n in range(3)]
     nodes[0].wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 3, "3 ranks at work")
-    want(nodes[0], 2)
+    tell(nodes[0], "/nodes", {"nodes": 2})
     nodes[0].wait_for_status(lambda s: s["wantedNodes"] == 2, "the wanted number")
     nodes[2].signal(signal.SIGTERM)
     assert nodes[2].end() == 143, nodes[2].output()
     status = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 2, "2 ranks at work")
     assert status["recoveries"][-1]["redoneSteps"] == 0
-    want(nodes[0], 3)
+    tell(nodes[0], "/nodes", {"nodes": 3})
     again = start(agents, lockstep, hosts, 2, 2, dataset, folder, tmp_path, *flags, nodes="1:3", steps=ENDLESS, attempt=1)
     larger = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 3, "3 ranks again")
     nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + 60, "steps of 3 ranks")

@@ -82,6 +82,8 @@ def test_only_the_operator_says_how_many_nodes_are_wanted(lockstep, small_datase
         assert code == 400 and told in text, text
     assert post(port, "/nodes", " " * 2000, "secret")[0] == 413
     assert post(port, "/status", "{}", "secret")[0] == 405
+    code, text = post(port, "/coordinator", '{"address": "10.0.0.7"}', "secret")
+    assert code == 409 and "this is node 0" in text, text
     assert get_status(port)["wantedNodes"] == 3
     assert post(port, "/nodes", '{"nodes": 1}', "secret") == (202, '{"nodes":1}\n')
     running.wait_for(lambda: get_status(port)["wantedNodes"] == 1, "the wanted number")

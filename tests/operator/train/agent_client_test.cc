@@ -1,4 +1,4 @@
-// What the operator asks of node 0's agent, against a server that does as it is told.
+// What the operator asks of agents, against a server that does as it is told.
 #include "operator/train/agent_client.h"
 
 #include <gtest/gtest.h>
@@ -35,6 +35,17 @@ TEST(AgentClient, tells_the_wanted_number_with_the_job_s_token) {
     exchange.answer(202, "{\"nodes\":3}\n");
   });
   EXPECT_TRUE(tell_agent_nodes(kLoopback, server.port(), "secret", 3).ok());
+}
+
+TEST(AgentClient, tells_where_node_0_is_with_the_job_s_token) {
+  HttpServer server({}, [](Exchange& exchange) {
+    EXPECT_EQ(exchange.request().method, "POST");
+    EXPECT_EQ(exchange.request().path, "/coordinator");
+    EXPECT_EQ(exchange.request().headers.at("authorization"), "Bearer secret");
+    EXPECT_EQ(exchange.request().body, "{\"address\":\"10.98.0.4\"}");
+    exchange.answer(202, "{\"address\":\"10.98.0.4\"}\n");
+  });
+  EXPECT_TRUE(tell_agent_coordinator(kLoopback, server.port(), "secret", "10.98.0.4").ok());
 }
 
 TEST(AgentClient, says_what_was_answered_when_it_was_refused) {

@@ -6,11 +6,15 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/trim.h"
+#include "runner/base/sha256.h"
 #include "tests/operator/control/memory_api_server.h"
 
 namespace lockstep::train {
@@ -80,10 +84,10 @@ class Scene {
     pod["status"] = status;
     server->put(kube::pods(), pod);
   }
-  void ready(const std::string& name) {
+  void ready(const std::string& name, const std::string& ip = "10.0.0.1") {
     set_pod(name,
             {{"phase", "Running"},
-             {"podIP", "10.0.0.1"},
+             {"podIP", ip},
              {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})},
              {"containerStatuses", Json::array({{{"name", "trainer"}, {"state", {{"running", Json::object()}}}}})}});
   }
@@ -112,6 +116,14 @@ class Scene {
                                     },
                                 .wall = [this] { return now.load(); },
                                 .threads = 1});
+    announcer = std::make_unique<CoordinatorAnnouncer>(CoordinatorAnnouncer::Options{
+        .tell = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
+          const std::lock_guard lock(announced_mutex);
+          announced.push_back(ip + " " + token.substr(0, 4) + " " + address);
+          announced_changed.notify_all();
+          return {};
+        },
+        .threads = 1});
     registry = std::make_unique<prometheus::Registry>();
     metrics = std::make_unique<JobMetrics>(*registry);
     Reconciler::Options options;
@@ -130,6 +142,7 @@ class Scene {
                                                                 .hosts = nullptr,
                                                                 .events = events,
                                                                 .progress = *progress,
+                                                                .announcer = *announcer,
                                                                 .metrics = *metrics},
                                               std::move(options));
   }
@@ -149,6 +162,18 @@ class Scene {
     pods->replace(server->list(kube::pods()));
     services->replace(server->list(kube::services()));
     policies->replace(server->list(kube::network_policies()));
+  }
+
+  bool wait_until_announced(const std::string& line) {
+    std::unique_lock lock(announced_mutex);
+    return announced_changed.wait_for(lock, std::chrono::seconds(30), [&] {
+      return std::find(announced.begin(), announced.end(), line) != announced.end();
+    });
+  }
+  [[nodiscard]] std::string token_begin() const { return hmac_sha256_hex("key", api::meta_of(job()).uid).substr(0, 4); }
+  size_t announcements() {
+    const std::lock_guard lock(announced_mutex);
+    return announced.size();
   }
 
   Result<control::ReconcileResult> reconcile() { return reconciler->reconcile(kJob); }
@@ -191,6 +216,10 @@ class Scene {
   std::string report;  // before the operator is made to read it
   std::atomic<int> reports{0};
   std::unique_ptr<ProgressReader> progress;
+  std::mutex announced_mutex;
+  std::condition_variable announced_changed;
+  std::vector<std::string> announced;  // "IP TOKEN ADDRESS", protected by announced_mutex
+  std::unique_ptr<CoordinatorAnnouncer> announcer;
   std::unique_ptr<Reconciler> reconciler;
 
   std::atomic<api::UnixSeconds> now{1'795'255'200};
@@ -470,6 +499,45 @@ TEST_F(ReconcilerTest, node_0_is_told_how_many_nodes_are_wanted) {
   EXPECT_EQ(told[0].substr(told[0].size() - 2), " 3");
   EXPECT_EQ(job()["status"]["progress"]["step"], 5);
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0"}));
+}
+
+TEST_F(ReconcilerTest, the_other_nodes_are_told_where_node_0_is) {
+  make_job({{"trainer", {{"numNodes", 3}}}});
+  settle();
+  ready("sim-1-0", "10.0.0.2");
+  settle();
+  EXPECT_EQ(announcements(), 0U);
+  ready("sim-0-0", "10.0.0.1");
+  settle();
+  const std::string token = token_begin();
+  ASSERT_TRUE(wait_until_announced("10.0.0.2 " + token + " 10.0.0.1"));
+  ready("sim-2-0", "10.0.0.3");
+  settle();
+  ASSERT_TRUE(wait_until_announced("10.0.0.3 " + token + " 10.0.0.1"));
+
+  // Node 0 comes back elsewhere.
+  exited("sim-0-0", 1);
+  settle();
+  ready("sim-0-1", "10.0.0.7");
+  settle();
+  ASSERT_TRUE(wait_until_announced("10.0.0.2 " + token + " 10.0.0.7"));
+  ASSERT_TRUE(wait_until_announced("10.0.0.3 " + token + " 10.0.0.7"));
+  EXPECT_EQ(announcements(), 4U);
+}
+
+TEST_F(ReconcilerTest, who_no_longer_leads_tells_nobody_where_node_0_is) {
+  make_job();
+  settle();
+  leads = false;
+  ready("sim-0-0", "10.0.0.1");
+  ready("sim-1-0", "10.0.0.2");
+  sync();
+  EXPECT_FALSE(reconcile().ok());
+  leads = true;
+  ready("sim-0-0", "10.0.0.3");
+  settle();
+  ASSERT_TRUE(wait_until_announced("10.0.0.2 " + token_begin() + " 10.0.0.3"));
+  EXPECT_EQ(announcements(), 1U);
 }
 
 TEST_F(ReconcilerTest, the_time_to_live_deletes_the_job_and_only_this_one) {

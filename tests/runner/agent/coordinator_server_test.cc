@@ -98,16 +98,37 @@ class CoordinatorOnLoopback : public testing::Test {
   }
 
   std::shared_ptr<TcpCoordinatorLink> link(const Greet& g, Heard& heard, const std::vector<int>& ports) {
-    auto made = std::make_shared<TcpCoordinatorLink>(loop_, CoordinatorAddress{.host = "nowhere.invalid"}, g,
-                                                     handlers_of(heard));
-    made->set_resolve([this, ports](auto done) {
-      std::vector<Tcp::endpoint> endpoints;
-      for (const int port : ports) endpoints.push_back(loopback(port));
-      asio::post(loop_, [done, endpoints] { done({}, endpoints); });
-    });
+    auto made = hinted_link(g, heard, CoordinatorAddress().port);
+    made->set_resolve(leads_to(ports));
     made->seek();
     return made;
   }
+
+  // Hints lead to this port. The name service does not answer, and nobody seeks yet.
+  std::shared_ptr<TcpCoordinatorLink> hinted_link(const Greet& g, Heard& heard, int port) {
+    auto made = std::make_shared<TcpCoordinatorLink>(loop_, CoordinatorAddress{.host = "nowhere.invalid", .port = port},
+                                                     g, handlers_of(heard));
+    made->set_resolve([this](auto) { ++questions_; });
+    return made;
+  }
+
+  TcpCoordinatorLink::Resolve leads_to(const std::vector<int>& ports) {
+    return [this, ports](auto done) {
+      ++questions_;
+      std::vector<Tcp::endpoint> endpoints;
+      for (const int port : ports) endpoints.push_back(loopback(port));
+      asio::post(loop_, [done, endpoints] { done({}, endpoints); });
+    };
+  }
+  TcpCoordinatorLink::Resolve leads_nowhere() {
+    return [this](auto done) {
+      ++questions_;
+      asio::post(loop_, [done] { done(asio::error::host_not_found, {}); });
+    };
+  }
+
+  // Nobody listens there.
+  int closed_port() { return Tcp::acceptor(loop_, loopback(0)).local_endpoint().port(); }
 
   // Runs the loop until it is so.
   bool until(const std::function<bool()>& is_so) {
@@ -121,6 +142,7 @@ class CoordinatorOnLoopback : public testing::Test {
   std::vector<std::string> notes_;
   std::vector<GroupBreak> breaks_;
   std::vector<GroupPlaced> placed_;
+  int questions_ = 0;  // to the name service
 };
 
 TEST_F(CoordinatorOnLoopback, places_a_near_and_a_far_node_and_carries_their_store) {
@@ -350,6 +372,253 @@ TEST_F(CoordinatorOnLoopback, says_that_a_name_does_not_resolve_and_tries_again)
   ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
   EXPECT_THAT(heard.problems.at(0), HasSubstr("does not resolve"));
   EXPECT_EQ(tries, 2);
+}
+
+// ---- where the operator says that node 0 is ----
+
+asio::ip::address host(int number) { return asio::ip::make_address("127.0.0." + std::to_string(number)); }
+
+TEST_F(CoordinatorOnLoopback, goes_where_the_operator_says_while_the_name_service_is_silent) {
+  const auto server = serve(options(7));
+  for (const bool is_hinted_first : {true, false}) {
+    Heard heard;
+    const auto node = hinted_link(greet(1), heard, server->port());
+    const auto begin = std::chrono::steady_clock::now();
+    if (is_hinted_first) node->hint(host(2));
+    node->seek();
+    const int before = questions_;
+    ASSERT_TRUE(until([&] { return questions_ > before; }));
+    if (!is_hinted_first) node->hint(host(2));
+    ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kResolveTimeout);
+    EXPECT_EQ(node->peer(), "127.0.0.2:" + std::to_string(server->port()));
+    EXPECT_TRUE(heard.problems.empty());
+  }
+}
+
+TEST_F(CoordinatorOnLoopback, takes_the_operator_s_word_at_once_for_a_name_that_does_not_resolve) {
+  const auto server = serve(options(7));
+  Heard heard;
+  const auto node = hinted_link(greet(1), heard, server->port());
+  node->set_resolve(leads_nowhere());
+  node->seek();
+  ASSERT_TRUE(until([&] { return heard.problems.size() == 4; }));  // it waits before the fifth round
+  const int before = questions_;
+  node->hint(asio::ip::make_address("::ffff:127.0.0.2"));
+  EXPECT_EQ(questions_, before + 1);
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  EXPECT_EQ(questions_, before + 1);
+  EXPECT_EQ(heard.problems.size(), 4U);
+  EXPECT_EQ(node->peer(), "127.0.0.2:" + std::to_string(server->port()));
+}
+
+TEST_F(CoordinatorOnLoopback, does_not_wait_for_the_other_addresses_when_the_operator_s_has_welcomed_it) {
+  const auto server = serve(options(7));
+  Tcp::acceptor silent(loop_, loopback(0));
+  Heard heard;
+  const auto node = hinted_link(greet(1), heard, server->port());
+  node->set_resolve(leads_to({silent.local_endpoint().port(), server->port()}));
+  const auto begin = std::chrono::steady_clock::now();
+  node->seek();
+  ASSERT_TRUE(until([&] { return server->has_remote_peers(); }));
+  node->hint(host(1));
+  EXPECT_TRUE(heard.found.empty());  // not from inside a call
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kOtherAnswersTimeout);
+}
+
+TEST_F(CoordinatorOnLoopback, asks_again_where_node_0_will_listen_in_a_moment) {
+  const int port = closed_port();
+  Heard heard;
+  const auto node = hinted_link(greet(1), heard, port);
+  const auto begin = std::chrono::steady_clock::now();
+  node->hint(host(1));
+  node->seek();
+  loop_.run_for(std::chrono::milliseconds(60));
+  CoordinatorServer server(loop_, options(7), {.on_note = [](const Note&) {}});
+  ASSERT_TRUE(server.listen(port).ok());
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kResolveTimeout);
+}
+
+TEST_F(CoordinatorOnLoopback, says_what_became_of_the_name_and_of_the_operator_s_address) {
+  Heard heard;
+  const auto node = hinted_link(greet(1), heard, closed_port());
+  node->set_resolve(leads_nowhere());
+  node->hint(host(2));
+  node->seek();
+  ASSERT_TRUE(until([&] { return !heard.problems.empty(); }));
+  EXPECT_THAT(heard.problems.at(0), HasSubstr("the name does not resolve"));
+  EXPECT_THAT(heard.problems.at(0), HasSubstr("; 127.0.0.2:"));
+}
+
+TEST_F(CoordinatorOnLoopback, finds_by_name_who_is_not_where_the_operator_said) {
+  const auto server = serve(options(8));
+  Tcp::acceptor silent(loop_, loopback(0));
+  for (const int stale_port : {closed_port(), static_cast<int>(silent.local_endpoint().port())}) {
+    Heard heard;
+    const auto node = hinted_link(greet(1), heard, stale_port);
+    node->set_resolve(leads_to({server->port()}));
+    node->hint(host(1));
+    node->seek();
+    ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+    EXPECT_THAT(node->peer(), HasSubstr(std::to_string(server->port())));
+  }
+}
+
+TEST_F(CoordinatorOnLoopback, an_old_coordinator_where_the_operator_said_loses_its_precedence_when_turned_away_from) {
+  const auto old_server = serve(options(7));
+  const auto new_server = serve(options(8));
+  Heard heard;
+  const auto node = hinted_link(greet(1), heard, old_server->port());
+  node->set_resolve(leads_to({new_server->port()}));
+  node->hint(host(2));
+  node->seek();
+  ASSERT_TRUE(until([&] { return heard.found.size() == 1; }));
+  EXPECT_EQ(heard.found.at(0).generation >> 32U, 7U);
+  node->seek();  // it has seen a newer one
+  ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
+  EXPECT_EQ(heard.found.at(1).generation >> 32U, 8U);
+}
+
+TEST_F(CoordinatorOnLoopback, a_stranger_at_the_operator_s_address_has_not_the_last_word) {
+  CoordinatorOptions other = options(7);
+  other.job = "other";
+  const auto stranger = serve(other);
+  const auto server = serve(options(8));
+  Heard heard;
+  const auto node = hinted_link(greet(1), heard, stranger->port());
+  node->set_resolve(leads_nowhere());
+  node->hint(host(2));
+  node->seek();
+  ASSERT_TRUE(until([&] { return !heard.refused.empty(); }));
+  EXPECT_TRUE(heard.refused.at(0).retry);
+  node->set_resolve(leads_to({server->port()}));
+  node->seek();
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  node->hint(host(1));
+  // When the name leads there too, it is the job's own coordinator that refuses.
+  Heard refused;
+  const auto misled = hinted_link(greet(1), refused, stranger->port());
+  misled->set_resolve(leads_to({stranger->port()}));
+  misled->hint(host(1));
+  misled->seek();
+  ASSERT_TRUE(until([&] { return !refused.refused.empty(); }));
+  EXPECT_FALSE(refused.refused.at(0).retry);
+}
+
+// A node that is connected to `at`, is told of 127.0.0.2 on port `hinted`, and hears who answers there.
+class ConnectedAndHinted : public CoordinatorOnLoopback {
+ protected:
+  void connect_and_hint(CoordinatorServer& at, int hinted) {
+    node_ = hinted_link(greet(1), heard_, hinted);
+    node_->set_resolve(leads_to({at.port()}));
+    node_->seek();
+    ASSERT_TRUE(until([&] { return heard_.found.size() == 1; }));
+    node_->send(Join{.nproc = 1, .generation = heard_.found.at(0).generation, .ready = true});
+    ASSERT_TRUE(until([&] { return at.state().nodes.contains(1); }));
+    peer_ = node_->peer();
+    node_->hint(host(2));
+  }
+  void expect_no_change() {
+    EXPECT_TRUE(heard_.lost.empty());
+    EXPECT_EQ(node_->peer(), peer_);
+    EXPECT_EQ(heard_.found.size(), 1U);
+  }
+
+  Heard heard_;
+  std::shared_ptr<TcpCoordinatorLink> node_;
+  std::string peer_;
+};
+
+TEST_F(ConnectedAndHinted, moves_to_a_newer_coordinator) {
+  const auto old_server = serve(options(7));
+  const auto new_server = serve(options(8));
+  connect_and_hint(*old_server, new_server->port());
+  ASSERT_TRUE(until([&] { return !heard_.lost.empty(); }));
+  EXPECT_EQ(heard_.lost.at(0),
+            "the operator says that node 0 is at 127.0.0.2:" + std::to_string(new_server->port()) + " now");
+  EXPECT_EQ(node_->peer(), "");
+  node_->seek();
+  ASSERT_TRUE(until([&] { return heard_.found.size() == 2; }));
+  EXPECT_EQ(heard_.found.at(1).generation >> 32U, 8U);
+  EXPECT_EQ(node_->peer(), "127.0.0.2:" + std::to_string(new_server->port()));
+}
+
+TEST_F(ConnectedAndHinted, moves_to_a_newer_coordinator_that_listens_later) {
+  const auto old_server = serve(options(7));
+  const int port = closed_port();
+  connect_and_hint(*old_server, port);
+  loop_.run_for(std::chrono::milliseconds(20));
+  CoordinatorServer new_server(loop_, options(8), {.on_note = [](const Note&) {}});
+  ASSERT_TRUE(new_server.listen(port).ok());
+  ASSERT_TRUE(until([&] { return !heard_.lost.empty(); }));
+}
+
+TEST_F(ConnectedAndHinted, stays_when_an_older_one_answers_there) {
+  const auto server = serve(options(7));
+  const auto older = serve(options(6));
+  connect_and_hint(*server, older->port());
+  ASSERT_TRUE(until([&] { return older->has_remote_peers(); }));
+  ASSERT_TRUE(until([&] { return !older->has_remote_peers(); }));
+  expect_no_change();
+  // The older one decides nothing in the next round either.
+  node_->seek();
+  ASSERT_TRUE(until([&] { return heard_.found.size() == 2; }));
+  EXPECT_EQ(heard_.found.at(1).generation >> 32U, 7U);
+}
+
+TEST_F(ConnectedAndHinted, stays_when_the_same_one_answers_there_with_a_later_generation) {
+  const auto server = serve(options(7));
+  Heard near;
+  LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
+  first.seek();
+  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  first.send(Join{.nproc = 1, .generation = 0, .ready = true});
+  connect_and_hint(*server, server->port());
+  ASSERT_TRUE(until([&] { return heard_.last<Placement>() != nullptr; }));
+  node_->hint(host(3));
+  loop_.run_for(std::chrono::milliseconds(100));
+  expect_no_change();
+  EXPECT_TRUE(breaks_.empty());
+}
+
+TEST_F(ConnectedAndHinted, stays_when_it_is_connected_there_already) {
+  const auto server = serve(options(7));
+  connect_and_hint(*server, closed_port());
+  Heard heard;
+  const auto other = hinted_link(greet(1, 2), heard, server->port());
+  other->hint(host(1));
+  other->seek();
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  other->hint(host(1));
+  loop_.run_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(heard.found.size(), 1U);
+  EXPECT_TRUE(heard.lost.empty());
+}
+
+TEST_F(ConnectedAndHinted, stays_when_a_stranger_answers_there) {
+  const auto server = serve(options(7));
+  CoordinatorOptions other = options(9);
+  other.job = "other";
+  const auto stranger = serve(other);
+  connect_and_hint(*server, stranger->port());
+  ASSERT_TRUE(until([&] { return stranger->has_remote_peers(); }));
+  ASSERT_TRUE(until([&] { return !stranger->has_remote_peers(); }));
+  expect_no_change();
+}
+
+TEST_F(ConnectedAndHinted, seeks_by_name_when_the_connection_ends_while_the_other_address_is_silent) {
+  auto server = serve(options(7));
+  const int port = server->port();
+  Tcp::acceptor silent(loop_, loopback(0));
+  connect_and_hint(*server, silent.local_endpoint().port());
+  server.reset();
+  ASSERT_TRUE(until([&] { return !heard_.lost.empty(); }));
+  node_->seek();
+  CoordinatorServer next(loop_, options(8), {.on_note = [](const Note&) {}});
+  ASSERT_TRUE(next.listen(port).ok());
+  ASSERT_TRUE(until([&] { return heard_.found.size() == 2; }));
 }
 
 TEST_F(CoordinatorOnLoopback, names_the_port_that_is_taken) {

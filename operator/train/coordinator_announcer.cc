@@ -1,0 +1,232 @@
+#include "operator/train/coordinator_announcer.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep::train {
+namespace {
+
+// Delays: none, 0.2 s, 0.4 s … 5 s.
+constexpr size_t kLevels = 7;
+static_assert(kTellAgainInitial * (1 << (kLevels - 3)) < kTellAgainMax &&
+              kTellAgainInitial * (1 << (kLevels - 2)) >= kTellAgainMax);
+
+size_t level_of(int failures) { return std::min(static_cast<size_t>(failures), kLevels - 1); }
+
+std::chrono::milliseconds delay_after(int failures) {
+  if (failures == 0) return std::chrono::milliseconds(0);
+  return std::min(kTellAgainInitial * (1 << (level_of(failures) - 1)), kTellAgainMax);
+}
+
+}  // namespace
+
+struct CoordinatorAnnouncer::Impl {
+  // One agent, by its pod's UID.
+  struct Agent {
+    std::string ip;
+    std::string told;       // the address that it knows
+    int failures = 0;       // in a row
+    bool warned = false;    // that it cannot be told
+    bool is_told = false;   // by a thread, now
+    bool is_listed = true;  // else it is kept only until that thread is back: nobody is told two things at a time
+    std::optional<Clock::time_point> due;  // it stands in `waiting`, at the level of its failures
+  };
+  struct Job {
+    CoordinatorNews news;
+    std::map<std::string, Agent> agents;
+  };
+  struct Turn {
+    Clock::time_point due;
+    api::ObjectKey job;
+    std::string pod_uid;
+    auto operator<=>(const Turn&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
+  };
+
+  explicit Impl(Options given) : options(std::move(given)) {}
+
+  // ---- with the lock held ----
+
+  void take_off(const api::ObjectKey& key, const std::string& uid, Agent& agent) {
+    if (!agent.due) return;
+    waiting[level_of(agent.failures)].erase({*agent.due, key, uid});
+    agent.due.reset();
+  }
+
+  void schedule(const api::ObjectKey& key, const std::string& uid, Agent& agent) {
+    agent.due = Clock::now() + delay_after(agent.failures);
+    waiting[level_of(agent.failures)].insert({*agent.due, key, uid});
+    changed.notify_one();
+  }
+
+  // What was said of this agent is new.
+  void begin_anew(const api::ObjectKey& key, const std::string& uid, Agent& agent) {
+    take_off(key, uid, agent);
+    agent.failures = 0;
+    agent.warned = false;
+    if (!agent.is_told) schedule(key, uid, agent);
+  }
+
+  void drop(const api::ObjectKey& key, Job& job) {
+    for (auto& [uid, agent] : job.agents) take_off(key, uid, agent);
+  }
+
+  void set_news(const api::ObjectKey& key, Job& job, CoordinatorNews news) {
+    const bool is_elsewhere = job.news.address != news.address;
+    std::map<std::string, Agent> before = std::exchange(job.agents, {});
+    for (const CoordinatorNews::Pod& pod : news.pods) {
+      auto known = before.extract(pod.uid);
+      Agent& agent = known.empty() ? job.agents[pod.uid] : job.agents.insert(std::move(known)).position->second;
+      const bool is_new = agent.ip != pod.ip || !agent.is_listed;
+      if (is_new) agent.told.clear();
+      agent.ip = pod.ip;
+      agent.is_listed = true;
+      if (is_new || (is_elsewhere && agent.told != news.address)) {
+        begin_anew(key, pod.uid, agent);
+      } else if (agent.told == news.address) {
+        take_off(key, pod.uid, agent);  // it was about to be told of another one
+      }
+    }
+    for (auto& [uid, agent] : before) {
+      take_off(key, uid, agent);
+      agent.is_listed = false;
+      if (agent.is_told) job.agents.emplace(uid, std::move(agent));
+    }
+    job.news = std::move(news);
+  }
+
+  // The first of those whose turn it is that has failed least often.
+  std::optional<Turn> next_turn() {
+    const Clock::time_point now = Clock::now();
+    for (std::set<Turn>& level : waiting) {
+      if (level.empty() || level.begin()->due > now) continue;
+      return level.extract(level.begin()).value();
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Clock::time_point> next_due() const {
+    std::optional<Clock::time_point> next;
+    for (const std::set<Turn>& level : waiting) {
+      if (!level.empty() && (!next || level.begin()->due < *next)) next = level.begin()->due;
+    }
+    return next;
+  }
+
+  // ---- the threads ----
+
+  void work() {
+    std::unique_lock lock(mutex);
+    while (!ending) {
+      if (const std::optional<Turn> turn = next_turn()) {
+        tell(*turn, lock);
+      } else if (const std::optional<Clock::time_point> due = next_due()) {
+        changed.wait_until(lock, *due);
+      } else {
+        changed.wait(lock);
+      }
+    }
+  }
+
+  Agent* find(const api::ObjectKey& key, const std::string& uid) {
+    const auto job = jobs.find(key);
+    if (job == jobs.end()) return nullptr;
+    const auto agent = job->second.agents.find(uid);
+    return agent == job->second.agents.end() ? nullptr : &agent->second;
+  }
+
+  void tell(const Turn& turn, std::unique_lock<std::mutex>& lock) {
+    Agent& before = *find(turn.job, turn.pod_uid);  // whoever waits is there
+    before.due.reset();
+    before.is_told = true;
+    const std::string ip = before.ip;
+    const std::string address = jobs.at(turn.job).news.address;
+    const std::string token = jobs.at(turn.job).news.token;
+    lock.unlock();
+    const Status told = options.tell(ip, token, address);
+    lock.lock();
+    Agent* const agent = find(turn.job, turn.pod_uid);
+    if (agent == nullptr || !agent->is_told) return;  // forgotten meanwhile
+    agent->is_told = false;
+    if (!agent->is_listed) {
+      jobs.at(turn.job).agents.erase(turn.pod_uid);
+      return;
+    }
+    note(turn, *agent, {.ip = ip, .address = address, .told = told});
+  }
+
+  struct Outcome {
+    const std::string& ip;
+    const std::string& address;
+    const Status& told;
+  };
+  void note(const Turn& turn, Agent& agent, const Outcome& outcome) {
+    const CoordinatorNews& news = jobs.at(turn.job).news;
+    if (agent.ip != outcome.ip) return schedule(turn.job, turn.pod_uid, agent);
+    if (outcome.told.ok()) {
+      agent.told = outcome.address;
+      agent.failures = 0;
+      options.logger.debug("told an agent where node 0 is",
+                           {{"job", api::to_string(turn.job)}, {"ip", outcome.ip}, {"address", outcome.address}});
+    } else if (outcome.address == news.address) {
+      ++agent.failures;
+      warn_once(turn, agent, outcome.told.error());
+    }
+    if (agent.told != news.address) schedule(turn.job, turn.pod_uid, agent);
+  }
+
+  void warn_once(const Turn& turn, Agent& agent, const Error& error) {
+    if (agent.failures < kTellFailuresQuiet || agent.warned) return;
+    agent.warned = true;
+    options.logger.warning("an agent cannot be told where node 0 is; it looks for it by name, which may take longer",
+                           {{"job", api::to_string(turn.job)}, {"ip", agent.ip}, {"error", error.message}});
+  }
+
+  const Options options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  // State below is protected by mutex.
+  bool ending = false;
+  std::map<api::ObjectKey, Job> jobs;
+  std::array<std::set<Turn>, kLevels> waiting;  // by failures in a row
+
+  std::vector<std::thread> threads;
+};
+
+CoordinatorAnnouncer::CoordinatorAnnouncer(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {
+  for (int i = 0; i < impl_->options.threads; ++i) impl_->threads.emplace_back([this] { impl_->work(); });
+}
+
+CoordinatorAnnouncer::~CoordinatorAnnouncer() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->ending = true;
+  }
+  impl_->changed.notify_all();
+  for (std::thread& thread : impl_->threads) thread.join();
+}
+
+void CoordinatorAnnouncer::announce(const api::ObjectKey& job, CoordinatorNews news) {
+  const std::lock_guard lock(impl_->mutex);
+  const auto at = impl_->jobs.find(job);
+  if (at == impl_->jobs.end() && news.pods.empty()) return;
+  Impl::Job& known = at == impl_->jobs.end() ? impl_->jobs[job] : at->second;
+  if (known.news != news) impl_->set_news(job, known, std::move(news));
+}
+
+void CoordinatorAnnouncer::forget(const api::ObjectKey& job) {
+  const std::lock_guard lock(impl_->mutex);
+  const auto at = impl_->jobs.find(job);
+  if (at == impl_->jobs.end()) return;
+  impl_->drop(job, at->second);
+  impl_->jobs.erase(at);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,84 @@
+#include "runner/agent/operator_requests.h"
+
+#include <utility>
+
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+#include "runner/base/same_secret.h"
+#include "runner/contract/env_names.h"
+
+namespace lockstep {
+namespace {
+
+namespace ip = boost::asio::ip;
+
+constexpr const char* kJson = "application/json";
+constexpr const char* kText = "text/plain; charset=utf-8";
+
+// What the body asks for; in the error, what it should have been.
+Result<int> wanted_nodes(const std::string& body, const OperatorControl& control) {
+  std::string expected = "expected {\"nodes\": N} with N from ";
+  expected.append(std::to_string(control.min_nodes)).append(" to ").append(std::to_string(control.max_nodes));
+  const Result<Json> parsed = parse_json(body, "the body");
+  if (!parsed.ok()) return parsed.error().with_context(expected);
+  if (!parsed->is_object() || !parsed->contains("nodes") || !(*parsed)["nodes"].is_number_integer()) {
+    return Error{ErrorCode::kInvalid, "found " + dump_line(*parsed) + ", " + expected};
+  }
+  const auto nodes = (*parsed)["nodes"].get<int64_t>();
+  if (nodes < control.min_nodes || nodes > control.max_nodes) {
+    return Error{ErrorCode::kInvalid, "nodes is " + std::to_string(nodes) + ", " + expected};
+  }
+  return static_cast<int>(nodes);
+}
+
+// Of one machine: neither "any" nor a group of them.
+bool is_of_a_host(const ip::address& address) {
+  return !address.is_unspecified() && !address.is_multicast() && address != ip::address_v4::broadcast();
+}
+
+Result<ip::address> coordinator_address(const std::string& body) {
+  const std::string expected = R"(expected {"address": "10.0.0.7"}, an IPv4 or IPv6 address without a port)";
+  const Result<Json> parsed = parse_json(body, "the body");
+  if (!parsed.ok()) return parsed.error().with_context(expected);
+  if (!parsed->is_object() || !parsed->contains("address") || !(*parsed)["address"].is_string()) {
+    return Error{ErrorCode::kInvalid, "found " + dump_line(*parsed) + ", " + expected};
+  }
+  boost::system::error_code error;
+  const ip::address address = ip::make_address((*parsed)["address"].get<std::string>(), error);
+  if (error || !is_of_a_host(address)) {
+    return Error{ErrorCode::kInvalid, "address is " + dump_line((*parsed)["address"]) + ", " + expected};
+  }
+  return address;
+}
+
+HttpAnswer answer_nodes(const OperatorControl& control, const std::string& body) {
+  if (!control.set_nodes) return {409, kText, "this is not node 0, where the coordinator is: ask there\n"};
+  const Result<int> nodes = wanted_nodes(body, control);
+  if (!nodes.ok()) return {400, kText, nodes.error().message + "\n"};
+  control.set_nodes(*nodes);
+  return {202, kJson, dump_line(Json{{"nodes", *nodes}}) + "\n"};
+}
+
+HttpAnswer answer_coordinator(const OperatorControl& control, const std::string& body) {
+  if (!control.set_coordinator) return {409, kText, "this is node 0, where the coordinator is\n"};
+  const Result<ip::address> address = coordinator_address(body);
+  if (!address.ok()) return {400, kText, address.error().message + "\n"};
+  control.set_coordinator(*address);
+  return {202, kJson, dump_line(Json{{"address", address->to_string()}}) + "\n"};
+}
+
+}  // namespace
+
+HttpAnswer answer_post(const OperatorControl& control, const PostRequest& request) {
+  const bool is_nodes = request.path == "/nodes";
+  if (!is_nodes && request.path != "/coordinator") {
+    return {405, kText, "only /nodes and /coordinator take a POST\n"};
+  }
+  if (request.body.size() > kRequestBodyMax) return {413, kText, "the body is longer than 1,024 bytes\n"};
+  if (control.token.empty() || !same_secret("Bearer " + control.token, request.authorization)) {
+    return {401, kText, "Authorization must be \"Bearer \" and the job's " + std::string(env::kToken) + "\n"};
+  }
+  return is_nodes ? answer_nodes(control, request.body) : answer_coordinator(control, request.body);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+#include "operator/train/coordinator_announcer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace lockstep::train {
+namespace {
+
+const api::ObjectKey kJob{.ns = "ns", .name = "sasrec"};
+const api::ObjectKey kOtherJob{.ns = "ns", .name = "other"};
+
+// Pods named by their addresses, which are told that node 0 is at `address`.
+CoordinatorNews news(const std::string& address, const std::vector<std::string>& ips) {
+  CoordinatorNews made{.address = address, .token = "secret", .pods = {}};
+  for (const std::string& ip : ips) made.pods.push_back({.uid = "uid-" + ip, .ip = ip});
+  return made;
+}
+
+// Answers as it is told, and lets the test wait for what was said.
+class Agents {
+ public:
+  Status tell(const std::string& ip, const std::string& token, const std::string& address) {
+    std::unique_lock lock(mutex_);
+    EXPECT_EQ(token, "secret");
+    EXPECT_TRUE(busy_.insert(ip).second) << ip << " is told two things at a time";
+    ++told_[ip + " " + address];
+    ++told_[ip];
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !held_.contains(ip); });
+    busy_.erase(ip);
+    int& failures = failures_[ip];
+    if (failures == 0) return {};
+    --failures;
+    return Error{ErrorCode::kUnavailable, "nobody listens"};
+  }
+  void fail(const std::string& ip, int times) {
+    const std::lock_guard lock(mutex_);
+    failures_[ip] = times;
+  }
+  void hold(const std::string& ip) {
+    const std::lock_guard lock(mutex_);
+    held_.insert(ip);
+  }
+  void release(const std::string& ip) {
+    const std::lock_guard lock(mutex_);
+    held_.erase(ip);
+    changed_.notify_all();
+  }
+  // "10.0.0.1", or "10.0.0.1 10.9.9.9": of that address.
+  bool wait_until_told(const std::string& what, int times = 1) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(30), [&] { return told_[what] >= times; });
+  }
+  int told(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    return told_[what];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, int> told_;
+  std::map<std::string, int> failures_;
+  std::set<std::string> held_;
+  std::set<std::string> busy_;
+};
+
+class Lines {
+ public:
+  void add(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(line);
+  }
+  std::vector<std::string> all() {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+class CoordinatorAnnouncerTest : public testing::Test {
+ protected:
+  // Everything that was announced before is through: turns that are due come in their order, and there is one thread.
+  void pass(const std::string& ip = "10.0.0.99") {
+    announcer_.announce(kOtherJob, news("10.9.9.9", {ip}));
+    ASSERT_TRUE(agents_.wait_until_told(ip));
+  }
+
+  Agents agents_;
+  Lines warnings_;
+  CoordinatorAnnouncer announcer_{
+      {.tell = [this](const std::string& ip, const std::string& token,
+                      const std::string& address) { return agents_.tell(ip, token, address); },
+       .threads = 1,
+       .logger = Logger({.lowest = LogLevel::kWarning,
+                         .sink = [this](const std::string& line) { warnings_.add(line); },
+                         .now = [] { return std::string("now"); }})}};
+};
+
+TEST_F(CoordinatorAnnouncerTest, tells_every_pod_once) {
+  for (int pass = 0; pass < 3; ++pass) announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2", "10.0.0.3"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.1"));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.3 10.0.0.1"));
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2", "10.0.0.3", "10.0.0.4"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.4 10.0.0.1"));
+  pass();
+  EXPECT_EQ(agents_.told("10.0.0.2"), 1);
+  EXPECT_EQ(agents_.told("10.0.0.3"), 1);
+}
+
+TEST_F(CoordinatorAnnouncerTest, tells_everybody_of_another_address) {
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2", "10.0.0.3"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.3"));
+  announcer_.announce(kJob, news("10.0.0.7", {"10.0.0.2", "10.0.0.3"}));
+  EXPECT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.7"));
+  EXPECT_TRUE(agents_.wait_until_told("10.0.0.3 10.0.0.7"));
+}
+
+TEST_F(CoordinatorAnnouncerTest, tells_again_who_did_not_listen_until_he_does) {
+  agents_.fail("10.0.0.2", 2);
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2", 3));
+  pass();
+  EXPECT_EQ(agents_.told("10.0.0.2"), 3);
+  EXPECT_TRUE(warnings_.all().empty());
+}
+
+TEST_F(CoordinatorAnnouncerTest, warns_once_of_who_never_listens) {
+  agents_.fail("10.0.0.2", 1000);
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2", kTellFailuresQuiet + 1));
+  ASSERT_EQ(warnings_.all().size(), 1U);
+  EXPECT_NE(warnings_.all()[0].find("nobody listens"), std::string::npos) << warnings_.all()[0];
+}
+
+TEST_F(CoordinatorAnnouncerTest, a_new_address_does_not_wait_for_the_next_try_of_the_old_one) {
+  agents_.fail("10.0.0.2", 4);  // the fifth try would be 1.6 s later
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2", 4));
+  const auto begin = std::chrono::steady_clock::now();
+  announcer_.announce(kJob, news("10.0.0.7", {"10.0.0.2"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.7"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1600));
+}
+
+TEST_F(CoordinatorAnnouncerTest, an_address_that_changes_while_it_is_told_is_told_after_it) {
+  agents_.hold("10.0.0.2");
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.1"));
+  announcer_.announce(kJob, {});  // node 0 is away
+  announcer_.announce(kJob, news("10.0.0.7", {"10.0.0.2"}));
+  agents_.release("10.0.0.2");
+  EXPECT_TRUE(agents_.wait_until_told("10.0.0.2 10.0.0.7"));
+  pass();
+  EXPECT_EQ(agents_.told("10.0.0.2"), 2);
+}
+
+TEST_F(CoordinatorAnnouncerTest, a_pod_that_went_while_it_was_told_is_told_no_more) {
+  for (const bool is_whole_job_gone : {false, true}) {
+    const std::string ip = is_whole_job_gone ? "10.0.0.2" : "10.0.0.3";
+    agents_.hold(ip);
+    agents_.fail(ip, 1000);
+    announcer_.announce(kJob, news("10.0.0.1", {ip}));
+    ASSERT_TRUE(agents_.wait_until_told(ip));
+    if (is_whole_job_gone) {
+      announcer_.forget(kJob);
+    } else {
+      announcer_.announce(kJob, {});
+    }
+    agents_.release(ip);
+    pass(ip + "9");
+    EXPECT_EQ(agents_.told(ip), 1);
+  }
+}
+
+TEST_F(CoordinatorAnnouncerTest, a_pod_that_went_before_its_turn_is_not_told) {
+  agents_.hold("10.0.0.2");
+  announcer_.announce(kOtherJob, news("10.0.0.1", {"10.0.0.2"}));
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2"));
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.3", "10.0.0.4"}));
+  announcer_.announce(kJob, news("10.0.0.1", {"10.0.0.4"}));
+  agents_.release("10.0.0.2");
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.4"));
+  EXPECT_EQ(agents_.told("10.0.0.3"), 0);
+}
+
+TEST_F(CoordinatorAnnouncerTest, who_answers_nothing_is_told_after_who_was_never_asked) {
+  std::vector<std::string> deaf;
+  for (int i = 0; i < 50; ++i) {
+    deaf.push_back("10.1.0." + std::to_string(i));
+    agents_.fail(deaf.back(), 1000);
+  }
+  announcer_.announce(kJob, news("10.0.0.1", deaf));
+  ASSERT_TRUE(agents_.wait_until_told(deaf.back()));
+  // The first of them takes its time with its next try; the others' turns come meanwhile.
+  agents_.hold(deaf[0]);
+  agents_.hold("10.0.0.2");
+  ASSERT_TRUE(agents_.wait_until_told(deaf[0], agents_.told(deaf[0]) + 1));
+  announcer_.announce(kOtherJob, news("10.0.0.1", {"10.0.0.2"}));
+  std::map<std::string, int> before;
+  for (const std::string& ip : deaf) before[ip] = agents_.told(ip);
+  agents_.release(deaf[0]);
+  ASSERT_TRUE(agents_.wait_until_told("10.0.0.2"));
+  for (const std::string& ip : deaf) EXPECT_EQ(agents_.told(ip), before[ip]) << ip;
+  agents_.release("10.0.0.2");
+}
+
+TEST(CoordinatorAnnouncer, tells_ten_thousand_pods) {
+  constexpr int kPods = 10'000;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<std::string> told;
+  CoordinatorAnnouncer announcer({.tell = [&](const std::string& ip, const std::string&, const std::string&) -> Status {
+    const std::lock_guard lock(mutex);
+    told.insert(ip);
+    changed.notify_all();
+    return {};
+  }});
+  std::vector<std::string> ips;
+  for (int i = 0; i < kPods; ++i) ips.push_back("ip-" + std::to_string(i));
+  const CoordinatorNews all = news("10.0.0.1", ips);
+  for (int pass = 0; pass < 10; ++pass) announcer.announce(kJob, all);
+  std::unique_lock lock(mutex);
+  EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(30), [&] { return told.size() == kPods; })) << told.size();
+}
+
+TEST(CoordinatorAnnouncer, ends_while_it_waits_for_the_next_try) {
+  std::atomic<int> told{0};
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    CoordinatorAnnouncer announcer({.tell = [&](const std::string&, const std::string&, const std::string&) -> Status {
+      ++told;
+      told.notify_all();
+      return Error{ErrorCode::kUnavailable, "nobody"};
+    }});
+    announcer.announce(kJob, news("10.0.0.1", {"10.0.0.2"}));
+    told.wait(0);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kTellAgainMax);
+}
+
+}  // namespace
+}  // namespace lockstep::train
