@@ -14,8 +14,8 @@
 namespace lockstep::train {
 namespace {
 
-// Delays: none, 0.2 s, 0.4 s … 5 s.
-constexpr size_t kLevels = 7;
+// Delays: none, 0.2 s, 0.4 s … 30 s.
+constexpr size_t kLevels = 10;
 static_assert(kTellAgainInitial * (1 << (kLevels - 3)) < kTellAgainMax &&
               kTellAgainInitial * (1 << (kLevels - 2)) >= kTellAgainMax);
 

@@ -86,8 +86,9 @@ Result<RunReport> parse_run_report(const std::string& body) {
   report.process_restarts = number_field(json, {"restarts"}).value_or(0);
   for (const Json& failure : list_field(json, {"recentFailures"})) {
     const int rank = int_field(failure, {"rank"});
+    const auto node = number_field(failure, {"node"});
     report.failures.push_back({.rank = rank,
-                               .node = node_of(rank),
+                               .node = node ? std::optional<int>(static_cast<int>(*node)) : node_of(rank),
                                .exit_code = int_field(failure, {"exitCode"}),
                                .reason = text_field(failure, {"reason"}),
                                .message = text_field(failure, {"message"}),

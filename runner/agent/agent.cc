@@ -147,22 +147,26 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
   status.state = worker_end.code == 0 ? "done" : "ended";
   if (is_failure(worker_end.code) && !worker_end.killed_by_us) {
     const bool has_words = !worker_end.last_words.empty();
-    status_.recent_failures.push_back(
-        WorkerFailure{.rank = rank_of(local_rank),
-                      .pid = worker_end.pid,
-                      .exit_code = worker_end.code,
-                      .reason = exit_reason(worker_end.code),
-                      .message = has_words ? worker_end.last_words : "ended with " + describe_exit(worker_end.code),
-                      .step = status.step,
-                      .generation = generation_,
-                      .time_unix_seconds = std::time(nullptr)});
-    if (status_.recent_failures.size() > kRecentFailuresMax) {
-      status_.recent_failures.erase(status_.recent_failures.begin());
-    }
+    remember(WorkerFailure{.rank = rank_of(local_rank),
+                           .node = options_.node_rank,
+                           .pid = worker_end.pid,
+                           .exit_code = worker_end.code,
+                           .reason = exit_reason(worker_end.code),
+                           .message = has_words ? worker_end.last_words : "ended with " + describe_exit(worker_end.code),
+                           .step = status.step,
+                           .generation = generation_,
+                           .time_unix_seconds = std::time(nullptr)});
   }
   feed(SupervisorEvent(WorkerEnded{
       .local_rank = local_rank, .pid = worker_end.pid, .code = worker_end.code, .message = worker_end.last_words}));
   publish();
+}
+
+void Agent::remember(WorkerFailure failure) {
+  status_.recent_failures.push_back(std::move(failure));
+  if (status_.recent_failures.size() > kRecentFailuresMax) {
+    status_.recent_failures.erase(status_.recent_failures.begin());
+  }
 }
 
 void Agent::on_message(int local_rank, const WorkerMessage& message) {
@@ -287,7 +291,10 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
       loop_, options_.coordinator_options,
       CoordinatorServer::Handlers{.on_note = [this](const Note& note) { on_note(note); },
                                   .on_break = [this](const GroupBreak& seen) { on_break(seen); },
-                                  .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); }});
+                                  .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
+                                  .on_remote_end = [this](int node, const Broken& broken) {
+                                    on_remote_end(node, broken);
+                                  }});
 }
 
 OperatorControl Agent::operator_control() {
@@ -361,6 +368,19 @@ void Agent::on_break(const GroupBreak& group_break) {
   // The last commits of the group that broke, before they count as the next one's.
   if (const auto beats = workers_.beats(0)) job_.on_beats(*beats);
   job_.on_break(group_break, std::time(nullptr));
+}
+
+void Agent::on_remote_end(int node, const Broken& broken) {
+  ++status_.restarts;
+  remember(WorkerFailure{.rank = broken.rank,
+                         .node = node,
+                         .pid = 0,
+                         .exit_code = broken.exit_code,
+                         .reason = broken.cause,
+                         .message = broken.message,
+                         .step = status_.progress ? status_.progress->step : 0,
+                         .generation = broken.generation,
+                         .time_unix_seconds = std::time(nullptr)});
 }
 
 void Agent::on_note(const Note& note) {

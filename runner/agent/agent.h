@@ -112,6 +112,8 @@ class Agent {
   void on_refused(Refused refused);
   void on_coordinator_said(const CoordinatorMessage& message);
   void on_break(const GroupBreak& group_break);
+  void on_remote_end(int node, const Broken& broken);
+  void remember(WorkerFailure failure);
   void on_seek_problem(const std::string& problem);
   void on_note(const Note& note);
 

@@ -236,11 +236,22 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
     }
     handlers_.on_break(seen);
   }
+  tell_of_remote_end(event, before.placed);
   if (!is_new) return;
   GroupPlaced placed{
       .generation = state_.generation(), .world_size = 0, .nnodes = static_cast<int>(state_.members.size()), .at = at};
   for (const int member : state_.members) placed.world_size += state_.nodes.at(member).nproc;
   handlers_.on_placed(placed);
+}
+
+// It may be told after somebody who lost that peer has broken the group.
+void CoordinatorServer::tell_of_remote_end(const CoordinatorEvent& event, uint64_t placed) {
+  const auto* const said = std::get_if<NodeSaid>(&event);
+  const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr;
+  if (broken == nullptr || broken->rank < 0 || broken->generation != placed || locals_.contains(said->connection)) return;
+  for (const auto& [rank, node] : state_.nodes) {
+    if (node.connection == said->connection) return handlers_.on_remote_end(rank, *broken);
+  }
 }
 
 void CoordinatorServer::perform(const Send& output) {

@@ -36,6 +36,7 @@ void fields(V& v, typename V::template Ref<Broken> m) {
   v("cause", m.cause);
   v("message", m.message);
   v("detection_seconds", m.detection_seconds);
+  v("exit_code", m.exit_code);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<WorkerBeat> m) {

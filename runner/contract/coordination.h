@@ -65,6 +65,7 @@ struct Broken {
   std::string cause;                // CamelCase, as in exit_reason: "SignalKILL", "PeerLost", "Timeout", …
   std::string message;              // for people
   double detection_seconds = -1.0;  // from the last sign of life of what was lost; below zero: not known
+  int exit_code = 0;                // of that rank's worker; 0: not known
 };
 
 struct WorkerBeat {

@@ -58,8 +58,15 @@ OrderedJson to_json(const SlowestStatus& s) {
 }
 
 OrderedJson to_json(const WorkerFailure& f) {
-  return {{"rank", f.rank},       {"pid", f.pid},   {"exitCode", f.exit_code},    {"reason", f.reason},
-          {"message", f.message}, {"step", f.step}, {"generation", f.generation}, {"time", f.time_unix_seconds}};
+  return {{"rank", f.rank},
+          {"node", f.node},
+          {"pid", f.pid},
+          {"exitCode", f.exit_code},
+          {"reason", f.reason},
+          {"message", f.message},
+          {"step", f.step},
+          {"generation", f.generation},
+          {"time", f.time_unix_seconds}};
 }
 
 template <typename T>

@@ -41,7 +41,8 @@ struct NodeStatus {
 
 struct WorkerFailure {
   int rank = 0;
-  int64_t pid = 0;
+  int node = 0;     // node rank
+  int64_t pid = 0;  // 0: on another machine
   int exit_code = 0;
   std::string reason;   // exit_reason
   std::string message;  // the worker's own words, or how it ended
@@ -112,8 +113,8 @@ struct RunStatus {
   std::optional<Progress> progress;
   std::map<std::string, double> metrics;  // of the last evaluation
   std::optional<CheckpointWritten> last_checkpoint;
-  int64_t restarts = 0;
-  std::vector<WorkerFailure> recent_failures;  // newest last, at most kRecentFailuresMax
+  int64_t restarts = 0;                        // of this agent's workers; on node 0 also ends that others told of
+  std::vector<WorkerFailure> recent_failures;  // newest last, at most kRecentFailuresMax; on node 0 of all nodes
   int64_t recoveries_total = 0;
   int64_t redone_steps = 0;
   std::vector<Recovery> recoveries;  // newest last, at most kRecentRecoveriesMax; node 0 only

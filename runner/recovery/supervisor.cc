@@ -310,6 +310,9 @@ class Stepper {
     broken.rank = rank;
     broken.cause = cause;
     broken.message = message;
+    for (const WorkerEndRecord& known : s_.ends) {
+      if (rank >= 0 && known.rank == rank) broken.exit_code = known.code;
+    }
     out_.emplace_back(TellBroken{std::move(broken)});
   }
 

@@ -101,12 +101,14 @@ TEST(Coordination, keeps_why_a_group_broke) {
   broken.cause = "SignalKILL";
   broken.message = "rank 5 ended with signal 9 (SIGKILL)";
   broken.detection_seconds = 0.25;
+  broken.exit_code = 137;
   const Broken back = to_coordinator(broken);
   EXPECT_EQ(back.generation, kGeneration);
   EXPECT_EQ(back.rank, 5);
   EXPECT_EQ(back.cause, "SignalKILL");
   EXPECT_EQ(back.message, broken.message);
   EXPECT_EQ(back.detection_seconds, 0.25);
+  EXPECT_EQ(back.exit_code, 137);
   EXPECT_EQ(to_coordinator(Broken{}).rank, -1);
 }
 
