@@ -4,6 +4,7 @@
 #include <array>
 
 #include "operator/train/elastic.h"
+#include "operator/train/failure_policy.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 
@@ -60,13 +61,23 @@ std::optional<Obstacle> volume_obstacle(const Scene& scene) {
   return std::nullopt;
 }
 
+// The scheduler says only that an affinity does not match.
+std::string avoided_text(const Scene& scene) {
+  std::string hosts;
+  const int window = scene.observed.job.spec.restart_policy.window_seconds;
+  for (const std::string& host : avoided_hosts(scene.book, window, scene.observed.now)) {
+    hosts += (hosts.empty() ? "" : ", ") + host;
+  }
+  return hosts.empty() ? "" : " (it avoids " + hosts + ", where a device was at fault)";
+}
+
 std::optional<Obstacle> pod_obstacle(const Scene& scene) {
   const auto who = [](const PodView& pod) {
     return "node " + std::to_string(pod.node) + " (pod " + pod.meta.name + ")";
   };
   auto obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (pod.scheduled || pod.unschedulable.empty()) return std::nullopt;
-    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable};
+    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable + avoided_text(scene)};
   });
   if (obstacle) return obstacle;
   obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {

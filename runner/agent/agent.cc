@@ -147,15 +147,16 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
   status.state = worker_end.code == 0 ? "done" : "ended";
   if (is_failure(worker_end.code) && !worker_end.killed_by_us) {
     const bool has_words = !worker_end.last_words.empty();
-    remember(WorkerFailure{.rank = rank_of(local_rank),
-                           .node = options_.node_rank,
-                           .pid = worker_end.pid,
-                           .exit_code = worker_end.code,
-                           .reason = exit_reason(worker_end.code),
-                           .message = has_words ? worker_end.last_words : "ended with " + describe_exit(worker_end.code),
-                           .step = status.step,
-                           .generation = generation_,
-                           .time_unix_seconds = std::time(nullptr)});
+    remember(
+        WorkerFailure{.rank = rank_of(local_rank),
+                      .node = options_.node_rank,
+                      .pid = worker_end.pid,
+                      .exit_code = worker_end.code,
+                      .reason = exit_reason(worker_end.code),
+                      .message = has_words ? worker_end.last_words : "ended with " + describe_exit(worker_end.code),
+                      .step = status.step,
+                      .generation = generation_,
+                      .time_unix_seconds = std::time(nullptr)});
   }
   feed(SupervisorEvent(WorkerEnded{
       .local_rank = local_rank, .pid = worker_end.pid, .code = worker_end.code, .message = worker_end.last_words}));
@@ -289,12 +290,11 @@ void Agent::send_heartbeat(int64_t now_ns) {
 std::unique_ptr<CoordinatorServer> Agent::make_server() {
   return std::make_unique<CoordinatorServer>(
       loop_, options_.coordinator_options,
-      CoordinatorServer::Handlers{.on_note = [this](const Note& note) { on_note(note); },
-                                  .on_break = [this](const GroupBreak& seen) { on_break(seen); },
-                                  .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
-                                  .on_remote_end = [this](int node, const Broken& broken) {
-                                    on_remote_end(node, broken);
-                                  }});
+      CoordinatorServer::Handlers{
+          .on_note = [this](const Note& note) { on_note(note); },
+          .on_break = [this](const GroupBreak& seen) { on_break(seen); },
+          .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
+          .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); }});
 }
 
 OperatorControl Agent::operator_control() {

@@ -248,7 +248,8 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
 void CoordinatorServer::tell_of_remote_end(const CoordinatorEvent& event, uint64_t placed) {
   const auto* const said = std::get_if<NodeSaid>(&event);
   const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr;
-  if (broken == nullptr || broken->rank < 0 || broken->generation != placed || locals_.contains(said->connection)) return;
+  if (broken == nullptr || broken->rank < 0 || broken->generation != placed || locals_.contains(said->connection))
+    return;
   for (const auto& [rank, node] : state_.nodes) {
     if (node.connection == said->connection) return handlers_.on_remote_end(rank, *broken);
   }

@@ -149,12 +149,9 @@ OrderedJson to_json(const RunStatus& s) {
   };
   json.update(figures_of(s));
   const OrderedJson rest = {
-      {"recoveriesTotal", s.recoveries_total},
-      {"redoneSteps", s.redone_steps},
-      {"recoveries", array_of(s.recoveries)},
-      {"ladder", to_json(s.ladder)},
-      {"goodput", object_or_null(s.goodput)},
-      {"slowest", object_or_null(s.slowest)},
+      {"recoveriesTotal", s.recoveries_total}, {"redoneSteps", s.redone_steps},
+      {"recoveries", array_of(s.recoveries)},  {"ladder", to_json(s.ladder)},
+      {"goodput", object_or_null(s.goodput)},  {"slowest", object_or_null(s.slowest)},
   };
   json.update(rest);
   return json;

@@ -4,6 +4,7 @@ LOCKSTEP_CACHE, so that what changes is built again and what does not is taken f
 The base image is made by debootstrap under the name that the Dockerfiles use: no registry is asked.
 """
 import fcntl
+import hashlib
 import os
 import pathlib
 import re
@@ -40,6 +41,14 @@ def debian_mirror():
         if found:
             return found.group(1)
     return "http://deb.debian.org/debian"
+
+
+def digest(paths):
+    found = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
 
 
 class Images:
@@ -92,13 +101,18 @@ class Images:
             self.build(PAUSE, folder, "FROM scratch\nCOPY pause /pause\nENTRYPOINT [\"/pause\"]\n")
 
     def build_ours(self, component, name):
-        """By the Dockerfile that people use, from the programs of build_folder(). The folder keeps its name, and its
-        files their times: podman then takes layers that it has."""
+        """By the Dockerfile that people use, from the programs of build_folder()."""
+        dockerfile = ROOT / component / "Dockerfile"
         stage = self.root / f"stage-{component}"
         run("cmake", "--install", build_folder(), "--component", component, "--strip", "--prefix",
             stage / "opt/lockstep")
-        self.podman("build", "--isolation", "chroot", "--file", ROOT / component / "Dockerfile",
-                    "--build-arg", "BINARIES=prebuilt", "--tag", name, stage)
+        made_of = digest([dockerfile, *sorted(path for path in stage.rglob("*") if path.is_file())])
+        record = self.root / f"{component}.made-of"
+        if self.exists(name) and record.exists() and record.read_text(encoding="utf-8") == made_of:
+            return
+        self.podman("build", "--isolation", "chroot", "--file", dockerfile, "--build-arg", "BINARIES=prebuilt",
+                    "--tag", name, stage)
+        record.write_text(made_of, encoding="utf-8")
 
     def build(self, name, context, dockerfile):
         """From the text of a Dockerfile."""

@@ -6,7 +6,7 @@ from control_plane import BASE, ControlPlane
 from host_traces import HostTraces
 from images import OPERATOR, PAUSE, RUNNER, Images
 from node import CLUSTER_DOMAIN, DNS_ADDRESS, HOST, Network, Node
-from processes import write_whole
+from processes import one_at_a_time, write_whole
 from waiting import wait_until
 
 OPERATOR_SELECTOR = "app.kubernetes.io/component=operator"
@@ -30,6 +30,7 @@ class NodeCluster(ControlPlane):
         self.image_names = images
         self.nodes = []
         self.traces = None
+        self.lock = None
         self.images = Images()
 
     def advertise_flags(self):
@@ -37,6 +38,7 @@ class NodeCluster(ControlPlane):
 
     def start_in_folder(self):
         self.images.build_all()
+        self.lock = one_at_a_time()
         self.traces = HostTraces(self.folder)
         self.network = Network(self.traces, str(os.getpid()))
         super().start_in_folder()
@@ -57,15 +59,26 @@ class NodeCluster(ControlPlane):
             self.traces.remove()
         super().stop()
         self.nodes.clear()
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
 
     def add_node(self, number):
         node = Node(self, self.network, self.traces, number).start()
         self.nodes.append(node)
-        archive = self.images.root / "images.tar"
-        node.import_image(self.images.save(archive, *self.image_names))
-        archive.unlink()
+        self.bring(node, self.image_names)
         node.join().wait_until_usable()
         return node
+
+    def import_image(self, name):
+        """To all nodes."""
+        for node in self.nodes:
+            self.bring(node, [name])
+
+    def bring(self, node, names):
+        archive = self.images.save(self.folder / "images.tar", *names)
+        node.import_image(archive)
+        archive.unlink()
 
     def start_dns(self):
         """As kubeadm sets it up: answers live 30 s, also those that say "no such name"."""

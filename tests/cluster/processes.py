@@ -3,6 +3,7 @@
 Each is recorded in a file, with its start time, before anything is asked of it. When a test run was itself killed, the
 next one reads the records and ends what is left: a pid counts only together with its start time, because pids return.
 """
+import fcntl
 import json
 import os
 import pathlib
@@ -81,6 +82,14 @@ def make_run_folder():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=registry()))
     write_whole(folder / "owner.json", json.dumps({"pid": os.getpid(), "start_time": start_time(os.getpid())}))
     return folder
+
+
+def one_at_a_time():
+    """A file that is locked until it is closed: real nodes have fixed addresses, so that runs wait for each other."""
+    registry().mkdir(mode=0o700, exist_ok=True)
+    lock = open(registry() / "nodes.lock", "w", encoding="utf-8")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 class Process:

@@ -60,7 +60,6 @@ def test_node_1_is_deleted_by_force(jobs, undisturbed, timings):
 
 @pytest.mark.parametrize("code, reason, counts, words", [
     (10, "PeerLost", 0, "lost its peers"),
-    (12, "DeviceFault", 1, "device"),
     (143, "Terminated", 0, "told to stop by somebody else"),
     (1, "Crash", 1, "ended with 1 (Crash)"),
 ])
@@ -80,6 +79,18 @@ def test_an_exit_code_that_a_new_pod_may_mend(jobs, undisturbed, timings, code, 
     assert sum(status.get("bookkeeping", {}).get("counted", {}).values()) in (counts, 0)  # 0: a checkpoint cleared it
     jobs.assert_same_curve(undisturbed(STEPS))
     assert_described(jobs, reason)
+
+
+def test_a_device_fault_moves_to_another_machine(second_machine, jobs, undisturbed, timings):
+    jobs.start(trainer=shell(ENDS_ON_REQUEST))
+    jobs.wait_for_step(200)
+    before = jobs.pod_of(1)["spec"]["nodeName"]
+    seconds = jobs.seconds_to_next_step(lambda: end_with(jobs, 1, 12))
+    timings.add("node 1's container ends with 12 (device fault)", seconds)
+    assert jobs.pod_of(1)["spec"]["nodeName"] != before
+    assert f"on another machine than {before} (its device is at fault)" in one_event(jobs, "DeviceFault")
+    jobs.wait_until_complete()
+    jobs.assert_same_curve(undisturbed(STEPS))
 
 
 @pytest.mark.parametrize("code, reason", [(2, "InvalidUsage"), (3, "DataUnreadable"), (5, "NotFinite")])

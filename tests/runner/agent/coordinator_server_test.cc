@@ -81,9 +81,11 @@ class CoordinatorOnLoopback : public testing::Test {
   std::unique_ptr<CoordinatorServer> serve(const CoordinatorOptions& o) {
     auto server = std::make_unique<CoordinatorServer>(
         loop_, o,
-        CoordinatorServer::Handlers{.on_note = [this](const Note& note) { notes_.push_back(note.text); },
-                                    .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
-                                    .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); }});
+        CoordinatorServer::Handlers{
+            .on_note = [this](const Note& note) { notes_.push_back(note.text); },
+            .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
+            .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); },
+            .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); }});
     EXPECT_TRUE(server->listen(0).ok());
     return server;
   }
@@ -142,6 +144,7 @@ class CoordinatorOnLoopback : public testing::Test {
   std::vector<std::string> notes_;
   std::vector<GroupBreak> breaks_;
   std::vector<GroupPlaced> placed_;
+  std::vector<std::pair<int, Broken>> remote_ends_;
   int questions_ = 0;  // to the name service
 };
 
@@ -200,6 +203,31 @@ TEST_F(CoordinatorOnLoopback, tells_what_a_worker_s_end_cost_and_who_it_was) {
   EXPECT_EQ(breaks_.at(0).cause, "SignalKILL");
   EXPECT_DOUBLE_EQ(breaks_.at(0).detection_seconds, 0.25);
   EXPECT_TRUE(breaks_.at(0).step_in_flight);
+}
+
+TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_was_quicker) {
+  const auto server = serve(options(7));
+  Heard near;
+  LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
+  first.seek();
+  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  first.send(Join{.nproc = 1, .generation = 0, .ready = true});
+  Heard far;
+  const auto second = link(greet(1), far, {server->port()});
+  ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
+  second->send(Join{.nproc = 1, .generation = 0, .ready = true});
+  ASSERT_TRUE(until([&] { return near.last<Placement>() != nullptr && far.last<Placement>() != nullptr; }));
+  const uint64_t generation = far.last<Placement>()->generation;
+
+  first.send(Broken{.generation = generation, .rank = 0, .cause = "Crash", .message = ""});
+  ASSERT_TRUE(until([&] { return !breaks_.empty(); }));
+  EXPECT_TRUE(remote_ends_.empty());  // its own agent knows
+  second->send(Broken{
+      .generation = generation, .rank = 1, .cause = "SignalKILL", .message = "rank 1 was killed", .exit_code = 137});
+  ASSERT_TRUE(until([&] { return !remote_ends_.empty(); }));
+  EXPECT_EQ(remote_ends_.at(0).first, 1);
+  EXPECT_EQ(remote_ends_.at(0).second.exit_code, 137);
+  EXPECT_EQ(remote_ends_.at(0).second.message, "rank 1 was killed");
 }
 
 struct Stranger {

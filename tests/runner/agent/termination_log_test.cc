@@ -20,6 +20,19 @@ TEST(TerminationMessage, says_when_the_job_is_over_for_all) {
   EXPECT_EQ(parse_json(message, "message")->at("jobEnded"), true);
 }
 
+TEST(TerminationMessage, holds_the_figures_that_fit_the_most_wanted_first) {
+  Termination last{.exit_code = 0, .message = "done"};
+  last.figures = {{"progress", {{"step", 160}}}, {"restarts", 2}, {"recentFailures", std::string(5000, 'x')}};
+  const std::string message = termination_message(last);
+  EXPECT_LE(message.size(), kTerminationMessageBytesMax);
+  const Result<Json> parsed = parse_json(message, "message");
+  EXPECT_EQ(parsed->at("progress").at("step"), 160);
+  EXPECT_EQ(parsed->at("restarts"), 2);
+  EXPECT_FALSE(parsed->contains("recentFailures"));
+  last.message = std::string(5000, 'x');
+  EXPECT_FALSE(parse_json(termination_message(last), "message")->contains("progress"));
+}
+
 TEST(TerminationMessage, is_cut_to_4096_bytes_of_valid_utf8) {
   for (const std::string piece : {"a", "\xc3\xa4", "\xe2\x82\xac", "\"", "\n", "\xff", "\x01"}) {
     std::string text = "x";  // shifts the sequences off the power of two

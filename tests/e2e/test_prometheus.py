@@ -1,0 +1,87 @@
+"""Debian's Prometheus scrapes the operator and the pods of a run, as it would in a cluster."""
+import json
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from images import cache
+from ports import ReservedPorts
+from processes import Process, write_whole
+from real_jobs import ENDLESS
+from waiting import wait_until
+
+CONFIG = """
+global: {{scrape_interval: 1s}}
+scrape_configs:
+- job_name: pods
+  kubernetes_sd_configs:
+  - role: pod
+    kubeconfig_file: {kubeconfig}
+  relabel_configs:
+  - source_labels: [__meta_kubernetes_pod_container_port_number]
+    regex: "8080"
+    action: keep
+  - source_labels: [__meta_kubernetes_pod_phase]
+    regex: Running
+    action: keep
+  - source_labels: [__meta_kubernetes_namespace]
+    target_label: namespace
+  - source_labels: [__meta_kubernetes_pod_name]
+    target_label: pod
+  - source_labels: [__meta_kubernetes_pod_label_lockstep_dev_job]
+    target_label: job_name
+"""
+
+
+@pytest.fixture
+def prometheus(cluster):
+    program = cache() / "tools/bin/prometheus"
+    if not program.exists():
+        pytest.fail(f"{program} is missing: run scripts/setup test")
+    folder = cluster.folder / "prometheus"
+    folder.mkdir()
+    write_whole(folder / "prometheus.yml", CONFIG.format(kubeconfig=cluster.kubeconfig))
+    ports = ReservedPorts()
+    port = ports.take()
+    process = Process("prometheus", [program, "--config.file", folder / "prometheus.yml", "--storage.tsdb.path",
+                                     folder / "data", f"--web.listen-address=127.0.0.1:{port}"], cluster.folder)
+    process.start()
+
+    def query(text):
+        """[(labels, value)]"""
+        url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": text})
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return [(one["metric"], float(one["value"][1])) for one in json.load(answer)["data"]["result"]]
+    try:
+        yield query
+    finally:
+        process.stop()
+        ports.close()
+
+
+def test_the_figures_of_a_run_with_a_failure_are_there(api, jobs, prometheus):
+    jobs.start(steps=ENDLESS)
+    jobs.wait_for_step(100)
+    jobs.delete_pod(1)
+    jobs.wait_for_condition("Recovering", "True")
+    jobs.wait_for_condition("Recovering", "False")
+    here = f'namespace="{api.namespace}"'
+
+    def first(text):
+        def value():
+            try:
+                found = prometheus(text)
+            except OSError:
+                return None
+            return found[0][1] if found and found[0][1] > 0 else None
+        return wait_until(value, text, 60)
+    assert first(f"lockstep_step{{{here}}}") > 0
+    assert first(f"rate(lockstep_steps_total{{{here}}}[10s])") > 0
+    assert first(f"sum(lockstep_recoveries_total{{{here}}})") >= 1
+    assert first(f"lockstep_world_size{{{here}}}") == 2
+    assert first(f'lockstep_goodput_ratio{{{here}}}') <= 1
+    assert first('lockstep_trainjobs{phase="Running"}') >= 1
+    assert first('sum(lockstep_trainjob_restarts_total{reason="PodDeleted"})') >= 1
+    assert first("sum(lockstep_trainjob_recovery_seconds_count)") >= 1
+    assert first('sum(controller_runtime_reconcile_total)') > 0
