@@ -76,9 +76,12 @@ class Node:
         self.write_containerd_config()
         self.write_network_config()
         self.start_process("containerd", ["containerd", "--config", self.folder / "containerd.toml"])
+        self.wait_for_containerd()
+        return self
+
+    def wait_for_containerd(self):
         self.processes["containerd"].wait_until(lambda: self.ctr("version", check=False).returncode == 0,
                                                 "answer of containerd")
-        return self
 
     def join(self):
         """kubelet and kube-proxy; returns when the node is usable."""
@@ -129,6 +132,7 @@ class Node:
 
     def come_back(self):
         self.restart("containerd")
+        self.wait_for_containerd()
         self.restart("kubelet")
         self.wait_until_usable()
 

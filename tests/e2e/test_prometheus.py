@@ -11,27 +11,24 @@ from processes import Process, write_whole
 from real_jobs import ENDLESS
 from waiting import wait_until
 
+# Debian's Prometheus is built without Kubernetes discovery: the test names the pods, as that would.
 CONFIG = """
-global: {{scrape_interval: 1s}}
+global: {scrape_interval: 1s}
 scrape_configs:
 - job_name: pods
-  kubernetes_sd_configs:
-  - role: pod
-    kubeconfig_file: {kubeconfig}
-  relabel_configs:
-  - source_labels: [__meta_kubernetes_pod_container_port_number]
-    regex: "8080"
-    action: keep
-  - source_labels: [__meta_kubernetes_pod_phase]
-    regex: Running
-    action: keep
-  - source_labels: [__meta_kubernetes_namespace]
-    target_label: namespace
-  - source_labels: [__meta_kubernetes_pod_name]
-    target_label: pod
-  - source_labels: [__meta_kubernetes_pod_label_lockstep_dev_job]
-    target_label: job_name
+  file_sd_configs:
+  - files: [targets.json]
+    refresh_interval: 1s
 """
+
+
+def write_targets(cluster, path):
+    """Every running pod with a container port 8080."""
+    pods = [pod for pod in cluster.api.list("pods") if pod["status"].get("phase") == "Running" and
+            any(port.get("containerPort") == 8080 for one in pod["spec"]["containers"] for port in one.get("ports", []))]
+    write_whole(path, json.dumps([{
+        "targets": [f"{pod['status']['podIP']}:8080"],
+        "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]}} for pod in pods]))
 
 
 @pytest.fixture
@@ -41,18 +38,27 @@ def prometheus(cluster):
         pytest.fail(f"{program} is missing: run scripts/setup test")
     folder = cluster.folder / "prometheus"
     folder.mkdir()
-    write_whole(folder / "prometheus.yml", CONFIG.format(kubeconfig=cluster.kubeconfig))
+    write_whole(folder / "prometheus.yml", CONFIG)
     ports = ReservedPorts()
     port = ports.take()
+    write_targets(cluster, folder / "targets.json")
     process = Process("prometheus", [program, "--config.file", folder / "prometheus.yml", "--storage.tsdb.path",
                                      folder / "data", f"--web.listen-address=127.0.0.1:{port}"], cluster.folder)
     process.start()
 
     def query(text):
         """[(labels, value)]"""
+        write_targets(cluster, folder / "targets.json")
         url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": text})
         with urllib.request.urlopen(url, timeout=5) as answer:
             return [(one["metric"], float(one["value"][1])) for one in json.load(answer)["data"]["result"]]
+
+    def why():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/targets", timeout=5) as answer:
+            targets = json.load(answer)["data"]
+        return json.dumps([(one["scrapeUrl"], one["lastError"]) for one in targets["activeTargets"]] +
+                          targets["droppedTargets"][:2]) + process.log_tail(15)
+    query.why = why
     try:
         yield query
     finally:
@@ -75,7 +81,7 @@ def test_the_figures_of_a_run_with_a_failure_are_there(api, jobs, prometheus):
             except OSError:
                 return None
             return found[0][1] if found and found[0][1] > 0 else None
-        return wait_until(value, text, 60)
+        return wait_until(value, text, 60, prometheus.why)
     assert first(f"lockstep_step{{{here}}}") > 0
     assert first(f"rate(lockstep_steps_total{{{here}}}[10s])") > 0
     assert first(f"sum(lockstep_recoveries_total{{{here}}})") >= 1

@@ -77,7 +77,7 @@ def test_a_stateful_set_trains_without_the_operator(api, jobs):
 
 # --- an image that knows nothing of us
 
-TORCHRUN = f"{cache()}/py-test/bin/python"
+VENV = "/opt/py-test"  # where the tests' Python is in the container
 TWIN = """
 import os, sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -120,13 +120,12 @@ def python_image(cluster):
 
 def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, python_image, timings):
     (jobs.data / "twin.py").write_text(TWIN, encoding="utf-8")
-    venv = str(cache() / "py-test")
     volumes = {"containers": [{"name": "trainer", "volumeMounts": [
-        {"name": "data", "mountPath": "/data"}, {"name": "pytorch", "mountPath": venv, "readOnly": True}]}],
+        {"name": "data", "mountPath": "/data"}, {"name": "pytorch", "mountPath": VENV, "readOnly": True}]}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}},
-                    {"name": "pytorch", "hostPath": {"path": venv}}]}
+                    {"name": "pytorch", "hostPath": {"path": str(cache() / "py-test")}}]}
     jobs.start(trainer={"image": python_image, "launcher": "Torchrun", "args": [],
-                        "command": [TORCHRUN, "-m", "torch.distributed.run", "--max-restarts=0", "/data/twin.py"],
+                        "command": [f"{VENV}/bin/python", "-m", "torch.distributed.run", "--max-restarts=0", "/data/twin.py"],
                         "podTemplate": {"spec": volumes}})
     jobs.wait_until_complete(timeout=400)
     status = jobs.status()

@@ -215,9 +215,9 @@ def test_pods_that_find_no_machine_say_why(jobs):
 
 
 def test_startup_that_takes_too_long_fails_with_the_reason(jobs):
-    jobs.start(trainer={"image": "registry.invalid/nobody/runner:1"}, health={"startupTimeoutSeconds": 5})
+    jobs.start(trainer={"image": "registry.invalid/nobody/runner:1"}, health={"startupTimeoutSeconds": 30})
     failed = jobs.wait_for_condition("Failed", reason="StartupTimeout", timeout=120)
-    assert "registry.invalid" in failed["message"] or "ImagePull" in failed["message"]
+    assert "registry.invalid" in failed["message"] and "startupTimeoutSeconds is 30" in failed["message"]
 
 
 # --- the operator restarted in the middle of each
