@@ -3,7 +3,9 @@ import signal
 
 import pytest
 
+from host_traces import run
 from images import RUNNER
+from kube_api import ApiError
 from real_jobs import CHECKPOINT_CLAIM, ENDLESS, STEPS
 from runs import checkpoints
 from waiting import wait_until
@@ -24,7 +26,7 @@ def scratch_image(cluster, name, dockerfile):
 
 
 def test_an_image_without_the_agent_is_named(cluster, jobs):
-    image = scratch_image(cluster, "docker.io/lockstep-tests/empty:1", "FROM localhost/pause:1\nENTRYPOINT []\nCMD []\n")
+    image = scratch_image(cluster, "docker.io/lockstep-tests/empty:1", "FROM localhost/pause:1\nENTRYPOINT []\nUSER 65532\n")
     jobs.start(trainer={"image": image, "command": ["lockstep"]})
     jobs.wait_for(lambda: "lockstep" in jobs.status().get("message", "") and (
         "not found" in jobs.status()["message"] or "no such file" in jobs.status()["message"]), "word on the program",
@@ -53,17 +55,31 @@ def test_a_claim_that_cannot_be_bound_is_said(api, jobs):
     pods_ready_says(jobs, "Unschedulable", "node 0", "PersistentVolumeClaim")
 
 
+def test_a_read_only_claim_for_checkpoints_is_refused(jobs):
+    with pytest.raises(ApiError) as refused:
+        jobs.start(checkpoint={"volume": {"persistentVolumeClaim": {"claimName": CHECKPOINT_CLAIM, "readOnly": True}}})
+    assert refused.value.status == 422
+    assert "spec.checkpoint.volume.persistentVolumeClaim.readOnly" in refused.value.message
+
+
 def test_a_read_only_checkpoint_volume_fails_with_the_folder_and_the_way_out(jobs):
-    jobs.start(checkpoint={"volume": {"persistentVolumeClaim": {"claimName": CHECKPOINT_CLAIM, "readOnly": True}}})
-    failed = jobs.wait_for_condition("Failed", reason="CheckpointFailed", timeout=180)
-    assert "/checkpoints" in failed["message"] and "read-only" in failed["message"].lower()
+    run("mount", "--bind", jobs.checkpoints, jobs.checkpoints)
+    try:
+        run("mount", "-o", "remount,bind,ro", jobs.checkpoints)
+        jobs.start()
+        failed = jobs.wait_for_condition("Failed", timeout=180)
+        assert "/checkpoints/job is not writable" in failed["message"]
+        assert "Read-only file system" in failed["message"]
+        assert {one["reason"] for one in jobs.status()["recentFailures"]} == {"CheckpointFailed"}
+    finally:
+        run("umount", "--lazy", jobs.checkpoints)
 
 
 def test_a_checkpoint_volume_of_root_fails_with_the_user_and_the_way_out(jobs):
     jobs.checkpoints.chmod(0o755)
     jobs.start()
-    failed = jobs.wait_for_condition("Failed", reason="CheckpointFailed", timeout=180)
-    assert "/checkpoints" in failed["message"] and "65532" in failed["message"]
+    failed = jobs.wait_for_condition("Failed", timeout=180)
+    assert "/checkpoints/job is not writable" in failed["message"] and "user 65532" in failed["message"]
 
 
 def test_an_empty_data_volume_is_said_with_what_was_looked_for(jobs):
@@ -123,9 +139,8 @@ def test_a_kubelet_that_is_killed_while_training_stops_nothing(cluster, jobs, un
     assert sorted(name.rsplit("-", 1)[0] for name in jobs.live_pods()) == ["job-0", "job-1"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM])
-def test_an_agent_that_somebody_stops_leaves_a_checkpoint(jobs, number):
+def test_an_agent_that_somebody_stops_leaves_a_checkpoint(jobs):
     jobs.start(steps=ENDLESS, flags=("--checkpoint_every", "0"))
     jobs.wait_for_step(100)
-    jobs.execute(0, f"kill -{int(number)} 1")
+    jobs.execute(0, f"kill -{int(signal.SIGTERM)} 1")
     wait_until(lambda: checkpoints(jobs.run_folder()), "checkpoint", 60)

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 
-from programs import clean_environment
 from jobs import sasrec_flags, wait_until, workers_of
 from runs import Running
 
