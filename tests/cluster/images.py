@@ -98,7 +98,7 @@ class Images:
             return
         with tempfile.TemporaryDirectory(dir=self.root) as folder:
             build_pause(folder)
-            self.build(PAUSE, folder, "FROM scratch\nCOPY pause /pause\nENTRYPOINT [\"/pause\"]\n")
+            self.build(PAUSE, "FROM scratch\nCOPY pause /pause\nENTRYPOINT [\"/pause\"]\n", folder)
 
     def build_ours(self, component, name):
         """By the Dockerfile that people use, from the programs of build_folder()."""
@@ -114,9 +114,11 @@ class Images:
                     "--tag", name, stage)
         record.write_text(made_of, encoding="utf-8")
 
-    def build(self, name, context, dockerfile):
-        """From the text of a Dockerfile."""
-        self.podman("build", "--isolation", "chroot", "--file", "-", "--tag", name, context, input=dockerfile)
+    def build(self, name, dockerfile, context=None):
+        """From the text of a Dockerfile; context: the folder from which it copies, if it does."""
+        with tempfile.TemporaryDirectory(dir=self.root) as empty:
+            self.podman("build", "--isolation", "chroot", "--file", "-", "--tag", name, context or empty,
+                        input=dockerfile)
         return name
 
     def save(self, archive, *names):

@@ -20,7 +20,7 @@ def pods_ready_says(jobs, reason, *words, timeout=120):
 
 def scratch_image(cluster, name, dockerfile):
     """An image of the test's own, on every node."""
-    cluster.images.build(name, cluster.folder / "pki", dockerfile)
+    cluster.images.build(name, dockerfile)
     cluster.import_image(name)
     return name
 
@@ -42,7 +42,8 @@ def test_an_image_of_another_architecture_is_said_so(cluster, jobs):
     (folder / "lockstep").write_bytes(elf)
     (folder / "lockstep").chmod(0o755)
     name = "docker.io/lockstep-tests/foreign:1"
-    cluster.images.build(name, folder, f"FROM {RUNNER}\nUSER 0\nCOPY lockstep /opt/lockstep/bin/lockstep\nUSER 65532\n")
+    cluster.images.build(name, f"FROM {RUNNER}\nUSER 0\nCOPY lockstep /opt/lockstep/bin/lockstep\nUSER 65532\n",
+                         folder)
     cluster.import_image(name)
     jobs.start(trainer={"image": name})
     jobs.wait_for(lambda: "exec format error" in str(jobs.status()), "exec format error", timeout=120)

@@ -1,11 +1,11 @@
 """A pod's rank from its environment, three ways: TrainJob, Indexed Job, StatefulSet; and other people's launchers."""
-import json
+import pathlib
 
 import pytest
 
 from images import RUNNER, cache
 from jobs import max_step, sasrec_flags
-from real_jobs import CHECKPOINT_CLAIM, DATA_CLAIM, ENDLESS, read_json
+from real_jobs import CHECKPOINT_CLAIM, DATA_CLAIM, ENDLESS, copy_dataset, read_json
 from runs import losses
 from waiting import wait_until
 
@@ -78,31 +78,7 @@ def test_a_stateful_set_trains_without_the_operator(api, jobs):
 # --- an image that knows nothing of us
 
 VENV = "/opt/py-test"  # where the tests' Python is in the container
-TWIN = """
-import os, sys, time, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-state = {"step": 0, "w": torch.zeros(4)}
-path = "/checkpoints/state.pt" if rank == 0 else None
-found = [torch.load(path) if path and os.path.exists(path) else None]
-dist.broadcast_object_list(found, src=0)
-state = found[0] or state
-print(f"rank {rank} of {world} starts at step {state['step']}", flush=True)
-while state["step"] < 60:
-    part = torch.full((4,), float(rank + state["step"]))
-    dist.all_reduce(part)
-    state["w"] += part
-    state["step"] += 1
-    if rank == 0:
-        torch.save(state, path + ".part"); os.replace(path + ".part", path)
-    if state["step"] == 30 and rank == 1 and not os.path.exists("/data/crashed"):
-        open("/data/crashed", "w").close()
-        sys.exit(7)
-    time.sleep(0.02)
-if rank == 0:
-    print("sum", state["w"].tolist(), flush=True)
-dist.destroy_process_group()
-"""
+PROGRAM = pathlib.Path(__file__).with_name("torchrun_program.py")
 
 
 @pytest.fixture
@@ -111,7 +87,7 @@ def python_image(cluster):
     name = "docker.io/lockstep-tests/python:1"
     images = cluster.images
     if not images.exists(name):
-        images.build(name, cluster.folder / "pki", "FROM docker.io/library/debian:bookworm-slim\n"
+        images.build(name, "FROM docker.io/library/debian:bookworm-slim\n"
                      "RUN apt-get update && apt-get install -y --no-install-recommends python3 libgomp1 && "
                      "rm -rf /var/lib/apt/lists/*\nUSER 65532:65532\n")
     cluster.import_image(name)
@@ -119,13 +95,14 @@ def python_image(cluster):
 
 
 def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, python_image, timings):
-    (jobs.data / "twin.py").write_text(TWIN, encoding="utf-8")
+    copy_dataset(PROGRAM, jobs.data)
     volumes = {"containers": [{"name": "trainer", "volumeMounts": [
         {"name": "data", "mountPath": "/data"}, {"name": "pytorch", "mountPath": VENV, "readOnly": True}]}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}},
                     {"name": "pytorch", "hostPath": {"path": str(cache() / "py-test")}}]}
     jobs.start(trainer={"image": python_image, "launcher": "Torchrun", "args": [],
-                        "command": [f"{VENV}/bin/python", "-m", "torch.distributed.run", "--max-restarts=0", "/data/twin.py"],
+                        "command": [f"{VENV}/bin/python", "-m", "torch.distributed.run", "--max-restarts=0",
+                                    f"/data/{PROGRAM.name}"],
                         "podTemplate": {"spec": volumes}})
     jobs.wait_until_complete(timeout=400)
     status = jobs.status()
@@ -135,6 +112,6 @@ def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, pyth
     assert "rank 0 of 2 starts at step 30" in said or "rank 0 of 2 starts at step 29" in said
     # Σ over 60 steps of (0 + s) + (1 + s).
     assert f"sum {[float(60 + 2 * sum(range(60)))] * 4}" in said
-    assert "RestartGang" in json.dumps(api.list("events")) or "all nodes get a new pod" in json.dumps(api.list("events"))
+    assert any("all nodes get a new pod" in message for _, message, _ in jobs.events())
 
 

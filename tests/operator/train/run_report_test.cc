@@ -31,7 +31,7 @@ RunStatus full_status() {
   status.last_checkpoint = CheckpointWritten{.step = 200, .path = "/ckpt"};
   status.restarts = 2;
   status.recent_failures = {
-      {.rank = 1, .pid = 9, .exit_code = 139, .reason = "SignalSEGV", .message = "m", .time_unix_seconds = 77}};
+      {.rank = 1, .node = 1, .pid = 9, .exit_code = 139, .reason = "SignalSEGV", .message = "m", .time_unix_seconds = 77}};
   status.slowest = SlowestStatus{.rank = 1, .lag_seconds = 0.5};
   return status;
 }
