@@ -110,8 +110,7 @@ class Images:
         record = self.root / f"{component}.made-of"
         if self.exists(name) and record.exists() and record.read_text(encoding="utf-8") == made_of:
             return
-        self.podman("build", "--isolation", "chroot", "--file", dockerfile, "--build-arg", "BINARIES=prebuilt",
-                    "--tag", name, stage)
+        self.podman("build", "--isolation", "chroot", "--file", dockerfile, "--tag", name, stage)
         record.write_text(made_of, encoding="utf-8")
 
     def build(self, name, dockerfile, context=None):
