@@ -246,10 +246,10 @@ int verify_chain(X509_STORE_CTX* chain, void* argument) {
 
 // Names the server (SNI) before the handshake, and listens for the server's refusal.
 void watch_handshake(const SSL* connection, int where, int value) {
-  const auto* holder =
-      static_cast<std::shared_ptr<const Verifier>*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(connection), verifier_index()));
-  if (holder == nullptr) return;
-  const Verifier& verifier = **holder;
+  const auto* const known =
+      static_cast<const Verifier*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(connection), verifier_index()));
+  if (known == nullptr) return;
+  const Verifier& verifier = *known;
   if ((where & SSL_CB_HANDSHAKE_START) != 0 && !verifier.host_is_address) {
     // OpenSSL hands the connection out as const to a callback that is allowed to set it up.
     SSL_set_tlsext_host_name(const_cast<SSL*>(connection), verifier.host.c_str());
@@ -272,22 +272,26 @@ void watch_handshake(const SSL* connection, int where, int value) {
   }
 }
 
-void free_holder(void* /*parent*/, void* data, CRYPTO_EX_DATA* /*all*/, int /*index*/, long /*argument*/,
-                 void* /*pointer*/) {
-  delete static_cast<std::shared_ptr<const Verifier>*>(data);
+// The place in an SSL_CTX where its Verifier stands.
+int verifier_index() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
 }
 
-// The place in an SSL_CTX where it keeps its Verifier alive.
-int verifier_index() {
-  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, &free_holder);
-  return index;
+// Connections may outlive their TlsSetup, and the last ones OpenSSL's own end: a Verifier, of which there is one for
+// each TlsSetup, lives as long as the process.
+const Verifier& keep(std::unique_ptr<const Verifier> verifier) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<const Verifier>>;
+  const std::lock_guard lock(mutex);
+  return *kept.emplace_back(std::move(verifier));
 }
 
 }  // namespace
 
 struct TlsSetup::Impl {
   TlsOptions options;
-  std::shared_ptr<const Verifier> verifier;
+  const Verifier* verifier = nullptr;
   std::mutex mutex;  // guards what follows
   std::shared_ptr<const Material> material;
   std::string signature;  // of the files, when they were read
@@ -297,7 +301,7 @@ TlsSetup::TlsSetup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TlsSetup::~TlsSetup() = default;
 
 Result<std::unique_ptr<TlsSetup>> TlsSetup::make(const TlsOptions& options, const ServerUrl& url) {
-  auto verifier = std::make_shared<Verifier>();
+  auto verifier = std::make_unique<Verifier>();
   verifier->host = options.server_name.empty() ? url.host : options.server_name;
   verifier->host_is_address = is_address(verifier->host);
   verifier->skip_verify = options.skip_verify;
@@ -306,9 +310,9 @@ Result<std::unique_ptr<TlsSetup>> TlsSetup::make(const TlsOptions& options, cons
                                                          : options.authority.file;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->verifier = verifier;
   impl->signature = signature_of(options);
   TRY_ASSIGN(impl->material, load(options));
+  impl->verifier = &keep(std::move(verifier));
   return std::unique_ptr<TlsSetup>(new TlsSetup(std::move(impl)));
 }
 
@@ -332,14 +336,10 @@ Status TlsSetup::configure(SSL_CTX* context) const {
     }
     ok = ok && SSL_CTX_use_PrivateKey(context, material->client_key.get()) == 1;
   }
-  auto holder = std::make_unique<std::shared_ptr<const Verifier>>(impl_->verifier);
-  if (SSL_CTX_set_ex_data(context, verifier_index(), holder.get()) == 1) {
-    static_cast<void>(holder.release());  // free_holder deletes it
-  } else {
-    ok = false;
-  }
+  auto* const verifier = const_cast<Verifier*>(impl_->verifier);  // OpenSSL's callbacks take what is not const
+  ok = ok && SSL_CTX_set_ex_data(context, verifier_index(), verifier) == 1;
   if (!ok) return Error{ErrorCode::kInvalid, "TLS cannot be set up: " + openssl_reason()};
-  SSL_CTX_set_cert_verify_callback(context, &verify_chain, const_cast<Verifier*>(impl_->verifier.get()));
+  SSL_CTX_set_cert_verify_callback(context, &verify_chain, verifier);
   SSL_CTX_set_info_callback(context, &watch_handshake);
   return {};
 }

@@ -30,8 +30,13 @@ RunStatus full_status() {
   status.metrics = {{"NDCG@10", 0.51}, {"HR@10", std::numeric_limits<double>::quiet_NaN()}};
   status.last_checkpoint = CheckpointWritten{.step = 200, .path = "/ckpt"};
   status.restarts = 2;
-  status.recent_failures = {
-      {.rank = 1, .node = 1, .pid = 9, .exit_code = 139, .reason = "SignalSEGV", .message = "m", .time_unix_seconds = 77}};
+  status.recent_failures = {{.rank = 1,
+                             .node = 1,
+                             .pid = 9,
+                             .exit_code = 139,
+                             .reason = "SignalSEGV",
+                             .message = "m",
+                             .time_unix_seconds = 77}};
   status.slowest = SlowestStatus{.rank = 1, .lag_seconds = 0.5};
   return status;
 }
