@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import signal
 import urllib.error
 import urllib.request
@@ -11,6 +12,7 @@ from processes import Process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NO_ANSWER = (OSError, urllib.error.URLError, http.client.HTTPException)
+SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|: runtime error: ")
 KILLED_BY_FAULT = 9  # the exit code of --exit_after_writes
 
 
@@ -78,8 +80,11 @@ class OperatorProcess:
     # --- faults
 
     def kill(self):
-        """SIGKILL."""
-        return self.process.stop(signal.SIGKILL)
+        """SIGKILL. An operator that was built with a sanitizer must have had nothing to report."""
+        code = self.process.stop(signal.SIGKILL)
+        report = SANITIZER_REPORT.search(self.log())
+        assert report is None, self.log()[report.start():][:4000]
+        return code
 
     def terminate(self, timeout=60):
         """SIGTERM; the exit code."""
