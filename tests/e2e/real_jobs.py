@@ -197,5 +197,5 @@ class RealJobs(Jobs):
         return [reason for reason, _, _ in self.events(name)]
 
 
-def copy_dataset(source, folder):
+def copy_into(source, folder):
     shutil.copy(source, pathlib.Path(folder) / pathlib.Path(source).name)

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from images import ROOT
-from real_jobs import STEPS, copy_dataset
+from real_jobs import STEPS, copy_into
 from runs import checkpoints, losses
 from waiting import wait_until
 
@@ -35,7 +35,7 @@ def operator_metric(cluster, name):
 def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep, timings):
     jobs = bare_jobs
     checkpoint_folder = jobs.make_volume("sasrec-checkpoints")
-    copy_dataset(ml100k, jobs.make_volume("datasets"))
+    copy_into(ml100k, jobs.make_volume("datasets"))
     counted = operator_metric(cluster, "lockstep_trainjob_time_to_first_step_seconds_count")
     begin = time.monotonic()
     api.kubectl("apply", "-f", EXAMPLE)

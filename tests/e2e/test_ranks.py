@@ -5,7 +5,7 @@ import pytest
 
 from images import RUNNER, cache
 from jobs import max_step, sasrec_flags
-from real_jobs import CHECKPOINT_CLAIM, DATA_CLAIM, ENDLESS, copy_dataset, read_json
+from real_jobs import CHECKPOINT_CLAIM, DATA_CLAIM, ENDLESS, copy_into, read_json
 from runs import losses
 from waiting import wait_until
 
@@ -95,7 +95,7 @@ def python_image(cluster):
 
 
 def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, python_image, timings):
-    copy_dataset(PROGRAM, jobs.data)
+    copy_into(PROGRAM, jobs.data)
     volumes = {"containers": [{"name": "trainer", "volumeMounts": [
         {"name": "data", "mountPath": "/data"}, {"name": "pytorch", "mountPath": VENV, "readOnly": True}]}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}},
