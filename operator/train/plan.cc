@@ -221,8 +221,10 @@ class Planner {
     if (!book_.suspending) event(false, "Suspending", suspend_.message, "Suspend");
     book_.suspending = true;
     forget_waits();
+    const std::set<std::string> kept = pods_kept_for_logs(spec_, status_, o_.pods);
     for (const PodView& pod : o_.pods) {
-      if (!pod.deleting) act(DeletePod{pod.meta.name, pod.meta.uid}, "spec.suspend is true");
+      if (pod.deleting || kept.count(pod.meta.name) > 0) continue;
+      act(DeletePod{pod.meta.name, pod.meta.uid}, "spec.suspend is true");
     }
     plan_.why = suspend_.message;
   }
@@ -537,8 +539,9 @@ class Planner {
 
   // Highest ranks first: in this order they are scaled away.
   void delete_old_pods() {
+    const std::set<std::string> kept = pods_kept_for_logs(spec_, status_, o_.pods);
     for (auto pod = o_.pods.rbegin(); pod != o_.pods.rend(); ++pod) {
-      if (!is_old(*pod) || pod->deleting) continue;
+      if (!is_old(*pod) || pod->deleting || kept.count(pod->meta.name) > 0) continue;
       act(DeletePod{pod->meta.name, pod->meta.uid},
           pod->node < spec_.trainer.num_nodes ? "attempt " + std::to_string(attempt_of(pod->node)) + " follows it"
                                               : "numNodes is " + std::to_string(spec_.trainer.num_nodes));

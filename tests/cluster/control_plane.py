@@ -60,6 +60,7 @@ class ControlPlane:
         self.with_scheduler = scheduler
         self.components = {}
         self.folder = None
+        self.ports = ReservedPorts()
         self.numbers = itertools.count(1)
 
     def __enter__(self):
@@ -83,7 +84,6 @@ class ControlPlane:
         return self
 
     def start_in_folder(self):
-        self.ports = ReservedPorts()
         self.certificates = Certificates(self.folder / "pki", [f"IP:{self.address}"])
         self.etcd_port, self.etcd_peer_port = self.ports.take(), self.ports.take()
         self.port = self.ports.take(self.address)
