@@ -35,7 +35,8 @@ STATE = [
     stat("Share that failed", "Reconciles that ended with an error. The alert ReconcileErrors comes at 0.1.",
          "percentunit",
          f"sum({rate('controller_runtime_reconcile_errors_total', CONTROLLER)}) / "
-         f"sum({rate('controller_runtime_reconcile_total', CONTROLLER)})", width=4,
+         f"(sum({rate('controller_runtime_reconcile_total', CONTROLLER)}) > 0) "
+         f"or 0 * sum({rate('controller_runtime_reconcile_total', CONTROLLER)})", width=4,
          thresholds=rising((0.02, ORANGE), (0.1, RED))),
     stat("Waiting TrainJobs", "Depth of the queue. More than a few for long: too few workers, or a slow API server.",
          "locale", f"sum({select('workqueue_depth', QUEUE)})", width=4, thresholds=rising((50, ORANGE), (500, RED))),
