@@ -52,7 +52,7 @@ FAILURES = [
     graph("Pods and gangs started again, by reason", "By the operator, counted since its start: exit codes by their "
           "meaning, and what Kubernetes did to the pod.", "locale",
           [query(f"sum by (reason) ({counted('lockstep_trainjob_restarts_total{<selector>}')})", "{{reason}}")],
-          minimum=0),
+          minimum=0, thresholds=rising((20, ORANGE))),
     graph("Pods and gangs started again, by scope", "pod: one node of a job was replaced. gang: all were.", "locale",
           [query(f"sum by (scope) ({counted('lockstep_trainjob_restarts_total{<selector>}')})", "{{scope}}")],
           minimum=0),
@@ -67,10 +67,12 @@ RECOVERIES = [
           width=6, minimum=0),
     graph("Time of a recovery, as the runs see it", "From the last sign of life of what was lost until the next "
           "committed step.", "s",
-          quantiles(select("lockstep_recovery_duration_seconds_bucket", RUNS, 'part="total"')), width=6),
+          quantiles(select("lockstep_recovery_duration_seconds_bucket", RUNS, 'part="total"')), width=6,
+          thresholds=rising((60, ORANGE))),
     graph("Time of a recovery, as the operator sees it", "From the first sight of a lost pod until the run trained "
           "again.", "s",
-          quantiles("lockstep_trainjob_recovery_seconds_bucket{<selector>}"), width=6),
+          quantiles("lockstep_trainjob_recovery_seconds_bucket{<selector>}"), width=6,
+          thresholds=rising((300, ORANGE))),
     graph("Steps done again", "Steps that were done a second time because a group broke.", "locale",
           [query(f"sum by (namespace, trainjob) ({counted(select('lockstep_redone_steps_total', RUNS))})",
                  "{{namespace}}/{{trainjob}}")], width=6, minimum=0),
@@ -79,9 +81,11 @@ RECOVERIES = [
 STARTS = [
     graph("Until all pods are ready", "From the creation or resume of a TrainJob. Queues, quota, machines and images "
           "are in it.", "s",
-          quantiles("lockstep_trainjob_time_to_pods_ready_seconds_bucket{<selector>}"), width=12),
+          quantiles("lockstep_trainjob_time_to_pods_ready_seconds_bucket{<selector>}"), width=12,
+          thresholds=rising((600, ORANGE))),
     graph("Until the first step", "From the creation or resume of a TrainJob until its first step was committed.", "s",
-          quantiles("lockstep_trainjob_time_to_first_step_seconds_bucket{<selector>}"), width=12),
+          quantiles("lockstep_trainjob_time_to_first_step_seconds_bucket{<selector>}"), width=12,
+          thresholds=rising((1800, ORANGE))),
 ]
 
 RUN_COLUMNS = {

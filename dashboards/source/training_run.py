@@ -128,13 +128,14 @@ RELIABILITY = [
           width=12, stacked=True, minimum=0, maximum=1),
     graph("Recoveries", "Breaks of the group after which training went on, by cause, since the start of the job.",
           "locale", [query(f"sum by (cause) ({counted('lockstep_recoveries_total{<selector>}')})", "{{cause}}")],
-          width=6, minimum=0),
+          width=6, minimum=0, thresholds=rising((5, ORANGE))),
     graph("Time of a recovery", "Mean of each part, over all recoveries of the job.", "s",
           [query(f"sum by (part) ({counted('lockstep_recovery_duration_seconds_sum{<selector>}')}) / sum by (part) "
-                 f"({counted('lockstep_recovery_duration_seconds_count{<selector>}')})", "{{part}}")], width=6),
+                 f"({counted('lockstep_recovery_duration_seconds_count{<selector>}')})", "{{part}}")], width=6,
+          thresholds=rising((60, ORANGE))),
     graph("Workers started again", "By the rung of the restart ladder and the reason of their end.", "locale",
           [query(f"sum by (rung, reason) ({counted('lockstep_restarts_total{<selector>}')})", "{{rung}}: {{reason}}")],
-          width=6, minimum=0),
+          width=6, minimum=0, thresholds=rising((5, ORANGE))),
     graph("Steps done again", "Steps that were done a second time because the group broke.", "locale",
           [query(f"sum({counted('lockstep_redone_steps_total{<selector>}')})", "steps")], width=6, minimum=0),
     graph("Size of the group", "Nodes and ranks in the group, and worker processes alive on the nodes that are "
