@@ -8,7 +8,7 @@ COLUMNS = 24
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "lockstep"
 
-GREEN, ORANGE, RED = "green", "orange", "red"
+GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "blue"
 
 
 def select(name, *matchers):
@@ -22,8 +22,8 @@ def counted(series):
 
 
 def rising(*steps):
-    """Thresholds where more is worse: rising((0.9, ORANGE), (1, RED)). rising(): none, the colour says nothing."""
-    return [{"color": GREEN, "value": None}, *({"color": color, "value": value} for value, color in steps)]
+    """Thresholds where more is worse: rising((0.9, ORANGE), (1, RED)). rising(): neither is better."""
+    return [{"color": GREEN if steps else NEUTRAL, "value": None}, *({"color": color, "value": value} for value, color in steps)]
 
 
 def falling(*steps):

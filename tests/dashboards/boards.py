@@ -71,5 +71,5 @@ def declared_metrics():
 
 def declared_series():
     """Names of series that the declared metrics have."""
-    return {series for name, kind in declared_metrics().items()
-            for series in ([f"{name}{end}" for end in ("_bucket", "_sum", "_count")] if kind == "Histogram" else [name])}
+    ends = {"Histogram": ("_bucket", "_sum", "_count")}
+    return {name + end for name, kind in declared_metrics().items() for end in ends.get(kind, ("",))}

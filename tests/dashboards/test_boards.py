@@ -2,6 +2,7 @@
 there; beyond it: every panel says what it shows, has a threshold and a place, every board leads to the others.
 """
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, DASHBOARDS, FUNCTIONS, NAMES, declared_series, load,
                     metric_names, panels, queries, selectors, variables)
+from control_plane import kube_bin
 
 # Of Grafana's units, those that the boards use (packages/grafana-data/src/valueFormats/categories.ts).
 UNITS = {"none", "percentunit", "locale", "sci", "s", "dtdurations", "bytes", "flops", "cps", "ops", "reqps"}
@@ -43,6 +45,16 @@ def test_all_boards_are_here_and_in_the_component():
     component = (DASHBOARDS / "kustomization.yaml").read_text()
     assert sorted(re.findall(r"files: \[(.*)\.json\]", component)) == sorted(NAMES)
     assert all((DASHBOARDS / f"{name}.json").stat().st_size < MAX_BYTES for name in NAMES)
+
+
+def test_the_component_makes_config_maps_that_grafanas_sidecar_finds(tmp_path):
+    (tmp_path / "kustomization.yaml").write_text(f"components: [{os.path.relpath(DASHBOARDS, tmp_path)}]\n")
+    made = subprocess.run([kube_bin() / "kubectl", "kustomize", tmp_path], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    for name in NAMES:
+        assert f"  name: lockstep-dashboard-{name}\n" in made.stdout
+        assert f'  {name}.json: |\n    {{\n' in made.stdout
+    assert made.stdout.count('    grafana_dashboard: "1"\n') == len(NAMES)
 
 
 # --- dashboard-linter's rules

@@ -1,13 +1,15 @@
 """Every query of every panel and every rule, on a real Prometheus that scraped a real run in which workers were killed
 and the disk was full for a while, and a real operator with a TrainJob that failed and one that recovered.
 """
+import json
 import re
 import types
 import urllib.request
 
 import pytest
 
-from boards import CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, load, metric_names, queries, selectors, substitute
+from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, ROOT, load, metric_names, queries, selectors,
+                    substitute)
 from control_plane import ControlPlane
 from fake_kubelet import Exit, FakeKubelet
 from jobs import Job
@@ -79,7 +81,7 @@ def recorded(tmp_path_factory):
                 hurt_run(run)
                 wait_until(lambda: not prometheus.targets_down(), "scrape of all targets", 30,
                            lambda: str(prometheus.targets_down()))
-                yield types.SimpleNamespace(prometheus=prometheus, addresses=addresses)
+                yield types.SimpleNamespace(prometheus=prometheus, addresses=addresses, api=api)
         finally:
             run.process.terminate()
             run.end()
@@ -176,6 +178,23 @@ def test_all_series_that_are_asked_for_are_scraped(recorded):
     def missing():
         return names - set(recorded.prometheus.get("label/__name__/values")) - CUDA_ONLY_METRICS.keys()
     wait_until(lambda: not missing(), "all series", 60, lambda: str(missing()))
+
+
+def test_pods_have_what_the_scrape_configurations_ask_for(recorded):
+    """docs/metrics.md, Scraping: the label that becomes trainjob, and the name of the port."""
+    pod = recorded.api.get("pods", "lucky-0-0")
+    assert pod["metadata"]["labels"]["lockstep.dev/job"] == "lucky"
+    ports = [port for one in pod["spec"]["containers"] for port in one.get("ports", [])]
+    assert [port["containerPort"] for port in ports if port["name"] == "status"] == [8080]
+    documented = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    assert "__meta_kubernetes_pod_label_lockstep_dev_job" in documented and "true;status" in documented
+    shown = recorded.api.control_plane.kubectl("create", "--dry-run=client", "-o", "json", "-f",
+                                               ROOT / "manifests/base/deployment.yaml")
+    template = json.loads(shown.stdout)["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    (port,) = template["spec"]["containers"][0]["ports"]
+    asked = f"{labels['app.kubernetes.io/name']};{labels['app.kubernetes.io/component']};{port['name']}"
+    assert f"regex: {asked}\n" in documented
 
 
 @pytest.mark.parametrize("job", ["lockstep-runs", "lockstep-operator"])

@@ -1,5 +1,5 @@
-"""The rule files: promtool has nothing to say, every alert is tried both ways, and docs/alerts.md and the alerts keep to
-each other."""
+"""The rule files: promtool has nothing to say, every alert is tried both ways, and docs/alerts.md and the alerts keep
+to each other."""
 import os
 import re
 import shutil
