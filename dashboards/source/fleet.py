@@ -50,7 +50,8 @@ JOBS = [
 
 FAILURES = [
     graph("Pods and gangs started again, by reason", "By the operator, counted since its start: exit codes by their "
-          "meaning, and what Kubernetes did to the pod.", "locale",
+          "meaning, and what Kubernetes did to the pod. The alert PodRestartsHigh comes at twenty within an hour.",
+          "locale",
           [query(f"sum by (reason) ({counted('lockstep_trainjob_restarts_total{<selector>}')})", "{{reason}}")],
           minimum=0, thresholds=rising((20, ORANGE))),
     graph("Pods and gangs started again, by scope", "pod: one node of a job was replaced. gang: all were.", "locale",

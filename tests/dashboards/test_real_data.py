@@ -8,8 +8,8 @@ import urllib.request
 
 import pytest
 
-from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, ROOT, load, metric_names, queries, selectors,
-                    substitute)
+from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, ROOT, annotations, load, metric_names, queries,
+                    selectors, substitute)
 from control_plane import ControlPlane
 from fake_kubelet import Exit, FakeKubelet
 from jobs import Job
@@ -105,6 +105,12 @@ def test_every_query_of_every_panel_has_data(recorded, name, panel, target):
     recorded.prometheus.wait_for_numbers(expression, is_range=target.get("range", False))
 
 
+def test_the_breaks_are_marked_in_the_graphs(recorded):
+    board = load("training-run")
+    (expression,) = annotations(board)
+    recorded.prometheus.wait_for_numbers(substitute(expression, recorded.prometheus.grafana_values(board)))
+
+
 def test_what_broke_is_in_the_panels(recorded):
     """Not zeros: what was done to the run and to the TrainJobs."""
     expected = {
@@ -164,11 +170,12 @@ def test_every_alert_looks_at_series_that_exist(recorded):
 
 
 def test_the_alert_that_is_due_fires_and_no_other(recorded):
+    """TrainJobFailed is due as well, but its window takes minutes."""
     def firing():
         return {(alert["labels"]["alertname"], alert["labels"].get("trainjob"))
                 for alert in recorded.prometheus.get("alerts")["alerts"] if alert["state"] == "firing"}
-    wait_until(lambda: firing() == {("CheckpointFailing", "sasrec")}, "CheckpointFailing alone", 60,
-               lambda: str(firing()))
+    wait_until(lambda: firing() - {("TrainJobFailed", None)} == {("CheckpointFailing", "sasrec")},
+               "CheckpointFailing alone", 60, lambda: str(firing()))
 
 
 def test_all_series_that_are_asked_for_are_scraped(recorded):
