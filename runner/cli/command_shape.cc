@@ -69,7 +69,8 @@ CommandShape run_shape() {
   CommandShape any{.name = "run", .help = ""};
   for (const Flag& flag : flag_table()) {
     any.options.push_back(flag_shape(flag));
-    if (flag.is_bool)
+    // The parser takes --no_no_time too; nobody is to be led there.
+    if (flag.is_bool && !flag.name.starts_with("no_"))
       any.options.push_back({.names = {"--no_" + flag.name},
                              .takes = Takes::kNothing,
                              .help = "not: " + flag.help,

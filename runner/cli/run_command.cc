@@ -306,7 +306,7 @@ int run_agent(Prepared prepared) {
   if (!port_problem.empty()) std::fprintf(stderr, "warning: no status page: %s\n", port_problem.c_str());
   std::fflush(nullptr);
   const int code = agent.run();
-  // Destroying the server takes up to 2 s; nothing of it outlives the process. The socket's file would.
+  // Nothing of the server outlives the process. The socket's file would.
   agent.close();
   std::fflush(nullptr);
   std::_Exit(code);
