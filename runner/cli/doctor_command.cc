@@ -30,6 +30,7 @@ struct DoctorOptions {
 void declare(CLI::App& app, DoctorOptions& options) {
   doctor::Request& request = options.request;
   request.status_port = LaunchOptions().status_port;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto numbers = [](CLI::Option* option, int min, int max) {
     option->type_name(kNumber)->check(CLI::Range(min, max).description(""));
   };

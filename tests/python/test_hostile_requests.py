@@ -56,10 +56,11 @@ def training(lockstep, small_dataset, tmp_path, free_port):
                        "--coordinator", f"127.0.0.1:{free_port()}"], tmp_path, LOCKSTEP_TOKEN="secret")
     running.wait_for_step(folder, 5)
     running.port = port
+    workers = running.worker_pids()
     yield running
     before = steps_of(port)
     running.wait_for(lambda: steps_of(port) > before, "a step after all that")
-    assert "restart" not in running.output(), running.output()
+    assert running.worker_pids() == workers, running.output()
     running.signal(signal.SIGTERM)
     assert running.end() == 143, running.output()
 

@@ -4,9 +4,8 @@ import socket
 
 import pytest
 
-from runs import SMALL_MODEL
-
 DEFAULT_PORT = 8080
+SMALL_MODEL = ["--hidden_units", "8", "--maxlen", "10", "--batch_size", "16"]  # and no word of a port
 
 
 @pytest.fixture
