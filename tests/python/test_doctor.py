@@ -172,8 +172,8 @@ def test_too_few_files_fail(lockstep, tmp_path):
 def test_a_worker_that_does_not_start_says_why(doctor, fake_worker, tmp_path):
     (tmp_path / "empty").write_text("")
     cases = ((tmp_path / "nothing", "No such file"), (tmp_path / "empty", "Permission denied"),
-             (fake_worker("echo 'x: error while loading shared libraries: libtorch_cpu.so: cannot open' >&2", "exit 127"),
-              "libtorch_cpu.so"))
+             (fake_worker("echo 'x: error while loading shared libraries: libtorch_cpu.so: cannot open' >&2",
+                          "exit 127"), "libtorch_cpu.so"))
     for program, told in cases:
         code, checks = doctor(LOCKSTEP_WORKER=str(program))
         assert code == 1 and told in checks["worker"]["found"], checks["worker"]

@@ -102,7 +102,8 @@ HOSTILE = (
     (b"POST /coordinator HTTP/1.1\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000, 413),
     (b"POST /nodes HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n" + b"x" * 1_048_575 + b"\r\n0\r\n\r\n", 413),
     (b"POST /nodes HTTP/1.1\r\nContent-Length: 12\r\n\r\n{\"nodes\": 1}", 401),
-    (b"POST /nodes HTTP/1.1\r\nAuthorization: Bearer " + b"s" * 7000 + b"\r\nContent-Length: 12\r\n\r\n{\"nodes\": 1}", 401),
+    (b"POST /nodes HTTP/1.1\r\nAuthorization: Bearer " + b"s" * 7000 + b"\r\nContent-Length: 12\r\n\r\n{\"nodes\": 1}",
+     401),
     (b"POST /nodes HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 1000\r\n\r\n" + b"[" * 1000, 400),
     (b"POST /nodes HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 11\r\n\r\n{\"nodes\":1e9", 400),
 )

@@ -29,8 +29,8 @@ def default_port_taken():
 @pytest.fixture
 def train(run, lockstep, small_dataset, tmp_path):
     def call(*flags, **environment):
-        return run([lockstep, "run", "sasrec", "--dataset", small_dataset, "--train_dir", tmp_path / "run", "--max_steps",
-                    "3", *SMALL_MODEL, *flags], **environment)
+        return run([lockstep, "run", "sasrec", "--dataset", small_dataset, "--train_dir", tmp_path / "run",
+                    "--max_steps", "3", *SMALL_MODEL, *flags], **environment)
     return call
 
 
