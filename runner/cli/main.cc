@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "operator/manifest/commands.h"
 #include "runner/base/build_info.h"
 #include "runner/base/nearest.h"
 #include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
 #include "runner/cli/run_command.h"
+#include "runner/config/check_arguments.h"
 #include "runner/contract/exit_code.h"
 
 namespace {
@@ -17,6 +19,9 @@ constexpr const char* kHelp = R"(lockstep - trains models on any number of ranks
 
 Usage:
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
+  lockstep run -f trainjob.yaml [flags]    the same, of a TrainJob's file
+  lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
+  lockstep render -f trainjob.yaml         print the pods that the operator would make of it
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
   lockstep chaos kill-rank|kill-agent|…    break a run of this machine on purpose, and time how it goes on
   lockstep version                         say which version this is
@@ -31,6 +36,19 @@ Example:
 Exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 10 peer lost, 11 timed out, 12 device fault,
 13 out of memory, 130 stopped by Ctrl-C, 143 stopped by SIGTERM, others: a crash.
 )";
+
+lockstep::manifest::CommandParts manifest_parts() {
+  using namespace lockstep;
+  return {.program = "lockstep",
+          .in = std::cin,
+          .out = std::cout,
+          .err = std::cerr,
+          .check_args = [](const manifest::ArgsOf& of) -> std::optional<manifest::ArgsProblem> {
+            const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks);
+            if (!problem) return std::nullopt;
+            return manifest::ArgsProblem{problem->index, problem->message};
+          }};
+}
 
 }  // namespace
 
@@ -51,10 +69,12 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (command == "run") return lockstep::run_command(rest);
+  if (command == "validate") return lockstep::manifest::validate_command(rest, manifest_parts());
+  if (command == "render") return lockstep::manifest::render_command(rest, manifest_parts());
   if (command == "ckpt") return lockstep::ckpt_command(rest, std::cout, std::cerr);
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
-  const std::string nearest =
-      lockstep::nearest_name(command, {"run", "ckpt", "chaos", "version", "help", "--version", "--help"});
+  const std::string nearest = lockstep::nearest_name(
+      command, {"run", "validate", "render", "ckpt", "chaos", "version", "help", "--version", "--help"});
   std::fprintf(stderr, "lockstep: unknown command \"%s\"%s; see lockstep --help\n", command.c_str(),
                nearest.empty() ? "" : (", did you mean \"" + nearest + "\"?").c_str());
   return static_cast<int>(lockstep::ExitCode::kUsage);
