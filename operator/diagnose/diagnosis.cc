@@ -117,8 +117,8 @@ class Diagnoser {
   }
 
   void decide_deleted() {
-    conclude(false, subject() + " is being deleted since " + ago(*job_.meta.deletion_time) + "; " +
-                        plural(std::ssize(o_.pods), "pod") + " of it " + (o_.pods.size() == 1 ? "is" : "are") +
+    conclude(false, subject() + " is being deleted, for " + format_duration(facts_.now - *job_.meta.deletion_time) +
+                        "; " + plural(std::ssize(o_.pods), "pod") + " of it " + (o_.pods.size() == 1 ? "is" : "are") +
                         " still there");
     if (!job_.meta.finalizers.empty()) {
       std::string finalizers;

@@ -73,9 +73,9 @@ def job_with(trainer):
 
 @pytest.mark.parametrize("text", [
     job_with(IMAGE + "]"),
-    job_with(IMAGE + ", yes]"),  # a boolean to kubectl
-    job_with(IMAGE + ', "yes"]'),
-    job_with(IMAGE + ", n]"),
+    job_with(IMAGE + ", --train_dir, yes]"),  # a boolean to kubectl
+    job_with(IMAGE + ', --train_dir, "yes"]'),
+    job_with(IMAGE + ", --train_dir, n]"),
     job_with(IMAGE + "], numNodes: 0x2"),
     job_with(IMAGE + "], numNodes: 2.0"),
     job_with(IMAGE + "], numNodes: 2.5"),
@@ -102,7 +102,7 @@ def test_a_text_is_read_as_kubectl_reads_it(api, text):
 
 @pytest.mark.parametrize("text, says", [
     # kubectl takes the last one, and nobody hears of the first.
-    (job_with(IMAGE + "],\n    numNodes: 2,\n    numNodes: 3"), '6:5: the key "numNodes" is given twice'),
+    (job_with(IMAGE + "],\n    numNodes: 2,\n    numNodes: 3"), '7:5: the key "numNodes" is given twice'),
     (job_with(IMAGE + "], numNodes: 010"), '"010" is another number to kubectl'),  # 8
 ])
 def test_what_kubectl_takes_in_silence_is_refused(api, text, says):
@@ -118,7 +118,7 @@ def test_several_documents_are_read_one_by_one(api):
     assert done.returncode == 2
     assert "TrainJob job is valid" in done.stdout and "ConfigMap a is no TrainJob: passed over" in done.stdout
     assert list(fields(done)) == ["spec.trainer.numNodes"]
-    assert "standard input:14:" in done.stdout
+    assert "standard input:15:58: " in done.stdout
     assert not server_accepts(api, text)[0]
 
 

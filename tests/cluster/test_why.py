@@ -26,7 +26,8 @@ class Screen:
 
     def __init__(self, done):
         self.code, self.text, self.errors = done.returncode, done.stdout, done.stderr
-        self.verdict = self.text.split("\n  ")[0].replace("\n", " ")
+        self.verdict = self.text.split("\n\n")[0].split("\n  ")[0].replace("\n", " ")
+        self.flat = " ".join(self.text.split())  # without line breaks
 
     def __repr__(self):
         return f"{self.code}\n{self.text}{self.errors}"
@@ -62,7 +63,7 @@ def test_a_job_that_trains(api, jobs, kubelet):
     jobs.wait_for(lambda: "step 42 of 100 (42%)" in why(api).text, "figures")
     screen = why(api)
     assert screen.code == 0
-    assert "newest checkpoint at step 40: 2 steps would be lost with all pods" in screen.text
+    assert "newest checkpoint at step 40: 2 steps would be lost with all pods" in screen.flat
     assert "job-1-0" in screen.text and "What to do" not in screen.text
 
 
@@ -143,7 +144,7 @@ def test_no_machine_for_a_pod(api, jobs):
     jobs.create(nodes=1, trainer={"podTemplate": {"spec": {"nodeSelector": {"no": "where"}}}})
     screen = wait_for_verdict(api, ["finds no machine to run on"])
     assert screen.code == 1
-    assert "node affinity/selector" in " ".join(screen.text.split()) and "FailedScheduling" in screen.text
+    assert "node affinity/selector" in screen.flat and "FailedScheduling" in screen.text
 
 
 def test_a_claim_that_is_missing(api, jobs):
@@ -197,8 +198,7 @@ def test_a_user_who_may_see_the_job_alone_is_told_what_is_missing(api, jobs):
     jobs.wait_for_condition("PodsReady")
     wait_until(lambda: "TrainJob job" in why(api, kubeconfig=kubeconfig).verdict, "rights")
     screen = why(api, kubeconfig=kubeconfig)
-    flat = " ".join(screen.text.split())
-    assert "note: no right to list pods in namespace" in flat and "no right to list events" in flat
+    assert "note: no right to list pods in namespace" in screen.flat and "no right to list events" in screen.flat
 
 
 def test_a_server_without_the_crd_and_one_that_is_not_there(api, tmp_path):
