@@ -102,9 +102,10 @@ class Diagnoser {
                       subject() + " is left alone by the Lockstep operator: spec.managedBy is " + spec_.managed_by);
     }
     if (job_.meta.deletion_time) return decide_deleted();
-    if (is_unseen()) return decide_unseen();
+    if (status_.observed_generation == 0) return decide_unseen();
     if (status_.conditions.is_true(api::condition::kComplete)) return decide_complete();
     if (status_.conditions.is_true(api::condition::kFailed)) return decide_failed();
+    if (is_unseen()) return decide_unseen();
     if (is(api::JobPhase::kSuspended)) return decide_suspended();
     if (spec_.suspend) {
       const api::Condition* const suspending = condition(api::condition::kSuspended);
@@ -127,19 +128,21 @@ class Diagnoser {
     }
   }
 
-  // An operator that leads says so in its Lease.
+  // An operator that leads says so in its Lease. One of a single namespace may have its Lease elsewhere: then the
+  // status is newer than this one.
   bool is_lease_stale() const {
-    return facts_.operator_seen && *facts_.operator_seen + kLeaseStaleSeconds < facts_.now;
+    if (!facts_.operator_seen || *facts_.operator_seen + kLeaseStaleSeconds >= facts_.now) return false;
+    UnixSeconds newest = status_.progress ? status_.progress->last_updated_time : 0;
+    for (const api::Condition& one : status_.conditions.list()) newest = std::max(newest, one.last_transition_time);
+    return newest <= *facts_.operator_seen + kLeaseStaleSeconds;
   }
+  bool is_new() const { return job_.meta.created + kOperatorSlowSeconds > facts_.now; }
   bool is_unseen() const {
-    const bool is_new = job_.meta.created + kOperatorSlowSeconds > facts_.now;
-    if (status_.observed_generation == 0) return true;
-    return is_lease_stale() || (status_.observed_generation < job_.meta.generation && !is_new);
+    return is_lease_stale() || (status_.observed_generation < job_.meta.generation && !is_new());
   }
 
   void decide_unseen() {
-    const bool is_new = job_.meta.created + kOperatorSlowSeconds > facts_.now;
-    if (status_.observed_generation == 0 && is_new && !is_lease_stale()) {
+    if (status_.observed_generation == 0 && is_new() && !is_lease_stale()) {
       return conclude(true, subject() + " was made " + ago(job_.meta.created) + " and is about to be looked at");
     }
     if (status_.observed_generation == 0) {

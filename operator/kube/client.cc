@@ -25,6 +25,8 @@ constexpr int kListRestartsMax = 2;
 constexpr int kListTimeoutFactor = 2;
 
 constexpr int kLogBytesMax = 64 * 1024;
+// The API server asks the kubelet, which may be gone; a log is a help, not a need.
+constexpr milliseconds kLogTimeout{3'000};
 
 constexpr const char* kJson = "application/json";
 constexpr const char* kMergePatch = "application/merge-patch+json";
@@ -272,6 +274,7 @@ Result<std::string> Client::pod_log(const api::ObjectKey& pod, const std::string
   call.http.path = object_path(pods(), pod, "log");
   call.http.query = query.text();
   call.http.headers["Accept"] = "*/*";
+  call.http.timeout = std::min(call.http.timeout, kLogTimeout);
   TRY_ASSIGN(HttpResponse answer, impl_->perform(call));
   return std::move(answer.body);
 }

@@ -20,37 +20,68 @@ namespace {
 constexpr int kUsage = static_cast<int>(ExitCode::kUsage);
 constexpr int kNodesMax = 10'000;  // as the CRD has it for numNodes
 
-constexpr const char* kValidateFooter = R"(
-Says what an API server with the TrainJob CRD would refuse, what the operator would, and what the pods' own agent would
-of trainer.args, one line each:
+// PROGRAM stands for the program's name.
+constexpr const char* kValidateHelp = R"(Usage: PROGRAM validate -f FILE…
+
+Says what is wrong with TrainJob files, without a cluster: what an API server with the TrainJob CRD would refuse, what
+the operator would, and what the pods' own agent would of trainer.args. One line each, by line and column:
   trainjob.yaml:12:7: spec.trainer.numNodes: is 0, expected at least 1
-Documents of other kinds are passed over. What only a cluster knows (quota, admission policies, claims that exist) is
-not looked at: kubectl apply --dry-run=server asks it.
+
+  -f, --filename FILE    a file, a folder (every .yaml, .yml and .json in it), or - for standard input;
+                         may be given again
+  -h, --help             print this and stop
+
+A file may hold several documents; those of other kinds are passed over. YAML is read as kubectl reads it. A key that is
+given twice, and a number that YAML 1.1 and 1.2 read differently (010), are refused. What only a cluster knows (quota,
+admission policies, claims that exist) is not looked at: kubectl apply --dry-run=server asks it.
 
 Examples:
-  lockstep validate -f trainjob.yaml
-  lockstep validate -f jobs/                      every .yaml, .yml and .json of a folder
-  kustomize build . | lockstep validate -f -
+  PROGRAM validate -f trainjob.yaml
+  PROGRAM validate -f jobs/
+  kustomize build . | PROGRAM validate -f -
 
-Exit codes: 0 every TrainJob is valid; 2 something is wrong.)";
+Exit codes: 0 every TrainJob is valid; 2 something is wrong, or there is none.
+)";
 
-constexpr const char* kRenderFooter = R"(
-Prints the headless Service, the NetworkPolicy (networkPolicy: IntraJob) and every pod with its environment, as the
-operator would make them. UID and token are known in a cluster alone: placeholders stand for them.
+constexpr const char* kRenderHelp =
+    R"(Usage: PROGRAM render -f FILE [--nodes N] [--attempt N] [-n NAMESPACE] [-o yaml|json]
+
+Prints the objects that the operator would make of a TrainJob, without a cluster: the headless Service, the
+NetworkPolicy (networkPolicy: IntraJob) and every pod with its environment. UID and token are known in a cluster alone;
+placeholders stand for them.
+
+  -f, --filename FILE         a file with one TrainJob, or - for standard input
+      --nodes N               number of nodes, instead of numNodes: 1 to 10000
+      --attempt N             the pods' attempt, as after so many replacements
+  -n, --namespace NAMESPACE   instead of the file's; without any: default
+  -o, --output yaml|json      json: one List
+  -h, --help                  print this and stop
 
 Examples:
-  lockstep render -f trainjob.yaml
-  lockstep render -f trainjob.yaml --nodes 64 --output json | jq '.items[] | .metadata.name'
-  diff <(lockstep render -f old.yaml) <(lockstep render -f new.yaml)
+  PROGRAM render -f trainjob.yaml
+  PROGRAM render -f trainjob.yaml --nodes 64 -o json | jq -r '.items[].metadata.name'
+  diff <(PROGRAM render -f old.yaml) <(PROGRAM render -f new.yaml)
 
-Exit codes: 0 done; 2 something is wrong.)";
+Exit codes: 0 done; 2 something is wrong.
+)";
+
+std::string help_of(std::string text, const std::string& program) {
+  constexpr std::string_view kPlaceholder = "PROGRAM";
+  for (size_t at = text.find(kPlaceholder); at != std::string::npos; at = text.find(kPlaceholder, at)) {
+    text.replace(at, kPlaceholder.size(), program);
+  }
+  return text;
+}
 
 // Nothing: go on. Else the exit code: --help was answered, or the usage was wrong.
-std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments, const CommandParts& parts) {
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments, const char* help,
+                         const CommandParts& parts) {
+  app.set_help_flag("-h,--help");
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
-  } catch (const CLI::Success& e) {
-    return app.exit(e, parts.out, parts.err);
+  } catch (const CLI::CallForHelp&) {
+    parts.out << help_of(help, parts.program);
+    return 0;
   } catch (const CLI::ParseError& e) {
     parts.err << app.get_name() << ": " << e.what() << "; see " << app.get_name() << " --help\n";
     return kUsage;
@@ -169,13 +200,10 @@ Result<JobInFile> only_job(const JobFile& file, const std::string& path) {
 }
 
 int validate_command(const std::vector<std::string>& arguments, const CommandParts& parts) {
-  CLI::App app("Checks TrainJob files without a cluster.", parts.program + " validate");
+  CLI::App app("", parts.program + " validate");
   std::vector<std::string> paths;
-  app.add_option("-f,--filename,--file,FILES", paths, "a file, a folder, or - for standard input; may be given again")
-      ->required()
-      ->type_name("FILE");
-  app.footer(kValidateFooter);
-  if (const std::optional<int> code = parse(app, arguments, parts)) return *code;
+  app.add_option("-f,--filename,--file,FILES", paths)->required();
+  if (const std::optional<int> code = parse(app, arguments, kValidateHelp, parts)) return *code;
   const Result<std::vector<NamedFile>> files = files_of(paths);
   if (!files.ok()) {
     parts.err << parts.program << ": " << files.error().message << "\n";
@@ -187,24 +215,16 @@ int validate_command(const std::vector<std::string>& arguments, const CommandPar
 }
 
 int render_command(const std::vector<std::string>& arguments, const CommandParts& parts) {
-  CLI::App app("Prints the objects that the operator would make of a TrainJob.", parts.program + " render");
+  CLI::App app("", parts.program + " render");
   std::string path;
   std::string output = "yaml";
   RenderOptions options;
-  app.add_option("-f,--filename,--file,FILE", path, "the TrainJob's file, or - for standard input")
-      ->required()
-      ->type_name("FILE");
-  app.add_option("--nodes", options.nodes, "number of nodes, instead of numNodes")
-      ->check(CLI::Range(1, kNodesMax))
-      ->type_name("N");
-  app.add_option("--attempt", options.attempt, "the pods' attempt, as after so many restarts")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
-  app.add_option("-n,--namespace", options.ns, "namespace, instead of the file's (default: default)")
-      ->type_name("NAMESPACE");
-  app.add_option("-o,--output", output, "yaml or json")->check(CLI::IsMember({"yaml", "json"}))->capture_default_str();
-  app.footer(kRenderFooter);
-  if (const std::optional<int> code = parse(app, arguments, parts)) return *code;
+  app.add_option("-f,--filename,--file,FILE", path)->required();
+  app.add_option("--nodes", options.nodes)->check(CLI::Range(1, kNodesMax));
+  app.add_option("--attempt", options.attempt)->check(CLI::NonNegativeNumber);
+  app.add_option("-n,--namespace", options.ns);
+  app.add_option("-o,--output", output)->check(CLI::IsMember({"yaml", "json"}));
+  if (const std::optional<int> code = parse(app, arguments, kRenderHelp, parts)) return *code;
   const auto render = [&]() -> Result<std::vector<Json>> {
     TRY_ASSIGN(const std::string text, read_manifest(path, parts.in));
     TRY_ASSIGN(const JobFile file, read_job_file(text, shown_path(path), parts.check_args));

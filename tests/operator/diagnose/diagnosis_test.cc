@@ -90,13 +90,27 @@ std::vector<VerdictCase> verdict_cases() {
       {"stale_lease",
        [] {
          Facts facts = built().facts;
-         facts.operator_seen = kNow - 300;
+         facts.operator_seen = kNow - 120;
          return facts;
        }(),
        false,
-       "no operator leads: its Lease was last renewed 5m ago; the status below is of that time, and nothing is "
+       "no operator leads: its Lease was last renewed 2m ago; the status below is of that time, and nothing is "
        "repaired",
        "kubectl logs -n lockstep-system"},
+      {"lease_of_another_operator",
+       [] {
+         Facts facts = built().status(R"({"progress": {"step": 9, "lastUpdatedTime": "2026-11-18T11:06:38Z"}})").facts;
+         facts.operator_seen = kNow - 300;
+         return facts;
+       }(),
+       true, "TrainJob sasrec trains since 1m40s", ""},
+      {"complete_with_a_stale_lease",
+       [] {
+         Facts facts = built().condition("Complete", "True", "AllDone", "m", 9'000).facts;
+         facts.operator_seen = kNow - 300;
+         return facts;
+       }(),
+       true, "TrainJob sasrec is complete", ""},
       {"lease_renewed",
        [] {
          Facts facts = built().facts;
