@@ -1,9 +1,10 @@
-# What an image or a package takes: `cmake --install build/<preset> --component runner|operator --prefix DIR`.
+# What an image or a package takes:
+#   cmake --install build/<preset> --component runner|operator|kubectl --prefix DIR
 #
 # runner: bin/lockstep, bin/lockstep-worker and, in lib/, the libraries that Debian does not have (LibTorch and what it
-# needs of CUDA), found by the linker's own answer. operator: bin/lockstep-operator. Libraries of Debian packages are
-# left to the packages. Beside them, share/: licences, and a list of what is bundled (scripts/bundled); libexec/: what the
-# operator's and the runner's Dockerfiles make the rest of an image with.
+# needs of CUDA), found by the linker's own answer. operator: bin/lockstep-operator. kubectl: bin/kubectl-lockstep, for
+# laptops. Libraries of Debian packages are left to the packages. Beside runner and operator, share/: licences, and a
+# list of what is bundled (scripts/bundled); libexec/: what their Dockerfiles make the rest of an image with.
 
 foreach(program lockstep lockstep-worker lockstep-operator)
   if(TARGET ${program})
@@ -13,6 +14,7 @@ endforeach()
 
 install(TARGETS lockstep COMPONENT runner)
 install(TARGETS lockstep-operator COMPONENT operator)
+install(TARGETS kubectl-lockstep COMPONENT kubectl)
 if(TARGET lockstep-worker)
   install(TARGETS lockstep-worker RUNTIME_DEPENDENCY_SET runner_libraries COMPONENT runner)
   install(RUNTIME_DEPENDENCY_SET runner_libraries COMPONENT runner

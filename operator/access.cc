@@ -24,15 +24,16 @@ std::string how_to_make_the_key(const std::string& operator_namespace) {
 
 }  // namespace
 
-Result<kube::ServerAccess> find_access(const OperatorOptions& options, const Environment& environment) {
-  if (!options.kubeconfig.empty()) return kube::load_kube_config(options.kubeconfig, options.context);
+Result<kube::ServerAccess> find_access(const std::string& kubeconfig, const std::string& context,
+                                       const Environment& environment) {
+  if (!kubeconfig.empty()) return kube::load_kube_config(kubeconfig, context);
   if (const std::string paths = variable(environment, kConfig); !paths.empty()) {
-    return kube::load_kube_config(paths, options.context);
+    return kube::load_kube_config(paths, context);
   }
   const std::string host = variable(environment, kHost);
-  if (!host.empty() && options.context.empty()) return kube::in_cluster_access(host, variable(environment, kPort));
+  if (!host.empty() && context.empty()) return kube::in_cluster_access(host, variable(environment, kPort));
   const std::string home = variable(environment, kHome);
-  Result<kube::ServerAccess> found = kube::load_kube_config(home + "/.kube/config", options.context);
+  Result<kube::ServerAccess> found = kube::load_kube_config(home + "/.kube/config", context);
   if (found.ok() || found.error().code != ErrorCode::kNotFound) return found;
   return Error{
       ErrorCode::kNotFound,

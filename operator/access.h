@@ -1,4 +1,4 @@
-// How the operator reaches its API server, and the key from which the pods' tokens are made.
+// How a program reaches its API server, and the key from which the pods' tokens are made.
 //
 // The environment is an argument; files are read. Errors name what was looked for and what to do.
 #pragma once
@@ -6,13 +6,15 @@
 #include <string>
 
 #include "operator/kube/kube_config.h"
-#include "operator/options.h"
+#include "runner/base/result.h"
 #include "runner/contract/world.h"
 
 namespace lockstep {
 
-// --kubeconfig, else KUBECONFIG, else the pod's service account, else ~/.kube/config.
-Result<kube::ServerAccess> find_access(const OperatorOptions& options, const Environment& environment);
+// `kubeconfig`, else KUBECONFIG, else the pod's service account, else ~/.kube/config. `context`: "" for the current
+// one.
+Result<kube::ServerAccess> find_access(const std::string& kubeconfig, const std::string& context,
+                                       const Environment& environment);
 
 inline constexpr size_t kTokenKeyBytesMin = 16;
 

@@ -82,7 +82,7 @@ struct OperatorProgram::Impl {
   Impl(OperatorOptions given, Logger log) : options(std::move(given)), logger(std::move(log)) {}
 
   Status connect(const Environment& environment) {
-    TRY_ASSIGN(access, find_access(options, environment));
+    TRY_ASSIGN(access, find_access(options.kubeconfig, options.context, environment));
     operator_namespace = !options.operator_namespace.empty() ? options.operator_namespace
                          : !access.ns.empty()                ? access.ns
                                                              : kDefaultNamespace;

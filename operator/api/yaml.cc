@@ -10,7 +10,9 @@
 #include <map>
 #include <optional>
 #include <sstream>
-#include <unordered_set>
+#include <unordered_map>
+
+#include "operator/api/schema.h"
 
 namespace lockstep::api {
 namespace {
@@ -95,6 +97,39 @@ bool is_not_finite(std::string_view text) {
   return text == ".nan" || text == ".NaN" || text == ".NAN";
 }
 
+// Words that are booleans by YAML 1.1 alone.
+std::optional<bool> as_old_bool(std::string_view text) {
+  for (const std::string_view word : {"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}) {
+    if (text == word) return true;
+  }
+  for (const std::string_view word : {"n", "N", "no", "No", "NO", "off", "Off", "OFF"}) {
+    if (text == word) return false;
+  }
+  return std::nullopt;
+}
+
+// A number that YAML 1.1 reads, and YAML 1.2 reads otherwise or not at all: 012, 1_000, 0b1, -0x1f.
+bool is_old_number(std::string_view text) {
+  const std::string_view magnitude = without_sign(text);
+  if (magnitude.empty() || magnitude.front() < '0' || magnitude.front() > '9') return false;
+  std::string digits(magnitude);
+  std::erase(digits, '_');
+  const bool has_underscores = digits.size() != magnitude.size();
+  const std::string_view rest = std::string_view(digits).substr(std::min<size_t>(2, digits.size()));
+  if (digits.starts_with("0b") || digits.starts_with("0B")) return all_of(rest, "01");
+  if (digits.starts_with("0x") || digits.starts_with("0X")) {
+    const bool is_same = magnitude.size() == text.size() && digits.starts_with("0x") && !has_underscores;
+    return !is_same && all_of(rest, "0123456789abcdefABCDEF");
+  }
+  if (digits.starts_with("0o") || digits.starts_with("0O")) {
+    const bool is_same = magnitude.size() == text.size() && digits.starts_with("0o") && !has_underscores;
+    return !is_same && all_of(rest, "01234567");
+  }
+  if (has_underscores) return is_float(digits);
+  const bool is_octal = digits.size() > 1 && digits.front() == '0' && all_of(digits, "01234567");
+  return is_octal && digits.find_first_not_of('0') != std::string::npos;
+}
+
 template <typename Integer>
 std::optional<Integer> integer_of(std::string_view digits, int base) {
   Integer value = 0;
@@ -159,6 +194,11 @@ void check_collection_tag(const YAML::Mark& mark, const std::string& tag, std::s
 
 // --- Events → Json ---
 
+enum class Reading {
+  kYaml12,
+  kKubectl,  // with places
+};
+
 // How large a value is when all aliases are written out.
 struct Size {
   size_t nodes = 0;
@@ -171,13 +211,18 @@ struct Built {
   Size size;
 };
 
+YamlPlace place_at(const YAML::Mark& mark) {
+  return {.line = std::max(mark.line, 0) + 1, .column = std::max(mark.column, 0) + 1};
+}
+
 class DocumentBuilder final : public YAML::EventHandler {
  public:
   struct Document {
     OrderedJson value;
     YAML::Mark mark;
+    std::map<std::string, YamlPlace> places;
   };
-  explicit DocumentBuilder(std::string_view text) : text_(text) {}
+  DocumentBuilder(std::string_view text, Reading reading) : text_(text), reading_(reading) {}
 
   std::vector<Document> take() { return std::move(documents_); }
 
@@ -189,6 +234,7 @@ class DocumentBuilder final : public YAML::EventHandler {
     document_mark_ = mark;
     anchors_.clear();
     total_ = {};
+    places_.clear();
   }
   void OnDocumentEnd() override {}
 
@@ -196,7 +242,16 @@ class DocumentBuilder final : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {
-    scalar(mark, anchor, scalar_value(mark, tag, text), text, tag == "?" || tag.empty());
+    const bool is_plain = tag == "?" || tag.empty();
+    if (is_plain && reading_ == Reading::kKubectl) {
+      if (const auto value = as_old_bool(text)) return scalar(mark, anchor, *value, *value ? "true" : "false", true);
+      if (is_old_number(text)) {
+        throw Refused{mark, in_quotes(text) +
+                                " is another number to kubectl, which reads YAML 1.1, than it is by "
+                                "YAML 1.2; write it in plain digits, or in quotes if it is a word"};
+      }
+    }
+    scalar(mark, anchor, scalar_value(mark, tag, text), text, is_plain);
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -210,6 +265,7 @@ class DocumentBuilder final : public YAML::EventHandler {
       set_key(mark, meant.value.is_string() ? meant.value.get<std::string>() : meant.value.dump(), false);
       return;
     }
+    note_entry(mark);
     attach(mark, Built{meant});
   }
 
@@ -233,9 +289,10 @@ class DocumentBuilder final : public YAML::EventHandler {
     YAML::Mark mark;
     YAML::anchor_t anchor;
     Built built;
-    std::optional<std::string> key;  // read, its value is still to come
+    std::optional<std::string> path;  // nothing: too long, or nobody asks for places
+    std::optional<std::string> key;   // read, its value is still to come
     bool key_is_merge = false;
-    std::unordered_set<std::string> keys;
+    std::unordered_map<std::string, YAML::Mark> keys;
     std::optional<OrderedJson> merged;  // the value of `<<`
   };
 
@@ -262,12 +319,36 @@ class DocumentBuilder final : public YAML::EventHandler {
     if (depth > kYamlDepthMax) throw Refused{mark, "nested deeper than " + std::to_string(kYamlDepthMax) + " levels"};
   }
 
+  // The path of the value that comes next.
+  [[nodiscard]] std::optional<std::string> next_path() const {
+    if (reading_ != Reading::kKubectl) return std::nullopt;
+    if (frames_.empty()) return std::string();
+    const Frame& frame = frames_.back();
+    constexpr size_t kPathBytesMax = 1024;  // paths of paths grow with the square of the depth
+    const size_t more = frame.key ? frame.key->size() : 0;
+    if (!frame.path || frame.path->size() + more > kPathBytesMax) return std::nullopt;
+    return frame.key ? field_below(*frame.path, *frame.key) : field_below(*frame.path, frame.built.value.size());
+  }
+
+  void note_place(const YAML::Mark& mark) {
+    if (const std::optional<std::string> path = next_path()) places_.insert_or_assign(*path, place_at(mark));
+  }
+  // Fields of maps stand where their keys do.
+  void note_entry(const YAML::Mark& mark) {
+    if (frames_.empty() || frames_.back().built.value.is_array()) note_place(mark);
+  }
+
   void set_key(const YAML::Mark& mark, std::string key, bool is_merge) {
     Frame& frame = frames_.back();
-    if (!frame.keys.insert(key).second) throw Refused{mark, "the key " + in_quotes(key) + " is given twice in one map"};
+    const auto [first, is_new] = frame.keys.emplace(key, mark);
+    if (!is_new) {
+      throw Refused{mark, "the key " + in_quotes(key) + " is given twice in one map, first in line " +
+                              std::to_string(first->second.line + 1)};
+    }
     frame.built.size.bytes += key.size();
     frame.key = std::move(key);
     frame.key_is_merge = is_merge;
+    note_place(mark);
   }
 
   void scalar(const YAML::Mark& mark, YAML::anchor_t anchor, OrderedJson value, const std::string& text, bool plain) {
@@ -277,6 +358,7 @@ class DocumentBuilder final : public YAML::EventHandler {
     Built built{std::move(value), Size{.nodes = 1, .bytes = text.size(), .depth = 0}};
     if (!expects_key()) {
       if (anchor != YAML::NullAnchor) anchors_[anchor] = built;
+      note_entry(mark);
       attach(mark, std::move(built));
       return;
     }
@@ -289,8 +371,10 @@ class DocumentBuilder final : public YAML::EventHandler {
     if (expects_key()) refuse_key(mark);
     check_depth(mark, frames_.size() + 1);
     grow(mark, 1, 0);
-    frames_.push_back(
-        Frame{mark, anchor, Built{std::move(empty), Size{.nodes = 1, .bytes = 0, .depth = 1}}, {}, {}, {}, {}});
+    note_entry(mark);
+    std::optional<std::string> path = next_path();
+    Built built{std::move(empty), Size{.nodes = 1, .bytes = 0, .depth = 1}};
+    frames_.push_back(Frame{mark, anchor, std::move(built), std::move(path), {}, {}, {}, {}});
   }
 
   void close() {
@@ -308,7 +392,7 @@ class DocumentBuilder final : public YAML::EventHandler {
     for (const OrderedJson& source : sources) {
       if (!source.is_object()) throw Refused{frame.mark, "a merge key (<<) with something else than a map"};
       for (const auto& [key, value] : source.items()) {
-        if (frame.keys.insert(key).second) members_of(frame.built.value).emplace_back(key, value);
+        if (frame.keys.emplace(key, frame.mark).second) members_of(frame.built.value).emplace_back(key, value);
       }
     }
   }
@@ -318,7 +402,7 @@ class DocumentBuilder final : public YAML::EventHandler {
 
   void attach(const YAML::Mark& mark, Built built) {
     if (frames_.empty()) {
-      documents_.push_back({std::move(built.value), document_mark_});
+      documents_.push_back({std::move(built.value), document_mark_, std::move(places_)});
       return;
     }
     Frame& frame = frames_.back();
@@ -338,17 +422,19 @@ class DocumentBuilder final : public YAML::EventHandler {
   }
 
   std::string_view text_;
+  Reading reading_;
   std::vector<Frame> frames_;
   std::map<YAML::anchor_t, Built> anchors_;  // of the current document, whole ones only
   Size total_;                               // of the current document
+  std::map<std::string, YamlPlace> places_;  // likewise
   YAML::Mark document_mark_;
   std::vector<Document> documents_;
 };
 
 Error invalid_at(std::string_view what, const YAML::Mark& mark, const std::string& message) {
+  const YamlPlace place = place_at(mark);
   std::string text(what);
-  text.append(":").append(std::to_string(std::max(mark.line, 0) + 1));
-  text.append(":").append(std::to_string(std::max(mark.column, 0) + 1));
+  text.append(":").append(std::to_string(place.line)).append(":").append(std::to_string(place.column));
   return Error{ErrorCode::kInvalid, text.append(": ").append(message)};
 }
 
@@ -390,10 +476,24 @@ Status check_bytes(std::string_view text, std::string_view what) {
   return {};
 }
 
-Result<std::vector<DocumentBuilder::Document>> build(std::string_view text, std::string_view what) {
+// JSON's white space may be a tab, which yaml-cpp takes for a wrong indentation. "" when there is nothing to do.
+std::string json_without_tabs(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || text[first] != '{' || text.find('\t') == std::string_view::npos) return {};
+  std::string spaced(text);
+  bool in_string = false;
+  for (size_t i = first; i < spaced.size(); ++i) {
+    if (spaced[i] == '"') in_string = !in_string;
+    if (spaced[i] == '\\') ++i;  // and what it escapes
+    if (i < spaced.size() && spaced[i] == '\t' && !in_string) spaced[i] = ' ';
+  }
+  return spaced;
+}
+
+Result<std::vector<DocumentBuilder::Document>> build(std::string_view text, std::string_view what, Reading reading) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, which the parser does not count
   TRY(check_bytes(text, what));
-  DocumentBuilder builder(text);
+  DocumentBuilder builder(text, reading);
   try {
     run_parser(text, builder);
     // yaml-cpp 0.7 takes white space at the end of the text for the end of a quoted scalar that never ends: a cut file
@@ -579,7 +679,7 @@ class Emitter {
 }  // namespace
 
 Result<std::vector<OrderedJson>> parse_yaml_documents(std::string_view text, std::string_view what) {
-  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what));
+  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what, Reading::kYaml12));
   std::vector<OrderedJson> values;
   for (DocumentBuilder::Document& document : documents) {
     if (!document.value.is_null()) values.push_back(std::move(document.value));
@@ -588,13 +688,34 @@ Result<std::vector<OrderedJson>> parse_yaml_documents(std::string_view text, std
 }
 
 Result<OrderedJson> parse_yaml(std::string_view text, std::string_view what) {
-  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what));
+  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents, build(text, what, Reading::kYaml12));
   std::erase_if(documents, [](const DocumentBuilder::Document& document) { return document.value.is_null(); });
   if (documents.empty()) {
     return Error{ErrorCode::kInvalid, std::string(what) + ": holds nothing; expected one YAML document"};
   }
   if (documents.size() > 1) return invalid_at(what, documents[1].mark, "a second document; expected one");
   return std::move(documents.front().value);
+}
+
+YamlPlace YamlDocument::place_of(std::string_view field) const {
+  while (true) {
+    if (const auto it = places.find(std::string(field)); it != places.end()) return it->second;
+    if (field.empty()) return {};
+    const size_t cut = field.find_last_of(".[");
+    field = field.substr(0, cut == std::string_view::npos ? 0 : cut);
+  }
+}
+
+Result<std::vector<YamlDocument>> parse_manifests(std::string_view text, std::string_view what) {
+  const std::string without_tabs = json_without_tabs(text);
+  TRY_ASSIGN(std::vector<DocumentBuilder::Document> documents,
+             build(without_tabs.empty() ? text : without_tabs, what, Reading::kKubectl));
+  std::vector<YamlDocument> found;
+  for (DocumentBuilder::Document& document : documents) {
+    if (document.value.is_null()) continue;
+    found.push_back({std::move(document.value), std::move(document.places)});
+  }
+  return found;
 }
 
 std::string to_yaml(const OrderedJson& value) {

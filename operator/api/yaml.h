@@ -7,6 +7,7 @@
 // Errors: kInvalid.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,29 @@ inline constexpr size_t kYamlBytesMax = size_t{8} << 20;  // of the text, and of
 Result<OrderedJson> parse_yaml(std::string_view text, std::string_view what);
 // Any number of documents; empty ones are left out.
 Result<std::vector<OrderedJson>> parse_yaml_documents(std::string_view text, std::string_view what);
+
+// Where something stands in a text. Both count from 1, the column in bytes.
+struct YamlPlace {
+  int line = 1;
+  int column = 1;
+  bool operator==(const YamlPlace&) const = default;
+};
+
+struct YamlDocument {
+  OrderedJson value;
+  // Of every field by its path, written as schema.h's field_below does ("spec.trainer.env[0].name"): its key, or the
+  // value itself in a list. What came through an alias or a merge key stands where that does.
+  std::map<std::string, YamlPlace> places;
+
+  // Of the field, or of the nearest one around it that the text has.
+  [[nodiscard]] YamlPlace place_of(std::string_view field) const;
+};
+
+// Files of Kubernetes objects, with places, and read as kubectl reads them, by YAML 1.1: a plain `yes`, `on` or `y` is
+// true, also as a key. A number that means another one there (012, 1_000, 0b1) is refused, and so is a key that is
+// given twice, of which kubectl would take the last one. JSON may be indented with tabs. Empty documents are left out.
+Result<std::vector<YamlDocument>> parse_manifests(std::string_view text, std::string_view what);
+
 // Block style, for people: what `parse_yaml` reads back as the same value (invalid UTF-8 replaced by U+FFFD). Strings
 // that YAML 1.1 would take for something else ("yes", "012") are quoted.
 std::string to_yaml(const OrderedJson& value);

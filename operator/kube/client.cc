@@ -24,6 +24,10 @@ constexpr std::chrono::seconds kWatchTimeoutMargin{30};
 constexpr int kListRestartsMax = 2;
 constexpr int kListTimeoutFactor = 2;
 
+constexpr int kLogBytesMax = 64 * 1024;
+// The API server asks the kubelet, which may be gone; a log is a help, not a need.
+constexpr milliseconds kLogTimeout{3'000};
+
 constexpr const char* kJson = "application/json";
 constexpr const char* kMergePatch = "application/merge-patch+json";
 constexpr const char* kApplyPatch = "application/apply-patch+yaml";  // JSON is YAML
@@ -143,7 +147,7 @@ struct Client::Impl {
 
   Status add_credentials(HttpRequest& request) const {
     request.headers["User-Agent"] = options.user_agent;
-    request.headers["Accept"] = kJson;
+    request.headers.emplace("Accept", kJson);
     if (!options.bearer_token) return {};
     TRY_ASSIGN(const std::string token, options.bearer_token());
     if (!token.empty()) request.headers["Authorization"] = "Bearer " + token;
@@ -260,6 +264,19 @@ Result<Json> Client::get(const Resource& resource, const api::ObjectKey& key) {
   Call call = impl_->call_for("GET", "get", resource, describe("get", resource, key));
   call.http.path = object_path(resource, key);
   return impl_->perform_for_object(call);
+}
+
+Result<std::string> Client::pod_log(const api::ObjectKey& pod, const std::string& container, int lines) {
+  Call call = impl_->call_for("GET", "get", pods(), describe("get", pods(), pod, "log"));
+  Query query;
+  query.add_if("container", container).add("tailLines", std::to_string(lines));
+  query.add("limitBytes", std::to_string(kLogBytesMax));
+  call.http.path = object_path(pods(), pod, "log");
+  call.http.query = query.text();
+  call.http.headers["Accept"] = "*/*";
+  call.http.timeout = std::min(call.http.timeout, kLogTimeout);
+  TRY_ASSIGN(HttpResponse answer, impl_->perform(call));
+  return std::move(answer.body);
 }
 
 Result<ObjectList> Client::list(const Resource& resource, const ListOptions& options) {

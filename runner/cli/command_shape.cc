@@ -79,6 +79,8 @@ CommandShape run_shape() {
   any.options.push_back({.names = {"--config"}, .takes = Takes::kFile, .help = "a YAML file of flags"});
   any.options.push_back({.names = {"--help", "-h"}, .takes = Takes::kNothing, .help = "all flags"});
   CommandShape run = any;
+  run.options.push_back({.names = {"--filename", "--file", "-f"}, .takes = Takes::kFile, .help = "a TrainJob's file"});
+  run.options.push_back({.names = {"--mount"}, .takes = Takes::kWord, .help = "with -f: POD_PATH=LOCAL_PATH"});
   for (const std::string& workload : workload_names()) {
     any.name = workload;
     any.help = "workload";

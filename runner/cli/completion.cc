@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "operator/manifest/commands.h"
 #include "runner/base/nearest.h"
 #include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
@@ -21,6 +22,20 @@ CommandShape completion_shape() {
   return shape;
 }
 
+CommandShape validate_shape() {
+  CLI::App app;
+  std::vector<std::string> paths;
+  manifest::add_validate_options(app, paths);
+  return shape_of(app);
+}
+
+CommandShape render_shape() {
+  CLI::App app;
+  manifest::RenderArguments render;
+  manifest::add_render_options(app, render);
+  return shape_of(app);
+}
+
 CommandShape nothing() { return {}; }
 
 struct Command {
@@ -31,6 +46,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", "start the ranks of this machine and train", run_shape},
     {"doctor", "is this machine fit to train, and what to do where it is not", doctor_shape},
+    {"validate", "say what is wrong with a TrainJob's file", validate_shape},
+    {"render", "print the pods that the operator would make of a TrainJob's file", render_shape},
     {"ckpt", "look at, check, convert and thin out checkpoints", ckpt_shape},
     {"chaos", "break a run of this machine on purpose", chaos_shape},
     {"completion", "completion for bash, zsh or fish", completion_shape},

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/manifest/commands.h"
 #include "runner/base/build_info.h"
 #include "runner/base/nearest.h"
 #include "runner/cli/chaos_command.h"
@@ -11,6 +12,7 @@
 #include "runner/cli/completion.h"
 #include "runner/cli/doctor_command.h"
 #include "runner/cli/run_command.h"
+#include "runner/config/check_arguments.h"
 #include "runner/contract/exit_code.h"
 
 namespace {
@@ -19,6 +21,9 @@ constexpr const char* kHelp = R"(lockstep - trains models on any number of ranks
 
 Usage:
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
+  lockstep run -f trainjob.yaml [flags]    the same, of a TrainJob's file
+  lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
+  lockstep render -f trainjob.yaml         print the pods that the operator would make of it
   lockstep doctor                          is this machine fit to train, and what to do where it is not
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
   lockstep chaos kill-rank|kill-agent|…    break a run of this machine on purpose, and time how it goes on
@@ -35,6 +40,19 @@ Example:
 Exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 10 peer lost, 11 timed out, 12 device fault,
 13 out of memory, 130 stopped by Ctrl-C, 143 stopped by SIGTERM, others: a crash.
 )";
+
+lockstep::manifest::CommandParts manifest_parts() {
+  using namespace lockstep;
+  return {.program = "lockstep",
+          .in = std::cin,
+          .out = std::cout,
+          .err = std::cerr,
+          .check_args = [](const manifest::ArgsOf& of) -> std::optional<manifest::ArgsProblem> {
+            const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks);
+            if (!problem) return std::nullopt;
+            return manifest::ArgsProblem{problem->index, problem->message};
+          }};
+}
 
 }  // namespace
 
@@ -58,6 +76,8 @@ int main(int argc, char** argv) {
   if (command == "doctor") {
     return lockstep::doctor_command(rest, lockstep::read_environment(), std::cout, std::cerr);
   }
+  if (command == "validate") return lockstep::manifest::validate_command(rest, manifest_parts());
+  if (command == "render") return lockstep::manifest::render_command(rest, manifest_parts());
   if (command == "ckpt") return lockstep::ckpt_command(rest, std::cout, std::cerr);
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
   if (command == "completion") return lockstep::completion_command(rest, std::cout, std::cerr);

@@ -22,6 +22,7 @@
 #include "runner/cli/find_worker.h"
 #include "runner/cli/local_devices.h"
 #include "runner/cli/local_nodes.h"
+#include "runner/cli/trainjob_run.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
@@ -147,7 +148,7 @@ struct Request {
   std::vector<std::string> arguments;
   RunConfig config;
   Environment environment;
-  std::string remark;  // about the data set; empty for none
+  std::string remark;  // lines about the file and the data set; empty for none
 };
 
 // `--dataset auto` is settled here, once: the folder, the workers and the other agents of `--local_nodes` get the data
@@ -158,8 +159,23 @@ Status settle_dataset(Request& request) {
   request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(request.arguments));
   request.arguments = with_dataset(std::move(request.arguments), choice.dataset);
   TRY_ASSIGN(request.config, parse_run_config(request.arguments));
-  request.remark = std::move(choice.remark);
+  if (!choice.remark.empty()) request.remark += (request.remark.empty() ? "" : "\n") + choice.remark;
   return {};
+}
+
+// With -f the arguments of a TrainJob's file; a person is told the command that was given.
+Result<Request> make_request(const std::vector<std::string>& arguments) {
+  Request request{.arguments = arguments, .config = {}, .environment = read_environment(), .remark = ""};
+  TRY_ASSIGN(const std::optional<TrainJobRunOptions> of_file, parse_trainjob_run(arguments));
+  if (of_file) {
+    TRY_ASSIGN(TrainJobRun run, read_trainjob_run(*of_file));
+    request.arguments = std::move(run.arguments);
+    for (auto& [name, value] : run.environment) request.environment[name] = value;
+    request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(arguments));
+    for (const std::string& line : run.remarks) request.remark += (request.remark.empty() ? "" : "\n") + line;
+  }
+  TRY_ASSIGN(request.config, parse_run_config(request.arguments));
+  return request;
 }
 
 // spec.elastic and spec.health of a TrainJob reach the pod as variables; the command line wins over them.
@@ -376,14 +392,14 @@ int run_on_local_nodes(Request request) {
 
 int run_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
+    const bool names_file = arguments.front() == "-f" || arguments.front().starts_with("--file");
     const bool names_workload = !arguments.front().starts_with("-");
-    std::fputs(run_help(names_workload ? arguments.front() : "").c_str(), stdout);
+    std::fputs(names_file ? kTrainJobRunHelp : run_help(names_workload ? arguments.front() : "").c_str(), stdout);
     return 0;
   }
-  Result<RunConfig> config = parse_run_config(arguments);
-  if (!config.ok()) return fail(config.error());
-  Request request{
-      .arguments = arguments, .config = std::move(*config), .environment = read_environment(), .remark = ""};
+  Result<Request> made = make_request(arguments);
+  if (!made.ok()) return fail(made.error());
+  Request& request = *made;
   if (const Status settled = settle_dataset(request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
   if (request.config.launch.local_nodes) return run_on_local_nodes(std::move(request));
   Result<Prepared> prepared = prepare(request.arguments, std::move(request.config), std::move(request.environment));

@@ -339,7 +339,9 @@ std::string run_help(const std::string& workload) {
   line.workload->group("");  // hidden: the usage line names it already
   line.app->set_help_flag("-h,--help", "print this and stop");
   line.app->formatter(std::make_shared<HelpFormatter>());
-  line.app->footer("Exit codes: lockstep --help, or README.md");
+  line.app->footer(
+      "A TrainJob's file says it all, too: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
+      "Exit codes: lockstep --help, or README.md");
   line.app->name("lockstep run " + (workload.empty() ? "WORKLOAD" : workload));
   std::string help = line.app->help();
   if (workload.empty()) {

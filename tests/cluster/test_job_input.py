@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from bad_jobs import REFUSED, TEMPLATES
 from control_plane import TOKEN_KEY_LINE
 from fake_kubelet import Behaviour, Exit
 from pod_history import PodHistory
@@ -36,23 +37,7 @@ def history(api):
 
 # --- what the API server refuses before the operator hears of it
 
-BOUNDS = {"minNodes": 3, "maxNodes": 2}
-
-
-@pytest.mark.parametrize("body, field, says", [
-    (train_job("a" * 46), "metadata.name", "at most 45 characters"),
-    (train_job("no.dots"), "metadata.name", "lower-case letters, digits and dashes"),
-    (train_job(nodes=0), "spec.trainer.numNodes", "greater than or equal to 1"),
-    (train_job(nodes=-1), "spec.trainer.numNodes", "greater than or equal to 1"),
-    (train_job(nodes=2, elastic=BOUNDS), "spec.elastic.minNodes", "at most maxNodes; lower it or raise maxNodes"),
-    (train_job(nodes=9, elastic={"minNodes": 1, "maxNodes": 4}), "spec.trainer.numNodes", "elastic.maxNodes"),
-    (train_job(trainer={"env": [{"name": "LOCKSTEP_TOKEN", "value": "x"}]}), "spec.trainer.env[0].name",
-     "names that begin with LOCKSTEP_ are the operator's"),
-    (train_job(trainer={"launcher": "Torchrun", "env": [{"name": "MASTER_ADDR", "value": "x"}]}), "spec.trainer.env",
-     "the operator writes MASTER_ADDR"),
-    (train_job(trainer={"imaeg": "x"}), "spec.trainer.imaeg", "unknown field"),
-    (train_job(elastik={}), "spec.elastik", "unknown field"),
-])
+@pytest.mark.parametrize("body, field, says", REFUSED)
 def test_what_is_wrong_is_refused_with_its_place(api, body, field, says):
     done = api.kubectl("create", "-f", "-", stdin=json.dumps(body), check=False)
     assert done.returncode != 0
@@ -82,28 +67,7 @@ def test_what_a_run_is_never_changes(api, jobs, patch, field):
 # --- templates
 
 
-def trainer_container(**fields):
-    return {"spec": {"containers": [{"name": "trainer", **fields}]}}
-
-
-@pytest.mark.parametrize("template, path, says", [
-    (trainer_container(env=[{"name": "LOCKSTEP_NODE_RANK", "value": "7"}]), "spec.containers[0].env[0].name",
-     "which the operator writes itself"),
-    ({"spec": {"hostname": "mine"}}, "spec.hostname", "remove it"),
-    ({"spec": {"subdomain": "mine"}}, "spec.subdomain", "remove it"),
-    ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy", "remove it"),
-    ({"spec": {"volumes": [{"name": "lockstep-checkpoint", "emptyDir": {}}]}}, "spec.volumes[0].name", "another name"),
-    ({"metadata": {"labels": {"lockstep.dev/job": "other"}}}, "metadata.labels[lockstep.dev/job]", "the operator's"),
-    ({"metadata": {"name": "mine"}}, "metadata.name", "remove it"),
-    ({"spec": {"containers": {"name": "trainer"}}}, "spec.containers", "expected a list"),
-    # What only the API server knows:
-    ({"spec": {"tolerations": [{"key": "a", "operator": "Sometimes"}]}}, "spec.tolerations[0].operator", "Sometimes"),
-    ({"spec": {"containers": [{"name": "sidecar"}]}}, "spec.containers[", "image"),
-    (trainer_container(volumeMounts=[{"name": "nowhere", "mountPath": "/x"}]), "spec.containers[0].volumeMounts[",
-     "nowhere"),
-    ({"spec": {"nodeSelektor": {"a": "b"}}}, "spec.nodeSelektor", "unknown field"),
-    ({"spec": {"securityContext": {"runAsUser": "root"}}}, "runAsUser", ""),
-])
+@pytest.mark.parametrize("template, path, says", TEMPLATES)
 def test_a_template_that_makes_no_pod_fails_the_job_with_its_path(jobs, template, path, says):
     jobs.create(nodes=2, trainer={"podTemplate": template})
     failed = jobs.wait_for_condition("Failed", reason="InvalidSpec")

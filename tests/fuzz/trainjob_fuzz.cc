@@ -1,5 +1,7 @@
 // Any bytes as a TrainJob's file: reading, defaults and validation never crash; what is valid can be read, stays valid
-// with its defaults and keeps its meaning on the way to JSON and back.
+// with its defaults and keeps its meaning on the way to JSON and back. As a file for people, every finding stands
+// within the text, and what has none makes pods.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -8,6 +10,9 @@
 #include "operator/api/trainjob.h"
 #include "operator/api/validate.h"
 #include "operator/api/yaml.h"
+#include "operator/manifest/job_file.h"
+#include "operator/manifest/rendered_objects.h"
+#include "runner/config/check_arguments.h"
 
 namespace {
 
@@ -35,9 +40,32 @@ void check_valid(const Json& written) {
   require(dump_line(api::to_json(back->status)) == dump_line(again["status"]));
 }
 
+std::optional<manifest::ArgsProblem> check_args(const manifest::ArgsOf& of) {
+  const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks);
+  if (!problem) return std::nullopt;
+  require(!problem->index || *problem->index < of.args.size());
+  return manifest::ArgsProblem{problem->index, problem->message};
+}
+
+void check_file(std::string_view text) {
+  const Result<manifest::JobFile> file = manifest::read_job_file(text, "input", check_args);
+  if (!file.ok()) return;
+  const auto lines = std::count(text.begin(), text.end(), '\n') + 1;
+  for (const manifest::JobInFile& one : file->jobs) {
+    require(one.findings.empty() == one.job.has_value());
+    for (const manifest::Finding& finding : one.findings) {
+      require(finding.place.line >= 1 && finding.place.line <= lines && finding.place.column >= 1);
+    }
+    if (one.job)
+      require(manifest::rendered_objects(*one.job, {.nodes = std::min(one.job->spec.trainer.num_nodes, 3)}).ok() ||
+              one.job->spec.elastic);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  check_file({reinterpret_cast<const char*>(data), size});
   const auto documents = api::parse_yaml_documents({reinterpret_cast<const char*>(data), size}, "input");
   if (!documents.ok()) return 0;
   for (const OrderedJson& document : *documents) {

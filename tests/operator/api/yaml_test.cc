@@ -193,6 +193,98 @@ TEST(Yaml, several_documents_are_read_and_empty_ones_left_out) {
   EXPECT_THAT(parse_yaml_documents("a: &x 1\n---\nb: *x\n", "t.yaml").error().message, StartsWith("t.yaml:3:4: "));
 }
 
+// --- files of Kubernetes objects ---
+
+std::string place_in(const YamlDocument& document, const std::string& field) {
+  const YamlPlace place = document.place_of(field);
+  return std::to_string(place.line) + ":" + std::to_string(place.column);
+}
+
+std::string manifest_refusal(const std::string& text) {
+  const auto documents = parse_manifests(text, "t.yaml");
+  return documents.ok() ? "" : documents.error().message;
+}
+
+TEST(Manifests, every_field_has_its_place) {
+  const auto documents =
+      parse_manifests("# first\nkind: A\n---\nspec:\n  args: [a, {b: c}]\n  list:\n  - x: 1\n    z: 2\n", "t.yaml");
+  ASSERT_TRUE(documents.ok()) << documents.error().message;
+  ASSERT_EQ(documents->size(), 2U);
+  EXPECT_EQ(place_in((*documents)[0], "kind"), "2:1");
+  const YamlDocument& second = (*documents)[1];
+  const std::vector<std::pair<std::string, std::string>> places = {{"", "4:1"},
+                                                                   {"spec", "4:1"},
+                                                                   {"spec.args", "5:3"},
+                                                                   {"spec.args[0]", "5:10"},
+                                                                   {"spec.args[1].b", "5:14"},
+                                                                   {"spec.list[0]", "7:5"},
+                                                                   {"spec.list[0].z", "8:5"}};
+  for (const auto& [field, place] : places) EXPECT_EQ(place_in(second, field), place) << field;
+}
+
+TEST(Manifests, a_field_that_is_missing_stands_where_it_would_be) {
+  const auto documents = parse_manifests("a: 1\nspec:\n  labels: {x.y/z: 1}\n", "t.yaml");
+  ASSERT_TRUE(documents.ok());
+  const YamlDocument& document = documents->front();
+  EXPECT_EQ(place_in(document, "spec.trainer.image"), "2:1");
+  EXPECT_EQ(place_in(document, "spec.labels[x.y/z]"), "3:3");
+  EXPECT_EQ(place_in(document, "spec.labels.x.y/z"), "3:12");
+  EXPECT_EQ(place_in(document, "other"), "1:1");
+}
+
+TEST(Manifests, what_comes_through_an_alias_or_a_merge_key_stands_there) {
+  const auto documents = parse_manifests("a: &a\n  b: 1\nc: *a\nd:\n  <<: *a\n  e: 2\nf: [*a]\n", "t.yaml");
+  ASSERT_TRUE(documents.ok());
+  const YamlDocument& document = documents->front();
+  EXPECT_EQ(place_in(document, "c.b"), "3:1");
+  EXPECT_EQ(place_in(document, "d.b"), "4:1");
+  EXPECT_EQ(place_in(document, "d.e"), "6:3");
+  EXPECT_EQ(place_in(document, "f[0].b"), "7:5");
+}
+
+TEST(Manifests, words_of_yaml_1_1_are_booleans_as_for_kubectl) {
+  const auto documents = parse_manifests("[yes, No, ON, off, y, N, 'yes', yES, {on: 1, 'no': 2}]", "t.yaml");
+  ASSERT_TRUE(documents.ok()) << documents.error().message;
+  EXPECT_EQ(documents->front().value.dump(), R"([true,false,true,false,true,false,"yes","yES",{"true":1,"no":2}])");
+}
+
+TEST(Manifests, numbers_that_kubectl_reads_otherwise_are_refused) {
+  for (const char* text : {"012", "-012", "+01", "0b11", "-0b1", "0B1", "1_000", "1_0.5", "-0x1f", "0X1", "0x1_f",
+                           "-0o7", "0O7", "0o1_7"}) {
+    EXPECT_THAT(manifest_refusal(std::string("a: ") + text),
+                HasSubstr("t.yaml:1:4: \"" + std::string(text) + "\" is another number"))
+        << text;
+  }
+  for (const char* text : {"0", "00", "08", "10", "1.0", "0o17", "0x1f", "1e3", "0b", "0b2", "_1", "1_a", "a_1",
+                           "12:30", "'012'", "0.1.2", "0xg"}) {
+    EXPECT_EQ(manifest_refusal(std::string("a: ") + text), "") << text;
+  }
+}
+
+TEST(Manifests, a_key_that_is_given_twice_is_refused_with_both_lines) {
+  EXPECT_THAT(manifest_refusal("a: 1\nb: 2\na: 3\n"),
+              HasSubstr("t.yaml:3:1: the key \"a\" is given twice in one map, first in line 1"));
+  EXPECT_THAT(manifest_refusal("yes: 1\n'true': 2\n"), HasSubstr("t.yaml:2:1: the key \"true\" is given twice"));
+}
+
+TEST(Manifests, json_may_be_indented_with_tabs) {
+  const auto documents = parse_manifests("{\n\t\"a\": {\n\t\t\"b\": \"c\\\"\\\\\"\n\t}\n}\n", "t.json");
+  ASSERT_TRUE(documents.ok()) << documents.error().message;
+  EXPECT_EQ(documents->front().value.dump(), R"({"a":{"b":"c\"\\"}})");
+  EXPECT_EQ(place_in(documents->front(), "a.b"), "3:3");
+  EXPECT_THAT(manifest_refusal("a:\n\tb: 1\n"), HasSubstr("t.yaml:2:"));
+}
+
+TEST(Manifests, the_places_of_a_hostile_text_stay_small) {
+  // Paths of paths would grow with the square of the text.
+  std::string text;
+  const std::string key(900, 'k');
+  for (int depth = 0; depth < 60; ++depth) text += std::string(static_cast<size_t>(depth), ' ') + key + ":\n";
+  const auto documents = parse_manifests(text, "t.yaml");
+  ASSERT_TRUE(documents.ok()) << documents.error().message;
+  EXPECT_LE(documents->front().places.size(), 3U);
+}
+
 TEST(Yaml, json_is_yaml) {
   EXPECT_EQ(parse_yaml(R"({"a": [1, "x", null, {"b": true}]})", "t.yaml")->dump(), R"({"a":[1,"x",null,{"b":true}]})");
 }

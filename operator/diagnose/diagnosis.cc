@@ -1,0 +1,595 @@
+#include "operator/diagnose/diagnosis.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "operator/train/bookkeeping.h"
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/observed.h"
+#include "operator/train/pod_end.h"
+#include "operator/train/status.h"
+#include "runner/base/nearest.h"
+
+namespace lockstep::diagnose {
+namespace {
+
+using api::format_duration;
+using api::UnixSeconds;
+using train::text_field;
+
+// An operator looks at a new job within a second; so much later something is wrong.
+constexpr UnixSeconds kOperatorSlowSeconds = 30;
+// A leader renews its Lease every few seconds.
+constexpr UnixSeconds kLeaseStaleSeconds = 60;
+// Figures of a running job are read every few seconds.
+constexpr UnixSeconds kProgressStaleSeconds = 180;
+// A failure that long ago is history.
+constexpr UnixSeconds kRecentSeconds = 3600;
+// An event and a failure of the status are the same when they are this close.
+constexpr UnixSeconds kSameSeconds = 10;
+constexpr size_t kLogLinesMax = 8;
+
+std::string plural(int64_t count, const std::string& one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+std::string without_full_stop(std::string text) {
+  while (!text.empty() && (text.back() == '.' || text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+// One line, for a table or a sentence.
+std::string on_one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return without_full_stop(std::move(text));
+}
+
+UnixSeconds time_field(const Json& object, const char* name) {
+  return api::parse_time(text_field(object, {name})).value_or(0);
+}
+
+class Diagnoser {
+ public:
+  Diagnoser(const Facts& facts, train::Observed observed)
+      : facts_(facts),
+        o_(std::move(observed)),
+        job_(o_.job),
+        spec_(o_.job.spec),
+        status_(o_.job.status),
+        book_(train::bookkeeping_from_json(o_.job.status.bookkeeping)) {}
+
+  Diagnosis run() {
+    decide();
+    add_progress();
+    add_nodes();
+    add_happenings();
+    add_log();
+    add_general_advice();
+    out_.notes = facts_.unread;
+    return std::move(out_);
+  }
+
+ private:
+  JobName name() const { return {job_.meta.ns, job_.meta.name}; }
+  std::string ago(UnixSeconds time) const { return format_duration(facts_.now - time) + " ago"; }
+  std::string subject() const { return "TrainJob " + job_.meta.name; }
+  const api::Condition* condition(std::string_view type) const { return status_.conditions.find(type); }
+  bool is(api::JobPhase phase) const { return status_.phase == phase; }
+
+  void conclude(bool is_well, std::string verdict) {
+    out_.is_well = is_well;
+    out_.verdict = without_full_stop(std::move(verdict));
+  }
+  void advise(std::vector<Advice> advice) {
+    for (Advice& one : advice) {
+      if (std::find(out_.advice.begin(), out_.advice.end(), one) == out_.advice.end()) {
+        out_.advice.push_back(std::move(one));
+      }
+    }
+  }
+
+  // ---- the verdict ----
+
+  void decide() {
+    if (spec_.managed_by != api::kControllerName) {
+      return conclude(true,
+                      subject() + " is left alone by the Lockstep operator: spec.managedBy is " + spec_.managed_by);
+    }
+    if (job_.meta.deletion_time) return decide_deleted();
+    if (status_.observed_generation == 0) return decide_unseen();
+    if (status_.conditions.is_true(api::condition::kComplete)) return decide_complete();
+    if (status_.conditions.is_true(api::condition::kFailed)) return decide_failed();
+    if (is_unseen()) return decide_unseen();
+    if (is(api::JobPhase::kSuspended)) return decide_suspended();
+    if (spec_.suspend) {
+      const api::Condition* const suspending = condition(api::condition::kSuspended);
+      return conclude(true,
+                      subject() + " is being suspended" + (suspending == nullptr ? "" : ": " + suspending->message));
+    }
+    if (is_recovering()) return decide_recovering();
+    if (status_.conditions.is_true(api::condition::kRunning)) return decide_running();
+    decide_waiting();
+  }
+
+  void decide_deleted() {
+    conclude(false, subject() + " is being deleted, for " + format_duration(facts_.now - *job_.meta.deletion_time) +
+                        "; " + plural(std::ssize(o_.pods), "pod") + " of it " + (o_.pods.size() == 1 ? "is" : "are") +
+                        " still there");
+    if (!job_.meta.finalizers.empty()) {
+      std::string finalizers;
+      for (const std::string& one : job_.meta.finalizers) finalizers += (finalizers.empty() ? "" : ", ") + one;
+      out_.details.push_back("waits for the finalizers " + finalizers);
+    }
+  }
+
+  // An operator that leads says so in its Lease. One of a single namespace may have its Lease elsewhere: then the
+  // status is newer than this one.
+  bool is_lease_stale() const {
+    if (!facts_.operator_seen || *facts_.operator_seen + kLeaseStaleSeconds >= facts_.now) return false;
+    UnixSeconds newest = status_.progress ? status_.progress->last_updated_time : 0;
+    for (const api::Condition& one : status_.conditions.list()) newest = std::max(newest, one.last_transition_time);
+    return newest <= *facts_.operator_seen + kLeaseStaleSeconds;
+  }
+  bool is_new() const { return job_.meta.created + kOperatorSlowSeconds > facts_.now; }
+  bool is_unseen() const {
+    return is_lease_stale() || (status_.observed_generation < job_.meta.generation && !is_new());
+  }
+
+  void decide_unseen() {
+    if (status_.observed_generation == 0 && is_new() && !is_lease_stale()) {
+      return conclude(true, subject() + " was made " + ago(job_.meta.created) + " and is about to be looked at");
+    }
+    if (status_.observed_generation == 0) {
+      conclude(false, "no operator has looked at " + subject() + ", which was made " + ago(job_.meta.created));
+    } else if (is_lease_stale()) {
+      conclude(false, "no operator leads: its Lease was last renewed " + ago(*facts_.operator_seen) +
+                          "; the status below is of that time, and nothing is repaired");
+    } else {
+      conclude(false, "the operator has not looked at the newest change of " + subject() + " (generation " +
+                          std::to_string(job_.meta.generation) +
+                          ", seen: " + std::to_string(status_.observed_generation) + ")");
+    }
+    advise({{"is it installed, and does it run, for this namespace, too?",
+             "kubectl get deployments,pods -A -l app.kubernetes.io/name=lockstep"},
+            {"what it says:",
+             "kubectl logs -n lockstep-system -l app.kubernetes.io/name=lockstep,app.kubernetes.io/component=operator "
+             "--tail=50"}});
+  }
+
+  void decide_complete() {
+    std::string text = subject() + " is complete";
+    if (status_.start_time && status_.completion_time) {
+      text += " after " + format_duration(*status_.completion_time - *status_.start_time);
+    }
+    if (status_.completion_time) text += ", " + ago(*status_.completion_time);
+    if (status_.restarts.total > 0) text += "; " + plural(status_.restarts.total, "restart") + " on the way";
+    conclude(true, text);
+    for (const api::MetricValue& metric : metrics()) out_.details.push_back(metric.name + "  " + metric.value);
+  }
+
+  std::vector<api::MetricValue> metrics() const {
+    return status_.progress ? status_.progress->metrics : std::vector<api::MetricValue>();
+  }
+
+  // ---- failures ----
+
+  // The newest end: of a pod that is still there, which says most, or of the status.
+  struct Ending {
+    int node = 0;
+    std::optional<int> rank;
+    int attempt = 0;
+    std::string host;
+    std::optional<int> exit_code;
+    std::string reason;
+    std::string message;
+    std::optional<int64_t> step;
+    UnixSeconds time = 0;
+  };
+
+  std::optional<Ending> newest_ending() const {
+    std::optional<Ending> newest;
+    if (!status_.recent_failures.empty()) {
+      const api::RecentFailure& f =
+          *std::max_element(status_.recent_failures.begin(), status_.recent_failures.end(),
+                            [](const api::RecentFailure& a, const api::RecentFailure& b) { return a.time < b.time; });
+      newest = Ending{f.node, f.rank, f.attempt, f.host, f.exit_code, f.reason, f.message, std::nullopt, f.time};
+    }
+    for (const train::PodView& pod : o_.pods) {
+      const std::optional<train::PodEnd> end = train::end_of(pod, o_);
+      if (!end || end->kind == train::EndKind::kDone) continue;
+      const bool is_same = newest && newest->node == end->node && newest->attempt == end->attempt;
+      if (is_same) {
+        newest->step = end->step;
+        if (!newest->rank) newest->rank = end->rank;
+      } else if (!newest || end->time > newest->time) {
+        newest = Ending{end->node,   end->rank,    end->attempt, end->host, end->exit_code,
+                        end->reason, end->message, end->step,    end->time};
+      }
+    }
+    return newest;
+  }
+
+  static std::string who(const Ending& ending) {
+    const std::string node = "node " + std::to_string(ending.node);
+    return ending.rank ? "rank " + std::to_string(*ending.rank) + " on " + node : node;
+  }
+
+  std::string sentence(const Ending& ending) const {
+    std::string text = who(ending) + " " + ending_words(ending.reason, ending.exit_code);
+    if (ending.step) text += " at step " + std::to_string(*ending.step);
+    return text;
+  }
+
+  void explain(const Ending& ending) {
+    std::string line = who(ending) + ": pod " + train::pod_name(job_.meta.name, ending.node, ending.attempt);
+    if (!ending.host.empty()) line += " on " + ending.host;
+    if (ending.exit_code) line += ", exit code " + exit_code_words(*ending.exit_code);
+    line += ", " + ago(ending.time);
+    out_.details.push_back(line);
+    if (!ending.message.empty()) out_.details.push_back("its last words: " + on_one_line(ending.message));
+  }
+
+  int counted_failures() const {
+    return std::accumulate(book_.counted.begin(), book_.counted.end(), 0, [&](int sum, const auto& slice) {
+      return slice.first + spec_.restart_policy.window_seconds < facts_.now ? sum : sum + slice.second;
+    });
+  }
+
+  // "restarted 1 of 10": of the budget; what does not count, and what an agent did by itself, is said so.
+  std::string restart_words(const Ending& ending) const {
+    const auto attempt = status_.attempts.find(ending.node);
+    if ((attempt == status_.attempts.end() ? 0 : attempt->second) == ending.attempt)
+      return "started again by its agent";
+    const int used = counted_failures();
+    if (used == 0) return "restarted";
+    return "restarted " + std::to_string(used) + " of " + std::to_string(spec_.restart_policy.max_restarts);
+  }
+
+  void decide_failed() {
+    const api::Condition& failed = *condition(api::condition::kFailed);
+    const std::optional<Ending> ending = newest_ending();
+    const bool by_ending = ending && failed.message.find("(" + ending->reason + ")") != std::string::npos;
+    std::string text = subject() + " has failed";
+    if (by_ending) {
+      text += ": " + sentence(*ending);
+      if (failed.reason == "TooManyRestarts") {
+        text += "; that was once more than restartPolicy.maxRestarts (" +
+                std::to_string(spec_.restart_policy.max_restarts) + ") allows";
+      } else if (failed.reason == "NoProgress") {
+        text += "; restarts came no further " + std::to_string(spec_.restart_policy.no_progress_restarts) +
+                " times in a row";
+      } else {
+        text += "; it was not tried again";
+      }
+    } else {
+      text += " (" + failed.reason + "): " + on_one_line(failed.message);
+    }
+    conclude(false, text);
+    if (by_ending) explain(*ending);
+    if (by_ending) out_.details.push_back("the operator: " + on_one_line(failed.message));
+    if (failed.reason == "StartupTimeout") {
+      const std::string reason = last_wait_reason();
+      if (!reason.empty()) advise(advice_for_wait(reason, job_, pod_name_of_node(0)));
+    }
+    if (by_ending) advise(advice_for_ending(ending->reason, job_));
+    advise(advice_for_ending(failed.reason, job_));
+  }
+
+  // What kept the pods, by the newest warning about the job itself.
+  std::string last_wait_reason() const {
+    std::string reason;
+    UnixSeconds newest = 0;
+    for (const Json& event : facts_.events) {
+      const bool is_wait = text_field(event, {"action"}) == "MakePods" && text_field(event, {"type"}) == "Warning";
+      if (!is_wait || last_time(event) < newest) continue;
+      newest = last_time(event);
+      reason = text_field(event, {"reason"});
+    }
+    return reason;
+  }
+
+  void decide_suspended() {
+    std::string text = subject() + " is suspended";
+    const std::optional<int64_t> step = status_.progress ? status_.progress->last_checkpoint_step : std::nullopt;
+    text += step               ? "; it goes on from its checkpoint of step " + std::to_string(*step)
+            : spec_.checkpoint ? "; no checkpoint is known: it begins anew"
+                               : "; it keeps no checkpoints: it begins anew";
+    conclude(true, text);
+    advise({{"go on with:",
+             kubectl("patch", name(), "tj " + name().name + R"( --type=merge -p '{"spec": {"suspend": false}}')")}});
+  }
+
+  // ---- on its way ----
+
+  bool is_recovering() const { return status_.conditions.is_true(api::condition::kRecovering); }
+
+  std::optional<std::pair<std::string, std::string>> obstacle() const {
+    const api::Condition* const ready = condition(api::condition::kPodsReady);
+    if (ready == nullptr || ready->status == api::ConditionStatus::kTrue || !train::is_problem(ready->reason)) {
+      return std::nullopt;
+    }
+    return std::pair(ready->reason, ready->message);
+  }
+
+  void decide_recovering() {
+    const std::optional<Ending> ending = newest_ending();
+    const api::Condition& recovering = *condition(api::condition::kRecovering);
+    std::string text = ending ? sentence(*ending) + "; " + restart_words(*ending)
+                              : subject() + " recovers: " + on_one_line(recovering.message);
+    const std::optional<std::pair<std::string, std::string>> wait = obstacle();
+    if (wait) {
+      text += ", and its new pod " + wait_words(wait->first);
+    } else {
+      text += "; recovering since " + format_duration(facts_.now - recovering.last_transition_time);
+    }
+    conclude(false, text);
+    if (ending) explain(*ending);
+    if (wait) add_wait(*wait);
+    if (ending) advise(advice_for_ending(ending->reason, job_));
+  }
+
+  void decide_running() {
+    const api::Condition& running = *condition(api::condition::kRunning);
+    const std::optional<Ending> ending = newest_ending();
+    const std::string since = format_duration(facts_.now - running.last_transition_time);
+    const bool is_degraded = status_.conditions.is_true(api::condition::kDegraded);
+    const bool is_recent = ending && ending->time + kRecentSeconds > facts_.now;
+    std::string text = subject() + " trains since " + since;
+    if (is_recent) text = sentence(*ending) + "; " + restart_words(*ending) + "; training again since " + since;
+    if (is_degraded) text += "; " + on_one_line(condition(api::condition::kDegraded)->message);
+    const bool is_silent = is_progress_stale();
+    if (is_silent) text += "; no figures since " + format_duration(facts_.now - status_.progress->last_updated_time);
+    conclude(!is_degraded && !is_silent, text);
+    if (is_recent) explain(*ending);
+    if (is_recent) advise(advice_for_ending(ending->reason, job_));
+    if (!is_recent && ending)
+      out_.details.push_back("its last failure: " + sentence(*ending) + ", " + ago(ending->time));
+    if (is_silent) {
+      advise({{"is the run stuck, or does node 0 not answer the operator (port 8080, a NetworkPolicy)?",
+               kubectl("logs", name(), pod_name_of_node(0) + " -c trainer --tail=20")}});
+    }
+  }
+
+  bool is_progress_stale() const {
+    return spec_.trainer.launcher == api::Launcher::kLockstep && status_.progress &&
+           status_.progress->last_updated_time + kProgressStaleSeconds < facts_.now;
+  }
+
+  void decide_waiting() {
+    const std::optional<std::pair<std::string, std::string>> wait = obstacle();
+    if (wait) {
+      conclude(false, subject() + " " + wait_words(wait->first));
+      return add_wait(*wait);
+    }
+    const UnixSeconds since = status_.start_time.value_or(job_.meta.created);
+    conclude(true, subject() + " is starting: " + std::to_string(status_.nodes.ready) + " of " +
+                       plural(spec_.trainer.num_nodes, "pod") + " ready, " + format_duration(facts_.now - since) +
+                       " after its start");
+  }
+
+  void add_wait(const std::pair<std::string, std::string>& wait) {
+    const api::Condition& ready = *condition(api::condition::kPodsReady);
+    out_.details.push_back(wait.first + ": " + on_one_line(wait.second));
+    out_.details.push_back("not ready since " + format_duration(facts_.now - ready.last_transition_time) +
+                           "; the job fails when that lasts " + format_duration(spec_.health.startup_timeout_seconds) +
+                           " (health.startupTimeoutSeconds)");
+    advise(advice_for_wait(wait.first, job_, first_pod_not_ready()));
+  }
+
+  // ---- figures ----
+
+  void add_progress() {
+    if (!status_.progress) return;
+    const api::JobProgress& p = *status_.progress;
+    std::string line = "step " + std::to_string(p.step) + " of " + std::to_string(p.total_steps) + " (" +
+                       std::to_string(p.percent) + "%)";
+    if (!p.loss.empty()) line += ", loss " + p.loss;
+    const bool is_over = status_.completion_time.has_value();
+    if (p.estimated_remaining_seconds && !is_over) {
+      line += ", " + format_duration(*p.estimated_remaining_seconds) + " left";
+    }
+    if (p.last_checkpoint_step) {
+      line += ", newest checkpoint at step " + std::to_string(*p.last_checkpoint_step);
+      const int64_t behind = p.step - *p.last_checkpoint_step;
+      if (behind > 0 && !is_over) line += ": " + plural(behind, "step") + " would be lost with all pods";
+    } else if (!is_over) {
+      line += spec_.checkpoint ? ", no checkpoint yet" : ", no checkpoints (spec.checkpoint)";
+    }
+    out_.details.push_back(line);
+  }
+
+  // ---- nodes ----
+
+  int attempt_of(int node) const {
+    const auto it = status_.attempts.find(node);
+    return it == status_.attempts.end() ? 0 : it->second;
+  }
+  std::string pod_name_of_node(int node) const { return train::pod_name(job_.meta.name, node, attempt_of(node)); }
+
+  std::string first_pod_not_ready() const {
+    for (int node = 0; node < spec_.trainer.num_nodes; ++node) {
+      const train::PodView* const pod = o_.pod(node, attempt_of(node));
+      if (pod != nullptr && !pod->ready) return pod->meta.name;
+    }
+    return pod_name_of_node(0);
+  }
+
+  void add_nodes() {
+    const bool is_over = status_.completion_time.has_value();
+    for (int node = 0; node < spec_.trainer.num_nodes; ++node) {
+      const train::PodView* const pod = o_.pod(node, attempt_of(node));
+      if (pod == nullptr) {
+        if (is_over || is(api::JobPhase::kSuspended)) continue;
+        const bool is_done = book_.done.count(node) > 0;
+        out_.nodes.push_back({node, "", "", is_done ? "done" : "no pod", is_done});
+        continue;
+      }
+      out_.nodes.push_back(row_of(*pod));
+    }
+  }
+
+  NodeRow row_of(const train::PodView& pod) const {
+    NodeRow row{pod.node, pod.meta.name, pod.host, "", false};
+    const std::optional<train::PodEnd> end = train::end_of(pod, o_);
+    if (end && end->kind == train::EndKind::kDone) {
+      row.state = "done";
+      row.is_well = true;
+    } else if (end && end->exit_code) {
+      row.state = "ended with " + std::to_string(*end->exit_code) + " (" + end->reason + ")";
+    } else if (end) {
+      row.state = "lost (" + end->reason + ")";
+    } else if (pod.ready) {
+      row.state = "ready";
+      row.is_well = true;
+    } else if (pod.waiting) {
+      row.state = pod.waiting->reason;
+    } else if (!pod.scheduled) {
+      row.state = "not scheduled";
+    } else {
+      row.state = pod.started ? "runs, not ready" : "starting";
+    }
+    return row;
+  }
+
+  // ---- what happened ----
+
+  static UnixSeconds last_time(const Json& event) {
+    for (const char* name : {"lastTimestamp", "eventTime", "firstTimestamp"}) {
+      if (const UnixSeconds time = time_field(event, name); time != 0) return time;
+    }
+    return 0;
+  }
+
+  void happened(UnixSeconds time, std::string text, bool is_bad = false) {
+    if (time != 0) out_.happenings.push_back({time, on_one_line(std::move(text)), is_bad});
+  }
+
+  void add_happenings() {
+    happened(job_.meta.created, "the TrainJob was made");
+    for (const Json& event : facts_.events) add_event(event);
+    for (const api::RecentFailure& failure : status_.recent_failures) {
+      if (!is_told(failure)) add_failure(failure);
+    }
+    if (status_.completion_time && !has_event_at(*status_.completion_time)) {
+      happened(*status_.completion_time, std::string("the job ended: ") + status_.message, is(api::JobPhase::kFailed));
+    }
+    std::stable_sort(out_.happenings.begin(), out_.happenings.end(),
+                     [](const Happening& a, const Happening& b) { return a.time < b.time; });
+  }
+
+  // Of pods only what is wrong: their ordinary life would fill the screen.
+  void add_event(const Json& event) {
+    const bool is_warning = text_field(event, {"type"}) == "Warning";
+    const bool is_of_job = text_field(event, {"involvedObject", "kind"}) == api::kKind;
+    if (!is_of_job && !is_warning) return;
+    std::string text = text_field(event, {"reason"}) + ": " + text_field(event, {"message"});
+    if (!is_of_job) text = "pod " + text_field(event, {"involvedObject", "name"}) + ", " + text;
+    const int64_t count = train::number_field(event, {"count"}).value_or(1);
+    if (count > 1) text = on_one_line(text) + " (" + std::to_string(count) + " times)";
+    happened(last_time(event), text, is_warning);
+  }
+
+  bool has_event_at(UnixSeconds time) const {
+    return std::any_of(facts_.events.begin(), facts_.events.end(), [&](const Json& event) {
+      return text_field(event, {"involvedObject", "kind"}) == api::kKind &&
+             std::abs(last_time(event) - time) <= kSameSeconds;
+    });
+  }
+
+  bool is_told(const api::RecentFailure& failure) const {
+    return std::any_of(facts_.events.begin(), facts_.events.end(), [&](const Json& event) {
+      return text_field(event, {"reason"}) == failure.reason &&
+             std::abs(time_field(event, "firstTimestamp") - failure.time) <= kSameSeconds;
+    });
+  }
+
+  void add_failure(const api::RecentFailure& f) {
+    Ending ending{f.node, f.rank, f.attempt, f.host, f.exit_code, f.reason, f.message, std::nullopt, f.time};
+    std::string text = sentence(ending);
+    if (!f.host.empty()) text += " (" + f.host + ")";
+    if (!f.message.empty()) text += ": " + f.message;
+    happened(f.time, text, true);
+  }
+
+  // ---- the rest ----
+
+  void add_log() {
+    const std::string pod = pod_to_read(facts_);
+    const auto found = facts_.logs.find(pod);
+    if (out_.is_well || found == facts_.logs.end()) return;
+    std::istringstream text(found->second);
+    for (std::string line; std::getline(text, line);) {
+      if (!line.empty()) out_.log.push_back(line);
+    }
+    if (out_.log.size() > kLogLinesMax) {
+      out_.log.erase(out_.log.begin(), out_.log.end() - static_cast<std::ptrdiff_t>(kLogLinesMax));
+    }
+    if (!out_.log.empty()) out_.log_pod = pod;
+  }
+
+  void add_general_advice() {
+    if (out_.is_well) return;
+    const std::string pod = pod_to_read(facts_);
+    if (!pod.empty()) advise({{"the whole log:", kubectl("logs", name(), pod + " -c trainer")}});
+    advise({{"everything that Kubernetes knows:", kubectl("describe", name(), "tj " + name().name)}});
+  }
+
+  const Facts& facts_;
+  const train::Observed o_;
+  const api::TrainJob& job_;
+  const api::TrainJobSpec& spec_;
+  const api::TrainJobStatus& status_;
+  const train::Bookkeeping book_;
+  Diagnosis out_;
+};
+
+Diagnosis of_missing_job(const Facts& facts) {
+  Diagnosis diagnosis;
+  diagnosis.verdict = "there is no TrainJob " + facts.name + " in namespace " + facts.ns;
+  const std::string nearest = nearest_name(facts.name, facts.jobs_there);
+  if (!nearest.empty()) diagnosis.verdict += "; did you mean " + nearest + "?";
+  if (nearest.empty() && facts.jobs_there.empty()) diagnosis.verdict += ", nor any other";
+  diagnosis.advice = {{"those of all namespaces:", "kubectl get trainjobs -A"}};
+  diagnosis.notes = facts.unread;
+  return diagnosis;
+}
+
+Diagnosis of_unreadable_job(const Facts& facts, const Error& error) {
+  Diagnosis diagnosis;
+  diagnosis.verdict = "TrainJob " + facts.name + " cannot be read: " + error.message;
+  diagnosis.advice = {{"is the CRD of the same version as this program (lockstep version)?",
+                       "kubectl get crd trainjobs.lockstep.dev -o yaml"}};
+  return diagnosis;
+}
+
+}  // namespace
+
+Diagnosis diagnose(const Facts& facts) {
+  if (!facts.job) return of_missing_job(facts);
+  Result<train::Observed> observed = train::observe({.job = *facts.job, .pods = facts.pods}, facts.now);
+  if (!observed.ok()) return of_unreadable_job(facts, observed.error());
+  return Diagnoser(facts, *std::move(observed)).run();
+}
+
+std::string pod_to_read(const Facts& facts) {
+  if (!facts.job) return {};
+  const Result<train::Observed> observed = train::observe({.job = *facts.job, .pods = facts.pods}, facts.now);
+  if (!observed.ok()) return {};
+  const train::PodView* ended = nullptr;
+  const train::PodView* not_ready = nullptr;
+  for (const train::PodView& pod : observed->pods) {
+    const bool ended_badly = pod.end && pod.end->exit_code != 0;
+    if (ended_badly && (ended == nullptr || pod.end->time > ended->end->time)) ended = &pod;
+    if (pod.started && !pod.ready && !pod.end && not_ready == nullptr) not_ready = &pod;
+  }
+  if (ended != nullptr) return ended->meta.name;
+  return not_ready == nullptr ? std::string() : not_ready->meta.name;
+}
+
+}  // namespace lockstep::diagnose

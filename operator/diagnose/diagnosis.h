@@ -1,0 +1,40 @@
+// Diagnosis: facts → what happened, to whom, and what to do. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operator/diagnose/ending.h"
+#include "operator/diagnose/facts.h"
+
+namespace lockstep::diagnose {
+
+struct Happening {
+  api::UnixSeconds time = 0;
+  std::string text;  // a sentence
+  bool is_bad = false;
+};
+
+struct NodeRow {
+  int node = 0;
+  std::string pod;    // "" when there is none
+  std::string host;   // "" before it has one
+  std::string state;  // "ready", "ended with 137 (OutOfMemory)", …
+  bool is_well = false;
+};
+
+struct Diagnosis {
+  bool is_well = false;               // complete, suspended as told, or on its way with nothing in its way
+  std::string verdict;                // one sentence
+  std::vector<std::string> details;   // figures and the program's own words, a line each
+  std::vector<Happening> happenings;  // oldest first
+  std::vector<NodeRow> nodes;         // by node rank
+  std::string log_pod;                // whose last lines these are; "" for none
+  std::vector<std::string> log;
+  std::vector<Advice> advice;
+  std::vector<std::string> notes;  // what could not be read
+};
+
+Diagnosis diagnose(const Facts& facts);
+
+}  // namespace lockstep::diagnose

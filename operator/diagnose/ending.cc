@@ -1,0 +1,203 @@
+#include "operator/diagnose/ending.h"
+
+#include <cstring>
+#include <map>
+
+#include "operator/train/field.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr int kFirstSignal = 128;
+
+std::string suspend_patch(const JobName& job, bool suspend) {
+  return kubectl(
+      "patch", job,
+      "tj " + job.name + R"( --type=merge -p '{"spec": {"suspend": )" + (suspend ? "true" : "false") + "}}'");
+}
+
+// Resources, placement and numProcPerNode change while the job is suspended.
+std::vector<Advice> change_while_suspended(const std::string& what, const api::TrainJob& job) {
+  const JobName name{job.meta.ns, job.meta.name};
+  return {{what + "; that changes while the job is suspended:", suspend_patch(name, true)},
+          {"then", kubectl("edit", name, "tj " + name.name)},
+          {"and", suspend_patch(name, false)}};
+}
+
+Advice run_anew(const std::string& what) {
+  return {what + " in the TrainJob's file, check it, and make a new TrainJob of it:",
+          "lockstep validate -f trainjob.yaml"};
+}
+
+std::string claim_of(const api::TrainJob& job) {
+  return job.spec.checkpoint ? train::text_field(job.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"})
+                             : std::string();
+}
+
+}  // namespace
+
+std::string kubectl(const std::string& verb, const JobName& job, const std::string& words) {
+  return "kubectl " + verb + " -n " + job.ns + " " + words;
+}
+
+std::string ending_words(const std::string& reason, std::optional<int> exit_code) {
+  const bool by_kernel = exit_code && *exit_code > kFirstSignal;
+  if (reason == "OutOfMemory") return by_kernel ? "was killed by the kernel (out of memory)" : "ran out of memory";
+  static const std::map<std::string, std::string> kWords = {
+      {"Done", "has ended with 0"},
+      {"InvalidUsage", "refused its arguments"},
+      {"DataUnreadable", "could not read its data"},
+      {"CheckpointFailed", "could not read or write a checkpoint"},
+      {"NotFinite", "stopped because loss or gradient were not finite"},
+      {"PeerLost", "lost its peers and could not form the group again"},
+      {"TimedOut", "hung: a collective or a step timed out"},
+      {"DeviceFault", "met a fault of its device"},
+      {"Interrupted", "was told to stop"},
+      {"Terminated", "was told to stop"},
+      {"InitContainerFailed", "never began: an init container failed"},
+      {"NodeLost", "was lost with its machine"},
+      {"PodDeleted", "was deleted by somebody"},
+      {"Evicted", "was evicted from its machine"},
+      {"NodeShutdown", "was ended by its machine's shutdown"},
+      {"Preempted", "was preempted by a pod of higher priority"},
+      {"PreemptionByScheduler", "was preempted by a pod of higher priority"},
+      {"DeletionByTaintManager", "was evicted by a taint of its machine"},
+      {"EvictionByEvictionAPI", "was evicted (a drain, or another client of the eviction API)"},
+      {"TerminationByKubelet", "was ended by its kubelet"},
+      {"DeletionByPodGC", "was lost with its machine"},
+      {"UnexpectedAdmissionError", "was refused by its machine's kubelet"}};
+  if (const auto it = kWords.find(reason); it != kWords.end()) return it->second;
+  if (exit_code && *exit_code > kFirstSignal) {
+    return "was killed by signal " + std::to_string(*exit_code - kFirstSignal) + " (" + reason + ")";
+  }
+  if (exit_code) return "crashed with exit code " + std::to_string(*exit_code);
+  return "was lost (" + reason + ")";
+}
+
+std::string exit_code_words(int code) {
+  const std::string number = std::to_string(code);
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kDone:
+      return number + ": done";
+    case ExitCode::kCrash:
+      return number + ": a crash";
+    case ExitCode::kUsage:
+      return number + ": usage, configuration, or a checkpoint of another run";
+    case ExitCode::kData:
+      return number + ": data missing or unreadable";
+    case ExitCode::kCheckpoint:
+      return number + ": checkpoint unreadable, or volume not writable";
+    case ExitCode::kNotFinite:
+      return number + ": loss or gradient not finite";
+    case ExitCode::kPeerLost:
+      return number + ": peers lost";
+    case ExitCode::kTimeout:
+      return number + ": a collective or a step timed out";
+    case ExitCode::kDeviceFault:
+      return number + ": device fault";
+    case ExitCode::kOutOfMemory:
+      return number + ": out of memory";
+    case ExitCode::kInterrupted:
+    case ExitCode::kTerminated:
+      return number + ": told to stop";
+  }
+  const char* const name = code > kFirstSignal ? sigabbrev_np(code - kFirstSignal) : nullptr;
+  return number + (name == nullptr ? ": a crash" : std::string(": killed by SIG") + name);
+}
+
+std::vector<Advice> advice_for_ending(const std::string& reason, const api::TrainJob& job) {
+  const JobName name{job.meta.ns, job.meta.name};
+  if (reason == "OutOfMemory") {
+    std::vector<Advice> advice =
+        change_while_suspended("give each node more memory (spec.trainer.resourcesPerNode.limits.memory)", job);
+    advice.push_back(run_anew("or set a smaller --batch_size, a higher --grad_accum_steps or --precision bf16"));
+    return advice;
+  }
+  if (reason == "InvalidUsage") return {run_anew("correct spec.trainer.args")};
+  if (reason == "InvalidSpec") return {run_anew("correct the field")};
+  if (reason == "DataUnreadable") {
+    return {{"look at the volume with the data: is it mounted where --dataset says, and filled?",
+             kubectl("get", name, "pvc")},
+            run_anew("then correct spec.trainer.args or podTemplate")};
+  }
+  if (reason == "CheckpointFailed") {
+    return {{"look at the checkpoint volume: is it full, or owned by another user than the pods' (fsGroup)?",
+             kubectl("describe", name, "pvc " + claim_of(job))}};
+  }
+  if (reason == "NotFinite") return {run_anew("set a lower --lr, --clip_grad_norm 1 or --precision fp32")};
+  if (reason == "DeviceFault") {
+    return {{"the machine is avoided for a while; look at it, and keep others off it while it is repaired:",
+             "kubectl cordon NODE"}};
+  }
+  if (reason == "TimedOut") {
+    return {{"the stacks of the hung worker are in the log of its pod:",
+             kubectl("logs", name, "-l lockstep.dev/job=" + name.name + " -c trainer --tail=200 --prefix")}};
+  }
+  if (reason == "NodeLost" || reason == "DeletionByPodGC") return {{"look at the machines:", "kubectl get nodes"}};
+  if (reason == "DeadlineExceeded") return {run_anew("raise or remove activeDeadlineSeconds")};
+  if (reason == "TooManyRestarts" || reason == "NoProgress") {
+    return {{"find out why it fails (above) before it is started again: the budgets are restartPolicy's", ""}};
+  }
+  return {};
+}
+
+std::string wait_words(const std::string& reason) {
+  static const std::map<std::string, std::string> kWords = {
+      {"Unschedulable", "finds no machine to run on"},
+      {"ErrImagePull", "cannot pull its image"},
+      {"ImagePullBackOff", "cannot pull its image"},
+      {"InvalidImageName", "has an image name that is none"},
+      {"ErrImageNeverPull", "needs an image that its machine does not have and may not pull"},
+      {"CreateContainerConfigError", "names a Secret or ConfigMap that is not there"},
+      {"CreateContainerError", "cannot be started by its machine"},
+      {"RunContainerError", "cannot be started by its machine"},
+      {"ContainerCreating", "is being started by its machine"},
+      {"ClaimMissing", "needs a volume claim that does not exist"},
+      {"VolumeStillAttached", "waits for its volume, which another machine still holds"},
+      {"QuotaExceeded", "is held back by a quota"},
+      {"CreateRefused", "is refused by the API server"},
+      {"NameTaken", "needs a name that somebody else's object has"},
+      {"PreviousRunTerminating", "waits for the pods of an earlier TrainJob of this name to go"},
+      {"ObjectTerminating", "waits for an object of its own that is being deleted"},
+      {"NamespaceTerminating", "cannot have pods: its namespace is being deleted"},
+      {"BackingOff", "waits before its next pod: the last ones failed soon after their start"}};
+  const auto it = kWords.find(reason);
+  return it == kWords.end() ? "waits (" + reason + ")" : it->second;
+}
+
+std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod) {
+  const JobName name{job.meta.ns, job.meta.name};
+  if (reason == "Unschedulable") {
+    std::vector<Advice> advice = {{"see what the machines have left:",
+                                   "kubectl get nodes; kubectl describe nodes | grep -A 8 'Allocated resources'"}};
+    const std::vector<Advice> more = change_while_suspended("or ask for less (resourcesPerNode), or fewer nodes", job);
+    advice.insert(advice.end(), more.begin(), more.end());
+    return advice;
+  }
+  if (reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "InvalidImageName" ||
+      reason == "ErrImageNeverPull") {
+    return {
+        {"is " + job.spec.trainer.image + " spelt right, pushed, and may this namespace pull it (imagePullSecrets)?",
+         kubectl("describe", name, "pod " + pod)},
+        run_anew("an image that is only misspelt cannot be changed: correct it")};
+  }
+  if (reason == "CreateContainerConfigError" || reason == "CreateContainerError" || reason == "RunContainerError") {
+    return {{"the kubelet's words:", kubectl("describe", name, "pod " + pod)}};
+  }
+  if (reason == "ClaimMissing") {
+    return {{"create the claim \"" + claim_of(job) + "\"; the job then begins by itself. Those that there are:",
+             kubectl("get", name, "pvc")}};
+  }
+  if (reason == "VolumeStillAttached") {
+    return {{"if that machine is gone for good, say so, and its volumes are detached:",
+             "kubectl taint nodes NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"}};
+  }
+  if (reason == "QuotaExceeded")
+    return {{"raise the quota, or end something else:", kubectl("describe", name, "resourcequota")}};
+  if (reason == "NameTaken") return {{"delete or rename what is not the job's, or name the TrainJob otherwise", ""}};
+  if (reason == "NamespaceTerminating") return {{"make the TrainJob anew in another namespace", ""}};
+  return {};
+}
+
+}  // namespace lockstep::diagnose

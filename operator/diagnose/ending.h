@@ -1,0 +1,37 @@
+// How something of a job ended, in words, and what helps. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+
+namespace lockstep::diagnose {
+
+// Something to do; `command`, when there is one, is for a shell.
+struct Advice {
+  std::string text;
+  std::string command;
+  bool operator==(const Advice&) const = default;
+};
+
+struct JobName {
+  std::string ns;
+  std::string name;
+};
+// "kubectl logs -n team-a sasrec-1-0": `words` with the namespace behind the verb.
+std::string kubectl(const std::string& verb, const JobName& job, const std::string& words);
+
+// "was killed by the kernel (out of memory)", "was evicted from its machine", …
+std::string ending_words(const std::string& reason, std::optional<int> exit_code);
+// "3: data missing or unreadable"; for signals their names.
+std::string exit_code_words(int code);
+// What helps against it.
+std::vector<Advice> advice_for_ending(const std::string& reason, const api::TrainJob& job);
+// The same for what keeps pods from running: a reason of the condition PodsReady.
+std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod);
+// "has no machine to run on", for such a reason.
+std::string wait_words(const std::string& reason);
+
+}  // namespace lockstep::diagnose

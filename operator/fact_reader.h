@@ -1,0 +1,24 @@
+// Reads what diagnose/ knows of a TrainJob from an API server.
+#pragma once
+
+#include <string>
+
+#include "operator/diagnose/facts.h"
+#include "operator/kube/client.h"
+
+namespace lockstep {
+
+struct FactsOf {
+  api::ObjectKey job;
+  std::string operator_namespace;
+  api::UnixSeconds now = 0;
+};
+
+// What may not be read but the TrainJob itself becomes a note of the facts. Errors: those of the client; kForbidden
+// names the verb and the resource, kNotFound a server without the CRD.
+Result<diagnose::Facts> read_facts(kube::Client& client, const FactsOf& of);
+
+// The TrainJobs of a namespace; of all when it is empty.
+Result<std::vector<Json>> read_jobs(kube::Client& client, const std::string& ns);
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+#include "operator/kubectl_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "runner/base/nearest.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kHelp = R"(kubectl lockstep - TrainJobs, in words
+
+Usage:
+  kubectl lockstep why JOB                 one screen: what happened, which rank, what to do
+  kubectl lockstep status [JOB]            how far the jobs are; -A for those of all namespaces
+  kubectl lockstep validate -f FILE        say what is wrong with a TrainJob's file, and where
+  kubectl lockstep render -f FILE          print the pods that the operator would make of it
+  kubectl lockstep version                 say which version this is
+
+Options of why and status:
+  -n, --namespace NAMESPACE                default: the context's
+  -A, --all-namespaces                     of status: all
+      --context NAME                       of the kubeconfig; default: its current one
+      --kubeconfig FILE                    default: KUBECONFIG, then ~/.kube/config
+  -s, --server URL                         an API server that asks for no credentials, such as kubectl proxy's:
+                                             kubectl proxy --port=8001 & kubectl lockstep -s http://127.0.0.1:8001 why JOB
+      --operator-namespace NAMESPACE       where the operator's Lease lies; default: lockstep-system
+
+why needs the right to get trainjobs; it says more with list on pods and events, and get on pods/log.
+
+Examples:
+  kubectl lockstep why sasrec -n team-a
+  kubectl lockstep status -A
+  watch -n 5 kubectl lockstep status
+
+Exit codes of why and of status JOB: 0 the job is complete or nothing is in its way, 1 something is wrong (or there is
+no such job, or no answer), 2 usage.
+)";
+
+}  // namespace
+
+Result<KubectlOptions> parse_kubectl_options(const std::vector<std::string>& arguments) {
+  KubectlOptions options;
+  CLI::App app("", "kubectl lockstep");
+  app.set_help_flag("");
+  bool wants_help = false;
+  app.add_flag("-h,--help", wants_help);
+  app.add_option("-n,--namespace", options.ns);
+  app.add_flag("-A,--all-namespaces,--all_namespaces", options.all_namespaces);
+  app.add_option("--kubeconfig", options.kubeconfig);
+  app.add_option("--context", options.context);
+  app.add_option("-s,--server", options.server);
+  app.add_option("--operator-namespace,--operator_namespace", options.operator_namespace);
+  std::vector<std::string> words;
+  app.add_option("words", words);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::ParseError& error) {
+    return Error{ErrorCode::kInvalid, std::string(error.what()) + "; see kubectl lockstep --help"};
+  }
+  if (wants_help || (!words.empty() && words.front() == "help")) {
+    options.command = "help";
+    options.help = kHelp;
+    return options;
+  }
+  if (words.empty()) return Error{ErrorCode::kInvalid, std::string("no command given\n\n") + kHelp};
+  options.command = words.front();
+  if (options.command != "why" && options.command != "status") {
+    const std::string nearest =
+        nearest_name(options.command, {"why", "status", "validate", "render", "version", "help"});
+    return Error{ErrorCode::kInvalid, "unknown command \"" + options.command + "\"" +
+                                          (nearest.empty() ? "" : ", did you mean \"" + nearest + "\"?") +
+                                          "; see kubectl lockstep --help"};
+  }
+  if (words.size() > 2) {
+    return Error{ErrorCode::kInvalid, options.command + ": unexpected \"" + words[2] + "\"; expected one TrainJob"};
+  }
+  if (words.size() == 2) options.job = words[1];
+  // As kubectl writes it: kubectl lockstep why tj/sasrec
+  if (const size_t slash = options.job.find('/'); slash != std::string::npos) {
+    const std::string kind = options.job.substr(0, slash);
+    if (kind != "tj" && kind != "trainjob" && kind != "trainjobs" && kind != "trainjobs.lockstep.dev") {
+      return Error{ErrorCode::kInvalid, options.command + ": found " + options.job + ", expected a TrainJob's name"};
+    }
+    options.job = options.job.substr(slash + 1);
+  }
+  if (options.command == "why" && options.job.empty()) {
+    return Error{ErrorCode::kInvalid, "why: expected the name of a TrainJob (kubectl lockstep status lists them)"};
+  }
+  if (!options.job.empty() && options.all_namespaces) {
+    return Error{ErrorCode::kInvalid, "-A goes with status of all jobs; name the job's namespace with -n"};
+  }
+  return options;
+}
+
+}  // namespace lockstep

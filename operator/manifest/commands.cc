@@ -1,0 +1,252 @@
+#include "operator/manifest/commands.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "operator/api/yaml.h"
+#include "operator/manifest/rendered_objects.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep::manifest {
+namespace {
+
+constexpr int kUsage = static_cast<int>(ExitCode::kUsage);
+constexpr int kNodesMax = 10'000;  // as the CRD has it for numNodes
+
+// PROGRAM stands for the program's name.
+constexpr const char* kValidateHelp = R"(Usage: PROGRAM validate -f FILE…
+
+Says what is wrong with TrainJob files, without a cluster: what an API server with the TrainJob CRD would refuse, what
+the operator would, and what the pods' own agent would of trainer.args. One line each, by line and column:
+  trainjob.yaml:12:7: spec.trainer.numNodes: is 0, expected at least 1
+
+  -f, --filename FILE    a file, a folder (every .yaml, .yml and .json in it), or - for standard input;
+                         may be given again
+  -h, --help             print this and stop
+
+A file may hold several documents; those of other kinds are passed over. YAML is read as kubectl reads it. A key that is
+given twice, and a number that YAML 1.1 and 1.2 read differently (010), are refused. What only a cluster knows (quota,
+admission policies, claims that exist) is not looked at: kubectl apply --dry-run=server asks it.
+
+Examples:
+  PROGRAM validate -f trainjob.yaml
+  PROGRAM validate -f jobs/
+  kustomize build . | PROGRAM validate -f -
+
+Exit codes: 0 every TrainJob is valid; 2 something is wrong, or there is none.
+)";
+
+constexpr const char* kRenderHelp =
+    R"(Usage: PROGRAM render -f FILE [--nodes N] [--attempt N] [-n NAMESPACE] [-o yaml|json]
+
+Prints the objects that the operator would make of a TrainJob, without a cluster: the headless Service, the
+NetworkPolicy (networkPolicy: IntraJob) and every pod with its environment. UID and token are known in a cluster alone;
+placeholders stand for them.
+
+  -f, --filename FILE         a file with one TrainJob, or - for standard input
+      --nodes N               number of nodes, instead of numNodes: 1 to 10000
+      --attempt N             the pods' attempt, as after so many replacements
+  -n, --namespace NAMESPACE   instead of the file's; without any: default
+  -o, --output yaml|json      json: one List
+  -h, --help                  print this and stop
+
+Examples:
+  PROGRAM render -f trainjob.yaml
+  PROGRAM render -f trainjob.yaml --nodes 64 -o json | jq -r '.items[].metadata.name'
+  diff <(PROGRAM render -f old.yaml) <(PROGRAM render -f new.yaml)
+
+Exit codes: 0 done; 2 something is wrong.
+)";
+
+std::string help_of(std::string text, const std::string& program) {
+  constexpr std::string_view kPlaceholder = "PROGRAM";
+  for (size_t at = text.find(kPlaceholder); at != std::string::npos; at = text.find(kPlaceholder, at)) {
+    text.replace(at, kPlaceholder.size(), program);
+  }
+  return text;
+}
+
+// Nothing: go on. Else the exit code: --help was answered, or the usage was wrong.
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments, const char* help,
+                         const CommandParts& parts) {
+  app.set_help_flag("-h,--help");
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::CallForHelp&) {
+    parts.out << help_of(help, parts.program);
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    parts.err << app.get_name() << ": " << e.what() << "; see " << app.get_name() << " --help\n";
+    return kUsage;
+  }
+  return std::nullopt;
+}
+
+bool is_manifest(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".yaml" || extension == ".yml" || extension == ".json";
+}
+
+struct NamedFile {
+  std::string path;
+  bool of_folder = false;  // not named itself: it may be about something else
+};
+
+// A folder stands for its files, by name.
+Result<std::vector<NamedFile>> files_of(const std::vector<std::string>& paths) {
+  std::vector<NamedFile> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (path == "-" || !std::filesystem::is_directory(path, error)) {
+      files.push_back({path});
+      continue;
+    }
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+      if (is_manifest(entry.path())) found.push_back(entry.path().string());
+    }
+    if (error) return Error{ErrorCode::kUnavailable, path + ": " + error.message()};
+    if (found.empty()) return Error{ErrorCode::kNotFound, path + ": a folder without .yaml, .yml or .json files"};
+    std::sort(found.begin(), found.end());
+    for (const std::string& file : found) files.push_back({file, true});
+  }
+  return files;
+}
+
+std::string shown_path(const std::string& path) { return path == "-" ? "standard input" : path; }
+
+// True: nothing is wrong with it.
+bool validate_file(const NamedFile& file, const CommandParts& parts) {
+  const std::string name = shown_path(file.path);
+  const Result<std::string> text = read_manifest(file.path, parts.in);
+  if (!text.ok()) {
+    parts.err << parts.program << ": " << text.error().message << "\n";
+    return false;
+  }
+  const Result<JobFile> found = read_job_file(*text, name, parts.check_args);
+  if (!found.ok()) {
+    parts.out << found.error().message << "\n";
+    return false;
+  }
+  bool all_valid = true;
+  for (const JobInFile& job : found->jobs) {
+    for (const Finding& finding : job.findings) parts.out << line_of(name, finding) << "\n";
+    if (job.findings.empty()) parts.out << name << ": TrainJob " << job.name << " is valid\n";
+    all_valid = all_valid && job.findings.empty();
+  }
+  for (const std::string& other : found->others) parts.out << name << ": " << other << " is no TrainJob: passed over\n";
+  if (!found->jobs.empty() || file.of_folder) return all_valid;
+  parts.out << name << ": holds no TrainJob (apiVersion: lockstep.dev/v1, kind: TrainJob)\n";
+  return false;
+}
+
+void write_objects(const std::vector<Json>& objects, const std::string& output, std::ostream& out) {
+  if (output == "json") {
+    OrderedJson list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", OrderedJson::array()}};
+    for (const Json& object : objects) list["items"].push_back(OrderedJson(object));
+    out << dump_pretty(list);
+    return;
+  }
+  for (size_t i = 0; i < objects.size(); ++i) out << (i == 0 ? "" : "---\n") << api::to_yaml(OrderedJson(objects[i]));
+}
+
+}  // namespace
+
+Result<std::string> read_manifest(const std::string& path, std::istream& in) {
+  std::ifstream file;
+  if (path != "-") {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+      return Error{ErrorCode::kInvalid, path + " is a folder, expected a file"};
+    }
+    errno = 0;
+    file.open(path, std::ios::binary);
+    if (!file) {
+      const bool is_missing = !std::filesystem::exists(path, error);
+      return Error{is_missing ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                   path + ": cannot be opened: " + std::strerror(errno)};
+    }
+  }
+  std::istream& source = path == "-" ? in : file;
+  std::string text(api::kYamlBytesMax + 1, '\0');  // one more than what is refused for its size
+  source.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (source.bad()) return Error{ErrorCode::kUnavailable, shown_path(path) + ": cannot be read"};
+  text.resize(static_cast<size_t>(source.gcount()));
+  return text;
+}
+
+Result<JobInFile> only_job(const JobFile& file, const std::string& path) {
+  if (file.jobs.empty()) {
+    return Error{ErrorCode::kInvalid, path + ": holds no TrainJob (apiVersion: lockstep.dev/v1, kind: TrainJob)"};
+  }
+  if (file.jobs.size() > 1) {
+    std::string message = path + ": holds " + std::to_string(file.jobs.size()) + " TrainJobs (";
+    for (const JobInFile& job : file.jobs) message.append(&job == file.jobs.data() ? "" : ", ").append(job.name);
+    return Error{ErrorCode::kInvalid, message.append("), expected one; put each into a file of its own")};
+  }
+  const JobInFile& job = file.jobs.front();
+  if (job.findings.empty()) return job;
+  std::string message;
+  for (const Finding& finding : job.findings)
+    message.append(message.empty() ? "" : "\n").append(line_of(path, finding));
+  return Error{ErrorCode::kInvalid, message};
+}
+
+void add_validate_options(CLI::App& app, std::vector<std::string>& paths) {
+  app.add_option("-f,--filename,--file,FILES", paths, "files or folders with TrainJobs")->required()->type_name("FILE");
+}
+
+void add_render_options(CLI::App& app, RenderArguments& render) {
+  app.add_option("-f,--filename,--file,FILE", render.path, "a file with one TrainJob")->required()->type_name("FILE");
+  app.add_option("--nodes", render.options.nodes, "as many nodes")->check(CLI::Range(1, kNodesMax));
+  app.add_option("--attempt", render.options.attempt, "the pods of this attempt")->check(CLI::NonNegativeNumber);
+  app.add_option("-n,--namespace", render.options.ns, "where the file names none");
+  app.add_option("-o,--output", render.output, "yaml or json")->check(CLI::IsMember({"yaml", "json"}));
+}
+
+int validate_command(const std::vector<std::string>& arguments, const CommandParts& parts) {
+  CLI::App app("", parts.program + " validate");
+  std::vector<std::string> paths;
+  add_validate_options(app, paths);
+  if (const std::optional<int> code = parse(app, arguments, kValidateHelp, parts)) return *code;
+  const Result<std::vector<NamedFile>> files = files_of(paths);
+  if (!files.ok()) {
+    parts.err << parts.program << ": " << files.error().message << "\n";
+    return kUsage;
+  }
+  bool all_valid = true;
+  for (const NamedFile& file : *files) all_valid = validate_file(file, parts) && all_valid;
+  return all_valid ? 0 : kUsage;
+}
+
+int render_command(const std::vector<std::string>& arguments, const CommandParts& parts) {
+  CLI::App app("", parts.program + " render");
+  RenderArguments render;
+  add_render_options(app, render);
+  if (const std::optional<int> code = parse(app, arguments, kRenderHelp, parts)) return *code;
+  const auto make = [&]() -> Result<std::vector<Json>> {
+    TRY_ASSIGN(const std::string text, read_manifest(render.path, parts.in));
+    TRY_ASSIGN(const JobFile file, read_job_file(text, shown_path(render.path), parts.check_args));
+    TRY_ASSIGN(JobInFile found, only_job(file, shown_path(render.path)));
+    if (found.job->meta.name.empty()) {
+      return Error{ErrorCode::kInvalid, "metadata.name: is missing; with generateName the API server makes the name"};
+    }
+    return rendered_objects(*found.job, render.options);
+  };
+  const Result<std::vector<Json>> objects = make();
+  if (!objects.ok()) {
+    parts.err << objects.error().message << "\n";
+    return kUsage;
+  }
+  write_objects(*objects, render.output, parts.out);
+  return 0;
+}
+
+}  // namespace lockstep::manifest

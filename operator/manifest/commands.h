@@ -1,0 +1,48 @@
+// `validate` and `render`, for lockstep and for kubectl-lockstep: files in, lines out.
+//
+// Role: the thin end of job_file.h and rendered_objects.h: reads files (or standard input, as -), writes text. Exit
+// codes: 0; 2 usage, a file that cannot be read, something to put right.
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <istream>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "operator/manifest/job_file.h"
+#include "operator/manifest/rendered_objects.h"
+#include "runner/base/result.h"
+
+namespace lockstep::manifest {
+
+struct CommandParts {
+  std::string program;  // "lockstep", "kubectl lockstep": begins its messages
+  std::istream& in;
+  std::ostream& out;
+  std::ostream& err;
+  CheckArgs check_args;  // what runner/config knows; absent: trainer.args are not looked at
+};
+
+struct RenderArguments {
+  std::string path;
+  std::string output = "yaml";
+  RenderOptions options;
+};
+
+// The commands' options; what is parsed goes into `paths` and `render`, which must live as long as the app.
+void add_validate_options(CLI::App& app, std::vector<std::string>& paths);
+void add_render_options(CLI::App& app, RenderArguments& render);
+
+// `arguments`: what stands after the command's name.
+int validate_command(const std::vector<std::string>& arguments, const CommandParts& parts);
+int render_command(const std::vector<std::string>& arguments, const CommandParts& parts);
+
+// The text of a file, or of `in` for "-": no more of it than read_job_file takes. kNotFound, kUnavailable.
+Result<std::string> read_manifest(const std::string& path, std::istream& in);
+
+// The one TrainJob of a file; kInvalid with a line for every finding, or naming all when there are several.
+Result<JobInFile> only_job(const JobFile& file, const std::string& path);
+
+}  // namespace lockstep::manifest

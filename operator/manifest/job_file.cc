@@ -1,0 +1,197 @@
+#include "operator/manifest/job_file.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "operator/api/defaults.h"
+#include "operator/api/validate.h"
+#include "operator/manifest/pod_fields.h"
+#include "operator/train/desired_pod.h"
+#include "operator/train/field.h"
+#include "operator/train/pod_template.h"
+#include "runner/base/nearest.h"
+
+namespace lockstep::manifest {
+namespace {
+
+using train::text_field;
+
+constexpr const char* kArgsField = "spec.trainer.args";
+
+// One object of the text, and where its fields stand.
+struct Item {
+  const api::YamlDocument* document = nullptr;
+  const OrderedJson* value = nullptr;
+  std::string prefix;  // "items[2]" in a list
+
+  [[nodiscard]] api::YamlPlace place_of(const std::string& field) const {
+    if (prefix.empty()) return document->place_of(field);
+    return document->place_of(field.empty() ? prefix : prefix + "." + field);
+  }
+};
+
+void add_items(const api::YamlDocument& document, std::vector<Item>& items) {
+  const OrderedJson& value = document.value;
+  const auto kind = value.is_object() ? value.find("kind") : value.end();
+  const auto list = value.is_object() ? value.find("items") : value.end();
+  const bool is_list = kind != value.end() && kind->is_string() && list != value.end() && list->is_array() &&
+                       kind->get_ref<const std::string&>().ends_with("List");
+  if (!is_list) return items.push_back({&document, &value, ""});
+  for (size_t i = 0; i < list->size(); ++i) items.push_back({&document, &(*list)[i], api::field_below("items", i)});
+}
+
+bool is_trainjob(const Json& object) {
+  const std::string version = text_field(object, {"apiVersion"});
+  return text_field(object, {"kind"}) == api::kKind ||
+         version.substr(0, version.find('/')) == api::kGroup;  // another kind of ours is a slip
+}
+
+std::string name_of(const Json& object) {
+  std::string name = text_field(object, {"metadata", "name"});
+  if (name.empty()) name = text_field(object, {"metadata", "generateName"});
+  const std::string ns = text_field(object, {"metadata", "namespace"});
+  if (name.empty()) return "(without a name)";
+  return ns.empty() ? name : ns + "/" + name;
+}
+
+class Findings {
+ public:
+  explicit Findings(const Item& item) : item_(item) {}
+
+  void add(const std::string& field, std::string message) {
+    found_.push_back({item_.place_of(field), field, std::move(message)});
+  }
+  // "spec.trainer.podTemplate.spec.hostname: is …" as the operator writes it.
+  void add_line(const std::string& line) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string::npos) return add("", line);
+    add(line.substr(0, colon), line.substr(colon + 2));
+  }
+  [[nodiscard]] bool empty() const { return found_.empty(); }
+  std::vector<Finding> take() {
+    std::stable_sort(found_.begin(), found_.end(), [](const Finding& a, const Finding& b) {
+      return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
+    });
+    return std::move(found_);
+  }
+
+ private:
+  const Item& item_;
+  std::vector<Finding> found_;
+};
+
+// The variables that a pod's arguments may name and whose values the file says.
+std::map<std::string, std::string> variables_of(const api::TrainJobSpec& spec) {
+  std::map<std::string, std::string> variables;
+  for (const Json& variable : spec.trainer.env) {
+    if (const Json* value = train::field(variable, {"value"}); value != nullptr && value->is_string()) {
+      variables[text_field(variable, {"name"})] = value->get<std::string>();
+    }
+  }
+  return variables;
+}
+
+// Only what the pods start with certainty: our agent, with arguments that are known here.
+void check_trainer_args(const api::TrainJobSpec& spec, const CheckArgs& check_args, Findings& findings) {
+  const api::Trainer& trainer = spec.trainer;
+  const bool starts_agent = trainer.launcher == api::Launcher::kLockstep && trainer.command.empty();
+  if (!check_args || !starts_agent || trainer.args.empty()) return;
+  const std::map<std::string, std::string> variables = variables_of(spec);
+  ArgsOf of{.args = {},
+            .ranks = train::num_proc_per_node(spec) * (spec.elastic ? spec.elastic->max_nodes : trainer.num_nodes)};
+  for (const std::string& arg : trainer.args) {
+    of.args.push_back(expand_variables(arg, [&](const std::string& name) -> std::optional<std::string> {
+      const auto it = variables.find(name);
+      return it == variables.end() ? std::nullopt : std::optional(it->second);
+    }));
+    if (of.args.back().find("$(") != std::string::npos) return;  // the pod knows
+  }
+  const std::optional<ArgsProblem> problem = check_args(of);
+  if (!problem) return;
+  findings.add(problem->index ? api::field_below(kArgsField, *problem->index) : kArgsField, problem->message);
+}
+
+JobInFile read_job(const Item& item, const CheckArgs& check_args) {
+  JobInFile result;
+  result.written = Json(*item.value);
+  result.name = name_of(result.written);
+  Findings findings(item);
+  if (const size_t bytes = dump_line(result.written).size(); bytes > kObjectBytesMax) {
+    findings.add("", "is " + std::to_string(bytes) + " bytes as JSON; an API server stores at most " +
+                         std::to_string(kObjectBytesMax));
+  }
+  for (const api::Problem& problem : api::validate(result.written)) findings.add(problem.field, problem.message);
+  if (findings.empty()) {
+    Json complete = result.written;
+    api::apply_trainjob_defaults(complete);
+    Result<api::TrainJob> job = api::trainjob_from_json(complete);
+    if (!job.ok()) {
+      findings.add_line(job.error().message);
+    } else {
+      if (const Status good = train::check_pod_template(job->spec); !good.ok()) findings.add_line(good.error().message);
+      for (const api::Problem& problem : check_pod_fields(job->spec)) findings.add(problem.field, problem.message);
+      check_trainer_args(job->spec, check_args, findings);
+      if (findings.empty()) result.job = *std::move(job);
+    }
+  }
+  result.findings = findings.take();
+  return result;
+}
+
+}  // namespace
+
+std::string line_of(const std::string& file, const Finding& finding) {
+  std::string line = file;
+  line.append(":").append(std::to_string(finding.place.line)).append(":").append(std::to_string(finding.place.column));
+  if (!finding.field.empty()) line.append(": ").append(finding.field);
+  return line.append(": ").append(finding.message);
+}
+
+Result<JobFile> read_job_file(std::string_view text, const std::string& file, const CheckArgs& check_args) {
+  TRY_ASSIGN(const std::vector<api::YamlDocument> documents, api::parse_manifests(text, file));
+  std::vector<Item> items;
+  for (const api::YamlDocument& document : documents) add_items(document, items);
+  JobFile result;
+  for (const Item& item : items) {
+    const Json object(*item.value);
+    const std::string kind = text_field(object, {"kind"});
+    if (!object.is_object() || kind.empty()) {
+      const std::string what = object.is_object() ? "has no kind" : "is no object";
+      return Error{ErrorCode::kInvalid, line_of(file, {item.place_of(""), "",
+                                                       what + "; expected a Kubernetes object, such as a TrainJob "
+                                                              "(apiVersion: lockstep.dev/v1, kind: TrainJob)"})};
+    }
+    if (is_trainjob(object)) {
+      result.jobs.push_back(read_job(item, check_args));
+    } else {
+      result.others.push_back(kind + " " + name_of(object));
+    }
+  }
+  return result;
+}
+
+std::string expand_variables(std::string_view text,
+                             const std::function<std::optional<std::string>(const std::string& name)>& value_of) {
+  std::string expanded;
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    if (rest.starts_with("$$")) {
+      expanded += '$';
+      at += 2;
+      continue;
+    }
+    const size_t end = rest.starts_with("$(") ? rest.find(')') : std::string_view::npos;
+    if (end != std::string_view::npos) {
+      const std::string_view reference = rest.substr(0, end + 1);
+      const std::optional<std::string> value = value_of(std::string(reference.substr(2, end - 2)));
+      expanded.append(value ? std::string_view(*value) : reference);
+      at += end + 1;
+      continue;
+    }
+    expanded += text[at++];
+  }
+  return expanded;
+}
+
+}  // namespace lockstep::manifest

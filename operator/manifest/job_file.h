@@ -1,0 +1,63 @@
+// JobFile: the TrainJobs of a file, each with what is wrong with it and where. Pure.
+//
+// Role: `lockstep validate`, `render` and `run -f`. What an API server would say (api/validate.h), what the operator
+// would say (train/pod_template.h), and what only this program knows: the flags of trainer.args.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "operator/api/yaml.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::manifest {
+
+// etcd takes no larger object.
+inline constexpr size_t kObjectBytesMax = size_t{3} << 19;  // 1.5 MiB
+
+struct Finding {
+  api::YamlPlace place;
+  std::string field;    // "spec.trainer.numNodes"; empty: the object as a whole
+  std::string message;  // what was found, what was expected, what to do
+  bool operator==(const Finding&) const = default;
+};
+// "trainjob.yaml:3:7: spec.trainer.numNodes: is 0, expected at least 1"
+std::string line_of(const std::string& file, const Finding& finding);
+
+struct JobInFile {
+  std::string name;                  // "team-a/sasrec"; without a namespace "sasrec"
+  Json written;                      // without defaults
+  std::vector<Finding> findings;     // in the order of the text
+  std::optional<api::TrainJob> job;  // with defaults; nothing when there are findings
+};
+
+struct JobFile {
+  std::vector<JobInFile> jobs;
+  std::vector<std::string> others;  // "PersistentVolumeClaim datasets"
+};
+
+// What is wrong with trainer.args of a job whose pods start our agent.
+struct ArgsProblem {
+  std::optional<size_t> index;  // of the argument; nothing: all of them together
+  std::string message;
+};
+struct ArgsOf {
+  std::vector<std::string> args;
+  int ranks = 1;  // with as many nodes as there may be
+};
+using CheckArgs = std::function<std::optional<ArgsProblem>(const ArgsOf& of)>;
+
+// The elements of lists (kind: List) count as documents. `check_args` may be absent. kInvalid: no YAML, with
+// file:line:column.
+Result<JobFile> read_job_file(std::string_view text, const std::string& file, const CheckArgs& check_args);
+
+// As Kubernetes does it in args and env: $(NAME) becomes the variable's value where it is known, $$(NAME) is $(NAME).
+std::string expand_variables(std::string_view text,
+                             const std::function<std::optional<std::string>(const std::string& name)>& value_of);
+
+}  // namespace lockstep::manifest

@@ -1,0 +1,58 @@
+#include "operator/manifest/rendered_objects.h"
+
+#include <utility>
+
+#include "operator/train/desired_network_policy.h"
+#include "operator/train/desired_pod.h"
+#include "operator/train/desired_service.h"
+#include "operator/train/object_names.h"
+#include "operator/train/observed.h"
+#include "runner/contract/env_names.h"
+
+namespace lockstep::manifest {
+namespace {
+
+void hide_token(Json& pod) {
+  for (Json& container : pod["spec"]["containers"]) {
+    if (container["name"] != train::kTrainerContainer) continue;
+    for (Json& variable : container["env"]) {
+      if (variable["name"] == env::kToken) variable["value"] = std::string(kTokenPlaceholder);
+    }
+  }
+}
+
+Status set_nodes(int nodes, api::TrainJobSpec& spec) {
+  if (spec.elastic && (nodes < spec.elastic->min_nodes || nodes > spec.elastic->max_nodes)) {
+    return Error{ErrorCode::kInvalid, "--nodes " + std::to_string(nodes) + ": expected " +
+                                          std::to_string(spec.elastic->min_nodes) + " to " +
+                                          std::to_string(spec.elastic->max_nodes) + ", the bounds of spec.elastic"};
+  }
+  spec.trainer.num_nodes = nodes;
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const RenderOptions& options) {
+  train::Observed observed;
+  observed.job = job;
+  api::ObjectMeta& meta = observed.job.meta;
+  if (!options.ns.empty()) meta.ns = options.ns;
+  if (meta.ns.empty()) meta.ns = kDefaultNamespace;
+  if (meta.uid.empty()) meta.uid = kUidPlaceholder;
+  if (options.nodes) TRY(set_nodes(*options.nodes, observed.job.spec));
+  const api::TrainJobSpec& spec = observed.job.spec;
+
+  std::vector<Json> objects{train::desired_service(observed.job)};
+  if (spec.network_policy == api::NetworkPolicyMode::kIntraJob) {
+    objects.push_back(train::desired_network_policy(observed.job, observed.settings));
+  }
+  for (int node = 0; node < spec.trainer.num_nodes; ++node) {
+    TRY_ASSIGN(Json pod, train::desired_pod(observed, {.node = node, .attempt = options.attempt}));
+    hide_token(pod);
+    objects.push_back(std::move(pod));
+  }
+  return objects;
+}
+
+}  // namespace lockstep::manifest

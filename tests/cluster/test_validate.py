@@ -1,0 +1,133 @@
+"""`lockstep validate` says of a file what kubectl, the API server and the operator would say of it."""
+import json
+import pathlib
+import re
+
+import pytest
+
+from bad_jobs import REFUSED, TEMPLATES
+from command_line import lockstep
+from control_plane import kubernetes_version
+from pod_fields import pod_fields, text_of
+from train_jobs import train_job
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What tests leave out, and our agent needs.
+ARGS = {"args": ["run", "sasrec", "--dataset", "/data/a.inter"]}
+
+
+def validate(text):
+    return lockstep("validate", "-f", "-", stdin=text)
+
+
+def fields(done):
+    """field → its messages, of what validate has found."""
+    found = re.findall(r"^standard input:\d+:\d+: ([^:]*): (.*)$", done.stdout, re.M)
+    return {field: message for field, message in found}
+
+
+def with_args(body):
+    trainer = {**body["spec"]["trainer"], **ARGS}
+    return {**body, "spec": {**body["spec"], "trainer": trainer}}
+
+
+def server_accepts(api, text):
+    done = api.kubectl("create", "--dry-run=server", "-f", "-", stdin=text, check=False)
+    return done.returncode == 0, done.stderr
+
+
+# --- the rules
+
+
+@pytest.mark.parametrize("body, field, says", REFUSED)
+def test_what_the_api_server_refuses_is_found(body, field, says):
+    done = validate(json.dumps(with_args(body), indent=2))
+    assert done.returncode == 2
+    assert field in fields(done), done.stdout
+
+
+@pytest.mark.parametrize("template, path, says", TEMPLATES)
+def test_a_template_that_makes_no_pod_is_found(template, path, says):
+    done = validate(json.dumps(with_args(train_job(trainer={"podTemplate": template})), indent=2))
+    assert done.returncode == 2
+    (field,) = fields(done)
+    assert path in field and field.startswith("spec.trainer.podTemplate."), done.stdout
+
+
+def test_what_the_tests_start_is_valid(api):
+    body = with_args(train_job(nodes=3, elastic={"minNodes": 1, "maxNodes": 4}, networkPolicy="IntraJob"))
+    done = validate(json.dumps(body))
+    assert (done.returncode, done.stdout) == (0, "standard input: TrainJob job is valid\n")
+    assert server_accepts(api, json.dumps(body))[0]
+
+
+# --- the text
+
+HEAD = "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: job}\n"
+IMAGE = "image: a, args: [run, sasrec, --dataset, a"
+
+
+def job_with(trainer):
+    return HEAD + "spec:\n  trainer: {" + trainer + "}\n"
+
+
+@pytest.mark.parametrize("text", [
+    job_with(IMAGE + "]"),
+    job_with(IMAGE + ", --train_dir, yes]"),  # a boolean to kubectl
+    job_with(IMAGE + ', --train_dir, "yes"]'),
+    job_with(IMAGE + ", --train_dir, n]"),
+    job_with(IMAGE + "], numNodes: 0x2"),
+    job_with(IMAGE + "], numNodes: 2.0"),
+    job_with(IMAGE + "], numNodes: 2.5"),
+    job_with(IMAGE + "], numNodes: two"),
+    job_with(IMAGE + "], numNodes: ~"),
+    job_with(IMAGE + "], env: [{name: A, value: 1}]"),
+    job_with(IMAGE + "], env: [{name: A, value: 12:30}]"),
+    job_with(IMAGE + "], env: [{name: A, value: Off}]"),
+    HEAD + "spec:\n  suspend: yes\n  trainer: {" + IMAGE + "]}\n",
+    HEAD + "x: &t {" + IMAGE + "]}\nspec:\n  trainer: *t\n",  # an anchor is no harm, an unknown field is
+    HEAD + "spec:\n  trainer: &t {" + IMAGE + "], env: &e [{name: A, value: b}]}\n",
+    HEAD + "spec:\n  trainer:\n    <<: {" + IMAGE + "]}\n    numNodes: 2\n",
+    HEAD + "spec:\n\ttrainer: {" + IMAGE + "]}\n",  # a tab
+    HEAD + "spec:\n  trainer: {" + IMAGE + "]\n",  # cut off
+    HEAD + 'spec:\n  trainer: {image: "a\0"}\n',
+    "\ufeff" + job_with(IMAGE + "]"),
+    json.dumps(with_args(train_job()), indent="\t"),
+])
+def test_a_text_is_read_as_kubectl_reads_it(api, text):
+    accepted, said = server_accepts(api, text)
+    done = validate(text)
+    assert (done.returncode == 0) == accepted, f"{done.stdout}{done.stderr}\nkubectl: {said}"
+
+
+@pytest.mark.parametrize("text, says", [
+    # kubectl takes the last one, and nobody hears of the first.
+    (job_with(IMAGE + "],\n    numNodes: 2,\n    numNodes: 3"), '7:5: the key "numNodes" is given twice'),
+    (job_with(IMAGE + "], numNodes: 010"), '"010" is another number to kubectl'),  # 8
+])
+def test_what_kubectl_takes_in_silence_is_refused(api, text, says):
+    assert server_accepts(api, text)[0]
+    done = validate(text)
+    assert done.returncode == 2 and says in done.stdout
+
+
+def test_several_documents_are_read_one_by_one(api):
+    other = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+    text = job_with(IMAGE + "]") + other + "---\n" + job_with(IMAGE + "], numNodes: 0")
+    done = validate(text)
+    assert done.returncode == 2
+    assert "TrainJob job is valid" in done.stdout and "ConfigMap a is no TrainJob: passed over" in done.stdout
+    assert list(fields(done)) == ["spec.trainer.numNodes"]
+    assert "standard input:15:58: " in done.stdout
+    assert not server_accepts(api, text)[0]
+
+
+# --- what is known of pods
+
+
+def test_the_fields_of_pods_are_those_of_this_version(control_plane):
+    openapi = control_plane.api.request("GET", "/openapi/v3/api/v1")
+    stored = (ROOT / "operator/manifest/pod_fields.yaml").read_text(encoding="utf-8")
+    assert stored == text_of(pod_fields(openapi), kubernetes_version())
+    header = (ROOT / "operator/manifest/pod_fields.h").read_text(encoding="utf-8")
+    assert f'kPodFieldsVersion = "{kubernetes_version().rsplit(".", 1)[0]}"' in header

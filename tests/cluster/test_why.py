@@ -1,0 +1,220 @@
+"""`kubectl lockstep why`: on one screen, what is the matter with a job."""
+import json
+
+import pytest
+
+from command_line import kubectl_lockstep
+from fake_kubelet import Behaviour, Exit, oom_killed
+from train_jobs import Jobs, run_report
+from waiting import wait_until
+
+LINES_MAX = 45  # of a terminal that people have
+
+
+@pytest.fixture
+def process(api, kubelet, operator):
+    return operator()
+
+
+@pytest.fixture
+def jobs(api, process):
+    return Jobs(api)
+
+
+class Screen:
+    """What `kubectl lockstep why` says."""
+
+    def __init__(self, done):
+        self.code, self.text, self.errors = done.returncode, done.stdout, done.stderr
+        self.verdict = self.text.split("\n\n")[0].split("\n  ")[0].replace("\n", " ")
+        self.flat = " ".join(self.text.split())  # without line breaks
+
+    def __repr__(self):
+        return f"{self.code}\n{self.text}{self.errors}"
+
+
+def why(api, name="job", **options):
+    screen = Screen(kubectl_lockstep(api, "why", name, **options))
+    assert screen.text.count("\n") <= LINES_MAX and "\033" not in screen.text, screen
+    return screen
+
+
+def wait_for_verdict(api, words, name="job", timeout=60):
+    def told():
+        screens.append(why(api, name))
+        return all(word in screens[-1].verdict for word in words)
+    screens = []
+    wait_until(told, f"verdict with {words}", timeout, lambda: repr(screens[-1]))
+    return screens[-1]
+
+
+def last_words(code, reason, message, rank=None, step=None):
+    return json.dumps({"exitCode": code, "reason": reason, "message": message, "rank": rank, "step": step})
+
+
+# --- all is well
+
+
+def test_a_job_that_trains(api, jobs, kubelet):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    kubelet.serve_status(api.namespace, "job-0-0", run_report(step=42, checkpoint=40))
+    screen = wait_for_verdict(api, ["TrainJob job trains since"])
+    jobs.wait_for(lambda: "step 42 of 100 (42%)" in why(api).text, "figures")
+    screen = why(api)
+    assert screen.code == 0
+    assert "newest checkpoint at step 40: 2 steps would be lost with all pods" in screen.flat
+    assert "job-1-0" in screen.text and "What to do" not in screen.text
+
+
+def test_a_job_that_is_complete(api, jobs, kubelet):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    for pod in ("job-0-0", "job-1-0"):
+        kubelet.exit(api.namespace, pod, Exit(0))
+    jobs.wait_for_condition("Complete")
+    assert wait_for_verdict(api, ["TrainJob job is complete after"]).code == 0
+
+
+def test_a_suspended_job_says_how_it_goes_on(api, jobs):
+    jobs.create(nodes=1, suspend=True)
+    jobs.wait_for_condition("Suspended")
+    screen = wait_for_verdict(api, ["is suspended", "begins anew"])
+    assert screen.code == 0
+    assert '{"spec": {"suspend": false}}' in screen.text
+    status = kubectl_lockstep(api, "status")
+    assert status.returncode == 0 and "Suspended" in status.stdout
+
+
+# --- something ended
+
+
+def test_a_rank_that_the_kernel_killed_and_that_trains_again(api, jobs, kubelet):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    kubelet.exit(api.namespace, "job-1-0", oom_killed(last_words(13, "OutOfMemory", "worker was killed", 3, 812)))
+    jobs.wait_for_pods("job-0-0", "job-1-1")
+    jobs.wait_for_condition("Running")
+    screen = wait_for_verdict(api, ["Rank 3 on node 1 was killed by the kernel (out of memory)", "restarted 1 of 10",
+                                    "training again since"])
+    assert screen.code == 0
+    assert "exit code 137: killed by SIGKILL" in screen.text
+    assert "its last words: worker was killed" in screen.text
+    assert "resourcesPerNode" in screen.text
+
+
+@pytest.mark.parametrize("code, reason, message, says, does", [
+    (2, "InvalidUsage", "unknown flag --datast", "refused its arguments", "lockstep validate -f"),
+    (3, "DataUnreadable", "no data set in /data", "could not read its data", "get -n"),
+    (5, "NotFinite", "loss is not finite", "loss or gradient were not finite", "--lr"),
+])
+def test_an_end_that_is_not_tried_again(api, jobs, kubelet, code, reason, message, says, does):
+    jobs.create(nodes=2)
+    jobs.wait_for_condition("PodsReady")
+    kubelet.exit(api.namespace, "job-0-0", Exit(code, last_words(code, reason, message, 0, 7)))
+    jobs.wait_for_condition("Failed")
+    screen = wait_for_verdict(api, ["TrainJob job has failed: rank 0 on node 0", says, "it was not tried again"])
+    assert screen.code == 1
+    assert f"exit code {code}: " in screen.text and message in screen.text
+    assert does in screen.text and f"ended with {code} ({reason})" in screen.text
+
+
+def test_a_crash_loop_says_that_the_budget_is_used_up(api, jobs, kubelet):
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace, Behaviour(exits=Exit(139)))
+    jobs.create(nodes=1, restartPolicy={"maxRestarts": 0})
+    jobs.wait_for_condition("Failed")
+    screen = wait_for_verdict(api, ["was killed by signal 11 (SignalSEGV)", "restartPolicy.maxRestarts (0)"])
+    assert screen.code == 1 and "139: killed by SIGSEGV" in screen.text
+
+
+# --- something is waited for
+
+
+def test_an_image_that_cannot_be_pulled(api, jobs, kubelet):
+    waiting = Behaviour(start="Waiting", waiting_reason="ImagePullBackOff", waiting_message="Back-off pulling image x")
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace, waiting)
+    jobs.create(nodes=2)
+    screen = wait_for_verdict(api, ["cannot pull its image"])
+    assert screen.code == 1
+    assert "Back-off pulling image x" in screen.text and "describe -n" in screen.text
+    assert "15m" in screen.text  # the job fails by then
+
+
+def test_no_machine_for_a_pod(api, jobs):
+    jobs.create(nodes=1, trainer={"podTemplate": {"spec": {"nodeSelector": {"no": "where"}}}})
+    screen = wait_for_verdict(api, ["finds no machine to run on"])
+    assert screen.code == 1
+    assert "node affinity/selector" in screen.flat and "FailedScheduling" in screen.text
+
+
+def test_a_claim_that_is_missing(api, jobs):
+    jobs.create(nodes=1, checkpoint={"volume": {"persistentVolumeClaim": {"claimName": "nowhere"}}})
+    screen = wait_for_verdict(api, ["needs a volume claim that does not exist"])
+    assert screen.code == 1 and 'create the claim "nowhere"' in screen.text
+
+
+def test_a_template_that_makes_no_pod(api, jobs):
+    jobs.create(nodes=1, trainer={"podTemplate": {"spec": {"hostname": "mine"}}})
+    jobs.wait_for_condition("Failed")
+    screen = wait_for_verdict(api, ["has failed (InvalidSpec): spec.trainer.podTemplate.spec.hostname"])
+    assert screen.code == 1 and "lockstep validate" in screen.text
+
+
+# --- nobody looks, nobody is there, nobody may
+
+
+def test_no_operator(api, kubelet):
+    Jobs(api).create(nodes=1)
+    assert why(api).verdict.endswith("is about to be looked at")
+    screen = wait_for_verdict(api, ["No operator has looked at TrainJob job"], timeout=90)
+    assert screen.code == 1 and "kubectl get deployments" in screen.text
+
+
+def test_a_name_that_is_misspelt(api, jobs):
+    jobs.create("sasrec", nodes=1)
+    screen = why(api, "sasrek")
+    assert screen.code == 1
+    assert screen.verdict.startswith(f"There is no TrainJob sasrek in namespace {api.namespace}; did you mean sasrec?")
+
+
+def test_a_user_without_rights_is_told_which(api, jobs):
+    jobs.create(nodes=1)
+    api.create("serviceaccounts", {"metadata": {"name": "nobody"}})
+    kubeconfig = api.control_plane.kubeconfig_of_service_account(api.namespace, "nobody")
+    screen = why(api, kubeconfig=kubeconfig)
+    assert screen.code == 1 and screen.text == ""
+    assert f"no right to get trainjobs.lockstep.dev in namespace {api.namespace}" in screen.errors
+
+
+def test_a_user_who_may_see_the_job_alone_is_told_what_is_missing(api, jobs):
+    jobs.create(nodes=1)
+    api.create("serviceaccounts", {"metadata": {"name": "half"}})
+    api.create("rbac.authorization.k8s.io/v1/roles", {"metadata": {"name": "half"}, "rules": [
+        {"apiGroups": ["lockstep.dev"], "resources": ["trainjobs"], "verbs": ["get"]}]})
+    api.create("rbac.authorization.k8s.io/v1/rolebindings", {
+        "metadata": {"name": "half"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "half"},
+        "subjects": [{"kind": "ServiceAccount", "name": "half", "namespace": api.namespace}]})
+    kubeconfig = api.control_plane.kubeconfig_of_service_account(api.namespace, "half")
+    jobs.wait_for_condition("PodsReady")
+    wait_until(lambda: "TrainJob job" in why(api, kubeconfig=kubeconfig).verdict, "rights")
+    screen = why(api, kubeconfig=kubeconfig)
+    assert "note: no right to list pods in namespace" in screen.flat and "no right to list events" in screen.flat
+
+
+def test_a_server_without_the_crd_and_one_that_is_not_there(api, tmp_path):
+    text = api.kubeconfig.read_text(encoding="utf-8")
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(text.replace(f":{api.control_plane.port}", ":1"), encoding="utf-8")
+    screen = why(api, kubeconfig=nowhere)
+    assert screen.code == 1 and screen.text == "" and "get trainjobs" in screen.errors
+
+
+def test_an_exec_plugin_is_refused_with_the_way_round_it(api, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text("apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+                    "contexts: [{name: a, context: {cluster: b, user: c}}]\n"
+                    "clusters: [{name: b, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+                    "users: [{name: c, user: {exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}}}]\n",
+                    encoding="utf-8")
+    screen = why(api, kubeconfig=path)
+    assert screen.code == 2 and "exec" in screen.errors and "kubectl proxy" in screen.errors

@@ -1,0 +1,132 @@
+#include "operator/manifest/job_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::manifest {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr const char* kHead = "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a, namespace: team}\n";
+
+std::string job(const std::string& spec) { return std::string(kHead) + "spec:\n" + spec; }
+
+// "3:5: spec.x: message" of every finding, or the error that the file is.
+std::vector<std::string> lines(const std::string& text, const CheckArgs& check_args = {}) {
+  const Result<JobFile> file = read_job_file(text, "f", check_args);
+  if (!file.ok()) return {file.error().message};
+  std::vector<std::string> all;
+  for (const JobInFile& one : file->jobs) {
+    EXPECT_EQ(one.findings.empty(), one.job.has_value());
+    for (const Finding& finding : one.findings) all.push_back(line_of("f", finding));
+  }
+  return all;
+}
+
+TEST(JobFile, a_valid_job_is_read_with_its_defaults) {
+  const Result<JobFile> file = read_job_file(job("  trainer: {image: i}\n"), "f", {});
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  ASSERT_EQ(file->jobs.size(), 1U);
+  EXPECT_EQ(file->jobs[0].name, "team/a");
+  ASSERT_TRUE(file->jobs[0].job.has_value());
+  EXPECT_EQ(file->jobs[0].job->spec.trainer.num_nodes, 1);
+  EXPECT_FALSE(file->jobs[0].written["spec"]["trainer"].contains("numNodes"));
+}
+
+TEST(JobFile, findings_come_in_the_order_of_the_text) {
+  EXPECT_THAT(lines(job("  trainer:\n    numNodes: 0\n    imaeg: i\n  elastik: {}\n")),
+              ElementsAre("f:5:3: spec.trainer.image: is missing, and has no default",
+                          "f:6:5: spec.trainer.numNodes: is 0, expected at least 1",
+                          "f:7:5: spec.trainer.imaeg: is not a field of spec.trainer; did you mean image?",
+                          "f:8:3: spec.elastik: is not a field of spec; did you mean elastic?"));
+}
+
+TEST(JobFile, what_the_operator_would_refuse_is_found) {
+  EXPECT_THAT(lines(job("  trainer:\n    image: i\n    podTemplate:\n      spec:\n        hostname: mine\n")),
+              ElementsAre(StartsWith("f:9:9: spec.trainer.podTemplate.spec.hostname: is \"mine\", but")));
+}
+
+TEST(JobFile, several_documents_lists_and_other_kinds_are_told_apart) {
+  const std::string list =
+      "kind: List\napiVersion: v1\nitems:\n- {kind: ConfigMap, metadata: {name: c}}\n- {apiVersion: "
+      "lockstep.dev/v1, kind: TrainJob, metadata: {name: b},\n   spec: {trainer: {image: 3}}}\n";
+  const Result<JobFile> file = read_job_file(job("  trainer: {image: i}\n") + "---\n" + list, "f", {});
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_THAT(file->others, ElementsAre("ConfigMap c"));
+  ASSERT_EQ(file->jobs.size(), 2U);
+  EXPECT_EQ(file->jobs[1].name, "b");
+  ASSERT_EQ(file->jobs[1].findings.size(), 1U);
+  EXPECT_THAT(line_of("f", file->jobs[1].findings[0]),
+              StartsWith("f:12:21: spec.trainer.image: is 3, expected a string"));
+}
+
+TEST(JobFile, a_slip_in_the_kind_is_no_other_kind) {
+  std::string text = job("  trainer: {image: i}\n");
+  text.replace(text.find("TrainJob"), 8, "TrainJobs");
+  EXPECT_THAT(lines(text), ElementsAre(HasSubstr("f:2:1: kind: is \"TrainJobs\", expected TrainJob")));
+  text = job("  trainer: {image: i}\n");
+  text.replace(text.find("/v1"), 3, "/v2");
+  EXPECT_THAT(lines(text), ElementsAre(HasSubstr("apiVersion: is \"lockstep.dev/v2\", expected lockstep.dev/v1")));
+}
+
+TEST(JobFile, what_is_no_object_of_kubernetes_is_an_error) {
+  EXPECT_THAT(lines("- a\n"), ElementsAre(HasSubstr("f:1:1: is no object")));
+  EXPECT_THAT(lines("a: 1\n"), ElementsAre(HasSubstr("f:1:1: has no kind")));
+  EXPECT_THAT(lines("kind: List\nitems: [3]\n"), ElementsAre(HasSubstr("f:2:9: is no object")));
+  EXPECT_THAT(lines("a: [\n"), ElementsAre(HasSubstr("f:2:1: not YAML")));
+  EXPECT_THAT(lines(""), IsEmpty());
+}
+
+TEST(JobFile, an_object_that_etcd_would_not_take_is_refused) {
+  std::string text = job("  trainer:\n    image: i\n    podTemplate: {metadata: {annotations: {x: \"");
+  text += std::string(kObjectBytesMax, 'x') + "\"}}}\n";
+  EXPECT_THAT(lines(text), ElementsAre(AllOf(StartsWith("f:1:1: is 157"), HasSubstr("stores at most 1572864"))));
+}
+
+// --- trainer.args
+
+std::optional<ArgsProblem> refuse_second(const ArgsOf& of) {
+  return ArgsProblem{1, of.args[1] + " with " + std::to_string(of.ranks) + " ranks"};
+}
+
+TEST(JobFile, arguments_are_checked_with_the_most_ranks_there_may_be) {
+  EXPECT_THAT(lines(job("  trainer: {image: i, args: [run, x], numProcPerNode: 2, numNodes: 3}\n"), refuse_second),
+              ElementsAre("f:5:35: spec.trainer.args[1]: x with 6 ranks"));
+  EXPECT_THAT(
+      lines(job("  elastic: {minNodes: 1, maxNodes: 4}\n  trainer: {image: i, args: [run, x]}\n"), refuse_second),
+      ElementsAre(HasSubstr("x with 4 ranks")));
+}
+
+TEST(JobFile, variables_in_arguments_are_written_out_and_unknown_ones_left_to_the_pod) {
+  const std::string env = ", env: [{name: A, value: b}]}\n";
+  EXPECT_THAT(lines(job("  trainer: {image: i, args: [run, $(A)c]" + env), refuse_second),
+              ElementsAre(HasSubstr("bc with 1 ranks")));
+  EXPECT_THAT(lines(job("  trainer: {image: i, args: [run, $(B)c]" + env), refuse_second), IsEmpty());
+}
+
+TEST(JobFile, arguments_of_another_program_are_not_checked) {
+  for (const char* more : {", launcher: Torchrun", ", launcher: None", ", command: [mine]"}) {
+    EXPECT_THAT(lines(job(std::string("  trainer: {image: i, args: [run, x]") + more + "}\n"), refuse_second),
+                IsEmpty());
+  }
+  EXPECT_THAT(lines(job("  trainer: {image: i}\n"), refuse_second), IsEmpty());
+}
+
+TEST(ExpandVariables, is_that_of_kubernetes) {
+  const auto value_of = [](const std::string& name) -> std::optional<std::string> {
+    return name == "A" ? std::optional<std::string>("1") : std::nullopt;
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"$(A)", "1"},  {"x$(A)y$(A)", "x1y1"}, {"$$(A)", "$(A)"}, {"$(B)", "$(B)"},
+      {"$(A", "$(A"}, {"$A", "$A"},           {"$$", "$"},       {"$", "$"},
+      {"$()", "$()"}, {"$$$(A)", "$1"}};
+  for (const auto& [text, expected] : cases) EXPECT_EQ(expand_variables(text, value_of), expected) << text;
+}
+
+}  // namespace
+}  // namespace lockstep::manifest

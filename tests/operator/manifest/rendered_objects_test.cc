@@ -1,0 +1,70 @@
+#include "operator/manifest/rendered_objects.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::manifest {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+api::TrainJob job() {
+  api::TrainJob made;
+  made.meta.name = "a";
+  made.spec.trainer.image = "i";
+  made.spec.trainer.num_nodes = 2;
+  return made;
+}
+
+std::vector<std::string> names(const api::TrainJob& of, const RenderOptions& options) {
+  const Result<std::vector<Json>> objects = rendered_objects(of, options);
+  if (!objects.ok()) return {objects.error().message};
+  std::vector<std::string> all;
+  for (const Json& object : *objects) {
+    all.push_back(object["kind"].get<std::string>() + " " + object["metadata"]["namespace"].get<std::string>() + "/" +
+                  object["metadata"]["name"].get<std::string>());
+  }
+  return all;
+}
+
+TEST(RenderedObjects, are_the_service_the_policy_and_the_pods) {
+  EXPECT_THAT(names(job(), {}), ElementsAre("Service default/a", "Pod default/a-0-0", "Pod default/a-1-0"));
+  api::TrainJob with_policy = job();
+  with_policy.meta.ns = "team";
+  with_policy.spec.network_policy = api::NetworkPolicyMode::kIntraJob;
+  EXPECT_THAT(names(with_policy, {.nodes = 1, .attempt = 2}),
+              ElementsAre("Service team/a", "NetworkPolicy team/a", "Pod team/a-0-2"));
+  EXPECT_THAT(names(with_policy, {.nodes = 1, .ns = "other"}),
+              ElementsAre("Service other/a", "NetworkPolicy other/a", "Pod other/a-0-0"));
+}
+
+TEST(RenderedObjects, stay_within_the_elastic_bounds) {
+  api::TrainJob elastic = job();
+  elastic.spec.elastic = api::Elastic{.min_nodes = 2, .max_nodes = 3};
+  EXPECT_EQ(names(elastic, {.nodes = 3}).size(), 4U);
+  for (const int nodes : {1, 4}) EXPECT_THAT(names(elastic, {.nodes = nodes}).front(), HasSubstr("expected 2 to 3"));
+}
+
+TEST(RenderedObjects, show_no_token_and_no_uid) {
+  const Result<std::vector<Json>> objects = rendered_objects(job(), {});
+  ASSERT_TRUE(objects.ok());
+  const Json& pod = objects->back();
+  EXPECT_EQ(pod["metadata"]["ownerReferences"][0]["uid"], kUidPlaceholder);
+  int tokens = 0;
+  for (const Json& variable : pod["spec"]["containers"][0]["env"]) {
+    if (variable["name"] != "LOCKSTEP_TOKEN") continue;
+    ++tokens;
+    EXPECT_EQ(variable["value"], kTokenPlaceholder);
+  }
+  EXPECT_EQ(tokens, 1);
+}
+
+TEST(RenderedObjects, name_what_makes_no_pod) {
+  api::TrainJob broken = job();
+  broken.spec.trainer.pod_template = {{"spec", {{"hostname", "mine"}}}};
+  EXPECT_THAT(names(broken, {}).front(), HasSubstr("spec.trainer.podTemplate.spec.hostname"));
+}
+
+}  // namespace
+}  // namespace lockstep::manifest
