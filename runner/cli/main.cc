@@ -82,7 +82,9 @@ int main(int argc, char** argv) {
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
   if (command == "completion") return lockstep::completion_command(rest, std::cout, std::cerr);
   if (command == "__complete") return lockstep::complete_command(rest, std::cout);
-  const std::string nearest = lockstep::nearest_name(command, lockstep::command_names());
+  std::vector<std::string> names = lockstep::command_names();
+  names.insert(names.end(), {"--version", "--help"});
+  const std::string nearest = lockstep::nearest_name(command, names);
   std::fprintf(stderr, "lockstep: unknown command \"%s\"%s; see lockstep --help\n", command.c_str(),
                nearest.empty() ? "" : (", did you mean \"" + nearest + "\"?").c_str());
   return static_cast<int>(lockstep::ExitCode::kUsage);

@@ -59,11 +59,12 @@ def test_this_machine_can_train(lockstep, run, tmp_path):
     done = run([lockstep, "doctor", "--dir", tmp_path])
     seconds = time.monotonic() - begin
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"ok +worker +lockstep-worker 0\.1\.0 with LibTorch 2\.11\.0", done.stdout), done.stdout
+    # A warning when its libraries come slowly, as on a busy machine.
+    assert re.search(r"(ok|warn) +worker +lockstep-worker 0\.1\.0 with LibTorch 2\.11\.0", done.stdout), done.stdout
     assert re.search(r"checkpoints +\S+: .* free, writes \d+ MB/s", done.stdout), done.stdout
     assert re.search(r"\n\d+ ok, \d+ warnings?, 0 failed\. Ready: lockstep run sasrec --dataset auto\n$", done.stdout)
     assert "\033" not in done.stdout
-    assert seconds < 30, f"took {seconds:.1f} s on a busy machine; 2 s are normal"
+    assert seconds < 60, f"took {seconds:.1f} s; 2 s are normal, 20 s for the worker on a very busy machine"
     assert not [path for path in tmp_path.iterdir()], "the disk probe left something behind"
 
 
