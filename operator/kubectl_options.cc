@@ -21,8 +21,8 @@ Options of why and status:
   -A, --all-namespaces                     of status: all
       --context NAME                       of the kubeconfig; default: its current one
       --kubeconfig FILE                    default: KUBECONFIG, then ~/.kube/config
-  -s, --server URL                         an API server that asks for no credentials, such as kubectl proxy's:
-                                             kubectl proxy --port=8001 & kubectl lockstep -s http://127.0.0.1:8001 why JOB
+  -s, --server URL                         an API server that asks for no credentials: kubectl proxy --port=8001 stands
+                                           in for every way of logging in, and is -s http://127.0.0.1:8001
       --operator-namespace NAMESPACE       where the operator's Lease lies; default: lockstep-system
 
 why needs the right to get trainjobs; it says more with list on pods and events, and get on pods/log.

@@ -44,7 +44,7 @@ std::string kubectl(const std::string& verb, const JobName& job, const std::stri
 std::string ending_words(const std::string& reason, std::optional<int> exit_code) {
   const bool by_kernel = exit_code && *exit_code > kFirstSignal;
   if (reason == "OutOfMemory") return by_kernel ? "was killed by the kernel (out of memory)" : "ran out of memory";
-  static const std::map<std::string, std::string> kWords = {
+  static const std::map<std::string, std::string> words = {
       {"Done", "has ended with 0"},
       {"InvalidUsage", "refused its arguments"},
       {"DataUnreadable", "could not read its data"},
@@ -67,7 +67,7 @@ std::string ending_words(const std::string& reason, std::optional<int> exit_code
       {"TerminationByKubelet", "was ended by its kubelet"},
       {"DeletionByPodGC", "was lost with its machine"},
       {"UnexpectedAdmissionError", "was refused by its machine's kubelet"}};
-  if (const auto it = kWords.find(reason); it != kWords.end()) return it->second;
+  if (const auto it = words.find(reason); it != words.end()) return it->second;
   if (exit_code && *exit_code > kFirstSignal) {
     return "was killed by signal " + std::to_string(*exit_code - kFirstSignal) + " (" + reason + ")";
   }
@@ -143,7 +143,7 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
 }
 
 std::string wait_words(const std::string& reason) {
-  static const std::map<std::string, std::string> kWords = {
+  static const std::map<std::string, std::string> words = {
       {"Unschedulable", "finds no machine to run on"},
       {"ErrImagePull", "cannot pull its image"},
       {"ImagePullBackOff", "cannot pull its image"},
@@ -162,8 +162,8 @@ std::string wait_words(const std::string& reason) {
       {"ObjectTerminating", "waits for an object of its own that is being deleted"},
       {"NamespaceTerminating", "cannot have pods: its namespace is being deleted"},
       {"BackingOff", "waits before its next pod: the last ones failed soon after their start"}};
-  const auto it = kWords.find(reason);
-  return it == kWords.end() ? "waits (" + reason + ")" : it->second;
+  const auto it = words.find(reason);
+  return it == words.end() ? "waits (" + reason + ")" : it->second;
 }
 
 std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod) {

@@ -156,9 +156,9 @@ class Localizer {
 
   // Of the trainer's container in the template.
   const Json& trainer_container() const {
-    static const Json kNone = Json::object();
+    static const Json none = Json::object();
     const int index = train::trainer_index(spec().trainer.pod_template);
-    if (index < 0) return kNone;
+    if (index < 0) return none;
     return list_field(spec().trainer.pod_template, {"spec", "containers"})[static_cast<size_t>(index)];
   }
 

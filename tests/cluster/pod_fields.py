@@ -13,9 +13,10 @@ WORDS = {"io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
          "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "intOrString",
          "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "time",
          "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "any"}
-HEADER = """# The fields of pods, from the OpenAPI document of Kubernetes {version} (tests/cluster/pod_fields.py makes this file, and a
-# test compares the two). Type: its fields with their types. [X]: a list of X; {{X}}: names with X; !: must be there;
-# words after a type: its only values.
+HEADER = """\
+# The fields of pods, from the OpenAPI document of Kubernetes {version}; tests/cluster/pod_fields.py makes this file,
+# and a test compares the two. Type: its fields with their types. [X]: a list of X; {{X}}: names with X;
+# !: must be there; words after a type: its only values.
 """
 
 

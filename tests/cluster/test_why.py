@@ -192,7 +192,8 @@ def test_a_user_who_may_see_the_job_alone_is_told_what_is_missing(api, jobs):
     api.create("rbac.authorization.k8s.io/v1/roles", {"metadata": {"name": "half"}, "rules": [
         {"apiGroups": ["lockstep.dev"], "resources": ["trainjobs"], "verbs": ["get"]}]})
     api.create("rbac.authorization.k8s.io/v1/rolebindings", {
-        "metadata": {"name": "half"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "half"},
+        "metadata": {"name": "half"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "half"},
         "subjects": [{"kind": "ServiceAccount", "name": "half", "namespace": api.namespace}]})
     kubeconfig = api.control_plane.kubeconfig_of_service_account(api.namespace, "half")
     jobs.wait_for_condition("PodsReady")
