@@ -58,7 +58,14 @@ def without_comment(line):
 
 
 def page_commands(page):
-    return [command for text in blocks(page, "sh") for command in commands(text)]
+    """Of its blocks of shell and of Python, in order."""
+    found = []
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language == "sh":
+            found += commands(text)
+        if language == "python":
+            found.append(f"python3 - <<'END'\n{text}END")
+    return found
 
 
 class NotRun:

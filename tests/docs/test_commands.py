@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pages import ROOT, NotRun, blocks, name_of, page_commands, pages
+from pages import ROOT, NotRun, name_of, page_commands, pages
 
 NOT_RUN = NotRun()
 SECONDS_PER_COMMAND = 120
@@ -34,13 +34,3 @@ def test_make_targets_exist():
     named = {word for page in pages() for one in page_commands(page)
              for word in re.findall(r"^make ([a-z][a-z0-9-]*)", one)}
     assert named and named <= known
-
-
-@pytest.mark.parametrize("page", [page for page in pages() if blocks(page, "python")], ids=name_of)
-def test_the_python_works(page, page_shell):
-    """After the page's commands: they made what it reads."""
-    shell = page_shell("python-" + re.sub(r"[^a-z0-9]+", "-", name_of(page).lower()), False)
-    wanted = [one for one in page_commands(page) if NOT_RUN.reason(one) is None and "kubectl" not in one]
-    for command in [*wanted, *(f"python3 - <<'END'\n{text}END" for text in blocks(page, "python"))]:
-        code, output = shell.run(command, SECONDS_PER_COMMAND)
-        assert code == 0, f"{command}\n{output[-4000:]}"

@@ -1,0 +1,115 @@
+"""What the documents say is true: links lead somewhere, flags exist, messages are printed, jobs are accepted, and the
+reference is the CRD's."""
+import re
+import subprocess
+import sys
+
+import pytest
+
+from pages import ROOT, blocks, code_spans, headings, links, name_of, page_commands, pages
+from programs import bin_folder, program
+
+READ_ALONE = [ROOT / "runner/README.md", ROOT / "operator/README.md"]
+HELPS = (("lockstep", "--help"), ("lockstep", "run", "sasrec", "--help"), ("lockstep", "ckpt", "--help"),
+         *(("lockstep", "ckpt", word, "--help") for word in ("ls", "verify", "export", "prune")),
+         *(("lockstep", "chaos", word, "--help") for word in ("kill-rank", "stop-rank", "kill-agent", "partition")),
+         ("lockstep", "validate", "--help"), ("lockstep", "render", "--help"), ("lockstep", "doctor", "--help"),
+         ("lockstep-operator", "--help"), ("kubectl-lockstep", "--help"))
+OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
+# The guides' and Kubeflow's own names, shown beside ours.
+THEIRS = {"--multi_gpu"}
+
+
+# --- links
+
+
+@pytest.mark.parametrize("page", [*pages(), *READ_ALONE], ids=name_of)
+def test_links_lead_somewhere(page):
+    wrong = []
+    for target in links(page):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        if not place.exists() or (anchor and anchor not in headings(place)):
+            wrong.append(target)
+    assert not wrong
+
+
+def test_every_page_is_linked_from_the_readme_or_the_index():
+    linked = {(page.parent / target.partition("#")[0]).resolve()
+              for page in (ROOT / "README.md", ROOT / "docs/README.md") for target in links(page)}
+    assert [name_of(page) for page in pages()[1:] if page not in linked and page.name != "README.md"] == []
+
+
+# --- flags
+
+
+@pytest.fixture(scope="session")
+def known_flags():
+    """Of our programs, with underscores."""
+    texts = [subprocess.run([program(bin_folder() / words[0]), *words[1:]], capture_output=True, text=True, check=False)
+             for words in HELPS]
+    found = {flag for done in texts for flag in re.findall(r"--([a-z][\w-]*)", done.stdout + done.stderr)}
+    assert len(found) > 80
+    return {flag.replace("-", "_") for flag in found}
+
+
+def is_known(flag, known):
+    plain = flag.replace("-", "_")
+    return plain in known or plain.removeprefix("no_") in known
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_flags_exist(page, known_flags):
+    ours = [text for text in [*page_commands(page), *code_spans(page)] if OURS.match(text) or text.startswith("--")]
+    named = {flag for text in ours for flag in re.findall(r"(?:^|[\s\[(|])--([a-z][\w-]*)", text)}
+    assert [flag for flag in sorted(named) if not is_known(flag, known_flags)] == []
+
+
+# --- messages
+
+
+def printed():
+    """All that the sources could print, comments left out, with string literals that follow each other joined."""
+    folders = ("runner", "operator", "manifests/base", "cmake")
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))
+             if path.suffix in (".cc", ".h", ".yaml", ".cmake", ".in")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    return re.sub(r"\"\s*\n\s*\"", "", re.sub(r"(^|\s)//.*", "", text))
+
+
+def quoted_messages(page):
+    """The first cells of a page's tables: messages between backticks. `…`, capitals and numbers stand for what
+    varies. A message of another program's has its name after it: (NCCL)."""
+    for row in re.findall(r"^\|(.+?)\|", page.read_text(encoding="utf-8").replace("\\|", "¦"), re.M):
+        if re.search(r"\((NCCL|torch|kubectl|Docker)\)\s*$", row):
+            continue
+        yield from re.findall(r"`([^`]+)`", row)
+
+
+def test_the_messages_of_the_troubleshooting_page_are_ours():
+    sources = printed()
+    wrong = []
+    for message in quoted_messages(ROOT / "docs/troubleshooting.md"):
+        parts = [part.strip(" .:'") for part in re.split(r"…|\b[A-Z]\b|\bPATH\b|\bN\b|\d+", message)]
+        told = [part for part in parts if len(part) > 3]
+        if not told or not all(part in sources for part in told):
+            wrong.append(message)
+    assert not wrong
+
+
+# --- TrainJobs and the reference
+
+
+def test_the_reference_is_made_from_the_crd():
+    done = subprocess.run([sys.executable, ROOT / "scripts/trainjob_reference.py", "--check"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if blocks(page, "yaml")], ids=name_of)
+def test_jobs_are_accepted(page, cluster):
+    for text in blocks(page, "yaml"):
+        if re.search(r"^kind: ", text, re.M):
+            cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=text, namespace="default")
