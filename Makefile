@@ -1,4 +1,4 @@
-# `make` lists what there is. The build itself is CMake's: docs/building.md.
+# `make` lists what there is. The build itself is CMake's: docs/developing.md.
 SHELL := /bin/bash
 export LOCKSTEP_CACHE ?= $(HOME)/.cache/lockstep
 export CCACHE_DIR ?= $(LOCKSTEP_CACHE)/ccache

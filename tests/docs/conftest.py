@@ -23,7 +23,7 @@ from shell import Shell  # noqa: E402
 
 CLONE_NEWNET = 0x40000000
 PROGRAMS = ("lockstep", "lockstep-worker", "lockstep-operator", "kubectl-lockstep")
-USERS, ITEMS, EVENTS = 600, 150, 20
+USERS, ITEMS, EVENTS = 160, 60, 10
 
 
 def leave_the_network():

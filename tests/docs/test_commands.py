@@ -8,6 +8,11 @@ import pytest
 from pages import ROOT, NotRun, name_of, page_commands, pages
 
 NOT_RUN = NotRun()
+# What a person would see to first: that the run trains before it is broken; that pods which nobody runs come to an end.
+FIRST = (
+    (r"lockstep chaos ", "timeout 100 bash -c \"until curl -fs localhost:8080/metrics | "
+                         "grep -q '^lockstep_steps_total{.*} [1-9]'; do read -rt 0.2 <> <(:); done\""),
+    (r"kubectl wait .*condition=Complete", "kubectl annotate pods --all fake.lockstep.dev/exit-after=0s --overwrite"))
 SECONDS_PER_COMMAND = 120
 PAGES = [page for page in pages() if any(NOT_RUN.reason(one) is None for one in page_commands(page))]
 
@@ -18,8 +23,10 @@ def test_the_commands_work(page, page_shell):
     name = re.sub(r"[^a-z0-9]+", "-", name_of(page).lower().removesuffix(".md"))
     shell = page_shell(name, any(re.search(r"\b(kubectl|helm)\b", one) for one in wanted))
     for command in wanted:
-        if re.search(r"kubectl wait .*condition=Complete", command):
-            shell.run_once("kubectl annotate pods --all fake.lockstep.dev/exit-after=0s --overwrite", 30)
+        for pattern, before in FIRST:
+            if re.match(pattern, command):
+                code, output = shell.run_once(before, SECONDS_PER_COMMAND)
+                assert code == 0, f"{name_of(page)}: before $ {command}\n{output[-4000:]}"
         code, output = shell.run(command, SECONDS_PER_COMMAND)
         assert code == 0, f"{name_of(page)}: exit code {code}\n$ {command}\n{output[-4000:]}"
 

@@ -36,10 +36,17 @@ def test_links_lead_somewhere(page):
     assert not wrong
 
 
-def test_every_page_is_linked_from_the_readme_or_the_index():
-    linked = {(page.parent / target.partition("#")[0]).resolve()
-              for page in (ROOT / "README.md", ROOT / "docs/README.md") for target in links(page)}
-    assert [name_of(page) for page in pages()[1:] if page not in linked and page.name != "README.md"] == []
+def test_every_page_is_linked_from_the_readme():
+    linked = {(ROOT / target.partition("#")[0]).resolve() for target in links(ROOT / "README.md")}
+    assert [name_of(page) for page in pages()[1:] if page not in linked] == []
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks():
+    table = re.search(r"<!-- measured.*?-->(.*?)<!-- /measured -->", (ROOT / "README.md").read_text(), re.S).group(1)
+    figures = re.findall(r"\| (\d[\d.]*)", "\n".join(table.splitlines()[3:]))
+    measured = set(re.findall(r"\d+(?:\.\d+)?", (ROOT / "docs/benchmarks.md").read_text()))
+    known = measured | {one.rstrip("0").rstrip(".") for one in measured if "." in one}
+    assert len(figures) >= 12 and set(figures) <= known
 
 
 # --- flags
