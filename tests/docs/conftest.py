@@ -21,6 +21,7 @@ from pages import ROOT  # noqa: E402
 from programs import bin_folder, clean_environment, program  # noqa: E402
 from shell import Shell  # noqa: E402
 
+CRD = "crd/trainjobs.lockstep.dev"
 CLONE_NEWNET = 0x40000000
 PROGRAMS = ("lockstep", "lockstep-worker", "lockstep-operator", "kubectl-lockstep")
 USERS, ITEMS, EVENTS = 160, 60, 10
@@ -36,10 +37,13 @@ leave_the_network()
 
 @pytest.fixture(scope="session")
 def cluster():
-    """A control plane with the CRD, four nodes of KWOK's, and the operator."""
+    """A control plane with the CRD, four nodes of KWOK's, and the operator as a process: no pod runs its image."""
     with ControlPlane(kwok_nodes=4) as plane:
         plane.apply_base()
-        plane.make_namespace("lockstep-jobs")
+        # As if Helm had made it: a page installs the chart.
+        plane.kubectl("label", CRD, "app.kubernetes.io/managed-by=Helm")
+        plane.kubectl("annotate", CRD, "meta.helm.sh/release-name=lockstep",
+                      "meta.helm.sh/release-namespace=lockstep-system")
         with OperatorProcess(plane):
             yield plane
 
@@ -102,12 +106,14 @@ def page_shell(sandbox, request):
 
 
 def prepare(plane, namespace):
-    """The page's namespace, volumes for its claims, and no key yet: pages make it."""
+    """The page's namespace, volumes for its claims, and no installation: pages make their own."""
     plane.make_namespace(namespace)
     for number in range(4):
         plane.api.create("persistentvolumes", {
             "metadata": {"name": f"{namespace}-{number}"},
             "spec": {"capacity": {"storage": "100Gi"}, "hostPath": {"path": "/nowhere"},
                      "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"]}})
-    for place in ("lockstep-system", "lockstep-jobs"):
-        plane.kubectl("delete", "secret", "lockstep-token-key", "--ignore-not-found", namespace=place)
+    plane.kubectl("delete", "clusterroles,clusterrolebindings", "--selector=app.kubernetes.io/name=lockstep")
+    plane.kubectl("delete", "deployments,roles,rolebindings,serviceaccounts,secrets",
+                  "--selector=app.kubernetes.io/name=lockstep", namespace="lockstep-system")
+    plane.kubectl("delete", "secret", "lockstep-token-key", "--ignore-not-found", namespace="lockstep-system")

@@ -7,10 +7,10 @@ import signal
 import subprocess
 import time
 
-TRY_AGAIN_SECONDS = 60
+TRY_AGAIN_SECONDS = 90
 WATCH_SECONDS = 4
 # What only looks, at something that an earlier command may just have started: a person would look again.
-LOOKS = re.compile(r"^(curl|lockstep chaos|lockstep ckpt|kubectl (get|describe|wait|lockstep))\b")
+LOOKS = re.compile(r"^(curl|tail|lockstep chaos|lockstep ckpt|kubectl (get|describe|wait|lockstep))\b")
 # Goes on until Ctrl-C: it gets one, and must have shown something by then.
 WATCHES = re.compile(r"^(kubectl get\b.* (-w|--watch)\b|kubectl logs\b.* (-f|--follow)\b|tensorboard\b|watch\b)")
 
