@@ -10,7 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
 
-.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator
+.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -124,3 +124,7 @@ e2e: ## every test on a real node with real images (root; half an hour)
 	@cmake --build --preset dev --target lockstep lockstep-worker lockstep-operator
 	@cd tests/e2e && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
 	  -p no:cacheprovider
+
+newcomer: ## follows the README word for word in a bare Debian and on a real cluster (root; hours)
+	@scripts/setup test
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/newcomer/newcomer.py

@@ -16,15 +16,15 @@ WATCHES = re.compile(r"^(kubectl get\b.* (-w|--watch)\b|kubectl logs\b.* (-f|--f
 
 
 class Shell:
-    """folder: where it starts and writes its log; environment: all that it gets."""
+    """folder: where it starts and writes its log; environment: all that it gets; argv: the bash, if not this machine's."""
 
-    def __init__(self, folder, environment):
+    def __init__(self, folder, environment, argv=("bash", "--noprofile", "--norc")):
         self.log_path = pathlib.Path(folder) / ".shell.log"
         self.log = open(self.log_path, "w", encoding="utf-8")
         self.results, write_end = os.pipe()
         self.process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"], stdin=subprocess.PIPE, stdout=self.log, stderr=self.log, cwd=folder,
-            env={**environment, "RESULT_FD": str(write_end)}, pass_fds=[write_end], start_new_session=True, text=True)
+            argv, stdin=subprocess.PIPE, stdout=self.log, stderr=self.log, cwd=folder, text=True,
+            env={**environment, "RESULT_FD": str(write_end)}, pass_fds=[write_end], start_new_session=True)
         os.close(write_end)
 
     def __enter__(self):

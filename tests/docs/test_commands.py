@@ -10,7 +10,7 @@ from pages import ROOT, NotRun, name_of, page_commands, pages
 NOT_RUN = NotRun()
 # What a person would see to first: that the run trains before it is broken; that pods which nobody runs come to an end.
 FIRST = (
-    (r"lockstep chaos ", "curl -fs localhost:8080/metrics | grep -q '^lockstep_steps_total{.*} [1-9]'"),
+    (r"lockstep chaos [a-z]", "curl -fs localhost:8080/metrics | grep -q '^lockstep_steps_total{.*} [1-9]'"),
     (r"kubectl wait .*condition=Complete", "kubectl annotate pods --all fake.lockstep.dev/exit-after=0s --overwrite"))
 SECONDS_PER_COMMAND = 120
 PAGES = [page for page in pages() if any(NOT_RUN.reason(one) is None for one in page_commands(page))]
