@@ -41,7 +41,7 @@ class BareDebian:
                 self.mount(f"/{name}", name)
             for path in os.environ.get("NEWCOMER_BIND", "").split():
                 self.mount(path, path.lstrip("/"), read_only=True)
-            self.mount(self.repository, "repository", read_only=True)
+            run("git", "clone", "--quiet", "--bare", f"file://{self.repository}", self.tree / "repository")
         except BaseException:
             self.remove()
             raise

@@ -130,7 +130,7 @@ def locally(newcomer, commands, folder):
     print(f"a bare Debian: {time.monotonic() - began:.0f} s, {(bytes_received() - before) / 1e6:.1f} MB")
     try:
         with Shell(folder, debian.environment(), debian.argv) as shell:
-            for command in ("cd /root", "git -c safe.directory=* clone --quiet file:///repository lockstep", "cd lockstep"):
+            for command in ("cd /root", "git clone --quiet file:///repository lockstep", "cd lockstep"):
                 code, output = shell.run(command, 600)
                 if code != 0:
                     raise RuntimeError(f"{command}: {output}")
