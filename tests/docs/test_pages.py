@@ -13,11 +13,11 @@ READ_ALONE = [ROOT / "runner/README.md", ROOT / "operator/README.md"]
 HELPS = (("lockstep", "--help"), ("lockstep", "run", "sasrec", "--help"), ("lockstep", "ckpt", "--help"),
          *(("lockstep", "ckpt", word, "--help") for word in ("ls", "verify", "export", "prune")),
          *(("lockstep", "chaos", word, "--help") for word in ("kill-rank", "stop-rank", "kill-agent", "partition")),
-         ("lockstep", "validate", "--help"), ("lockstep", "render", "--help"), ("lockstep", "doctor", "--help"),
+         ("lockstep", "run", "-f", "--help"), ("lockstep", "validate", "--help"), ("lockstep", "render", "--help"), ("lockstep", "doctor", "--help"),
          ("lockstep-operator", "--help"), ("kubectl-lockstep", "--help"))
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
-# The guides' and Kubeflow's own names, shown beside ours.
-THEIRS = {"--multi_gpu"}
+# Torchrun's, shown beside ours.
+THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint"}
 
 
 # --- links
@@ -59,7 +59,7 @@ def known_flags():
              for words in HELPS]
     found = {flag for done in texts for flag in re.findall(r"--([a-z][\w-]*)", done.stdout + done.stderr)}
     assert len(found) > 80
-    return {flag.replace("-", "_") for flag in found}
+    return {flag.replace("-", "_") for flag in found} | THEIRS
 
 
 def is_known(flag, known):
