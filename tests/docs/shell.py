@@ -48,10 +48,16 @@ class Shell:
 
     def session(self):
         """Processes of this shell's session that have not ended."""
-        listed = subprocess.run(["ps", "-s", str(self.process.pid), "-o", "pid=,stat="], capture_output=True,
-                                text=True, check=False).stdout
-        rows = [line.split() for line in listed.splitlines()]
-        return [int(pid) for pid, state in rows if not state.startswith("Z")]
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                # pid (name) state parent group session …
+                state, _, _, session = path.read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()[:4]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(session) == self.process.pid and state != "Z":
+                found.append(int(path.parent.name))
+        return found
 
     def run(self, command, timeout):
         """(exit code, output). A command that looks at something may look again for a while."""
