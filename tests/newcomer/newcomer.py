@@ -142,6 +142,11 @@ def locally(newcomer, commands, folder):
 class BareImages(Images):
     """A store with what a cluster and a Dockerfile begin with, and nothing of ours."""
 
+    def __init__(self, root, state):
+        """state: a folder with a short name; podman takes at most 50 letters there."""
+        super().__init__(root)
+        self.podman_argv[self.podman_argv.index("--runroot") + 1] = state
+
     def build_all(self):
         self.make_base()
         self.make_pause()
@@ -162,14 +167,14 @@ def bare_cluster(images):
 def on_a_cluster(newcomer, commands, folder):
     clone = pathlib.Path(folder) / "lockstep"
     subprocess.run(["git", "clone", "--quiet", f"file://{ROOT}", clone], check=True)
-    images = BareImages(pathlib.Path(folder) / "images")
-    with bare_cluster(images) as cluster:
+    with tempfile.TemporaryDirectory(prefix="newcomer-") as state, \
+            bare_cluster(BareImages(pathlib.Path(folder) / "images", state)) as cluster:
         programs = pathlib.Path(folder) / "bin"
         programs.mkdir()
         (programs / "docker").symlink_to(HERE / "docker")
         environment = {**os.environ, "PATH": f"{programs}:{kube_bin()}:{os.environ['PATH']}",
                        "KUBECONFIG": str(cluster.kubeconfig),
-                       "NEWCOMER_PODMAN": " ".join(str(word) for word in images.podman_argv[1:])}
+                       "NEWCOMER_PODMAN": " ".join(str(word) for word in cluster.images.podman_argv[1:])}
         builds = [one for one in commands if one.startswith("docker build")]
 
         def load(command):
