@@ -10,7 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
 
-.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer
+.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -116,6 +116,14 @@ cluster-sanitizers: ## the operator under ASan+UBSan and under TSan on a real AP
 	  (cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/$$preset/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q \
 	    -p no:cacheprovider test_lifecycle.py test_api_faults.py) || exit 1; \
 	done
+
+images: ## the operator's image and the runner's for CPUs, by podman or docker
+	@scripts/setup
+	@scripts/images
+
+images-cuda: ## the runner's image for GPUs (5 GB; compiles with nvcc from the wheels)
+	@scripts/setup cuda
+	@scripts/images cuda
 
 e2e: ## every test on a real node with real images (root; half an hour)
 	@scripts/setup test

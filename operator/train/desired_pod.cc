@@ -218,6 +218,9 @@ Json pod_metadata(const Observed& o, const PodOf& of) {
   Json& annotations = metadata["annotations"];
   if (!annotations.is_object()) annotations = Json::object();
   annotations[std::string(kNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
+  std::string avoids;
+  for (const std::string& host : of.avoided_hosts) avoids.append(avoids.empty() ? "" : ",").append(host);
+  if (!avoids.empty()) annotations[std::string(kAvoidsAnnotation)] = avoids;
   put_if_absent(annotations, "kubectl.kubernetes.io/default-container", std::string(kTrainerContainer));
   metadata["ownerReferences"] = owner_references(job.meta);
   return metadata;

@@ -21,6 +21,8 @@ inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
 inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
 // The number of nodes that the pod was told in its environment. An annotation: it says nothing to a selector.
 inline constexpr std::string_view kNodesAnnotation = "lockstep.dev/num-nodes";
+// Machines that the pod's affinity keeps it away from, with commas between; absent: none.
+inline constexpr std::string_view kAvoidsAnnotation = "lockstep.dev/avoids";
 
 inline constexpr std::string_view kTrainerContainer = "trainer";
 inline constexpr std::string_view kCheckpointVolume = "lockstep-checkpoint";

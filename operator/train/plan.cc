@@ -179,6 +179,7 @@ class Planner {
     if (is_over_) return;
     keep_deadlines();
     if (is_over_) return;
+    release_avoided_hosts();
     scale();
     plan_pods(success.replaces_nobody);
     end_recovery();
@@ -221,8 +222,10 @@ class Planner {
     if (!book_.suspending) event(false, "Suspending", suspend_.message, "Suspend");
     book_.suspending = true;
     forget_waits();
+    const std::set<std::string> kept = pods_kept_for_logs(spec_, status_, o_.pods);
     for (const PodView& pod : o_.pods) {
-      if (!pod.deleting) act(DeletePod{pod.meta.name, pod.meta.uid}, "spec.suspend is true");
+      if (pod.deleting || kept.count(pod.meta.name) > 0) continue;
+      act(DeletePod{pod.meta.name, pod.meta.uid}, "spec.suspend is true");
     }
     plan_.why = suspend_.message;
   }
@@ -333,6 +336,26 @@ class Planner {
     recovering.message = r.message;
     book_.recovering = std::move(recovering);
     plan_.why = r.message;
+  }
+
+  // A pod's affinity cannot be taken back. One that still waits when the machine that it avoids may be used again gets
+  // a successor that may go there.
+  void release_avoided_hosts() {
+    const int window = spec_.restart_policy.window_seconds;
+    const std::set<std::string> avoided = avoided_hosts(book_, window, now_);
+    const std::vector<const PodView*> pods = current_;
+    for (const PodView* const pod : pods) {
+      if (pod == nullptr || pod->scheduled || pod->avoids.empty()) continue;
+      if (std::includes(avoided.begin(), avoided.end(), pod->avoids.begin(), pod->avoids.end())) {
+        for (const std::string& host : pod->avoids) look_again(book_.avoided.at(host) + window);
+        continue;
+      }
+      event(false, "MachineReleased",
+            "Node " + std::to_string(pod->node) + " (pod " + pod->meta.name + ") has found no other machine within " +
+                std::to_string(window) + " s (restartPolicy.windowSeconds); its next pod may go where the fault was.",
+            "ReplacePod");
+      raise_attempt(pod->node);
+    }
   }
 
   // It is over when a newer group trains; where nobody says that, when all pods are ready again.
@@ -537,8 +560,9 @@ class Planner {
 
   // Highest ranks first: in this order they are scaled away.
   void delete_old_pods() {
+    const std::set<std::string> kept = pods_kept_for_logs(spec_, status_, o_.pods);
     for (auto pod = o_.pods.rbegin(); pod != o_.pods.rend(); ++pod) {
-      if (!is_old(*pod) || pod->deleting) continue;
+      if (!is_old(*pod) || pod->deleting || kept.count(pod->meta.name) > 0) continue;
       act(DeletePod{pod->meta.name, pod->meta.uid},
           pod->node < spec_.trainer.num_nodes ? "attempt " + std::to_string(attempt_of(pod->node)) + " follows it"
                                               : "numNodes is " + std::to_string(spec_.trainer.num_nodes));

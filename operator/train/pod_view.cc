@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
@@ -88,6 +89,16 @@ void read_containers(const Json& pod, PodView& view) {
   }
 }
 
+// "a,b" → a, b
+std::set<std::string> avoids_of(const api::ObjectMeta& meta) {
+  std::set<std::string> hosts;
+  const auto it = meta.annotations.find(std::string(kAvoidsAnnotation));
+  if (it == meta.annotations.end()) return hosts;
+  std::istringstream list(it->second);
+  for (std::string host; std::getline(list, host, ',');) hosts.insert(host);
+  return hosts;
+}
+
 }  // namespace
 
 std::optional<LastWords> parse_last_words(const std::string& text) {
@@ -113,6 +124,7 @@ std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now) {
   view.node = *node;
   view.attempt = *attempt;
   view.num_nodes = small_number(view.meta.annotations, kNodesAnnotation).value_or(0);
+  view.avoids = avoids_of(view.meta);
   const auto serving = view.meta.labels.find(std::string(kServingLabel));
   view.serving = serving != view.meta.labels.end() && serving->second == "true";
   view.deleting = view.meta.deletion_time.has_value();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "operator/api/object_meta.h"
@@ -45,8 +46,9 @@ struct PodView {
   api::ObjectMeta meta;
   int node = 0;
   int attempt = 0;
-  int num_nodes = 0;     // that its environment speaks of; 0: not said
-  bool serving = false;  // has the Service's label
+  int num_nodes = 0;             // that its environment speaks of; 0: not said
+  std::set<std::string> avoids;  // machines that its affinity keeps it away from
+  bool serving = false;          // has the Service's label
   bool deleting = false;
   // Its grace period is over and it is still there: its kubelet does not answer.
   bool overdue = false;

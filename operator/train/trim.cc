@@ -27,8 +27,9 @@ Json pick_metadata(const Json& object) {
   if (metadata == nullptr) return Json::object();
   Json kept = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
                                "labels", "ownerReferences"});
-  const std::string nodes(kNodesAnnotation);
-  if (const Json* told = field(*metadata, {"annotations", nodes})) kept["annotations"] = {{nodes, *told}};
+  for (const std::string_view name : {kNodesAnnotation, kAvoidsAnnotation}) {
+    if (const Json* value = field(*metadata, {"annotations", name})) kept["annotations"][std::string(name)] = *value;
+  }
   return kept;
 }
 

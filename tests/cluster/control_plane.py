@@ -60,6 +60,7 @@ class ControlPlane:
         self.with_scheduler = scheduler
         self.components = {}
         self.folder = None
+        self.ports = ReservedPorts()
         self.numbers = itertools.count(1)
 
     def __enter__(self):
@@ -83,7 +84,6 @@ class ControlPlane:
         return self
 
     def start_in_folder(self):
-        self.ports = ReservedPorts()
         self.certificates = Certificates(self.folder / "pki", [f"IP:{self.address}"])
         self.etcd_port, self.etcd_peer_port = self.ports.take(), self.ports.take()
         self.port = self.ports.take(self.address)
@@ -304,7 +304,10 @@ current-context: lockstep-test
         """manifests/base but for the operator's Deployment: nobody would run its image."""
         files = [word for name in APPLIED for word in ("-f", BASE / name)]
         self.kubectl("apply", "--server-side", *files)
-        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/trainjobs.lockstep.dev")
+        # kubectl fails at once as long as the CRD has no conditions at all.
+        wait_until(lambda: self.kubectl("wait", "--for=condition=Established", "--timeout=60s",
+                                        "crd/trainjobs.lockstep.dev", check=False).returncode == 0,
+                   "established CRD")
 
     def make_token_key(self):
         """The operator's Secret, made as a person does it; returns the key."""

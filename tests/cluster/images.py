@@ -110,8 +110,13 @@ class Images:
         record = self.root / f"{component}.made-of"
         if self.exists(name) and record.exists() and record.read_text(encoding="utf-8") == made_of:
             return
-        self.podman("build", "--isolation", "chroot", "--file", dockerfile, "--tag", name, stage)
+        self.build_stage(component, name, stage)
         record.write_text(made_of, encoding="utf-8")
+
+    def build_stage(self, component, name, stage):
+        """With the options of scripts/images."""
+        self.podman("build", "--isolation", "chroot", "--timestamp", "0", "--file", ROOT / component / "Dockerfile",
+                    "--tag", name, stage)
 
     def build(self, name, dockerfile, context=None):
         """From the text of a Dockerfile; context: the folder from which it copies, if it does."""

@@ -1,11 +1,14 @@
 """The images as `docker run` uses them (podman here), and as pods see them."""
 import json
+import shutil
 import time
 import urllib.request
 
 import pytest
+from spdx_tools.spdx.parser.parse_anything import parse_file
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-from images import OPERATOR, RUNNER
+from images import OPERATOR, RUNNER, VERSION
 from programs import write_interactions
 from real_jobs import ENDLESS
 from runs import checkpoints
@@ -24,11 +27,83 @@ def inspect(images, name):
 
 
 @pytest.mark.parametrize("name", [RUNNER, OPERATOR])
-def test_programs_find_their_libraries_and_run_as_nobody(images, name):
-    found = inspect(images, name)
-    assert found["Config"]["User"] == "65532:65532"
-    linked = images.run("--rm", "--entrypoint", "sh", name, "-c", "ldd /opt/lockstep/bin/*").stdout
+def test_it_runs_as_nobody_and_says_where_it_is_from(images, name):
+    found = inspect(images, name)["Config"]
+    assert found["User"] == "65532:65532"
+    labels = {key.removeprefix("org.opencontainers.image."): value for key, value in found["Labels"].items()}
+    for key in ("title", "description", "licenses", "version", "revision", "created", "base.name"):
+        assert key in labels
+    assert labels["version"] == VERSION and labels["licenses"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize("name, most_mb", [(OPERATOR, 60), (RUNNER, 700)])
+def test_it_is_small(images, name, most_mb):
+    """The sum of its layers, unpacked."""
+    assert inspect(images, name)["Size"] < most_mb * 1e6
+
+
+def test_the_runners_programs_find_their_libraries(images):
+    linked = images.run("--rm", "--entrypoint", "sh", RUNNER, "-c", "ldd /opt/lockstep/bin/* /opt/lockstep/lib/*").stdout
     assert "not found" not in linked and "libc.so" in linked
+
+
+def test_the_operators_image_has_no_shell(images):
+    assert images.run("--rm", OPERATOR, "--version").stdout.split()[-1] == VERSION
+    assert images.run("--rm", "--entrypoint", "sh", OPERATOR, check=False).returncode != 0
+
+
+def files_of(images, name, folder, target):
+    """Copies a folder of an image to `target`."""
+    container = images.podman("create", name).stdout.strip()
+    try:
+        images.podman("cp", f"{container}:{folder}", target)
+    finally:
+        images.podman("rm", container)
+
+
+@pytest.mark.parametrize("name, component, bundled", [
+    (OPERATOR, "operator", {"boost", "libcpprest2.10", "libssl3", "libc6"}),
+    (RUNNER, "runner", {"boost", "torch", "nvidia-cuda-runtime", "libyaml-cpp0.7", "libc6"}),
+])
+def test_it_says_what_is_in_it_and_under_which_licence(images, tmp_path, name, component, bundled):
+    files_of(images, name, "/opt/lockstep/share", tmp_path)
+    share = tmp_path / "share"
+    document = parse_file(str(share / "lockstep" / f"{component}.spdx.json"))
+    assert validate_full_spdx_document(document) == []
+    found = {package.name: package for package in document.packages}
+    assert bundled <= found.keys() and found[f"lockstep-{component}"].version == VERSION
+    assert all(package.version for package in document.packages)
+    assert "Apache License" in (share / "doc/lockstep/LICENSE").read_text(encoding="utf-8")
+    for ours in bundled & {"boost", "torch", "nvidia-cuda-runtime"}:
+        assert list((share / "doc" / ours).iterdir())
+    if component == "operator":  # the runner's are where Debian puts them
+        files_of(images, name, "/usr/share/doc", tmp_path)
+        assert (tmp_path / "doc/libcpprest2.10/copyright").read_text(encoding="utf-8")
+
+
+def layers_of(images, name, folder):
+    """digest → size when compressed, of an image's layers, lowest first."""
+    images.podman("save", "--format", "oci-dir", "--output", folder, name)
+    def blob(digest):
+        return json.loads((folder / "blobs" / digest.replace(":", "/")).read_text(encoding="utf-8"))
+
+    (listed,) = json.loads((folder / "index.json").read_text(encoding="utf-8"))["manifests"]
+    manifest = blob(listed["digest"])
+    return {layer["digest"]: layer["size"] for layer in manifest["layers"]}
+
+
+def test_a_new_version_of_ours_pulls_a_few_megabytes(images, tmp_path):
+    """Of the layers of a runner whose programs are others, those with LibTorch are the same."""
+    stage = tmp_path / "stage"
+    shutil.copytree(images.root / "stage-runner", stage)
+    for word in ("one", "two"):
+        with open(stage / "opt/lockstep/bin/lockstep-worker", "ab") as program:
+            program.write(word.encode())
+        images.build_stage("runner", f"localhost/runner:{word}", stage)
+    old, new = (layers_of(images, f"localhost/runner:{word}", tmp_path / word) for word in ("one", "two"))
+    pulled = sum(size for digest, size in new.items() if digest not in old)
+    assert 0 < pulled < 20e6, (old, new)
+    assert sum(old.values()) > 100e6
 
 
 def test_the_runners_entrypoint_is_the_agent(images):
@@ -96,3 +171,12 @@ def test_pods_answer_for_people_and_for_prometheus(jobs):
     with urllib.request.urlopen(f"http://{ip}:8080/", timeout=5) as answer:
         assert answer.headers.get_content_type() == "text/html"
     assert "\nlockstep_steps_total " in jobs.metrics_text(0)
+
+
+def test_a_job_of_the_restricted_profile_trains_with_a_read_only_root(api, jobs):
+    """The Pod Security Standard "restricted", enforced, and no file of the image's may change."""
+    api.kubectl("label", "namespace", api.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    read_only = {"name": "trainer", "securityContext": {"readOnlyRootFilesystem": True},
+                 "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]}
+    jobs.start(steps=200, pod_spec={"containers": [read_only]})
+    jobs.wait_until_complete()

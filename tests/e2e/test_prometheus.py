@@ -28,7 +28,8 @@ def write_targets(cluster, path):
             any(port.get("containerPort") == 8080 for one in pod["spec"]["containers"] for port in one.get("ports", []))]
     write_whole(path, json.dumps([{
         "targets": [f"{pod['status']['podIP']}:8080"],
-        "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]}} for pod in pods]))
+        "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"],
+                   "trainjob": pod["metadata"]["labels"].get("lockstep.dev/job", "")}} for pod in pods]))
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_the_figures_of_a_run_with_a_failure_are_there(api, jobs, prometheus):
                 return None
             return found[0][1] if found and found[0][1] > 0 else None
         return wait_until(value, text, 60, prometheus.why)
-    assert first(f"lockstep_step{{{here}}}") > 0
+    assert first(f'lockstep_step{{{here}, trainjob="job"}}') > 0
     assert first(f"rate(lockstep_steps_total{{{here}}}[10s])") > 0
     assert first(f"sum(lockstep_recoveries_total{{{here}}})") >= 1
     assert first(f"lockstep_world_size{{{here}}}") == 2

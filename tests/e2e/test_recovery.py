@@ -10,10 +10,15 @@ from real_jobs import ENDLESS, STEPS
 from runs import losses
 from waiting import wait_until
 
-# A container whose process 1 is a shell: it runs the agent, and ends with the number in /tmp/code once that is there.
+# A container whose process 1 is a shell: it runs the agent, and ends with the number in /tmp/code once that is there, or
+# takes more and more memory once /tmp/eat is there.
 ENDS_ON_REQUEST = """lockstep "$@" & agent=$!
 trap 'kill -TERM $agent' TERM
-while kill -0 $agent 2>/dev/null; do [ -e /tmp/code ] && exit "$(cat /tmp/code)"; sleep 0.05; done
+while kill -0 $agent 2>/dev/null; do
+  [ -e /tmp/code ] && exit "$(cat /tmp/code)"
+  [ -e /tmp/eat ] && exec tail /dev/zero
+  sleep 0.05
+done
 wait $agent"""
 
 
@@ -28,6 +33,16 @@ def first_attempt_of_node_1(script):
 
 def end_with(jobs, node, code):
     jobs.execute(node, f"echo {code} > /tmp/code.part && mv /tmp/code.part /tmp/code")
+
+
+def evict(jobs, node):
+    name = jobs.pod_name(node)
+    jobs.api.client.create("pods", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}},
+                           jobs.api.namespace, name, "eviction")
+
+
+def drain(cluster, machine):
+    cluster.kubectl("drain", machine.name, "--force", "--delete-emptydir-data", "--pod-selector=lockstep.dev/job=job")
 
 
 def one_event(jobs, reason):
@@ -72,6 +87,9 @@ def test_an_exit_code_that_a_new_pod_may_mend(jobs, undisturbed, timings, code, 
     assert jobs.processes(0) == survivors
     assert jobs.live_pods() == ["job-0-0", "job-1-1"]
     assert words in one_event(jobs, reason)
+    # The pod that failed stays, for its logs.
+    assert jobs.pods()["job-1-0"]["status"]["phase"] == "Failed"
+    assert "step" in jobs.api.kubectl("logs", "job-1-0").stdout
     status = jobs.wait_until_complete()
     assert status["restarts"]["pod"] == 1
     (failure,) = status["recentFailures"]
@@ -137,15 +155,10 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_named_so(jobs):
     assert_described(jobs, "memory")
 
 
-def test_an_eviction_is_not_counted(api, jobs, undisturbed, timings):
+def test_an_eviction_is_not_counted(jobs, undisturbed, timings):
     jobs.start()
     jobs.wait_for_step(200)
-
-    def evict():
-        name = jobs.pod_name(1)
-        api.client.create("pods", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}},
-                          api.namespace, name, "eviction")
-    seconds = jobs.seconds_to_next_step(evict)
+    seconds = jobs.seconds_to_next_step(lambda: evict(jobs, 1))
     timings.add("eviction of node 1's pod", seconds)
     assert "evict" in one_event(jobs, "EvictionByEvictionAPI").lower()
     status = jobs.wait_until_complete()
@@ -170,8 +183,7 @@ def test_a_drained_machine_loses_no_step(cluster, second_machine, jobs, undistur
     jobs.wait_for_step(200)
     victim = node_on(jobs, second_machine)
     try:
-        seconds = jobs.seconds_to_next_step(lambda: cluster.kubectl(
-            "drain", second_machine.name, "--force", "--delete-emptydir-data", "--pod-selector=lockstep.dev/job=job"))
+        seconds = jobs.seconds_to_next_step(lambda: drain(cluster, second_machine))
         timings.add(f"kubectl drain of the machine of node {victim}", seconds)
         assert jobs.pod_of(victim)["spec"]["nodeName"] != second_machine.name
         assert "EvictionByEvictionAPI" in jobs.reasons()
@@ -227,7 +239,15 @@ HURTS = {
     "a deleted pod of node 1": lambda jobs: jobs.delete_pod(1),
     "a deleted pod of node 0": lambda jobs: jobs.delete_pod(0),
     "a crash": lambda jobs: end_with(jobs, 1, 1),
+    "a container that lost its peers (10)": lambda jobs: end_with(jobs, 1, 10),
+    "a container that was told to stop (143)": lambda jobs: end_with(jobs, 1, 143),
+    "a container killed for memory": lambda jobs: jobs.execute(1, "touch /tmp/eat"),
+    "an eviction": lambda jobs: evict(jobs, 1),
 }
+
+
+def end_operator(cluster):
+    cluster.api.delete("pods", "lockstep-system", cluster.operator_pod(), gracePeriodSeconds=0)
 
 
 @pytest.mark.parametrize("what", HURTS)
@@ -236,7 +256,7 @@ def test_the_operator_restarts_in_the_middle(cluster, jobs, undisturbed, timings
     jobs.wait_for_step(200)
 
     def hurt_both():
-        cluster.api.delete("pods", "lockstep-system", cluster.operator_pod(), gracePeriodSeconds=0)
+        end_operator(cluster)
         HURTS[what](jobs)
     seconds = jobs.seconds_to_next_step(hurt_both)
     timings.add(f"{what}, and the operator at the same time", seconds)
@@ -244,6 +264,59 @@ def test_the_operator_restarts_in_the_middle(cluster, jobs, undisturbed, timings
     jobs.assert_same_curve(undisturbed(STEPS))
     assert status["restarts"]["total"] == 1
     assert max(int(re.fullmatch(r"job-\d-(\d+)", name).group(1)) for name in jobs.pods()) <= 1
+
+
+MOVES = {
+    "a device fault": lambda cluster, jobs, machine: end_with(jobs, node_on(jobs, machine), 12),
+    "a drain": lambda cluster, jobs, machine: drain(cluster, machine),
+}
+
+
+@pytest.mark.parametrize("what", MOVES)
+def test_the_operator_restarts_while_a_pod_moves(cluster, second_machine, jobs, undisturbed, timings, what):
+    jobs.start(trainer=shell(ENDS_ON_REQUEST), pod_spec=SPREAD)
+    jobs.wait_for_step(200)
+    victim = node_on(jobs, second_machine)
+
+    def hurt_both():
+        end_operator(cluster)
+        MOVES[what](cluster, jobs, second_machine)
+    try:
+        seconds = jobs.seconds_to_next_step(hurt_both)
+        timings.add(f"{what}, and the operator at the same time", seconds)
+        assert jobs.pod_of(victim)["spec"]["nodeName"] != second_machine.name
+        assert jobs.wait_until_complete()["restarts"]["total"] == 1
+        jobs.assert_same_curve(undisturbed(STEPS))
+    finally:
+        cluster.kubectl("uncordon", second_machine.name)
+
+
+@pytest.mark.parametrize("code, reason", [(2, "InvalidUsage"), (3, "DataUnreadable"), (5, "NotFinite")])
+def test_the_operator_restarts_while_a_job_fails(cluster, jobs, code, reason):
+    jobs.start(trainer=shell(ENDS_ON_REQUEST))
+    jobs.wait_for_step(100)
+    end_operator(cluster)
+    end_with(jobs, 1, code)
+    jobs.wait_for_condition("Failed", reason=reason, timeout=120)
+    assert f"ended with {code}" in one_event(jobs, reason)
+
+
+@pytest.mark.parametrize("trainer, reason", [
+    ({"image": "registry.invalid/nobody/runner:1"}, "ImagePullBackOff"),
+    ({"resourcesPerNode": {"requests": {"cpu": "5000"}}}, "Unschedulable"),
+])
+def test_the_operator_restarts_while_pods_wait(cluster, jobs, trainer, reason):
+    """It goes on saying why, makes no second pod, and says it once."""
+    jobs.start(trainer=trainer)
+    jobs.wait_for_condition("PodsReady", "False", reason, timeout=120)
+    since = jobs.condition("PodsReady")["lastTransitionTime"]
+    pods = jobs.pods()
+    cluster.restart_operator()
+    generation = jobs.patch({"spec": {"restartPolicy": {"maxRestarts": 11}}})["metadata"]["generation"]
+    jobs.wait_for(lambda: jobs.status().get("observedGeneration") == generation, "word of the new operator")
+    assert jobs.condition("PodsReady")["lastTransitionTime"] == since
+    assert jobs.pods().keys() == pods.keys()
+    one_event(jobs, reason)
 
 
 def test_a_refused_eviction_leaves_the_run_alone(api, jobs):

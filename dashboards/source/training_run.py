@@ -1,0 +1,170 @@
+"""One run: how far it is, whether it learns, where its time goes, what broke."""
+from panels import (GREEN, ORANGE, RED, board, board_link, counted, falling, gauge, graph, label_variable, query,
+                    rising, stat)
+
+UID = "lockstep-training-run"
+SELECTOR = 'job=~"$job", instance=~"$instance", namespace=~"$namespace", trainjob=~"$trainjob"'
+VARIABLES = [
+    label_variable("job", "Job", "lockstep_agent_workers"),
+    label_variable("namespace", "Namespace", 'lockstep_agent_workers{job=~"$job"}', all_value=".*"),
+    label_variable("trainjob", "TrainJob", 'lockstep_agent_workers{job=~"$job", namespace=~"$namespace"}', multi=False),
+    label_variable("instance", "Instance",
+                   'lockstep_agent_workers{job=~"$job", namespace=~"$namespace", trainjob=~"$trainjob"}'),
+]
+
+OVERVIEW = [
+    gauge("Progress", "Share of the target steps that is done.", "percentunit",
+          'max(lockstep_progress_ratio{<selector>, rank="0"})'),
+    stat("Step", "Optimizer step of the run, counted over restarts.", "locale",
+         'max(lockstep_step{<selector>, rank="0"})'),
+    stat("Time left", "Estimated time until the run ends.", "dtdurations",
+         'max(lockstep_estimated_remaining_seconds{<selector>, rank="0"})', decimals=0),
+    stat("Since the last step", "Much more than the time of a step: the run hangs, is being repaired or evaluates. The "
+         "alert TrainingStalled comes at ten minutes at the earliest.", "dtdurations",
+         "time() - max(lockstep_last_step_timestamp_seconds{<selector>})", decimals=0,
+         thresholds=rising((120, ORANGE), (600, RED))),
+    stat("Loss", "Loss of the last logged step.", "none",
+         'max(lockstep_loss{<selector>, rank="0", split="train"})', decimals=4),
+    stat("Throughput", "Samples trained on per second by all ranks together.", "cps",
+         'max(lockstep_throughput_samples_per_second{<selector>, rank="0"})'),
+    gauge("Goodput", "Share of the wall clock since the start of the job that was work. The alert GoodputLow looks at "
+          "the last hour.", "percentunit", "max(lockstep_goodput_ratio{<selector>})",
+          thresholds=falling((0.7, ORANGE), (0.9, GREEN))),
+    stat("Ranks", "Ranks in the group. It may be less than asked for while a node is away.", "locale",
+         "max(lockstep_world_size{<selector>})"),
+]
+
+LEARNING = [
+    graph("Loss", "Loss of the last logged step. A gap is a loss that is not a number.", "none",
+          [query('max by (split) (lockstep_loss{<selector>, rank="0"})', "{{split}}")], width=12),
+    graph("Evaluation", "Figures of the last evaluation, over all ranks.", "none",
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0"})', "{{metric}}")], width=12),
+    graph("Steps", "The run's step, and the step at which it ends.", "locale",
+          [query('max(lockstep_step{<selector>, rank="0"})', "step"),
+           query('max(lockstep_target_steps{<selector>, rank="0"})', "target")], width=6),
+    graph("Gradient norm", "Global norm of the reduced gradient before clipping.", "none",
+          [query('max(lockstep_gradient_norm{<selector>, rank="0"})', "gradient norm")], width=6),
+    graph("Learning rate", "Learning rate of the last logged step.", "sci",
+          [query('max(lockstep_learning_rate{<selector>, rank="0"})', "learning rate")], width=6),
+    graph("Skipped steps", "Steps per second whose update was skipped on all ranks, because a gradient or the loss was "
+          "not finite. Now and then is usual with fp16.", "cps",
+          [query('sum by (reason) (rate(lockstep_skipped_steps_total{<selector>, rank="0"}[$__rate_interval]))',
+                 "{{reason}}")], width=6, thresholds=rising((0.01, ORANGE))),
+]
+
+THROUGHPUT = [
+    graph("Samples per second", "Of all ranks together, as the run logs it.", "cps",
+          [query('max(lockstep_throughput_samples_per_second{<selector>, rank="0"})', "samples/s")]),
+    graph("Steps per second", "Optimizer steps that rank 0 commits.", "cps",
+          [query('sum(rate(lockstep_steps_total{<selector>, rank="0"}[$__rate_interval]))', "steps/s")]),
+    graph("Time of a step", "Quantiles over all ranks. The last ones of a distribution far from the median: "
+          "stragglers, data that come late, checkpoints that hold the loop.", "s",
+          [query(f"histogram_quantile({share}, sum by (le) "
+                 "(rate(lockstep_step_duration_seconds_bucket{<selector>}[$__rate_interval])))", f"p{share * 100:.0f}")
+           for share in (0.5, 0.95, 0.99)]),
+    graph("Model FLOP/s", "Floating-point operations of the model per second, all ranks together.", "flops",
+          [query('max(lockstep_model_flops_per_second{<selector>, rank="0"})', "model FLOP/s")], width=12),
+    graph("MFU", "Model FLOP/s over the devices' dense peak. Only on devices whose peak is known.", "percentunit",
+          [query('max(lockstep_mfu_ratio{<selector>, rank="0"})', "MFU")], width=12, minimum=0, maximum=1),
+]
+
+PHASES = [
+    graph("Where the ranks' time goes", "Share of each phase, over all ranks. grad_sync is what is left of the "
+          "reduction after backward; waiting is for peers or an assignment.", "percentunit",
+          [query("sum by (phase) (rate(lockstep_phase_seconds_total{<selector>}[$__rate_interval])) / ignoring (phase) "
+                 "group_left () sum(rate(lockstep_phase_seconds_total{<selector>}[$__rate_interval]))", "{{phase}}")],
+          width=12, stacked=True, minimum=0, maximum=1),
+    graph("Waiting for data, by rank", "Share of the time in which a rank waited for its next batch. The alert "
+          "DataStarved comes at 0.2.", "percentunit",
+          [query('sum by (rank) (rate(lockstep_phase_seconds_total{<selector>, phase="data_wait"}[$__rate_interval]))',
+                 "rank {{rank}}")], width=6, thresholds=rising((0.2, RED)), minimum=0),
+    graph("Start-up", "Time from the start of the process of rank 0, by part of the start-up.", "s",
+          [query('max by (phase) (lockstep_startup_seconds{<selector>, rank="0"})', "{{phase}}")], width=6),
+]
+
+STRAGGLERS = [
+    graph("Own work per step, by rank", "Forward, backward and optimizer; waiting for others is not in it. A rank "
+          "above the others holds all of them up.", "s",
+          [query('sum by (rank) (rate(lockstep_phase_seconds_total{<selector>, phase=~"forward|backward|optimizer"}'
+                 "[$__rate_interval])) / sum by (rank) (rate(lockstep_steps_total{<selector>}[$__rate_interval]))",
+                 "rank {{rank}}")]),
+    graph("Lag of the slowest rank", "Work per step of the slowest rank above the median of all, as a share of the "
+          "step. The alert Straggler comes at 0.2. No data: none stands out.", "percentunit",
+          [query('max(lockstep_straggler_lag_seconds{<selector>}) / (sum(rate(lockstep_step_duration_seconds_sum'
+                 '{<selector>, rank="0"}[$__rate_interval])) / sum(rate(lockstep_step_duration_seconds_count'
+                 '{<selector>, rank="0"}[$__rate_interval])))', "lag")], width=5, thresholds=rising((0.2, RED))),
+    graph("Slowest rank", "Its number. No data: none stands out.", "none",
+          [query("max(lockstep_slowest_rank{<selector>})", "rank")], width=5, minimum=0, decimals=0),
+    graph("Time since a rank's last sign of progress", "The agents see it without the ranks' help. The alert "
+          "RankSilent comes at two minutes.", "s",
+          [query("max by (rank) (lockstep_rank_unchanged_seconds{<selector>})", "rank {{rank}}")], width=6,
+          thresholds=rising((120, RED))),
+]
+
+CHECKPOINTS = [
+    stat("Age of the newest checkpoint", "What a loss of all nodes would cost, at most. The alert CheckpointTooOld "
+         "comes at three times the run's own interval, and half an hour at the earliest.", "dtdurations",
+         "time() - max(lockstep_checkpoint_last_success_timestamp_seconds{<selector>})", width=4, height=8, decimals=0,
+         thresholds=rising((1800, ORANGE), (7200, RED))),
+    stat("Step of the newest checkpoint", "Where a run that is started again goes on.", "locale",
+         "max(lockstep_checkpoint_last_step{<selector>})", width=4, height=8),
+    graph("Time of a checkpoint", "Mean of each part: stage holds up the loop, write does not, restore is at a start.",
+          "s",
+          [query(f"sum by (phase) ({counted('lockstep_checkpoint_duration_seconds_sum{<selector>}')}) / sum by (phase) "
+                 f"({counted('lockstep_checkpoint_duration_seconds_count{<selector>}')})", "{{phase}}")], width=6),
+    graph("Size of a checkpoint", "The newest complete one.", "bytes",
+          [query("max(lockstep_checkpoint_bytes{<selector>})", "size")], width=5),
+    graph("Failed checkpoints", "Checkpoints that could not be written, counted since their writer's start.", "locale",
+          [query(f"sum by (reason) ({counted('lockstep_checkpoint_failures_total{<selector>}')})", "{{reason}}")],
+          width=5, thresholds=rising((1, RED)), minimum=0),
+]
+
+RELIABILITY = [
+    graph("Where the job's time goes", "Share of the wall clock by kind and cause: work, waiting (for the start, data, "
+          "a checkpoint, a repair), and steps done a second time.", "percentunit",
+          [query("sum by (kind, cause) (rate(lockstep_goodput_seconds_total{<selector>}[$__rate_interval])) / "
+                 "ignoring (kind, cause) group_left () "
+                 "sum(rate(lockstep_goodput_seconds_total{<selector>}[$__rate_interval]))", "{{kind}} {{cause}}")],
+          width=12, stacked=True, minimum=0, maximum=1),
+    graph("Recoveries", "Breaks of the group after which training went on, by cause, since the start of the job.",
+          "locale", [query(f"sum by (cause) ({counted('lockstep_recoveries_total{<selector>}')})", "{{cause}}")],
+          width=6, minimum=0, thresholds=rising((5, ORANGE))),
+    graph("Time of a recovery", "Mean of each part, over all recoveries of the job.", "s",
+          [query(f"sum by (part) ({counted('lockstep_recovery_duration_seconds_sum{<selector>}')}) / sum by (part) "
+                 f"({counted('lockstep_recovery_duration_seconds_count{<selector>}')})", "{{part}}")], width=6,
+          thresholds=rising((60, ORANGE))),
+    graph("Workers started again", "By the rung of the restart ladder and the reason of their end.", "locale",
+          [query(f"sum by (rung, reason) ({counted('lockstep_restarts_total{<selector>}')})", "{{rung}}: {{reason}}")],
+          width=6, minimum=0, thresholds=rising((5, ORANGE))),
+    graph("Steps done again", "Steps that were done a second time because the group broke.", "locale",
+          [query(f"sum({counted('lockstep_redone_steps_total{<selector>}')})", "steps")], width=6, minimum=0),
+    graph("Size of the group", "Nodes and ranks in the group, and worker processes alive on the nodes that are "
+          "scraped. A step down in the ranks: a node is away. The alert RankMissing looks at it.", "locale",
+          [query("max(lockstep_world_size{<selector>})", "ranks"), query("max(lockstep_nodes{<selector>})", "nodes"),
+           query("sum(lockstep_agent_workers{<selector>})", "processes")], width=6, minimum=0, decimals=0),
+    graph("Generation", "Groups formed so far: each break, join and leave makes a new one.", "locale",
+          [query("max(lockstep_generation{<selector>})", "generation")], width=6, minimum=0, decimals=0),
+]
+
+MEMORY = [
+    graph("Resident memory, by rank", "Of the worker processes.", "bytes",
+          [query("max by (rank) (process_resident_memory_bytes{<selector>, rank!=\"\"})", "rank {{rank}}")]),
+    graph("Device memory, by rank", "Allocated by tensors now, and the most that ever was.", "bytes",
+          [query('max by (rank, kind) (lockstep_device_memory_bytes{<selector>, kind=~"allocated|peak"})',
+                 "rank {{rank}} {{kind}}")]),
+    graph("Peak of the device memory", "The most that tensors took, over the device's capacity. The alert "
+          "DeviceMemoryNearFull comes at 0.95.", "percentunit",
+          [query('max by (rank) (lockstep_device_memory_bytes{<selector>, kind="peak"}) / '
+                 'max by (rank) (lockstep_device_memory_bytes{<selector>, kind="capacity"})', "rank {{rank}}")],
+          thresholds=rising((0.95, RED)), minimum=0, maximum=1),
+]
+
+
+def make():
+    return board(
+        UID, "Lockstep / Training run", "One TrainJob, or one local run: progress, learning, time, checkpoints, "
+        "failures, memory.", VARIABLES,
+        [("Run", OVERVIEW), ("Learning", LEARNING), ("Throughput", THROUGHPUT), ("Phases", PHASES),
+         ("Stragglers", STRAGGLERS), ("Checkpoints", CHECKPOINTS), ("Failures and goodput", RELIABILITY),
+         ("Memory", MEMORY)],
+        SELECTOR, [board_link("Fleet", "lockstep-fleet"), board_link("Operator", "lockstep-operator")])
