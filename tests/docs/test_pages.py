@@ -16,8 +16,8 @@ HELPS = (("lockstep", "--help"), ("lockstep", "run", "sasrec", "--help"), ("lock
          ("lockstep", "run", "-f", "--help"), ("lockstep", "validate", "--help"), ("lockstep", "render", "--help"), ("lockstep", "doctor", "--help"),
          ("lockstep-operator", "--help"), ("kubectl-lockstep", "--help"))
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
-# Torchrun's, shown beside ours.
-THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint"}
+# Torchrun's, shown beside ours, and podman's.
+THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint", "timestamp"}
 
 
 # --- links
