@@ -88,8 +88,8 @@ def drawn(lines):
             text = text.strip()
             x, y = MARGIN + (column + blank) * WIDTH, MARGIN + (row + 1) * HEIGHT
             weight = ' font-weight="bold"' if bold else ""
-            texts.append(f'<text x="{x:.1f}" y="{y}" textLength="{len(text) * WIDTH:.1f}" '
-                         f'fill="{COLOURS.get(colour, INK)}"{weight}>{html.escape(text)}</text>')
+            look = f'textLength="{len(text) * WIDTH:.1f}" fill="{COLOURS.get(colour, INK)}"{weight}'
+            texts.append(f'<text x="{x:.1f}" y="{y}" {look}>{html.escape(text)}</text>')
     return "\n".join(texts)
 
 

@@ -114,8 +114,8 @@ def columns(version):
     lines = ["## kubectl get", "", "`kubectl get tj`; columns marked wide need `-o wide`.", "",
              "| column | what it says |", "|---|---|"]
     for column in version["additionalPrinterColumns"]:
-        wide = " (wide)" if column.get("priority") else ""
-        lines.append(f"| {column['name'].upper()}{wide} | {cell(column.get('description', 'Time since it was made.'))} |")
+        name = column["name"].upper() + (" (wide)" if column.get("priority") else "")
+        lines.append(f"| {name} | {cell(column.get('description', 'Time since it was made.'))} |")
     return lines + [""]
 
 

@@ -1,7 +1,7 @@
 """What the commands of the documents find: the built programs, a small data set, a control plane with the operator.
 
-As root everything happens in a network namespace of its own: ports such as 8080 are free whatever else runs here, and no
-command can reach out."""
+As root everything happens in a network namespace of its own: ports such as 8080 are free whatever else runs here, and
+no command can reach out."""
 import ctypes
 import os
 import pathlib

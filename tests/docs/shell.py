@@ -12,11 +12,11 @@ WATCH_SECONDS = 4
 # What only looks, at something that an earlier command may just have started: a person would look again.
 LOOKS = re.compile(r"^(curl|tail|lockstep chaos|lockstep ckpt|kubectl (get|describe|wait|lockstep))\b")
 # Goes on until Ctrl-C: it gets one, and must have shown something by then.
-WATCHES = re.compile(r"^(kubectl get\b.* (-w|--watch)\b|kubectl logs\b.* (-f|--follow)\b|tensorboard\b|watch\b)")
+WATCHES = re.compile(r"^(kubectl (get\b.* (-w|--watch)|logs\b.* (-f|--follow))\b|tensorboard\b|watch\b)")
 
 
 class Shell:
-    """folder: where it starts and writes its log; environment: all that it gets; argv: the bash, if not this machine's."""
+    """folder: where it starts and writes its log; environment: all that it gets; argv: bash, if not this machine's."""
 
     def __init__(self, folder, environment, argv=("bash", "--noprofile", "--norc")):
         self.log_path = pathlib.Path(folder) / ".shell.log"

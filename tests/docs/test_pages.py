@@ -10,11 +10,11 @@ from pages import ROOT, blocks, code_spans, headings, links, name_of, page_comma
 from programs import bin_folder, program
 
 READ_ALONE = [ROOT / "runner/README.md", ROOT / "operator/README.md"]
-HELPS = (("lockstep", "--help"), ("lockstep", "run", "sasrec", "--help"), ("lockstep", "ckpt", "--help"),
-         *(("lockstep", "ckpt", word, "--help") for word in ("ls", "verify", "export", "prune")),
-         *(("lockstep", "chaos", word, "--help") for word in ("kill-rank", "stop-rank", "kill-agent", "partition")),
-         ("lockstep", "run", "-f", "--help"), ("lockstep", "validate", "--help"), ("lockstep", "render", "--help"), ("lockstep", "doctor", "--help"),
-         ("lockstep-operator", "--help"), ("kubectl-lockstep", "--help"))
+HELPS = [words.split() for words in (
+    "lockstep", "lockstep run sasrec", "lockstep run -f", "lockstep ckpt", "lockstep ckpt ls", "lockstep ckpt verify",
+    "lockstep ckpt export", "lockstep ckpt prune", "lockstep chaos", "lockstep chaos kill-rank",
+    "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep chaos partition", "lockstep validate",
+    "lockstep render", "lockstep doctor", "lockstep-operator", "kubectl-lockstep")]
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
 # Torchrun's, shown beside ours, and podman's.
 THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint", "timestamp"}
@@ -60,8 +60,8 @@ def test_figures_are_those_of_the_benchmarks(page, least):
 @pytest.fixture(scope="session")
 def known_flags():
     """Of our programs, with underscores."""
-    texts = [subprocess.run([program(bin_folder() / words[0]), *words[1:]], capture_output=True, text=True, check=False)
-             for words in HELPS]
+    texts = [subprocess.run([program(bin_folder() / words[0]), *words[1:], "--help"], capture_output=True, text=True,
+                            check=False) for words in HELPS]
     found = {flag for done in texts for flag in re.findall(r"--([a-z][\w-]*)", done.stdout + done.stderr)}
     assert len(found) > 80
     return {flag.replace("-", "_") for flag in found} | THEIRS

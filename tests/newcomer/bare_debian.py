@@ -11,7 +11,7 @@ from images import debian_mirror
 
 # Passed on where they are set.
 VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL",
-             "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_DEFAULT_TIMEOUT", "GOPROXY", "GONOSUMDB", "GOFLAGS", "GOSUMDB")
+             "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_DEFAULT_TIMEOUT")
 # Files that these name are copied to where every program of Debian's looks.
 CERTIFICATES = ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"

@@ -6,8 +6,8 @@
 Local: in a bare Debian 12 (bare_debian.py) with a clone of HEAD, the commands before the images, but `make test`.
 Cluster: in a clone of HEAD on this machine, with podman as `docker` and a real control plane, kubelet and containerd
 (tests/cluster/node_cluster.py), the images and what follows. Pushing is replaced by loading them into the node, as the
-README allows. What is shown is compared with what the README says, and the time and the bytes that came over the network
-are printed for each step.
+README allows. What is shown is compared with what the README says, and the time and the bytes that came over the
+network are printed for each step.
 """
 import argparse
 import contextlib
