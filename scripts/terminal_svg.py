@@ -98,7 +98,8 @@ def picture(middle, end):
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img"
      aria-label="A terminal with a run of Lockstep, at {SHOWN_AT:.0%} and at its end">
 <style>
-text {{ font: {SIZE}px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; white-space: pre; }}
+text {{ font: {SIZE}px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+       white-space: pre; }}
 @keyframes middle {{ 0%, 45% {{ opacity: 1 }} 50%, 95% {{ opacity: 0 }} 100% {{ opacity: 1 }} }}
 @keyframes end {{ 0%, 45% {{ opacity: 0 }} 50%, 95% {{ opacity: 1 }} 100% {{ opacity: 0 }} }}
 #middle {{ opacity: 0; animation: middle 14s infinite }} #end {{ animation: end 14s infinite }}

@@ -51,10 +51,10 @@ class Shell:
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
-                # pid (name) state parent group session …
-                state, _, _, session = path.read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()[:4]
+                text = path.read_text(encoding="utf-8", errors="replace")
             except (FileNotFoundError, ProcessLookupError):
                 continue
+            state, _, _, session = text.rpartition(") ")[2].split()[:4]  # pid (name) state parent group session …
             if int(session) == self.process.pid and state != "Z":
                 found.append(int(path.parent.name))
         return found
