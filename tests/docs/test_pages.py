@@ -16,8 +16,8 @@ HELPS = [words.split() for words in (
     "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep chaos partition", "lockstep validate",
     "lockstep render", "lockstep doctor", "lockstep-operator", "kubectl-lockstep")]
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
-# Torchrun's, shown beside ours, and podman's.
-THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint", "timestamp"}
+# Torchrun's, shown beside ours; podman's and helm's.
+THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions", "take_ownership"}
 
 
 # --- links
