@@ -1,12 +1,19 @@
 // lockstep-worker: one rank of a training run. Started by `lockstep run`, or by torchrun, Slurm, MPI, a pod, or alone.
+// `lockstep-worker --version` and `--build_info` say what it is, and stop.
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <string_view>
 
+#include "runner/base/build_info.h"
+#include "runner/loop/own_build.h"
 #include "runner/loop/worker.h"
 
 int main(int argc, char** argv) {
+  const std::string_view only_argument = argc == 2 ? argv[1] : "";
+  if (only_argument == "--version") return std::printf("lockstep-worker %s\n", lockstep::build_version()) < 0 ? 1 : 0;
+  if (only_argument == "--build_info") return std::puts(lockstep::encode(lockstep::own_build()).c_str()) < 0 ? 1 : 0;
   std::signal(SIGPIPE, SIG_IGN);  // `lockstep-worker … | head` must not end a run in mid-step
   char host_name[256] = "";
   gethostname(host_name, sizeof host_name - 1);

@@ -34,7 +34,7 @@ JOBS = [
          'sum(lockstep_trainjobs{<selector>, phase="Recovering"})', thresholds=rising((1, ORANGE))),
     stat("Waiting", "Pending or starting: for quota, machines, images, data.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase=~"Pending|Starting"})'),
-    stat("Failed", "TrainJobs that failed and are still there. The alert TrainJobFailed comes when it grows.", "locale",
+    stat("Failed", "TrainJobs that failed and are still there.", "locale",
          'sum(lockstep_trainjobs{<selector>, phase="Failed"})', thresholds=rising((1, RED))),
     stat("Ranks that train", "In the groups of all runs that are scraped.", "locale",
          f"sum({per_run('lockstep_world_size')})"),
@@ -49,16 +49,22 @@ JOBS = [
 ]
 
 FAILURES = [
+    graph("TrainJobs that failed, by reason", "The reason of their condition Failed, counted since the operator's "
+          "start. The alert TrainJobFailed comes with each.", "locale",
+          [query(f"sum by (reason) ({counted('lockstep_trainjob_failures_total{<selector>}')})", "{{reason}}")],
+          width=6, thresholds=rising((1, RED)), minimum=0),
     graph("Pods and gangs started again, by reason", "By the operator, counted since its start: exit codes by their "
-          "meaning, and what Kubernetes did to the pod.", "locale",
+          "meaning, and what Kubernetes did to the pod. The alert PodRestartsHigh comes at twenty within an hour.",
+          "locale",
           [query(f"sum by (reason) ({counted('lockstep_trainjob_restarts_total{<selector>}')})", "{{reason}}")],
-          minimum=0, thresholds=rising((20, ORANGE))),
+          width=6, minimum=0, thresholds=rising((20, ORANGE))),
     graph("Pods and gangs started again, by scope", "pod: one node of a job was replaced. gang: all were.", "locale",
           [query(f"sum by (scope) ({counted('lockstep_trainjob_restarts_total{<selector>}')})", "{{scope}}")],
-          minimum=0),
+          width=6, minimum=0),
     graph("Workers started again, by reason", "By the agents inside the pods of the runs that are scraped: failures "
           "that no pod was replaced for.", "locale",
-          [query(f"sum by (reason) ({counted(select('lockstep_restarts_total', RUNS))})", "{{reason}}")], minimum=0),
+          [query(f"sum by (reason) ({counted(select('lockstep_restarts_total', RUNS))})", "{{reason}}")], width=6,
+          minimum=0),
 ]
 
 RECOVERIES = [

@@ -27,7 +27,8 @@ def quantiles(buckets, selector):
 STATE = [
     stat("Replicas", "Operators that are scraped. None: the alert OperatorDown.", "locale",
          'count(lockstep_trainjobs{<selector>, phase="Running"})', width=4, thresholds=falling((1, GREEN))),
-    stat("Leaders", "Replicas that hold the Lease: one, when more than one replica may run.", "locale",
+    stat("Leaders", "Replicas that hold the Lease: one, when more than one replica may run. None: the alert "
+         "OperatorNoLeader.", "locale",
          'sum(leader_election_master_status{<selector>, name="lockstep-operator"})', width=4,
          thresholds=falling((1, GREEN), (2, RED))),
     stat("Reconciles per second", "Of all replicas; only the leader reconciles.", "ops",
@@ -76,7 +77,8 @@ WORK_QUEUE = [
 ]
 
 REQUESTS = [
-    graph("Requests, by answer", "HTTP status of the API server's answers; <error>: there was none.", "reqps",
+    graph("Requests, by answer", "HTTP status of the API server's answers; <error>: there was none. The alert "
+          "ApiRequestsFailing comes when a tenth is 429, 5xx or none.", "reqps",
           [query(f"sum by (code) ({rate('rest_client_requests_total')} {OURS})", "{{code}}")]),
     graph("Requests, by method", "GET is also a list or the beginning of a watch.", "reqps",
           [query(f"sum by (method) ({rate('rest_client_requests_total')} {OURS})", "{{method}}")]),

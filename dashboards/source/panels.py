@@ -1,12 +1,16 @@
 """Panels and boards as Grafana's JSON model has them. Pure functions: text in, dictionaries out.
 
+A panel that names an alert in its description ("The alert X …") links to the alert's runbook.
 A board's expressions are written with <selector> where its variables go:  lockstep_step{<selector>, rank="0"}
 """
+
+import re
 
 SCHEMA_VERSION = 39  # Grafana 10.3 and newer read it
 COLUMNS = 24
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "lockstep"
+RUNBOOKS = "https://lockstep.dev/docs/alerts.md"
 
 GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "blue"
 
@@ -23,7 +27,8 @@ def counted(series):
 
 def rising(*steps):
     """Thresholds where more is worse: rising((0.9, ORANGE), (1, RED)). rising(): neither is better."""
-    return [{"color": GREEN if steps else NEUTRAL, "value": None}, *({"color": color, "value": value} for value, color in steps)]
+    return [{"color": GREEN if steps else NEUTRAL, "value": None},
+            *({"color": color, "value": value} for value, color in steps)]
 
 
 def falling(*steps):
@@ -116,10 +121,16 @@ def options_of(one):
     return {"cellHeight": "sm", "showHeader": True}
 
 
+def runbook_links(description):
+    return [{"title": f"Runbook of {alert}", "url": f"{RUNBOOKS}#{alert.lower()}", "targetBlank": True}
+            for alert in re.findall(r"[Tt]he alert (\w+)", description)]
+
+
 def panel_json(one, number, x, y, selector):
     made = {"id": number, "type": one["kind"], "title": one["title"], "description": one["description"],
             "datasource": DATASOURCE, "gridPos": {"h": one["height"], "w": one["width"], "x": x, "y": y},
-            "targets": targets_of(one, selector), "fieldConfig": field_config(one), "options": options_of(one)}
+            "links": runbook_links(one["description"]), "targets": targets_of(one, selector),
+            "fieldConfig": field_config(one), "options": options_of(one)}
     if one["kind"] == "table":
         made["transformations"] = [
             {"id": "merge", "options": {}},
@@ -170,8 +181,14 @@ def board_link(title, uid):
             "includeVars": False, "keepTime": True, "targetBlank": False, "tooltip": ""}
 
 
-def board(uid, title, description, variables, rows, selector, links, time_from="now-3h"):
+def marks(name, expression, selector):
+    """An annotation: a vertical line in all graphs wherever the expression has a value."""
+    return {"name": name, "datasource": DATASOURCE, "enable": True, "hide": False, "iconColor": RED,
+            "expr": expression.replace("<selector>", selector), "titleFormat": name, "step": "15s"}
+
+
+def board(uid, title, description, variables, rows, selector, links, time_from="now-3h", annotations=()):
     return {"uid": uid, "title": title, "description": description, "tags": [TAG], "editable": False,
             "schemaVersion": SCHEMA_VERSION, "version": 1, "graphTooltip": 1, "refresh": "30s", "timezone": "",
-            "time": {"from": time_from, "to": "now"}, "annotations": {"list": []}, "links": links,
+            "time": {"from": time_from, "to": "now"}, "annotations": {"list": list(annotations)}, "links": links,
             "templating": {"list": [datasource_variable(), *variables]}, "panels": lay_out(rows, selector)}

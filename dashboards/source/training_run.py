@@ -1,6 +1,6 @@
 """One run: how far it is, whether it learns, where its time goes, what broke."""
-from panels import (GREEN, ORANGE, RED, board, board_link, counted, falling, gauge, graph, label_variable, query,
-                    rising, stat)
+from panels import (GREEN, ORANGE, RED, board, board_link, counted, falling, gauge, graph, label_variable, marks,
+                    query, rising, stat)
 
 UID = "lockstep-training-run"
 SELECTOR = 'job=~"$job", instance=~"$instance", namespace=~"$namespace", trainjob=~"$trainjob"'
@@ -35,7 +35,8 @@ OVERVIEW = [
 ]
 
 LEARNING = [
-    graph("Loss", "Loss of the last logged step. A gap is a loss that is not a number.", "none",
+    graph("Loss", "Loss of the last logged step. A gap is a loss that is not a number: the alert LossNotFinite.",
+          "none",
           [query('max by (split) (lockstep_loss{<selector>, rank="0"})', "{{split}}")], width=12),
     graph("Evaluation", "Figures of the last evaluation, over all ranks.", "none",
           [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0"})', "{{metric}}")], width=12),
@@ -78,7 +79,8 @@ PHASES = [
           "DataStarved comes at 0.2.", "percentunit",
           [query('sum by (rank) (rate(lockstep_phase_seconds_total{<selector>, phase="data_wait"}[$__rate_interval]))',
                  "rank {{rank}}")], width=6, thresholds=rising((0.2, RED)), minimum=0),
-    graph("Start-up", "Time from the start of the process of rank 0, by part of the start-up.", "s",
+    graph("Start-up", "Time from the start of the process of rank 0, by part of the start-up. The alert NoFirstStep "
+          "comes after half an hour.", "s",
           [query('max by (phase) (lockstep_startup_seconds{<selector>, rank="0"})', "{{phase}}")], width=6),
 ]
 
@@ -114,7 +116,8 @@ CHECKPOINTS = [
                  f"({counted('lockstep_checkpoint_duration_seconds_count{<selector>}')})", "{{phase}}")], width=6),
     graph("Size of a checkpoint", "The newest complete one.", "bytes",
           [query("max(lockstep_checkpoint_bytes{<selector>})", "size")], width=5),
-    graph("Failed checkpoints", "Checkpoints that could not be written, counted since their writer's start.", "locale",
+    graph("Failed checkpoints", "Checkpoints that could not be written, counted since their writer's start. The first "
+          "one brings the alert CheckpointFailing.", "locale",
           [query(f"sum by (reason) ({counted('lockstep_checkpoint_failures_total{<selector>}')})", "{{reason}}")],
           width=5, thresholds=rising((1, RED)), minimum=0),
 ]
@@ -126,8 +129,9 @@ RELIABILITY = [
                  "ignoring (kind, cause) group_left () "
                  "sum(rate(lockstep_goodput_seconds_total{<selector>}[$__rate_interval]))", "{{kind}} {{cause}}")],
           width=12, stacked=True, minimum=0, maximum=1),
-    graph("Recoveries", "Breaks of the group after which training went on, by cause, since the start of the job.",
-          "locale", [query(f"sum by (cause) ({counted('lockstep_recoveries_total{<selector>}')})", "{{cause}}")],
+    graph("Recoveries", "Breaks of the group after which training went on, by cause, since the start of the job. The "
+          "alert RestartLoop comes at five within an hour.", "locale",
+          [query(f"sum by (cause) ({counted('lockstep_recoveries_total{<selector>}')})", "{{cause}}")],
           width=6, minimum=0, thresholds=rising((5, ORANGE))),
     graph("Time of a recovery", "Mean of each part, over all recoveries of the job.", "s",
           [query(f"sum by (part) ({counted('lockstep_recovery_duration_seconds_sum{<selector>}')}) / sum by (part) "
@@ -167,4 +171,5 @@ def make():
         [("Run", OVERVIEW), ("Learning", LEARNING), ("Throughput", THROUGHPUT), ("Phases", PHASES),
          ("Stragglers", STRAGGLERS), ("Checkpoints", CHECKPOINTS), ("Failures and goodput", RELIABILITY),
          ("Memory", MEMORY)],
-        SELECTOR, [board_link("Fleet", "lockstep-fleet"), board_link("Operator", "lockstep-operator")])
+        SELECTOR, [board_link("Fleet", "lockstep-fleet"), board_link("Operator", "lockstep-operator")],
+        annotations=[marks("A new group", "changes(lockstep_generation{<selector>}[$__rate_interval]) > 0", SELECTOR)])

@@ -4,8 +4,7 @@
 // (the kubelet then starts the operator again), /readyz while one of either list does; the body names all checks:
 //   [+] caches: ok
 //   [-] watch: pods: no list for 93 s
-// Threads: the server's own call `metrics` and the checks, several at a time. The destructor ends them, which may take
-// up to 2 s.
+// Threads: the server's own (runner/base/http_server.h) calls `metrics` and the checks, one at a time.
 #pragma once
 
 #include <functional>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/http_server.h"
 #include "runner/base/result.h"
 
 namespace lockstep::control {
@@ -33,17 +33,13 @@ class HealthServer {
   };
   // Listens on all addresses, IPv4 and IPv6. kUnavailable when it cannot, with the system's reason.
   static Result<std::unique_ptr<HealthServer>> start(Options options);
-  ~HealthServer();
-  HealthServer(const HealthServer&) = delete;
-  HealthServer& operator=(const HealthServer&) = delete;
 
   [[nodiscard]] int port() const;
 
  private:
-  struct Impl;
-  explicit HealthServer(std::unique_ptr<Impl> impl);
+  explicit HealthServer(std::unique_ptr<HttpServer> server);
 
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<HttpServer> server_;
 };
 
 }  // namespace lockstep::control

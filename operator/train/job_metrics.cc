@@ -29,7 +29,9 @@ auto& family(Builder builder, const MetricName& metric, prometheus::Registry& re
 struct JobMetrics::Impl {
   explicit Impl(prometheus::Registry& registry)
       : jobs(family(prometheus::BuildGauge(), metric::kTrainJobs, registry)),
-        restarts(family(prometheus::BuildCounter(), metric::kTrainJobRestarts, registry)),
+        counters{
+            {&metric::kTrainJobRestarts, &family(prometheus::BuildCounter(), metric::kTrainJobRestarts, registry)},
+            {&metric::kTrainJobFailures, &family(prometheus::BuildCounter(), metric::kTrainJobFailures, registry)}},
         histograms{
             {&metric::kTrainJobTimeToPodsReady,
              &family(prometheus::BuildHistogram(), metric::kTrainJobTimeToPodsReady, registry)},
@@ -45,7 +47,7 @@ struct JobMetrics::Impl {
   prometheus::Gauge& gauge(api::JobPhase phase) { return jobs.Add({{"phase", to_string(phase)}}); }
 
   prometheus::Family<prometheus::Gauge>& jobs;
-  prometheus::Family<prometheus::Counter>& restarts;
+  std::map<const MetricName*, prometheus::Family<prometheus::Counter>*> counters;
   std::map<const MetricName*, prometheus::Family<prometheus::Histogram>*> histograms;
   std::mutex mutex;
   std::map<api::ObjectKey, api::JobPhase> phases;  // protected by mutex
@@ -55,7 +57,9 @@ JobMetrics::JobMetrics(prometheus::Registry& registry) : impl_(std::make_unique<
 JobMetrics::~JobMetrics() = default;
 
 void JobMetrics::count(const Measurement& m) {
-  if (m.metric == &metric::kTrainJobRestarts) return impl_->restarts.Add(m.labels).Increment(m.value);
+  if (const auto counter = impl_->counters.find(m.metric); counter != impl_->counters.end()) {
+    return counter->second->Add(m.labels).Increment(m.value);
+  }
   const auto at = impl_->histograms.find(m.metric);
   LOCKSTEP_CHECK(at != impl_->histograms.end(), "a plan measures only what has a family here");
   at->second->Add(m.labels, kSeconds).Observe(m.value);

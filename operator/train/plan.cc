@@ -216,7 +216,10 @@ class Planner {
     plan_.why = words.message;
   }
 
-  void fail(const JobFailure& failure) { end_job(api::condition::kFailed, failure); }
+  void fail(const JobFailure& failure) {
+    measure(metric::kTrainJobFailures, {{"reason", failure.reason}}, 1);
+    end_job(api::condition::kFailed, failure);
+  }
 
   void stop_for_suspend() {
     if (!book_.suspending) event(false, "Suspending", suspend_.message, "Suspend");

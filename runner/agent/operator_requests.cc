@@ -69,7 +69,7 @@ HttpAnswer answer_coordinator(const OperatorControl& control, const std::string&
 
 }  // namespace
 
-HttpAnswer answer_post(const OperatorControl& control, const PostRequest& request) {
+HttpAnswer answer_post(const OperatorControl& control, const HttpRequest& request) {
   const bool is_nodes = request.path == "/nodes";
   if (!is_nodes && request.path != "/coordinator") {
     return {405, kText, "only /nodes and /coordinator take a POST\n"};

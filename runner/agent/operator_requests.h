@@ -12,6 +12,8 @@
 #include <functional>
 #include <string>
 
+#include "runner/base/http_server.h"
+
 namespace lockstep {
 
 inline constexpr size_t kRequestBodyMax = 1024;
@@ -25,17 +27,6 @@ struct OperatorControl {
   std::function<void(const boost::asio::ip::address& address)> set_coordinator;  // absent: it is, or is alone
 };
 
-struct HttpAnswer {
-  int code = 200;
-  const char* type = "";
-  std::string body;
-};
-
-struct PostRequest {
-  std::string path;
-  std::string authorization;  // empty: the header is missing
-  std::string body;           // cut off somewhere behind kRequestBodyMax
-};
-HttpAnswer answer_post(const OperatorControl& control, const PostRequest& request);
+HttpAnswer answer_post(const OperatorControl& control, const HttpRequest& request);
 
 }  // namespace lockstep

@@ -2,8 +2,7 @@
 // operator tells by POST (operator_requests.h).
 //
 // StatusBoard holds the last published picture of the run; the agent's event loop publishes, HTTP threads read.
-// Threads: the board is safe from all threads. The server starts civetweb's own threads and ends them in its
-// destructor, which takes up to 2 s: a program that is about to leave leaves without destroying it.
+// Threads: the board is safe from all threads. The server's own (base/http_server.h) reads it.
 #pragma once
 
 #include <map>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "runner/agent/operator_requests.h"
+#include "runner/base/http_server.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/run_status.h"
@@ -44,15 +44,11 @@ class StatusServer {
  public:
   // Listens on all addresses. `board` outlives the server. kUnavailable when the port is taken.
   static Result<std::unique_ptr<StatusServer>> start(int port, const StatusBoard& board, OperatorControl control);
-  ~StatusServer();
-  StatusServer(const StatusServer&) = delete;
-  StatusServer& operator=(const StatusServer&) = delete;
 
  private:
-  struct Impl;
-  explicit StatusServer(std::unique_ptr<Impl> impl);
+  explicit StatusServer(std::unique_ptr<HttpServer> server);
 
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<HttpServer> server_;
 };
 
 }  // namespace lockstep

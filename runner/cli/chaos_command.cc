@@ -359,6 +359,13 @@ std::string describe_recovery(const Json& recovery, int64_t hit_ns) {
          (redone == 1 ? " step" : " steps") + " redone\n";
 }
 
+CommandShape chaos_shape() {
+  ChaosOptions options;
+  CLI::App app;
+  declare(app, options);
+  return shape_of(app);
+}
+
 int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const std::string word = args.empty() ? "" : args.front();
   const std::string problem = word.starts_with("-") ? "" : strike_problem(word);

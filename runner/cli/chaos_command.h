@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "runner/base/json.h"
+#include "runner/cli/command_shape.h"
 
 namespace lockstep {
 
 // `args`: what stands after `lockstep chaos`.
 int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+CommandShape chaos_shape();
 
 // What a recovery (contract/run_status.h, as JSON) cost since `hit_ns`, in lines; CLOCK_MONOTONIC. Pure.
 std::string describe_recovery(const Json& recovery, int64_t hit_ns);

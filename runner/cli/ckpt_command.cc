@@ -235,7 +235,7 @@ void declare(CLI::App& app, CkptOptions& options) {
   convert->add_option("--format", options.format, "safetensors or pt")
       ->required()
       ->check(CLI::IsMember({"safetensors", "pt"}));
-  convert->add_option("--output", options.output, "the file to write")->required();
+  convert->add_option("--output", options.output, "the file to write")->required()->type_name("FILE");
   convert->add_flag("--ema{true}", options.ema, "the averaged weights instead; --ema=NAME when there are several");
   CLI::App* prune = add_subcommand(app, options, "prune", "remove old checkpoints and those moved aside");
   prune->add_option("--keep_last,--keep-last", options.retention.keep_last, "newest n that stay")
@@ -247,6 +247,13 @@ void declare(CLI::App& app, CkptOptions& options) {
 }
 
 }  // namespace
+
+CommandShape ckpt_shape() {
+  CkptOptions options;
+  CLI::App app;
+  declare(app, options);
+  return shape_of(app);
+}
 
 int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const std::string word = args.empty() ? "" : args.front();

@@ -6,9 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "runner/cli/command_shape.h"
+
 namespace lockstep {
 
 // `args`: what stands after `lockstep ckpt`.
 int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+CommandShape ckpt_shape();
 
 }  // namespace lockstep

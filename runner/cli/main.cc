@@ -8,6 +8,8 @@
 #include "runner/base/nearest.h"
 #include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
+#include "runner/cli/completion.h"
+#include "runner/cli/doctor_command.h"
 #include "runner/cli/run_command.h"
 #include "runner/contract/exit_code.h"
 
@@ -17,8 +19,10 @@ constexpr const char* kHelp = R"(lockstep - trains models on any number of ranks
 
 Usage:
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
+  lockstep doctor                          is this machine fit to train, and what to do where it is not
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
   lockstep chaos kill-rank|kill-agent|…    break a run of this machine on purpose, and time how it goes on
+  lockstep completion bash|zsh|fish        completion of commands and flags in your shell
   lockstep version                         say which version this is
   lockstep run WORKLOAD --help             all flags of a workload
   lockstep ckpt --help                     all about checkpoints
@@ -51,10 +55,14 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (command == "run") return lockstep::run_command(rest);
+  if (command == "doctor") {
+    return lockstep::doctor_command(rest, lockstep::read_environment(), std::cout, std::cerr);
+  }
   if (command == "ckpt") return lockstep::ckpt_command(rest, std::cout, std::cerr);
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
-  const std::string nearest =
-      lockstep::nearest_name(command, {"run", "ckpt", "chaos", "version", "help", "--version", "--help"});
+  if (command == "completion") return lockstep::completion_command(rest, std::cout, std::cerr);
+  if (command == "__complete") return lockstep::complete_command(rest, std::cout);
+  const std::string nearest = lockstep::nearest_name(command, lockstep::command_names());
   std::fprintf(stderr, "lockstep: unknown command \"%s\"%s; see lockstep --help\n", command.c_str(),
                nearest.empty() ? "" : (", did you mean \"" + nearest + "\"?").c_str());
   return static_cast<int>(lockstep::ExitCode::kUsage);

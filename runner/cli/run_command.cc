@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "runner/agent/agent.h"
+#include "runner/cli/find_worker.h"
 #include "runner/cli/local_devices.h"
 #include "runner/cli/local_nodes.h"
 #include "runner/config/run_config.h"
@@ -31,7 +32,6 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kTerminationLogOfPods = "/dev/termination-log";
-constexpr const char* kWorkerName = "lockstep-worker";
 // A DNS record of a pod lives on for so long after it.
 constexpr std::chrono::seconds kNameLife{30};
 
@@ -81,17 +81,6 @@ Status check_batch(const RunConfig& config, int nproc, int nnodes) {
   return invalid("--batch_size " + std::to_string(training.batch_size) + " is smaller than the " +
                  std::to_string(ranks) + " ranks it is shared by: raise it to " + std::to_string(ranks) +
                  " at least, or lower " + (nnodes == 1 ? "--nproc" : "--nproc or --nnodes"));
-}
-
-Result<std::string> find_worker(const Environment& environment) {
-  if (is_set(environment, env::kWorker)) return *variable(environment, env::kWorker);
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return invalid("cannot read /proc/self/exe: " + error.message());
-  const std::filesystem::path worker = self.parent_path() / kWorkerName;
-  if (std::filesystem::exists(worker, error)) return worker.string();
-  return invalid("no " + worker.string() + ": " + kWorkerName + " belongs beside lockstep (build it with " +
-                 "LOCKSTEP_TORCH=ON), or name it in " + std::string(env::kWorker));
 }
 
 // The upper half of the generation.
@@ -317,7 +306,7 @@ int run_agent(Prepared prepared) {
   if (!port_problem.empty()) std::fprintf(stderr, "warning: no status page: %s\n", port_problem.c_str());
   std::fflush(nullptr);
   const int code = agent.run();
-  // Destroying the server takes up to 2 s; nothing of it outlives the process. The socket's file would.
+  // Nothing of the server outlives the process. The socket's file would.
   agent.close();
   std::fflush(nullptr);
   std::_Exit(code);

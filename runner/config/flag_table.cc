@@ -117,6 +117,7 @@ class TableBuilder {
     std::string expects = words.front();
     for (size_t i = 1; i < words.size(); ++i) expects += (i + 1 == words.size() ? " or " : ", ") + words[i];
     Flag& flag = add(name, scope, std::move(expects), help);
+    flag.words = words;
     using Value = std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>;
     flag.set = [=](std::string_view text, RunConfig& config) {
       const auto it = std::find(words.begin(), words.end(), text);
@@ -168,12 +169,17 @@ class TableBuilder {
 
 void add_data_flags(TableBuilder& table) {
   table.group("Data");
-  table.text("dataset", kMaths, "a name or a path", IN(sasrec.dataset),
-             "data set: a file, a folder, or a name looked for under --data_dir; generated: one made in memory; auto: "
-             "the only one under --data_dir, or generated (required)");
-  table.text("data_dir", kThisProcess, "a folder", IN(sasrec.data_dir), "where data sets are looked for by name");
-  table.text("train_dir", kThisProcess, "a name or a path", IN(sasrec.train_dir),
-             "output folder <dataset>_<train_dir>; with a '/' it is the folder itself");
+  table
+      .text("dataset", kMaths, "a name or a path", IN(sasrec.dataset),
+            "data set: a file, a folder, or a name looked for under --data_dir; generated: one made in memory; auto: "
+            "the only one under --data_dir, or generated (required)")
+      .names_path = NamesPath::kFile;
+  table.text("data_dir", kThisProcess, "a folder", IN(sasrec.data_dir), "where data sets are looked for by name")
+      .names_path = NamesPath::kFolder;
+  table
+      .text("train_dir", kThisProcess, "a name or a path", IN(sasrec.train_dir),
+            "output folder <dataset>_<train_dir>; with a '/' it is the folder itself")
+      .names_path = NamesPath::kFolder;
   table.optional_integer("min_count", kMaths, 0, kCountMax, IN(sasrec.min_count),
                          "drop users and items with fewer lines, counted once; auto: 5 with ratings or times, else 0");
   table.real("max_bad_lines", kAllRanks, 0.0, 1.0, false, IN(sasrec.max_bad_lines),
@@ -287,10 +293,14 @@ void add_evaluation_flags(TableBuilder& table) {
   table.integer("eval_negatives", kAllRanks, 1, 1'000'000, IN(sasrec.eval_negatives), "random items to rank against");
   table.boolean("full_ranking", kAllRanks, IN(sasrec.full_ranking), "rank against all items as well");
   table.boolean("inference_only", kAllRanks, IN(training.inference_only), "evaluate and stop");
-  table.text("state_dict_path", kAllRanks, "a file", IN(training.state_dict_path),
-             "start from these weights: .safetensors, .pt or .pth");
-  table.text("resume", kAllRanks, "a checkpoint folder", IN(training.resume),
-             "continue from this checkpoint, whichever run wrote it");
+  table
+      .text("state_dict_path", kAllRanks, "a file", IN(training.state_dict_path),
+            "start from these weights: .safetensors, .pt or .pth")
+      .names_path = NamesPath::kFile;
+  table
+      .text("resume", kAllRanks, "a checkpoint folder", IN(training.resume),
+            "continue from this checkpoint, whichever run wrote it")
+      .names_path = NamesPath::kFolder;
   table.integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every),
                 "steps between lines in metrics.jsonl and TensorBoard");
   table.boolean("tensorboard", kThisProcess, IN(training.tensorboard), "write TensorBoard event files");

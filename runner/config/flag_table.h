@@ -21,6 +21,8 @@ enum class FlagScope {
   kMaths,        // changes the trained parameters: part of config_hash
 };
 
+enum class NamesPath { kNo, kFile, kFolder };
+
 struct Flag {
   std::string name;  // the guide's spelling, underscores, no dashes in front
   std::vector<std::string> aliases;
@@ -29,7 +31,9 @@ struct Flag {
   std::string help;
   FlagScope scope = FlagScope::kThisProcess;
   bool is_bool = false;
-  bool only_tisasrec = false;  // accepted, without effect on --variant sasrec
+  std::vector<std::string> words;         // all values that it may have, where they are few
+  NamesPath names_path = NamesPath::kNo;  // for completion in a shell
+  bool only_tisasrec = false;             // accepted, without effect on --variant sasrec
   // Reads the text into the config; false when it is not what `expects` says.
   std::function<bool(std::string_view text, RunConfig& config)> set;
   // The effective value as canonical text; set(get(config)) gives the same config.

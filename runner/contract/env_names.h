@@ -88,6 +88,7 @@ inline constexpr std::string_view kMpiLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
 
 // Devices, threads, and how output looks.
 inline constexpr std::string_view kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
+inline constexpr std::string_view kNvidiaVisibleDevices = "NVIDIA_VISIBLE_DEVICES";  // of the container runtime
 inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
 inline constexpr std::string_view kOmpWaitPolicy = "OMP_WAIT_POLICY";
 inline constexpr std::string_view kGompSpincount = "GOMP_SPINCOUNT";
@@ -95,6 +96,7 @@ inline constexpr std::string_view kNcclDebug = "NCCL_DEBUG";
 inline constexpr std::string_view kTorchNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr std::string_view kTorchNcclMonitoring = "TORCH_NCCL_ENABLE_MONITORING";
 inline constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
+inline constexpr std::string_view kNcclInterface = "NCCL_SOCKET_IFNAME";
 inline constexpr std::string_view kNoColor = "NO_COLOR";
 inline constexpr std::string_view kCi = "CI";
 inline constexpr std::string_view kTerm = "TERM";
@@ -159,6 +161,7 @@ inline constexpr std::array kAllNames = {
     kMpiLocalRank,
     kMpiLocalSize,
     kCudaVisibleDevices,
+    kNvidiaVisibleDevices,
     kOmpNumThreads,
     kOmpWaitPolicy,
     kGompSpincount,
@@ -166,6 +169,7 @@ inline constexpr std::array kAllNames = {
     kTorchNcclAsyncErrorHandling,
     kTorchNcclMonitoring,
     kGlooInterface,
+    kNcclInterface,
     kNoColor,
     kCi,
     kWorker,

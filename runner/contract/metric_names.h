@@ -145,6 +145,8 @@ inline constexpr MetricName kTrainJobRecovery{
     "From the operator's first sight of a lost pod until the run trained again."};
 inline constexpr MetricName kTrainJobRestarts{"lockstep_trainjob_restarts_total", MetricType::kCounter, "scope,reason",
                                               "Pods and gangs started again by the operator, by reason of their end."};
+inline constexpr MetricName kTrainJobFailures{"lockstep_trainjob_failures_total", MetricType::kCounter, "reason",
+                                              "TrainJobs that failed, by the reason of their condition Failed."};
 
 }  // namespace metric
 
@@ -189,8 +191,8 @@ inline constexpr std::array kAgentMetrics{metric::kRestarts,         metric::kWo
                                           metric::kStragglerLag,     metric::kRankUnchanged};
 
 // What the operator emits of its TrainJobs, beside controller-runtime's names (operator/control).
-inline constexpr std::array kTrainJobMetrics{metric::kTrainJobs, metric::kTrainJobTimeToPodsReady,
-                                             metric::kTrainJobTimeToFirstStep, metric::kTrainJobRecovery,
-                                             metric::kTrainJobRestarts};
+inline constexpr std::array kTrainJobMetrics{
+    metric::kTrainJobs,        metric::kTrainJobTimeToPodsReady, metric::kTrainJobTimeToFirstStep,
+    metric::kTrainJobRecovery, metric::kTrainJobRestarts,        metric::kTrainJobFailures};
 
 }  // namespace lockstep

@@ -10,8 +10,9 @@
 #endif
 
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
+
+#include "runner/contract/cuda_architectures.h"
 
 namespace lockstep {
 namespace {
@@ -19,25 +20,13 @@ namespace {
 #if defined(LOCKSTEP_CUDA)
 constexpr bool kCudaBuild = true;
 
-// LOCKSTEP_CUDA_ARCHITECTURE_LIST is set by the build: what our kernels were compiled for, as "7.5,8.0,9.0+PTX".
-bool build_has_architecture(int major, int minor) {
-  const std::string built = LOCKSTEP_CUDA_ARCHITECTURE_LIST;
-  // Code for a lower minor of the same major version runs too; PTX of the newest runs on anything newer.
-  for (int lower = minor; lower >= 0; --lower) {
-    if (built.find(std::to_string(major) + "." + std::to_string(lower)) != std::string::npos) return true;
-  }
-  const auto ptx = built.find("+PTX");
-  if (ptx == std::string::npos) return false;
-  const auto from = built.rfind(',', ptx);
-  return major >= std::atoi(built.c_str() + (from == std::string::npos ? 0 : from + 1));
-}
-
 Status check_architecture(int index) {
   const cudaDeviceProp* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
-  if (build_has_architecture(properties->major, properties->minor)) return {};
+  // LOCKSTEP_CUDA_ARCHITECTURE_LIST is set by the build.
+  const ComputeCapability capability{.major = properties->major, .minor = properties->minor};
+  if (has_code_for(LOCKSTEP_CUDA_ARCHITECTURE_LIST, capability)) return {};
   return Error{ErrorCode::kInvalid, "GPU " + std::to_string(index) + " (" + properties->name +
-                                        ") has compute capability " + std::to_string(properties->major) + "." +
-                                        std::to_string(properties->minor) +
+                                        ") has compute capability " + to_string(capability) +
                                         ", this build has " LOCKSTEP_CUDA_ARCHITECTURE_LIST
                                         "; build with -DLOCKSTEP_CUDA_ARCHITECTURES for it, or use --device cpu"};
 }

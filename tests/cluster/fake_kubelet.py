@@ -457,7 +457,11 @@ class StatusServer:
             def log_message(self, *_):
                 pass
 
-        self.server = Server((address, AGENT_PORT), Handler)
+        try:
+            self.server = Server((address, AGENT_PORT), Handler)
+        except OSError as error:
+            raise RuntimeError(f"{address}:{AGENT_PORT} cannot be served: {error}. Another program of this machine may "
+                               f"listen on port {AGENT_PORT} of all addresses (ss -ltnp): end it") from error
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
         self.thread.start()
 

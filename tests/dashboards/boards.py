@@ -16,8 +16,8 @@ CUDA_ONLY_METRICS = {
 CUDA_ONLY_PANELS = {"MFU", "Device memory, by rank", "Peak of the device memory"}
 
 KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"}
-FUNCTIONS = {"abs", "absent", "avg", "clamp_min", "count", "histogram_quantile", "increase", "max", "max_over_time",
-             "rate", "sum", "time", "vector"}
+FUNCTIONS = {"abs", "absent", "avg", "changes", "clamp_min", "count", "histogram_quantile", "increase", "max",
+             "max_over_time", "rate", "sum", "time", "vector"}
 SELECTOR = re.compile(r"(?:(?P<function>[a-z_]+)\()?(?P<name>[a-zA-Z_:][\w:]*)\{(?P<matchers>[^{}]*)\}"
                       r"(?:\[(?P<range>[^\]]*)\])?")
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -35,6 +35,11 @@ def panels(board):
 def queries(board):
     """(panel, target) of all panels."""
     return [(panel, target) for panel in panels(board) for target in panel["targets"]]
+
+
+def annotations(board):
+    """Expressions whose values are marked in all graphs."""
+    return [annotation["expr"] for annotation in board["annotations"]["list"]]
 
 
 def variables(board):

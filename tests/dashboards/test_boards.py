@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, DASHBOARDS, FUNCTIONS, NAMES, declared_series, load,
-                    metric_names, panels, queries, selectors, variables)
+from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, DASHBOARDS, FUNCTIONS, NAMES, annotations, declared_series,
+                    load, metric_names, panels, queries, selectors, variables)
 from control_plane import kube_bin
 
 # Of Grafana's units, those that the boards use (packages/grafana-data/src/valueFormats/categories.ts).
@@ -178,7 +178,22 @@ def test_only_panels_of_gpus_may_be_without_data_on_a_cpu():
     assert asks_for_gpus == CUDA_ONLY_PANELS
 
 
-def test_alerts_that_descriptions_name_exist(board):
-    alerts = set(re.findall(r"- alert: (\w+)", (DASHBOARDS / "rules/alerts.yaml").read_text()))
+def test_annotations_select_as_panels_do(board):
+    for expression in annotations(board):
+        for one in selectors(expression):
+            assert 'job=~"$job"' in one["matchers"] and 'instance=~"$instance"' in one["matchers"], expression
+            assert one["range"] == "$__rate_interval" and one["name"] in declared_series(), expression
+
+
+def test_panels_lead_to_the_runbooks_of_the_alerts_that_they_name(board):
+    text = (DASHBOARDS / "rules/alerts.yaml").read_text()
+    runbooks = dict(re.findall(r"- alert: (\w+)\n.*?runbook_url: (\S+)", text, re.DOTALL))
     for panel in panels(board):
-        assert set(re.findall(r"[Tt]he alert (\w+)", panel["description"])) <= alerts, panel["description"]
+        named = re.findall(r"[Tt]he alert (\w+)", panel["description"])
+        assert [link["url"] for link in panel["links"]] == [runbooks[alert] for alert in named], panel["title"]
+
+
+def test_every_alert_is_named_by_a_panel():
+    alerts = re.findall(r"- alert: (\w+)", (DASHBOARDS / "rules/alerts.yaml").read_text())
+    text = " ".join(panel["description"] for name in NAMES for panel in panels(load(name)))
+    assert set(alerts) - set(re.findall(r"[Tt]he alert (\w+)", text)) == set()

@@ -8,8 +8,8 @@ import urllib.request
 
 import pytest
 
-from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, ROOT, load, metric_names, queries, selectors,
-                    substitute)
+from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, ROOT, annotations, load, metric_names, queries,
+                    selectors, substitute)
 from control_plane import ControlPlane
 from fake_kubelet import Exit, FakeKubelet
 from jobs import Job
@@ -76,6 +76,8 @@ def recorded(tmp_path_factory):
             ("lockstep-operator", addresses["lockstep-operator"], {"namespace": "lockstep-system"})])
         try:
             prometheus.start()
+            # What breaks before the first scrape is not seen to break.
+            prometheus.wait_for_numbers("instance:lockstep_trainjob_failures:sum == 0")
             with fresh_namespace(plane, "dashboards") as api:
                 hurt_train_jobs(api, kubelet)
                 hurt_run(run)
@@ -105,11 +107,18 @@ def test_every_query_of_every_panel_has_data(recorded, name, panel, target):
     recorded.prometheus.wait_for_numbers(expression, is_range=target.get("range", False))
 
 
+def test_the_breaks_are_marked_in_the_graphs(recorded):
+    board = load("training-run")
+    (expression,) = annotations(board)
+    recorded.prometheus.wait_for_numbers(substitute(expression, recorded.prometheus.grafana_values(board)))
+
+
 def test_what_broke_is_in_the_panels(recorded):
     """Not zeros: what was done to the run and to the TrainJobs."""
     expected = {
         ("training-run", "Recoveries"): {"SignalKILL": 2},
         ("training-run", "Workers started again"): {"process: SignalKILL": 1},  # the agent of node 1 has no port
+        ("fleet", "TrainJobs that failed, by reason"): {"InvalidUsage": 1},
         ("fleet", "Pods and gangs started again, by reason"): {"SignalKILL": 1},
         ("fleet", "Recoveries, by cause"): {"SignalKILL": 2},
     }
@@ -163,12 +172,13 @@ def test_every_alert_looks_at_series_that_exist(recorded):
             recorded.prometheus.wait_for_numbers(f"{name}{{{matchers.get(name, '')}}}")
 
 
-def test_the_alert_that_is_due_fires_and_no_other(recorded):
+def test_the_alerts_that_are_due_fire_and_no_others(recorded):
+    due = {("CheckpointFailing", "sasrec"), ("TrainJobFailed", None)}
+
     def firing():
         return {(alert["labels"]["alertname"], alert["labels"].get("trainjob"))
                 for alert in recorded.prometheus.get("alerts")["alerts"] if alert["state"] == "firing"}
-    wait_until(lambda: firing() == {("CheckpointFailing", "sasrec")}, "CheckpointFailing alone", 60,
-               lambda: str(firing()))
+    wait_until(lambda: firing() == due, f"{due} alone", 60, lambda: str(firing()))
 
 
 def test_all_series_that_are_asked_for_are_scraped(recorded):

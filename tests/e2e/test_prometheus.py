@@ -29,7 +29,7 @@ def write_targets(cluster, path):
     write_whole(path, json.dumps([{
         "targets": [f"{pod['status']['podIP']}:8080"],
         "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"],
-                   "trainjob": pod["metadata"]["labels"].get("lockstep.dev/job", "")}} for pod in pods]))
+                   "trainjob": pod["metadata"].get("labels", {}).get("lockstep.dev/job", "")}} for pod in pods]))
 
 
 @pytest.fixture

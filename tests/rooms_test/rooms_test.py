@@ -36,7 +36,8 @@ ROOMS = {
     "checkpoint": WITH_TENSORS + ["formats"],
     "models": WITH_TENSORS + ["data", "kernels"],
     "loop": WITH_TENSORS + ["dist", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "models"],
-    "cli": BELOW_TORCH + ["recovery", "agent", "data", "formats"],
+    "doctor": ["base", "contract", "agent"],
+    "cli": BELOW_TORCH + ["recovery", "agent", "data", "formats", "doctor"],
 }
 OPERATOR_ROOMS = {
     "api": [],
@@ -45,7 +46,7 @@ OPERATOR_ROOMS = {
     "train": ["api", "kube", "control"],
 }
 OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract"}
-NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "cli"}
+NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "doctor", "cli"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
 CPPREST_HEADER = re.compile(r"^(cpprest|pplx)/")

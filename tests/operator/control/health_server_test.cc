@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <vector>
 
 namespace lockstep::control {
 namespace {
@@ -99,6 +101,29 @@ TEST_F(HealthServerTest, head_has_no_body) {
   EXPECT_EQ(first_line(answer), "HTTP/1.1 200 OK");
   EXPECT_NE(answer.find("Content-Length: 16\r\n"), std::string::npos) << answer;
   EXPECT_EQ(body(answer), "");
+}
+
+TEST_F(HealthServerTest, takes_nothing) {
+  EXPECT_EQ(first_line(ask(server_->port(), "/healthz", "POST")), "HTTP/1.1 405 Method Not Allowed");
+  EXPECT_EQ(first_line(ask(server_->port(), "/healthz", "DELETE")), "HTTP/1.1 405 Method Not Allowed");
+}
+
+// The kubelet starts an operator again whose health it is not told in time.
+TEST_F(HealthServerTest, answers_while_many_peers_say_half_a_request) {
+  std::vector<int> slow;
+  for (int i = 0; i < 400; ++i) {
+    slow.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(server_->port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(slow.back(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::send(slow.back(), "GET /he", 7, MSG_NOSIGNAL), 7);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kHttpRequestTime / 2);
+  for (const int fd : slow) ::close(fd);
 }
 
 TEST_F(HealthServerTest, a_port_in_use_is_named_with_the_reason) {

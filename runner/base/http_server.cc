@@ -1,0 +1,264 @@
+#include "runner/base/http_server.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <cerrno>
+#include <csignal>
+#include <exception>
+#include <list>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using Tcp = asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kText = "text/plain; charset=utf-8";
+constexpr std::chrono::milliseconds kAcceptPause{50};  // with all connections in use, or no file descriptor left
+constexpr std::chrono::seconds kLingerTime{1};         // for a peer to see the end of the answer
+constexpr size_t kReadMax = 16 * 1024;                 // bytes of a request held at a time
+
+class Connection;
+// In the order in which they came.
+using Connections = std::list<Connection*>;
+
+// Shared with the operations under way; gone with the last of them.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Tcp::socket socket, const HttpServer::Options& options, Connections& all)
+      : stream_(std::move(socket)), options_(options), all_(all), place_(all.insert(all.end(), this)) {
+    parser_.header_limit(kHttpRequestMax);
+    parser_.body_limit(options.body_max);
+  }
+  ~Connection() { all_.erase(place_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void start() {
+    stream_.expires_after(kHttpRequestTime);  // for the whole request, however slowly it comes
+    http::async_read(stream_, buffer_, parser_,
+                     [self = shared_from_this()](error_code error, size_t) { self->on_request(error); });
+  }
+
+  [[nodiscard]] Clock::duration age(Clock::time_point now) const { return now - began_; }
+
+  // What is under way ends with an error.
+  void close() {
+    stream_.close();
+    is_closed_ = true;
+  }
+  [[nodiscard]] bool is_closed() const { return is_closed_; }
+
+ private:
+  void on_request(error_code error) {
+    if (!error) return answer(answer_of_handler(), parser_.get().method() == http::verb::head);
+    if (error == http::error::body_limit) {
+      return answer({413, kText, "the body is longer than " + std::to_string(options_.body_max) + " bytes\n"}, false);
+    }
+    if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+      return answer({431, kText, "the request is longer than " + std::to_string(kHttpRequestMax) + " bytes\n"}, false);
+    }
+    const bool is_malformed = error.category() == make_error_code(http::error::bad_method).category();
+    if (is_malformed && error != http::error::end_of_stream && error != http::error::partial_message) {
+      return answer({400, kText, "this is no HTTP: " + error.message() + "\n"}, false);
+    }
+    // It is gone, too slow or shut out: nobody is there to be answered.
+  }
+
+  HttpAnswer answer_of_handler() {
+    auto& message = parser_.get();
+    const http::verb method = message.method();
+    if (method != http::verb::get && method != http::verb::head && method != http::verb::post) {
+      return {405, kText, "found " + std::string(message.method_string()) + ", expected GET, HEAD or POST\n"};
+    }
+    HttpRequest request{.method = method == http::verb::post ? "POST" : "GET",
+                        .path = std::string(message.target()),
+                        .authorization = std::string(message[http::field::authorization]),
+                        .body = std::move(message.body())};
+    request.path.resize(std::min(request.path.find('?'), request.path.size()));
+    try {
+      return options_.handler(request);
+    } catch (const std::exception& e) {
+      return {500, kText, std::string(e.what()) + "\n"};
+    }
+  }
+
+  void answer(HttpAnswer told, bool is_head) {
+    message_.emplace(static_cast<http::status>(told.code), 11);
+    message_->set(http::field::content_type, told.type);
+    message_->set(http::field::cache_control, "no-store");
+    message_->set("X-Content-Type-Options", "nosniff");
+    message_->set(http::field::connection, "close");
+    if (told.code == 405) message_->set(http::field::allow, "GET, HEAD, POST");
+    message_->content_length(told.body.size());
+    if (!is_head) message_->body() = std::move(told.body);
+    stream_.expires_after(kHttpRequestTime);
+    http::async_write(stream_, *message_, [self = shared_from_this()](error_code error, size_t) {
+      if (error) return;
+      error_code ignored;
+      self->stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+      self->stream_.expires_after(kLingerTime);
+      self->linger();
+    });
+  }
+
+  // Closing with bytes unread would take the answer away from a peer that is still sending.
+  void linger() {
+    stream_.async_read_some(asio::buffer(discarded_), [self = shared_from_this()](error_code error, size_t) {
+      if (!error) self->linger();
+    });
+  }
+
+  beast::tcp_stream stream_;
+  const HttpServer::Options& options_;
+  Connections& all_;
+  const Connections::iterator place_;
+  const Clock::time_point began_ = Clock::now();
+  beast::flat_buffer buffer_{kReadMax};
+  http::request_parser<http::string_body> parser_;
+  std::optional<http::response<http::string_body>> message_;
+  std::array<char, 1024> discarded_{};
+  bool is_closed_ = false;
+};
+
+// One socket for IPv6 and IPv4; machines without IPv6 get IPv4 alone.
+error_code open_listener(Tcp::acceptor& acceptor, int port) {
+  error_code error;
+  for (const Tcp& protocol : {Tcp::v6(), Tcp::v4()}) {
+    error_code ignored;
+    acceptor.close(ignored);
+    acceptor.open(protocol, error);
+    if (error) continue;
+    ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+    acceptor.set_option(asio::socket_base::reuse_address(true), ignored);
+    if (protocol == Tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ignored);
+    acceptor.bind(Tcp::endpoint(protocol, static_cast<uint16_t>(port)), error);
+    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) acceptor.non_blocking(true, error);
+    if (!error || error == asio::error::address_in_use) return error;
+  }
+  return error;
+}
+
+// The server's thread leaves signals to those who wait for them.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(Options given) : options(std::move(given)) {}
+  ~Impl() {
+    loop.stop();
+    if (thread.joinable()) thread.join();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void await_connection() {
+    acceptor.async_wait(Tcp::acceptor::wait_read, [this](error_code error) {
+      if (!error) accept();
+    });
+  }
+
+  void accept() {
+    if (connections.size() >= kHttpConnectionsMax && !make_room()) return pause();
+    // Not Asio's accept: a worker that is started at this moment must not inherit the connection.
+    const int fd = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      const bool is_short_of_files = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (!is_short_of_files) return await_connection();
+      make_room();
+      return pause();
+    }
+    Tcp::socket socket(loop);
+    error_code error;
+    socket.assign(acceptor.local_endpoint().protocol(), fd, error);
+    if (error) {
+      ::close(fd);
+    } else {
+      std::make_shared<Connection>(std::move(socket), options, connections)->start();
+    }
+    await_connection();
+  }
+
+  // The connection itself goes when its operation has ended, in the loop's next round.
+  bool make_room() {
+    for (Connection* const connection : connections) {
+      if (connection->is_closed()) continue;
+      if (connection->age(Clock::now()) < kHttpGraceTime) return false;
+      connection->close();
+      return true;
+    }
+    return false;
+  }
+
+  void pause() {
+    timer.expires_after(kAcceptPause);
+    timer.async_wait([this](error_code) { await_connection(); });
+  }
+
+  const Options options;
+  Connections connections;  // before the loop, which holds what is in it
+  asio::io_context loop{1};
+  Tcp::acceptor acceptor{loop};
+  asio::steady_timer timer{loop};
+  int port = 0;
+  std::thread thread;
+};
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() = default;
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(Options options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  if (const error_code error = open_listener(impl->acceptor, impl->options.port)) {
+    const bool is_taken = error == asio::error::address_in_use;
+    return Error{is_taken ? ErrorCode::kConflict : ErrorCode::kUnavailable, error.message()};
+  }
+  error_code ignored;
+  impl->port = impl->acceptor.local_endpoint(ignored).port();
+  impl->await_connection();
+  const SignalsBlocked blocked;
+  impl->thread = std::thread([server = impl.get()] { server->loop.run(); });
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+int HttpServer::port() const { return impl_->port; }
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#include "runner/cli/command_shape.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <sstream>
+
+#include "runner/config/flag_table.h"
+
+namespace lockstep {
+namespace {
+
+// "TEXT:{safetensors,pt}" → safetensors, pt
+std::vector<std::string> words_of_type(const std::string& type) {
+  const size_t open = type.find('{');
+  const size_t close = type.find('}', open);
+  std::vector<std::string> words;
+  if (open == std::string::npos || close == std::string::npos) return words;
+  std::istringstream list(type.substr(open + 1, close - open - 1));
+  for (std::string word; std::getline(list, word, ',');) words.push_back(word);
+  return words;
+}
+
+Takes takes_of_type(const std::string& type) {
+  if (type.find("FILE") != std::string::npos) return Takes::kFile;
+  const bool is_folder = type.find("FOLDER") != std::string::npos || type.find("DIR") != std::string::npos;
+  return is_folder ? Takes::kFolder : Takes::kWord;
+}
+
+OptionShape option_shape(const CLI::Option& option) {
+  OptionShape shape{.help = option.get_description()};
+  for (const std::string& name : option.get_lnames()) shape.names.push_back("--" + name);
+  for (const std::string& name : option.get_snames()) shape.names.push_back("-" + name);
+  const std::string type = option.get_type_name();
+  shape.words = words_of_type(type);
+  // One whose value may be left out takes it after "=" alone.
+  shape.takes = option.get_items_expected_min() == 0 ? Takes::kNothing : takes_of_type(type);
+  return shape;
+}
+
+OptionShape flag_shape(const Flag& flag) {
+  OptionShape shape{.names = {"--" + flag.name}, .words = flag.words, .help = flag.help, .takes_dashes = true};
+  for (const std::string& alias : flag.aliases) shape.names.push_back("--" + alias);
+  shape.takes = flag.is_bool                            ? Takes::kNothing
+                : flag.names_path == NamesPath::kFile   ? Takes::kFile
+                : flag.names_path == NamesPath::kFolder ? Takes::kFolder
+                                                        : Takes::kWord;
+  return shape;
+}
+
+}  // namespace
+
+CommandShape shape_of(const CLI::App& app) {
+  CommandShape shape{.name = app.get_name(), .help = app.get_description()};
+  for (const CLI::App* const subcommand : app.get_subcommands({})) shape.subcommands.push_back(shape_of(*subcommand));
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->nonpositional()) {
+      shape.options.push_back(option_shape(*option));
+      continue;
+    }
+    shape.positional = takes_of_type(option->get_type_name() + option->get_name(true));
+    shape.positional_words = words_of_type(option->get_type_name());
+  }
+  return shape;
+}
+
+CommandShape run_shape() {
+  CommandShape any{.name = "run", .help = ""};
+  for (const Flag& flag : flag_table()) {
+    any.options.push_back(flag_shape(flag));
+    // The parser takes --no_no_time too; nobody is to be led there.
+    if (flag.is_bool && !flag.name.starts_with("no_"))
+      any.options.push_back({.names = {"--no_" + flag.name},
+                             .takes = Takes::kNothing,
+                             .help = "not: " + flag.help,
+                             .takes_dashes = true});
+  }
+  any.options.push_back({.names = {"--config"}, .takes = Takes::kFile, .help = "a YAML file of flags"});
+  any.options.push_back({.names = {"--help", "-h"}, .takes = Takes::kNothing, .help = "all flags"});
+  CommandShape run = any;
+  for (const std::string& workload : workload_names()) {
+    any.name = workload;
+    any.help = "workload";
+    run.subcommands.push_back(any);
+  }
+  return run;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// `lockstep doctor`: is this machine fit to train, and what to do where it is not.
+// Exit codes: 0 nothing failed, 1 something did, 2 usage.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "runner/cli/command_shape.h"
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+// `args`: what stands after `lockstep doctor`.
+int doctor_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
+                   std::ostream& err);
+
+CommandShape doctor_shape();
+
+}  // namespace lockstep

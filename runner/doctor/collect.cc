@@ -1,0 +1,24 @@
+#include "runner/doctor/collect.h"
+
+#include <future>
+
+#include "runner/base/build_info.h"
+
+namespace lockstep::doctor {
+
+Facts collect(const Request& request, const Environment& environment, const Result<std::string>& worker) {
+  Facts facts{.version = build_version(), .request = request};
+  // The slow ones side by side: a name that does not resolve, a driver that wakes up. The disk comes last and alone, so
+  // that nothing else is measured with it.
+  auto driver = std::async(std::launch::async, look_at_driver, std::cref(environment));
+  auto network = std::async(std::launch::async, look_at_network, std::cref(request), std::cref(environment));
+  facts.worker = look_at_worker(worker, environment);
+  facts.machine = look_at_machine(environment);
+  facts.data = look_at_data(request.data);
+  facts.driver = driver.get();
+  facts.network = network.get();
+  facts.disk = look_at_disk(request.dir);
+  return facts;
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,147 @@
+#include "runner/doctor/machine_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+namespace lockstep::doctor {
+namespace {
+
+constexpr uint64_t kNoLimitFrom = uint64_t{1} << 60U;  // bytes; version 1 has no word for "none"
+constexpr const char* kListening = "0A";               // TCP_LISTEN
+
+template <typename T>
+std::optional<T> parse_number(std::string_view text, int base = 10) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  T value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  std::istringstream stream{std::string(text)};
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::istringstream stream(line);
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+bool has_word(const std::string& list, std::string_view word) {
+  const std::string between = "," + list + ",";
+  return between.find("," + std::string(word) + ",") != std::string::npos;
+}
+
+// "inactive_file 4096"; version 1 has "total_inactive_file" besides.
+uint64_t cache_of(const std::string& statistics) {
+  for (const std::string& line : lines_of(statistics)) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.size() == 2 && words[0] == "inactive_file") return parse_number<uint64_t>(words[1]).value_or(0);
+  }
+  return 0;
+}
+
+// "\040" in /proc/self/mounts is a space.
+std::string unescaped(const std::string& text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::optional<int> code =
+        text[i] == '\\' && i + 3 < text.size() ? parse_number<int>(text.substr(i + 1, 3), 8) : std::nullopt;
+    if (code) i += 3;
+    plain.push_back(code ? static_cast<char>(*code) : text[i]);
+  }
+  return plain;
+}
+
+}  // namespace
+
+CgroupPlace parse_cgroup_place(std::string_view text) {
+  CgroupPlace place;
+  for (const std::string& line : lines_of(text)) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) place.unified = group;
+    if (has_word(controllers, "cpu")) place.cpu = group;
+    if (has_word(controllers, "memory")) place.memory = group;
+    if (has_word(controllers, "pids")) place.pids = group;
+  }
+  return place;
+}
+
+std::optional<double> cpu_quota(const std::string& text) {
+  const std::vector<std::string> words = words_of(text);
+  if (words.size() != 2) return std::nullopt;
+  const std::optional<int64_t> quota = parse_number<int64_t>(words[0]);
+  const std::optional<int64_t> period = parse_number<int64_t>(words[1]);
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+std::optional<uint64_t> memory_left(const std::string& limit, const std::string& in_use,
+                                    const std::string& statistics) {
+  const std::optional<uint64_t> bytes = parse_number<uint64_t>(limit);
+  if (!bytes || *bytes >= kNoLimitFrom) return std::nullopt;
+  const uint64_t used = parse_number<uint64_t>(in_use).value_or(0);
+  const uint64_t needed = used - std::min(used, cache_of(statistics));
+  return *bytes - std::min(*bytes, needed);
+}
+
+uint64_t available_memory(std::string_view meminfo) {
+  for (const std::string& line : lines_of(meminfo)) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.size() >= 2 && words[0] == "MemAvailable:") return parse_number<uint64_t>(words[1]).value_or(0) * 1024;
+  }
+  return 0;
+}
+
+bool has_cpu_flag(std::string_view cpuinfo, std::string_view flag) {
+  for (const std::string& line : lines_of(cpuinfo)) {
+    if (!line.starts_with("flags")) continue;
+    const std::vector<std::string> words = words_of(line);
+    return std::find(words.begin(), words.end(), flag) != words.end();
+  }
+  return false;
+}
+
+std::vector<uint64_t> listening_inodes(std::string_view text, int port) {
+  // "  sl  local_address rem_address   st tx_queue:rx_queue tr:tm->when retrnsmt   uid  timeout inode …"
+  constexpr size_t kLocal = 1;
+  constexpr size_t kState = 3;
+  constexpr size_t kInode = 9;
+  std::vector<uint64_t> inodes;
+  for (const std::string& line : lines_of(text)) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.size() <= kInode || words[kState] != kListening) continue;
+    const size_t colon = words[kLocal].rfind(':');
+    if (colon == std::string::npos) continue;
+    if (parse_number<int>(std::string_view(words[kLocal]).substr(colon + 1), 16) != port) continue;
+    if (const std::optional<uint64_t> inode = parse_number<uint64_t>(words[kInode])) inodes.push_back(*inode);
+  }
+  return inodes;
+}
+
+std::string filesystem_of(std::string_view mounts, std::string_view path) {
+  std::string best;
+  std::string type = "unknown";
+  for (const std::string& line : lines_of(mounts)) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.size() < 3) continue;
+    const std::string point = unescaped(words[1]);
+    const bool is_above = point == "/" || path == point || path.starts_with(point + "/");
+    if (!is_above || point.size() < best.size()) continue;  // of equals the later mount covers the earlier
+    best = point;
+    type = words[2];
+  }
+  return type;
+}
+
+}  // namespace lockstep::doctor
