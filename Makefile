@@ -1,4 +1,4 @@
-# `make` lists what there is. The build itself is CMake's: docs/building.md.
+# `make` lists what there is. The build itself is CMake's: docs/developing.md.
 SHELL := /bin/bash
 export LOCKSTEP_CACHE ?= $(HOME)/.cache/lockstep
 export CCACHE_DIR ?= $(LOCKSTEP_CACHE)/ccache
@@ -10,7 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
 
-.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator images images-cuda
+.PHONY: help setup demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -132,3 +132,7 @@ e2e: ## every test on a real node with real images (root; half an hour)
 	@cmake --build --preset dev --target lockstep lockstep-worker lockstep-operator
 	@cd tests/e2e && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
 	  -p no:cacheprovider
+
+newcomer: ## follows the README word for word in a bare Debian and on a real cluster (root; hours)
+	@scripts/setup test
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/newcomer/newcomer.py

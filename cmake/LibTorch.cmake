@@ -1,4 +1,4 @@
-# LibTorch from the PyPI wheel (docs/building.md). The CPU build uses IMPORTED targets, because the wheel's own
+# LibTorch from the PyPI wheel (docs/developing.md). The CPU build uses IMPORTED targets, because the wheel's own
 # find_package(Torch) insists on a CUDA toolkit at configure time; the CUDA build uses find_package(Torch).
 # LOCKSTEP_LIBTORCH: the folder that holds torch/ and nvidia/ (a `pip install --target` folder or a site-packages).
 

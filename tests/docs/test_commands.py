@@ -1,0 +1,42 @@
+"""Every command of README.md and docs/*.md: run here, page by page and in order, or named in docs/not-run.txt with the
+reason. What only a person would add is added here: a look again at what has just been started, Ctrl-C, and the end of a
+training run whose pods nobody runs."""
+import re
+
+import pytest
+
+from pages import ROOT, NotRun, name_of, page_commands, pages
+
+NOT_RUN = NotRun()
+# What a person would see to first: that the run trains before it is broken; that pods which nobody runs come to an end.
+FIRST = (
+    (r"lockstep chaos [a-z]", "curl -fs localhost:8080/metrics | grep -q '^lockstep_steps_total{.*} [1-9]'"),
+    (r"kubectl wait .*condition=Complete", "kubectl annotate pods --all fake.lockstep.dev/exit-after=0s --overwrite"))
+SECONDS_PER_COMMAND = 120
+PAGES = [page for page in pages() if any(NOT_RUN.reason(one) is None for one in page_commands(page))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_commands_work(page, page_shell):
+    wanted = [one for one in page_commands(page) if NOT_RUN.reason(one) is None]
+    name = re.sub(r"[^a-z0-9]+", "-", name_of(page).lower().removesuffix(".md"))
+    shell = page_shell(name, any(re.search(r"\b(kubectl|helm)\b", one) for one in wanted))
+    for command in wanted:
+        for pattern, before in FIRST:
+            if re.match(pattern, command):
+                code, output = shell.run(before, SECONDS_PER_COMMAND)
+                assert code == 0, f"{name_of(page)}: before $ {command}\n{output[-4000:]}"
+        code, output = shell.run(command, SECONDS_PER_COMMAND)
+        assert code == 0, f"{name_of(page)}: exit code {code}\n$ {command}\n{output[-4000:]}"
+
+
+def test_every_line_of_not_run_is_about_a_command():
+    every = [command for page in pages() for command in page_commands(page)]
+    assert not NOT_RUN.stale(every)
+
+
+def test_make_targets_exist():
+    known = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    named = {word for page in pages() for one in page_commands(page)
+             for word in re.findall(r"^make ([a-z][a-z0-9-]*)", one)}
+    assert named and named <= known
