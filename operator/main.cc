@@ -1,9 +1,11 @@
-// lockstep-operator: turns TrainJobs into pods (architecture §7).
+// lockstep-operator: turns TrainJobs into pods (architecture §7). `lockstep-operator try`: makes one and looks at it.
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "operator/options.h"
 #include "operator/program.h"
+#include "operator/try_job.h"
 #include "runner/contract/exit_code.h"
 
 namespace {
@@ -18,10 +20,21 @@ int fail(const lockstep::Error& error) {
   return code_of(error);
 }
 
+int run_try(const std::vector<std::string>& arguments) {
+  using namespace lockstep;
+  const Result<std::optional<TryOptions>> options = parse_try_options(arguments);
+  if (!options.ok()) return fail(options.error());
+  if (!options->has_value()) return 0;
+  std::signal(SIGPIPE, SIG_IGN);
+  const Status done = try_job(**options, read_environment());
+  return done.ok() ? 0 : fail(done.error());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace lockstep;
+  if (argc > 1 && std::strcmp(argv[1], "try") == 0) return run_try({argv + 2, argv + argc});
   const Result<std::optional<OperatorOptions>> options = parse_operator_options({argv + 1, argv + argc});
   if (!options.ok()) return fail(options.error());
   if (!options->has_value()) return 0;

@@ -11,6 +11,7 @@ namespace lockstep {
 Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<std::string>& arguments) {
   OperatorOptions options;
   CLI::App app("Turns TrainJobs into pods, repairs them, and says why.", "lockstep-operator");
+  app.footer("lockstep-operator try FILE makes the TrainJob of a file and says what becomes of it.");
   const std::map<std::string, LogLevel> levels{{"debug", LogLevel::kDebug},
                                                {"info", LogLevel::kInfo},
                                                {"warning", LogLevel::kWarning},

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
+#include <condition_variable>
 #include <csignal>
 #include <map>
 #include <mutex>
@@ -14,6 +16,8 @@
 #include <vector>
 
 #include "operator/access.h"
+#include "operator/api/crd.h"
+#include "operator/api/schema_gap.h"
 #include "operator/control/controller.h"
 #include "operator/control/event_recorder.h"
 #include "operator/control/health_server.h"
@@ -38,6 +42,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kController = "trainjob";
+constexpr const char* kCrdTrouble = "crd";  // among the troubles, which informers have by their resource's name
 constexpr const char* kLease = "lockstep-operator";
 constexpr const char* kDefaultNamespace = "lockstep-system";
 // Losing the Lease ends the process through this signal, so that one place knows how to stop.
@@ -50,6 +55,11 @@ constexpr std::chrono::milliseconds kElectionTimeout{5'000};
 // Events are for people: a flood of them must not take the requests of reconcilers.
 constexpr double kEventsPerSecond = 20.0;
 constexpr int kEventsBurst = 100;
+// How often the cluster's CRD is looked at while it is not the one that this operator needs.
+constexpr std::chrono::seconds kCrdLook{3};
+// An API server publishes a new CRD's schema within seconds; without one the operator begins all the same.
+constexpr int kCrdLooksWithoutSchemaMax = 10;
+constexpr size_t kFieldsNamedMax = 8;
 
 std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
@@ -255,6 +265,11 @@ struct OperatorProgram::Impl {
 
   std::vector<control::HealthCheck> readiness() {
     std::vector<control::HealthCheck> checks;
+    checks.push_back({.name = "crd", .trouble = [this]() -> std::optional<std::string> {
+                        const std::lock_guard lock(troubles_mutex);
+                        const auto why = troubles.find(kCrdTrouble);
+                        return why == troubles.end() ? std::nullopt : std::optional(why->second);
+                      }});
     for (control::Informer* informer : informers()) {
       const std::string what = informer_names.at(informer);
       checks.push_back({.name = what, .trouble = [this, informer, what]() -> std::optional<std::string> {
@@ -300,10 +315,57 @@ struct OperatorProgram::Impl {
       for (control::Informer* informer : informers()) {
         while (!ended.stop_requested() && !informer->wait_until_synced(kSyncLook)) continue;
       }
+      wait_for_crd(ended);
       if (ended.stop_requested()) return;
       logger.info("caches are filled; reconciling", {{"jobs", jobs->cache().size()}, {"workers", options.workers}});
       controller->start();
     });
+  }
+
+  // An API server drops the fields of a status that its CRD does not know: what a policy has decided would be
+  // forgotten, and done again. So an operator with an older CRD waits, and says what is missing.
+  void wait_for_crd(const std::stop_token& ended) {
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    for (int looks = 1; !ended.stop_requested(); ++looks) {
+      const Result<std::string> trouble = look_at_crd();
+      if (trouble.ok()) {
+        const std::lock_guard lock(troubles_mutex);
+        if (trouble->empty()) {
+          troubles.erase(kCrdTrouble);
+          return;
+        }
+        if (std::exchange(troubles[kCrdTrouble], *trouble) != *trouble) logger.error(*trouble);
+      } else if (trouble.error().code != ErrorCode::kRetry && looks >= kCrdLooksWithoutSchemaMax) {
+        logger.warning("cannot tell whether the CRD is the one that this operator needs: " + trouble.error().message);
+        return;
+      }
+      std::unique_lock lock(mutex);
+      wake.wait_for(lock, ended, kCrdLook, [] { return false; });
+    }
+  }
+
+  // What is wrong with the cluster's CRD, in words; empty when nothing is.
+  Result<std::string> look_at_crd() {
+    TRY_ASSIGN(const Json document, client->openapi(kube::train_jobs()));
+    const Json* const theirs = api::schema_of_kind(document, api::kGroup, api::kKind);
+    if (theirs == nullptr) return Error{ErrorCode::kNotFound, "the server's OpenAPI document has no TrainJob"};
+    const std::vector<std::string> lacking = api::fields_lacking(api::trainjob_schema(), *theirs);
+    return lacking.empty() ? std::string() : older_crd(lacking);
+  }
+
+  static std::string older_crd(const std::vector<std::string>& lacking) {
+    std::string text = "the CRD trainjobs.lockstep.dev in the cluster is older than this operator (";
+    text.append(build_version()).append("): it does not have ");
+    for (size_t i = 0; i < std::min(lacking.size(), kFieldsNamedMax); ++i) {
+      text.append(i == 0 ? "" : ", ").append(lacking[i]);
+    }
+    if (lacking.size() > kFieldsNamedMax) {
+      text.append(" and ").append(std::to_string(lacking.size() - kFieldsNamedMax)).append(" more fields");
+    }
+    return text.append(
+        "; nothing is done about TrainJobs until it is brought up to date: helm upgrade with crds.enabled, or kubectl "
+        "apply --server-side --force-conflicts -f manifests/base/crd.yaml");
   }
 
   int wait_for_the_end() {

@@ -219,6 +219,15 @@ struct Client::Impl {
     return body_of(call, answer);
   }
 
+  // A list of nothing is an empty list: who answers 404 does not know the resource.
+  static Error unknown(const Resource& resource, const Call& call) {
+    std::string text = call.what + ": the server does not know " + resource.plural + " of " + resource.api_version();
+    if (!resource.group.empty()) {
+      text.append(": install the CRD ").append(resource.plural).append(".").append(resource.group);
+    }
+    return {ErrorCode::kNotFound, std::move(text)};
+  }
+
   Call call_for(const char* method, const std::string& verb, const Resource& resource, const std::string& what) const {
     Call call;
     call.http.method = method;
@@ -305,7 +314,9 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
       query.add("continue", continuation);
     }
     call.http.query = query.text();
-    TRY_ASSIGN(Json page, perform_for_object(call));
+    Result<Json> answer = perform_for_object(call);
+    if (!answer.ok()) return answer.error().code == ErrorCode::kNotFound ? unknown(resource, call) : answer.error();
+    Json page = *std::move(answer);
     const auto metadata = page.find("metadata");
     const auto items = page.find("items");
     // "items": null is what Go writes for none.
@@ -505,6 +516,14 @@ Result<bool> Client::serves(const Resource& resource) {
   }
   return std::any_of(resources->begin(), resources->end(),
                      [&](const Json& one) { return one.is_object() && string_in(one, "name") == resource.plural; });
+}
+
+Result<Json> Client::openapi(const Resource& resource) {
+  const Resource nothing;
+  Call call = impl_->call_for("GET", "get", nothing, "read the OpenAPI document of " + resource.api_version());
+  call.resource = "openapi";
+  call.http.path = "/openapi/v3" + group_path(resource);
+  return impl_->perform_for_object(call);
 }
 
 Result<Json> Client::server_version() {

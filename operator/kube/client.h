@@ -138,6 +138,8 @@ class Client {
 
   // Does the server know this resource? (API discovery, one group's document.)
   Result<bool> serves(const Resource& resource);
+  // The OpenAPI v3 document of the resource's group and version: the schemas that the server stores by.
+  Result<Json> openapi(const Resource& resource);
   // {"major","minor","gitVersion",…} of /version.
   Result<Json> server_version();
 

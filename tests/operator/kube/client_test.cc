@@ -187,6 +187,14 @@ TEST_F(ClientByScript, discovery_says_what_is_served) {
   EXPECT_EQ(request(0).path, "/apis/lockstep.dev/v1");
 }
 
+TEST_F(ClientByScript, the_schemas_of_a_group_are_its_openapi_document) {
+  transport_->then(200, R"({"openapi":"3.0.0","components":{"schemas":{}}})");
+  const Result<Json> document = client().openapi(train_jobs());
+  ASSERT_TRUE(document.ok()) << document.error().message;
+  EXPECT_TRUE(document->contains("components"));
+  EXPECT_EQ(request(0).path, "/openapi/v3/apis/lockstep.dev/v1");
+}
+
 TEST_F(ClientByScript, the_server_says_its_version) {
   transport_->then(200, R"({"major":"1","minor":"34","gitVersion":"v1.34.1"})");
   EXPECT_EQ(client().server_version()->at("gitVersion"), "v1.34.1");
@@ -194,6 +202,16 @@ TEST_F(ClientByScript, the_server_says_its_version) {
 }
 
 // --- lists ---
+
+TEST_F(ClientByScript, a_list_of_what_the_server_does_not_know_names_the_crd) {
+  transport_->then(404, "404 page not found\n");
+  const Result<ObjectList> list = client().list(train_jobs(), {.ns = "team-a"});
+  ASSERT_FALSE(list.ok());
+  EXPECT_EQ(list.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(list.error().message,
+            "list trainjobs in team-a: the server does not know trainjobs of lockstep.dev/v1: install the CRD "
+            "trainjobs.lockstep.dev");
+}
 
 TEST_F(ClientByScript, a_list_comes_in_pages_with_the_kind_in_every_item) {
   transport_->then(200, page({"a", "b"}, "10", "to=ken"));

@@ -1,0 +1,92 @@
+"""The chart and the kustomize overlays make the same objects, where both make them."""
+import subprocess
+
+import pytest
+import yaml
+
+from helm import MONITORING, NAMESPACE, RELEASE, ROOT, by_name, documents
+from control_plane import kube_bin
+
+OVERLAYS = ROOT / "manifests/overlays"
+# What only one of them makes, and why.
+OF_THE_CHART = {("Secret", "lockstep-token-key"),  # by hand with kustomize: it has no random numbers
+                ("Lease", "lockstep-operator")}  # so that nothing is left over at uninstall
+OF_KUSTOMIZE = {("Namespace", NAMESPACE)}  # helm install --create-namespace
+LABELS_OF_RELEASES = ("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version",
+                      "app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "helm.sh/chart")
+PAIRS = {
+    "default": {},
+    "namespaced": {"scope": "Namespace"},
+    "ha": {"highAvailability": True},
+    "monitoring": {"serviceMonitor.enabled": True, "podMonitor.enabled": True, "prometheusRule.enabled": True,
+                   "dashboards.enabled": True},
+    "with the network policy": {"networkPolicy.enabled": True},
+}
+
+
+def without_marks(one):
+    """The object without what says whose it is."""
+    metadata = {name: dict(value) if isinstance(value, dict) else value for name, value in one["metadata"].items()}
+    metadata["labels"] = {name: value for name, value in metadata.get("labels", {}).items()
+                          if name not in LABELS_OF_RELEASES}
+    metadata.get("annotations", {}).pop("helm.sh/resource-policy", None)
+    return {**one, "metadata": {name: value for name, value in metadata.items() if value != {}}}
+
+
+def kustomized(folder):
+    done = subprocess.run([kube_bin() / "kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return by_name(documents(done.stdout))
+
+
+@pytest.fixture
+def overlay(tmp_path):
+    """overlay(name): its objects."""
+    def objects(name):
+        if (OVERLAYS / name).exists():
+            return kustomized(OVERLAYS / name)
+        # As the component's head tells people to take it in.
+        folder = OVERLAYS.relative_to(ROOT)
+        made = tmp_path / folder / "own"
+        made.mkdir(parents=True)
+        (tmp_path / "manifests/base").symlink_to(ROOT / "manifests/base")
+        (tmp_path / "manifests/components").symlink_to(ROOT / "manifests/components")
+        (made / "kustomization.yaml").write_text(yaml.dump({
+            "resources": ["../../base"], "components": ["../../components/network-policy"]}), encoding="utf-8")
+        return kustomized(made)
+    return objects
+
+
+@pytest.mark.parametrize("name, values", PAIRS.items())
+def test_chart_and_overlay_agree(helm, overlay, name, values):
+    every = [word for one in MONITORING for word in ("--api-versions", one)]
+    namespace = "lockstep-jobs" if name == "namespaced" else NAMESPACE
+    of_chart = by_name(helm.objects(values, *every, namespace=namespace))
+    of_overlay = overlay(name)
+    assert set(of_chart) - set(of_overlay) == OF_THE_CHART
+    assert set(of_overlay) - set(of_chart) == (set() if name == "namespaced" else OF_KUSTOMIZE)
+    for key in set(of_chart) & set(of_overlay):
+        assert without_marks(of_chart[key]) == without_marks(of_overlay[key]), key
+
+
+def test_the_release_of_the_comparison_is_the_one_that_the_manifests_are_named_after(helm):
+    assert RELEASE == "lockstep"
+    deployment = by_name(helm.objects())["Deployment", "lockstep-operator"]
+    assert deployment["metadata"]["labels"]["app.kubernetes.io/instance"] == "lockstep"
+
+
+def test_the_prometheus_rule_is_made_of_the_rule_files():
+    done = subprocess.run([ROOT / "scripts/prometheus_rule", "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_chart_has_every_rule_and_every_dashboard(helm):
+    objects = by_name(helm.objects({"prometheusRule.enabled": True, "dashboards.enabled": True}, "--api-versions",
+                                   "monitoring.coreos.com/v1/PrometheusRule"))
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "dashboards/rules").glob("*.yaml"))]
+    groups = [group for one in files for group in one["groups"]]
+    assert objects["PrometheusRule", "lockstep"]["spec"]["groups"] == groups
+    for path in (ROOT / "dashboards").glob("*.json"):
+        config = objects["ConfigMap", f"lockstep-dashboard-{path.stem}"]
+        assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert config["data"] == {path.name: path.read_text(encoding="utf-8")}
