@@ -58,7 +58,7 @@ class Shell:
         self.said = ""
         self.keys(typed + TAB)
         self.wait_for(expected)
-        self.keys("\x03")
+        self.keys("\x15")  # Ctrl-U; an interrupt would take typed keys with it
 
     def close(self):
         self.process.send_signal(signal.SIGKILL)
