@@ -211,9 +211,11 @@ class Localizer {
   // One that maps nothing is a slip.
   Status check_mount_options() const {
     const std::vector<std::string>& args = spec().trainer.args;
-    for (const auto& [pod_path, local] : options_.mounts) {
-      const auto is_about = [&path = pod_path](const std::string& known) {
-        return is_below(known, path) || is_below(path, known);
+    for (const auto& mount : options_.mounts) {
+      const std::string& pod_path = mount.first;
+      const std::string& local = mount.second;
+      const auto is_about = [&pod_path](const std::string& known) {
+        return is_below(known, pod_path) || is_below(pod_path, known);
       };
       const bool is_used = std::any_of(pod_mounts_.begin(), pod_mounts_.end(), is_about) ||
                            std::any_of(args.begin(), args.end(),
