@@ -250,10 +250,7 @@ TryNews try_news(const Json& job) {
 
 Status try_job(const TryOptions& options, const Environment& environment) {
   TRY_ASSIGN(Json job, read_job(options.file));
-  OperatorOptions for_access;
-  for_access.kubeconfig = options.kubeconfig;
-  for_access.context = options.context;
-  TRY_ASSIGN(kube::ServerAccess access, find_access(for_access, environment));
+  TRY_ASSIGN(kube::ServerAccess access, find_access(options.kubeconfig, options.context, environment));
   api::ObjectKey key = api::key_of(job);
   if (!options.ns.empty()) key.ns = options.ns;
   if (key.ns.empty()) key.ns = access.ns.empty() ? kDefaultNamespace : access.ns;

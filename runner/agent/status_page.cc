@@ -42,7 +42,7 @@ svg { width: 100%; height: 9rem; } polyline { fill: none; stroke: var(--accent);
 <tr><th>Rank<th>Node<th>PID<th>State<th>Step<th>Activity<th>Phase<th>Unchanged</tr></thead>
 <tbody id="workers"></tbody></table></div></section>
 <section id="nodes-box" hidden><h2>Nodes</h2><div class="scroll"><table><thead>
-<tr><th>Node<th>Host<th>Attempt<th>State<th>Ready</tr></thead><tbody id="nodes"></tbody></table></div></section>
+<tr><th>Node<th>Host<th>Attempt<th>State<th>Waits</tr></thead><tbody id="nodes"></tbody></table></div></section>
 <section id="recoveries-box" hidden><h2>Recoveries</h2><div class="scroll"><table><thead>
 <tr><th>Time<th>Cause<th>Rank<th>Detected<th>All ready<th>Formed<th>Total<th>Redone<th>Step</tr></thead>
 <tbody id="recoveries"></tbody></table></div></section>

@@ -49,7 +49,7 @@ _lockstep() {
   (( $#candidates )) && _describe -V lockstep candidates
   case $directive in
     :file) compset -P '--*='; _files ;;
-    :folder) compset -P '--*='; _files -/ ;;
+    :folder) compset -P '--*='; _path_files -/ ;;
   esac
 }
 if [[ $funcstack[1] == _lockstep ]]; then

@@ -1,4 +1,5 @@
 """Completion in real shells: keys go in at a terminal, the command line comes out."""
+import fcntl
 import os
 import pty
 import re
@@ -6,6 +7,7 @@ import select
 import shutil
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
@@ -23,6 +25,11 @@ SHELLS = {
 ESCAPES = re.compile(r"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[=>()][0B]?|[\r\x07]")
 
 
+def take_terminal():
+    """Makes standard input the session's terminal: fish ends without one."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Shell:
     """A shell at a terminal of its own."""
 
@@ -31,7 +38,7 @@ class Shell:
         self.ours, theirs = pty.openpty()
         path = f"{lockstep.parent}:{os.environ['PATH']}"
         self.process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
-                                        start_new_session=True,
+                                        start_new_session=True, preexec_fn=take_terminal,
                                         env=clean_environment(PATH=path, TERM="xterm", HOME=str(folder), PS1="$ ",
                                                               PROMPT="$ ", XDG_DATA_HOME=str(folder)))
         os.close(theirs)
