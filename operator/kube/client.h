@@ -113,8 +113,8 @@ class Client {
   Result<Json> get(const Resource& resource, const api::ObjectKey& key);
   Result<ObjectList> list(const Resource& resource, const ListOptions& options);
 
-  // The newest lines of a container's log, as text. What the kubelet says instead (no such container yet, a machine that
-  // does not answer) is an error.
+  // The newest lines of a container's log, as text. What the kubelet says instead (no such container yet, a machine
+  // that does not answer) is an error.
   Result<std::string> pod_log(const api::ObjectKey& pod, const std::string& container, int lines);
 
   // Events until the server ends the watch (ok), the stop token says so (kCancelled), the version is too old (kGone:

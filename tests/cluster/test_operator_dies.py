@@ -90,7 +90,8 @@ def fail_and_replace(s):
     s.until_ready("job-0-0", "job-1-1")
     s.exit("job-0-0", Exit(12))
     s.until_ready("job-0-1", "job-1-1")
-    s.until(lambda: sorted(s.jobs.pods()) == ["job-0-1", "job-1-1"], "end of the old pods")
+    # Those that failed stay for their logs.
+    s.until(lambda: sorted(s.jobs.pods()) == ["job-0-0", "job-0-1", "job-1-0", "job-1-1"], "pods")
 
 
 def fail_for_good(s):
@@ -106,7 +107,7 @@ def restart_the_gang(s):
     s.until_ready("job-0-0", "job-1-0")
     s.exit("job-1-0", Exit(1))
     s.until_ready("job-0-1", "job-1-1")
-    s.until(lambda: sorted(s.jobs.pods()) == ["job-0-1", "job-1-1"], "end of the old pods")
+    s.until(lambda: sorted(s.jobs.pods()) == ["job-0-1", "job-1-0", "job-1-1"], "end of the pod that had not failed")
 
 
 def scale(s):
