@@ -170,7 +170,7 @@ def test_pods_answer_for_people_and_for_prometheus(jobs):
     ip = jobs.pod_of(0)["status"]["podIP"]
     with urllib.request.urlopen(f"http://{ip}:8080/", timeout=5) as answer:
         assert answer.headers.get_content_type() == "text/html"
-    assert "\nlockstep_steps_total " in jobs.metrics_text(0)
+    assert "\nlockstep_steps_total{" in jobs.metrics_text(0)
 
 
 def test_a_job_of_the_restricted_profile_trains_with_a_read_only_root(api, jobs):
