@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runner/base/philox.h"
+#include "tests/runner/support/devices.h"
 
 namespace lockstep {
 namespace {
@@ -117,6 +118,26 @@ TEST(Dropout, refuses_a_rate_outside_of_its_range) {
   EXPECT_THROW(philox_dropout(at::ones({1, 1}), 1.0, {}), c10::Error);
   EXPECT_THROW(philox_dropout(at::ones({1, 1}), -0.1, {}), c10::Error);
 }
+
+class DropoutOnEachDevice : public testing::TestWithParam<at::DeviceType> {};
+
+TEST_P(DropoutOnEachDevice, output_and_gradient_are_those_of_the_cpu_in_every_dtype) {
+  const DropoutKey key{.seed = 0x123456789abcdef0ULL, .step = 9, .first_slot = 70, .layer = 4};
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (const int64_t n : {1, 3, 127, 1000}) {
+      const at::Tensor x = at::ones({5, n}, dtype).requires_grad_();
+      const at::Tensor there = x.detach().to(GetParam()).requires_grad_();
+      const at::Tensor expected = philox_dropout(x, kRate, key);
+      const at::Tensor found = philox_dropout(there, kRate, key);
+      EXPECT_TRUE(at::equal(found.to(at::kCPU), expected)) << dtype << ", n = " << n;
+      expected.backward(at::ones_like(expected));
+      found.backward(at::ones_like(found));
+      EXPECT_TRUE(at::equal(there.grad().to(at::kCPU), x.grad())) << dtype << ", n = " << n;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DropoutOnEachDevice, testing::ValuesIn(devices()), device_name);
 
 }  // namespace
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runner/tensor/named_tensor.h"
+#include "tests/runner/support/devices.h"
 
 namespace lockstep {
 
@@ -52,15 +53,5 @@ class OnEachDevice : public testing::TestWithParam<at::DeviceType> {
     for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i].tensor, b[i].tensor)) << a[i].name;
   }
 };
-
-inline std::vector<at::DeviceType> devices() {
-  std::vector<at::DeviceType> devices{at::kCPU};
-  if (torch::cuda::is_available()) devices.push_back(at::kCUDA);
-  return devices;
-}
-
-inline std::string device_name(const testing::TestParamInfo<at::DeviceType>& test) {
-  return test.param == at::kCUDA ? "cuda" : "cpu";
-}
 
 }  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "runner/kernels/commit_gate.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#if defined(LOCKSTEP_CUDA)
+#include <ATen/cuda/Sleep.h>
+#endif
+
+#include "tests/runner/support/devices.h"
+
+namespace lockstep {
+namespace {
+
+class CommitGateOnEachDevice : public testing::TestWithParam<at::DeviceType> {
+ protected:
+  static at::Tensor flag(float value) { return torch::full({1}, value).to(GetParam()); }
+};
+
+TEST_P(CommitGateOnEachDevice, counts_the_steps_that_it_lets_through_and_hands_on_found_inf) {
+  CommitGate gate{at::Device(GetParam())};
+  EXPECT_EQ(gate.committed(), 0);
+  EXPECT_EQ(gate.pass(flag(0.0F)).item<float>(), 0.0F);
+  EXPECT_EQ(gate.pass(flag(1.0F)).item<float>(), 1.0F);  // a skipped step is a step
+  EXPECT_EQ(gate.committed(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, CommitGateOnEachDevice, testing::ValuesIn(devices()), device_name);
+
+#if defined(LOCKSTEP_CUDA)
+
+class CommitGateOnCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  }
+  static at::Tensor flag() { return torch::zeros({1}, torch::TensorOptions().device(at::kCUDA)); }
+};
+
+TEST_F(CommitGateOnCuda, shut_it_lets_nothing_through_and_opened_again_it_does) {
+  CommitGate gate{at::Device(at::kCUDA)};
+  gate.shut();
+  EXPECT_EQ(gate.pass(flag()).item<float>(), 1.0F);
+  EXPECT_EQ(gate.committed(), 0);
+  gate.open();
+  EXPECT_EQ(gate.pass(flag()).item<float>(), 0.0F);
+  EXPECT_EQ(gate.committed(), 1);
+}
+
+// What an abort relies on: the kernel reads the flag when its turn comes, not when it was queued.
+TEST_F(CommitGateOnCuda, shut_while_the_step_still_waits_in_the_stream_it_holds_that_step_back) {
+  CommitGate gate{at::Device(at::kCUDA)};
+  const at::Tensor found_inf = flag();
+  const at::Tensor parameter = torch::ones({1000}, torch::TensorOptions().device(at::kCUDA));
+  EXPECT_EQ(gate.pass(found_inf).item<float>(), 0.0F);
+  constexpr int64_t kCycles = 1'000'000'000;  // half a second
+  at::cuda::sleep(kCycles);
+  const at::Tensor skip = gate.pass(found_inf);
+  const at::Tensor updated = torch::where(skip.eq(0), parameter + 1, parameter);
+  gate.shut();
+  EXPECT_EQ(gate.committed(), 1);
+  EXPECT_EQ(skip.item<float>(), 1.0F);
+  EXPECT_TRUE(torch::equal(updated, parameter));
+}
+
+#endif
+
+}  // namespace
+}  // namespace lockstep
