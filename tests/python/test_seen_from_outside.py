@@ -73,7 +73,7 @@ def test_only_the_operator_says_how_many_nodes_are_wanted(lockstep, small_datase
                               "--nnodes", "1:3", "--node_rank", 0, "--rejoin_timeout_seconds", "1", "--coordinator",
                               f"127.0.0.1:{free_port()}"), tmp_path, LOCKSTEP_TOKEN="secret")
     running.wait_for(lambda: get_status(port).get("wantedNodes") == 3, "the status page")
-    for token in (None, "", "wrong", "secret "):
+    for token in (None, "", "wrong", "secretly", "secre"):
         code, text = post(port, "/nodes", '{"nodes": 1}', token)
         assert code == 401 and "LOCKSTEP_TOKEN" in text, text
     for body, told in (("", "expected"), ("[]", "found []"), ('{"nodes": "2"}', 'found {"nodes":"2"}'),
