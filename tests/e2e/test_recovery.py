@@ -89,7 +89,7 @@ def test_an_exit_code_that_a_new_pod_may_mend(jobs, undisturbed, timings, code, 
     assert words in one_event(jobs, reason)
     # The pod that failed stays, for its logs.
     assert jobs.pods()["job-1-0"]["status"]["phase"] == "Failed"
-    assert "step" in jobs.api.kubectl("logs", "job-1-0").stdout
+    assert "no GPU found" in jobs.api.kubectl("logs", "job-1-0").stdout
     status = jobs.wait_until_complete()
     assert status["restarts"]["pod"] == 1
     (failure,) = status["recentFailures"]
