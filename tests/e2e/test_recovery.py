@@ -88,7 +88,7 @@ def test_an_exit_code_that_a_new_pod_may_mend(jobs, undisturbed, timings, code, 
     assert jobs.live_pods() == ["job-0-0", "job-1-1"]
     assert words in one_event(jobs, reason)
     # The pod that failed stays, for its logs.
-    assert jobs.pods()["job-1-0"]["status"]["phase"] == "Failed"
+    jobs.wait_for(lambda: jobs.pods()["job-1-0"]["status"]["phase"] == "Failed", "Failed of the pod that ended")
     assert "no GPU found" in jobs.api.kubectl("logs", "job-1-0").stdout
     status = jobs.wait_until_complete()
     assert status["restarts"]["pod"] == 1
