@@ -35,8 +35,8 @@ std::set<std::string> pods_kept_for_logs(const api::TrainJobSpec& spec, const ap
   std::map<int, const PodView*> newest;
   for (const PodView& pod : pods) {
     const bool is_replaced = pod.node < spec.trainer.num_nodes && pod.attempt < attempt_of(pod.node, status);
-    // Without the end of a container there is no log: an evicted pod, say. The kubelet reports that all have ended up to
-    // a second before it says Failed.
+    // Without the end of a container there is no log: an evicted pod, say. The kubelet reports that all have ended up
+    // to a second before it says Failed.
     const bool has_logs = (pod.phase == PodPhase::kFailed || pod.all_ended) && pod.end;
     if (!is_replaced || !has_logs || pod.deleting || !is_spoken_of(pod, status)) continue;
     const PodView*& known = newest[pod.node];
