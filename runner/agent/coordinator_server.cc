@@ -1,10 +1,11 @@
 #include "runner/agent/coordinator_server.h"
 
 #include <algorithm>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <limits>
 #include <utility>
+
+#include "runner/base/tcp_listener.h"
 
 namespace lockstep {
 
@@ -23,24 +24,6 @@ double seconds_between(TimePoint from, TimePoint to) { return std::chrono::durat
 
 std::string name_of(const Tcp::endpoint& endpoint) {
   return address_text(endpoint.address()) + " (port " + std::to_string(endpoint.port()) + ")";
-}
-
-// One socket for IPv6 and IPv4; machines without IPv6 get IPv4 alone.
-error_code open_listener(Tcp::acceptor& acceptor, int port) {
-  error_code error;
-  for (const Tcp& protocol : {Tcp::v6(), Tcp::v4()}) {
-    error_code ignored;
-    acceptor.close(ignored);
-    acceptor.open(protocol, error);
-    if (error) continue;
-    close_on_exec(acceptor.native_handle());
-    acceptor.set_option(asio::socket_base::reuse_address(true), ignored);
-    if (protocol == Tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ignored);
-    acceptor.bind(Tcp::endpoint(protocol, static_cast<uint16_t>(port)), error);
-    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-    if (!error || error == asio::error::address_in_use) return error;
-  }
-  return error;
 }
 
 // The members that are connected, and when they were last heard.

@@ -1,6 +1,5 @@
 #include "runner/base/http_server.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -25,6 +23,8 @@
 #include <optional>
 #include <thread>
 #include <utility>
+
+#include "runner/base/tcp_listener.h"
 
 namespace lockstep {
 namespace {
@@ -144,25 +144,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_closed_ = false;
 };
 
-// One socket for IPv6 and IPv4; machines without IPv6 get IPv4 alone.
-error_code open_listener(Tcp::acceptor& acceptor, int port) {
-  error_code error;
-  for (const Tcp& protocol : {Tcp::v6(), Tcp::v4()}) {
-    error_code ignored;
-    acceptor.close(ignored);
-    acceptor.open(protocol, error);
-    if (error) continue;
-    ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
-    acceptor.set_option(asio::socket_base::reuse_address(true), ignored);
-    if (protocol == Tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ignored);
-    acceptor.bind(Tcp::endpoint(protocol, static_cast<uint16_t>(port)), error);
-    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-    if (!error) acceptor.non_blocking(true, error);
-    if (!error || error == asio::error::address_in_use) return error;
-  }
-  return error;
-}
-
 // The server's thread leaves signals to those who wait for them.
 class SignalsBlocked {
  public:
@@ -252,6 +233,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(Options options) {
     return Error{is_taken ? ErrorCode::kConflict : ErrorCode::kUnavailable, error.message()};
   }
   error_code ignored;
+  impl->acceptor.non_blocking(true, ignored);
   impl->port = impl->acceptor.local_endpoint(ignored).port();
   impl->await_connection();
   const SignalsBlocked blocked;

@@ -1,0 +1,29 @@
+#include "runner/base/tcp_listener.h"
+
+#include <fcntl.h>
+
+#include <boost/asio/ip/v6_only.hpp>
+#include <cstdint>
+
+namespace lockstep {
+
+boost::system::error_code open_listener(boost::asio::ip::tcp::acceptor& acceptor, int port) {
+  namespace asio = boost::asio;
+  using Tcp = asio::ip::tcp;
+  boost::system::error_code error;
+  for (const Tcp& protocol : {Tcp::v6(), Tcp::v4()}) {
+    boost::system::error_code ignored;
+    acceptor.close(ignored);
+    acceptor.open(protocol, error);
+    if (error) continue;
+    ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+    acceptor.set_option(asio::socket_base::reuse_address(true), ignored);
+    if (protocol == Tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ignored);
+    acceptor.bind(Tcp::endpoint(protocol, static_cast<uint16_t>(port)), error);
+    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    if (!error || error == asio::error::address_in_use) return error;
+  }
+  return error;
+}
+
+}  // namespace lockstep
