@@ -16,6 +16,7 @@
 #include "runner/base/nearest.h"
 #include "runner/cli/control_client.h"
 #include "runner/cli/network_namespaces.h"
+#include "runner/cli/parse_command.h"
 #include "runner/cli/run_program.h"
 #include "runner/contract/exit_code.h"
 
@@ -376,14 +377,8 @@ int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::
   ChaosOptions options;
   CLI::App app("break a run on this machine on purpose, and say how long it took to go on", "lockstep chaos");
   declare(app, options);
-  try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
-  } catch (const CLI::Success& e) {
-    return app.exit(e, out, err);
-  } catch (const CLI::ParseError& e) {
-    err << "lockstep chaos: " << e.what() << "; see lockstep chaos " << word << " --help\n";
-    return static_cast<int>(ExitCode::kUsage);
-  }
+  if (const std::optional<int> code = parse_command(app, args, "see lockstep chaos " + word + " --help", out, err))
+    return *code;
   const std::string name = app.get_subcommands().front()->get_name();
   for (const Strike& strike : kStrikes) {
     if (name != strike.name) continue;

@@ -12,6 +12,7 @@
 #include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
 #include "runner/base/nearest.h"
+#include "runner/cli/parse_command.h"
 #include "runner/contract/exit_code.h"
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/formats/pickle_zip.h"
@@ -265,14 +266,7 @@ int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::o
   CkptOptions options;
   CLI::App app("look at, check, convert and thin out checkpoints", "lockstep ckpt");
   declare(app, options);
-  try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
-  } catch (const CLI::Success& e) {
-    return app.exit(e, out, err);
-  } catch (const CLI::ParseError& e) {
-    err << "lockstep ckpt: " << e.what() << "; expected " << usage_of(word) << "\n";
-    return static_cast<int>(ExitCode::kUsage);
-  }
+  if (const std::optional<int> code = parse_command(app, args, "expected " + usage_of(word), out, err)) return *code;
   PosixFileSystem fs;
   const auto run = [&]() -> Status {
     const std::string name = app.get_subcommands().front()->get_name();

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runner/cli/find_worker.h"
+#include "runner/cli/parse_command.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/launch_options.h"
@@ -92,14 +93,7 @@ int doctor_command(const std::vector<std::string>& args, const Environment& envi
   DoctorOptions options;
   CLI::App app("is this machine fit to train, and what to do where it is not", "lockstep doctor");
   declare(app, options);
-  try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
-  } catch (const CLI::Success& e) {
-    return app.exit(e, out, err);
-  } catch (const CLI::ParseError& e) {
-    err << "lockstep doctor: " << e.what() << "; see lockstep doctor --help\n";
-    return static_cast<int>(ExitCode::kUsage);
-  }
+  if (const std::optional<int> code = parse_command(app, args, "see lockstep doctor --help", out, err)) return *code;
   if (const Status split = split_coordinator(options); !split.ok()) {
     err << "lockstep doctor: " << split.error().message << "\n";
     return static_cast<int>(ExitCode::kUsage);

@@ -1,0 +1,23 @@
+#include "runner/cli/parse_command.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+
+std::optional<int> parse_command(CLI::App& app, const std::vector<std::string>& args, const std::string& hint,
+                                 std::ostream& out, std::ostream& err) {
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::Success& e) {
+    return app.exit(e, out, err);
+  } catch (const CLI::ParseError& e) {
+    err << app.get_name() << ": " << e.what() << "; " << hint << "\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep
