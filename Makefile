@@ -45,6 +45,7 @@ format: ## clang-format over all sources
 	@find runner operator tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
 
 lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and tests too)
+	@scripts/lint files
 	@scripts/lint format
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
