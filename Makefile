@@ -31,7 +31,7 @@ test: ## installs what tests need, builds, runs every test and check
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev
-	@ctest --preset dev -j2 $(CTEST_ARGS)
+	@ctest --preset dev -j3 $(CTEST_ARGS)
 
 bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
@@ -70,7 +70,7 @@ soak: ## random kills for SOAK_SECONDS=1800, watched for leaks, then the tests l
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python soak.py $(SOAK_SECONDS)
-	@ctest --preset dev -L kill --repeat until-fail:$(ROUNDS)
+	@ctest --preset dev -j2 -L kill --repeat until-fail:$(ROUNDS)
 	@cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q \
 	  -p no:cacheprovider --scenario all test_operator_dies.py
 

@@ -7,31 +7,36 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-bool is_connection(int fd) {
+// The inode of a TCP connection, established or under way; of a listener and of anything else, none.
+std::optional<ino_t> connection(int fd) {
   struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
+  if (::fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) return {};
   int listening = 0;
   socklen_t size = sizeof listening;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening != 0) return false;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening != 0) return {};
   int domain = 0;
   size = sizeof domain;
-  return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && (domain == AF_INET || domain == AF_INET6);
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return {};
+  if (domain != AF_INET && domain != AF_INET6) return {};
+  return info.st_ino;
 }
 
-// Descriptors of all TCP connections of this process, established or under way.
-std::set<int> open_connections() {
-  std::set<int> found;
+// All of this process.
+std::map<ino_t, int> open_connections() {
+  std::map<ino_t, int> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), &::closedir);
   if (folder == nullptr) return found;
   while (const dirent* entry = ::readdir(folder.get())) {  // NOLINT(concurrency-mt-unsafe): the DIR is ours alone
     int fd = -1;
     const char* const end = entry->d_name + std::strlen(entry->d_name);
-    if (std::from_chars(entry->d_name, end, fd).ptr == end && is_connection(fd)) found.insert(fd);
+    if (std::from_chars(entry->d_name, end, fd).ptr != end) continue;
+    if (const auto inode = connection(fd)) found.emplace(*inode, fd);
   }
   return found;
 }
@@ -43,9 +48,7 @@ GroupAbort::GroupAbort() : before_(open_connections()) {}
 void GroupAbort::group_is_formed() {
   const std::lock_guard lock(mutex_);
   formed_ = true;
-  for (const int fd : open_connections()) {
-    if (!before_.contains(fd)) sockets_.push_back(fd);
-  }
+  at_forming_ = open_connections();
 }
 
 void GroupAbort::also(std::function<void()> action) {
@@ -68,12 +71,10 @@ void GroupAbort::fire() {
   if (retired_) return;
   fired_ = true;
   for (const auto& action : std::exchange(actions_, {})) action();
-  if (formed_) {
-    for (const int fd : sockets_) ::shutdown(fd, SHUT_RDWR);
-    return;
-  }
-  for (const int fd : open_connections()) {
-    if (!before_.contains(fd)) ::shutdown(fd, SHUT_RDWR);
+  // One that was closed since, its descriptor perhaps another's by now, is not in both.
+  const Sockets now = open_connections();
+  for (const auto& [inode, fd] : now) {
+    if (!before_.contains(inode) && (!formed_ || at_forming_.contains(inode))) ::shutdown(fd, SHUT_RDWR);
   }
 }
 

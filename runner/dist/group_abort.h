@@ -5,13 +5,15 @@
 // a tenth of a millisecond; NCCL's communicator is aborted, after the commit gate is shut (kernels/commit_gate.h), so
 // that nothing that is still queued on the device changes the state.
 // Which sockets are the group's: those that are open now and were not before it was formed. Listeners stay: gloo's
-// loop accepts on them and must not see them fail.
+// loop accepts on them and must not see them fail. A socket is known by its inode: descriptors are used again.
 // Threads: made and dropped by the training thread; fire() from any thread, also while the group is being formed.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
+#include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 namespace lockstep {
@@ -34,10 +36,12 @@ class GroupAbort {
   [[nodiscard]] bool fired() const;
 
  private:
-  std::set<int> before_;
+  using Sockets = std::map<ino_t, int>;  // inode → descriptor
+
+  Sockets before_;
   mutable std::mutex mutex_;
   // State below is protected by mutex_.
-  std::vector<int> sockets_;  // of the formed group
+  Sockets at_forming_;  // all that were open when the group stood
   bool formed_ = false;
   bool fired_ = false;
   bool retired_ = false;

@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
+#include "runner/dist/abandonable_backend.h"
 #include "runner/dist/backends.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/store_handle.h"
@@ -61,7 +62,8 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
     auto impl = std::make_unique<Impl>();
     const World& world = options.world;
     impl->group = c10::make_intrusive<ProcessGroup>(store.get(), world.rank, world.world_size);
-    const c10::intrusive_ptr<c10d::Backend> gloo = make_gloo_backend(store.get(), options);
+    const auto gloo = c10::make_intrusive<AbandonableBackend>(make_gloo_backend(store.get(), options));
+    if (options.abort) options.abort->also([in_flight = gloo->in_flight()] { in_flight->cut(); });
     impl->group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, gloo);
     if (options.backend == GroupBackend::kNccl) {
       impl->group->setBackend(at::kCUDA, ProcessGroup::BackendType::NCCL, nccl_or_throw(store.get(), options));

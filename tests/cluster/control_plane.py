@@ -171,10 +171,10 @@ class ControlPlane:
 
     def pause_component(self, name):
         """SIGSTOP: it is there and says nothing. continue_component() wakes it."""
-        self[name].send_signal(signal.SIGSTOP)
+        self[name].pause()
 
     def continue_component(self, name):
-        self[name].send_signal(signal.SIGCONT)
+        self[name].go_on()
 
     def wait_for_apiserver(self):
         self["kube-apiserver"].wait_until(self.api.is_ready, "answer to /readyz")

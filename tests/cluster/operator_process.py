@@ -95,10 +95,10 @@ class OperatorProcess:
         return self.process.wait(timeout)
 
     def pause(self):
-        self.process.send_signal(signal.SIGSTOP)
+        self.process.pause()
 
     def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
+        self.process.go_on()
 
     def is_running(self):
         return self.process.is_running()

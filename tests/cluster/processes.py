@@ -25,6 +25,14 @@ def start_time(pid):
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def state_of(process):
+    """The kernel's letter for what a folder of /proc describes ("T": stopped); None when it is gone."""
+    try:
+        return (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def runs_still(record):
     return record["start_time"] is not None and start_time(record["pid"]) == record["start_time"]
 
@@ -123,6 +131,17 @@ class Process:
 
     def send_signal(self, number):
         self.popen.send_signal(number)
+
+    def pause(self):
+        """SIGSTOP, and the kernel has stopped every thread of it: kill() alone comes back before that."""
+        self.send_signal(signal.SIGSTOP)
+        wait_until(lambda: all(state_of(thread) == "T" for thread in self.threads()), f"stop of {self.name}")
+
+    def go_on(self):
+        self.send_signal(signal.SIGCONT)
+
+    def threads(self):
+        return list(pathlib.Path(f"/proc/{self.pid}/task").iterdir())
 
     def stop(self, number=signal.SIGKILL, timeout=60):
         """Sends the signal, waits for the end, and returns the exit code (negative: the signal that ended it)."""

@@ -245,7 +245,7 @@ def test_a_pod_of_somebody_else_with_our_name_is_left_alone(api, jobs, kubelet):
     jobs.create(nodes=2)
     said = jobs.wait_for_condition("PodsReady", "False", "NameTaken")
     assert "pod job-1-0" in said["message"] and "delete" in said["message"].lower()
-    assert any(event[0] == "NameTaken" for event in jobs.events())
+    jobs.wait_for_event(lambda event: event[0] == "NameTaken", "event NameTaken")
     jobs.delete()
     jobs.wait_until_gone()
     wait_until(lambda: sorted(jobs.pods()) == ["job-1-0"], "end of our pod")

@@ -87,8 +87,7 @@ def test_a_pod_that_ends_badly_is_replaced_alone(jobs, api, kubelet, how, reason
     assert status["restarts"]["pod"] == 1 and status["restarts"]["gang"] == 0
     (failure,) = status["recentFailures"]
     assert (failure["node"], failure["attempt"]) == (1, 0) and failure["reason"] == reason, failure
-    told = [event for event in jobs.events() if "job-1-0" in event[1] or "node 1" in event[1]]
-    assert told, jobs.events()
+    jobs.wait_for_event(lambda event: "job-1-0" in event[1] or "node 1" in event[1], "event about node 1")
     assert environment_of(jobs.pods()["job-1-1"])["LOCKSTEP_POD_ATTEMPT"] == "1"
 
 

@@ -57,6 +57,12 @@ class Jobs:
         ordered = sorted(listed, key=lambda e: (e["firstTimestamp"] or "", e["metadata"]["resourceVersion"]))
         return [(event["reason"], event["message"], event["count"]) for event in ordered]
 
+    def wait_for_event(self, holds, what, name="job", timeout=60):
+        """The first event for which holds((reason, message, count)): it is written after the status that it is about."""
+        wait_until(lambda: any(holds(event) for event in self.events(name)), what, timeout,
+                   lambda: str(self.events(name)))
+        return next(event for event in self.events(name) if holds(event))
+
     def wait_for(self, holds, what, name="job", timeout=60):
         def told():
             return f"{what}; the job's status is {self.status(name)}, its pods {sorted(self.pods(name))}"

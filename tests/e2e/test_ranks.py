@@ -112,6 +112,6 @@ def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, pyth
     assert "rank 0 of 2 starts at step 30" in said or "rank 0 of 2 starts at step 29" in said
     # Σ over 60 steps of (0 + s) + (1 + s).
     assert f"sum {[float(60 + 2 * sum(range(60)))] * 4}" in said
-    assert any("all nodes get a new pod" in message for _, message, _ in jobs.events())
+    jobs.wait_for_event(lambda event: "all nodes get a new pod" in event[1], "event about the new pods")
 
 
