@@ -23,6 +23,9 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
   app.add_option("--namespace", options.ns, "the only namespace to look after; all by default");
   app.add_option("--operator_namespace", options.operator_namespace,
                  "where the Lease lies and pods may be reached from; the service account's by default");
+  app.add_option("--prometheus_namespace", options.prometheus_namespace,
+                 "whose pods may read the metrics of jobs with networkPolicy: IntraJob")
+      ->capture_default_str();
   app.add_option("--token_key_file", options.token_key_file, "the Secret's key, 32 random bytes")
       ->capture_default_str();
   app.add_option("--metrics_port", options.metrics_port, "/metrics, /healthz, /readyz")

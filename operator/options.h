@@ -15,6 +15,7 @@ struct OperatorOptions {
   std::string context;             // of the kubeconfig; empty: its current one
   std::string ns;                  // empty: all namespaces
   std::string operator_namespace;  // where the Lease lies; empty: that of the access, or lockstep-system
+  std::string prometheus_namespace = "monitoring";  // whose pods networkPolicy: IntraJob lets read the metrics
   std::string token_key_file = "/etc/lockstep/token-key/key";
   int metrics_port = 8080;
   bool leader_elect = true;

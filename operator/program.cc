@@ -202,6 +202,7 @@ struct OperatorProgram::Impl {
     train::Settings settings;
     settings.token_key = token_key;
     settings.operator_namespace = operator_namespace;
+    settings.prometheus_namespace = options.prometheus_namespace;
     reconciler = std::make_unique<train::Reconciler>(
         train::Reconciler::Parts{.client = *client,
                                  .jobs = jobs->cache(),

@@ -13,14 +13,15 @@ Json ports(std::initializer_list<std::pair<const char*, int>> list) {
   return out;
 }
 
+Json of_namespace(const std::string& name) { return {{"matchLabels", {{"kubernetes.io/metadata.name", name}}}}; }
+
 }  // namespace
 
 Json desired_network_policy(const api::TrainJob& job, const Settings& settings) {
   const Json job_pods = {{"podSelector", {{"matchLabels", {{std::string(kJobLabel), job.meta.name}}}}}};
-  const Json operator_pods = {
-      {"namespaceSelector", {{"matchLabels", {{"kubernetes.io/metadata.name", settings.operator_namespace}}}}},
-      {"podSelector", {{"matchLabels", settings.operator_labels}}}};
-  const Json prometheus = {{"namespaceSelector", {{"matchLabels", settings.prometheus_namespace_labels}}}};
+  const Json operator_pods = {{"namespaceSelector", of_namespace(settings.operator_namespace)},
+                              {"podSelector", {{"matchLabels", settings.operator_labels}}}};
+  const Json prometheus = {{"namespaceSelector", of_namespace(settings.prometheus_namespace)}};
   const Json ingress =
       Json::array({{{"from", Json::array({job_pods})}},
                    {{"from", Json::array({operator_pods, prometheus})}, {"ports", ports({{"TCP", kStatusPort}})}}});

@@ -26,7 +26,7 @@ struct Settings {
   // As manifests/base/deployment.yaml has them.
   std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep"},
                                                         {"app.kubernetes.io/component", "operator"}};
-  std::map<std::string, std::string> prometheus_namespace_labels = {{"kubernetes.io/metadata.name", "monitoring"}};
+  std::string prometheus_namespace = "monitoring";
   Json default_tolerations = Json::array();  // core/v1 Toleration, added to every pod that lacks them
 };
 

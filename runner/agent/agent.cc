@@ -214,6 +214,8 @@ void Agent::on_left(int local_rank, const Left& left) {
   status_of(local_rank).state = "waiting";
   feed(SupervisorEvent(WorkerLeft{
       .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message}));
+  // The supervisor takes one that left for out of its collective; the next look tells it where it is.
+  seen_[static_cast<size_t>(local_rank)].in_collective = false;
 }
 
 void Agent::on_resumed(int local_rank, const Resumed& resumed) {

@@ -27,6 +27,10 @@ namespace lockstep {
 inline constexpr int kCoordinationProtocol = 1;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
+// From the meeting of all ranks to the last connection of their group; a peer that dies in between is noticed at its
+// end at the latest (the side that waits to be connected to has no socket yet that could be shut down). An agent gives
+// workers that were told to leave a group longer than this.
+inline constexpr std::chrono::seconds kFormingTimeout{10};
 // Before a Join nobody is trusted with more than a greeting.
 inline constexpr size_t kGreetingBytesMax = 4096;
 

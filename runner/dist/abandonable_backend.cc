@@ -3,9 +3,11 @@
 #include <c10/util/Exception.h>
 
 #include <condition_variable>
+#include <cstdio>
 #include <mutex>
 #include <set>
 #include <stop_token>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -17,8 +19,7 @@ using Future = c10::ivalue::Future;
 std::exception_ptr given_up() {
   try {
     TORCH_CHECK_WITH(DistBackendError, false,
-                     "Connection closed by peer: the group was cut while this collective was in the middle of a "
-                     "transfer");
+                     "Connection closed by peer: the group was cut, and this collective did not end");
   } catch (...) {
     return std::current_exception();
   }
@@ -72,9 +73,12 @@ struct CollectivesInFlight::Impl {
       changed.wait_for(lock, stop, kAbandonAfter, [] { return false; });
       if (stop.stop_requested()) return;
       left = std::exchange(open, {});
+      changed.notify_all();
       gave_up = gave_up || !left.empty();
       gives_up_all = true;
     }
+    if (left.empty()) return;
+    std::fprintf(stderr, "worker: gave up %zu collectives that hung after their group was cut\n", left.size());
     for (const auto& future : left) future->setError(given_up());
   }
 };
@@ -128,7 +132,13 @@ AbandonableBackend::AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner)
 
 AbandonableBackend::~AbandonableBackend() {
   if (in_flight_->all_end_within(kAbandonAfter)) return;
-  std::thread([inner = std::move(inner_)]() mutable { inner.reset(); }).detach();
+  // Raw, so that it is only lost where no thread can be had: the destructor would wait here.
+  c10d::Backend* const inner = inner_.release();
+  try {
+    std::thread([inner] { c10::intrusive_ptr<c10d::Backend>::reclaim(inner).reset(); }).detach();
+  } catch (const std::system_error& e) {
+    std::fprintf(stderr, "worker: a group that hangs is left as it is: no thread for its end (%s)\n", e.what());
+  }
 }
 
 namespace {

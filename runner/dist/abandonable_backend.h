@@ -7,7 +7,8 @@
 // collective does, or a moment after the group was cut.
 // Ownership: holds the inner backend. What was given up keeps its own tensors alive; an inner backend with such
 // collectives is destroyed by a thread of its own, because its destructor waits for them.
-// Threads: collectives by the training thread; cut() from any thread. Stand-ins end on the inner backend's threads.
+// Threads: collectives by the training thread; cut() from any thread. Stand-ins end on the inner backend's threads;
+// those that are given up, on one that cut() starts.
 // Errors: a collective that was given up throws c10::DistBackendError.
 #pragma once
 
@@ -62,8 +63,8 @@ class CollectivesInFlight {
   // The stand-in of `inner`.
   static c10::intrusive_ptr<Future> stand_in(const std::shared_ptr<CollectivesInFlight>& self,
                                              const c10::intrusive_ptr<Future>& inner);
-  // The group's connections were shut down: what has not ended kAbandonAfter later is given up, and so is what begins
-  // after that. Comes back at once.
+  // The group's connections are being shut down: what has not ended kAbandonAfter later is given up, and so is what
+  // begins after that. Comes back at once.
   void cut();
   // False when something was given up, or has not ended after `limit`.
   [[nodiscard]] bool all_end_within(std::chrono::milliseconds limit);

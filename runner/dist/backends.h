@@ -5,6 +5,7 @@
 // that ProcessGroupGloo.hpp itself needs are used, and no inline or virtual gloo member is ever called.
 #pragma once
 
+#include <stdexcept>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -12,7 +13,12 @@
 
 namespace lockstep {
 
-// Throws c10d's and gloo's exceptions; process_group.cc turns them into an Error.
+// The network interface or address that the options name cannot be listened on.
+struct UnusableAddress : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Throws UnusableAddress, c10d's and gloo's exceptions; process_group.cc turns them into an Error.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options);
 // Only in a build with LOCKSTEP_CUDA.

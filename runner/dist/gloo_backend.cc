@@ -1,25 +1,46 @@
 #define USE_C10D_GLOO 1
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "runner/contract/coordination.h"
 #include "runner/dist/backends.h"
+#include "runner/dist/fault.h"
 
 namespace lockstep {
+namespace {
+
+using c10d::ProcessGroupGloo;
+
+// Where this rank listens for the others. What fails here fails again in every group: it is no lost peer.
+std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options) {
+  const bool one_machine = options.world.world_size == options.world.local_world_size;
+  std::string where;
+  try {
+    if (!options.network_interface.empty()) {
+      where = "interface " + options.network_interface + " (GLOO_SOCKET_IFNAME)";
+      return ProcessGroupGloo::createDeviceForInterface(options.network_interface);
+    }
+    if (!options.address.empty()) {
+      where = "address " + options.address + " of this node";
+      return ProcessGroupGloo::createDeviceForHostname(options.address);
+    }
+    if (one_machine) {
+      // The host name may not resolve, or resolve to an address that a firewall guards.
+      where = "address 127.0.0.1";
+      return ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+    }
+    where = "address of this node's host name";
+    return ProcessGroupGloo::createDefaultDevice();
+  } catch (const std::exception& e) {
+    throw UnusableAddress("gloo cannot listen on the " + where + ": " + classify_fault(e).message);
+  }
+}
+
+}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options) {
-  using c10d::ProcessGroupGloo;
   auto gloo_options = ProcessGroupGloo::Options::create(kFormingTimeout);
-  const bool one_machine = options.world.world_size == options.world.local_world_size;
-  if (!options.network_interface.empty()) {
-    gloo_options->devices.push_back(ProcessGroupGloo::createDeviceForInterface(options.network_interface));
-  } else if (!options.address.empty()) {
-    gloo_options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(options.address));
-  } else if (one_machine) {
-    // The host name may not resolve, or resolve to an address that a firewall guards.
-    gloo_options->devices.push_back(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  } else {
-    gloo_options->devices.push_back(ProcessGroupGloo::createDefaultDevice());
-  }
+  gloo_options->devices.push_back(make_device(options));
   return c10::make_intrusive<ProcessGroupGloo>(store, options.world.rank, options.world.world_size, gloo_options);
 }
 

@@ -5,10 +5,13 @@
 #include <sys/stat.h>
 
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
+
+#include "runner/dist/fault.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +28,15 @@ std::optional<ino_t> connection(int fd) {
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return {};
   if (domain != AF_INET && domain != AF_INET6) return {};
   return info.st_ino;
+}
+
+// Whatever an abort throws, the sockets must be shut down after it; and the link's thread has nobody to catch it.
+void attempt(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "worker: leaving a group: %s\n", classify_fault(e).message.c_str());
+  }
 }
 
 // All of this process.
@@ -54,7 +66,7 @@ void GroupAbort::group_is_formed() {
 void GroupAbort::also(std::function<void()> action) {
   const std::lock_guard lock(mutex_);
   if (fired_) {
-    action();
+    attempt(action);
   } else {
     actions_.push_back(std::move(action));
   }
@@ -70,7 +82,7 @@ void GroupAbort::fire() {
   const std::lock_guard lock(mutex_);
   if (retired_) return;
   fired_ = true;
-  for (const auto& action : std::exchange(actions_, {})) action();
+  for (const auto& action : std::exchange(actions_, {})) attempt(action);
   // One that was closed since, its descriptor perhaps another's by now, is not in both.
   const Sockets now = open_connections();
   for (const auto& [inode, fd] : now) {

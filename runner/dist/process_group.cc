@@ -34,7 +34,8 @@ Error backend_error(const GroupOptions& options, const std::exception& e) {
   const std::string who = std::string(to_string(options.backend)) + " could not start on rank " +
                           std::to_string(options.world.rank) + " (device " + options.device.str() + "): ";
   // What NCCL says while it starts is about this machine more often than about a peer.
-  const bool said_by_nccl = fault.message.find("NCCL") != std::string::npos;
+  const bool said_by_nccl = fault.message.find("NCCL") != std::string::npos &&
+                            fault.message.find("remote process exited") == std::string::npos;
   if ((fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout) && !said_by_nccl) {
     return Error{ErrorCode::kRetry, who + fault.message};
   }
@@ -75,6 +76,9 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
     gloo->setTimeout(options.timeout);
     if (options.abort) options.abort->group_is_formed();
     return std::unique_ptr<lockstep::ProcessGroup>(new lockstep::ProcessGroup(options, std::move(impl)));
+  } catch (const UnusableAddress& e) {
+    if (options.abort) options.abort->retire();
+    return Error{ErrorCode::kInvalid, e.what()};
   } catch (const std::exception& e) {
     if (options.abort) options.abort->retire();
     return backend_error(options, e);

@@ -29,10 +29,6 @@ class StoreHandle;
 enum class GroupBackend { kGloo, kNccl };
 const char* to_string(GroupBackend backend);
 
-// From the meeting of all ranks to the last connection; a peer that dies in between is noticed at its end at the
-// latest (the side that waits to be connected to has no socket yet that could be shut down).
-inline constexpr std::chrono::seconds kFormingTimeout{10};
-
 struct GroupOptions {
   World world;
   GroupBackend backend = GroupBackend::kGloo;

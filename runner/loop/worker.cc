@@ -331,8 +331,10 @@ class Worker {
   // A group that could not be formed: with an agent another one will be.
   [[nodiscard]] Outcome failed(const Error& error) const {
     const ExitCode code = exit_code_of(error);
-    if (!session_ || code != ExitCode::kPeerLost) return {code, error.message, {}};
-    return {code, error.message, session_->was_cut(world_.generation) ? "Cut" : "PeerLost"};
+    if (!session_) return {code, error.message, {}};
+    // A cut makes NCCL say things that otherwise mean a broken device.
+    if (session_->was_cut(world_.generation)) return {ExitCode::kPeerLost, error.message, "Cut"};
+    return {code, error.message, code == ExitCode::kPeerLost ? "PeerLost" : ""};
   }
 
   [[nodiscard]] std::string resume_command() const {

@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "runner/base/check.h"
@@ -56,7 +58,12 @@ Ema::SwapIn::SwapIn(const Ema& ema) : ema_(ema) {
 
 Ema::SwapIn::~SwapIn() {
   const torch::NoGradGuard no_grad;
-  at::_foreach_copy_(tensors_of(ema_.parameters_), saved_);
+  try {
+    at::_foreach_copy_(tensors_of(ema_.parameters_), saved_);
+  } catch (const std::exception& e) {
+    // Only a device that has failed refuses this, and the exception that told so is on its way: the process ends.
+    std::fprintf(stderr, "worker: the parameters are not back in place after the evaluation: %s\n", e.what());
+  }
 }
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 // A worker that was told to cut leaves its group within milliseconds. One that still sits in a collective after this
 // long cannot: it is killed. (One that computes or writes is waited for; the stall timeout ends that too.)
-inline constexpr std::chrono::seconds kCutGrace{5};
+inline constexpr std::chrono::seconds kCutGrace = kFormingTimeout + std::chrono::seconds{2};
 // While stopping, rank 0 may be writing its last checkpoint: this long after the request, or after a bad end of another
 // worker, the node's workers are killed. Unless SupervisorOptions::stop_timeout says otherwise.
 inline constexpr std::chrono::seconds kStopGrace{60};

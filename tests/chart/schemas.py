@@ -40,6 +40,8 @@ def openapi(api, path=""):
 
 def write_schemas_of_server(api, folder):
     for path in openapi(api)["paths"]:
+        if "lockstep.dev" in path:
+            continue  # ours is read from its file; another test may just have removed it here
         document = openapi(api, f"/{path}")
         definitions = strict(document.get("components", {}).get("schemas", {}))
         for name, schema in definitions.items():

@@ -220,7 +220,7 @@ def test_values_of_the_pod_reach_it(helm):
         "imagePullSecrets": [{"name": "pull"}], "nodeSelector": {"a": "b"}, "tolerations": [toleration],
         "priorityClassName": "system-cluster-critical", "podLabels": {"x": "y"}, "podAnnotations": {"p": "q"},
         "commonLabels": {"team": "ml"}, "env": [{"name": "TZ", "value": "UTC"}], "extraArgs": ["--context=c"],
-        "workers": 3, "qps": 1000000 // 10, "burst": 5, "logLevel": "debug",
+        "workers": 3, "qps": 1000000 // 10, "burst": 5, "logLevel": "debug", "prometheusNamespace": "o11y",
         "extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}],
         "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}]})
     spec, only = pod_spec(objects), container(objects)
@@ -229,7 +229,8 @@ def test_values_of_the_pod_reach_it(helm):
     metadata = by_name(objects)[OPERATOR]["spec"]["template"]["metadata"]
     assert metadata["labels"].items() >= {"x": "y", "team": "ml", "app.kubernetes.io/component": "operator"}.items()
     assert metadata["annotations"]["p"] == "q"
-    assert only["args"][3:] == ["--workers=3", "--qps=100000", "--burst=5", "--log_level=debug", "--context=c"]
+    assert only["args"][3:] == ["--workers=3", "--qps=100000", "--burst=5", "--log_level=debug",
+                                "--prometheus_namespace=o11y", "--context=c"]
     assert only["env"] == [{"name": "TZ", "value": "UTC"}]
     assert [mount["name"] for mount in only["volumeMounts"]] == ["token-key", "ca"]
     assert all(one["metadata"]["labels"]["team"] == "ml" for one in objects)

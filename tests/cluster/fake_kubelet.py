@@ -24,6 +24,7 @@ from waiting import pause, wait_until
 
 AGENT_PORT = 8080
 LEASE_SECONDS = 40
+LOST = "fake.lockstep.dev/lost"
 NO_ANSWER = (OSError, http.client.HTTPException)
 
 
@@ -203,9 +204,11 @@ class FakeKubelet:
 
     def lose_node(self, name):
         """The node's kubelet falls silent: its pods change no more and are never removed by it. The node is marked as
-        the node controller marks it after its grace period: Ready Unknown, and tainted."""
+        the node controller marks it after its grace period: Ready Unknown, and tainted. Its taint comes some time after
+        that, and a new pod could land there; ours is there first."""
         with self.lock:
             self.lost_nodes.add(name)
+        self.set_taints(name, [{"key": LOST, "effect": "NoSchedule"}])
         self.set_node_ready(name, "Unknown", "NodeStatusUnknown")
 
     def find_node(self, name):
@@ -215,6 +218,7 @@ class FakeKubelet:
             waiting = [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == name]
         self.renew_lease(name)
         self.set_node_ready(name, "True", "KubeletReady")
+        self.set_taints(name, [])
         for pod in waiting:
             self.act(pod)
 
@@ -228,6 +232,9 @@ class FakeKubelet:
     def set_node_ready(self, name, status, reason):
         self.api.patch("nodes", {"status": {"conditions": [node_condition(status, reason)]}}, name=name,
                        subresource="status", content_type=STRATEGIC_PATCH)
+
+    def set_taints(self, name, taints):
+        self.api.patch("nodes", {"spec": {"taints": taints}}, name=name)
 
     def renew_lease(self, name):
         time = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

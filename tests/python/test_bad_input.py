@@ -33,6 +33,15 @@ def test_a_bad_flag_is_refused_by_name(run, lockstep, small_dataset, tmp_path, f
         assert word in text(done), f"{word!r} is not in: {text(done)}"
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_an_interface_that_is_not_there_is_named_and_tried_once(run, lockstep, small_dataset, tmp_path, nodes):
+    done = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--local_nodes", nodes, "--nproc", "2"],
+               GLOO_SOCKET_IFNAME="nosuch0")
+    assert done.returncode == 2, text(done)
+    assert "nosuch0 (GLOO_SOCKET_IFNAME)" in text(done)
+    assert "generation 2" not in text(done)
+
+
 def test_a_batch_smaller_than_the_world_names_both(run, lockstep, worker, small_dataset, tmp_path):
     done = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--nproc", "4", "--batch_size", "3"])
     assert done.returncode == 2

@@ -151,6 +151,15 @@ def test_a_loss_during(lockstep, small_dataset, tmp_path, fault, activity, kille
     finish(job, tmp_path / "run", reference)
 
 
+def test_a_survivor_that_hangs_while_it_forms_a_group_is_replaced(lockstep, small_dataset, tmp_path, undisturbed):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
+    job.wait_for_progress(50)
+    job.inject(0, "stall_forming", 600.0)
+    job.kill_rank(2)
+    finish(job, tmp_path / "run", undisturbed)
+    assert re.search(r"rank 0 .*still in a collective .* after its group was cut", job.output())
+
+
 def test_rank_0_is_killed_while_it_writes_a_checkpoint(lockstep, small_dataset, tmp_path, undisturbed):
     folder = tmp_path / "run"
     job = Job(lockstep, small_dataset, folder, tmp_path, steps=STEPS)

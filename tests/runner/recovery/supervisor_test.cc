@@ -518,7 +518,7 @@ TEST(Supervisor, kills_a_worker_that_stays_in_a_collective_after_a_cut) {
   outputs = run.end(0, 137);
   EXPECT_EQ(get<Restarting>(outputs).code, 11);
   EXPECT_THAT(get<Restarting>(outputs).line,
-              HasSubstr("(SIGKILL) at step 9: still in a collective 5 s after its group was cut; starting it again"));
+              HasSubstr("(SIGKILL) at step 9: still in a collective 12 s after its group was cut; starting it again"));
   EXPECT_EQ(get<TellBroken>(outputs).broken.cause, "TimedOut");
 }
 
