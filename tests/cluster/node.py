@@ -197,6 +197,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
                   "containerRuntimeEndpoint": f"unix://{self.socket}",
                   "featureGates": {"KubeletInUserNamespace": True}, "enforceNodeAllocatable": [],
                   "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
+                  # 100: no images are removed, however full the machine is. Nobody could bring them again.
+                  "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
                   "nodeStatusUpdateFrequency": "2s", "nodeLeaseDurationSeconds": 10,
                   "syncFrequency": "10s", "volumePluginDir": str(self.folder / "volume-plugins"),
                   "registryPullQPS": 0, "eventRecordQPS": 0, "kubeAPIQPS": 100, "kubeAPIBurst": 200}

@@ -47,7 +47,10 @@ def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep
     assert api.get("services", "sasrec")["spec"]["clusterIP"] == "None"
     assert {one["spec"]["hostname"] for one in pods.values()} == {"sasrec-0", "sasrec-1"}
 
-    jobs.wait_for(lambda: jobs.status("sasrec").get("progress", {}).get("step", 0) > 0, "progress", "sasrec")
+    def is_under_way():  # the kubelet's probe sees a pod ready some time after its first step
+        status = jobs.status("sasrec")
+        return status.get("progress", {}).get("step", 0) > 0 and status["nodes"]["summary"] == "2/2"
+    jobs.wait_for(is_under_way, "progress of both pods", "sasrec")
     row = columns(api.kubectl("get", "tj").stdout)
     assert list(row) == COLUMNS
     assert row["PHASE"] == "Running" and row["READY"] == "2/2" and int(row["STEP"]) > 0
