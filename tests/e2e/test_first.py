@@ -72,7 +72,8 @@ def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep
     # What has ended stays, with its logs.
     assert "first step done" in api.kubectl("logs", "sasrec-0-0").stdout
     assert operator_metric(cluster, "lockstep_trainjob_time_to_first_step_seconds_count") == counted + 1
-    assert jobs.reasons("sasrec") == ["PodsReady", "Running", "AllDone"]
+    # The first step may be known before the kubelet has seen both pods ready.
+    assert sorted(jobs.reasons("sasrec")[:2]) == ["PodsReady", "Running"] and jobs.reasons("sasrec")[2:] == ["AllDone"]
 
 
 def test_the_readme_shows_the_example():
