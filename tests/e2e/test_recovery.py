@@ -67,10 +67,10 @@ def test_node_1_is_deleted_by_force(jobs, undisturbed, timings):
     seconds = jobs.seconds_to_next_step(lambda: jobs.delete_pod(1))
     timings.add("kubectl delete pod --force of node 1", seconds)
     assert jobs.processes(0) == survivors
-    assert jobs.live_pods() == ["job-0-0", "job-1-1"]
+    jobs.wait_for_pods("job-0-0", "job-1-1")
     jobs.wait_until_complete()
     jobs.assert_same_curve(undisturbed(STEPS))
-    assert "somebody deleted the pod" in one_event(jobs, "PodDeleted")
+    assert "somebody deleted" in one_event(jobs, "PodDeleted")  # it, or the pod: its deletion was seen, or its absence
 
 
 @pytest.mark.parametrize("code, reason, counts, words", [
@@ -85,7 +85,7 @@ def test_an_exit_code_that_a_new_pod_may_mend(jobs, undisturbed, timings, code, 
     seconds = jobs.seconds_to_next_step(lambda: end_with(jobs, 1, code))
     timings.add(f"node 1's container ends with {code}", seconds)
     assert jobs.processes(0) == survivors
-    assert jobs.live_pods() == ["job-0-0", "job-1-1"]
+    jobs.wait_for_pods("job-0-0", "job-1-1")
     assert words in one_event(jobs, reason)
     # The pod that failed stays, for its logs.
     jobs.wait_for(lambda: jobs.pods()["job-1-0"]["status"]["phase"] == "Failed", "Failed of the pod that ended")
