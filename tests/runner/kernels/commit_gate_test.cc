@@ -59,6 +59,12 @@ TEST_F(CommitGateOnCuda, shut_while_the_step_still_waits_in_the_stream_it_holds_
   EXPECT_TRUE(torch::equal(updated, parameter));
 }
 
+#else
+
+TEST(CommitGateOnCuda, needs_a_build_with_cuda) {
+  GTEST_SKIP() << "this build has no CUDA (preset cuda): what runs on a device is tested on the CPU alone";
+}
+
 #endif
 
 }  // namespace
