@@ -31,7 +31,9 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
     where = "address of this node's host name";
     return ProcessGroupGloo::createDefaultDevice();
   } catch (const std::exception& e) {
-    throw UnusableAddress("gloo cannot listen on the " + where + ": " + classify_fault(e).message);
+    throw UnusableAddress("gloo cannot listen on the " + where + ": " + classify_fault(e).message +
+                          "; set GLOO_SOCKET_IFNAME to an interface of this machine that the other nodes reach "
+                          "(lockstep doctor names them)");
   }
 }
 

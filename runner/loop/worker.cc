@@ -331,10 +331,11 @@ class Worker {
   // A group that could not be formed: with an agent another one will be.
   [[nodiscard]] Outcome failed(const Error& error) const {
     const ExitCode code = exit_code_of(error);
-    if (!session_) return {code, error.message, {}};
+    const bool was_cut = session_ && session_->was_cut(world_.generation);
     // A cut makes NCCL say things that otherwise mean a broken device.
-    if (session_->was_cut(world_.generation)) return {ExitCode::kPeerLost, error.message, "Cut"};
-    return {code, error.message, code == ExitCode::kPeerLost ? "PeerLost" : ""};
+    const bool is_lost = code == ExitCode::kPeerLost || (was_cut && code == ExitCode::kDeviceFault);
+    if (!session_ || !is_lost) return {code, error.message, {}};
+    return {ExitCode::kPeerLost, error.message, was_cut ? "Cut" : "PeerLost"};
   }
 
   [[nodiscard]] std::string resume_command() const {

@@ -38,7 +38,7 @@ def test_an_interface_that_is_not_there_is_named_and_tried_once(run, lockstep, s
     done = run([lockstep, "run", *base(small_dataset, tmp_path / "run"), "--local_nodes", nodes, "--nproc", "2"],
                GLOO_SOCKET_IFNAME="nosuch0")
     assert done.returncode == 2, text(done)
-    assert "nosuch0 (GLOO_SOCKET_IFNAME)" in text(done)
+    assert "nosuch0 (GLOO_SOCKET_IFNAME)" in text(done) and "lockstep doctor" in text(done)
     assert "generation 2" not in text(done)
 
 
