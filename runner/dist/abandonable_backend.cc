@@ -48,87 +48,91 @@ class StandIn final : public c10d::Work {
 
 }  // namespace
 
-struct CollectivesInFlight::Impl {
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  // State below is protected by `mutex`.
-  std::set<c10::intrusive_ptr<Future>> open;
-  bool gave_up = false;       // at least one
-  bool gives_up_all = false;  // what begins now
-  std::jthread after_cut;     // last: it uses what stands above
+// What has begun and not ended. All members from any thread.
+class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFlight> {
+ public:
+  c10::intrusive_ptr<Future> stand_in(const c10::intrusive_ptr<Future>& inner) {
+    auto future = inner->createInstance(inner->elementType());
+    if (!add(future)) {
+      future->setError(given_up());
+      return future;
+    }
+    inner->addCallback([self = shared_from_this(), future](Future& ended) {
+      if (!self->take(future)) return;
+      if (ended.hasError()) {
+        future->setError(ended.exception_ptr());
+      } else {
+        future->markCompleted(ended.value(), ended.storages());
+      }
+    });
+    return future;
+  }
+
+  // The group's connections are being shut down: what has not ended kAbandonAfter later is given up, and so is what
+  // begins after that. Comes back at once.
+  void cut() {
+    const std::lock_guard lock(mutex_);
+    if (after_cut_.joinable()) return;
+    after_cut_ = std::jthread([this](const std::stop_token& stop) { give_up_later(stop); });
+  }
+
+  // False when something was given up, or has not ended after `limit`.
+  bool all_end_within(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [this] { return open_.empty(); }) && !gave_up_;
+  }
+
+ private:
+  // False when everything is given up by now.
+  bool add(const c10::intrusive_ptr<Future>& future) {
+    const std::lock_guard lock(mutex_);
+    if (gives_up_all_) {
+      gave_up_ = true;
+      return false;
+    }
+    open_.insert(future);
+    return true;
+  }
 
   // True for the one caller that may end it.
   bool take(const c10::intrusive_ptr<Future>& future) {
-    const std::lock_guard lock(mutex);
-    if (open.erase(future) == 0) return false;
-    changed.notify_all();
+    const std::lock_guard lock(mutex_);
+    if (open_.erase(future) == 0) return false;
+    changed_.notify_all();
     return true;
   }
 
   void give_up_later(const std::stop_token& stop) {
     std::set<c10::intrusive_ptr<Future>> left;
     {
-      std::unique_lock lock(mutex);
+      std::unique_lock lock(mutex_);
       // Not "all have ended": another may begin, and hang as well.
-      changed.wait_for(lock, stop, kAbandonAfter, [] { return false; });
+      changed_.wait_for(lock, stop, kAbandonAfter, [] { return false; });
       if (stop.stop_requested()) return;
-      left = std::exchange(open, {});
-      changed.notify_all();
-      gave_up = gave_up || !left.empty();
-      gives_up_all = true;
+      left = std::exchange(open_, {});
+      changed_.notify_all();
+      gave_up_ = gave_up_ || !left.empty();
+      gives_up_all_ = true;
     }
     if (left.empty()) return;
     std::fprintf(stderr, "worker: gave up %zu collectives that hung after their group was cut\n", left.size());
     for (const auto& future : left) future->setError(given_up());
   }
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // State below is protected by mutex_.
+  std::set<c10::intrusive_ptr<Future>> open_;
+  bool gave_up_ = false;       // at least one
+  bool gives_up_all_ = false;  // what begins now
+  std::jthread after_cut_;     // last: it uses what stands above
 };
 
-CollectivesInFlight::CollectivesInFlight() : impl_(std::make_unique<Impl>()) {}
-CollectivesInFlight::~CollectivesInFlight() = default;
-
-c10::intrusive_ptr<Future> CollectivesInFlight::stand_in(const std::shared_ptr<CollectivesInFlight>& self,
-                                                         const c10::intrusive_ptr<Future>& inner) {
-  auto future = inner->createInstance(inner->elementType());
-  bool too_late = false;
-  {
-    const std::lock_guard lock(self->impl_->mutex);
-    too_late = self->impl_->gives_up_all;
-    if (too_late) {
-      self->impl_->gave_up = true;
-    } else {
-      self->impl_->open.insert(future);
-    }
-  }
-  if (too_late) {
-    future->setError(given_up());
-    return future;
-  }
-  inner->addCallback([self, future](Future& ended) {
-    if (!self->impl_->take(future)) return;
-    if (ended.hasError()) {
-      future->setError(ended.exception_ptr());
-    } else {
-      future->markCompleted(ended.value(), ended.storages());
-    }
-  });
-  return future;
+AbandonableBackend::AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner,
+                                       const std::shared_ptr<GroupAbort>& abort)
+    : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)), in_flight_(std::make_shared<InFlight>()) {
+  if (abort) abort->also([in_flight = in_flight_] { in_flight->cut(); });
 }
-
-void CollectivesInFlight::cut() {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->after_cut.joinable()) return;
-  impl_->after_cut = std::jthread([this](const std::stop_token& stop) { impl_->give_up_later(stop); });
-}
-
-bool CollectivesInFlight::all_end_within(std::chrono::milliseconds limit) {
-  std::unique_lock lock(impl_->mutex);
-  return impl_->changed.wait_for(lock, limit, [this] { return impl_->open.empty(); }) && !impl_->gave_up;
-}
-
-AbandonableBackend::AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner)
-    : Backend(inner->getRank(), inner->getSize()),
-      inner_(std::move(inner)),
-      in_flight_(std::make_shared<CollectivesInFlight>()) {}
 
 AbandonableBackend::~AbandonableBackend() {
   if (in_flight_->all_end_within(kAbandonAfter)) return;
@@ -141,30 +145,25 @@ AbandonableBackend::~AbandonableBackend() {
   }
 }
 
-namespace {
-
-c10::intrusive_ptr<c10d::Work> stand_in(const std::shared_ptr<CollectivesInFlight>& in_flight,
-                                        c10::intrusive_ptr<c10d::Work> inner) {
-  auto future = CollectivesInFlight::stand_in(in_flight, inner->getFuture());
+c10::intrusive_ptr<c10d::Work> AbandonableBackend::stand_in(c10::intrusive_ptr<c10d::Work> inner) const {
+  auto future = in_flight_->stand_in(inner->getFuture());
   return c10::make_intrusive<StandIn>(std::move(inner), std::move(future));
 }
 
-}  // namespace
-
 c10::intrusive_ptr<c10d::Work> AbandonableBackend::broadcast(std::vector<at::Tensor>& tensors,
                                                              const c10d::BroadcastOptions& options) {
-  return stand_in(in_flight_, inner_->broadcast(tensors, options));
+  return stand_in(inner_->broadcast(tensors, options));
 }
 
 c10::intrusive_ptr<c10d::Work> AbandonableBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                              const c10d::AllreduceOptions& options) {
-  return stand_in(in_flight_, inner_->allreduce(tensors, options));
+  return stand_in(inner_->allreduce(tensors, options));
 }
 
 c10::intrusive_ptr<c10d::Work> AbandonableBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                                              std::vector<at::Tensor>& inputs,
                                                              const c10d::AllgatherOptions& options) {
-  return stand_in(in_flight_, inner_->allgather(outputs, inputs, options));
+  return stand_in(inner_->allgather(outputs, inputs, options));
 }
 
 }  // namespace lockstep

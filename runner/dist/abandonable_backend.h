@@ -7,9 +7,8 @@
 // collective does, or a moment after the group was cut.
 // Ownership: holds the inner backend. What was given up keeps its own tensors alive; an inner backend with such
 // collectives is destroyed by a thread of its own, because its destructor waits for them.
-// Threads: collectives by the training thread; cut() from any thread. Stand-ins end on the inner backend's threads;
-// those that are given up, on one that cut() starts.
-// Errors: a collective that was given up throws c10::DistBackendError.
+// Threads: collectives by the training thread. Stand-ins end on the inner backend's threads; those that are given up,
+// on one that the abort starts. Errors: a collective that was given up throws c10::DistBackendError.
 #pragma once
 
 #include <chrono>
@@ -18,22 +17,20 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "runner/dist/group_abort.h"
+
 namespace lockstep {
 
 // Those whose connections end throw within a tenth of a millisecond; who has not by then will not.
 inline constexpr std::chrono::milliseconds kAbandonAfter{200};
 
-class CollectivesInFlight;
-
 class AbandonableBackend final : public c10d::Backend {
  public:
-  explicit AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner);
+  // `abort` may be null: nothing is given up then before the backend is dropped.
+  AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner, const std::shared_ptr<GroupAbort>& abort);
   ~AbandonableBackend() override;
   AbandonableBackend(const AbandonableBackend&) = delete;
   AbandonableBackend& operator=(const AbandonableBackend&) = delete;
-
-  // Shared with whoever says that the group was cut, and may outlive it.
-  [[nodiscard]] std::shared_ptr<CollectivesInFlight> in_flight() const { return in_flight_; }
 
   [[nodiscard]] const std::string getBackendName() const override { return inner_->getBackendName(); }
   void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
@@ -46,32 +43,12 @@ class AbandonableBackend final : public c10d::Backend {
                                            const c10d::AllgatherOptions& options) override;
 
  private:
+  class InFlight;
+
+  [[nodiscard]] c10::intrusive_ptr<c10d::Work> stand_in(c10::intrusive_ptr<c10d::Work> inner) const;
+
   c10::intrusive_ptr<c10d::Backend> inner_;
-  std::shared_ptr<CollectivesInFlight> in_flight_;
-};
-
-// What has begun and not ended. All members from any thread.
-class CollectivesInFlight {
- public:
-  using Future = c10::ivalue::Future;
-
-  CollectivesInFlight();
-  ~CollectivesInFlight();
-  CollectivesInFlight(const CollectivesInFlight&) = delete;
-  CollectivesInFlight& operator=(const CollectivesInFlight&) = delete;
-
-  // The stand-in of `inner`.
-  static c10::intrusive_ptr<Future> stand_in(const std::shared_ptr<CollectivesInFlight>& self,
-                                             const c10::intrusive_ptr<Future>& inner);
-  // The group's connections are being shut down: what has not ended kAbandonAfter later is given up, and so is what
-  // begins after that. Comes back at once.
-  void cut();
-  // False when something was given up, or has not ended after `limit`.
-  [[nodiscard]] bool all_end_within(std::chrono::milliseconds limit);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<InFlight> in_flight_;  // with `abort`, which may outlive the backend
 };
 
 }  // namespace lockstep

@@ -16,21 +16,18 @@ from host_traces import remove_traces_of
 from waiting import wait_until
 
 
+def stat_of(process):
+    """The fields of the stat file in a folder of /proc, from the state's letter on; None when the process is gone."""
+    try:
+        return (pathlib.Path(process) / "stat").read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def start_time(pid):
     """The kernel's start time of a process that runs, in ticks since boot; None when there is none (or a zombie)."""
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def state_of(process):
-    """The kernel's letter for what a folder of /proc describes ("T": stopped); None when it is gone."""
-    try:
-        return (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    fields = stat_of(f"/proc/{pid}")
+    return None if fields is None or fields[0] in "ZX" else int(fields[19])
 
 
 def runs_still(record):
@@ -135,13 +132,12 @@ class Process:
     def pause(self):
         """SIGSTOP, and the kernel has stopped every thread of it: kill() alone comes back before that."""
         self.send_signal(signal.SIGSTOP)
-        wait_until(lambda: all(state_of(thread) == "T" for thread in self.threads()), f"stop of {self.name}")
+        threads = pathlib.Path(f"/proc/{self.pid}/task")
+        wait_until(lambda: all((stat_of(thread) or "T")[0] == "T" for thread in threads.iterdir()),
+                   f"stop of {self.name}")
 
     def go_on(self):
         self.send_signal(signal.SIGCONT)
-
-    def threads(self):
-        return list(pathlib.Path(f"/proc/{self.pid}/task").iterdir())
 
     def stop(self, number=signal.SIGKILL, timeout=60):
         """Sends the signal, waits for the end, and returns the exit code (negative: the signal that ended it)."""

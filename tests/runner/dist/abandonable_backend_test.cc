@@ -63,7 +63,8 @@ class AbandonableBackendTest : public testing::Test {
   std::promise<std::thread::id> destroyed_by_;
   c10::intrusive_ptr<HeldBackend> held_ = c10::make_intrusive<HeldBackend>(destroyed_by_);
   HeldBackend& inner_ = *held_;
-  c10::intrusive_ptr<AbandonableBackend> backend_ = c10::make_intrusive<AbandonableBackend>(std::move(held_));
+  std::shared_ptr<GroupAbort> abort_ = std::make_shared<GroupAbort>();
+  c10::intrusive_ptr<AbandonableBackend> backend_ = c10::make_intrusive<AbandonableBackend>(std::move(held_), abort_);
   std::vector<at::Tensor> tensors_{torch::ones({2})};
 };
 
@@ -86,7 +87,7 @@ TEST_F(AbandonableBackendTest, a_collective_ends_as_its_own_does) {
 
 TEST_F(AbandonableBackendTest, one_that_hangs_after_a_cut_is_given_up_and_counts_as_a_lost_peer) {
   const auto hangs = begin();
-  backend_->in_flight()->cut();
+  abort_->fire();
   try {
     hangs->wait();
     FAIL() << "it has ended";
@@ -106,7 +107,7 @@ TEST_F(AbandonableBackendTest, one_that_hangs_after_a_cut_is_given_up_and_counts
 
 TEST_F(AbandonableBackendTest, a_cut_leaves_alone_what_ends_by_itself) {
   const auto work = begin();
-  backend_->in_flight()->cut();
+  abort_->fire();
   inner_.work(0).fail();
   try {
     work->wait();
