@@ -47,10 +47,13 @@ std::optional<AgentSession::Received> AgentSession::await_assignment(const StopS
 }
 
 void AgentSession::watch(uint64_t generation, std::shared_ptr<GroupAbort> abort) {
-  const std::lock_guard lock(mutex_);
-  watched_generation_ = generation;
-  abort_ = std::move(abort);
-  if (cut_generation_ >= watched_generation_) abort_->fire();
+  {
+    const std::lock_guard lock(mutex_);
+    watched_generation_ = generation;
+    abort_ = abort;
+    if (cut_generation_ < watched_generation_) return;
+  }
+  abort->fire();
 }
 
 void AgentSession::stop_watching() {
@@ -127,7 +130,17 @@ void AgentSession::leave_without_agent() {
 }
 
 void AgentSession::on_message(AgentMessage message) {
-  const std::lock_guard lock(mutex_);
+  std::shared_ptr<GroupAbort> to_fire;
+  {
+    const std::lock_guard lock(mutex_);
+    to_fire = take_in(std::move(message));
+  }
+  changed_.notify_all();
+  // Without the lock: to abort NCCL's communicator takes as long as it takes, and the training thread asks was_cut().
+  if (to_fire) to_fire->fire();
+}
+
+std::shared_ptr<GroupAbort> AgentSession::take_in(AgentMessage message) {
   if (auto* assignment = std::get_if<Assignment>(&message)) {
     received_ = Received{.assignment = std::move(*assignment), .at_ns = now_ns()};
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {
@@ -136,13 +149,13 @@ void AgentSession::on_message(AgentMessage message) {
   } else if (auto* cut = std::get_if<Cut>(&message)) {
     cut_generation_ = std::max(cut_generation_, cut->generation);
     cut_cause_ = std::move(cut->cause);
-    if (abort_ && cut_generation_ >= watched_generation_) abort_->fire();
+    if (cut_generation_ >= watched_generation_) return abort_;
   } else if (auto* leave = std::get_if<LeaveTogether>(&message)) {
     leave_together_ = *leave;
   } else if (auto* fault = std::get_if<InjectFault>(&message)) {
     faults_.add(*fault);
   }
-  changed_.notify_all();
+  return nullptr;
 }
 
 }  // namespace lockstep

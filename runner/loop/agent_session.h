@@ -47,7 +47,8 @@ class AgentSession final : public StoreTransport {
   // Blocks until the agent has an assignment that was not yet taken; nullopt when a stop is requested first.
   std::optional<Received> await_assignment(const StopSignals& signals);
 
-  // While `abort` is watched, a cut of `generation` fires it; at once when that generation was cut already.
+  // While `abort` is watched, a cut of `generation` fires it; at once when that generation was cut already. One that
+  // is being fired when the watching stops goes on: retire it.
   void watch(uint64_t generation, std::shared_ptr<GroupAbort> abort);
   void stop_watching();
   [[nodiscard]] bool was_cut(uint64_t generation) const;
@@ -66,6 +67,8 @@ class AgentSession final : public StoreTransport {
  private:
   void read_loop();
   void on_message(AgentMessage message);
+  // With mutex_ held. The abort of a group that the message cuts.
+  [[nodiscard]] std::shared_ptr<GroupAbort> take_in(AgentMessage message);
   [[noreturn]] void leave_without_agent();
 
   const int local_rank_;

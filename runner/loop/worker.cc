@@ -277,6 +277,7 @@ class Worker {
     if (session_) session_->watch(world_.generation, abort);
     Outcome outcome = form_and_train(options, began);
     if (session_) session_->stop_watching();
+    abort->retire();  // the link's thread may be about to fire it
     return outcome;
   }
 
