@@ -93,6 +93,12 @@ struct OperatorProgram::Impl {
 
   Status connect(const Environment& environment) {
     TRY_ASSIGN(access, find_access(options.kubeconfig, options.context, environment));
+    if (access.exec) {
+      return Error{ErrorCode::kInvalid,
+                   access.exec->where +
+                       ": an operator runs no program for credentials, which end while it goes on; use a service "
+                       "account's token (tokenFile) or a client certificate (client-certificate, client-key)"};
+    }
     operator_namespace = !options.operator_namespace.empty() ? options.operator_namespace
                          : !access.ns.empty()                ? access.ns
                                                              : kDefaultNamespace;

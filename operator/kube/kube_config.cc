@@ -1,5 +1,7 @@
 #include "operator/kube/kube_config.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
 #include <map>
 
@@ -164,13 +166,51 @@ Status refuse_unsupported(const Entry& user) {
   const auto refuse = [&](const char* name, const std::string& why) {
     return invalid(user.where(kList) + "." + name, why + "; " + std::string(kWhatToUse));
   };
-  if (has("exec")) return refuse("exec", "no program is run for credentials");
   if (has("auth-provider")) return refuse("auth-provider", "is not supported (kubectl 1.26 dropped it too)");
   if (has("username") || has("password"))
     return refuse("username", "API servers have no basic authentication any more");
   for (const char* name : {"as", "as-uid", "as-groups", "as-user-extra"}) {
     if (has(name)) return refuse(name, "acting as somebody else is not supported");
   }
+  return {};
+}
+
+std::string base64_encoded(const std::string& bytes) {
+  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // EVP ends it with a NUL
+  const int size =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  text.resize(static_cast<size_t>(size));
+  return text;
+}
+
+// spec.cluster of KUBERNETES_EXEC_INFO, but for the authority, which may be in a file. The extension is what the
+// cluster's owner has to say to the program.
+Json cluster_for_exec(const Entry& cluster) {
+  Json told = Json::object();
+  for (const char* name : {"server", "tls-server-name", "insecure-skip-tls-verify"}) {
+    const auto it = cluster.body->find(name);
+    if (it != cluster.body->end() && !it->is_null()) told[name] = *it;
+  }
+  const auto extensions = cluster.body->find("extensions");
+  if (extensions == cluster.body->end() || !extensions->is_array()) return told;
+  for (const Json& one : *extensions) {
+    if (!one.is_object() || one.value("name", Json()) != "client.authentication.k8s.io/exec") continue;
+    if (const auto config = one.find("extension"); config != one.end()) told["config"] = *config;
+  }
+  return told;
+}
+
+// Credentials that stand in the file win.
+Status take_exec(const Entry& user, const Entry& cluster, ServerAccess& access) {
+  constexpr const char* kList = "users";
+  const auto exec = user.body->find("exec");
+  if (exec == user.body->end() || exec->is_null()) return {};
+  if (!access.token.empty() || !access.token_file.empty() || !access.tls.client_certificate.empty()) return {};
+  TRY_ASSIGN(ExecPlugin plugin, parse_exec_plugin(*exec, user.where(kList) + ".exec", parent_path(user.file->path)));
+  const auto wants_cluster = exec->find("provideClusterInfo");
+  if (wants_cluster != exec->end() && *wants_cluster == true) plugin.cluster = cluster_for_exec(cluster);
+  access.exec = std::move(plugin);
   return {};
 }
 
@@ -280,6 +320,7 @@ Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, con
   if (!user_name.empty()) {
     TRY_ASSIGN(const Entry user, entry_named(users, "users", user_name, chosen.where(kList)));
     TRY(take_user(user, access));
+    TRY(take_exec(user, cluster, access));
   }
   return access;
 }
@@ -305,6 +346,23 @@ Result<ServerAccess> load_kube_config(const std::string& paths, const std::strin
     return Error{ErrorCode::kNotFound, "kubeconfig: none of these files exists: " + (paths.empty() ? "(none)" : paths)};
   }
   return select_access(files, context);
+}
+
+Result<ServerAccess> with_exec_credential(ServerAccess access) {
+  if (!access.exec) return access;
+  if (!access.exec->cluster.is_null()) {
+    std::string authority = access.tls.authority.text;
+    if (!access.tls.authority.file.empty()) {
+      TRY_ASSIGN(authority, read_small_file(access.tls.authority.file));
+    }
+    if (!authority.empty()) access.exec->cluster["certificate-authority-data"] = base64_encoded(authority);
+  }
+  TRY_ASSIGN(ExecCredential credential, run_exec_plugin(*access.exec));
+  access.token = std::move(credential.token);
+  access.tls.client_certificate.text = std::move(credential.client_certificate);
+  access.tls.client_key.text = std::move(credential.client_key);
+  access.exec.reset();
+  return access;
 }
 
 Result<ServerAccess> in_cluster_access(const std::string& host, const std::string& port, const std::string& folder) {

@@ -1,16 +1,19 @@
 // KubeConfig: how to reach an API server, from kubeconfig files or from inside a pod.
 //
 // kubeconfig is read as client-go reads it: of several files the first that says something wins, what stands inline
-// wins over a file, paths are relative to the file that holds them. Programs that would have to be run for credentials
-// (exec, auth-provider), basic authentication, impersonation and proxies are refused by name.
-// Threads: pure but for load_kube_config and in_cluster_access, which read files.
+// wins over a file, paths are relative to the file that holds them. A program that gives credentials (exec) is the
+// caller's to run (exec_credential.h); auth-provider, basic authentication, impersonation and proxies are refused by
+// name.
+// Threads: pure but for load_kube_config and in_cluster_access, which read files, and with_exec_credential.
 // Errors: kInvalid names file and field, and says what to do; kNotFound when there is no file.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "operator/kube/exec_credential.h"
 #include "operator/kube/tls_options.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
@@ -25,6 +28,7 @@ struct ServerAccess {
   TlsOptions tls;
   std::string token;                  // sent as it is
   std::string token_file;             // read again and again; wins over `token`
+  std::optional<ExecPlugin> exec;     // no other credentials are there: this program gives them
   std::string ns;                     // of the context, or of the pod; "" when nothing is said
   std::string source;                 // for messages: "kubeconfig /x, context y", "the service account of this pod"
   std::vector<std::string> warnings;  // sentences to be logged once
@@ -43,6 +47,10 @@ Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, con
 // `paths`: one file, or several with ':' between them, as in KUBECONFIG. Of several, those that do not exist are
 // passed over.
 Result<ServerAccess> load_kube_config(const std::string& paths, const std::string& context);
+
+// Runs `access.exec`, if there is one, and puts what it gives in its place: for a program that is soon over, because
+// nobody runs it again when the credentials end.
+Result<ServerAccess> with_exec_credential(ServerAccess access);
 
 // From within a pod. `host`, `port`: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 Result<ServerAccess> in_cluster_access(const std::string& host, const std::string& port,

@@ -2,6 +2,7 @@
 import json
 
 import pytest
+import yaml
 
 from command_line import kubectl_lockstep
 from fake_kubelet import Behaviour, Exit, oom_killed
@@ -210,12 +211,43 @@ def test_a_server_without_the_crd_and_one_that_is_not_there(api, tmp_path):
     assert screen.code == 1 and screen.text == "" and "get trainjobs" in screen.errors
 
 
-def test_an_exec_plugin_is_refused_with_the_way_round_it(api, tmp_path):
-    path = tmp_path / "kubeconfig"
-    path.write_text("apiVersion: v1\nkind: Config\ncurrent-context: a\n"
-                    "contexts: [{name: a, context: {cluster: b, user: c}}]\n"
-                    "clusters: [{name: b, cluster: {server: 'https://127.0.0.1:1'}}]\n"
-                    "users: [{name: c, user: {exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}}}]\n",
-                    encoding="utf-8")
-    screen = why(api, kubeconfig=path)
-    assert screen.code == 2 and "exec" in screen.errors and "kubectl proxy" in screen.errors
+LOG_IN = """#!/usr/bin/env python3
+import json, pathlib
+status = {"clientCertificateData": pathlib.Path(CERTIFICATE).read_text(), "clientKeyData": pathlib.Path(KEY).read_text()}
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+"""
+
+
+@pytest.fixture
+def with_user(api, tmp_path):
+    """with_user(user) → a kubeconfig of this server for it."""
+    def write(user):
+        config = yaml.safe_load(api.kubeconfig.read_text(encoding="utf-8"))
+        config["users"][0]["user"] = user
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        return path
+    return write
+
+
+def test_a_program_gives_the_credentials(api, jobs, with_user, tmp_path):
+    certificate, key = api.control_plane.certificates.admin
+    program = tmp_path / "log-in"
+    program.write_text(LOG_IN.replace("CERTIFICATE", repr(str(certificate))).replace("KEY", repr(str(key))),
+                       encoding="utf-8")
+    program.chmod(0o700)
+    jobs.create(nodes=1)
+    screen = why(api, kubeconfig=with_user({"exec": {
+        "command": "./log-in", "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "IfAvailable"}}))
+    assert "TrainJob job" in screen.verdict, screen
+
+
+def test_a_program_for_credentials_that_fails_is_named(api, with_user):
+    screen = why(api, kubeconfig=with_user({"exec": {
+        "command": "false", "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}}))
+    assert screen.code == 2 and ".exec: false ended with exit code 1" in screen.errors, screen
+
+
+def test_a_user_that_we_do_not_understand_is_refused_with_the_way_round_it(api, with_user):
+    screen = why(api, kubeconfig=with_user({"auth-provider": {"name": "gcp"}}))
+    assert screen.code == 2 and "auth-provider" in screen.errors and "kubectl proxy" in screen.errors

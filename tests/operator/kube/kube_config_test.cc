@@ -120,12 +120,10 @@ TEST(KubeConfig, unknown_names_are_said_with_the_known_ones) {
               StartsWith("/home/me/.kube/config: contexts[c] names the cluster \"k\", which is not in clusters"));
 }
 
-TEST(KubeConfig, what_would_have_to_be_run_or_is_not_supported_is_refused_with_the_way_out) {
+TEST(KubeConfig, what_is_not_supported_is_refused_with_the_way_out) {
   const std::string way_out =
       "; use a service account's token (token or tokenFile) or a client certificate (client-certificate, client-key)";
   const auto of_user = [&](const std::string& user) { return refusal(config_of(kGoodCluster, user)); };
-  EXPECT_EQ(of_user("{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}"),
-            "/home/me/.kube/config: users[u].exec: no program is run for credentials" + way_out);
   EXPECT_THAT(of_user("{auth-provider: {name: gcp}}"), HasSubstr("users[u].auth-provider: is not supported"));
   EXPECT_THAT(of_user("{auth-provider: {name: gcp}}"), HasSubstr(way_out));
   EXPECT_THAT(of_user("{username: me, password: secret}"), HasSubstr("no basic authentication"));
@@ -135,6 +133,54 @@ TEST(KubeConfig, what_would_have_to_be_run_or_is_not_supported_is_refused_with_t
   EXPECT_EQ(of_user("{token: t, exec: null, as-groups: []}"), "accepted");
   EXPECT_THAT(refusal(config_of("{server: 'https://a', proxy-url: 'http://proxy'}", "{}")),
               HasSubstr("clusters[k].proxy-url: proxies are not supported"));
+}
+
+TEST(KubeConfig, a_program_for_credentials_is_told_and_not_run) {
+  const std::string exec =
+      "exec: {apiVersion: client.authentication.k8s.io/v1, command: bin/log-in, args: [get, token], "
+      "env: [{name: PROFILE, value: me}], interactiveMode: Never, installHint: get it}";
+  const Result<ServerAccess> access = select(config_of(kGoodCluster, "{" + exec + "}"));
+  ASSERT_TRUE(access.ok()) << access.error().message;
+  ASSERT_TRUE(access->exec.has_value());
+  EXPECT_EQ(access->exec->where, "/home/me/.kube/config: users[u].exec");
+  EXPECT_EQ(access->exec->command, "/home/me/.kube/bin/log-in");  // from the file's folder, as it has a '/'
+  EXPECT_THAT(access->exec->arguments, ElementsAre("get", "token"));
+  EXPECT_EQ(access->exec->environment, (std::map<std::string, std::string>{{"PROFILE", "me"}}));
+  EXPECT_EQ(access->exec->install_hint, "get it");
+  EXPECT_EQ(access->exec->terminal, ExecPlugin::Terminal::kNever);
+  EXPECT_TRUE(access->exec->cluster.is_null());
+  // What stands in the file needs no program.
+  const Result<ServerAccess> with_token = select(config_of(kGoodCluster, "{token: t, " + exec + "}"));
+  ASSERT_TRUE(with_token.ok()) << with_token.error().message;
+  EXPECT_FALSE(with_token->exec.has_value());
+}
+
+// The program answers with what it was told, as a token.
+TEST(KubeConfig, a_program_for_credentials_may_ask_for_the_cluster) {
+  const TemporaryFolder folder;
+  const std::string program = folder.write("log-in", R"(#!/bin/sh
+told=$(printf %s "$KUBERNETES_EXEC_INFO" | base64 -w0)
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$told"
+)");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const std::string user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: " + program +
+                           ", interactiveMode: Never, provideClusterInfo: true}}";
+  const auto cluster_told = [&](const std::string& authority) {
+    const Result<ServerAccess> access = select(
+        config_of("{server: 'https://a', " + authority +
+                      ", extensions: [{name: other, extension: {x: 0}}, {name: client.authentication.k8s.io/exec, "
+                      "extension: {audience: us}}]}",
+                  user));
+    EXPECT_TRUE(access.ok()) << access.error().message;
+    const Result<ServerAccess> with = with_exec_credential(*access);
+    EXPECT_TRUE(with.ok()) << with.error().message;
+    EXPECT_FALSE(with->exec.has_value());
+    return Json::parse(*base64_decoded(with->token))["spec"]["cluster"];
+  };
+  const Json expected =
+      Json::parse(R"({"server": "https://a", "certificate-authority-data": "Q0E=", "config": {"audience": "us"}})");
+  EXPECT_EQ(cluster_told("certificate-authority-data: Q0E="), expected);
+  EXPECT_EQ(cluster_told("certificate-authority: " + folder.write("ca.crt", "CA")), expected);
 }
 
 TEST(KubeConfig, wrong_fields_are_named) {
