@@ -160,7 +160,11 @@ class Planner {
       book_.process_restarts_pod = report.pod_uid;
     }
     // Last words may be somebody else's, and say nothing of it.
-    book_.process_restarts_now = std::max(book_.process_restarts_now, report.process_restarts);
+    if (const int64_t more = report.process_restarts - book_.process_restarts_now; more > 0) {
+      book_.process_restarts_now = report.process_restarts;
+      recovered_ = worker_restarted_text(status_, current_, more);
+      event(true, "WorkerRestarted", recovered_, "RestartWorker");
+    }
     status_.restarts.process = book_.process_restarts_before + book_.process_restarts_now;
   }
 
@@ -372,7 +376,9 @@ class Planner {
     if (!trains_again && !all_ready) return;
     measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},
             static_cast<double>(now_ - recovering.since));
-    event(false, "Recovered", "The run goes on after " + std::to_string(now_ - recovering.since) + " s.", "Recover");
+    const std::string took = "The run goes on after " + std::to_string(now_ - recovering.since) + " s";
+    event(false, "Recovered", took + ".", "Recover");
+    recovered_ = took + ": " + recovering.message;
     book_.recovering.reset();
   }
 
@@ -610,7 +616,8 @@ class Planner {
                  .nodes_with_pods = static_cast<int>(nodes_with_pods_.size()),
                  .obstacle = obstacle_,
                  .suspend = suspend_,
-                 .report = report_};
+                 .report = report_,
+                 .recovered = recovered_};
   }
 
   void set(std::string_view type, ConditionStatus status, std::string reason, std::string message) {
@@ -690,7 +697,7 @@ class Planner {
   void write_running() {
     const Says running = says_running(scene());
     set(api::condition::kRunning, running);
-    set(api::condition::kRecovering, says_recovering(scene()));
+    set(api::condition::kRecovering, says_recovering(scene(), said_before(api::condition::kRecovering)));
     set(api::condition::kDegraded, says_degraded(scene(), running));
     if (running.status != ConditionStatus::kTrue || book_.has_stepped) return;
     book_.has_stepped = true;
@@ -700,11 +707,14 @@ class Planner {
   }
 
   void write_checkpoint_ready() {
-    const api::Condition* const before = status_.conditions.find(api::condition::kCheckpointReady);
     const Says none{ConditionStatus::kFalse, "NoCheckpointYet", "No complete checkpoint of this run is known."};
     set(api::condition::kCheckpointReady,
-        says_checkpoint_ready(status_,
-                              before == nullptr ? none : Says{before->status, before->reason, before->message}));
+        says_checkpoint_ready(status_, said_before(api::condition::kCheckpointReady, none)));
+  }
+
+  [[nodiscard]] Says said_before(std::string_view type, const Says& none = {}) const {
+    const api::Condition* const before = status_.conditions.find(type);
+    return before == nullptr ? none : Says{before->status, before->reason, before->message};
   }
 
   // ---- the plan ----
@@ -749,6 +759,7 @@ class Planner {
   std::set<int> nodes_with_pods_;
   int pods_left_ = 0;
   const RunReport* report_ = nullptr;
+  std::string recovered_;  // Scene::recovered
   SuspendDecision suspend_;
   std::optional<Obstacle> obstacle_;
   bool is_over_ = false;

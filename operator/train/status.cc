@@ -156,7 +156,7 @@ Says says_running(const Scene& scene) {
   return {ConditionStatus::kFalse, "NoStepYet", "No step was reported yet."};
 }
 
-Says says_recovering(const Scene& scene) {
+Says says_recovering(const Scene& scene, const Says& before) {
   if (scene.book.recovering) {
     return {ConditionStatus::kTrue, scene.book.recovering->reason, scene.book.recovering->message};
   }
@@ -164,6 +164,9 @@ Says says_recovering(const Scene& scene) {
     return {ConditionStatus::kTrue, "GroupReforms",
             scene.report->reason.empty() ? "The group re-forms." : scene.report->reason};
   }
+  if (!scene.recovered.empty()) return {ConditionStatus::kFalse, "Recovered", scene.recovered};
+  if (before.reason == "Recovered") return before;
+  if (before.reason == "GroupReforms") return {ConditionStatus::kFalse, "Recovered", "The group has re-formed."};
   return {ConditionStatus::kFalse, "NothingToRecover", "Nothing is being recovered."};
 }
 
@@ -287,6 +290,24 @@ void take_process_failures(const RunReport& report, const std::vector<const PodV
                  .time = f.time},
                 status);
   }
+}
+
+std::string worker_restarted_text(const api::TrainJobStatus& status, const std::vector<const PodView*>& current,
+                                  int64_t restarts) {
+  const auto& failures = status.recent_failures;
+  const auto of_worker = std::find_if(failures.rbegin(), failures.rend(), [](const auto& f) { return f.rank; });
+  std::string text = "A worker ended";
+  if (of_worker != failures.rend()) {
+    const api::RecentFailure& f = *of_worker;
+    text = "Node " + std::to_string(f.node);
+    const auto node = static_cast<size_t>(f.node);
+    if (node < current.size() && current[node] != nullptr) text += " (pod " + current[node]->meta.name + ")";
+    text += ": the worker of rank " + std::to_string(*f.rank) + " ended";
+    if (f.exit_code) text += " with " + std::to_string(*f.exit_code);
+    text += " (" + f.reason + (f.message.empty() ? "" : ": " + f.message) + ")";
+  }
+  if (restarts > 1) text += ", and " + std::to_string(restarts - 1) + " more";
+  return text + ". The agents started what had ended again; the other processes kept their state.";
 }
 
 }  // namespace lockstep::train

@@ -31,6 +31,7 @@ struct Scene {
   std::optional<Obstacle> obstacle;
   SuspendDecision suspend;
   const RunReport* report = nullptr;  // of node 0's pod of now, and fresh
+  std::string recovered;              // words on a recovery that is just over; "" when there is none
 };
 
 api::NodeCounts count_nodes(const Scene& scene);
@@ -44,7 +45,8 @@ struct Says {
 Says says_pods_ready(const Scene& scene);
 // Is a step known to have been committed since the group last formed?
 Says says_running(const Scene& scene);
-Says says_recovering(const Scene& scene);
+// What was recovered last stays said.
+Says says_recovering(const Scene& scene, const Says& before);
 Says says_degraded(const Scene& scene, const Says& running);
 Says says_checkpoint_ready(const api::TrainJobStatus& status, const Says& before);
 
@@ -59,6 +61,10 @@ void take_progress(const RunReport& report, api::TrainJobStatus& status);
 // Adds failures of processes that an agent started again, those that are not there yet.
 void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
                            api::TrainJobStatus& status);
+// "Node 1 (pod job-1-0): the worker of rank 3 ended with 139 (SignalSEGV: segmentation fault), and 1 more. …" The
+// newest that status knows; `restarts`: of how many.
+std::string worker_restarted_text(const api::TrainJobStatus& status, const std::vector<const PodView*>& current,
+                                  int64_t restarts);
 void add_failure(api::RecentFailure failure, api::TrainJobStatus& status);
 
 }  // namespace lockstep::train
