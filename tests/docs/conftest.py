@@ -116,4 +116,5 @@ def prepare(plane, namespace):
     plane.kubectl("delete", "clusterroles,clusterrolebindings", "--selector=app.kubernetes.io/name=lockstep")
     plane.kubectl("delete", "deployments,roles,rolebindings,serviceaccounts,secrets",
                   "--selector=app.kubernetes.io/name=lockstep", namespace="lockstep-system")
+    plane.kubectl("delete", "secrets", "--selector=owner=helm", namespace="lockstep-system")  # an earlier release
     plane.kubectl("delete", "secret", "lockstep-token-key", "--ignore-not-found", namespace="lockstep-system")

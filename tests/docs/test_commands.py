@@ -1,6 +1,6 @@
-"""Every command of README.md and docs/*.md: run here, page by page and in order, or named in docs/not-run.txt with the
-reason. What only a person would add is added here: a look again at what has just been started, Ctrl-C, and the end of a
-training run whose pods nobody runs."""
+"""Every command of README.md, docs/*.md and the chart's README: run here, page by page and in order, or named in
+docs/not-run.txt with the reason. What only a person would add is added here: a look again at what has just been started,
+Ctrl-C, and the end of a training run whose pods nobody runs."""
 import re
 
 import pytest
