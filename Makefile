@@ -130,7 +130,7 @@ e2e: ## every test on a real node with real images (root; half an hour)
 	@scripts/setup test
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
-	@cmake --build --preset dev --target lockstep lockstep-worker lockstep-operator
+	@cmake --build --preset dev --target lockstep lockstep-worker lockstep-operator kubectl-lockstep
 	@cd tests/e2e && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
 	  -p no:cacheprovider
 

@@ -3,6 +3,7 @@ LOCKSTEP_CACHE, so that what changes is built again and what does not is taken f
 
 The base image is made by debootstrap under the name that the Dockerfiles use: no registry is asked.
 """
+import datetime
 import fcntl
 import hashlib
 import os
@@ -41,6 +42,15 @@ def debian_mirror():
         if found:
             return found.group(1)
     return "http://deb.debian.org/debian"
+
+
+def revision():
+    done = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def digest(paths):
@@ -106,7 +116,7 @@ class Images:
         stage = self.root / f"stage-{component}"
         run("cmake", "--install", build_folder(), "--component", component, "--strip", "--prefix",
             stage / "opt/lockstep")
-        made_of = digest([dockerfile, *sorted(path for path in stage.rglob("*") if path.is_file())])
+        made_of = digest([dockerfile, __file__, *sorted(path for path in stage.rglob("*") if path.is_file())])
         record = self.root / f"{component}.made-of"
         if self.exists(name) and record.exists() and record.read_text(encoding="utf-8") == made_of:
             return
@@ -115,8 +125,9 @@ class Images:
 
     def build_stage(self, component, name, stage):
         """With the options of scripts/images."""
-        self.podman("build", "--isolation", "chroot", "--timestamp", "0", "--file", ROOT / component / "Dockerfile",
-                    "--tag", name, stage)
+        self.podman("build", "--isolation", "chroot", "--timestamp", "0", "--build-arg", f"VERSION={VERSION}",
+                    "--build-arg", f"REVISION={revision()}", "--build-arg", f"CREATED={now()}",
+                    "--file", ROOT / component / "Dockerfile", "--tag", name, stage)
 
     def build(self, name, dockerfile, context=None):
         """From the text of a Dockerfile; context: the folder from which it copies, if it does."""

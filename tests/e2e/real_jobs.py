@@ -1,7 +1,9 @@
 """TrainJobs whose pods are real: started on real data, looked at through their agents, hurt."""
+import contextlib
 import http.client
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import time
@@ -127,6 +129,12 @@ class RealJobs(Jobs):
         assert [step for step in found if found[step] != expected[step]] == []
         assert equal_weights(weights(self.run_folder(name)), weights(reference))
 
+    def assert_same_beginning(self, reference, name="job"):
+        """Every step so far that the other run also took has its loss, to the bit, and none is missing."""
+        found, expected = losses(self.run_folder(name)), losses(reference)
+        assert sorted(found) == list(range(1, max(found) + 1))
+        assert [step for step in found.keys() & expected.keys() if found[step] != expected[step]] == []
+
     # --- pods
 
     def pod_of(self, node, name="job"):
@@ -170,6 +178,34 @@ class RealJobs(Jobs):
     def delete_pod(self, node, name="job", grace=0):
         """As `kubectl delete pod --force` does."""
         self.api.client.delete("pods", self.api.namespace, self.pod_name(node, name), gracePeriodSeconds=grace)
+
+    def delete_and_see_ends(self, nodes, grace, name="job", timeout=60):
+        """Deletes these nodes' pods; pod → the exit code that its container was last seen with."""
+        names = [self.pod_name(node, name) for node in nodes]
+        codes = {}
+
+        def are_gone():
+            there = self.pods(name)
+            for pod in names:
+                for container in there.get(pod, {}).get("status", {}).get("containerStatuses", []):
+                    if ended := container["state"].get("terminated"):
+                        codes[pod] = ended["exitCode"]
+            return not set(names) & there.keys()
+        for pod in names:
+            self.api.client.delete("pods", self.api.namespace, pod, gracePeriodSeconds=grace)
+        wait_until(are_gone, f"end of {names}", timeout)
+        return codes
+
+    @contextlib.contextmanager
+    def forwarded_port(self, target, port):
+        """`kubectl port-forward`; the port on this machine."""
+        argv = [self.plane.program("kubectl"), "--kubeconfig", self.api.kubeconfig, "-n", self.api.namespace,
+                "port-forward", target, f":{port}"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as forwarding:
+            try:
+                yield int(re.search(r":(\d+) ->", forwarding.stdout.readline())[1])
+            finally:
+                forwarding.terminate()
 
     def logs(self, name="job", lines=30):
         return self.api.kubectl("logs", f"--selector=lockstep.dev/job={name}", "--prefix", f"--tail={lines}",

@@ -137,6 +137,7 @@ def test_a_kubelet_that_is_killed_while_training_stops_nothing(cluster, jobs, un
         machine.restart("kubelet")
         machine.wait_until_usable()
     jobs.wait_for_condition("Running")
+    jobs.assert_same_beginning(undisturbed(STEPS))
     assert sorted(name.rsplit("-", 1)[0] for name in jobs.live_pods()) == ["job-0", "job-1"]
 
 

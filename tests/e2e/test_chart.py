@@ -1,5 +1,6 @@
 """The Helm chart on a real node, with real images: it takes over what kubectl has installed, `helm test` trains, and it leaves
 nothing but what it says that it keeps."""
+import json
 import pathlib
 import sys
 
@@ -32,6 +33,13 @@ def released(cluster):
             for line in cluster.kubectl("get", kinds, "-l", RELEASED, "-o", "name", namespace=NAMESPACE).stdout.split()}
 
 
+def operator_pods(cluster):
+    """Names of those that are not being deleted."""
+    return {pod["metadata"]["name"] for pod in cluster.api.list("pods", NAMESPACE)
+            if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "operator" and
+            "deletionTimestamp" not in pod["metadata"]}
+
+
 @pytest.mark.first
 def test_the_chart_takes_over_trains_and_leaves(cluster, helm, jobs):
     jobs.start(steps=ENDLESS)
@@ -46,6 +54,14 @@ def test_the_chart_takes_over_trains_and_leaves(cluster, helm, jobs):
     assert f"TrainJob {NAMESPACE}/{RELEASE}-test was complete after" in said and "step 12 of 12" in said
     assert not [one for one in released(cluster) if one.endswith(f"{RELEASE}-test")]
     assert cluster.api.list("lockstep.dev/v1/trainjobs", NAMESPACE) == []
+
+    replicas = operator_pods(cluster)
+    helm("upgrade", RELEASE, CHART, "-n", NAMESPACE, "--reuse-values", "--set", "logLevel=debug", "--wait",
+         "--timeout", "120s")
+    assert not operator_pods(cluster) & replicas
+    helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--wait", "--timeout", "120s")
+    assert "--log_level=debug" not in json.dumps(cluster.api.list("pods", NAMESPACE))
+    assert (jobs.processes(0), jobs.processes(1)) == before
 
     helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait")
     wait_until(lambda: released(cluster) == {"customresourcedefinition.apiextensions.k8s.io/trainjobs.lockstep.dev",

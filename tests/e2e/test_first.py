@@ -91,6 +91,10 @@ def test_a_killed_worker_costs_no_other_process_and_no_step(jobs, undisturbed, t
     timings.add("kill -9 of a worker (kubectl exec included)", seconds,
                 f"in the agent's clock {jobs.agent(0)['recoveries'][-1]['totalSeconds']:.2f}")
     assert jobs.processes(0) == others and jobs.processes(1)[:2] == agent
+    told = jobs.wait_for_event(lambda event: event[0] == "WorkerRestarted", "event WorkerRestarted")
+    assert "(pod job-1-0)" in told[1] and "rank 1" in told[1] and "SIGKILL" in told[1] and told[2] == 1
+    assert jobs.condition("Recovering")["reason"] in ("GroupReforms", "Recovered")
+    assert told[1] in " ".join(jobs.describe().split())
     status = jobs.wait_until_complete()
     assert status["restarts"]["pod"] == 0 and status["restarts"]["process"] == 1
     jobs.assert_same_curve(undisturbed(STEPS))
@@ -105,6 +109,9 @@ def test_a_pod_that_is_deleted_by_force_is_replaced_at_once(jobs, undisturbed, t
     seconds = jobs.seconds_to_next_step(lambda: jobs.delete_pod(node))
     timings.add(f"kubectl delete pod --force of node {node}", seconds)
     assert jobs.processes(other) == survivors
+    found = jobs.wait_for_condition("Recovering", "False", "Recovered")
+    assert "somebody deleted" in found["message"] and f"job-{node}-0" in found["message"]
+    assert found["message"] in " ".join(jobs.describe().split())
     assert sorted(jobs.live_pods()) == sorted([f"job-{node}-1", f"job-{other}-0"])
     jobs.wait_until_complete()
     jobs.assert_same_curve(undisturbed(STEPS))
@@ -127,5 +134,8 @@ def test_suspend_writes_a_checkpoint_and_resume_goes_on_at_the_next_step(jobs, u
     jobs.patch({"spec": {"suspend": False}})
     wait_until(lambda: max(losses(jobs.run_folder())) > stopped_at, "the next step", 120)
     timings.add("resume: from the patch to the next step", time.monotonic() - begin)
+    # Not from the beginning: that would give the same curve.
+    resumed = re.search(r"resumed from \S*step-(\d+)", jobs.api.kubectl("logs", jobs.pod_name(0)).stdout)
+    assert resumed and int(resumed[1]) == stopped_at
     jobs.wait_until_complete()
     jobs.assert_same_curve(undisturbed(STEPS))

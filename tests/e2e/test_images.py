@@ -1,5 +1,7 @@
 """The images as `docker run` uses them (podman here), and as pods see them."""
 import json
+import pathlib
+import re
 import shutil
 import time
 import urllib.request
@@ -34,6 +36,8 @@ def test_it_runs_as_nobody_and_says_where_it_is_from(images, name):
     for key in ("title", "description", "licenses", "version", "revision", "created", "base.name"):
         assert key in labels
     assert labels["version"] == VERSION and labels["licenses"] == "Apache-2.0"
+    assert re.fullmatch(r"[0-9a-f]{40}", labels["revision"])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", labels["created"])
 
 
 @pytest.mark.parametrize("name, most_mb", [(OPERATOR, 60), (RUNNER, 700)])
@@ -128,27 +132,30 @@ def test_without_data_it_trains_on_a_generated_set_and_says_how_to_mount_ones_ow
 
 
 def test_the_default_command_takes_the_data_set_of_the_volume(images, tmp_path):
-    """`docker run -v data:/data -v checkpoints:/checkpoints IMAGE`, its page, and `docker stop`."""
-    data, out = tmp_path / "data", tmp_path / "out"
+    """As the documents have it: `docker run -p … -v data:/data:ro -v NAME:/checkpoints IMAGE`, its page, `docker stop`."""
+    data = tmp_path / "data"
     data.mkdir()
-    out.mkdir()
-    out.chmod(0o777)
     tmp_path.chmod(0o755)
     write_interactions(data / "mine.txt", users=400)
-    name = f"lockstep-test-{time.monotonic_ns()}"
-    images.run("--detach", "--name", name, "--volume", f"{data}:/data:ro", "--volume", f"{out}:/checkpoints",
-               RUNNER)
+    name = f"lockstep-test-{time.monotonic_ns()}"  # of the container and of the volume, which the first run makes
+    images.run("--detach", "--name", name, "--publish", "127.0.0.1::8080", "--volume", f"{data}:/data:ro",
+               "--volume", f"{name}:/checkpoints", RUNNER)
     try:
         def logs():
             done = images.podman("logs", name)
             return done.stdout + done.stderr
         wait_until(lambda: "first step done" in logs(), "first step", 120, logs)
         assert "/data/mine.txt" in logs() and "no data set" not in logs()
+        address = images.podman("port", name, "8080/tcp").stdout.strip()
+        with urllib.request.urlopen(f"http://{address}/", timeout=5) as answer:
+            assert answer.headers.get_content_type() == "text/html"
         images.podman("stop", "--time", "60", name)
         assert int(images.podman("inspect", "--format", "{{.State.ExitCode}}", name).stdout) == 143
-        assert checkpoints(out)
+        folder = pathlib.Path(images.podman("volume", "inspect", "--format", "{{.Mountpoint}}", name).stdout.strip())
+        assert checkpoints(folder)
     finally:
         images.podman("rm", "--force", name)
+        images.podman("volume", "rm", "--force", name, check=False)
 
 
 def test_a_folder_that_it_may_not_write_to_is_named(images, tmp_path):
@@ -167,8 +174,8 @@ def test_operator_without_a_cluster_says_so(images):
 def test_pods_answer_for_people_and_for_prometheus(jobs):
     jobs.start(steps=ENDLESS)
     jobs.wait_for_step(10)
-    ip = jobs.pod_of(0)["status"]["podIP"]
-    with urllib.request.urlopen(f"http://{ip}:8080/", timeout=5) as answer:
+    with jobs.forwarded_port("pod/job-0-0", 8080) as port, \
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
         assert answer.headers.get_content_type() == "text/html"
     assert "\nlockstep_steps_total{" in jobs.metrics_text(0)
 

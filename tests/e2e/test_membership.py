@@ -1,4 +1,5 @@
 """Suspension, scaling, deadlines and the end of a job, on a real kubelet."""
+import signal
 import subprocess
 
 import pytest
@@ -9,7 +10,9 @@ from train_jobs import TRAIN_JOBS
 from waiting import wait_until
 
 RELATIVE_TOLERANCE = 1e-5
+RELATIVE_TOLERANCE_LATER = 1e-3
 STEPS_AFTER_A_CHANGE = 50
+ROUNDS_MAX = 10
 
 
 def test_scaling_2_3_1_leaves_the_loss_curve_as_it_was(api, jobs, tmp_path, timings):
@@ -35,9 +38,10 @@ def test_scaling_2_3_1_leaves_the_loss_curve_as_it_was(api, jobs, tmp_path, timi
     found = losses(jobs.run_folder())
     assert sorted(found) == list(range(1, max(found) + 1))
     expected = losses(run_undisturbed(tmp_path, changes[-1] + STEPS_AFTER_A_CHANGE))
-    compared = [step for step in expected if step <= changes[0] + STEPS_AFTER_A_CHANGE]
-    wrong = [step for step in compared if abs(found[step] - expected[step]) > RELATIVE_TOLERANCE * abs(expected[step])]
-    assert wrong == []
+    off = {step: abs(found[step] - loss) / abs(loss) for step, loss in expected.items()}
+    assert [step for step in off if step <= changes[0] + STEPS_AFTER_A_CHANGE and off[step] > RELATIVE_TOLERANCE] == []
+    # What another order of summing changes in the last bit grows with the steps: here for changes[1] - changes[0].
+    assert max(off.values()) < RELATIVE_TOLERANCE_LATER, max(off.values())
     assert jobs.status()["restarts"]["total"] == 0
 
 
@@ -70,14 +74,23 @@ def test_what_stays_of_a_finished_job(jobs, policy, left):
 def test_a_grace_period_shorter_than_the_checkpoint_tears_nothing(jobs, lockstep):
     """SIGKILL in the middle of checkpoints: what bears a final name is whole, and the run goes on from it."""
     jobs.start(steps=ENDLESS, flags=("--checkpoint_every", "1", "--hidden_units", "512"))
-    for attempt in range(3):
-        jobs.wait_for_step(max(losses(jobs.run_folder()), default=0) + 5 if attempt else 5)
-        node0 = jobs.pod_name(0)
-        jobs.plane.kubectl("delete", "pod", node0, jobs.pod_name(1), "--grace-period=1", namespace=jobs.api.namespace)
+    torn = 0
+    for attempt in range(ROUNDS_MAX):
+        reached = max(losses(jobs.run_folder()), default=0) if attempt else 0
+        jobs.wait_for_step(reached + 5)
+        before = jobs.pod_name(0)
+        jobs.kill_worker(0, number=int(signal.SIGSTOP))  # as a volume that does not answer: it cannot stop in time
+        # Of the newest generation; a successor removes what its predecessor left.
+        torn += bool(list(jobs.run_folder().glob(".tmp-*")) or list(jobs.run_folder().glob(".tmp-*/*")))
+        codes = jobs.delete_and_see_ends((0, 1), grace=1)
+        assert codes[before] == 137
         verified = subprocess.run([lockstep, "ckpt", "verify", jobs.run_folder()], capture_output=True, text=True,
                                   check=False)
         assert verified.returncode == 0, verified.stdout + verified.stderr
-        jobs.wait_for(lambda node0=node0: jobs.pod_of(0) and jobs.pod_name(0) != node0, "replacement")
+        jobs.wait_for(lambda before=before: jobs.pod_of(0) and jobs.pod_name(0) != before, "replacement")
+        if torn and attempt >= 2:
+            break
+    assert torn
     jobs.wait_for_step(max(losses(jobs.run_folder())) + 1)
 
 
