@@ -373,7 +373,8 @@ class Planner {
     const bool trains_again = report_ != nullptr && report_->is_running() && recovering.generation > 0 &&
                               report_->generation > recovering.generation && report_->read_at >= recovering.since;
     const bool all_ready = counts.ready + counts.succeeded == counts.desired;
-    if (!trains_again && !all_ready) return;
+    const bool is_denied = report_ != nullptr && report_->phase == "Recovering";  // by node 0, which knows better
+    if (!trains_again && (!all_ready || is_denied)) return;
     measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},
             static_cast<double>(now_ - recovering.since));
     const std::string took = "The run goes on after " + std::to_string(now_ - recovering.since) + " s";

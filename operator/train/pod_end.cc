@@ -52,10 +52,10 @@ void add_container_end(const PodView& pod, PodEnd& end) {
     end.rank = words->rank;
     end.step = words->step;
     end.job_ended = words->job_ended;
+  } else if (killed_for_memory) {  // the program had no time to say so: its last output is about something else
+    end.message = "the kernel ended the container, which had used up its memory limit";
   } else if (!container.message.empty()) {
     end.message = tail(container.message);
-  } else if (killed_for_memory) {
-    end.message = "the kernel ended the container, which had used up its memory limit";
   }
 }
 

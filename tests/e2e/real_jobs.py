@@ -94,7 +94,7 @@ class RealJobs(Jobs):
                 "trainer": {
                     "image": RUNNER, "args": args, "numNodes": nodes,
                     "resourcesPerNode": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-                    "podTemplate": {"spec": {
+                    "podTemplate": {"metadata": {"labels": dict([self.selector().split("=")])}, "spec": {
                         "containers": [{"name": "trainer",
                                         "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]}],
                         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
@@ -104,6 +104,10 @@ class RealJobs(Jobs):
                                **dict(checkpoint)},
                 **spec}}
         return self.api.create(TRAIN_JOBS, body)
+
+    def selector(self):
+        """Of this namespace's pods, for what looks at those of all namespaces."""
+        return f"tests.lockstep.dev/namespace={self.api.namespace}"
 
     def run_folder(self, name="job"):
         return self.checkpoints / name

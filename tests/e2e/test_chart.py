@@ -1,6 +1,5 @@
 """The Helm chart on a real node, with real images: it takes over what kubectl has installed, `helm test` trains, and it leaves
 nothing but what it says that it keeps."""
-import json
 import pathlib
 import sys
 
@@ -34,8 +33,8 @@ def released(cluster):
 
 
 def operator_pods(cluster):
-    """Names of those that are not being deleted."""
-    return {pod["metadata"]["name"] for pod in cluster.api.list("pods", NAMESPACE)
+    """name → command line, of those that are not being deleted."""
+    return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["args"] for pod in cluster.api.list("pods", NAMESPACE)
             if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "operator" and
             "deletionTimestamp" not in pod["metadata"]}
 
@@ -58,9 +57,11 @@ def test_the_chart_takes_over_trains_and_leaves(cluster, helm, jobs):
     replicas = operator_pods(cluster)
     helm("upgrade", RELEASE, CHART, "-n", NAMESPACE, "--reuse-values", "--set", "logLevel=debug", "--wait",
          "--timeout", "120s")
-    assert not operator_pods(cluster) & replicas
+    upgraded = operator_pods(cluster)
+    assert len(upgraded) == 2 and not upgraded.keys() & replicas.keys()
+    assert all("--log_level=debug" in args for args in upgraded.values())
     helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--wait", "--timeout", "120s")
-    assert "--log_level=debug" not in json.dumps(cluster.api.list("pods", NAMESPACE))
+    assert sorted(operator_pods(cluster).values()) == sorted(replicas.values())
     assert (jobs.processes(0), jobs.processes(1)) == before
 
     helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait")

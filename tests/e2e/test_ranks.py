@@ -102,7 +102,8 @@ def python_image(cluster):
 def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, python_image, timings):
     """The PyTorch twin, as its users have it: a rank that dies ends the group, which goes on from its checkpoint."""
     copy_into(TWIN, jobs.data)
-    volumes = {"containers": [{"name": "trainer", "volumeMounts": [
+    # torch asks for the user's name, which a numeric user has only by its environment.
+    volumes = {"containers": [{"name": "trainer", "env": [{"name": "USER", "value": "trainer"}], "volumeMounts": [
         {"name": "data", "mountPath": "/data"}, {"name": "pytorch", "mountPath": VENV, "readOnly": True}]}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": DATA_CLAIM}},
                     {"name": "pytorch", "hostPath": {"path": str(cache() / "py-test")}}]}
@@ -114,11 +115,11 @@ def test_torchrun_gets_its_environment_a_gang_restart_and_an_end(api, jobs, pyth
                         "podTemplate": {"spec": volumes}})
 
     def said(node):
-        return api.kubectl("logs", jobs.pod_name(node), check=False).stdout
+        return api.kubectl("logs", jobs.pod_name(node), check=False).stdout if jobs.pod_of(node) else ""
     wait_until(lambda: "step 60 loss" in said(0), "step 60 of the twin", 240, lambda: said(0) + said(1))
     begin = time.monotonic()
     jobs.execute(1, KILL_THE_TWIN)
-    wait_until(lambda: jobs.pod_name(0).endswith("-1") and "resumed at step" in said(0), "resumption", 240,
+    wait_until(lambda: "job-0-1" in jobs.live_pods() and "resumed at step" in said(0), "resumption", 240,
                lambda: said(0) + said(1))
     timings.add("launcher Torchrun: kill -9 of a rank, to new pods of all nodes that have read the checkpoint",
                 time.monotonic() - begin)
