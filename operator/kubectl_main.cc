@@ -55,7 +55,7 @@ struct Connection {
 Result<kube::ServerAccess> access_of(const KubectlOptions& options, const Environment& environment) {
   if (!options.server.empty()) return kube::ServerAccess{.url = options.server, .source = "--server"};
   Result<kube::ServerAccess> access = find_access(options.kubeconfig, options.context, environment);
-  if (access.ok()) return kube::with_exec_credential(*std::move(access));
+  if (access.ok()) return kube::with_exec_credential(*std::move(access), environment);
   const bool is_about_user = access.error().message.find(": users[") != std::string::npos;
   if (!is_about_user) return access;
   return Error{ErrorCode::kInvalid,

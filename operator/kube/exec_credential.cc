@@ -78,19 +78,13 @@ std::string hint(const ExecPlugin& plugin) {
 }
 
 // KEY=VALUE each, the plugin's own over ours.
-std::vector<std::string> environment_for(const ExecPlugin& plugin, bool has_terminal) {
-  std::map<std::string, std::string> all;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string_view entry = *at;
-    if (const size_t equals = entry.find('='); equals != std::string_view::npos) {
-      all[std::string(entry.substr(0, equals))] = entry.substr(equals + 1);
-    }
-  }
-  for (const auto& [name, value] : plugin.environment) all[name] = value;
-  all[kExecInfo] = exec_info(plugin, has_terminal);
+std::vector<std::string> environment_for(const ExecPlugin& plugin, std::map<std::string, std::string> environment,
+                                         bool has_terminal) {
+  for (const auto& [name, value] : plugin.environment) environment[name] = value;
+  environment[kExecInfo] = exec_info(plugin, has_terminal);
   std::vector<std::string> entries;
-  entries.reserve(all.size());
-  for (const auto& [name, value] : all) entries.push_back(name + "=" + value);
+  entries.reserve(environment.size());
+  for (const auto& [name, value] : environment) entries.push_back(name + "=" + value);
   return entries;
 }
 
@@ -104,10 +98,9 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }
 
 // Starts the program with `out` as its stdout. An errno, or 0.
-int start(const ExecPlugin& plugin, bool has_terminal, int out, pid_t& pid) {
+int start(const ExecPlugin& plugin, std::vector<std::string> environment, bool has_terminal, int out, pid_t& pid) {
   std::vector<std::string> words{plugin.command};
   words.insert(words.end(), plugin.arguments.begin(), plugin.arguments.end());
-  std::vector<std::string> environment = environment_for(plugin, has_terminal);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   if (!has_terminal) ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -202,7 +195,8 @@ Result<ExecCredential> parse_exec_credential(std::string_view text, const ExecPl
   return credential;
 }
 
-Result<ExecCredential> run_exec_plugin(const ExecPlugin& plugin) {
+Result<ExecCredential> run_exec_plugin(const ExecPlugin& plugin,
+                                       const std::map<std::string, std::string>& environment) {
   const bool is_terminal = ::isatty(STDIN_FILENO) == 1;
   if (plugin.terminal == ExecPlugin::Terminal::kAlways && !is_terminal) {
     return invalid(plugin.where + ".interactiveMode", "is Always, and stdin is not a terminal; run it in one");
@@ -213,7 +207,7 @@ Result<ExecCredential> run_exec_plugin(const ExecPlugin& plugin) {
     return Error{ErrorCode::kUnavailable, plugin.where + ": pipe: " + std::generic_category().message(errno)};
   }
   pid_t pid = 0;
-  const int error = start(plugin, has_terminal, pipe[1], pid);
+  const int error = start(plugin, environment_for(plugin, environment, has_terminal), has_terminal, pipe[1], pid);
   ::close(pipe[1]);
   const std::string answer = error == 0 ? read_answer(pipe[0]) : std::string();
   ::close(pipe[0]);

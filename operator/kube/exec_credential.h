@@ -47,7 +47,7 @@ std::string exec_info(const ExecPlugin& plugin, bool has_terminal);
 // What the program printed.
 Result<ExecCredential> parse_exec_credential(std::string_view text, const ExecPlugin& plugin);
 
-// Runs it to its end, however long somebody takes to log in.
-Result<ExecCredential> run_exec_plugin(const ExecPlugin& plugin);
+// Runs it to its end, however long somebody takes to log in. `environment`: this process's own.
+Result<ExecCredential> run_exec_plugin(const ExecPlugin& plugin, const std::map<std::string, std::string>& environment);
 
 }  // namespace lockstep::kube

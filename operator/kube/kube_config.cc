@@ -348,7 +348,7 @@ Result<ServerAccess> load_kube_config(const std::string& paths, const std::strin
   return select_access(files, context);
 }
 
-Result<ServerAccess> with_exec_credential(ServerAccess access) {
+Result<ServerAccess> with_exec_credential(ServerAccess access, const std::map<std::string, std::string>& environment) {
   if (!access.exec) return access;
   if (!access.exec->cluster.is_null()) {
     std::string authority = access.tls.authority.text;
@@ -357,7 +357,7 @@ Result<ServerAccess> with_exec_credential(ServerAccess access) {
     }
     if (!authority.empty()) access.exec->cluster["certificate-authority-data"] = base64_encoded(authority);
   }
-  TRY_ASSIGN(ExecCredential credential, run_exec_plugin(*access.exec));
+  TRY_ASSIGN(ExecCredential credential, run_exec_plugin(*access.exec, environment));
   access.token = std::move(credential.token);
   access.tls.client_certificate.text = std::move(credential.client_certificate);
   access.tls.client_key.text = std::move(credential.client_key);

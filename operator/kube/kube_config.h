@@ -8,6 +8,7 @@
 // Errors: kInvalid names file and field, and says what to do; kNotFound when there is no file.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,8 +50,8 @@ Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, con
 Result<ServerAccess> load_kube_config(const std::string& paths, const std::string& context);
 
 // Runs `access.exec`, if there is one, and puts what it gives in its place: for a program that is soon over, because
-// nobody runs it again when the credentials end.
-Result<ServerAccess> with_exec_credential(ServerAccess access);
+// nobody runs it again when the credentials end. `environment`: this process's own, for the program.
+Result<ServerAccess> with_exec_credential(ServerAccess access, const std::map<std::string, std::string>& environment);
 
 // From within a pod. `host`, `port`: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 Result<ServerAccess> in_cluster_access(const std::string& host, const std::string& port,

@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from helm import MONITORING, NAMESPACE, RELEASE, ROOT, by_name, documents
+from command_line import program
 from control_plane import kube_bin
 
 OVERLAYS = ROOT / "manifests/overlays"
@@ -90,3 +91,25 @@ def test_the_chart_has_every_rule_and_every_dashboard(helm):
         config = objects["ConfigMap", f"lockstep-dashboard-{path.stem}"]
         assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert config["data"] == {path.name: path.read_text(encoding="utf-8")}
+
+
+def test_the_monitors_find_what_they_are_for(helm):
+    """By label and by the port's name, as the Prometheus operator does."""
+    objects = by_name(helm.objects(PAIRS["monitoring"], *(word for one in MONITORING for word in ("--api-versions", one))))
+    rendered = subprocess.run([program("lockstep"), "render", "-f", ROOT / "manifests/examples/trainjob.yaml"],
+                              capture_output=True, text=True, check=True).stdout
+    pods = [one for one in documents(rendered) if one["kind"] == "Pod"]
+    pod_monitor = objects["PodMonitor", "lockstep-trainjobs"]["spec"]
+    assert pod_monitor["selector"] == {"matchExpressions": [{"key": "lockstep.dev/job", "operator": "Exists"}]}
+    ports = {one["port"] for one in pod_monitor["podMetricsEndpoints"]}
+    assert pods and all("lockstep.dev/job" in pod["metadata"]["labels"] for pod in pods)
+    assert all(ports <= {port["name"] for one in pod["spec"]["containers"] for port in one["ports"]} for pod in pods)
+
+    service = objects["Service", "lockstep-operator"]
+    monitor = objects["ServiceMonitor", "lockstep-operator"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {one["port"] for one in monitor["endpoints"]} <= {port["name"] for port in service["spec"]["ports"]}
+    template = objects["Deployment", "lockstep-operator"]["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    named = {port["name"] for one in template["spec"]["containers"] for port in one["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= named

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-for folder in ("cluster", "python"):
+for folder in ("cluster", "newcomer", "python"):
     sys.path.append(str(HERE.parent / folder))
 
 import pytest  # noqa: E402

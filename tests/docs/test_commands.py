@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from newcomer import is_known
 from pages import ROOT, NotRun, name_of, page_commands, pages
 
 NOT_RUN = NotRun()
@@ -40,3 +41,7 @@ def test_make_targets_exist():
     named = {word for page in pages() for one in page_commands(page)
              for word in re.findall(r"^make ([a-z][a-z0-9-]*)", one)}
     assert named and named <= known
+
+
+def test_make_newcomer_knows_what_the_readme_says_of_each_command():
+    assert [one for one in page_commands(ROOT / "README.md") if not is_known(one)] == []

@@ -37,7 +37,7 @@ SKIPPED = {"make test": "left out: it is `make test`"}
 SECONDS_MAX = 3 * 3600
 LOCAL_IMAGES = ("docker.io/lockstep/runner:0.1.0", "docker.io/lockstep/operator:0.1.0")
 
-# (command, what the README says of it: expressions that its output must have).
+# (command, what the README says of it: expressions that its output must have). The README has no other commands.
 SAID = (
     (r"make demo$", [
         r"setup: installing Debian packages", r"setup: downloading LibTorch",  # installs what is missing
@@ -47,13 +47,18 @@ SAID = (
         r"\d+%  step \d+/\d+ .* loss ", r"samples/s",  # progress
         r"epoch:20, .*NDCG@10", r"epoch 200: NDCG@10 0\.\d+",  # metrics, the result
         r"time +\w.* %", r"saved +", r"resume +lockstep run"]),  # where the time went, what next
+    (r"export PATH=", []),
     (r"lockstep run sasrec --dataset generated", [r"ranks +2", r"done at step"]),
+    (r"docker build .*runner", [r"lockstep/runner:0\.1\.0"]),
+    (r"docker build .*operator", [r"lockstep/operator:0\.1\.0"]),
     (r"kubectl apply --server-side", [r"trainjobs.lockstep.dev serverside-applied"]),
     (r"head -c 32", [r"secret/lockstep-token-key created"]),
     (r"kubectl rollout", [r"successfully rolled out"]),
     (r"kubectl apply -f - ", [r"trainjob.lockstep.dev/first created"]),
     (r"kubectl get tj first -w", [r"NAME +PHASE +READY +STEP +PROGRESS +ETA", r"first +\w+ +[012]/2"]),
-    (r"kubectl describe tj first", [r"Pod Replaced|PodDeleted|Recover", r"first-1-"]),
+    (r"kubectl wait tj/first --for=condition=PodsReady", [r"condition met"]),
+    (r"kubectl delete pod first-1-0", [r'pod "first-1-0" deleted']),
+    (r"kubectl describe tj first", [r"pod first-1-0 .*was lost \(PodDeleted\): .*it gets a new pod"]),
     (r"kubectl logs -f first-0-0", [r"state +", r"step"]),
     (r"kubectl wait tj/first --for=condition=Complete", [r"condition met"]),
 )
@@ -73,6 +78,10 @@ def bytes_received():
     lines = pathlib.Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()[2:]
     fields = [line.replace(":", " ").split() for line in lines]
     return sum(int(row[1]) for row in fields if row[0] != "lo")
+
+
+def is_known(command):
+    return command in SKIPPED or any(re.match(pattern, command) for pattern, _ in SAID)
 
 
 def missing(command, output):

@@ -1,7 +1,6 @@
 """What may come to the agent's port, from anywhere, while it trains: nothing crashes, scrapes are answered."""
 import concurrent.futures
 import contextlib
-import pathlib
 import re
 import signal
 import socket
@@ -9,36 +8,12 @@ import time
 
 import pytest
 
+from raw_http import ask, code_of, get, resident_bytes
 from runs import SMALL_MODEL, Running
 
 SCRAPES = 500
 SLOW_PEERS = 400
 PROBE_SECONDS = 10  # a busy machine; the kubelet would give a probe so long at the most
-
-
-def ask(port, request, timeout=60):
-    """The answer to these bytes; as much of it as came when the server resets the connection."""
-    answer = b""
-    with contextlib.closing(socket.create_connection(("127.0.0.1", port), timeout=timeout)) as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.sendall(request)
-        with contextlib.suppress(ConnectionError):
-            while chunk := connection.recv(65536):
-                answer += chunk
-    return answer
-
-
-def get(port, path, timeout=60):
-    return ask(port, f"GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n".encode(), timeout)
-
-
-def code_of(answer):
-    found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
-    return int(found.group(1)) if found else None
-
-
-def resident_bytes(pid):
-    return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) * 1024
 
 
 def steps_of(port):

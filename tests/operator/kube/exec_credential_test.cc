@@ -14,6 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kWhere = "/c: users[u].exec";
+const std::map<std::string, std::string> kEnvironment{{"PATH", "/usr/bin:/bin"}};
 constexpr const char* kV1 = "client.authentication.k8s.io/v1";
 
 Json exec_of(const std::string& command) {
@@ -119,7 +120,7 @@ class ExecProgram : public ::testing::Test {
     ::chmod(path.c_str(), 0700);
     Json exec = exec_of(path);
     exec.update(more);
-    return run_exec_plugin(plugin_of(exec));
+    return run_exec_plugin(plugin_of(exec), kEnvironment);
   }
   std::string failure(const std::string& lines, const Json& more = Json::object()) {
     const Result<ExecCredential> credential = run(lines, more);
@@ -146,7 +147,7 @@ TEST_F(ExecProgram, one_that_fails_is_named_with_how_it_ended) {
 
 TEST_F(ExecProgram, one_that_is_not_there_is_named_with_the_hint) {
   const Result<ExecCredential> credential =
-      run_exec_plugin(plugin_of(with(exec_of("/nowhere/log-in"), "installHint", "apt install log-in")));
+      run_exec_plugin(plugin_of(with(exec_of("/nowhere/log-in"), "installHint", "apt install log-in")), kEnvironment);
   ASSERT_FALSE(credential.ok());
   EXPECT_EQ(credential.error().code, ErrorCode::kNotFound);
   EXPECT_EQ(credential.error().message,

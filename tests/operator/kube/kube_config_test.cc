@@ -172,7 +172,7 @@ printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",
                       "extension: {audience: us}}]}",
                   user));
     EXPECT_TRUE(access.ok()) << access.error().message;
-    const Result<ServerAccess> with = with_exec_credential(*access);
+    const Result<ServerAccess> with = with_exec_credential(*access, {{"PATH", "/usr/bin:/bin"}});
     EXPECT_TRUE(with.ok()) << with.error().message;
     EXPECT_FALSE(with->exec.has_value());
     return Json::parse(*base64_decoded(with->token))["spec"]["cluster"];
