@@ -6,7 +6,7 @@ import re
 import pytest
 
 from newcomer import is_known
-from pages import ROOT, NotRun, name_of, page_commands, pages
+from pages import ROOT, NotRun, code_spans, name_of, page_commands, pages
 
 NOT_RUN = NotRun()
 # What a person would see to first: that the run trains before it is broken; that pods which nobody runs come to an end.
@@ -32,7 +32,7 @@ def test_the_commands_work(page, page_shell):
 
 
 def test_every_line_of_not_run_is_about_a_command():
-    every = [command for page in pages() for command in page_commands(page)]
+    every = [command for page in pages() for command in [*page_commands(page), *code_spans(page)]]
     assert not NOT_RUN.stale(every)
 
 
@@ -45,3 +45,27 @@ def test_make_targets_exist():
 
 def test_make_newcomer_knows_what_the_readme_says_of_each_command():
     assert [one for one in page_commands(ROOT / "README.md") if not is_known(one)] == []
+
+
+# Commands within a sentence: those that say all that they need, but for names.
+INLINE = re.compile(r"^(kubectl|helm|lockstep (ckpt|validate)) \S+ .*(\s-|\b[A-Z]{2,}\b)")
+NAMES = {"NS": "inline-kubectl", "JOB": "sasrec", "NAME": "sasrec", "FILE": "manifests/examples/trainjob.yaml", "FOLDER": "out/"}
+REPORTS = ("docs/benchmarks.md", "docs/decisions.md")  # what was done, not what to do
+# By program, what is there before.
+BEFORE = {
+    "helm": ["helm install lockstep charts/lockstep -n lockstep-system"],
+    "kubectl": ["kubectl apply -f manifests/examples/trainjob.yaml",
+                "kubectl wait tj/sasrec --for=condition=PodsReady --timeout=60s"],
+    "lockstep": ["lockstep run sasrec --dataset ratings.inter --train_dir out/ --maxlen 50 --num_epochs 1 --status_port 0"]}
+
+
+@pytest.mark.parametrize("program", BEFORE)
+def test_the_commands_within_sentences_work(page_shell, program):
+    found = {one for page in pages() if name_of(page) not in REPORTS for one in code_spans(page)
+             if INLINE.match(one) and one.startswith(program) and "…" not in one and NOT_RUN.reason(one) is None}
+    assert found
+    shell = page_shell(f"inline-{program}", program != "lockstep")
+    for command in [*BEFORE[program], *sorted(found)]:
+        whole = re.sub(r"\b(" + "|".join(NAMES) + r")\b", lambda name: NAMES[name[0]], command)
+        code, output = shell.run(whole, SECONDS_PER_COMMAND)
+        assert code == 0, f"exit code {code}\n$ {whole}\n{output[-4000:]}"

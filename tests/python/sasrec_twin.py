@@ -256,8 +256,12 @@ def train(args, model, data, rank, world_size):
     rng = np.random.default_rng([args.seed, rank])
     first_step_seconds = None
     samples = step = done = 0  # done: steps of the checkpoint that this process goes on from
-    if args.checkpoint and os.path.exists(args.checkpoint):
-        state = torch.load(args.checkpoint)
+    # Rank 0 reads it for all: the file may change between two ranks' looks at it.
+    found = [torch.load(args.checkpoint) if rank == 0 and args.checkpoint and os.path.exists(args.checkpoint) else None]
+    if world_size > 1:
+        torch.distributed.broadcast_object_list(found, src=0)
+    state = found[0]
+    if state is not None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         done = state["step"]
@@ -270,6 +274,8 @@ def train(args, model, data, rank, world_size):
         losses = []
         for begin in range(0, data.user_num, args.batch_size):
             whole = order[begin:begin + args.batch_size]
+            if args.max_steps and step >= args.max_steps:
+                break
             if step < done:
                 step += 1
                 continue
@@ -294,12 +300,9 @@ def train(args, model, data, rank, world_size):
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step},
                            args.checkpoint + ".tmp")
                 os.replace(args.checkpoint + ".tmp", args.checkpoint)
-            if step == args.max_steps:
-                break
-        if not losses:
-            continue
-        epoch_losses.append(torch.stack(losses).mean().item())
-        if step == args.max_steps:
+        if losses:
+            epoch_losses.append(torch.stack(losses).mean().item())
+        if args.max_steps and step >= args.max_steps:
             break
     return samples / (time.perf_counter() - start), first_step_seconds, epoch_losses
 
