@@ -29,10 +29,25 @@ const Json& member(const Json& object, const char* name) {
 
 bool is_status(const Json& body) { return body.is_object() && string_in(body, "kind") == "Status"; }
 
-std::string reason_of(const Json& status, const std::string& message) {
+bool names_a_field(const Json& status) {
+  const Json& causes = member(member(status, "details"), "causes");
+  return std::any_of(causes.begin(), causes.end(),
+                     [](const Json& cause) { return !string_in(cause, "field").empty(); });
+}
+
+// Validation says 422 with the fields; decoding says 400, and what it could not read. A ValidatingAdmissionPolicy says
+// 422 too, with a cause that has no field; a webhook may say whatever it likes, after words of the API server's.
+bool is_invalid_object(const Json& status, int code, const std::string& message) {
+  if (message.starts_with("admission webhook ")) return false;
+  if (code == 400) return message.find(" cannot be handled as a ") != std::string::npos;
+  return code == 422 && string_in(status, "reason") == "Invalid" && names_a_field(status);
+}
+
+std::string reason_of(const Json& status, int code, const std::string& message) {
   for (const Json& cause : member(member(status, "details"), "causes")) {
     if (string_in(cause, "reason") == kReasonNamespaceTerminating) return std::string(kReasonNamespaceTerminating);
   }
+  if (is_invalid_object(status, code, message)) return std::string(kReasonInvalidObject);
   const std::string reason = string_in(status, "reason");
   // The quota plugin says Forbidden, and no more than these words.
   if (reason == "Forbidden" && message.find("exceeded quota") != std::string::npos) {
@@ -93,7 +108,7 @@ ErrorCode code_of_status(int http_status, std::string_view reason) {
 Error error_of_status(const Json& status, int http_status) {
   const int code = static_cast<int>(integer_in(status, "code").value_or(http_status));
   std::string message = string_in(status, "message");
-  const std::string reason = reason_of(status, message);
+  const std::string reason = reason_of(status, code, message);
   if (message.empty()) message = reason.empty() ? "no reason was given" : reason;
   const std::string causes = missing_causes(status, message);
   if (!causes.empty()) message.append(" (").append(causes).append(")");

@@ -1,7 +1,7 @@
 // What the API server's refusals mean: metav1.Status → Error. Pure.
 //
 // Codes: see client.h. `reason` is the most precise word that the answer holds: a cause that callers act on
-// (kReasonNamespaceTerminating, kReasonExceededQuota), else metav1.Status.reason, else "".
+// (kReasonNamespaceTerminating, kReasonExceededQuota, kReasonInvalidObject), else metav1.Status.reason, else "".
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,9 @@ inline constexpr std::string_view kReasonAlreadyExists = "AlreadyExists";
 inline constexpr std::string_view kReasonConflict = "Conflict";
 inline constexpr std::string_view kReasonNamespaceTerminating = "NamespaceTerminating";
 inline constexpr std::string_view kReasonExceededQuota = "ExceededQuota";  // our word: the API has none
+// Our word: the API server itself finds the object wrong, and names the field. Admission, which may answer with any
+// code of 4xx, never has it: what a policy refuses today it may take tomorrow.
+inline constexpr std::string_view kReasonInvalidObject = "InvalidObject";
 inline constexpr std::string_view kReasonUnauthorized = "Unauthorized";
 
 // The server cannot have acted: there was no connection, or it broke before the request was written whole. Even what is

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "operator/kube/api_error.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
@@ -43,10 +44,10 @@ const kube::Resource& resource_of(const Json& object) {
 }
 
 CreateProblem refusal(const std::string& object, const Error& error, api::UnixSeconds now) {
-  if (error.reason == "NamespaceTerminating") {
+  if (error.reason == kube::kReasonNamespaceTerminating) {
     return {CreateProblem::Kind::kNamespaceTerminating, object, error.reason, error.message, now};
   }
-  const bool is_quota = error.message.find("exceeded quota") != std::string::npos;
+  const bool is_quota = error.reason == kube::kReasonExceededQuota;
   return {CreateProblem::Kind::kRefused, object, is_quota ? "QuotaExceeded" : "CreateRefused", error.message, now};
 }
 
@@ -266,13 +267,12 @@ class Pass {
     const Result<Json> answer = p_.client.create(kube::pods(), action.pod, {.dry_run = true, .strict_fields = true});
     outcome_.learned = true;
     memory_.dry_run = DryRun{.generation = action.generation, .invalid = ""};
-    if (answer.ok() || answer.error().code == ErrorCode::kExists || answer.error().code == ErrorCode::kForbidden) {
-      return {};  // quota and admission have their say when the pod is made
-    }
-    if (answer.error().code == ErrorCode::kInvalid) {
+    if (answer.ok() || answer.error().code == ErrorCode::kExists) return {};
+    if (answer.error().reason == kube::kReasonInvalidObject) {
       memory_.dry_run->invalid = answer.error().message;
       return {};
     }
+    if (is_refusal(answer.error())) return {};  // quota and admission have their say when the pod is made
     memory_.dry_run.reset();
     return answer.error();
   }

@@ -90,6 +90,33 @@ TEST(ApiError, an_exceeded_quota_has_its_own_reason) {
   EXPECT_THAT(error.message, HasSubstr("used: pods=2, limited: pods=2"));
 }
 
+// Words and causes as a kube-apiserver of 1.34 has them.
+TEST(ApiError, what_the_server_itself_finds_wrong_is_told_from_what_a_policy_refuses) {
+  const auto reason = [](int code, const std::string& word, const std::string& message, const Json& causes) {
+    return error_of_answer(answer(code, status_text(code, word, message, {{"causes", causes}})), "create").reason;
+  };
+  const Json field = Json::array({{{"reason", "FieldValueRequired"}, {"message", "Required"}, {"field", "spec.x"}}});
+  const Json no_field = Json::array({{{"message", "images must come from our registry"}}});
+  const Json none = Json::array();
+
+  EXPECT_EQ(reason(422, "Invalid", "Pod \"x\" is invalid: spec.x: Required value", field), kReasonInvalidObject);
+  EXPECT_EQ(
+      reason(400, "BadRequest",
+             "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"spec.y\"", none),
+      kReasonInvalidObject);
+
+  EXPECT_EQ(
+      reason(422, "Invalid",
+             "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: images must "
+             "come from our registry",
+             no_field),
+      "Invalid");
+  const std::string denied = "admission webhook \"policy.example\" denied the request: ";
+  EXPECT_EQ(reason(400, "", denied + "no", none), "");
+  EXPECT_EQ(reason(400, "BadRequest", denied + "it cannot be handled as a Pod", none), "BadRequest");
+  EXPECT_EQ(reason(422, "Invalid", denied + "spec.x: Required value", field), "Invalid");
+}
+
 TEST(ApiError, field_paths_of_causes_are_said_once) {
   const Json causes = {{"causes",
                         {{{"field", "spec.containers[0].image"}, {"message", "Required value"}},

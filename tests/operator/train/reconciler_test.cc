@@ -374,8 +374,11 @@ TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
   fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
     if (request.query.find("dryRun=All") == std::string::npos) return std::nullopt;
     EXPECT_NE(request.query.find("fieldValidation=Strict"), std::string::npos);
-    return MemoryApiServer::status(422, "Invalid",
-                                   "Pod \"sim-0-0\" is invalid: spec.containers[0].image: Required value");
+    Json body = Json::parse(
+        MemoryApiServer::status(422, "Invalid", "Pod \"sim-0-0\" is invalid: spec.containers[0].image: Required value")
+            .body);
+    body["details"]["causes"] = Json::array({{{"message", "Required value"}, {"field", "spec.containers[0].image"}}});
+    return kube::HttpResponse{.status = 422, .headers = {}, .body = body.dump()};
   };
   settle();
   EXPECT_EQ(phase_of(job()), "Failed");
@@ -383,6 +386,28 @@ TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
   EXPECT_NE(message_of(job(), "Failed").find("spec.trainer.podTemplate.spec.containers[0].image: Required value"),
             std::string::npos);
   EXPECT_EQ(pod_names(), Names{});
+}
+
+// A webhook that says no without a code is answered with 400, a ValidatingAdmissionPolicy with 422, at dry runs too.
+TEST_F(ReconcilerTest, what_admission_refuses_waits_and_says_why_whatever_its_code) {
+  const std::string no = "admission webhook \"policy.example\" denied the request: not before noon";
+  for (const auto& [code, reason] :
+       std::map<int, std::string>{{400, ""}, {403, "Forbidden"}, {404, "NotFound"}, {422, "Invalid"}}) {
+    Scene scene;
+    scene.make_job();
+    scene.fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+      if (request.method != "POST" || request.path.find("/pods") == std::string::npos) return std::nullopt;
+      return MemoryApiServer::status(code, reason, no);
+    };
+    scene.settle();
+    EXPECT_EQ(phase_of(scene.job()), "Pending") << code;
+    EXPECT_EQ(reason_of(scene.job(), "PodsReady"), "CreateRefused") << code;
+    EXPECT_NE(message_of(scene.job(), "PodsReady").find(no), std::string::npos) << code;
+    scene.fault = {};
+    scene.now += 11;
+    scene.settle();
+    EXPECT_EQ(scene.pod_names(), (Scene::Names{"sim-0-0", "sim-1-0"})) << code;
+  }
 }
 
 TEST_F(ReconcilerTest, a_server_that_is_in_trouble_is_asked_again) {
