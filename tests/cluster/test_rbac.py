@@ -9,14 +9,14 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 # resource → what the operator may do with it in every namespace; nothing else is allowed, of these or any other.
 MAY = {
     "trainjobs.lockstep.dev": {"get", "list", "watch", "delete"},
-    "trainjobs.lockstep.dev/status": {"get", "update", "patch"},
+    "trainjobs.lockstep.dev/status": {"update"},
     "trainjobs.lockstep.dev/finalizers": {"update"},
     "pods": {"get", "list", "watch", "create", "patch", "delete"},
-    "services": {"get", "list", "watch", "create", "patch", "delete"},
-    "networkpolicies.networking.k8s.io": {"get", "list", "watch", "create", "patch", "delete"},
-    "events": {"create", "patch"},
-    "nodes": {"get", "list", "watch"},
-    "persistentvolumeclaims": {"get", "list", "watch"},
+    "services": {"get", "list", "watch", "create", "patch"},
+    "networkpolicies.networking.k8s.io": {"get", "list", "watch", "create", "patch"},
+    "events": {"get", "create", "patch"},
+    "nodes": {"list", "watch"},
+    "persistentvolumeclaims": {"get"},
 }
 # What somebody who holds the operator's token would reach for first.
 NEVER = ("secrets", "configmaps", "serviceaccounts", "serviceaccounts/token", "pods/exec", "pods/attach",
