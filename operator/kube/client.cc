@@ -18,8 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A watch that is quiet for longer than the server's own time-out is a dead connection.
-constexpr std::chrono::seconds kWatchTimeoutMargin{30};
 // How often a paged list begins again because its continuation was too old; then all is asked for at once.
 constexpr int kListRestartsMax = 2;
 constexpr int kListTimeoutFactor = 2;
@@ -347,24 +345,19 @@ Status Client::watch(const Resource& resource, const WatchOptions& options,
   query.add_if("resourceVersion", options.resource_version);
   call.http.path = collection_path(resource, options.ns);
   call.http.query = query.text();
-  call.http.timeout = options.server_timeout + kWatchTimeoutMargin;
+  call.http.timeout = options.silence_max;
 
   Status decoded;
-  bool has_begun = false;
   const auto attempt = [&](const HttpRequest& request) -> Result<HttpResponse> {
     WatchDecoder decoder;
     Result<HttpResponse> outcome = impl_->transport->stream(
         request,
         [&](std::string_view bytes) {
-          has_begun = true;
           decoded = decoder.feed(bytes, on_event);
           return decoded.ok();
         },
         stop);
     impl_->report(call, outcome, outcome.ok() ? outcome->duration : Clock::duration::zero());
-    // From here on events have been handed over: the watch has ended, it is not to be repeated from its old version.
-    const bool broke = !outcome.ok() && outcome.error().code == ErrorCode::kUnavailable;
-    if (has_begun && broke) return HttpResponse{.status = 200};
     return outcome;
   };
   const Result<HttpResponse> answer = impl_->perform(call, attempt, stop);

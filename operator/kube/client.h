@@ -54,8 +54,11 @@ struct WatchOptions {
   std::string ns;
   std::string label_selector;
   std::string field_selector;
-  std::string resource_version;              // go on after this one
-  std::chrono::seconds server_timeout{290};  // the client's time-out is longer: a quiet watch must not die of it
+  std::string resource_version;  // go on after this one
+  std::chrono::seconds server_timeout{290};
+  // So long without a byte, and the watch has ended: a connection whose other end is no more says nothing. The server
+  // sends a bookmark about every minute; where it has none to send, going on from the last version costs little.
+  std::chrono::milliseconds silence_max{100'000};
 };
 
 struct CreateOptions {
@@ -117,8 +120,9 @@ class Client {
   // that does not answer) is an error.
   Result<std::string> pod_log(const api::ObjectKey& pod, const std::string& container, int lines);
 
-  // Events until the server ends the watch (ok), the stop token says so (kCancelled), the version is too old (kGone:
-  // list again), or a line cannot be read (kCorrupt: list again). `on_event` runs on the caller's thread.
+  // Events until the server ends the watch or falls silent (ok: go on from the last version), the stop token says so
+  // (kCancelled), the version is too old (kGone: list again), or a line cannot be read (kCorrupt: list again).
+  // `on_event` runs on the caller's thread.
   Status watch(const Resource& resource, const WatchOptions& options, const std::function<void(WatchEvent)>& on_event,
                const std::stop_token& stop);
 

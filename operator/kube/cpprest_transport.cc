@@ -337,7 +337,8 @@ class CpprestTransport final : public HttpTransport {
   Result<Call> begin(const HttpRequest& request, bool streaming, std::function<void()> on_end);
   Result<HttpResponse> answer(const Call& call, const HttpRequest& request, Exchange::Wake wake);
   Error time_out(const HttpRequest& request, const char* of_what) const;
-  void forget(const Call& call);
+  enum class Silence { kNo, kYes };
+  void forget(const Call& call, Silence silence = Silence::kNo);
   void close();
 
   [[nodiscard]] std::string place(const HttpRequest& request) const {
@@ -452,13 +453,15 @@ Result<CpprestTransport::Call> CpprestTransport::begin(const HttpRequest& reques
   return call;
 }
 
-void CpprestTransport::forget(const Call& call) {
+// `silence`: it has ended by its deadline, which is how a connection dies whose other end is no more.
+void CpprestTransport::forget(const Call& call, Silence silence) {
   call->abandon();
   const std::lock_guard lock(mutex_);
   under_way_.erase(call);
   // Where one connection was dead, all that lie in the pool may be, and each would cost another attempt.
   const Exchange::State state = call->state();
-  if (state.error && state.error->reason == kReasonNotConnected && call->client() == client_) client_ = make_client();
+  const bool was_dead = silence == Silence::kYes || (state.error && state.error->reason == kReasonNotConnected);
+  if (was_dead && call->client() == client_) client_ = make_client();
 }
 
 Error CpprestTransport::time_out(const HttpRequest& request, const char* of_what) const {
@@ -469,7 +472,7 @@ Error CpprestTransport::time_out(const HttpRequest& request, const char* of_what
 Result<HttpResponse> CpprestTransport::answer(const Call& call, const HttpRequest& request, Exchange::Wake wake) {
   Exchange::State state = call->state();
   std::string body = call->take_arrived();
-  forget(call);
+  forget(call, wake == Exchange::Wake::kDeadline ? Silence::kYes : Silence::kNo);
   if (wake == Exchange::Wake::kCancelled) return Error{ErrorCode::kCancelled, place(request) + ": shut down"};
   if (wake == Exchange::Wake::kDeadline) return time_out(request, "no whole answer");
   if (state.too_large) {
@@ -549,10 +552,14 @@ Result<HttpResponse> CpprestTransport::stream(const HttpRequest& request,
     // First the state, then the bytes: after its end nothing arrives.
     Exchange::State state = call->state();
     const std::string bytes = call->take_arrived();
-    if (wake != Exchange::Wake::kNews) {
+    if (wake == Exchange::Wake::kCancelled) {
       forget(call);
-      if (wake == Exchange::Wake::kDeadline) return time_out(request, state.head ? "nothing more" : "no answer");
       return Error{ErrorCode::kCancelled, place(request) + ": stopped"};
+    }
+    if (wake == Exchange::Wake::kDeadline) {
+      forget(call, Silence::kYes);
+      if (state.head && state.head->status / 100 == 2) return *std::move(state.head);
+      return time_out(request, state.head ? "nothing more" : "no answer");
     }
     if (!state.head) {
       forget(call);

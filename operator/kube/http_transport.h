@@ -51,8 +51,8 @@ class HttpTransport {
 
   // Hands over what arrives of a 2xx answer's body, as soon as it arrives; `on_bytes` runs on the caller's thread and
   // returns false to end the stream. The response holds status and headers, and the body when the status is not 2xx.
-  // The server's end of the stream, clean or broken, is an ordinary return once the headers were there. While
-  // `on_bytes` does not return, no more is read from the server than a small buffer holds.
+  // The end of the stream, clean or broken or by the time-out, is an ordinary return once the headers of a 2xx answer
+  // were there. While `on_bytes` does not return, no more is read from the server than a small buffer holds.
   virtual Result<HttpResponse> stream(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes,
                                       const std::stop_token& stop) = 0;
 

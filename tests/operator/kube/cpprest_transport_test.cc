@@ -260,6 +260,30 @@ TEST(CpprestTransport, where_one_idle_connection_is_dead_the_others_are_not_trie
   }
 }
 
+// A load balancer that forgets its connections, a machine that is gone: nobody closes them.
+TEST(CpprestTransport, where_one_connection_has_fallen_silent_the_others_are_not_tried) {
+  std::latch together(4);
+  std::atomic<bool> is_silent = false;
+  HttpServer server({}, [&](Exchange& exchange) {
+    if (exchange.request().path == "/together") together.arrive_and_wait();
+    if (is_silent && exchange.request().connection <= 4) {
+      exchange.wait_for_client_to_go();
+    } else {
+      exchange.answer(200, "");
+    }
+  });
+  const auto transport = connect(server);
+  const std::vector<HttpRequest> four(4, get("/together"));
+  for (const auto& answer : transport->send_all(four, 4)) EXPECT_TRUE(answer.ok());
+  ASSERT_EQ(server.connections(), 4);
+  is_silent = true;
+  HttpRequest request = get("/");
+  request.timeout = milliseconds(200);
+  EXPECT_FALSE(transport->send(request).ok());
+  request.timeout = std::chrono::seconds(30);
+  EXPECT_TRUE(transport->send(request).ok());
+}
+
 TEST(CpprestTransport, one_thread_works_for_all_transports) {
   const auto threads = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
@@ -437,9 +461,8 @@ TEST(CpprestTransport, a_stream_may_be_quiet_up_to_its_time_out_and_no_longer) {
   const auto begin = std::chrono::steady_clock::now();
   const auto end =
       connect(server)->stream(request, [&](std::string_view bytes) { return seen.append(bytes), true; }, {});
-  ASSERT_FALSE(end.ok());
-  EXPECT_EQ(end.error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(end.error().message, HasSubstr("nothing more within 0.400 s"));
+  ASSERT_TRUE(end.ok()) << end.error().message;
+  EXPECT_EQ(end->status, 200);
   EXPECT_EQ(seen, "beat\nbeat\nbeat\nbeat\n");
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(850));
 }
