@@ -102,6 +102,7 @@ class Planner {
       nodes_with_pods_.insert(pod.node);
       ++pods_left_;
       if (pod.deleting) look_again(*pod.meta.deletion_time + kTryAgainSeconds);
+      if (const auto when = when_believed_lost(pod, o_)) look_again(*when);
     }
   }
 
@@ -140,7 +141,11 @@ class Planner {
     if (o_.report && o_.report->pod_uid == node0->meta.uid) {
       take_figures(*o_.report);
       const bool is_alive = ends_.empty() || ends_.front().node != 0;
-      if (is_alive && o_.report->read_at + kReportFreshSeconds > now_) report_ = &*o_.report;
+      const api::UnixSeconds stale_at = o_.report->read_at + kReportFreshSeconds;
+      if (is_alive && stale_at > now_) {
+        report_ = &*o_.report;
+        look_again(stale_at);  // nobody tells that node 0 says nothing any more
+      }
     }
     if (!node0->end || node0->end->container != kTrainerContainer) return;
     Result<RunReport> last_words = parse_run_report(node0->end->message);
@@ -629,7 +634,10 @@ class Planner {
                             .observed_generation = o_.job.meta.generation},
                            now_);
   }
-  void set(std::string_view type, const Says& says) { set(type, says.status, says.reason, says.message); }
+  void set(std::string_view type, const Says& says) {
+    set(type, says.status, says.reason, says.message);
+    if (says.look_again_at) look_again(*says.look_again_at);
+  }
 
   void write_conditions() {
     if (is_over_) {
@@ -715,7 +723,7 @@ class Planner {
 
   [[nodiscard]] Says said_before(std::string_view type, const Says& none = {}) const {
     const api::Condition* const before = status_.conditions.find(type);
-    return before == nullptr ? none : Says{before->status, before->reason, before->message};
+    return before == nullptr ? none : Says{before->status, before->reason, before->message, {}};
   }
 
   // ---- the plan ----

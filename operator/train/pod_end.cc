@@ -65,21 +65,25 @@ bool is_stop_code(int code) {
          code == kKilled;
 }
 
+bool is_on_unknown_host(const PodView& pod, const Observed& o) {
+  return o.hosts && !pod.host.empty() && pod.started_at != 0 && o.hosts->count(pod.host) == 0;
+}
+
 // Nothing: the host is there, or nobody knows.
 std::optional<std::string> why_host_is_lost(const PodView& pod, const Observed& o) {
-  if (!o.hosts || pod.host.empty()) return std::nullopt;
-  const auto host = o.hosts->find(pod.host);
-  if (host == o.hosts->end()) {
-    if (pod.started_at == 0 || pod.started_at + kHostSeenSeconds > o.now) return std::nullopt;
+  if (is_on_unknown_host(pod, o) && pod.started_at + kHostSeenSeconds <= o.now) {
     return "the Kubernetes node " + pod.host + " does not exist any more";
   }
+  if (!o.hosts) return std::nullopt;
+  const auto host = o.hosts->find(pod.host);
+  if (host == o.hosts->end()) return std::nullopt;
   if (host->second.unreachable) return "the Kubernetes node " + pod.host + " is unreachable";
   if (!host->second.ready && !pod.ready) return "the Kubernetes node " + pod.host + " is not ready";
   return std::nullopt;
 }
 
 bool is_known_to_live(const PodView& pod, const Observed& o) {
-  if (!o.report || o.report->read_at + kReportFreshSeconds < o.now) return false;
+  if (!o.report || o.report->read_at + kReportFreshSeconds <= o.now) return false;
   return std::any_of(o.report->nodes.begin(), o.report->nodes.end(), [&](const ReportedNode& node) {
     return node.node == pod.node && node.attempt == pod.attempt && node.state == "member";
   });
@@ -138,6 +142,13 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
   end.pod_reasons = {"PodDeleted"};
   end.message = "somebody deleted the pod";
   return end;
+}
+
+std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& o) {
+  if (why_host_is_lost(pod, o)) {
+    return is_known_to_live(pod, o) ? std::optional(o.report->read_at + kReportFreshSeconds) : std::nullopt;
+  }
+  return is_on_unknown_host(pod, o) ? std::optional(pod.started_at + kHostSeenSeconds) : std::nullopt;
 }
 
 PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now) {

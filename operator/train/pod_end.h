@@ -37,6 +37,9 @@ struct PodEnd {
 // Nothing: it goes on (or is on its way). A host that is not ready is believed to be lost, unless a fresh report says
 // that the pod is a member of the group: heartbeats know better than a kubelet.
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
+// When time alone will make end_of believe that the machine of a pod is lost; nothing: it does so now, or has no reason
+// to.
+std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& observed);
 // Of a pod that was there and is no more.
 PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now);
 

@@ -44,21 +44,35 @@ std::optional<Obstacle> first_obstacle(const Scene& scene, Why why) {
   return std::nullopt;
 }
 
-std::optional<Obstacle> volume_obstacle(const Scene& scene) {
+// Node 0's pod does not come up, and its volume may still be attached to the machine of an older one.
+struct VolumeWait {
+  const PodView& pod;
+  const PodView& old;
+  [[nodiscard]] api::UnixSeconds patient_until() const { return pod.started_at + kVolumeWaitSeconds; }
+};
+
+std::optional<VolumeWait> volume_wait(const Scene& scene) {
   const Observed& o = scene.observed;
-  const std::string claim = claim_name(o.job.spec);
   const PodView* const pod = scene.current.empty() ? nullptr : scene.current.front();
-  if (claim.empty() || pod == nullptr || pod->started || !pod->scheduled || pod->started_at == 0) return std::nullopt;
-  if (pod->started_at + kVolumeWaitSeconds > o.now) return std::nullopt;
+  if (claim_name(o.job.spec).empty() || pod == nullptr || pod->started || !pod->scheduled || pod->started_at == 0) {
+    return std::nullopt;
+  }
   for (const PodView& old : o.pods) {
     if (old.node != 0 || old.attempt >= pod->attempt || old.host.empty() || old.host == pod->host) continue;
-    return Obstacle{"VolumeStillAttached",
-                    "node 0 (pod " + pod->meta.name + ") waits for its volume: claim " + claim +
-                        " is probably still attached to " + old.host + ", where pod " + old.meta.name +
-                        " was lost; Kubernetes detaches it when that machine is back, is deleted, or has the taint "
-                        "node.kubernetes.io/out-of-service"};
+    return VolumeWait{*pod, old};
   }
   return std::nullopt;
+}
+
+std::optional<Obstacle> volume_obstacle(const Scene& scene) {
+  const std::optional<VolumeWait> wait = volume_wait(scene);
+  if (!wait || wait->patient_until() > scene.observed.now) return std::nullopt;
+  return Obstacle{"VolumeStillAttached",
+                  "node 0 (pod " + wait->pod.meta.name + ") waits for its volume: claim " +
+                      claim_name(scene.observed.job.spec) + " is probably still attached to " + wait->old.host +
+                      ", where pod " + wait->old.meta.name +
+                      " was lost; Kubernetes detaches it when that machine is back, is deleted, or has the taint "
+                      "node.kubernetes.io/out-of-service"};
 }
 
 // The scheduler says only that an affinity does not match.
@@ -125,8 +139,10 @@ Says says_pods_ready(const Scene& scene) {
   std::optional<Obstacle> obstacle = scene.obstacle;
   if (!obstacle) obstacle = pod_obstacle(scene);
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
-  if (scene.book.were_ready) return {ConditionStatus::kFalse, "PodsNotReady", ready + "."};
-  return {ConditionStatus::kFalse, "PodsStarting", ready + "; the others start."};
+  Says says = scene.book.were_ready ? Says{ConditionStatus::kFalse, "PodsNotReady", ready + ".", {}}
+                                    : Says{ConditionStatus::kFalse, "PodsStarting", ready + "; the others start.", {}};
+  if (const std::optional<VolumeWait> wait = volume_wait(scene)) says.look_again_at = wait->patient_until();
+  return says;
 }
 
 Says says_running(const Scene& scene) {
