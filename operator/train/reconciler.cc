@@ -18,8 +18,8 @@ namespace {
 
 // Each pass but the last has learned something that the next one needs; more would mean that a plan never settles.
 constexpr int kPassesMax = 6;
-// The status was written by somebody else meanwhile: the watch brings that soon.
-constexpr std::chrono::milliseconds kAfterConflict{50};
+// After that the workqueue's backoff applies: whoever writes all the time must not be raced.
+constexpr int kLostRacesMax = 1;
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
@@ -104,6 +104,7 @@ class Pass {
   struct Outcome {
     bool learned = false;  // plan again at once
     std::optional<std::chrono::milliseconds> look_again;
+    std::optional<Error> lost_race;  // the status was written by somebody else meanwhile
   };
 
   Result<Outcome> run() {
@@ -117,7 +118,7 @@ class Pass {
     if (plan.status) {
       const Status written = write_status(*plan.status);
       if (!written.ok() && written.error().code == ErrorCode::kConflict) {
-        return Outcome{.learned = false, .look_again = kAfterConflict};
+        return read_job_again(written.error());
       }
       if (!written.ok() && written.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
       TRY(written);
@@ -229,6 +230,15 @@ class Pass {
     if (!stored.ok()) return stored.error();
     p_.jobs.assume(*stored);
     return {};
+  }
+
+  // The cache is behind, and nobody knows for how long: a watch may hang. The next pass plans from what is there now.
+  Result<Outcome> read_job_again(const Error& conflict) {
+    const Result<Json> job = p_.client.get(kube::train_jobs(), key_);
+    if (!job.ok() && job.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
+    if (!job.ok()) return job.error();
+    p_.jobs.assume(*job);
+    return Outcome{.learned = true, .lost_race = conflict};
   }
 
   void tell(const Observed& observed, const Plan& plan) {
@@ -430,6 +440,7 @@ Reconciler::~Reconciler() = default;
 
 Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key) {
   Pass::Outcome last;
+  int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const control::ObjectPtr job = impl_->p.jobs.get(key);
     if (job == nullptr) {
@@ -440,6 +451,7 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
     Result<Pass::Outcome> outcome = Pass(impl_->p, impl_->options, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
+    if (last.lost_race && ++lost_races > kLostRacesMax) return *last.lost_race;
     if (!last.learned) return control::ReconcileResult{last.look_again};
   }
   return control::ReconcileResult{std::chrono::seconds(1)};

@@ -287,14 +287,28 @@ TEST_F(ReconcilerTest, writes_nothing_when_nothing_changes) {
   EXPECT_EQ(writes, before);
 }
 
-TEST_F(ReconcilerTest, a_status_that_was_written_by_somebody_else_ends_the_pass) {
+TEST_F(ReconcilerTest, a_job_that_was_changed_by_somebody_else_is_read_and_planned_for_anew) {
   make_job();
   sync();
-  change_spec({{"podCleanup", "All"}});  // the cache does not show it
+  change_spec({{"trainer", {{"numNodes", 1}}}});  // the cache does not show it, and its watch hangs
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(pod_names(), Names{"sim-0-0"});
+  EXPECT_EQ(server->count("GET /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim"), 1);
+}
+
+TEST_F(ReconcilerTest, whoever_writes_all_the_time_is_not_raced) {
+  make_job();
+  sync();
+  int puts = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.method != "PUT") return std::nullopt;
+    ++puts;
+    return MemoryApiServer::status(409, "Conflict", "the object has been modified");
+  };
   const auto result = reconcile();
-  ASSERT_TRUE(result.ok());
-  EXPECT_TRUE(result->requeue_after.has_value());
-  EXPECT_EQ(pod_names(), Names{});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kConflict);
+  EXPECT_EQ(puts, 2);
   EXPECT_EQ(server->count("POST /api/v1/namespaces/ns/services"), 0);
 }
 
