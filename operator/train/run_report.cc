@@ -10,6 +10,22 @@
 namespace lockstep::train {
 namespace {
 
+// It comes from a user's image, and goes into the status: what is larger, or no date, would have the API server refuse
+// every status of this job.
+constexpr size_t kTextBytesMax = 1024;
+constexpr int64_t kRestartsMax = 1'000'000'000;         // they are added up
+constexpr api::UnixSeconds kTimeMax = 253'402'300'799;  // the last second of the year 9999
+
+std::string short_text(const Json& object, std::string_view name) {
+  return shortened(text_field(object, {name}), kTextBytesMax);
+}
+
+// 0: not known.
+api::UnixSeconds time_in(const Json& object) {
+  const int64_t time = number_field(object, {"time"}).value_or(0);
+  return time >= 0 && time <= kTimeMax ? time : 0;
+}
+
 // The status holds no floats: six digits are what a person reads.
 std::string number_text(double value) {
   char text[32];
@@ -47,6 +63,8 @@ std::vector<api::MetricValue> read_metrics(const Json& report) {
   if (evaluation == nullptr || !evaluation->is_object()) return metrics;
   for (const auto& [name, value] : evaluation->items()) {
     if (metrics.size() == kReportedMetricsMax) break;
+    // Two that are cut may be equal, and the status holds no name twice.
+    if (name.size() > kTextBytesMax) continue;
     if (value.is_number()) metrics.push_back({name, number_text(value.get<double>())});
   }
   return metrics;
@@ -61,14 +79,14 @@ Result<RunReport> parse_run_report(const std::string& body) {
   if (const Json* generation = field(json, {"generation"}); generation != nullptr && generation->is_number_unsigned()) {
     report.generation = generation->get<uint64_t>();
   }
-  report.phase = text_field(json, {"phase"});
-  report.reason = text_field(json, {"reason"});
+  report.phase = short_text(json, "phase");
+  report.reason = short_text(json, "reason");
   report.num_nodes = int_field(json, {"nnodes"});
   if (const auto wanted = number_field(json, {"wantedNodes"}); wanted && *wanted > 0) {
     report.wanted_nodes = static_cast<int>(*wanted);
   }
   for (const Json& node : list_field(json, {"nodes"})) {
-    report.nodes.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), text_field(node, {"state"})});
+    report.nodes.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
   }
   std::map<int, int> node_of_rank;
   for (const Json& worker : list_field(json, {"workers"})) {
@@ -83,16 +101,16 @@ Result<RunReport> parse_run_report(const std::string& body) {
   }
   report.metrics = read_metrics(json);
   report.checkpoint_step = number_field(json, {"lastCheckpoint", "step"});
-  report.process_restarts = number_field(json, {"restarts"}).value_or(0);
+  report.process_restarts = std::clamp<int64_t>(number_field(json, {"restarts"}).value_or(0), 0, kRestartsMax);
   for (const Json& failure : list_field(json, {"recentFailures"})) {
     const int rank = int_field(failure, {"rank"});
     const auto node = number_field(failure, {"node"});
     report.failures.push_back({.rank = rank,
                                .node = node ? std::optional<int>(static_cast<int>(*node)) : node_of(rank),
                                .exit_code = int_field(failure, {"exitCode"}),
-                               .reason = text_field(failure, {"reason"}),
-                               .message = text_field(failure, {"message"}),
-                               .time = number_field(failure, {"time"}).value_or(0)});
+                               .reason = short_text(failure, "reason"),
+                               .message = short_text(failure, "message"),
+                               .time = time_in(failure)});
   }
   if (const auto slowest = number_field(json, {"slowest", "rank"}); slowest && *slowest >= 0) {
     report.slowest = SlowestRank{static_cast<int>(*slowest), node_of(static_cast<int>(*slowest))};

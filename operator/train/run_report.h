@@ -65,7 +65,7 @@ struct RunReport {
 };
 
 // kCorrupt when it is no JSON object. Parts that are missing, or have another type, stay empty: an agent may be older
-// or newer than the operator.
+// or newer than the operator. Texts are cut at 1,024 bytes; a time outside of the years 1970 to 9999 is none.
 Result<RunReport> parse_run_report(const std::string& body);
 
 }  // namespace lockstep::train

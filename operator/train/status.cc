@@ -268,12 +268,7 @@ void take_progress(const RunReport& report, api::TrainJobStatus& status) {
 }
 
 void add_failure(api::RecentFailure failure, api::TrainJobStatus& status) {
-  if (failure.message.size() > kFailureMessageBytesMax) {
-    size_t end = kFailureMessageBytesMax;
-    while (end > 0 && (static_cast<unsigned char>(failure.message[end]) & 0xC0U) == 0x80U) --end;
-    failure.message.resize(end);
-    failure.message += "…";
-  }
+  failure.message = shortened(std::move(failure.message), kFailureMessageBytesMax);
   status.recent_failures.push_back(std::move(failure));
   const size_t count = status.recent_failures.size();
   if (count > api::kRecentFailuresInStatusMax) {

@@ -89,6 +89,36 @@ TEST(RunReport, takes_parts_of_another_type_for_missing_ones) {
   EXPECT_FALSE(read->wanted_nodes.has_value());
 }
 
+// Whatever stands in it, the API server takes the status that is made of it.
+TEST(RunReport, cuts_what_is_too_long_and_drops_times_that_are_none) {
+  std::string long_text = "x";
+  while (long_text.size() < 1'000'000) long_text += "é";
+  Json failures = Json::array();
+  for (const int64_t time : {int64_t{1'795'255'200'000}, int64_t{-1}, int64_t{253'402'300'800}, int64_t{77}}) {
+    failures.push_back({{"rank", 0}, {"node", 0}, {"reason", long_text}, {"message", long_text}, {"time", time}});
+  }
+  const Json body = {{"phase", long_text},
+                     {"reason", long_text},
+                     {"nodes", Json::array({{{"state", long_text}}})},
+                     {"metrics", {{"HR@10", 0.5}, {long_text, 0.5}}},
+                     {"recentFailures", failures}};
+  const Result<RunReport> read = parse_run_report(body.dump());
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  const std::string cut = long_text.substr(0, 1023) + "…";  // the 1,024th byte is the first half of a character
+  EXPECT_EQ(read->reason, cut);
+  EXPECT_EQ(read->phase, cut);
+  EXPECT_EQ(read->nodes.at(0).state, cut);
+  ASSERT_EQ(read->metrics.size(), 1U);
+  EXPECT_EQ(read->metrics[0].name, "HR@10");
+  ASSERT_EQ(read->failures.size(), 4U);
+  EXPECT_EQ(read->failures[0].reason, cut);
+  EXPECT_EQ(read->failures[0].message, cut);
+  EXPECT_EQ(read->failures[0].time, 0);
+  EXPECT_EQ(read->failures[1].time, 0);
+  EXPECT_EQ(read->failures[2].time, 0);
+  EXPECT_EQ(read->failures[3].time, 77);
+}
+
 TEST(RunReport, refuses_what_is_no_object) {
   for (const char* body : {"", "[]", "7", "{", "not json"}) {
     const Result<RunReport> read = parse_run_report(body);
