@@ -34,10 +34,14 @@ int ExitAfterWrites::answered() const {
 
 // One after the other, so that "after the n-th" is the same state every time.
 std::vector<Result<kube::HttpResponse>> ExitAfterWrites::send_all(std::span<const kube::HttpRequest> requests,
-                                                                  size_t /*in_flight_max*/) {
+                                                                  size_t /*in_flight_max*/,
+                                                                  const std::stop_token& stop) {
   std::vector<Result<kube::HttpResponse>> answers;
   answers.reserve(requests.size());
-  for (const kube::HttpRequest& request : requests) answers.push_back(send(request));
+  for (const kube::HttpRequest& request : requests) {
+    answers.push_back(stop.stop_requested() ? Error{ErrorCode::kCancelled, "stopped before it was sent"}
+                                            : send(request));
+  }
   return answers;
 }
 

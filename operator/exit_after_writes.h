@@ -19,8 +19,8 @@ class ExitAfterWrites : public kube::HttpTransport {
   ExitAfterWrites(std::shared_ptr<kube::HttpTransport> inner, int writes) : inner_(std::move(inner)), writes_(writes) {}
 
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override;
-  std::vector<Result<kube::HttpResponse>> send_all(std::span<const kube::HttpRequest> requests,
-                                                   size_t in_flight_max) override;
+  std::vector<Result<kube::HttpResponse>> send_all(std::span<const kube::HttpRequest> requests, size_t in_flight_max,
+                                                   const std::stop_token& stop) override;
   Result<kube::HttpResponse> stream(const kube::HttpRequest& request,
                                     const std::function<bool(std::string_view)>& on_bytes,
                                     const std::stop_token& stop) override {

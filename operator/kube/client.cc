@@ -415,7 +415,7 @@ void Client::Impl::create_round(std::vector<Call>& calls, std::vector<size_t>& p
       requests.push_back(calls[pending[i]].http);
     }
     std::vector<Result<HttpResponse>> outcomes;
-    if (go_on && credentials.ok()) outcomes = transport->send_all(requests, options.in_flight_max);
+    if (go_on && credentials.ok()) outcomes = transport->send_all(requests, options.in_flight_max, options.stop);
     for (size_t i = 0; i < count; ++i) {
       const size_t index = pending[begin + i];
       const Call& call = calls[index];

@@ -322,7 +322,8 @@ class CpprestTransport final : public HttpTransport {
     return answer(call, request, wake);
   }
 
-  std::vector<Result<HttpResponse>> send_all(std::span<const HttpRequest> requests, size_t in_flight_max) override;
+  std::vector<Result<HttpResponse>> send_all(std::span<const HttpRequest> requests, size_t in_flight_max,
+                                             const std::stop_token& stop) override;
   Result<HttpResponse> stream(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes,
                               const std::stop_token& stop) override;
   void shut_down() override { close(); }
@@ -486,7 +487,7 @@ Result<HttpResponse> CpprestTransport::answer(const Call& call, const HttpReques
 }
 
 std::vector<Result<HttpResponse>> CpprestTransport::send_all(std::span<const HttpRequest> requests,
-                                                             size_t in_flight_max) {
+                                                             size_t in_flight_max, const std::stop_token& stop) {
   struct Finished {
     std::mutex mutex;
     std::condition_variable changed;
@@ -499,6 +500,10 @@ std::vector<Result<HttpResponse>> CpprestTransport::send_all(std::span<const Htt
   while (next < requests.size() || !under_way.empty()) {
     while (next < requests.size() && under_way.size() < std::max<size_t>(in_flight_max, 1)) {
       const size_t index = next++;
+      if (stop.stop_requested()) {
+        answers[index] = Error{ErrorCode::kCancelled, place(requests[index]) + ": stopped before it was sent"};
+        continue;
+      }
       Result<Call> call = begin(requests[index], false, [finished, index] {
         {
           const std::lock_guard lock(finished->mutex);

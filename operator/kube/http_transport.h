@@ -46,8 +46,10 @@ class HttpTransport {
 
   virtual Result<HttpResponse> send(const HttpRequest& request) = 0;
 
-  // Answers in the order of the requests, at most `in_flight_max` of which are under way at a time.
-  virtual std::vector<Result<HttpResponse>> send_all(std::span<const HttpRequest> requests, size_t in_flight_max) = 0;
+  // Answers in the order of the requests, at most `in_flight_max` of which are under way at a time. Once `stop` says so
+  // none is begun: those that were not are kCancelled, and those under way are waited for.
+  virtual std::vector<Result<HttpResponse>> send_all(std::span<const HttpRequest> requests, size_t in_flight_max,
+                                                     const std::stop_token& stop) = 0;
 
   // Hands over what arrives of a 2xx answer's body, as soon as it arrives; `on_bytes` runs on the caller's thread and
   // returns false to end the stream. The response holds status and headers, and the body when the status is not 2xx.

@@ -214,7 +214,8 @@ Result<HttpResponse> MemoryApiServer::send(const HttpRequest& request) {
   return handle(request);
 }
 
-std::vector<Result<HttpResponse>> MemoryApiServer::send_all(std::span<const HttpRequest> requests, size_t) {
+std::vector<Result<HttpResponse>> MemoryApiServer::send_all(std::span<const HttpRequest> requests, size_t,
+                                                            const std::stop_token&) {
   std::vector<Result<HttpResponse>> answers;
   answers.reserve(requests.size());
   for (const HttpRequest& request : requests) answers.push_back(send(request));

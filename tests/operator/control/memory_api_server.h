@@ -22,8 +22,8 @@ class MemoryApiServer : public kube::HttpTransport {
  public:
   // As a HttpTransport.
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override;
-  std::vector<Result<kube::HttpResponse>> send_all(std::span<const kube::HttpRequest> requests,
-                                                   size_t in_flight_max) override;
+  std::vector<Result<kube::HttpResponse>> send_all(std::span<const kube::HttpRequest> requests, size_t in_flight_max,
+                                                   const std::stop_token& stop) override;
   Result<kube::HttpResponse> stream(const kube::HttpRequest& request,
                                     const std::function<bool(std::string_view)>& on_bytes,
                                     const std::stop_token& stop) override;

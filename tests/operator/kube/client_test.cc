@@ -553,6 +553,20 @@ TEST_F(ClientOverHttp, two_hundred_creates_in_parallel_survive_a_server_that_pus
   EXPECT_GE(refused, 40);
 }
 
+TEST_F(ClientOverHttp, of_many_creates_none_is_begun_once_it_is_told_to_stop) {
+  std::stop_source stop;
+  fake::HttpServer server({}, [&](fake::Exchange& exchange) {
+    stop.request_stop();
+    exchange.answer(201, exchange.request().body);
+  });
+  std::vector<Json> objects;
+  for (int i = 0; i < 100; ++i) objects.push_back(pod(std::to_string(i)));
+  const auto answers = client(server, {.in_flight_max = 1, .stop = stop.get_token()})->create_all(pods(), objects);
+  EXPECT_TRUE(answers.front().ok());
+  EXPECT_EQ(answers.back().error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(server.requests(), 1);
+}
+
 TEST_F(ClientOverHttp, an_idle_connection_that_the_server_closed_fails_no_call) {
   fake::HttpServer server({}, [&](fake::Exchange& exchange) { exchange.answer(201, exchange.request().body); });
   const auto over_http = client(server);

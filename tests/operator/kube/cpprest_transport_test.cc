@@ -248,7 +248,7 @@ TEST(CpprestTransport, where_one_idle_connection_is_dead_the_others_are_not_trie
   });
   const auto transport = connect(server);
   const std::vector<HttpRequest> eight(8, get("/together"));
-  for (const auto& answer : transport->send_all(eight, 8)) EXPECT_TRUE(answer.ok());
+  for (const auto& answer : transport->send_all(eight, 8, {})) EXPECT_TRUE(answer.ok());
   EXPECT_EQ(server.connections(), 8);
   server.close_idle_connections();
   HttpRequest request = get("/");
@@ -274,7 +274,7 @@ TEST(CpprestTransport, where_one_connection_has_fallen_silent_the_others_are_not
   });
   const auto transport = connect(server);
   const std::vector<HttpRequest> four(4, get("/together"));
-  for (const auto& answer : transport->send_all(four, 4)) EXPECT_TRUE(answer.ok());
+  for (const auto& answer : transport->send_all(four, 4, {})) EXPECT_TRUE(answer.ok());
   ASSERT_EQ(server.connections(), 4);
   is_silent = true;
   HttpRequest request = get("/");
@@ -319,7 +319,7 @@ TEST(CpprestTransport, two_hundred_requests_in_parallel_keep_their_order_and_the
   for (int i = 0; i < 200; ++i) {
     requests.push_back({.method = "POST", .path = "/", .body = std::to_string(i), .timeout = kLong});
   }
-  const auto answers = connect(server)->send_all(requests, kInFlightMax);
+  const auto answers = connect(server)->send_all(requests, kInFlightMax, {});
   ASSERT_EQ(answers.size(), 200U);
   for (size_t i = 0; i < answers.size(); ++i) {
     ASSERT_TRUE(answers[i].ok()) << answers[i].error().message;
@@ -328,6 +328,25 @@ TEST(CpprestTransport, two_hundred_requests_in_parallel_keep_their_order_and_the
   EXPECT_EQ(most, kInFlightMax);
   EXPECT_EQ(server.requests(), 200);
   EXPECT_LE(server.connections(), kInFlightMax);
+}
+
+TEST(CpprestTransport, of_many_those_that_are_not_under_way_are_not_sent_once_it_is_told_to_stop) {
+  std::stop_source stop;
+  HttpServer server({}, [&](Exchange& exchange) {
+    if (exchange.request().path == "/2") stop.request_stop();
+    exchange.answer(201, "");
+  });
+  std::vector<HttpRequest> requests;
+  for (int i = 0; i < 100; ++i) requests.push_back(get("/" + std::to_string(i)));
+  const auto answers = connect(server)->send_all(requests, 1, stop.get_token());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (i <= 2) {
+      EXPECT_TRUE(answers[i].ok()) << i;
+    } else {
+      EXPECT_EQ(answers[i].error().code, ErrorCode::kCancelled) << i;
+    }
+  }
+  EXPECT_EQ(server.requests(), 3);
 }
 
 TEST(CpprestTransport, of_many_one_may_fail_alone) {
@@ -343,7 +362,7 @@ TEST(CpprestTransport, of_many_one_may_fail_alone) {
   for (int i = 0; i < 10; ++i) requests.push_back(get("/" + std::to_string(i)));
   requests[4].timeout = milliseconds(300);
   requests[5].path = "/not encoded";
-  const auto answers = connect(server)->send_all(requests, 3);
+  const auto answers = connect(server)->send_all(requests, 3, {});
   for (size_t i = 0; i < answers.size(); ++i) {
     if (i == 3) {
       EXPECT_EQ(answers[i].error().code, ErrorCode::kUnavailable);
@@ -355,7 +374,7 @@ TEST(CpprestTransport, of_many_one_may_fail_alone) {
       EXPECT_EQ(answers[i]->body, "/" + std::to_string(i));
     }
   }
-  EXPECT_TRUE(connect(server)->send_all({}, 3).empty());
+  EXPECT_TRUE(connect(server)->send_all({}, 3, {}).empty());
 }
 
 TEST(CpprestTransport, many_threads_may_send_at_once) {
@@ -554,7 +573,7 @@ TEST(CpprestTransport, shutting_down_ends_everything_and_refuses_what_comes_afte
   ends.push_back(std::async(std::launch::async, [&] { return transport->send(get("/send")).error().code; }));
   ends.push_back(std::async(std::launch::async, [&] {
     const std::vector<HttpRequest> requests(3, get("/all"));
-    const auto answers = transport->send_all(requests, 1);
+    const auto answers = transport->send_all(requests, 1, {});
     for (const auto& answer : answers) EXPECT_EQ(answer.error().code, ErrorCode::kCancelled);
     return answers.back().error().code;
   }));
@@ -813,7 +832,7 @@ TEST_F(TransportOverTls, requests_in_parallel_each_get_their_own_answer) {
         {.method = "POST", .path = "/", .body = std::string(5000, 'x') + std::to_string(i), .timeout = kLong});
   }
   const auto transport = connect({.url = server.url(), .tls = trusting()});
-  const auto answers = transport->send_all(requests, 64);
+  const auto answers = transport->send_all(requests, 64, {});
   for (size_t i = 0; i < answers.size(); ++i) {
     ASSERT_TRUE(answers[i].ok()) << answers[i].error().message;
     EXPECT_EQ(answers[i]->body, requests[i].body);

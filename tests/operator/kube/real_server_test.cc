@@ -137,7 +137,7 @@ TEST_F(RealServer, a_strict_dry_run_names_the_wrong_field) {
   invalid["spec"]["containers"][0]["ports"] = {{{"containerPort", 0}}};
   const Error refused = error_of(client_->create(pods(), invalid, {.dry_run = true, .strict_fields = true}));
   EXPECT_EQ(refused.code, ErrorCode::kInvalid);
-  EXPECT_EQ(refused.reason, "Invalid");
+  EXPECT_EQ(refused.reason, kReasonInvalidObject);
   EXPECT_THAT(refused.message, HasSubstr("spec.containers[0].ports[0].containerPort"));
   EXPECT_TRUE(client_->create(pods(), pod("strict"), {.dry_run = true, .strict_fields = true}).ok());
   EXPECT_EQ(error_of(client_->get(pods(), {the_namespace, "strict"})).code, ErrorCode::kNotFound);

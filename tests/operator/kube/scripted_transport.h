@@ -30,7 +30,8 @@ class ScriptedTransport final : public HttpTransport {
   }
 
   Result<HttpResponse> send(const HttpRequest& request) override { return next(request).answer; }
-  std::vector<Result<HttpResponse>> send_all(std::span<const HttpRequest> requests, size_t in_flight_max) override {
+  std::vector<Result<HttpResponse>> send_all(std::span<const HttpRequest> requests, size_t in_flight_max,
+                                             const std::stop_token& /*stop*/) override {
     rounds.push_back({requests.size(), in_flight_max});
     std::vector<Result<HttpResponse>> answers;
     for (const HttpRequest& request : requests) answers.push_back(next(request).answer);
