@@ -115,8 +115,8 @@ class Planner {
       const std::string name = pod_name(o_.job.meta.name, node, attempt);
       if (o_.missing_pods.count(name) > 0) {
         ends_.push_back(end_of_missing_pod(name, node, attempt, now_));
-      } else {
-        lookups_.push_back(name);
+      } else if (!is_held_up("pod " + name)) {
+        lookups_.push_back({name, node, attempt});
       }
       return;
     }
@@ -438,7 +438,7 @@ class Planner {
     if (is_over_) return;
     // Looked at also while nobody is missing: without the Service no agent finds a new node 0.
     const bool may_create = !replaces_nobody && is_valid && has_surroundings();
-    for (const std::string& name : lookups_) act(LookUpPod{name}, "it was there, and the cache does not have it");
+    for (const LookUpPod& lookup : lookups_) act(lookup, "it was there, and the cache does not have it");
     stop_serving();
     if (may_create) create_pods(missing);
     delete_old_pods();
@@ -764,7 +764,7 @@ class Planner {
   std::vector<const PodView*> current_;  // by node rank: the pod of its attempt
   std::vector<bool> failed_;             // by node rank
   std::vector<PodEnd> ends_;             // bad ones
-  std::vector<std::string> lookups_;
+  std::vector<LookUpPod> lookups_;
   std::set<int> nodes_with_pods_;
   int pods_left_ = 0;
   const RunReport* report_ = nullptr;

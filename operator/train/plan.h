@@ -1,9 +1,7 @@
 // make_plan: from what is to what is done about it. Pure: every decision about a TrainJob, and its reason in words.
 //
-// The rule that makes it safe to die at any point: what a policy decides is in `status` before anything follows from
-// it.
-//   1. A pod is made only for the attempt that status.attempts names, so the attempt is written first. The write
-//   carries
+// What makes it safe to die at any point: what a policy decides is in `status` before anything follows from it.
+//   1. A pod is made only for the attempt that status.attempts names, so the attempt is written first. The write has
 //      the resourceVersion that was read: a plan made from an old picture is refused there, and nothing of it happens.
 //   2. A failure is counted in the same write that raises its node's attempt. A pod of an older attempt is nobody's
 //      failure any more; it is only taken away.
@@ -36,6 +34,8 @@ struct DryRunPod {
 // Reads a pod that the cache lacks from the API server itself.
 struct LookUpPod {
   std::string name;
+  int node = 0;
+  int attempt = 0;
 };
 struct CreateObject {  // Service, NetworkPolicy: not applied, which would take over somebody else's
   Json object;

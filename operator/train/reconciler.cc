@@ -20,6 +20,8 @@ namespace {
 constexpr int kPassesMax = 6;
 // After that the workqueue's backoff applies: whoever writes all the time must not be raced.
 constexpr int kLostRacesMax = 1;
+// Labels that were put back, and are there for so long, have stayed.
+constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
@@ -49,6 +51,25 @@ CreateProblem refusal(const std::string& object, const Error& error, api::UnixSe
   }
   const bool is_quota = error.reason == kube::kReasonExceededQuota;
   return {CreateProblem::Kind::kRefused, object, is_quota ? "QuotaExceeded" : "CreateRefused", error.message, now};
+}
+
+// Of those labels by which the caches find an object, and the plan knows which pod it is: what `object` lacks.
+Json lost_labels(const Json& object, const Json& labels) {
+  Json lost = Json::object();
+  for (const std::string_view name : {kJobLabel, kNodeLabel, kAttemptLabel}) {
+    const std::string wanted = text_field(labels, {name});
+    if (!wanted.empty() && text_field(object, {"metadata", "labels", name}) != wanted) lost[std::string(name)] = wanted;
+  }
+  return lost;
+}
+
+CreateProblem label_missing(const std::string& object, const Json& lost, const std::string& why, api::UnixSeconds now) {
+  std::string names;
+  for (const auto& [name, value] : lost.items()) {
+    names.append(names.empty() ? "" : ", ").append(name).append("=").append(value.get<std::string>());
+  }
+  return {CreateProblem::Kind::kRefused, object, "LabelMissing",
+          object + " is this job's and lacks " + names + ", by which it is found; " + why, now};
 }
 
 bool is_refusal(const Error& error) {
@@ -151,6 +172,7 @@ class Pass {
     TRY_ASSIGN(Observed observed, observe(objects, now_));
     observed.settings = options_.settings;
     observed.dry_run = memory_.dry_run;
+    forget_settled_problems(observed);
     observed.problems = memory_.problems;
     observed.missing_pods = memory_.missing_pods;
     observed.told = memory_.told;
@@ -158,6 +180,17 @@ class Pass {
     mark_deleted_pods(observed.pods);
     TRY(look_for_claim(observed));
     return observed;
+  }
+
+  // What is there is no problem; but who takes labels away as soon as they are put back must not be raced.
+  void forget_settled_problems(const Observed& observed) {
+    const auto forget = [this](const std::string& object) {
+      const auto at = memory_.problems.find(object);
+      if (at != memory_.problems.end() && at->second.time + kLabelsStaySeconds <= now_) memory_.problems.erase(at);
+    };
+    for (const PodView& pod : observed.pods) forget(object_text("pod", pod.meta.name));
+    if (observed.service) forget(object_text("Service", key_.name));
+    if (observed.network_policy) forget(object_text("NetworkPolicy", key_.name));
   }
 
   // Nobody is told to go twice because the watch is slower than the next pass.
@@ -287,14 +320,16 @@ class Pass {
     return answer.error();
   }
 
-  Status act(const Observed&, const LookUpPod& action) {
+  Status act(const Observed& observed, const LookUpPod& action) {
     const Result<Json> pod = p_.client.get(kube::pods(), {.ns = key_.ns, .name = action.name});
     if (!pod.ok() && pod.error().code != ErrorCode::kNotFound) return pod.error();
-    if (pod.ok()) {
-      p_.pods.assume(*pod);
-    } else {
-      memory_.missing_pods.insert(action.name);
+    if (pod.ok() && is_controlled_by(api::meta_of(*pod), observed.job.meta)) {
+      Json labels = owned_labels(observed.job.meta);
+      labels[std::string(kNodeLabel)] = std::to_string(action.node);
+      labels[std::string(kAttemptLabel)] = std::to_string(action.attempt);
+      return take_ours(object_text("pod", action.name), kube::pods(), *pod, labels, p_.pods);
     }
+    memory_.missing_pods.insert(action.name);
     outcome_.learned = true;
     return {};
   }
@@ -392,28 +427,51 @@ class Pass {
       return {};
     }
     if (!there.ok()) return there.error();
-    return look_at_namesake(observed, text, *there, cache);
+    // Ours, from a request whose answer was lost, or that the cache does not show.
+    if (is_controlled_by(api::meta_of(*there), observed.job.meta)) {
+      const Json* const labels = field(object, {"metadata", "labels"});
+      return take_ours(text, resource, *there, labels == nullptr ? Json() : *labels, cache);
+    }
+    look_at_namesake(observed, text, api::meta_of(*there));
+    return {};
   }
 
-  Status look_at_namesake(const Observed& observed, const std::string& text, const Json& there, control::Cache& cache) {
-    const api::ObjectMeta meta = api::meta_of(there);
-    if (is_controlled_by(meta, observed.job.meta)) {
-      cache.assume(there);  // ours, from a request whose answer was lost, or that the cache does not show yet
+  // Without its labels the caches do not find it: they are put back. Where that does not help, for a policy takes them
+  // away again, the problem is said, and it is tried again when that time has come.
+  Status take_ours(const std::string& text, const kube::Resource& resource, const Json& there, const Json& labels,
+                   control::Cache& cache) {
+    outcome_.learned = true;
+    const Json lost = lost_labels(there, labels);
+    if (lost.empty()) {
       memory_.problems.erase(text);
-      outcome_.learned = true;
+      cache.assume(there);
       return {};
     }
+    TRY(may_write());
+    const api::ObjectMeta meta = api::meta_of(there);
+    const Json patch{{"metadata", {{"uid", meta.uid}, {"labels", lost}}}};
+    const Result<Json> stored = p_.client.merge_patch(resource, meta.key(), patch);
+    if (!stored.ok() && !is_refusal(stored.error())) return is_gone(stored.error()) ? Status() : stored.error();
+    remember(label_missing(text, lost,
+                           stored.ok() ? "it was put back, and somebody takes it away: look for a policy or a "
+                                         "controller that changes labels"
+                                       : stored.error().message,
+                           now_));
+    if (stored.ok()) cache.assume(*stored);
+    return {};
+  }
+
+  void look_at_namesake(const Observed& observed, const std::string& text, const api::ObjectMeta& meta) {
     if (is_of_another_run(meta, observed.job.meta)) {
       remember({CreateProblem::Kind::kPreviousRun, text, "PreviousRunTerminating",
                 text + " of an earlier TrainJob of this name is still there; the garbage collector deletes it", now_});
-      return {};
+      return;
     }
     remember({CreateProblem::Kind::kNameTaken, text, "NameTaken",
               text +
                   " is there already and belongs to somebody else; it is left alone. Delete it, or give the TrainJob "
                   "another name",
               now_});
-    return {};
   }
 
   // A problem that is known and new in nothing but its time needs no second look.

@@ -159,9 +159,26 @@ class Scene {
 
   void sync() {
     jobs->replace(server->list(kube::train_jobs()));
-    pods->replace(server->list(kube::pods()));
-    services->replace(server->list(kube::services()));
-    policies->replace(server->list(kube::network_policies()));
+    sync_labelled(*pods, kube::pods());
+    sync_labelled(*services, kube::services());
+    sync_labelled(*policies, kube::network_policies());
+  }
+
+  // As the informers select, at the version of the whole collection.
+  void sync_labelled(control::Cache& cache, const kube::Resource& resource) {
+    std::vector<Json> selected;
+    uint64_t newest = 0;
+    for (Json& object : server->list(resource)) {
+      newest = std::max(newest, uint64_t{std::stoull(api::meta_of(object).resource_version)});
+      if (!job_of(object).name.empty()) selected.push_back(std::move(object));
+    }
+    cache.replace(std::move(selected), newest == 0 ? "" : std::to_string(newest));
+  }
+
+  void take_label(const kube::Resource& resource, const api::ObjectKey& key) {
+    Json object = *server->get(resource, key);
+    object["metadata"]["labels"].erase(std::string(kJobLabel));
+    server->put(resource, object);
   }
 
   bool wait_until_announced(const std::string& line) {
@@ -491,6 +508,45 @@ TEST_F(ReconcilerTest, a_pod_that_really_went_is_followed_by_the_next_attempt) {
   server->remove(kube::pods(), {"ns", "sim-1-0"});
   settle();
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-1"}));
+}
+
+TEST_F(ReconcilerTest, what_has_lost_its_label_gets_it_back) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  take_label(kube::services(), kJob);
+  take_label(kube::pods(), {"ns", "sim-1-0"});
+  settle();
+  EXPECT_EQ(job_of(*server->get(kube::services(), kJob)), kJob);
+  EXPECT_EQ(job_of(*server->get(kube::pods(), {"ns", "sim-1-0"})), kJob);
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "AllPodsReady");
+  EXPECT_EQ(job()["status"]["restarts"]["total"], 0);
+}
+
+TEST_F(ReconcilerTest, a_label_that_somebody_takes_away_again_is_said_and_not_raced) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  int patches = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.method != "PATCH") return std::nullopt;
+    ++patches;
+    return kube::HttpResponse{
+        .status = 200, .headers = {}, .body = server->get(kube::pods(), {"ns", "sim-1-0"})->dump()};
+  };
+  take_label(kube::pods(), {"ns", "sim-1-0"});
+  for (int i = 0; i < 5; ++i) settle();
+  EXPECT_EQ(patches, 1);
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "LabelMissing");
+  EXPECT_NE(message_of(job(), "PodsReady").find("pod sim-1-0 is this job's and lacks lockstep.dev/job=sim"),
+            std::string::npos);
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
+  fault = {};
+  now += 11;
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "AllPodsReady");
 }
 
 TEST_F(ReconcilerTest, nobody_is_told_to_go_twice_while_the_watch_is_slow) {
