@@ -58,7 +58,7 @@ struct Cache::Impl {
 
   State read(Json object) const {
     State state;
-    const api::ObjectMeta meta = api::meta_of(object);  // before `trim`, which need not keep it
+    const api::ObjectMeta meta = api::meta_of(object);
     state.key = meta.key();
     state.uid = meta.uid;
     state.version = meta.resource_version;

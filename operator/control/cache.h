@@ -31,6 +31,8 @@ inline constexpr std::chrono::seconds kAssumptionLife{30};
 
 class Cache {
  public:
+  // Keeps apiVersion, kind, and of metadata name, namespace, uid, resourceVersion and deletionTimestamp. What it is
+  // given may be trimmed already.
   using Trim = std::function<Json(Json)>;
   // The values under which an object can be found with `find` ("ns/job" of a pod's owner). Empty: none.
   using Index = std::function<std::vector<std::string>(const Json&)>;

@@ -53,6 +53,7 @@ struct Informer::Impl {
     list.ns = options.ns;
     list.label_selector = options.label_selector;
     list.field_selector = options.field_selector;
+    list.trim = options.trim;
     Result<kube::ObjectList> objects = client.list(resource, list);
     if (objects.ok()) {
       events.emplace_back(Listed{std::move(objects->resource_version), std::move(objects->items)});

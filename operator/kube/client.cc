@@ -327,7 +327,7 @@ Result<ObjectList> Client::Impl::list_in_pages(const Resource& resource, const L
         return Error{ErrorCode::kCorrupt, call.what + ": the list holds something else than objects"};
       item["apiVersion"] = resource.api_version();
       item["kind"] = resource.kind;
-      result.items.push_back(std::move(item));
+      result.items.push_back(list.trim ? list.trim(std::move(item)) : std::move(item));
     }
     result.resource_version = string_in(*metadata, "resourceVersion");
     continuation = string_in(*metadata, "continue");

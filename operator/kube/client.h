@@ -4,10 +4,9 @@
 // field manager, Retry-After, the client-side rate limit, request metrics) and turns metav1.Status into an Error.
 // Threads: safe from all threads; calls block, each for at most about `retry_for` and one request's time-out, plus its
 // place in the queue of the rate limit. What must not stand behind others there (the lease) gets a Client of its own
-// over the same transport. Errors: by what the caller does next; `reason` is metav1.Status.reason or the more precise
-// cause
-// ("AlreadyExists", "Conflict", "NamespaceTerminating", …), the message is the server's with the field paths of its
-// causes.
+// over the same transport.
+// Errors: by what the caller does next; `reason` is metav1.Status.reason or a more precise word ("AlreadyExists",
+// "Conflict", "NamespaceTerminating", …; api_error.h), the message is the server's with the field paths of its causes.
 //   400, 405, 406, 413, 415, 422  kInvalid      401  kForbidden (credentials)   403  kForbidden
 //   404  kNotFound   409 AlreadyExists  kExists   409 other  kConflict   410  kGone
 //   429, 500, 502, 503, 504, no connection  kRetry, after retries of its own for as long as `retry_for` allows
@@ -41,6 +40,8 @@ struct ListOptions {
   std::string label_selector;
   std::string field_selector;
   int page_size = 500;  // `limit`; pages are fetched one after the other
+  // What is kept of an item; done as its page arrives, for ten thousand whole pods are a lot of memory.
+  std::function<Json(Json)> trim;
   // "" = the newest state (a quorum read); "0" = whatever the server's cache has
   std::string resource_version;
 };

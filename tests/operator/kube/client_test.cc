@@ -230,6 +230,19 @@ TEST_F(ClientByScript, a_list_comes_in_pages_with_the_kind_in_every_item) {
   EXPECT_EQ(request(1).query, selectors + "&continue=to%3Dken");
 }
 
+TEST_F(ClientByScript, items_are_trimmed_as_their_page_arrives) {
+  transport_->then(200, page({"a", "b"}, "7", "more"));
+  transport_->then(200, page({"c"}, "8"));
+  std::vector<size_t> pages_then;
+  const auto list = client().list(pods(), {.trim = [&](const Json& item) {
+                                    pages_then.push_back(transport_->requests.size());
+                                    return Json{{"kept", item["metadata"]["name"]}, {"kind", item["kind"]}};
+                                  }});
+  ASSERT_TRUE(list.ok()) << list.error().message;
+  EXPECT_THAT(pages_then, ElementsAre(1, 1, 2));
+  EXPECT_EQ(list->items.at(2), (Json{{"kept", "c"}, {"kind", "Pod"}}));
+}
+
 TEST_F(ClientByScript, a_continuation_that_is_too_old_begins_again_and_at_last_asks_for_all) {
   transport_->then(200, page({"a"}, "10", "t"));
   transport_->then(410, failure(410, "Expired"));
