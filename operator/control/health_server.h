@@ -2,8 +2,8 @@
 //
 // A check answers with what is wrong, in words, or with nothing. /healthz is 503 while a check of `healthy` complains
 // (the kubelet then starts the operator again), /readyz while one of either list does; the body names all checks:
-//   [+] caches: ok
-//   [-] watch: pods: no list for 93 s
+//   [+] crd: ok
+//   [-] pods: no list of pods yet: the list failed: …
 // Threads: the server's own (runner/base/http_server.h) calls `metrics` and the checks, one at a time.
 #pragma once
 
