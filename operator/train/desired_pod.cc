@@ -189,18 +189,6 @@ Status avoid_hosts(Json& pod_spec, const std::set<std::string>& hosts) {
   return {};
 }
 
-Status add_tolerations(Json& pod_spec, const Json& defaults) {
-  if (defaults.empty()) return {};
-  TRY_ASSIGN(Json * tolerations,
-             list_member(pod_spec, "tolerations", std::string(kTemplatePath) + ".spec.tolerations"));
-  for (const Json& toleration : defaults) {
-    if (std::find(tolerations->begin(), tolerations->end(), toleration) == tolerations->end()) {
-      tolerations->push_back(toleration);
-    }
-  }
-  return {};
-}
-
 Json pod_metadata(const Observed& o, const PodOf& of) {
   const api::TrainJob& job = o.job;
   Json metadata = Json::object();
@@ -284,7 +272,6 @@ Result<Json> desired_pod(const Observed& o, const PodOf& of) {
   add_volumes(spec, of.node, pod_spec, trainer);
   restrict_pod(pod_spec, trainer, spec.trainer.launcher);
   TRY(avoid_hosts(pod_spec, of.avoided_hosts));
-  TRY(add_tolerations(pod_spec, o.settings.default_tolerations));
   pod_spec["containers"][index < 0 ? pod_spec["containers"].size() - 1 : static_cast<size_t>(index)] =
       std::move(trainer);
   return Json{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", pod_metadata(o, of)}, {"spec", std::move(pod_spec)}};

@@ -27,7 +27,6 @@ struct Settings {
   std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep"},
                                                         {"app.kubernetes.io/component", "operator"}};
   std::string prometheus_namespace = "monitoring";
-  Json default_tolerations = Json::array();  // core/v1 Toleration, added to every pod that lacks them
 };
 
 // A Kubernetes node.

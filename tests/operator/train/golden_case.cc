@@ -277,10 +277,23 @@ Status add_problems(const Json& yaml, Observed& o) {
 }
 
 Status check_words(const Json& yaml) {
-  static const std::vector<std::string> kKnown = {
-      "what",         "now",          "after",          "job",   "pods",        "hosts",
-      "report",       "service",      "network policy", "claim", "dry run",     "refused",
-      "missing pods", "earlier pods", "told",           "show",  "tolerations", "prometheusNamespace"};
+  static const std::vector<std::string> kKnown = {"what",
+                                                  "now",
+                                                  "after",
+                                                  "job",
+                                                  "pods",
+                                                  "hosts",
+                                                  "report",
+                                                  "service",
+                                                  "network policy",
+                                                  "claim",
+                                                  "dry run",
+                                                  "refused",
+                                                  "missing pods",
+                                                  "earlier pods",
+                                                  "told",
+                                                  "show",
+                                                  "prometheusNamespace"};
   for (const auto& [word, value] : yaml.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), word) == kKnown.end()) return bad("\"" + word + "\" is not known here");
   }
@@ -309,7 +322,6 @@ void add_what_was_learned(const Json& yaml, Observed& o) {
   for (const Json& name : list_field(yaml, {"missing pods"})) o.missing_pods.insert(name.get<std::string>());
   for (const Json& name : list_field(yaml, {"earlier pods"})) o.previous_pods.insert(name.get<std::string>());
   o.settings = golden_settings();
-  if (const Json* tolerations = field(yaml, {"tolerations"})) o.settings.default_tolerations = *tolerations;
   if (const Json* where = field(yaml, {"prometheusNamespace"}))
     o.settings.prometheus_namespace = where->get<std::string>();
   if (const Json* told = field(yaml, {"told"})) {

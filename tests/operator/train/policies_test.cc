@@ -183,28 +183,19 @@ TEST(PodTemplate, gives_the_server_s_paths_from_the_trainjob) {
 TEST(PodTemplate, never_makes_a_pod_of_what_has_the_wrong_type) {
   Observed o;
   o.job.meta = {.name = "a", .ns = "b", .uid = "c"};
-  o.settings.default_tolerations = Json::array({{{"operator", "Exists"}}});
   o.job.spec.checkpoint = api::Checkpoint{};
-  for (const char* text : {"7",
-                           "[]",
-                           R"({"spec":[]})",
-                           R"({"metadata":"x"})",
-                           R"({"metadata":{"labels":[]}})",
-                           R"({"metadata":{"annotations":{"a":1}}})",
-                           R"({"spec":{"containers":[7]}})",
-                           R"({"spec":{"volumes":{}}})",
-                           R"({"spec":{"tolerations":{}}})",
-                           R"({"spec":{"affinity":[]}})",
-                           R"({"spec":{"affinity":{"nodeAffinity":3}}})",
-                           R"({"spec":{"securityContext":"root"}})",
-                           R"({"spec":{"terminationGracePeriodSeconds":"long"}})",
-                           R"({"spec":{"containers":[{"name":"trainer","env":{}}]}})",
-                           R"({"spec":{"containers":[{"name":"trainer","env":[{}]}]}})",
-                           R"({"spec":{"containers":[{"name":"trainer","ports":7}]}})",
-                           R"({"spec":{"containers":[{"name":"trainer","resources":[]}]}})",
-                           R"({"spec":{"containers":[{"name":"trainer","securityContext":1}]}})",
-                           R"({"spec":{"containers":[{"name":"trainer","volumeMounts":"x"}]}})",
-                           R"({"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"}) {
+  for (const char* text :
+       {"7", "[]", R"({"spec":[]})", R"({"metadata":"x"})", R"({"metadata":{"labels":[]}})",
+        R"({"metadata":{"annotations":{"a":1}}})", R"({"spec":{"containers":[7]}})", R"({"spec":{"volumes":{}}})",
+        R"({"spec":{"affinity":[]}})", R"({"spec":{"affinity":{"nodeAffinity":3}}})",
+        R"({"spec":{"securityContext":"root"}})", R"({"spec":{"terminationGracePeriodSeconds":"long"}})",
+        R"({"spec":{"containers":[{"name":"trainer","env":{}}]}})",
+        R"({"spec":{"containers":[{"name":"trainer","env":[{}]}]}})",
+        R"({"spec":{"containers":[{"name":"trainer","ports":7}]}})",
+        R"({"spec":{"containers":[{"name":"trainer","resources":[]}]}})",
+        R"({"spec":{"containers":[{"name":"trainer","securityContext":1}]}})",
+        R"({"spec":{"containers":[{"name":"trainer","volumeMounts":"x"}]}})",
+        R"({"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"}) {
     o.job.spec.trainer.pod_template = Json::parse(text);
     const Result<Json> pod = desired_pod(o, {.node = 0, .attempt = 0, .avoided_hosts = {"host-b"}});
     ASSERT_FALSE(pod.ok()) << text;
