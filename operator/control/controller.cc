@@ -39,7 +39,8 @@ struct Controller::Impl {
       return ReconcileOutcome::kRequeueAfter;
     }
     const Error& error = result.error();
-    queue.add_with_backoff(key);
+    const bool is_busy = error.code == ErrorCode::kRetry;
+    queue.add_with_backoff(key, is_busy ? Clock::duration(kBackoffOfBusyServer) : Clock::duration::zero());
     if (error.code == ErrorCode::kCancelled) return ReconcileOutcome::kCancelled;
     options.logger.error("reconcile failed", {{"controller", options.name},
                                               {"object", to_string(key)},

@@ -1,10 +1,10 @@
 // Controller: workers that take keys from a Workqueue and reconcile them.
 //
-// An error is logged once, counted, and the key comes back with backoff; success forgets its failures and comes back
-// after `requeue_after` when there is one. A reconcile that throws (a library's exception that nobody caught below) has
-// failed as with an error: one object that nobody foresaw must not stop the work on all others.
-// controller-runtime's metric names.
-// Threads: `workers` threads from `start` to `stop_and_join` or the destructor; one key is never on two of them.
+// An error is logged once, counted, and the key comes back with backoff, after a busy server (kRetry) no sooner than
+// kBackoffOfBusyServer; success forgets its failures and comes back after `requeue_after` when there is one. A
+// reconcile that throws (a library's exception that nobody caught below) has failed as with an error: one object that
+// nobody foresaw must not stop the work on all others. controller-runtime's metric names. Threads: `workers` threads
+// from `start` to `stop_and_join` or the destructor; one key is never on two of them.
 #pragma once
 
 #include <chrono>
@@ -18,6 +18,9 @@
 #include "runner/base/result.h"
 
 namespace lockstep::control {
+
+// The client has tried for seconds, or was asked for more time than that.
+inline constexpr std::chrono::seconds kBackoffOfBusyServer{1};
 
 struct ReconcileResult {
   std::optional<std::chrono::milliseconds> requeue_after;

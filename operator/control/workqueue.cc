@@ -111,11 +111,11 @@ void Workqueue::add_after(const api::ObjectKey& key, Clock::duration delay) {
   impl_->changed.notify_one();
 }
 
-void Workqueue::add_with_backoff(const api::ObjectKey& key) {
+void Workqueue::add_with_backoff(const api::ObjectKey& key, Clock::duration at_least) {
   Clock::duration delay{};
   {
     const std::lock_guard lock(impl_->mutex);
-    delay = backoff_delay(kBackoff, ++impl_->entries[key].failures, 0.0);
+    delay = std::max<Clock::duration>(at_least, backoff_delay(kBackoff, ++impl_->entries[key].failures, 0.0));
   }
   add_after(key, delay);
 }

@@ -37,7 +37,7 @@ class Workqueue {
 
   void add(const api::ObjectKey& key);
   void add_after(const api::ObjectKey& key, Clock::duration delay);
-  void add_with_backoff(const api::ObjectKey& key);
+  void add_with_backoff(const api::ObjectKey& key, Clock::duration at_least = {});
   void forget(const api::ObjectKey& key);  // its failures are over
 
   // The next key that is due; waits for one; nothing once `stop` says so. `done` follows for every key handed out.

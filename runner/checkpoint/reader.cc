@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <system_error>
 
 #include "runner/checkpoint/weights.h"
 #include "runner/formats/pickle_zip.h"
@@ -52,7 +54,9 @@ Result<ResumeResult> load_first(FileSystem& fs, const std::string& folder, const
       result.checkpoint = std::move(*loaded);
       break;
     }
-    if (loaded.error().code == ErrorCode::kInvalid) return loaded.error();
+    // What the volume will not give now is not damaged: an older one would lose work for nothing.
+    const ErrorCode code = loaded.error().code;
+    if (code == ErrorCode::kInvalid || code == ErrorCode::kUnavailable) return loaded.error();
     result.passed_over.push_back({entry.path, loaded.error().message});
   }
   result.passed_over.insert(result.passed_over.end(), passed_over.begin(), passed_over.end());
@@ -118,9 +122,13 @@ Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path) {
 }
 
 Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path) {
-  TRY_ASSIGN(const FileInfo info, fs.stat(path));
-  if (info.kind != FileKind::kDirectory) return load_weight_file(fs, path);
-  TRY_ASSIGN(ResumeResult found, load_checkpoint(fs, path));
+  // A person's file, perhaps a link into a cache of downloads; `fs` follows none.
+  std::error_code is_missing;
+  const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
+  const std::string place = is_missing ? path : real.string();
+  TRY_ASSIGN(const FileInfo info, fs.stat(place));
+  if (info.kind != FileKind::kDirectory) return load_weight_file(fs, place);
+  TRY_ASSIGN(ResumeResult found, load_checkpoint(fs, place));
   remove_module_prefix(found.checkpoint->model);
   return std::move(found.checkpoint->model);
 }

@@ -92,6 +92,10 @@ class Normalizer {
     if (flag == nullptr && name != "config") return unknown_flag(table_, name, "");
     const bool is_bool = flag != nullptr && flag->is_bool;
     if (!value && at_ < arguments_.size() && takes_next(is_bool)) value = arguments_[at_++];
+    if (value && value->empty()) {  // `--data_dir "$UNSET"`
+      return invalid("--" + name + " needs a value (" + (flag == nullptr ? "a YAML file" : flag->expects) +
+                     "), found an empty one; leave the flag out for its default");
+    }
     if (!value && !is_bool) {
       const std::string found = at_ < arguments_.size() ? arguments_[at_] : "the end of the command line";
       return invalid("--" + name + " needs a value (" + (flag == nullptr ? "a YAML file" : flag->expects) +

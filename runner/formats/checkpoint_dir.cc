@@ -53,7 +53,10 @@ bool is_newer(const CheckpointEntry& a, const CheckpointEntry& b) {
   return order(a) > order(b);
 }
 
-bool is_newer_format(const CheckpointEntry& entry) { return entry.error && entry.error->code == ErrorCode::kInvalid; }
+// Of a newer format, or on a volume that does not give it now: to go on from an older one would lose work.
+bool is_not_to_be_passed_over(const CheckpointEntry& entry) {
+  return entry.error && (entry.error->code == ErrorCode::kInvalid || entry.error->code == ErrorCode::kUnavailable);
+}
 
 Status verify_entry(FileSystem& fs, const CheckpointEntry& entry) {
   if (entry.error) return *entry.error;
@@ -71,7 +74,7 @@ Status verify_entry(FileSystem& fs, const CheckpointEntry& entry) {
 Result<NewestComplete> first_verified(FileSystem& fs, const std::vector<CheckpointEntry>& entries) {
   NewestComplete newest;
   for (const CheckpointEntry& entry : entries) {
-    if (is_newer_format(entry)) return *entry.error;
+    if (is_not_to_be_passed_over(entry)) return *entry.error;
     const Status verified = verify_entry(fs, entry);
     if (verified.ok()) {
       newest.entry = entry;
@@ -139,7 +142,7 @@ Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& fo
   ResumeCandidates candidates;
   const CheckpointEntry* other = nullptr;
   for (CheckpointEntry& entry : entries) {
-    if (is_newer_format(entry)) return *entry.error;
+    if (is_not_to_be_passed_over(entry)) return *entry.error;
     if (entry.error) {
       candidates.passed_over.push_back({entry.path, entry.error->message});
     } else if (is_same_run(*entry.state, identity)) {

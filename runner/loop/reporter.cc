@@ -143,7 +143,7 @@ void Reporter::on_report(const StepReport& report) {
                      .model_flops_per_second = flops.model_flops_per_second,
                      .peak_flops_per_second = flops.peak_flops_per_second,
                      .mfu = flops.mfu,
-                     .loss_scale = std::nullopt});
+                     .loss_scale = report.loss_scale});
     if (folder_) {
       problem(folder_->record(StepRecord{.step = steps_done,
                                          .epoch = report.epoch,

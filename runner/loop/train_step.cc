@@ -211,6 +211,7 @@ StepReport TrainStep::report_oldest() {
   report.loss = oldest.figure(kLoss) / oldest.loss_scale + oldest.figure(kRegularization);
   report.grad_norm = oldest.figure(kGradNorm);
   report.skipped = oldest.figure(kFoundInf) != 0.0;
+  if (parts_.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;
   Counters& counters = parts_.state.counters;
   // Steps that were under way with the old scale when it was halved say nothing about the new one.
   const bool at_present_scale = oldest.loss_scale == counters.loss_scale.scale;

@@ -115,11 +115,16 @@ Outcome Trainer::prepare(Generation& g) {
                                          .workload = parts_.workload.name()},
                             .generation = g.formed.generation,
                             .first_batch = g.first_batch};
+  const double began = parts_.clock.seconds().total();
+  const bool is_first = !std::exchange(has_synced_, true);
   SyncOutcome synced = sync_state(parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, options);
   if (synced.failure) return lost_or_failed(g, *synced.failure);
   g.sync = std::move(synced.result);
   g.number = g.sync.generation;
   g.synced_ns = now_ns();
+  const double restored = parts_.clock.seconds().total();
+  if (is_first) parts_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
+  if (g.sync.resumed_step > 0) parts_.reporter.metrics().on_restore(restored - began);
   number_ = g.number;
   world_size_ = g.group.world_size();
   parts_.page.step.store(state_.counters.step);
@@ -389,6 +394,7 @@ void Trainer::stage_checkpoint(bool is_best) {
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   state_.journal.improved = false;
   checkpointed_step_ = state_.counters.step;
+  if (is_best) best_staged_at_ = state_.counters.step;
   if (!writer_) return;
   CheckpointContent content;
   CheckpointState& s = content.state;
@@ -484,7 +490,7 @@ void Trainer::make_durable() {
   writer_->wait_durable();
   report_checkpoints();
   if (write_problem_.empty()) return;
-  stage_checkpoint(/*is_best=*/false);
+  stage_checkpoint(/*is_best=*/best_staged_at_ == state_.counters.step);
   writer_->wait_durable();
   report_checkpoints();
 }

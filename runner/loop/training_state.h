@@ -52,7 +52,8 @@ struct StepReport {
   double loss = 0.0;       // Σloss / Σweight over all ranks, with the regularization
   double grad_norm = 0.0;  // before clipping
   double lr = 0.0;
-  bool skipped = false;  // not finite: no parameter was changed
+  bool skipped = false;              // not finite: no parameter was changed
+  std::optional<double> loss_scale;  // of fp16; for the metrics alone, not handed on with a journal
 };
 
 struct EvaluationNote {

@@ -128,6 +128,7 @@ class Worker {
                                                       std::chrono::duration<double>(seconds_since_process_start()))) {}
 
   int run() {
+    started_seconds_ = clock_.seconds().total();
     install_stack_dump();
     if (auto failure = find_world()) return fail(*failure);
     if (auto failure = make_workload_and_reporter()) return fail(*failure);
@@ -183,6 +184,7 @@ class Worker {
     WorkloadOrFailure made = make_workload(config_, device_);
     if (auto* failure = std::get_if<Failure>(&made)) return *failure;
     workload_ = std::move(std::get<std::unique_ptr<Workload>>(made));
+    const double loaded_seconds = clock_.seconds().total();
 
     if (session_) {
       session_->hello();
@@ -206,7 +208,8 @@ class Worker {
                           .device = device_,
                           .precision = precision_.precision,
                           .folder = folder_});
-    reporter_->metrics().on_startup(StartupPart::kLoad, clock_.seconds().total());
+    reporter_->metrics().on_startup(StartupPart::kProcess, started_seconds_);
+    reporter_->metrics().on_startup(StartupPart::kLoad, loaded_seconds);
     if (!remark_.empty()) reporter_->warn(remark_);
     if (!session_ && device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) {
       reporter_->warn("no GPU found, training on the CPU with " + std::to_string(world_.world_size) + " rank" +
@@ -297,7 +300,9 @@ class Worker {
       if (!agreed.ok()) return failed(agreed.error());
       formed_.generation = *agreed;
     }
-    reporter_->metrics().on_rendezvous(clock_.seconds().total() - began);
+    const double formed = clock_.seconds().total();
+    reporter_->metrics().on_rendezvous(formed - began);
+    if (!std::exchange(has_formed_, true)) reporter_->metrics().on_startup(StartupPart::kRendezvous, formed);
     formed_.formed_ns = now_ns();
     return trainer_->run_generation(*group, *store, formed_);
   }
@@ -363,6 +368,8 @@ class Worker {
   const RunConfig config_;
   const std::string remark_;
   PhaseClock clock_;
+  double started_seconds_ = 0.0;  // after the process's start; by then its libraries are loaded
+  bool has_formed_ = false;
   StopSignals signals_;
   InjectedFaults faults_;
   PosixFileSystem posix_;

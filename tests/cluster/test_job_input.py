@@ -131,6 +131,47 @@ def test_a_missing_claim_is_named_and_its_job_begins_once_it_is_there(api, jobs,
         control_plane.api.patch("persistentvolumes", {"metadata": {"finalizers": None}}, name=name)
 
 
+@pytest.fixture
+def no_pods_here(api):
+    """A real admission policy that takes no pods in the test's namespace; calling it takes the policy away."""
+    cluster = api.control_plane.api
+    kinds = [f"admissionregistration.k8s.io/v1/{kind}" for kind in ("validatingadmissionpolicies",
+                                                                    "validatingadmissionpolicybindings")]
+    name = f"no-pods-in-{api.namespace}"
+    cluster.create(kinds[0], {"metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                                                "resources": ["pods"]}]},
+        "matchConditions": [{"name": "here", "expression": f"request.namespace == '{api.namespace}'"}],
+        "validations": [{"expression": "false", "message": "no pods before Monday"}]}})
+    cluster.create(kinds[1], {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}})
+    pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+    def is_in_force():
+        try:
+            api.create("pods", pod)
+        except ApiError as error:
+            return "no pods before Monday" in error.message
+        api.client.delete("pods", api.namespace, "probe", gracePeriodSeconds=0)
+        return False
+    wait_until(is_in_force, "policy in force")
+    left = list(reversed(kinds))
+
+    def take_away():
+        while left:
+            cluster.delete(left.pop(0), name=name)
+    yield take_away
+    take_away()
+
+
+def test_what_an_admission_policy_refuses_waits_in_its_words_until_it_does_not(api, no_pods_here, jobs):
+    jobs.create(nodes=2)
+    said = jobs.wait_for_condition("PodsReady", "False", "CreateRefused")
+    assert "no pods before Monday" in said["message"]
+    assert jobs.condition("Failed").get("status") != "True"
+    no_pods_here()
+    jobs.wait_for_condition("PodsReady", timeout=120)
+
+
 def test_a_quota_is_said_in_the_servers_words_and_the_job_goes_on_once_it_is_raised(api, jobs, history):
     api.create("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})
     wait_until(lambda: api.get("resourcequotas", "few").get("status", {}).get("hard"), "quota in force")

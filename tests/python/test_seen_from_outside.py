@@ -67,6 +67,36 @@ def post(port, path, body, token=None):
         return error.code, error.read().decode()
 
 
+def test_each_part_of_the_start_is_timed_and_so_is_reading_a_checkpoint(lockstep, small_dataset, tmp_path, free_port):
+    port = free_port()
+    folder = tmp_path / "run"
+    words = [lockstep, "run", "sasrec", "--dataset", small_dataset, "--train_dir", folder, *SMALL_MODEL,
+             "--status_port", port, "--checkpoint_every", "5"]
+
+    def seconds():
+        """phase → seconds since the process began; nothing while nobody answers."""
+        try:
+            text = get(port, "/metrics")[1]
+        except (urllib.error.URLError, OSError):
+            return {}
+        found = re.findall(r'^lockstep_startup_seconds\{.*phase="(\w+)".*\} (\S+)$', text, re.M)
+        return {phase: float(value) for phase, value in found}
+
+    def parts(restored):
+        running = Running([*words, "--max_steps", "1000000"], tmp_path)
+        running.wait_for(lambda: "first_step" in seconds(), "the first step's time")
+        found = seconds()
+        assert list(sorted(found, key=found.get)) == ["process", "load", "rendezvous", "restore", "first_step"]
+        text = get(port, "/metrics")[1]
+        read = re.search(r'^lockstep_checkpoint_duration_seconds_count\{.*phase="restore".*\} 1$', text, re.M)
+        assert bool(read) == restored
+        running.wait_for_step(folder, 10)
+        running.signal(signal.SIGTERM)
+        assert running.end() == 143, running.output()
+    parts(restored=False)
+    parts(restored=True)
+
+
 def test_only_the_operator_says_how_many_nodes_are_wanted(lockstep, small_dataset, tmp_path, free_port):
     port = free_port()
     running = Running(command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "1000000", "--status_port", port,

@@ -9,6 +9,7 @@
 
 #include "operator/control/metrics.h"
 #include "tests/operator/control/journal.h"
+#include "tests/operator/control/test_clock.h"
 
 namespace lockstep::control {
 namespace {
@@ -50,7 +51,7 @@ TEST_F(ControllerTest, reconciles_keys_on_several_workers_at_once) {
 TEST_F(ControllerTest, an_error_is_logged_once_counted_and_the_key_comes_back) {
   std::atomic<int> left{3};
   const auto controller = this->controller([&](const api::ObjectKey&) -> Result<ReconcileResult> {
-    if (left-- > 0) return Error{ErrorCode::kRetry, "the server is busy"};
+    if (left-- > 0) return Error{ErrorCode::kConflict, "somebody else was first"};
     done_.write("done");
     return ReconcileResult{};
   });
@@ -60,7 +61,7 @@ TEST_F(ControllerTest, an_error_is_logged_once_counted_and_the_key_comes_back) {
   controller->stop_and_join();
   ASSERT_EQ(said_.lines().size(), 3U);
   for (const char* part : {"\"level\":\"error\"", "\"object\":\"ns/a\"", "\"controller\":\"widget\"",
-                           "\"error\":\"the server is busy\"", "\"code\":\"retry\""}) {
+                           "\"error\":\"somebody else was first\"", "\"code\":\"conflict\""}) {
     EXPECT_NE(said_.lines()[0].find(part), std::string::npos) << said_.lines()[0];
   }
   EXPECT_TRUE(has_metric(R"(controller_runtime_reconcile_total{controller="widget",result="error"} 3)"));
@@ -68,6 +69,26 @@ TEST_F(ControllerTest, an_error_is_logged_once_counted_and_the_key_comes_back) {
   EXPECT_TRUE(has_metric(R"(controller_runtime_reconcile_errors_total{controller="widget"} 3)"));
   EXPECT_TRUE(has_metric(R"(controller_runtime_reconcile_time_seconds_count{controller="widget"} 4)"));
   EXPECT_EQ(queue_.statistics().retries, 3U);
+}
+
+TEST_F(ControllerTest, a_busy_server_is_not_asked_again_at_once) {
+  TestClock clock;
+  Workqueue queue({.now = clock.source(), .on_queued = {}, .on_worked = {}});
+  Controller controller(
+      queue,
+      [](const api::ObjectKey&) {
+        return Error{ErrorCode::kRetry, "the server is busy"};
+      },
+      {.name = "widget", .workers = 1, .logger = Logger({.sink = [this](const auto& line) { said_.write(line); }})},
+      nullptr);
+  controller.start();
+  queue.add(kA);
+  ASSERT_TRUE(said_.wait_until([](const auto& lines) { return !lines.empty(); }));
+  controller.stop_and_join();
+  clock.turn(kBackoffOfBusyServer - milliseconds(1));
+  EXPECT_EQ(queue.try_get(), std::nullopt);
+  clock.turn(milliseconds(1));
+  EXPECT_EQ(queue.try_get(), kA);
 }
 
 TEST_F(ControllerTest, success_forgets_the_failures_and_asks_again_when_wanted) {

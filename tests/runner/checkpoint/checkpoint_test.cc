@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <future>
 
 #include "runner/checkpoint/reader.h"
@@ -177,6 +178,19 @@ TEST_F(Checkpoints, that_are_damaged_are_passed_over_and_named) {
   EXPECT_EQ(load_checkpoint(posix_, join_path(folder(), "step-00000020")).error().code, ErrorCode::kCorrupt);
 }
 
+TEST_F(Checkpoints, that_the_volume_holds_back_are_not_passed_over_for_older_ones) {
+  write(10);
+  write(20);
+  for (const char* file : {"state.json", "model.safetensors", "optimizer.safetensors"}) {
+    FaultFileSystem lost(posix_, FaultFileSystem::Fault::kNone, 0);
+    lost.hold_back(std::string("step-00000020/") + file);
+    const Result<ResumeResult> loaded = load_newest_checkpoint(lost, folder(), kIdentity);
+    ASSERT_FALSE(loaded.ok()) << file;
+    EXPECT_EQ(loaded.error().code, ErrorCode::kUnavailable);
+    EXPECT_THAT(loaded.error().message, HasSubstr("Input/output error"));
+  }
+}
+
 TEST_F(Checkpoints, of_another_run_are_refused_unless_named) {
   write(10);
   const RunIdentity other{"", "other", "sasrec"};
@@ -209,6 +223,17 @@ TEST_F(Checkpoints, weights_go_through_every_file_format) {
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     expect_equal(*weights, content_of(10).model);
   }
+}
+
+TEST_F(Checkpoints, weights_may_be_links_to_where_downloads_are_kept) {
+  const std::string path = join_path(folder(), "blob");
+  ASSERT_TRUE(save_weights(posix_, path + ".safetensors", content_of(10).model).ok());
+  const std::string link = join_path(folder(), "model.safetensors");
+  std::filesystem::create_symlink("blob.safetensors", link);
+  const Result<NamedTensors> weights = load_weights(posix_, link);
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  expect_equal(*weights, content_of(10).model);
+  EXPECT_EQ(load_weights(posix_, join_path(folder(), "nowhere")).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(Checkpoints, weights_lose_a_module_prefix_that_all_have) {

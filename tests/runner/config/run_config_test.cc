@@ -217,7 +217,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"node_beyond", {"--nnodes", "2", "--node_rank", "2"}, {"--node_rank 2", "--nnodes 2"}},
         BadValue{"two_starts", {"--resume", "a", "--state_dict_path", "b"}, {"--resume", "--state_dict_path"}},
         BadValue{"line_break", {"--dataset", "a\nb"}, {"--dataset"}},
-        BadValue{"empty_train_dir", {"--train_dir="}, {"--train_dir"}}),
+        BadValue{"empty_train_dir", {"--train_dir="}, {"--train_dir"}},
+        BadValue{"empty_before_another_flag", {"--data_dir", "", "--lr", "0.01"}, {"--data_dir", "an empty one"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(RunConfig, knows_the_three_forms) {

@@ -36,6 +36,8 @@ class FaultFileSystem final : public FileSystem {
   [[nodiscard]] int failures() const { return failures_; }
   [[nodiscard]] const std::vector<std::string>& log() const { return log_; }
   void write_short(size_t bytes_max) { write_bytes_max_ = bytes_max; }
+  // Files whose path ends so cannot be opened for reading, as a volume answers that has lost its server.
+  void hold_back(std::string ending) { held_back_ = std::move(ending); }
 
   Result<FileHandle> open_for_write(const std::string& path) override {
     const Result<FileHandle> file =
@@ -43,7 +45,12 @@ class FaultFileSystem final : public FileSystem {
     if (file.ok()) written_.insert(file->descriptor);
     return file;
   }
-  Result<FileHandle> open_for_read(const std::string& path) override { return below_.open_for_read(path); }
+  Result<FileHandle> open_for_read(const std::string& path) override {
+    if (!held_back_.empty() && path.ends_with(held_back_)) {
+      return Error{ErrorCode::kUnavailable, "open " + path + ": Input/output error"};
+    }
+    return below_.open_for_read(path);
+  }
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
     bytes = std::min(bytes, write_bytes_max_);
     const bool is_torn = fault_ == Fault::kDieAfter && calls_ + 1 == at_call_;
@@ -108,6 +115,7 @@ class FaultFileSystem final : public FileSystem {
   int failures_ = 0;
   bool dead_ = false;
   size_t write_bytes_max_ = static_cast<size_t>(-1);
+  std::string held_back_;
   std::vector<std::string> log_;
   std::set<int> written_;  // descriptors open for writing
 };
