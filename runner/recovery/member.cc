@@ -118,7 +118,8 @@ class MemberStepper {
     if (s_.joined && now_ - s_.last_heard >= s_.options.heartbeat_timeout) {
       lose("nothing heard from the coordinator for " + seconds_text(s_.options.heartbeat_timeout));
     }
-    if (s_.seeking_since && now_ - *s_.seeking_since >= seeking_patience()) give_up_seeking();
+    // One that was found has heartbeat_timeout to say its first word.
+    if (is_seeking() && now_ - *s_.seeking_since >= seeking_patience()) give_up_seeking();
   }
 
   // It was told to leave, has nothing left to do but to say so, and nobody hears it.
@@ -131,7 +132,7 @@ class MemberStepper {
     if (s_.ended) return;
     s_.deadline = now_ + kBeatInterval;
     if (s_.joined) look_at(s_.last_heard + s_.options.heartbeat_timeout);
-    if (s_.seeking_since) look_at(*s_.seeking_since + seeking_patience());
+    if (is_seeking()) look_at(*s_.seeking_since + seeking_patience());
   }
 
  private:
@@ -160,6 +161,8 @@ class MemberStepper {
     // Nobody is there to name a step for all.
     if (s_.leaving_code != 0) stop_workers(s_.leaving_code);
   }
+
+  [[nodiscard]] bool is_seeking() const { return !s_.joined && s_.seeking_since; }
 
   [[nodiscard]] std::chrono::milliseconds seeking_patience() const {
     if (s_.failed) return kLastWordsTimeouts * s_.options.heartbeat_timeout;

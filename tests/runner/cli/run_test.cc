@@ -198,7 +198,7 @@ TEST(Run, names_the_workers_that_never_say_hello) {
   AgentProcess::Setup setup = two("", {"--rendezvous_timeout_seconds", "1", "--max_restarts", "0"});
   setup.environment = {"FAKE_WORKER_SILENT=1"};
   AgentProcess agent(std::move(setup));
-  EXPECT_EQ(agent.wait(), 11);
+  EXPECT_EQ(agent.wait(), 11) << agent.output();
   EXPECT_THAT(agent.output(), HasSubstr("did not say hello within 1 s"));
 }
 

@@ -169,6 +169,20 @@ TEST(Member, seeks_on_after_a_refusal_that_may_change) {
   EXPECT_THAT(node.state.last_problem, HasSubstr("there already"));
 }
 
+TEST(Member, a_coordinator_that_was_found_has_the_heartbeat_timeout_for_its_first_word) {
+  Scenario s;
+  s.pass(s.state.options.rendezvous_timeout - 1s, false);
+  s.find_coordinator();
+  EXPECT_EQ(find<EndNode>(s.pass(2s, false)), nullptr);
+  s.hear(CoordinatorBeat{});
+  EXPECT_EQ(find<EndNode>(s.pass(s.state.options.heartbeat_timeout + 10s, true)), nullptr);
+  // One that never says a word was none.
+  Scenario silent;
+  silent.pass(silent.state.options.rendezvous_timeout - 1s, false);
+  silent.find_coordinator();
+  EXPECT_NE(find<EndNode>(silent.pass(silent.state.options.heartbeat_timeout + 1s, false)), nullptr);
+}
+
 TEST(Member, without_a_coordinator_for_rendezvous_timeout_the_node_ends_with_10) {
   Scenario node;
   node.feed(CoordinatorRefused{Refused{"there already", true}});
