@@ -63,7 +63,6 @@ struct Job {
 class CheckpointWriter::Impl {
  public:
   Impl(FileSystem& fs, CheckpointWriterOptions options) : fs_(fs), options_(std::move(options)) {
-    LOCKSTEP_CHECK(options_.still_current != nullptr, "a checkpoint writer asks whether its generation is current");
     thread_ = std::thread([this] { run(); });
   }
 
@@ -116,7 +115,7 @@ class CheckpointWriter::Impl {
     if (!content.optimizer.empty()) files.emplace_back(kOptimizerFile, &content.optimizer);
     for (const auto& [name, tensors] : content.ema) files.emplace_back(ema_file_name(name), &tensors);
     Job job;
-    job.write = {options_.folder, content.state, {}, options_.retention, options_.still_current};
+    job.write = {options_.folder, content.state, {}, options_.retention};
     staged_.resize(files.size());
     for (size_t i = 0; i < files.size(); ++i) {
       staged_[i].file = files[i].first;

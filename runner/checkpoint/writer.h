@@ -7,7 +7,6 @@
 // Errors: a failed write is a WriteReport with an Error; training may go on, the older checkpoints stay.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +45,6 @@ struct StageCost {
 struct CheckpointWriterOptions {
   std::string folder;
   Retention retention;
-  // False once a newer generation exists; called on the writer's thread right before the rename.
-  std::function<bool()> still_current = [] { return true; };
 };
 
 class CheckpointWriter {

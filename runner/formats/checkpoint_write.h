@@ -6,7 +6,6 @@
 // Threads: one caller at a time per folder and generation.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,7 +27,6 @@ struct CheckpointWrite {
   CheckpointState state;  // `files` is filled in here
   std::vector<CheckpointTensors> tensors;
   Retention retention;
-  std::function<bool()> still_current;  // false = a newer generation exists; asked right before the rename
 };
 
 struct WrittenCheckpoint {

@@ -30,7 +30,6 @@ class CkptCommand : public ::testing::Test {
       write.state.is_best = step <= 20;
       write.tensors = {{std::string(kModelFile), {view}}, {ema_file_name(""), {view}}};
       write.retention.keep_last = 100;
-      write.still_current = [] { return true; };
       ASSERT_TRUE(write_checkpoint(fs_, write).ok());
     }
   }

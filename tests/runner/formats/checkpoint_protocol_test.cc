@@ -44,7 +44,6 @@ CheckpointWrite write_of(const std::string& folder, const std::vector<int64_t>& 
   const TensorView view{"w", DType::kI64, {static_cast<int64_t>(weights.size())}, weights.data(), weights.size() * 8};
   write.tensors = {{std::string(kModelFile), {view}}, {std::string(kOptimizerFile), {view}}};
   write.retention = {.keep_last = 2};
-  write.still_current = [] { return true; };
   return write;
 }
 
@@ -345,15 +344,18 @@ TEST_F(CheckpointProtocol, keeps_a_step_of_the_same_lineage_and_moves_any_other_
   EXPECT_EQ(newest_step(folder_), 10);
 }
 
-TEST_F(CheckpointProtocol, publishes_nothing_once_its_generation_is_over) {
-  write_two();
-  const std::vector<int64_t> weights(16, 30);
-  CheckpointWrite late = write_of(folder_, weights, state_of(30));
-  late.still_current = [] { return false; };
-  const Result<WrittenCheckpoint> written = write_checkpoint(posix_, late);
-  ASSERT_FALSE(written.ok());
-  EXPECT_EQ(written.error().code, ErrorCode::kConflict);
-  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000010", "step-00000020"}));
+// A node 0 that was cut off writes on after its successor has written: neither over the same step, nor a later one.
+TEST_F(CheckpointProtocol, publishes_nothing_once_a_newer_generation_has) {
+  ASSERT_TRUE(write(posix_, folder_, 10, 1).ok());
+  ASSERT_TRUE(write(posix_, folder_, 20, 2).ok());
+  for (const int64_t step : {20, 30}) {
+    const Result<WrittenCheckpoint> written = write(posix_, folder_, step, 1);
+    ASSERT_FALSE(written.ok());
+    EXPECT_EQ(written.error().code, ErrorCode::kConflict);
+    EXPECT_THAT(written.error().message, HasSubstr("step-00000020 is of generation 2, newer than this one's 1"));
+    EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000010", "step-00000020"}));
+  }
+  EXPECT_EQ(inspect_checkpoint(posix_, join_path(folder_, "step-00000020")).state->generation, 2U);
 }
 
 TEST_F(CheckpointProtocol, leaves_temporary_things_of_a_newer_generation_alone) {
