@@ -716,7 +716,7 @@ class Planner {
   }
 
   void write_checkpoint_ready() {
-    const Says none{ConditionStatus::kFalse, "NoCheckpointYet", "No complete checkpoint of this run is known.", {}};
+    const Says none{ConditionStatus::kFalse, "NoCheckpointYet", "No complete checkpoint of this run is known."};
     set(api::condition::kCheckpointReady,
         says_checkpoint_ready(status_, said_before(api::condition::kCheckpointReady, none)));
   }

@@ -41,7 +41,7 @@ struct Says {
   api::ConditionStatus status = api::ConditionStatus::kFalse;
   std::string reason;
   std::string message;
-  std::optional<api::UnixSeconds> look_again_at;  // when time alone makes it say something else
+  std::optional<api::UnixSeconds> look_again_at = {};  // when time alone makes it say something else
 };
 Says says_pods_ready(const Scene& scene);
 // Is a step known to have been committed since the group last formed?
