@@ -105,12 +105,21 @@ Status list_command(FileSystem& fs, const CkptOptions& options, std::ostream& ou
   return {};
 }
 
+bool is_gone(FileSystem& fs, const std::string& path) {
+  const Result<FileInfo> info = fs.stat(path);
+  return !info.ok() && info.error().code == ErrorCode::kNotFound;
+}
+
 Status verify_command(FileSystem& fs, const CkptOptions& options, std::ostream& out) {
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, entries_of(fs, options.folder));
   std::optional<Error> first;
   std::vector<std::vector<std::string>> rows;
   for (const CheckpointEntry& entry : entries) {
     const Status verified = verify_checkpoint(fs, entry.path);
+    if (!verified.ok() && is_gone(fs, entry.path)) {
+      rows.push_back({base_name(entry.path), "removed meanwhile, by the run that writes here"});
+      continue;
+    }
     rows.push_back({base_name(entry.path), verified.ok() ? "complete, every sum right" : verified.error().message});
     if (!verified.ok() && !first) first = verified.error();
   }
@@ -256,7 +265,7 @@ CommandShape ckpt_shape() {
   return shape_of(app);
 }
 
-int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+int ckpt_command(FileSystem& fs, const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const std::string word = args.empty() ? "" : args.front();
   const std::string problem = word.starts_with("-") ? "" : subcommand_problem(word);
   if (!problem.empty()) {
@@ -267,7 +276,6 @@ int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::o
   CLI::App app("look at, check, convert and thin out checkpoints", "lockstep ckpt");
   declare(app, options);
   if (const std::optional<int> code = parse_command(app, args, "expected " + usage_of(word), out, err)) return *code;
-  PosixFileSystem fs;
   const auto run = [&]() -> Status {
     const std::string name = app.get_subcommands().front()->get_name();
     if (name == "ls") return list_command(fs, options, out);

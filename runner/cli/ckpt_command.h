@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/file_system.h"
 #include "runner/cli/command_shape.h"
 
 namespace lockstep {
 
 // `args`: what stands after `lockstep ckpt`.
-int ckpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+int ckpt_command(FileSystem& fs, const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 CommandShape ckpt_shape();
 

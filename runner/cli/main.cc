@@ -6,6 +6,7 @@
 
 #include "operator/manifest/commands.h"
 #include "runner/base/build_info.h"
+#include "runner/base/file_system.h"
 #include "runner/base/nearest.h"
 #include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
@@ -78,7 +79,10 @@ int main(int argc, char** argv) {
   }
   if (command == "validate") return lockstep::manifest::validate_command(rest, manifest_parts());
   if (command == "render") return lockstep::manifest::render_command(rest, manifest_parts());
-  if (command == "ckpt") return lockstep::ckpt_command(rest, std::cout, std::cerr);
+  if (command == "ckpt") {
+    lockstep::PosixFileSystem fs;
+    return lockstep::ckpt_command(fs, rest, std::cout, std::cerr);
+  }
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
   if (command == "completion") return lockstep::completion_command(rest, std::cout, std::cerr);
   if (command == "__complete") return lockstep::complete_command(rest, std::cout);

@@ -37,7 +37,7 @@ class CkptCommand : public ::testing::Test {
   int run(const std::vector<std::string>& args) {
     out_.str("");
     err_.str("");
-    return ckpt_command(args, out_, err_);
+    return ckpt_command(fs_, args, out_, err_);
   }
   void spoil(const std::string& name) {
     ASSERT_TRUE(write_file(fs_, join_path(folder(), name), [](const ByteSink& sink) { return sink("x", 1); }).ok());
@@ -75,6 +75,15 @@ TEST_F(CkptCommand, verifies_and_answers_4_for_damage) {
   EXPECT_THAT(out_.str(), HasSubstr("complete, every sum right"));
   EXPECT_THAT(err_.str(), HasSubstr("step-00000030"));
   EXPECT_EQ(run({"verify", folder() + "/step-00000010"}), 0);
+}
+
+TEST_F(CkptCommand, passes_over_what_the_run_removes_while_it_looks) {
+  FaultFileSystem fs(fs_, FaultFileSystem::Fault::kNone, 0);
+  // The first reading is that of the list.
+  fs.at_read_of("step-00000010/state.json", 2,
+                [&] { ASSERT_TRUE(remove_tree(fs_, join_path(folder(), "step-00000010")).ok()); });
+  EXPECT_EQ(ckpt_command(fs, {"verify", folder()}, out_, err_), 0) << err_.str();
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("step-00000010  removed meanwhile"), HasSubstr("complete, every sum right")));
 }
 
 TEST_F(CkptCommand, exports_the_newest_complete_one_in_both_formats) {

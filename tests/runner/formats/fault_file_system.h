@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -45,7 +46,12 @@ class FaultFileSystem final : public FileSystem {
     if (file.ok()) written_.insert(file->descriptor);
     return file;
   }
+  // Called once, when a file whose path ends so is opened for reading the n-th time: what another process does then.
+  void at_read_of(std::string ending, int n, std::function<void()> what) {
+    meanwhile_ = {std::move(ending), n, std::move(what)};
+  }
   Result<FileHandle> open_for_read(const std::string& path) override {
+    if (meanwhile_.left > 0 && path.ends_with(meanwhile_.ending) && --meanwhile_.left == 0) meanwhile_.what();
     if (!held_back_.empty() && path.ends_with(held_back_)) {
       return Error{ErrorCode::kUnavailable, "open " + path + ": Input/output error"};
     }
@@ -116,6 +122,11 @@ class FaultFileSystem final : public FileSystem {
   bool dead_ = false;
   size_t write_bytes_max_ = static_cast<size_t>(-1);
   std::string held_back_;
+  struct Meanwhile {
+    std::string ending;
+    int left = 0;
+    std::function<void()> what;
+  } meanwhile_;
   std::vector<std::string> log_;
   std::set<int> written_;  // descriptors open for writing
 };
