@@ -54,9 +54,7 @@ Result<ResumeResult> load_first(FileSystem& fs, const std::string& folder, const
       result.checkpoint = std::move(*loaded);
       break;
     }
-    // What the volume will not give now is not damaged: an older one would lose work for nothing.
-    const ErrorCode code = loaded.error().code;
-    if (code == ErrorCode::kInvalid || code == ErrorCode::kUnavailable) return loaded.error();
+    if (!may_be_passed_over(loaded.error())) return loaded.error();
     result.passed_over.push_back({entry.path, loaded.error().message});
   }
   result.passed_over.insert(result.passed_over.end(), passed_over.begin(), passed_over.end());

@@ -151,7 +151,7 @@ Result<CheckpointEntry> choose_checkpoint(FileSystem& fs, const std::string& fol
   for (const CheckpointEntry& entry : entries) {
     const Status verified = verify_checkpoint(fs, entry.path);
     if (verified.ok()) return entry;
-    if (verified.error().code == ErrorCode::kInvalid || entries.size() == 1) return verified.error();
+    if (!may_be_passed_over(verified.error()) || entries.size() == 1) return verified.error();
     err << "passed over " << entry.path << ": " << verified.error().message << "\n";
   }
   return Error{ErrorCode::kCorrupt, "every checkpoint in " + folder + " is damaged"};

@@ -53,11 +53,6 @@ bool is_newer(const CheckpointEntry& a, const CheckpointEntry& b) {
   return order(a) > order(b);
 }
 
-// Of a newer format, or on a volume that does not give it now: to go on from an older one would lose work.
-bool is_not_to_be_passed_over(const CheckpointEntry& entry) {
-  return entry.error && (entry.error->code == ErrorCode::kInvalid || entry.error->code == ErrorCode::kUnavailable);
-}
-
 Status verify_entry(FileSystem& fs, const CheckpointEntry& entry) {
   if (entry.error) return *entry.error;
   for (const auto& [name, file] : entry.state->files) {
@@ -74,18 +69,22 @@ Status verify_entry(FileSystem& fs, const CheckpointEntry& entry) {
 Result<NewestComplete> first_verified(FileSystem& fs, const std::vector<CheckpointEntry>& entries) {
   NewestComplete newest;
   for (const CheckpointEntry& entry : entries) {
-    if (is_not_to_be_passed_over(entry)) return *entry.error;
     const Status verified = verify_entry(fs, entry);
     if (verified.ok()) {
       newest.entry = entry;
       return newest;
     }
+    if (!may_be_passed_over(verified.error())) return verified.error();
     newest.passed_over.push_back({entry.path, verified.error().message});
   }
   return newest;
 }
 
 }  // namespace
+
+bool may_be_passed_over(const Error& error) {
+  return error.code != ErrorCode::kInvalid && error.code != ErrorCode::kUnavailable;
+}
 
 CheckpointEntry inspect_checkpoint(FileSystem& fs, const std::string& path) {
   CheckpointEntry entry;
@@ -142,7 +141,7 @@ Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& fo
   ResumeCandidates candidates;
   const CheckpointEntry* other = nullptr;
   for (CheckpointEntry& entry : entries) {
-    if (is_not_to_be_passed_over(entry)) return *entry.error;
+    if (entry.error && !may_be_passed_over(*entry.error)) return *entry.error;
     if (entry.error) {
       candidates.passed_over.push_back({entry.path, entry.error->message});
     } else if (is_same_run(*entry.state, identity)) {

@@ -30,6 +30,10 @@ struct PassedOver {
   std::string reason;
 };
 
+// May an older checkpoint be taken for one with this error? Not for one of a newer format, nor for one that the volume
+// does not give now: to go on from an older one would lose work.
+bool may_be_passed_over(const Error& error);
+
 // All step folders, newest first; before them those without a readable state.json. Reads state.json and the files'
 // sizes, not their content: what is whole here may still fail verify_checkpoint. A folder that does not exist is empty.
 Result<std::vector<CheckpointEntry>> list_checkpoints(FileSystem& fs, const std::string& folder);
@@ -48,15 +52,15 @@ struct ResumeCandidates {
   std::vector<CheckpointEntry> entries;
   std::vector<PassedOver> passed_over;
 };
-// Errors: kConflict when the folder holds whole checkpoints of other runs only (names the ways out); kInvalid when one
-// is of a newer format.
+// Errors: kConflict when the folder holds whole checkpoints of other runs only (names the ways out); that of one that
+// may not be passed over.
 Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& folder, const RunIdentity& identity);
 
 struct NewestComplete {
   std::optional<CheckpointEntry> entry;  // nothing: there is none
   std::vector<PassedOver> passed_over;   // newer ones, with the reason
 };
-// Of any run, verified: for `lockstep ckpt`. kInvalid when a newer one is of a newer format.
+// Of any run, verified: for `lockstep ckpt`. The error of a newer one that may not be passed over.
 Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder);
 // Of this run, verified. Errors of resume_candidates; kCorrupt when the run has checkpoints but all are damaged.
 Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder, const RunIdentity& identity);
