@@ -95,9 +95,8 @@ struct OperatorProgram::Impl {
     TRY_ASSIGN(access, find_access(options.kubeconfig, options.context, environment));
     if (access.exec) {
       return Error{ErrorCode::kInvalid,
-                   access.exec->where +
-                       ": an operator runs no program for credentials, which end while it goes on; use a service "
-                       "account's token (tokenFile) or a client certificate (client-certificate, client-key)"};
+                   access.exec->where + ": an operator runs no program for credentials, which end while it goes on; " +
+                       std::string(kube::kUsableCredentials)};
     }
     operator_namespace = !options.operator_namespace.empty() ? options.operator_namespace
                          : !access.ns.empty()                ? access.ns

@@ -3,8 +3,9 @@
 // An error is logged once, counted, and the key comes back with backoff, after a busy server (kRetry) no sooner than
 // kBackoffOfBusyServer; success forgets its failures and comes back after `requeue_after` when there is one. A
 // reconcile that throws (a library's exception that nobody caught below) has failed as with an error: one object that
-// nobody foresaw must not stop the work on all others. controller-runtime's metric names. Threads: `workers` threads
-// from `start` to `stop_and_join` or the destructor; one key is never on two of them.
+// nobody foresaw must not stop the work on all others. The names of the metrics are controller-runtime's.
+//
+// Threads: `workers` threads from `start` to `stop_and_join` or the destructor; one key is never on two of them.
 #pragma once
 
 #include <chrono>

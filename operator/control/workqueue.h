@@ -37,6 +37,7 @@ class Workqueue {
 
   void add(const api::ObjectKey& key);
   void add_after(const api::ObjectKey& key, Clock::duration delay);
+  // `at_least`: however few its failures.
   void add_with_backoff(const api::ObjectKey& key, Clock::duration at_least = {});
   void forget(const api::ObjectKey& key);  // its failures are over
 

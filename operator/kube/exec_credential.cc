@@ -63,6 +63,14 @@ Result<std::map<std::string, std::string>> environment_of(const Json& exec, cons
   return environment;
 }
 
+// An empty map where the program wants to be told, else null.
+Result<Json> cluster_of(const Json& exec, const std::string& where) {
+  const auto it = exec.find("provideClusterInfo");
+  if (it == exec.end() || it->is_null() || *it == false) return Json();
+  if (*it == true) return Json::object();
+  return invalid(where + ".provideClusterInfo", std::string("is ") + it->type_name() + ", expected true or false");
+}
+
 Result<ExecPlugin::Terminal> terminal_of(const Json& exec, const std::string& api_version, const std::string& where) {
   TRY_ASSIGN(const std::string mode, text_of(exec, "interactiveMode", where));
   if (mode == "Never") return ExecPlugin::Terminal::kNever;
@@ -158,6 +166,7 @@ Result<ExecPlugin> parse_exec_plugin(const Json& exec, const std::string& where,
   TRY_ASSIGN(plugin.environment, environment_of(exec, where));
   TRY_ASSIGN(plugin.install_hint, text_of(exec, "installHint", where));
   TRY_ASSIGN(plugin.terminal, terminal_of(exec, plugin.api_version, where));
+  TRY_ASSIGN(plugin.cluster, cluster_of(exec, where));
   return plugin;
 }
 

@@ -27,7 +27,8 @@ struct ExecPlugin {
   std::map<std::string, std::string> environment;  // besides our own
   std::string install_hint;
   Terminal terminal = Terminal::kIfAvailable;
-  Json cluster;  // spec.cluster of KUBERNETES_EXEC_INFO; null unless provideClusterInfo
+  // spec.cluster of KUBERNETES_EXEC_INFO, for whoever knows the cluster to fill in; null unless provideClusterInfo.
+  Json cluster;
 
   bool operator==(const ExecPlugin&) const = default;
 };

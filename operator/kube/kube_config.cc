@@ -16,9 +16,6 @@ namespace {
 
 bool is_empty_text(const Json& value) { return value.is_string() && value.get_ref<const std::string&>().empty(); }
 
-constexpr std::string_view kWhatToUse =
-    "use a service account's token (token or tokenFile) or a client certificate (client-certificate, client-key)";
-
 Error invalid(const std::string& where, const std::string& why) {
   std::string message = where;
   return Error{ErrorCode::kInvalid, message.append(": ").append(why)};
@@ -164,7 +161,7 @@ Status refuse_unsupported(const Entry& user) {
     return it != user.body->end() && !it->is_null() && !is_empty_text(*it) && !(it->is_structured() && it->empty());
   };
   const auto refuse = [&](const char* name, const std::string& why) {
-    return invalid(user.where(kList) + "." + name, why + "; " + std::string(kWhatToUse));
+    return invalid(user.where(kList) + "." + name, why + "; " + std::string(kUsableCredentials));
   };
   if (has("auth-provider")) return refuse("auth-provider", "is not supported (kubectl 1.26 dropped it too)");
   if (has("username") || has("password"))
@@ -208,8 +205,7 @@ Status take_exec(const Entry& user, const Entry& cluster, ServerAccess& access) 
   if (exec == user.body->end() || exec->is_null()) return {};
   if (!access.token.empty() || !access.token_file.empty() || !access.tls.client_certificate.empty()) return {};
   TRY_ASSIGN(ExecPlugin plugin, parse_exec_plugin(*exec, user.where(kList) + ".exec", parent_path(user.file->path)));
-  const auto wants_cluster = exec->find("provideClusterInfo");
-  if (wants_cluster != exec->end() && *wants_cluster == true) plugin.cluster = cluster_for_exec(cluster);
+  if (!plugin.cluster.is_null()) plugin.cluster = cluster_for_exec(cluster);
   access.exec = std::move(plugin);
   return {};
 }

@@ -35,6 +35,10 @@ struct ServerAccess {
   std::vector<std::string> warnings;  // sentences to be logged once
 };
 
+// What to do where credentials are of a kind that cannot be used: a part of a sentence.
+inline constexpr std::string_view kUsableCredentials =
+    "use a service account's token (token or tokenFile) or a client certificate (client-certificate, client-key)";
+
 // One kubeconfig file, parsed but not yet understood.
 struct KubeConfigFile {
   std::string path;  // names the file in messages; relative paths in it start from its folder

@@ -723,7 +723,7 @@ class Planner {
 
   [[nodiscard]] Says said_before(std::string_view type, const Says& none = {}) const {
     const api::Condition* const before = status_.conditions.find(type);
-    return before == nullptr ? none : Says{before->status, before->reason, before->message, {}};
+    return before == nullptr ? none : Says{before->status, before->reason, before->message};
   }
 
   // ---- the plan ----

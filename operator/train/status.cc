@@ -139,8 +139,8 @@ Says says_pods_ready(const Scene& scene) {
   std::optional<Obstacle> obstacle = scene.obstacle;
   if (!obstacle) obstacle = pod_obstacle(scene);
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
-  Says says = scene.book.were_ready ? Says{ConditionStatus::kFalse, "PodsNotReady", ready + ".", {}}
-                                    : Says{ConditionStatus::kFalse, "PodsStarting", ready + "; the others start.", {}};
+  Says says = scene.book.were_ready ? Says{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
+                                    : Says{ConditionStatus::kFalse, "PodsStarting", ready + "; the others start."};
   if (const std::optional<VolumeWait> wait = volume_wait(scene)) says.look_again_at = wait->patient_until();
   return says;
 }
@@ -318,7 +318,8 @@ std::string worker_restarted_text(const api::TrainJobStatus& status, const std::
     text += " (" + f.reason + (f.message.empty() ? "" : ": " + f.message) + ")";
   }
   if (restarts > 1) text += ", and " + std::to_string(restarts - 1) + " more";
-  return text + ". The agents started what had ended again; the other processes kept their state.";
+  return text + (restarts > 1 ? ". Their agents started them again" : ". Its agent started it again") +
+         "; no pod was replaced.";
 }
 
 }  // namespace lockstep::train

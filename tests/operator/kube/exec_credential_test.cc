@@ -65,6 +65,8 @@ TEST(ExecCredential, wrong_fields_are_named) {
   EXPECT_THAT(refusal(with(good, "args", {1})), HasSubstr(".args: expected a list of strings"));
   EXPECT_THAT(refusal(with(good, "env", {{{"name", "A=B"}, {"value", "c"}}})), HasSubstr(".env: expected a list of"));
   EXPECT_THAT(refusal(with(good, "env", Json::object({{"A", "b"}}))), HasSubstr(".env: expected a list of"));
+  EXPECT_THAT(refusal(with(good, "provideClusterInfo", "yes")),
+              HasSubstr(".provideClusterInfo: is string, expected true or false"));
   EXPECT_THAT(refusal(with(good, "interactiveMode", "Perhaps")), HasSubstr("is \"Perhaps\"; expected Never"));
   EXPECT_THAT(refusal(with(good, "interactiveMode", nullptr)), HasSubstr(".interactiveMode: is missing"));
 }
