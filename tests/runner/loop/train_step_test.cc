@@ -32,6 +32,7 @@ struct Setup {
   int terminated_rank = -1;  // asks to stop at the second step
   int leaving_rank = -1;     // asks to leave together at the second step
   int rank_with_injected_nan = -1;
+  Precision precision = Precision::kFp32;
 };
 
 RankResult run_rank(const Setup& setup, ProcessGroup& group) {
@@ -59,7 +60,7 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
                   .gate = gate,
                   .faults = faults,
                   .device = at::kCPU,
-                  .precision = Precision::kFp32,
+                  .precision = setup.precision,
                   .total_steps = setup.steps});
   RankResult result;
   for (int64_t i = 0; i < setup.steps; ++i) {
@@ -104,6 +105,15 @@ TEST(TrainStep, gives_the_same_losses_for_every_world_size_with_uneven_weights_a
       }
     }
   }
+}
+
+TEST(TrainStep, says_the_loss_scale_of_each_step_where_there_is_one) {
+  const std::vector<StepReport> plain = run({})[0].reports;
+  ASSERT_EQ(plain.size(), 6U);
+  EXPECT_FALSE(plain.front().loss_scale.has_value());
+  const std::vector<StepReport> scaled = run({.precision = Precision::kFp16})[0].reports;
+  ASSERT_EQ(scaled.size(), 6U);
+  EXPECT_EQ(scaled.front().loss_scale, LossScale().scale);
 }
 
 TEST(TrainStep, accumulation_changes_no_loss) {

@@ -1,0 +1,69 @@
+// The worker's end of the link to its agent: a cut reaches the group's abort, and waits for nobody.
+#include "runner/loop/agent_session.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <future>
+
+#include "runner/base/line_channel.h"
+
+namespace lockstep {
+namespace {
+
+class AgentSessionTest : public ::testing::Test {
+ protected:
+  static std::array<int, 2> link() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    return ends;
+  }
+  void cut(uint64_t generation) {
+    ASSERT_TRUE(agent_.write_line(encode(AgentMessage(Cut{generation, "NodeLost"}))).ok());
+  }
+  // An abort that asks the session, as whoever is woken by it does: true once it was told that `generation` is cut.
+  std::shared_ptr<GroupAbort> abort_that_asks(uint64_t generation) {
+    auto abort = std::make_shared<GroupAbort>();
+    abort->also([this, generation] { told_.set_value(session_.was_cut(generation)); });
+    return abort;
+  }
+
+  const std::array<int, 2> ends_ = link();
+  BeatPage page_{};
+  InjectedFaults faults_;
+  LineChannel agent_{ends_[1]};
+  AgentSession session_{ends_[0], 0, page_, faults_};
+  std::promise<bool> told_;
+};
+
+TEST_F(AgentSessionTest, a_cut_fires_the_abort_that_is_watched_without_holding_the_session) {
+  const auto abort = abort_that_asks(7);
+  session_.watch(7, abort);
+  cut(7);
+  EXPECT_TRUE(told_.get_future().get());
+  EXPECT_EQ(session_.cut_cause(), "NodeLost");
+  EXPECT_TRUE(abort->fired());
+}
+
+TEST_F(AgentSessionTest, a_generation_that_was_cut_already_fires_at_once) {
+  const auto first = abort_that_asks(8);
+  session_.watch(8, first);
+  cut(8);
+  EXPECT_TRUE(told_.get_future().get());
+  session_.stop_watching();
+  told_ = std::promise<bool>();
+  session_.watch(7, abort_that_asks(7));
+  EXPECT_TRUE(told_.get_future().get());
+}
+
+TEST_F(AgentSessionTest, a_cut_of_an_older_generation_fires_nothing) {
+  const auto abort = abort_that_asks(9);
+  session_.watch(9, abort);
+  cut(8);
+  cut(9);
+  EXPECT_TRUE(told_.get_future().get());  // once: a promise that is kept twice throws
+}
+
+}  // namespace
+}  // namespace lockstep
