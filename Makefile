@@ -71,7 +71,7 @@ soak: ## random kills for SOAK_SECONDS=1800, watched for leaks, then the tests l
 	@cmake --build --preset dev
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -j2 -L kill --repeat until-fail:$(ROUNDS)
-	@cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q \
+	@cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
 	  -p no:cacheprovider --scenario all test_operator_dies.py
 
 bench-operator: ## pods made per second for 200 jobs of 4 nodes, beside what this machine's API server can do
@@ -114,7 +114,7 @@ cluster-sanitizers: ## the operator under ASan+UBSan and under TSan on a real AP
 	@for preset in asan tsan; do \
 	  cmake --preset $$preset >build/$$preset.log 2>&1 || { cat build/$$preset.log; exit 1; }; \
 	  cmake --build --preset $$preset --target lockstep-operator || exit 1; \
-	  (cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/$$preset/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q \
+	  (cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/$$preset/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
 	    -p no:cacheprovider test_lifecycle.py test_api_faults.py) || exit 1; \
 	done
 
