@@ -450,6 +450,7 @@ void Agent::perform(const AssignWorkers& output) {
                                          .local_world_size = nproc(),
                                          .node_rank = placement.node_index,
                                          .nnodes = placement.nnodes,
+                                         .declared_world_size = options_.coordinator_options.wanted_nodes * nproc(),
                                          .address = address});
     WorkerStatus& status = status_of(local_rank);
     status.rank = rank_of(local_rank);

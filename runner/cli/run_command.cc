@@ -15,10 +15,10 @@
 #include <memory>
 #include <random>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "runner/agent/agent.h"
+#include "runner/base/cgroup.h"
 #include "runner/cli/find_worker.h"
 #include "runner/cli/local_devices.h"
 #include "runner/cli/local_nodes.h"
@@ -367,7 +367,7 @@ Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& ar
   }
   if (first.ranks.uses_gpus) nodes.gpus = visible_gpu_names(nodes.environment, gpu_count);
   if (first.ranks.is_warning) nodes.warning = first.ranks.line;
-  nodes.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  nodes.cores = usable_cores();
   nodes.share_cores = launch.threads == 0;
   nodes.status_port = launch.status_port;
   nodes.status_port_given = is_given(first.config, "status_port");

@@ -391,7 +391,8 @@ void add_launch_flags(TableBuilder& table) {
                          "from torch.distributed.launch; must agree with LOCAL_RANK");
   table.choice("backend", kAllRanks, {"auto", "nccl", "gloo"}, IN(launch.backend), "collectives");
   table.choice("device", kThisProcess, {"auto", "cuda", "cpu"}, IN(launch.device), "where to train");
-  table.integer("threads", kThisProcess, 0, 4096, IN(launch.threads), "threads per rank; 0: cores / ranks here");
+  table.integer("threads", kThisProcess, 0, 4096, IN(launch.threads),
+                "threads per rank; 0: whole cores that affinity and cgroup leave / ranks here");
   table.integer("status_port", kThisProcess, 0, 65535, IN(launch.status_port),
                 "HTTP port of /metrics, /status, /healthz; 0: none");
   table.integer("rendezvous_timeout_seconds", kThisProcess, 1, 86'400, IN(launch.rendezvous_timeout_seconds),

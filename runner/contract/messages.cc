@@ -97,6 +97,7 @@ void fields(V& v, typename V::template Ref<Assignment> m) {
   v("local_world_size", m.local_world_size);
   v("node_rank", m.node_rank);
   v("nnodes", m.nnodes);
+  v("declared_world_size", m.declared_world_size);
   v("address", m.address);
 }
 template <typename V>

@@ -143,7 +143,8 @@ struct Assignment {
   int local_world_size = 1;
   int node_rank = 0;
   int nnodes = 1;
-  std::string address;  // of this node, as its peers reach it; empty = all are on this machine
+  int declared_world_size = 0;  // of all nodes that are wanted, here or not; 0 = as many as there are
+  std::string address;          // of this node, as its peers reach it; empty = all are on this machine
 };
 
 enum class StoreStatus {

@@ -278,22 +278,22 @@ class EventReader {
 
  private:
   Verdict read_id(const char* what, std::string_view text, KeyMap& keys, int32_t& key, std::string& reason) {
-    const bool tokens = layout_.format == InteractionsFormat::kInter;
-    if (!is_whole(text)) {
-      if (tokens && !text.empty()) {
-        key = keys.of_token(text);
-        return Verdict::kGood;
-      }
+    const bool is_label = layout_.format == InteractionsFormat::kInter;
+    if (text.empty() || (!is_label && !is_whole(text))) {
       reason = std::string("the ") + what + " id is " + (text.empty() ? "missing" : "not a whole number");
       return Verdict::kMalformed;
     }
     int64_t id = 0;
-    const bool fits = parse_number(text, id);
-    const int64_t lowest = tokens ? 0 : 1;  // RecBole's ids are labels, and 0 is one
+    const bool fits = is_whole(text) && parse_number(text, id);
+    if (is_label) {
+      // "007" is not "7". A label that is written as its number is remembered as a number, which takes less room.
+      const bool is_plain = fits && id >= 0 && (text == "0" || !text.starts_with('0'));
+      key = is_plain ? keys.of_number(id) : keys.of_token(text);
+      return Verdict::kGood;
+    }
     const int64_t highest = layout_.keeps_ids() ? kKeptIdMax : std::numeric_limits<int64_t>::max();
-    if (!fits || id < lowest || id > highest) {
-      reason = std::string("the ") + what + " id is " + printable(text) + ", expected " + std::to_string(lowest) +
-               " to " + std::to_string(highest);
+    if (!fits || id < 1 || id > highest) {
+      reason = std::string("the ") + what + " id is " + printable(text) + ", expected 1 to " + std::to_string(highest);
       return Verdict::kFatal;
     }
     key = layout_.keeps_ids() ? static_cast<int32_t>(id) : keys.of_number(id);

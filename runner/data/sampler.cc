@@ -33,6 +33,16 @@ int64_t BatchPlan::batches_per_epoch() const {
   return whole + (rest && last_batch != LastBatch::kDrop ? 1 : 0);
 }
 
+int64_t step_at_same_place(int64_t step, const BatchPlan& from, const BatchPlan& to) {
+  const int64_t epoch = step / from.batches_per_epoch();
+  const int64_t seen = step % from.batches_per_epoch() * from.global_batch;
+  const int64_t as_many = from.num_samples == to.num_samples
+                              ? seen
+                              : static_cast<int64_t>(static_cast<double>(seen) / static_cast<double>(from.num_samples) *
+                                                     static_cast<double>(to.num_samples));
+  return epoch * to.batches_per_epoch() + std::min(as_many / to.global_batch, to.batches_per_epoch() - 1);
+}
+
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples) {
   LOCKSTEP_CHECK(num_samples >= 0 && num_samples <= std::numeric_limits<uint32_t>::max(),
                  "checked by BatchPlan::check");

@@ -12,7 +12,7 @@ namespace lockstep {
 
 SourceChoice choose_source(const std::vector<StateClaim>& claims) {
   SourceChoice choice;
-  const auto order = [](const StateClaim& c) { return std::tuple(c.lineage, c.step); };
+  const auto order = [](const StateClaim& c) { return std::tuple(c.lineage, c.step, c.evaluated_step); };
   for (size_t r = 0; r < claims.size(); ++r) {
     if (!claims[r].has_state) continue;
     if (!choice.source || order(claims[r]) > order(claims[static_cast<size_t>(*choice.source)])) {
@@ -37,14 +37,15 @@ SourceChoice choose_source(const std::vector<StateClaim>& claims) {
 }
 
 std::vector<StateClaim> gather_claims(ProcessGroup& group, const StateClaim& mine) {
-  const std::vector<int64_t> row{std::bit_cast<int64_t>(mine.lineage), mine.step, mine.has_state ? 1 : 0,
-                                 std::bit_cast<int64_t>(mine.generation)};
+  const std::vector<int64_t> row{std::bit_cast<int64_t>(mine.lineage), mine.step, mine.evaluated_step,
+                                 mine.has_state ? 1 : 0, std::bit_cast<int64_t>(mine.generation)};
   std::vector<StateClaim> claims;
   for (const auto& r : gather_over_ranks(group, row)) {
     claims.push_back({.lineage = std::bit_cast<uint64_t>(r[0]),
                       .step = r[1],
-                      .has_state = r[2] != 0,
-                      .generation = std::bit_cast<uint64_t>(r[3])});
+                      .evaluated_step = r[2],
+                      .has_state = r[3] != 0,
+                      .generation = std::bit_cast<uint64_t>(r[4])});
   }
   return claims;
 }

@@ -22,6 +22,9 @@ class ProcessGroup;
 struct StateClaim {
   uint64_t lineage = 0;  // generation in which the state was last restored or initialised
   int64_t step = 0;      // committed steps
+  // The step that the last evaluation looked at. A group that breaks at the end of an evaluation leaves ranks that have
+  // made it, with its best figure, its patience and its plateau, beside ranks that have not.
+  int64_t evaluated_step = -1;
   bool has_state = false;
   uint64_t generation = 0;  // newest that the state was trained in; decides nothing
 };
@@ -32,7 +35,7 @@ struct SourceChoice {
   std::string reason;          // in words, for the log
 };
 
-// Pure. The highest step of the newest lineage; ties: the lowest rank.
+// Pure. The highest step of the newest lineage, evaluated before not yet evaluated; ties: the lowest rank.
 SourceChoice choose_source(const std::vector<StateClaim>& claims);
 
 // Every rank's claim, in rank order.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
 #include <set>
 
@@ -277,13 +276,10 @@ Check check_cpu(const Facts& facts) {
   if (machine.architecture == "x86_64" && !machine.has_avx2) {
     return warn("CPU", found + ", without AVX2", "computing on this CPU is several times slower: take another machine");
   }
-  if (cores + 0.01 < machine.cores) {
-    const int threads = std::max(1, static_cast<int>(std::floor(cores)) / ranks);
-    return warn("CPU", found + ": ranks would start a thread per core and be throttled",
-                "lockstep run --threads " + std::to_string(threads) + ", or raise the CPU limit");
-  }
   if (ranks > cores) {
-    return warn("CPU", counted(static_cast<uint64_t>(ranks), "rank") + " on " + found, "lower --nproc");
+    const bool is_limited = cores < machine.cores;
+    return warn("CPU", counted(static_cast<uint64_t>(ranks), "rank") + " on " + found,
+                is_limited ? "raise the CPU limit to a core a rank, or lower --nproc" : "lower --nproc");
   }
   return ok("CPU", found + (machine.has_avx2 ? " with AVX2" : ""));
 }

@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -10,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "runner/base/cgroup.h"
 #include "runner/contract/env_names.h"
 #include "runner/doctor/collect.h"
 #include "runner/doctor/machine_files.h"
@@ -31,56 +31,29 @@ std::optional<uint64_t> limit_of(decltype(RLIMIT_NOFILE) which, bool hard) {
   return value == RLIM_INFINITY ? std::nullopt : std::optional<uint64_t>(value);
 }
 
-int cores_allowed_by_affinity() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 // From this process's own group up to the root the tightest counts.
-template <typename T, typename Read>
-std::optional<T> tightest(const std::vector<fs::path>& folders, Read read) {
-  std::optional<T> least;
+template <typename Read>
+std::optional<uint64_t> tightest(const std::vector<fs::path>& folders, Read read) {
+  std::optional<uint64_t> least;
   for (const fs::path& folder : folders) {
-    const std::optional<T> limit = read(folder);
+    const std::optional<uint64_t> limit = read(folder);
     if (limit && (!least || *limit < *least)) least = limit;
   }
   return least;
 }
 
-std::vector<fs::path> with_parents(const fs::path& mount, const std::string& group) {
-  std::vector<fs::path> folders;
-  std::error_code error;
-  fs::path relative = fs::path(group).relative_path();
-  while (true) {
-    const fs::path folder = relative.empty() ? mount : mount / relative;
-    if (fs::is_directory(folder, error)) folders.push_back(folder);
-    if (relative.empty()) return folders;
-    relative = relative.parent_path();
-  }
-}
-
 void look_at_cgroup(MachineFacts& facts) {
-  const CgroupPlace place = parse_cgroup_place(read_text("/proc/self/cgroup"));
-  const fs::path root = "/sys/fs/cgroup";
-  std::error_code error;
-  const bool is_unified = fs::exists(root / "cgroup.controllers", error);
-  const auto folders = [&](const std::string& name, const std::string& group) {
-    return is_unified ? with_parents(root, place.unified) : with_parents(root / name, group);
-  };
-  facts.cores_allowed = tightest<double>(folders("cpu", place.cpu), [&](const fs::path& folder) {
-    return is_unified
-               ? cpu_quota(read_text(folder / "cpu.max"))
-               : cpu_quota(read_text(folder / "cpu.cfs_quota_us") + " " + read_text(folder / "cpu.cfs_period_us"));
-  });
-  facts.memory_left_bytes = tightest<uint64_t>(folders("memory", place.memory), [&](const fs::path& folder) {
+  const Cgroups groups;
+  facts.cores_allowed = groups.cores_allowed();
+  const bool is_unified = groups.is_unified();
+  facts.memory_left_bytes = tightest(groups.of_memory(), [&](const fs::path& folder) {
     return memory_left(read_text(folder / (is_unified ? "memory.max" : "memory.limit_in_bytes")),
                        read_text(folder / (is_unified ? "memory.current" : "memory.usage_in_bytes")),
                        read_text(folder / "memory.stat"));
   });
-  const std::optional<uint64_t> pids_left =
-      tightest<uint64_t>(folders("pids", place.pids), [&](const fs::path& folder) {
-        return memory_left(read_text(folder / "pids.max"), read_text(folder / "pids.current"), "");
-      });
+  const std::optional<uint64_t> pids_left = tightest(groups.of_pids(), [&](const fs::path& folder) {
+    return memory_left(read_text(folder / "pids.max"), read_text(folder / "pids.current"), "");
+  });
   facts.threads_left = limit_of(RLIMIT_NPROC, false);
   if (pids_left) facts.threads_left = std::min(*pids_left, facts.threads_left.value_or(*pids_left));
 }
@@ -109,7 +82,7 @@ bool has_files(const fs::path& folder) {
 
 MachineFacts look_at_machine(const Environment& environment) {
   MachineFacts facts;
-  facts.cores = cores_allowed_by_affinity();
+  facts.cores = cores_by_affinity();
   utsname system{};
   if (::uname(&system) == 0) facts.architecture = system.machine;
   facts.has_avx2 = has_cpu_flag(read_text("/proc/cpuinfo"), "avx2");

@@ -33,11 +33,6 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-bool has_word(const std::string& list, std::string_view word) {
-  const std::string between = "," + list + ",";
-  return between.find("," + std::string(word) + ",") != std::string::npos;
-}
-
 // "inactive_file 4096"; version 1 has "total_inactive_file" besides.
 uint64_t cache_of(const std::string& statistics) {
   for (const std::string& line : lines_of(statistics)) {
@@ -60,31 +55,6 @@ std::string unescaped(const std::string& text) {
 }
 
 }  // namespace
-
-CgroupPlace parse_cgroup_place(std::string_view text) {
-  CgroupPlace place;
-  for (const std::string& line : lines_of(text)) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) place.unified = group;
-    if (has_word(controllers, "cpu")) place.cpu = group;
-    if (has_word(controllers, "memory")) place.memory = group;
-    if (has_word(controllers, "pids")) place.pids = group;
-  }
-  return place;
-}
-
-std::optional<double> cpu_quota(const std::string& text) {
-  const std::vector<std::string> words = words_of(text);
-  if (words.size() != 2) return std::nullopt;
-  const std::optional<int64_t> quota = parse_number<int64_t>(words[0]);
-  const std::optional<int64_t> period = parse_number<int64_t>(words[1]);
-  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
-  return static_cast<double>(*quota) / static_cast<double>(*period);
-}
 
 std::optional<uint64_t> memory_left(const std::string& limit, const std::string& in_use,
                                     const std::string& statistics) {

@@ -9,18 +9,6 @@
 
 namespace lockstep::doctor {
 
-// Where this process is, from /proc/self/cgroup: in the one tree of version 2, or in those of version 1.
-struct CgroupPlace {
-  std::string unified;
-  std::string cpu;
-  std::string memory;
-  std::string pids;
-};
-CgroupPlace parse_cgroup_place(std::string_view text);
-
-// Cores, from "QUOTA PERIOD" in microseconds: cpu.max, or the two files of version 1. None: "max", -1.
-std::optional<double> cpu_quota(const std::string& text);
-
 // What may still be had: the limit, less what is in use, which does not count the page cache ("inactive_file" in
 // memory.stat). None: "max", or version 1's way to say it, a number near 2^63.
 std::optional<uint64_t> memory_left(const std::string& limit, const std::string& in_use, const std::string& statistics);

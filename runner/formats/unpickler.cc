@@ -1,5 +1,6 @@
 #include "runner/formats/unpickler.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <optional>
@@ -76,8 +77,8 @@ class Machine {
       TRY_ASSIGN(const unsigned char opcode, byte());
       if (opcode == kStop) break;
       TRY(step(opcode));
-      if (graph_.nodes.size() > kPickleNodesMax || marks_.size() > kPickleNodesMax)
-        return refuse("holds more than 2,000,000 values");
+      const size_t most = std::max({graph_.nodes.size(), marks_.size(), stack_.size(), memo_.size()});
+      if (most > kPickleNodesMax) return refuse("holds more than 2,000,000 values");
     }
     if (stack_.size() != 1 || !marks_.empty()) return corrupt("ends with other than one value");
     graph_.root = stack_.back();

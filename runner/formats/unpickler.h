@@ -3,7 +3,7 @@
 // Role: turns `data.pkl` of torch.save (pickle protocol 2) into a graph. No global is ever called or looked up: the few
 // names that torch.save of a state dict uses have a meaning here, every other is refused by name.
 // Threads: pure.
-// Bounds: nodes (and with them stack, memo and containers) and numbers; see the .cc.
+// Bounds: nodes, stack, memo, what containers hold, and numbers; see the .cc.
 #pragma once
 
 #include <cstdint>

@@ -10,23 +10,23 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-Result<BatchShape> batch_shape(const TrainingOptions& training, int world_size) {
+Result<BatchShape> batch_shape(const TrainingOptions& training, int declared_world_size) {
   BatchShape shape;
-  shape.declared_world_size = world_size;
+  shape.declared_world_size = declared_world_size;
   if (training.batch_scope == BatchScope::kPerDevice) {
-    shape.global_batch = training.batch_size * world_size * training.grad_accum_steps;
+    shape.global_batch = training.batch_size * declared_world_size * training.grad_accum_steps;
     shape.micro_batch_max = training.batch_size;
     return shape;
   }
-  if (training.batch_size < world_size) {
+  if (training.batch_size < declared_world_size) {
     return Error{ErrorCode::kInvalid, "--batch_size " + std::to_string(training.batch_size) +
                                           " is the total over all ranks and smaller than their number, " +
-                                          std::to_string(world_size) +
+                                          std::to_string(declared_world_size) +
                                           "; raise --batch_size, start fewer ranks with --nproc, or give the batch per "
                                           "rank with --batch_scope per_device"};
   }
   shape.global_batch = training.batch_size;
-  shape.micro_batch_max = ceil_div(training.batch_size, world_size * training.grad_accum_steps);
+  shape.micro_batch_max = ceil_div(training.batch_size, declared_world_size * training.grad_accum_steps);
   return shape;
 }
 

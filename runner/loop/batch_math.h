@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// Fixed at the first start of a run.
+// Fixed at the first start of a run, by the ranks that were asked for, whether or not all had come.
 struct BatchShape {
   int64_t global_batch = 0;     // samples
   int64_t micro_batch_max = 0;  // samples a rank takes in one forward
@@ -22,7 +22,7 @@ struct BatchShape {
 };
 
 // Errors (kInvalid): a total batch smaller than the world size (both named).
-Result<BatchShape> batch_shape(const TrainingOptions& training, int world_size);
+Result<BatchShape> batch_shape(const TrainingOptions& training, int declared_world_size);
 
 // The micro-batches of `rank`: consecutive slots of a global batch that holds `batch_samples` (the last of an epoch may
 // be short). Always at least one range; an empty share is one empty range.

@@ -10,8 +10,8 @@
 #endif
 
 #include <algorithm>
-#include <thread>
 
+#include "runner/base/cgroup.h"
 #include "runner/contract/cuda_architectures.h"
 
 namespace lockstep {
@@ -116,8 +116,7 @@ Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::De
 
 int choose_threads(const LaunchOptions& launch, int local_world_size) {
   if (launch.threads > 0) return launch.threads;
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return std::max(1, cores / std::max(1, local_world_size));
+  return std::max(1, usable_cores() / std::max(1, local_world_size));
 }
 
 void apply_device_settings(const TrainingOptions& training, Precision precision, int threads) {

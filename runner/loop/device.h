@@ -32,7 +32,7 @@ struct PrecisionChoice {
 Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::Device device);
 const char* to_string(Precision precision);
 
-// Threads per rank inside one operator.
+// Threads per rank inside one operator: --threads, or this rank's share of the cores that affinity and cgroup leave.
 int choose_threads(const LaunchOptions& launch, int local_world_size);
 
 // Process-wide switches: threads, tf32, deterministic algorithms.

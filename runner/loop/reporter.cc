@@ -62,6 +62,11 @@ void Reporter::say(const std::string& line) {
 
 void Reporter::warn(const std::string& line) { say("warning: " + line); }
 
+void Reporter::use_folder(RunFolder folder) {
+  problem(folder.remark());
+  folder_.emplace(std::move(folder));
+}
+
 void Reporter::problem(const std::string& sentence) {
   if (!sentence.empty()) warn(sentence);
 }

@@ -58,7 +58,7 @@ class Reporter {
   void start_table(const std::vector<std::pair<std::string, std::string>>& rows);
 
   // Rank 0: `folder` is taken over.
-  void use_folder(RunFolder folder) { folder_.emplace(std::move(folder)); }
+  void use_folder(RunFolder folder);
 
   struct Plan {
     int64_t total_steps = 0;

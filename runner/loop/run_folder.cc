@@ -71,6 +71,12 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
   return folder;
 }
 
+std::string RunFolder::remark() const {
+  const std::string& moved_to = log_.moved_to();
+  return moved_to.empty() ? ""
+                          : "metrics.jsonl had more than 1 GiB: it is " + moved_to + " now, and a new one is begun";
+}
+
 std::string RunFolder::record(const StepRecord& r) {
   if (log_.has_step(r.step)) return {};
   std::string problem = sentence(log_.append(r));

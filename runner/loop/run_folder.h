@@ -35,6 +35,8 @@ class RunFolder {
   std::string save_reference_weights(const std::string& file, const NamedTensors& model);
 
   [[nodiscard]] const std::string& path() const { return path_; }
+  // What became of a file that was there before, for people; empty: nothing.
+  [[nodiscard]] std::string remark() const;
   // Files written so far, for the end summary.
   [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
 

@@ -36,12 +36,12 @@ void add_ranks(Rows& rows, const StartFacts& f) {
 void add_batch(Rows& rows, const StartFacts& f) {
   const int world_size = f.group.world.world_size;
   const int64_t accumulation = accumulation_steps(f.batch, world_size);
-  rows.emplace_back(
-      "batch",
-      std::to_string(f.batch.global_batch) + " in all = " + std::to_string(world_size) + " ranks x " +
-          std::to_string(accumulation) + " micro-batch" + (accumulation == 1 ? "" : "es") + " of at most " +
-          std::to_string(std::min(f.batch.micro_batch_max, (f.batch.global_batch + world_size - 1) / world_size)) +
-          " (--batch_scope " + flag(f.config, "batch_scope") + ")");
+  rows.emplace_back("batch", std::to_string(f.batch.global_batch) + " in all = " + std::to_string(world_size) +
+                                 (world_size == 1 ? " rank x " : " ranks x ") + std::to_string(accumulation) +
+                                 " micro-batch" + (accumulation == 1 ? "" : "es") + " of at most " +
+                                 std::to_string(std::min(f.batch.micro_batch_max,
+                                                         (f.batch.global_batch + world_size - 1) / world_size)) +
+                                 " (--batch_scope " + flag(f.config, "batch_scope") + ")");
   rows.emplace_back("steps", std::to_string(f.total_steps) + " = " + std::to_string(f.config.training.num_epochs) +
                                  (f.config.training.num_epochs == 1 ? " epoch x " : " epochs x ") +
                                  std::to_string(f.steps_per_epoch) +

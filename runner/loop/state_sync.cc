@@ -5,6 +5,7 @@
 
 #include "runner/checkpoint/reader.h"
 #include "runner/contract/generation.h"
+#include "runner/data/sampler.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
 
@@ -49,8 +50,30 @@ Status take_description(Description description, TrainingState& state, Workload&
   return workload.restore_progress(description.workload);
 }
 
+// Another run's checkpoint, taken over with --resume, goes on under the flags given now: from where it is in the data,
+// which is another step when the batches or the data set are of another size.
+void take_over(Counters& counters, const Workload& workload, const SyncOptions& options, SyncResult& result) {
+  const BatchPlan before{.num_samples = counters.num_samples,
+                         .global_batch = counters.batch.global_batch,
+                         .last_batch = workload.last_batch()};
+  const BatchPlan after{.num_samples = workload.num_samples(),
+                        .global_batch = options.first_batch.global_batch,
+                        .last_batch = workload.last_batch()};
+  counters.batch = options.first_batch;
+  counters.num_samples = after.num_samples;
+  // A plan that makes no batch is refused by name later.
+  if (!before.check().ok() || !after.check().ok()) return;
+  const int64_t step = step_at_same_place(counters.step, before, after);
+  if (step == counters.step) return;
+  result.remarks.push_back("step " + std::to_string(counters.step) + " of that run, with " +
+                           std::to_string(before.batches_per_epoch()) + " steps an epoch, is step " +
+                           std::to_string(step) + " of this one, with " + std::to_string(after.batches_per_epoch()));
+  counters.evaluated_step = counters.evaluated_step == counters.step ? step : -1;
+  counters.step = step;
+}
+
 Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, TrainingState& state,
-                       const SyncOptions& options) {
+                       const SyncOptions& options, SyncResult& result) {
   TRY(copy_tensors(loaded.model, state.model_tensors(), "the model of " + loaded.path));
   TRY(copy_tensors(loaded.optimizer, state.optimizer_tensors(), "the optimizer of " + loaded.path));
   if (Ema* ema = state.ema()) {
@@ -61,8 +84,9 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, Train
     }
   }
   TRY_ASSIGN(state.counters, counters_from_json(loaded.state.progress.at("counters")));
-  // Another run's checkpoint, taken over with --resume, goes on under the flags given now.
-  if (loaded.state.config_hash != options.identity.config_hash) state.counters.batch = options.first_batch;
+  if (loaded.state.config_hash != options.identity.config_hash) {
+    take_over(state.counters, workload, options, result);
+  }
   return workload.restore_progress(loaded.state.progress.at("workload"));
 }
 
@@ -132,11 +156,12 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
   state.counters = Counters{};
   state.journal = Journal{};
   state.counters.batch = options.first_batch;
+  state.counters.num_samples = workload.num_samples();
   result.generation = options.generation;
   TRY_ASSIGN(ResumeResult found, find_checkpoint(config, fs, options));
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
-    TRY(copy_checkpoint(*found.checkpoint, workload, state, options));
+    TRY(copy_checkpoint(*found.checkpoint, workload, state, options, result));
     result.origin = "resumed from " + found.checkpoint->path;
     result.resumed_step = state.counters.step;
     result.generation = std::max(options.generation, found.checkpoint->state.generation + 1);
@@ -214,8 +239,11 @@ void enter_generation(Counters& counters, uint64_t generation, SyncResult& resul
 SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
                        const StoreHandle& store, FileSystem& fs, const SyncOptions& options) {
   const Counters& mine = state.counters;
-  const std::vector<StateClaim> claims = gather_claims(
-      group, {.lineage = mine.lineage, .step = mine.step, .has_state = mine.has_state, .generation = mine.generation});
+  const std::vector<StateClaim> claims = gather_claims(group, {.lineage = mine.lineage,
+                                                               .step = mine.step,
+                                                               .evaluated_step = mine.evaluated_step,
+                                                               .has_state = mine.has_state,
+                                                               .generation = mine.generation});
   const SourceChoice choice = choose_source(claims);
   if (!choice.source) return start_from_rank_zero(config, workload, state, group, store, fs, options);
 

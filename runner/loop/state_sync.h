@@ -27,7 +27,7 @@ struct SyncOptions {
 
 struct SyncResult {
   std::string origin;                // "initialised from seed 42", "resumed from …", for people
-  std::vector<std::string> remarks;  // checkpoints passed over, and why
+  std::vector<std::string> remarks;  // checkpoints passed over and why; a place in the data counted anew
   int64_t resumed_step = 0;
   // Above every one that this state was trained in, even when the clock was set back.
   uint64_t generation = 0;

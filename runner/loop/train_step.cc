@@ -212,12 +212,7 @@ StepReport TrainStep::report_oldest() {
   report.grad_norm = oldest.figure(kGradNorm);
   report.skipped = oldest.figure(kFoundInf) != 0.0;
   if (parts_.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;
-  Counters& counters = parts_.state.counters;
-  // Steps that were under way with the old scale when it was halved say nothing about the new one.
-  const bool at_present_scale = oldest.loss_scale == counters.loss_scale.scale;
-  if (parts_.precision == Precision::kFp16 && at_present_scale) counters.loss_scale.update(report.skipped);
-  counters.skipped_in_row = report.skipped ? counters.skipped_in_row + 1 : 0;
-  counters.skipped_total += report.skipped ? 1 : 0;
+  count_figures(parts_.state.counters, report);
   pending_.pop_front();
   return report;
 }

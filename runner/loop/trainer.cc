@@ -105,7 +105,9 @@ Outcome Trainer::prepare(Generation& g) {
   parts_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
   parts_.faults.stall_here(Fault::kStallRestoring);
-  Result<BatchShape> shape = batch_shape(training, g.group.world_size());
+  // A run that starts with fewer nodes than were asked for is the same run; more than that can only be asked for later.
+  const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
+  Result<BatchShape> shape = batch_shape(training, declared_world_size);
   if (!shape.ok()) return usage(shape.error());
   g.first_batch = *shape;
 
@@ -196,7 +198,13 @@ Status Trainer::open_outputs(Generation& g) {
 void Trainer::write_down_what_was_missed() {
   const auto steps = state_.journal.steps;
   for (const StepReport& report : steps) parts_.reporter.on_report(report);
-  if (state_.journal.evaluation) parts_.reporter.on_missed_evaluation(*state_.journal.evaluation, parts_.workload);
+  if (!state_.journal.evaluation) return;
+  EvaluationNote note = *state_.journal.evaluation;
+  // The weights that it looked at are gone once a step was done.
+  if (note.step != state_.counters.step) note.weight_file.clear();
+  std::optional<Ema::SwapIn> averages;
+  if (Ema* ema = state_.ema()) averages.emplace(*ema);
+  parts_.reporter.on_missed_evaluation(note, parts_.workload);
 }
 
 void Trainer::announce(const Generation& g) {

@@ -68,7 +68,8 @@ class Trainer {
   // When and how the group came to be, for the agent's account of a recovery.
   struct Formed {
     uint64_t generation = 0;
-    int64_t assigned_ns = 0;  // CLOCK_MONOTONIC
+    int declared_world_size = 0;  // as Assignment's
+    int64_t assigned_ns = 0;      // CLOCK_MONOTONIC
     int64_t formed_ns = 0;
   };
   // Forms the state, trains to the end, a stop or a fault. Never throws. Afterwards the group may be dropped.

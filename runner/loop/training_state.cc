@@ -32,6 +32,7 @@ Json to_json(const Counters& c) {
               {"global_batch", c.batch.global_batch},
               {"micro_batch_max", c.batch.micro_batch_max},
               {"declared_world_size", c.batch.declared_world_size},
+              {"num_samples", c.num_samples},
               {"skipped_in_row", c.skipped_in_row},
               {"skipped_total", c.skipped_total},
               {"plateau_best", finite_or_null(c.plateau.best)},
@@ -45,6 +46,19 @@ Json to_json(const Counters& c) {
               {"seconds_training", c.seconds_training},
               {"resumed_from", c.resumed_from},
               {"generation", c.generation}};
+}
+
+void count_figures(Counters& counters, const StepReport& report) {
+  // Steps that were under way with the old scale when it was halved say nothing about the new one: one overflow is one
+  // skip in a row, however many steps the device was ahead.
+  const bool says_something = !report.loss_scale || *report.loss_scale == counters.loss_scale.scale;
+  if (report.loss_scale && says_something) counters.loss_scale.update(report.skipped);
+  if (!report.skipped) {
+    counters.skipped_in_row = 0;
+  } else {
+    counters.skipped_in_row += says_something ? 1 : 0;
+    ++counters.skipped_total;
+  }
 }
 
 void Journal::add(const StepReport& report) {
@@ -116,6 +130,7 @@ Result<Counters> counters_from_json(const Json& json) {
     c.batch.global_batch = json.at("global_batch").get<int64_t>();
     c.batch.micro_batch_max = json.at("micro_batch_max").get<int64_t>();
     c.batch.declared_world_size = json.at("declared_world_size").get<int>();
+    c.num_samples = json.at("num_samples").get<int64_t>();
     c.skipped_in_row = json.at("skipped_in_row").get<int64_t>();
     c.skipped_total = json.at("skipped_total").get<int64_t>();
     c.plateau.best = or_minus_infinity(json.at("plateau_best"));
@@ -129,8 +144,10 @@ Result<Counters> counters_from_json(const Json& json) {
     c.seconds_training = json.at("seconds_training").get<double>();
     c.resumed_from = json.at("resumed_from").get<std::string>();
     c.generation = json.at("generation").get<uint64_t>();
-    if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0) {
-      return Error{ErrorCode::kCorrupt, "progress holds a batch, world size or step out of range: " + dump_line(json)};
+    if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0 ||
+        c.num_samples < 1) {
+      return Error{ErrorCode::kCorrupt,
+                   "progress holds a batch, data set, world size or step out of range: " + dump_line(json)};
     }
     return c;
   } catch (const Json::exception& e) {

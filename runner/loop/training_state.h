@@ -32,6 +32,7 @@ struct Counters {
   uint64_t lineage = 0;
   bool has_state = false;
   BatchShape batch;
+  int64_t num_samples = 0;  // of the data set whose epochs the steps make up
   int64_t skipped_in_row = 0;
   int64_t skipped_total = 0;
   PlateauState plateau;
@@ -55,6 +56,9 @@ struct StepReport {
   bool skipped = false;              // not finite: no parameter was changed
   std::optional<double> loss_scale;  // of fp16; for the metrics alone, not handed on with a journal
 };
+
+// The counters that a step's figures change: skipped steps, and the loss scale of fp16. In the order of steps.
+void count_figures(Counters& counters, const StepReport& report);
 
 struct EvaluationNote {
   int64_t step = 0;  // committed when it was made

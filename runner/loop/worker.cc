@@ -244,6 +244,7 @@ class Worker {
     world_ = world_of(received.assignment);
     address_ = received.assignment.address;
     formed_.generation = world_.generation;
+    formed_.declared_world_size = received.assignment.declared_world_size;
     formed_.assigned_ns = received.at_ns;
     page_->generation.store(world_.generation);
   }

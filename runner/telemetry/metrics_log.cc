@@ -11,8 +11,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr uint64_t kLogBytesMax = uint64_t{1} << 30;  // 1 GiB: five million lines; a larger file is not ours
-
 struct KeptLines {
   std::string text;
   int64_t last_step = -1;
@@ -49,12 +47,24 @@ KeptLines lines_to_keep(std::string_view text, int64_t resume_step) {
   return kept;
 }
 
+// Moves a file that is too large to a name that nothing has; empty: it is not too large, or not there.
+Result<std::string> move_too_large(FileSystem& fs, const std::string& path, uint64_t bytes_max) {
+  const Result<FileInfo> info = fs.stat(path);
+  if (!info.ok() || info->kind != FileKind::kFile || info->bytes <= bytes_max) return std::string();
+  int number = 1;
+  while (fs.stat(path + "." + std::to_string(number)).ok()) ++number;
+  std::string to = path + "." + std::to_string(number);
+  TRY(fs.rename(path, to));
+  return to;
+}
+
 }  // namespace
 
-Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step) {
+Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step, uint64_t bytes_max) {
   PosixFileSystem fs;
   KeptLines kept;
-  const Result<std::string> text = read_file(fs, path, kLogBytesMax);
+  TRY_ASSIGN(std::string moved_to, move_too_large(fs, path, bytes_max));
+  const Result<std::string> text = read_file(fs, path, bytes_max);
   if (text.ok()) {
     kept = lines_to_keep(*text, resume_step);
     if (kept.text != *text) TRY(write_file_atomically(fs, path, kept.text));
@@ -63,6 +73,7 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
   }
   TRY_ASSIGN(AppendFile file, AppendFile::open(path, AppendFile::Mode::kCreateOrAppend));
   MetricsLog log(std::move(file));
+  log.moved_to_ = std::move(moved_to);
   log.last_step_ = kept.last_step;
   log.last_evaluation_step_ = kept.last_evaluation_step;
   return log;

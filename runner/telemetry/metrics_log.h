@@ -37,8 +37,9 @@ struct EvaluationRecord {
 class MetricsLog {
  public:
   // `resume_step`: steps done by the checkpoint that the run continues from; lines after it are removed (through a
-  // temporary file and a rename), and so is a torn last line. 0 begins the file anew.
-  static Result<MetricsLog> open(const std::string& path, int64_t resume_step);
+  // temporary file and a rename), and so is a torn last line. 0 begins the file anew. A file above bytes_max is not
+  // read through at every start: it is moved to PATH.1, .2, … and a new one is begun.
+  static Result<MetricsLog> open(const std::string& path, int64_t resume_step, uint64_t bytes_max = uint64_t{1} << 30);
 
   // A record of a step that already has its line is left out: ok.
   Status append(const StepRecord& record);
@@ -48,11 +49,14 @@ class MetricsLog {
   [[nodiscard]] bool has_evaluation(int64_t step) const { return step <= last_evaluation_step_; }
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
+  // Where a file that was too large is now; empty: there was none.
+  [[nodiscard]] const std::string& moved_to() const { return moved_to_; }
 
  private:
   explicit MetricsLog(AppendFile file) : file_(std::move(file)) {}
 
   AppendFile file_;
+  std::string moved_to_;
   int64_t last_step_ = -1;
   int64_t last_evaluation_step_ = -1;
 };

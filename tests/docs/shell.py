@@ -16,9 +16,11 @@ WATCHES = re.compile(r"^(kubectl (get\b.* (-w|--watch)|logs\b.* (-f|--follow))\b
 
 
 class Shell:
-    """folder: where it starts and writes its log; environment: all that it gets; argv: bash, if not this machine's."""
+    """folder: where it starts and writes its log; environment: all that it gets; argv: bash, if not this machine's;
+    watches: which commands get a Ctrl-C."""
 
-    def __init__(self, folder, environment, argv=("bash", "--noprofile", "--norc")):
+    def __init__(self, folder, environment, argv=("bash", "--noprofile", "--norc"), watches=WATCHES):
+        self.watches = watches
         self.log_path = pathlib.Path(folder) / ".shell.log"
         self.log = open(self.log_path, "w", encoding="utf-8")
         self.results, write_end = os.pipe()
@@ -70,7 +72,7 @@ class Shell:
 
     def run_once(self, command, timeout):
         before = self.log_path.stat().st_size
-        watching = WATCHES.match(command)
+        watching = self.watches.match(command)
         line = f"timeout --signal=INT --kill-after=10 {WATCH_SECONDS} {command}" if watching else command
         self.process.stdin.write(f"{{\n{line}\n}} </dev/null\nprintf '%d\\n' $? >&$RESULT_FD\n")
         self.process.stdin.flush()

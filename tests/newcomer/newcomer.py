@@ -59,7 +59,7 @@ SAID = (
     (r"kubectl wait tj/first --for=condition=PodsReady", [r"condition met"]),
     (r"kubectl delete pod first-1-0", [r'pod "first-1-0" deleted']),
     (r"kubectl describe tj first", [r"pod first-1-0 .*was lost \(PodDeleted\): .*it gets a new pod"]),
-    (r"kubectl logs -f first-0-0", [r"state +", r"step"]),
+    (r"kubectl logs -f first-0-0", [r"state +", r"done at step 1600 of 1600"]),
     (r"kubectl wait tj/first --for=condition=Complete", [r"condition met"]),
 )
 
@@ -191,7 +191,8 @@ def on_a_cluster(newcomer, commands, folder):
             if command == builds[-1]:
                 for name in LOCAL_IMAGES:
                     cluster.import_image(name)
-        with Shell(clone, environment) as shell:
+        # What follows node 0 ends with the run, as the README says.
+        with Shell(clone, environment, watches=re.compile(r"kubectl get\b.* -w")) as shell:
             newcomer.follow("cluster", shell, commands, load)
 
 

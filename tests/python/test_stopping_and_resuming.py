@@ -135,6 +135,20 @@ def test_another_runs_checkpoint_is_refused_with_the_ways_out(run, lockstep, sma
     assert taken.returncode == 0, taken.stdout + taken.stderr
 
 
+def test_resume_with_another_batch_goes_on_at_the_same_place_in_the_data(run, lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "first"
+    assert run(command(lockstep, small_dataset, folder, "--batch_size", "6", steps=25)).returncode == 0
+    taken = run(command(lockstep, small_dataset, tmp_path / "second", "--batch_size", "12", "--resume", folder, steps=20))
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    # 60 users: ten steps an epoch, then five. Two epochs and a half are 12 steps, and the 13th holds the next samples.
+    assert "step 25 of that run, with 10 steps an epoch, is step 12 of this one, with 5" in taken.stdout
+    assert sorted(losses(tmp_path / "second")) == list(range(13, 21))
+    # Its own checkpoints count in its own steps.
+    again = run(command(lockstep, small_dataset, tmp_path / "second", "--batch_size", "12", "--resume", folder, steps=24))
+    assert again.returncode == 0 and "of that run" not in again.stdout, again.stdout + again.stderr
+    assert sorted(losses(tmp_path / "second")) == list(range(13, 25))
+
+
 def test_a_checkpoint_of_another_model_is_refused(run, lockstep, small_dataset, tmp_path):
     folder = tmp_path / "run"
     assert run(command(lockstep, small_dataset, folder, steps=10)).returncode == 0

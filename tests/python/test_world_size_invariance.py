@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+from jobs import free_port
 from runs import SMALL_MODEL, checkpoints, losses
 
 STEPS = 50
@@ -55,3 +56,18 @@ def test_a_total_batch_is_spread_unevenly_without_bias(run, lockstep, small_data
     three = train(run, lockstep, small_dataset, tmp_path / "three", 3, *flags)
     for step, loss in one.items():
         assert three[step] == pytest.approx(loss, rel=1e-5), f"step {step}"
+
+
+def test_a_start_with_fewer_nodes_than_wanted_has_the_batch_and_the_rate_of_all(run, lockstep, small_dataset, tmp_path):
+    flags = ["--batch_size", "6", "--batch_scope", "per_device", "--lr_scaling", "linear"]
+    both = train(run, lockstep, small_dataset, tmp_path / "both", 2, *flags)
+    done = run([lockstep, "run", "sasrec", "--dataset", small_dataset, "--train_dir", tmp_path / "one", "--nproc", "1",
+                "--nnodes", "1:2", "--node_rank", "0", "--coordinator", f"127.0.0.1:{free_port()}",
+                "--rejoin_timeout_seconds", "1", "--dropout_rate", "0.3", "--max_steps", STEPS, "--log_every", "1",
+                "--eval_every", "0", *SMALL_MODEL, *flags])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "12 in all = 1 rank x 2 micro-batches of at most 6" in done.stdout
+    assert "scaled linear for 2 ranks" in done.stdout
+    alone = losses(tmp_path / "one")
+    for step, loss in both.items():
+        assert alone[step] == pytest.approx(loss, rel=1e-5), f"step {step}"

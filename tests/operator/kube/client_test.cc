@@ -14,7 +14,7 @@
 #include "operator/kube/token_source.h"
 #include "tests/fake/http_server.h"
 #include "tests/operator/kube/scripted_transport.h"
-#include "tests/operator/kube/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::kube {
 namespace {

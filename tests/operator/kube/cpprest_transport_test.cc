@@ -15,7 +15,7 @@
 
 #include "operator/kube/api_error.h"
 #include "tests/fake/http_server.h"
-#include "tests/operator/kube/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::kube {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "tests/operator/kube/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::kube {
 namespace {

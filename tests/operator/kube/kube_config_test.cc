@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/operator/kube/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::kube {
 namespace {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runner/base/line_channel.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -55,12 +56,6 @@ TEST(ControlRequest, names_what_is_wrong) {
 
 class ControlSocketInAFolder : public testing::Test {
  protected:
-  ControlSocketInAFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-control-XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-  }
-  ~ControlSocketInAFolder() override { std::filesystem::remove_all(root_); }
-
   Result<std::unique_ptr<ControlSocket>> open(const std::string& folder, int node = 0) {
     return ControlSocket::open(loop_, folder, node, [this](const ControlRequest&, const ControlSocket::Answer& answer) {
       ++requests_;
@@ -91,7 +86,8 @@ class ControlSocketInAFolder : public testing::Test {
   }
 
   boost::asio::io_context loop_;
-  std::filesystem::path root_;
+  TemporaryFolder temporary_;
+  std::filesystem::path root_ = temporary_.path();
   int requests_ = 0;
 };
 

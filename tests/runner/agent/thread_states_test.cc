@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
@@ -15,19 +17,14 @@ using testing::IsEmpty;
 
 class FakeProc : public testing::Test {
  protected:
-  FakeProc() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-proc-XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-  }
-  ~FakeProc() override { std::filesystem::remove_all(root_); }
-
   void add(const std::string& thread, const std::string& name, const std::string& text) {
     const std::filesystem::path folder = root_ / "42" / "task" / thread;
     std::filesystem::create_directories(folder);
     std::ofstream(folder / name) << text;
   }
 
-  std::filesystem::path root_;
+  TemporaryFolder temporary_;
+  std::filesystem::path root_ = temporary_.path();
 };
 
 TEST_F(FakeProc, tells_of_each_thread_what_the_kernel_says) {

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "tests/runner/formats/fault_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

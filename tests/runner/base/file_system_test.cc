@@ -9,6 +9,7 @@
 
 #include "runner/base/sha256.h"
 #include "tests/runner/formats/fault_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -12,6 +12,7 @@
 #include "runner/checkpoint/writer.h"
 #include "runner/formats/pickle_zip.h"
 #include "tests/runner/formats/fault_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -16,26 +16,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::test {
 
 inline constexpr std::chrono::seconds kPatience{30};  // for what takes milliseconds when all is well
-
-// A folder that goes away with the test.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 class AgentProcess {
  public:
@@ -143,7 +128,7 @@ class AgentProcess {
     return true;
   }
 
-  ScratchFolder scratch_;
+  TemporaryFolder scratch_;
   pid_t pid_ = 0;
   int output_fd_ = -1;
   bool ended_ = false;

@@ -9,6 +9,7 @@
 #include "runner/formats/pickle_zip.h"
 #include "runner/formats/safetensors.h"
 #include "tests/runner/formats/fault_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

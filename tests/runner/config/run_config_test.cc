@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
@@ -358,18 +360,9 @@ TEST(DatasetName, is_the_stem_or_the_folder) {
 
 class ConfigFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "run_config_test.XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string write(const std::string& text) {
-    const std::string path = folder_ + "/flags.yaml";
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-  }
-  std::string folder_;
+  std::string write(const std::string& text) { return temporary_.write("flags.yaml", text); }
+  TemporaryFolder temporary_;
+  const std::string& folder_ = temporary_.path();
 };
 
 TEST_F(ConfigFile, gives_flags_and_the_command_line_wins) {

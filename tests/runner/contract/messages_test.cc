@@ -131,6 +131,7 @@ TEST(Messages, keep_an_assignment) {
                                                           .local_world_size = 2,
                                                           .node_rank = 1,
                                                           .nnodes = 3,
+                                                          .declared_world_size = 8,
                                                           .address = "10.0.0.2"});
   EXPECT_EQ(back.generation, 4U);
   EXPECT_EQ(back.rank, 3);
@@ -139,6 +140,7 @@ TEST(Messages, keep_an_assignment) {
   EXPECT_EQ(back.local_world_size, 2);
   EXPECT_EQ(back.node_rank, 1);
   EXPECT_EQ(back.nnodes, 3);
+  EXPECT_EQ(back.declared_world_size, 8);
   EXPECT_EQ(back.address, "10.0.0.2");
 }
 

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <numeric>
 
+#include "tests/support/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
@@ -71,18 +73,8 @@ TEST(GeneratedDataset, can_be_learnt_by_transitions_and_not_by_popularity) {
 
 class AutoDataset : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dataset_test.XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& text = "1 2\n2 2\n") {
-    const std::filesystem::path path = std::filesystem::path(folder_) / name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary) << text;
-    return path.string();
+    return temporary_.write(name, text);
   }
   [[nodiscard]] std::string chosen() const {
     const Result<DatasetChoice> choice = choose_dataset(folder_);
@@ -95,7 +87,8 @@ class AutoDataset : public ::testing::Test {
     return choice.ok() ? Error{} : choice.error();
   }
 
-  std::string folder_;
+  TemporaryFolder temporary_;
+  const std::string& folder_ = temporary_.path();
 };
 
 TEST_F(AutoDataset, is_the_generated_one_where_there_is_none) {

@@ -128,6 +128,24 @@ TEST(Shares, differ_by_at_most_one_and_follow_each_other) {
   }
 }
 
+TEST(Place, in_the_data_is_kept_when_the_batch_changes) {
+  const BatchPlan before{.num_samples = 10, .global_batch = 4};  // 3 batches: 4, 4, 2
+  EXPECT_EQ(step_at_same_place(7, before, before), 7);
+  const BatchPlan single{.num_samples = 10, .global_batch = 1};
+  EXPECT_EQ(step_at_same_place(7, before, single), 24) << "two epochs and four samples";
+  EXPECT_EQ(step_at_same_place(24, single, before), 7);
+  EXPECT_EQ(step_at_same_place(23, single, before), 6) << "rounded down: three samples are seen again";
+  EXPECT_EQ(step_at_same_place(6, before, single), 20) << "epochs stay whole";
+  const BatchPlan whole{.num_samples = 10, .global_batch = 4, .last_batch = LastBatch::kDrop};  // 2 batches
+  EXPECT_EQ(step_at_same_place(5, before, whole), 3) << "never beyond the epoch";
+}
+
+TEST(Place, in_another_data_set_is_the_same_share_of_it) {
+  const BatchPlan before{.num_samples = 1000, .global_batch = 10};
+  const BatchPlan after{.num_samples = 500, .global_batch = 10};
+  EXPECT_EQ(step_at_same_place(150, before, after), 75);
+}
+
 TEST(Shares, of_a_batch_smaller_than_the_world_are_empty_at_the_end) {
   EXPECT_EQ(share_of(1, 4, 2).size(), 1);
   EXPECT_EQ(share_of(2, 4, 2), (SlotRange{2, 2}));

@@ -28,6 +28,15 @@ TEST(ChooseSource, prefers_a_newer_lineage_to_a_higher_step) {
   EXPECT_EQ(choice.receives, (std::vector<bool>{true, false}));
 }
 
+// The group broke when one rank had the last message of an evaluation and the other had not.
+TEST(ChooseSource, prefers_who_has_evaluated_a_step_to_who_has_not) {
+  const SourceChoice choice = choose_source({{.lineage = 1, .step = 8, .evaluated_step = 4, .has_state = true},
+                                             {.lineage = 1, .step = 8, .evaluated_step = 8, .has_state = true},
+                                             {.lineage = 1, .step = 7, .evaluated_step = 7, .has_state = true}});
+  EXPECT_EQ(choice.source, 1);
+  EXPECT_EQ(choice.receives, (std::vector<bool>{true, false, true}));
+}
+
 TEST(ChooseSource, does_not_count_a_step_without_a_state) {
   const SourceChoice choice =
       choose_source({{.lineage = 9, .step = 900, .has_state = false}, {.lineage = 1, .step = 0, .has_state = true}});

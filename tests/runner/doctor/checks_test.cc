@@ -188,10 +188,12 @@ const Case kCases[] = {
      "CPU", Verdict::kOk, "8 cores", ""},
     {"CPU limit", cpu_machine,
      [](Facts& f) {
-       f.machine.cores_allowed = 4.5;
+       f.machine.cores_allowed = 1.5;
        f.request.nproc = 2;
      },
-     "CPU", Verdict::kWarn, "8 cores, 4.5 by the cgroup", "--threads 2"},
+     "CPU", Verdict::kWarn, "2 ranks on 8 cores, 1.5 by the cgroup", "raise the CPU limit"},
+    {"a CPU limit that is enough", cpu_machine, [](Facts& f) { f.machine.cores_allowed = 4.5; }, "CPU", Verdict::kOk,
+     "8 cores, 4.5 by the cgroup", ""},
     {"a quota that limits nothing", cpu_machine, [](Facts& f) { f.machine.cores_allowed = 8.0; }, "CPU", Verdict::kOk,
      "8 cores", ""},
     {"too many ranks", cpu_machine, [](Facts& f) { f.request.nproc = 9; }, "CPU", Verdict::kWarn, "9 ranks on 8 cores",

@@ -5,24 +5,6 @@
 namespace lockstep::doctor {
 namespace {
 
-TEST(MachineFiles, finds_the_place_in_the_cgroups_of_both_versions) {
-  EXPECT_EQ(parse_cgroup_place("0::/kubepods.slice/pod7\n").unified, "/kubepods.slice/pod7");
-  const CgroupPlace old = parse_cgroup_place("8:pids:/a\n4:memory:/b\n3:cpuset:/x\n2:cpu,cpuacct:/c:d\n0::/\n");
-  EXPECT_EQ(old.pids, "/a");
-  EXPECT_EQ(old.memory, "/b");
-  EXPECT_EQ(old.cpu, "/c:d");
-  EXPECT_EQ(old.unified, "/");
-  EXPECT_EQ(parse_cgroup_place("nothing\n:\n").unified, "");
-}
-
-TEST(MachineFiles, a_quota_is_in_cores) {
-  EXPECT_EQ(cpu_quota("150000 100000\n"), 1.5);
-  EXPECT_EQ(cpu_quota("max 100000\n"), std::nullopt);
-  EXPECT_EQ(cpu_quota("-1\n 100000\n"), std::nullopt);
-  EXPECT_EQ(cpu_quota("100000 0\n"), std::nullopt);
-  EXPECT_EQ(cpu_quota(" "), std::nullopt);
-}
-
 TEST(MachineFiles, the_page_cache_does_not_count_as_memory_in_use) {
   EXPECT_EQ(memory_left("1000\n", "700\n", "anon 300\ninactive_file 400\n"), 700U);
   EXPECT_EQ(memory_left("1000\n", "1200\n", ""), 0U);

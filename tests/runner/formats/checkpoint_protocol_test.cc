@@ -9,6 +9,7 @@
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/formats/checkpoint_write.h"
 #include "tests/runner/formats/fault_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,5 @@
-// A FileSystem whose n-th call fails, dies or writes short, over the real one; and a folder for one test.
+// A FileSystem whose n-th call fails, dies or writes short, over the real one. Threads: changing calls from any thread,
+// one after the other; what is asked of it, when they are over.
 #pragma once
 
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -43,6 +45,7 @@ class FaultFileSystem final : public FileSystem {
   Result<FileHandle> open_for_write(const std::string& path) override {
     const Result<FileHandle> file =
         change<Result<FileHandle>>("open", path, [&] { return below_.open_for_write(path); });
+    const std::lock_guard lock(mutex_);
     if (file.ok()) written_.insert(file->descriptor);
     return file;
   }
@@ -69,7 +72,7 @@ class FaultFileSystem final : public FileSystem {
   Status close(FileHandle file) override {
     // The descriptor is given back even where the call is said to fail, as the kernel does.
     const Status closed = below_.close(file);
-    if (written_.erase(file.descriptor) == 0) return closed;
+    if (!was_written(file)) return closed;
     return change<Status>("close", "", [&] { return closed; });
   }
   Status rename(const std::string& from, const std::string& to) override {
@@ -91,8 +94,14 @@ class FaultFileSystem final : public FileSystem {
   Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
 
  private:
+  bool was_written(FileHandle file) {
+    const std::lock_guard lock(mutex_);
+    return written_.erase(file.descriptor) > 0;
+  }
+
   template <typename R, typename Call>
   R change(const std::string& name, const std::string& path, Call call) {
+    const std::lock_guard lock(mutex_);
     ++calls_;
     if (dead_) return error_of_errno(EIO, name, path);
     log_.push_back(path.empty() ? name : name + " " + base_name(path));
@@ -114,6 +123,7 @@ class FaultFileSystem final : public FileSystem {
   }
 
   FileSystem& below_;
+  std::mutex mutex_;
   Fault fault_;
   int at_call_;
   int errno_value_;
@@ -129,27 +139,6 @@ class FaultFileSystem final : public FileSystem {
   } meanwhile_;
   std::vector<std::string> log_;
   std::set<int> written_;  // descriptors open for writing
-};
-
-// A new empty folder, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    // In memory where there is such a folder: some tests fsync thousands of times.
-    std::string pattern =
-        ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/lockstep-test-XXXXXX" : "/tmp/lockstep-test-XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    PosixFileSystem fs;
-    (void)remove_tree(fs, path_).ok();
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@ Counters sample() {
   c.lineage = (uint64_t{1} << 32) | 3;
   c.has_state = true;
   c.batch = {.global_batch = 128, .micro_batch_max = 64, .declared_world_size = 2};
+  c.num_samples = 943;
   c.skipped_in_row = 1;
   c.skipped_total = 4;
   c.plateau = {.best = 0.5, .bad_evaluations = 2, .factor = 0.25};
@@ -51,9 +52,42 @@ TEST(Counters, of_a_damaged_document_are_refused_by_field) {
     ASSERT_FALSE(back.ok()) << field;
     EXPECT_NE(back.error().message.find(field), std::string::npos) << back.error().message;
   }
-  Json json = whole;
-  json["global_batch"] = 0;
-  EXPECT_FALSE(counters_from_json(json).ok());
+  for (const char* const field : {"global_batch", "num_samples"}) {
+    Json json = whole;
+    json[field] = 0;
+    EXPECT_FALSE(counters_from_json(json).ok()) << field;
+  }
+}
+
+StepReport figures(bool skipped, std::optional<double> loss_scale = std::nullopt) {
+  StepReport report;
+  report.skipped = skipped;
+  report.loss_scale = loss_scale;
+  return report;
+}
+
+TEST(Figures, count_skips_in_a_row) {
+  Counters c;
+  for (const bool skipped : {true, true, false, true}) count_figures(c, figures(skipped));
+  EXPECT_EQ(c.skipped_in_row, 1);
+  EXPECT_EQ(c.skipped_total, 3);
+  EXPECT_EQ(c.loss_scale, LossScale{}) << "nothing was scaled";
+}
+
+// A device is two steps ahead of its figures: those two were scaled by what had overflowed.
+TEST(Figures, of_an_overflow_halve_the_scale_once_and_are_one_skip_in_a_row) {
+  Counters c;
+  const double scale = c.loss_scale.scale;
+  for (int i = 0; i < 3; ++i) count_figures(c, figures(true, scale));
+  EXPECT_EQ(c.loss_scale.scale, scale / 2);
+  EXPECT_EQ(c.skipped_in_row, 1);
+  EXPECT_EQ(c.skipped_total, 3);
+  count_figures(c, figures(true, scale / 2));
+  EXPECT_EQ(c.loss_scale.scale, scale / 4);
+  EXPECT_EQ(c.skipped_in_row, 2);
+  count_figures(c, figures(false, scale / 4));
+  EXPECT_EQ(c.loss_scale.good_steps, 1);
+  EXPECT_EQ(c.skipped_in_row, 0);
 }
 
 }  // namespace

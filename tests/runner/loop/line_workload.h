@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-class LineWorkload final : public Workload {
+class LineWorkload : public Workload {
  public:
   static constexpr int64_t kWidth = 4;
 
@@ -26,8 +26,9 @@ class LineWorkload final : public Workload {
   [[nodiscard]] std::vector<NamedTensor> parameters() const override { return {{"w", w_}, {"b", b_}}; }
   [[nodiscard]] std::vector<NamedTensor> buffers() const override { return {}; }
   void initialize(uint64_t /*seed*/) override {
-    w_ = torch::linspace(0.1, 0.4, kWidth).requires_grad_();
-    b_ = torch::zeros({1}).requires_grad_();
+    const torch::NoGradGuard no_grad;
+    w_.copy_(torch::linspace(0.1, 0.4, kWidth));
+    b_.zero_();
   }
   [[nodiscard]] int64_t num_samples() const override { return samples_; }
   [[nodiscard]] LastBatch last_batch() const override { return LastBatch::kShort; }
@@ -73,8 +74,8 @@ class LineWorkload final : public Workload {
  private:
   std::string name_ = "line";
   int64_t samples_;
-  at::Tensor w_;
-  at::Tensor b_;
+  at::Tensor w_ = torch::zeros({kWidth}).requires_grad_();
+  at::Tensor b_ = torch::zeros({1}).requires_grad_();
 };
 
 }  // namespace lockstep

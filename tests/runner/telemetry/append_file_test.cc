@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "tests/runner/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "runner/base/json.h"
-#include "tests/runner/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -48,6 +48,25 @@ TEST(MetricsLog, writes_the_documented_fields) {
             "{\"step\":10,\"epoch\":0,\"loss\":0.5,\"lr\":0.001,\"grad_norm\":2.0,\"samples_per_second\":10.0,"
             "\"time\":5.5}\n"
             "{\"step\":10,\"epoch\":1,\"evaluation\":true,\"valid_ndcg@10\":0.25,\"time\":6.5}\n");
+}
+
+TEST(MetricsLog, that_became_too_large_is_put_aside_and_a_new_one_begun) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n");
+  const std::string before = contents(path);
+  folder.write("metrics.jsonl.1", "older");
+  auto log = MetricsLog::open(path, 2, before.size() - 1);
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  EXPECT_EQ(log->moved_to(), path + ".2");
+  EXPECT_EQ(contents(path + ".2"), before);
+  EXPECT_EQ(contents(path + ".1"), "older");
+  ASSERT_TRUE(log->append(step_record(3)).ok());
+  EXPECT_EQ(steps_in(path), std::vector<std::string>{"3"});
+
+  auto again = MetricsLog::open(path, 3, 1000);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->moved_to(), "");
+  EXPECT_TRUE(again->has_step(3));
 }
 
 TEST(MetricsLog, writes_null_for_a_loss_that_is_not_finite) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/runner/telemetry/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -1,0 +1,109 @@
+#include "runner/base/cgroup.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+bool has_word(const std::string& list, std::string_view word) {
+  const std::string between = "," + list + ",";
+  return between.find("," + std::string(word) + ",") != std::string::npos;
+}
+
+std::optional<int64_t> parse_number(const std::string& word) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+CgroupPlace parse_cgroup_place(std::string_view text) {
+  CgroupPlace place;
+  std::istringstream stream{std::string(text)};
+  for (std::string line; std::getline(stream, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) place.unified = group;
+    if (has_word(controllers, "cpu")) place.cpu = group;
+    if (has_word(controllers, "memory")) place.memory = group;
+    if (has_word(controllers, "pids")) place.pids = group;
+  }
+  return place;
+}
+
+std::optional<double> cpu_quota(const std::string& text) {
+  std::istringstream stream(text);
+  std::string quota_word;
+  std::string period_word;
+  std::string rest;
+  stream >> quota_word >> period_word;
+  if (stream >> rest) return std::nullopt;
+  const std::optional<int64_t> quota = parse_number(quota_word);
+  const std::optional<int64_t> period = parse_number(period_word);
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+Cgroups::Cgroups(fs::path root, const std::string& place_file)
+    : root_(std::move(root)), place_(parse_cgroup_place(read_text(place_file))) {
+  std::error_code error;
+  is_unified_ = fs::exists(root_ / "cgroup.controllers", error);
+}
+
+std::vector<fs::path> Cgroups::folders(const std::string& name, const std::string& group) const {
+  const fs::path mount = is_unified_ ? root_ : root_ / name;
+  fs::path relative = fs::path(is_unified_ ? place_.unified : group).relative_path();
+  std::vector<fs::path> found;
+  std::error_code error;
+  while (true) {
+    const fs::path folder = relative.empty() ? mount : mount / relative;
+    if (fs::is_directory(folder, error)) found.push_back(folder);
+    if (relative.empty()) return found;
+    relative = relative.parent_path();
+  }
+}
+
+std::optional<double> Cgroups::cores_allowed() const {
+  std::optional<double> least;
+  for (const fs::path& folder : of_cpu()) {
+    const std::optional<double> quota =
+        is_unified_ ? cpu_quota(read_text(folder / "cpu.max"))
+                    : cpu_quota(read_text(folder / "cpu.cfs_quota_us") + " " + read_text(folder / "cpu.cfs_period_us"));
+    if (quota && (!least || *quota < *least)) least = quota;
+  }
+  return least;
+}
+
+int cores_by_affinity() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int whole_cores(int by_affinity, std::optional<double> quota) {
+  constexpr double kRounding = 0.01;  // a quota of 1.999 is two cores
+  const int by_quota =
+      quota ? static_cast<int>(std::min(*quota + kRounding, static_cast<double>(by_affinity))) : by_affinity;
+  return std::max(1, std::min(by_affinity, by_quota));
+}
+
+int usable_cores() { return whole_cores(cores_by_affinity(), Cgroups().cores_allowed()); }
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+#include "runner/loop/state_sync.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "runner/dist/process_group.h"
+#include "tests/runner/loop/line_workload.h"
+#include "tests/runner/support/ranks_as_threads.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+struct Synced {
+  Counters counters;
+  bool improved = false;
+  double first_weight = 0.0;
+  bool from_live_rank = false;
+};
+
+// What each rank holds after sync_state, when `arrange` has set what it comes with.
+std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, TrainingState&)>& arrange) {
+  const TemporaryFolder folder;
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::array<Synced, 2> found;
+  on_ranks(2, [&](ProcessGroup& group) {
+    RunConfig config;
+    LineWorkload workload(10);
+    TrainingState state(workload, config.training);
+    state.counters.batch = {.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2};
+    state.counters.num_samples = 10;
+    arrange(group.rank(), state);
+    PosixFileSystem fs;
+    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = {}};
+    const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, options);
+    ASSERT_FALSE(outcome.failure) << outcome.failure->message;
+    found[static_cast<size_t>(group.rank())] = {.counters = state.counters,
+                                                .improved = state.journal.improved,
+                                                .first_weight = state.parameters()[0].tensor.detach()[0].item<double>(),
+                                                .from_live_rank = outcome.result.from_live_rank};
+  });
+  return found;
+}
+
+void hold(TrainingState& state, int64_t step) {
+  state.counters.has_state = true;
+  state.counters.lineage = 1;
+  state.counters.step = step;
+}
+
+// The group broke when rank 1 had the sums of an evaluation and rank 0 had not. Were they taken for equal, rank 0 would
+// evaluate and rank 1 train, and each would wait for the other.
+TEST(StateSync, an_evaluation_that_one_rank_has_finished_is_finished_for_all) {
+  const auto found = sync_two_ranks([](int rank, TrainingState& state) {
+    hold(state, 8);
+    if (rank == 0) return;
+    state.counters.evaluated_step = 8;
+    state.counters.best_metric = 0.7;
+    state.counters.evaluations_without_best = 0;
+    state.journal.evaluation = EvaluationNote{.step = 8, .metrics = {{"NDCG@10", 0.7}}, .weight_file = ""};
+    state.journal.improved = true;
+  });
+  for (const Synced& rank : found) {
+    EXPECT_TRUE(rank.from_live_rank);
+    EXPECT_EQ(rank.counters.evaluated_step, 8);
+    EXPECT_EQ(rank.counters.best_metric, 0.7);
+    EXPECT_TRUE(rank.improved) << "the best mark is still to be written";
+  }
+}
+
+TEST(StateSync, the_rank_that_is_a_step_ahead_gives_its_weights) {
+  const auto found = sync_two_ranks([](int rank, TrainingState& state) {
+    hold(state, rank == 0 ? 7 : 8);
+    const torch::NoGradGuard no_grad;
+    state.parameters()[0].tensor.fill_(rank == 0 ? 0.25 : 0.75);
+  });
+  for (const Synced& rank : found) {
+    EXPECT_EQ(rank.counters.step, 8);
+    EXPECT_EQ(rank.first_weight, 0.75);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
