@@ -160,6 +160,10 @@ class BareImages(Images):
         self.make_base()
         self.make_pause()
 
+    def close(self):
+        """podman leaves its store mounted on itself, and a folder with a mount in it cannot be removed."""
+        subprocess.run(["umount", "--lazy", self.root / "store/overlay"], capture_output=True, check=False)
+
 
 @contextlib.contextmanager
 def bare_cluster(images):
@@ -177,7 +181,8 @@ def on_a_cluster(newcomer, commands, folder):
     clone = pathlib.Path(folder) / "lockstep"
     subprocess.run(["git", "clone", "--quiet", f"file://{ROOT}", clone], check=True)
     with tempfile.TemporaryDirectory(prefix="newcomer-") as state, \
-            bare_cluster(BareImages(pathlib.Path(folder) / "images", state)) as cluster:
+            contextlib.closing(BareImages(pathlib.Path(folder) / "images", state)) as images, \
+            bare_cluster(images) as cluster:
         programs = pathlib.Path(folder) / "bin"
         programs.mkdir()
         (programs / "docker").symlink_to(HERE / "docker")
