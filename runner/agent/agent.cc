@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runner/agent/termination_log.h"
+#include "runner/base/cgroup.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -422,14 +423,11 @@ void Agent::perform(const StartWorker& output) {
   board_.publish_metrics(local_rank, {});
   seen_[static_cast<size_t>(local_rank)] = Seen{};
   if (const Status started = workers_.start(local_rank); !started.ok()) {
-    workers_.kill_all();
+    // An end like any other: a program that is not there ends the job, too little memory is tried again.
     const bool missing = started.error().code == ErrorCode::kNotFound;
-    const Finish finish{.code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
-                        .message = started.error().message};
-    if (member_.joined) {
-      link_->send(NodeFailed{.code = finish.code, .message = finish.message, .for_good = missing});
-    }
-    return end(finish);
+    return feed(SupervisorEvent(WorkerEnded{.local_rank = local_rank,
+                                            .code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
+                                            .message = started.error().message}));
   }
   status_of(local_rank) = WorkerStatus{
       .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_.pid(local_rank), .state = "starting"};
@@ -442,6 +440,7 @@ void Agent::perform(const AssignWorkers& output) {
   status_.world_size = placement.world_size;
   status_.nnodes = placement.nnodes;
   const std::string address = placement.nnodes > 1 ? link_->local_address() : "";
+  const int cores = usable_cores();
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
     workers_.send(local_rank, Assignment{.generation = placement.generation,
                                          .rank = rank_of(local_rank),
@@ -450,7 +449,8 @@ void Agent::perform(const AssignWorkers& output) {
                                          .local_world_size = nproc(),
                                          .node_rank = placement.node_index,
                                          .nnodes = placement.nnodes,
-                                         .declared_world_size = options_.coordinator_options.wanted_nodes * nproc(),
+                                         .declared_world_size = placement.wanted_nodes * nproc(),
+                                         .node_cores = cores,
                                          .address = address});
     WorkerStatus& status = status_of(local_rank);
     status.rank = rank_of(local_rank);

@@ -172,7 +172,9 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
     got = ::read(error.agent.get(), &why, sizeof(why));
   } while (got < 0 && errno == EINTR);
   if (got == sizeof(why)) {
-    return Error{ErrorCode::kNotFound, "cannot run " + command.program + ": " + std::strerror(why)};
+    const bool is_lasting = why == ENOENT || why == EACCES || why == ENOEXEC || why == ENOTDIR;
+    return Error{is_lasting ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                 "cannot run " + command.program + ": " + std::strerror(why)};
   }
   return SpawnedWorker{
       .pid = pid, .link_fd = link.agent.release(), .stdout_fd = out.agent.release(), .stderr_fd = err.agent.release()};

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 namespace lockstep {
@@ -94,7 +95,9 @@ std::optional<double> Cgroups::cores_allowed() const {
 
 int cores_by_affinity() {
   cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  // It fails where there are more than CPU_SETSIZE of them.
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 int whole_cores(int by_affinity, std::optional<double> quota) {

@@ -89,6 +89,7 @@ void fields(V& v, typename V::template Ref<Placement> m) {
   v("world_size", m.world_size);
   v("node_index", m.node_index);
   v("nnodes", m.nnodes);
+  v("wanted_nodes", m.wanted_nodes);
   v("cause", m.cause);
 }
 template <typename V>

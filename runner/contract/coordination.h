@@ -133,7 +133,8 @@ struct Placement {
   int world_size = 1;
   int node_index = 0;  // among the members, which are sorted by node rank
   int nnodes = 1;
-  std::string cause;  // why there is a new group; empty for the first one
+  int wanted_nodes = 1;  // of them all, whether or not they are there
+  std::string cause;     // why there is a new group; empty for the first one
 };
 
 // Leave the group of `generation` at once.

@@ -98,6 +98,7 @@ void fields(V& v, typename V::template Ref<Assignment> m) {
   v("node_rank", m.node_rank);
   v("nnodes", m.nnodes);
   v("declared_world_size", m.declared_world_size);
+  v("node_cores", m.node_cores);
   v("address", m.address);
 }
 template <typename V>

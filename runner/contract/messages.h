@@ -144,6 +144,7 @@ struct Assignment {
   int node_rank = 0;
   int nnodes = 1;
   int declared_world_size = 0;  // of all nodes that are wanted, here or not; 0 = as many as there are
+  int node_cores = 0;           // for all ranks of this node; 0 = each looks itself
   std::string address;          // of this node, as its peers reach it; empty = all are on this machine
 };
 

@@ -287,7 +287,7 @@ class EventReader {
     const bool fits = is_whole(text) && parse_number(text, id);
     if (is_label) {
       // "007" is not "7". A label that is written as its number is remembered as a number, which takes less room.
-      const bool is_plain = fits && id >= 0 && (text == "0" || !text.starts_with('0'));
+      const bool is_plain = fits && text.front() != '-' && (text == "0" || text.front() != '0');
       key = is_plain ? keys.of_number(id) : keys.of_token(text);
       return Verdict::kGood;
     }

@@ -35,11 +35,10 @@ int64_t BatchPlan::batches_per_epoch() const {
 
 int64_t step_at_same_place(int64_t step, const BatchPlan& from, const BatchPlan& to) {
   const int64_t epoch = step / from.batches_per_epoch();
-  const int64_t seen = step % from.batches_per_epoch() * from.global_batch;
-  const int64_t as_many = from.num_samples == to.num_samples
-                              ? seen
-                              : static_cast<int64_t>(static_cast<double>(seen) / static_cast<double>(from.num_samples) *
-                                                     static_cast<double>(to.num_samples));
+  const int64_t seen = std::min(step % from.batches_per_epoch() * from.global_batch, from.num_samples);
+  // Below 2^64: an epoch has fewer than 2^32 samples.
+  const auto as_many = static_cast<int64_t>(static_cast<uint64_t>(seen) * static_cast<uint64_t>(to.num_samples) /
+                                            static_cast<uint64_t>(from.num_samples));
   return epoch * to.batches_per_epoch() + std::min(as_many / to.global_batch, to.batches_per_epoch() - 1);
 }
 

@@ -40,7 +40,8 @@ struct BatchPlan {
 };
 
 // The step at which a run with the plan `to` is as far as one with `from` is after `step` steps: in the same epoch, and
-// there at the same share of the samples, rounded down to a whole batch (a few may be seen again, none is left out).
+// there at the same share of the samples, rounded down to a whole batch: of the same data a few may be seen again, none
+// is left out.
 int64_t step_at_same_place(int64_t step, const BatchPlan& from, const BatchPlan& to);
 
 // The order of one epoch: a permutation of 0 … num_samples-1 (Fisher–Yates on Philox, RandomPlace::kOrder).

@@ -12,7 +12,7 @@ namespace lockstep {
 
 SourceChoice choose_source(const std::vector<StateClaim>& claims) {
   SourceChoice choice;
-  const auto order = [](const StateClaim& c) { return std::tuple(c.lineage, c.step, c.evaluated_step); };
+  const auto order = [](const StateClaim& c) { return std::tuple(c.lineage, c.step, c.generation, c.evaluated_step); };
   for (size_t r = 0; r < claims.size(); ++r) {
     if (!claims[r].has_state) continue;
     if (!choice.source || order(claims[r]) > order(claims[static_cast<size_t>(*choice.source)])) {

@@ -26,7 +26,9 @@ struct StateClaim {
   // made it, with its best figure, its patience and its plateau, beside ranks that have not.
   int64_t evaluated_step = -1;
   bool has_state = false;
-  uint64_t generation = 0;  // newest that the state was trained in; decides nothing
+  // The newest that the state was synced in. States of one step that two groups made, one after the other, are not the
+  // same where the groups differed in size: they added up in another order.
+  uint64_t generation = 0;
 };
 
 struct SourceChoice {
@@ -35,7 +37,8 @@ struct SourceChoice {
   std::string reason;          // in words, for the log
 };
 
-// Pure. The highest step of the newest lineage, evaluated before not yet evaluated; ties: the lowest rank.
+// Pure. The highest step of the newest lineage, of the newest generation, evaluated before not yet evaluated; ties: the
+// lowest rank.
 SourceChoice choose_source(const std::vector<StateClaim>& claims);
 
 // Every rank's claim, in rank order.

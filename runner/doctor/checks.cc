@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <set>
 
+#include "runner/base/cgroup.h"
+
 namespace lockstep::doctor {
 namespace {
 
@@ -272,7 +274,7 @@ Check check_cpu(const Facts& facts) {
   const int ranks = ranks_meant(facts);
   std::string found = counted(static_cast<uint64_t>(machine.cores), "core");
   if (machine.cores_allowed) found.append(", ").append(number(*machine.cores_allowed, 1)).append(" by the cgroup");
-  const double cores = std::min(static_cast<double>(machine.cores), machine.cores_allowed.value_or(machine.cores));
+  const int cores = whole_cores(machine.cores, machine.cores_allowed);
   if (machine.architecture == "x86_64" && !machine.has_avx2) {
     return warn("CPU", found + ", without AVX2", "computing on this CPU is several times slower: take another machine");
   }

@@ -10,6 +10,7 @@
 #endif
 
 #include <algorithm>
+#include <thread>
 
 #include "runner/base/cgroup.h"
 #include "runner/contract/cuda_architectures.h"
@@ -114,9 +115,20 @@ Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::De
   return choice;
 }
 
-int choose_threads(const LaunchOptions& launch, int local_world_size) {
+int threads_of_rank(const CoresHere& here, int local_world_size, bool may_be_bound) {
+  const int ranks = std::max(1, local_world_size);
+  if (!may_be_bound) return std::max(1, whole_cores(here.by_affinity, here.quota) / ranks);
+  return std::max(1, std::min(here.by_affinity, whole_cores(here.machine, here.quota) / ranks));
+}
+
+int choose_threads(const LaunchOptions& launch, const World& world, int node_cores) {
   if (launch.threads > 0) return launch.threads;
-  return std::max(1, usable_cores() / std::max(1, local_world_size));
+  if (node_cores > 0) return std::max(1, node_cores / std::max(1, world.local_world_size));
+  const CoresHere here{.machine = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+                       .by_affinity = cores_by_affinity(),
+                       .quota = Cgroups().cores_allowed()};
+  const bool may_be_bound = world.source == WorldSource::kSlurm || world.source == WorldSource::kMpi;
+  return threads_of_rank(here, world.local_world_size, may_be_bound);
 }
 
 void apply_device_settings(const TrainingOptions& training, Precision precision, int threads) {

@@ -4,6 +4,7 @@
 
 #include <c10/core/Device.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,18 @@ struct PrecisionChoice {
 Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::Device device);
 const char* to_string(Precision precision);
 
-// Threads per rank inside one operator: --threads, or this rank's share of the cores that affinity and cgroup leave.
-int choose_threads(const LaunchOptions& launch, int local_world_size);
+// What this process may use.
+struct CoresHere {
+  int machine = 1;
+  int by_affinity = 1;
+  std::optional<double> quota;  // of the cgroup
+};
+// Pure. A rank's share of the whole cores that affinity and quota leave. may_be_bound: the launcher may have bound each
+// rank to cores of its own: an affinity that is no larger than a share of the machine is this rank's alone.
+int threads_of_rank(const CoresHere& here, int local_world_size, bool may_be_bound);
+// Threads per rank inside one operator: --threads, or the share of the cores that its agent found, or of those found
+// here. (node_cores: 0 without an agent. With one the agent looks, because a worker's OpenMP may bind this thread.)
+int choose_threads(const LaunchOptions& launch, const World& world, int node_cores);
 
 // Process-wide switches: threads, tf32, deterministic algorithms.
 void apply_device_settings(const TrainingOptions& training, Precision precision, int threads);

@@ -223,10 +223,6 @@ void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload) {
   problem(folder_->save_reference_weights(note.weight_file, model));
 }
 
-void Reporter::on_missed_evaluation(const EvaluationNote& note, Workload& workload) {
-  if (folder_ && !folder_->has_evaluation(note.step)) on_evaluation(note, workload);
-}
-
 void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {
   if (report.error) {
     metrics_.on_checkpoint_failure(to_string(report.error->code));

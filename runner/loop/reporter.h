@@ -59,6 +59,10 @@ class Reporter {
 
   // Rank 0: `folder` is taken over.
   void use_folder(RunFolder folder);
+  // This rank is not rank 0 any more.
+  void leave_folder() { folder_.reset(); }
+  // Rank 0: its folder knows nothing of this evaluation.
+  [[nodiscard]] bool misses(const EvaluationNote& note) const { return folder_ && !folder_->has_evaluation(note.step); }
 
   struct Plan {
     int64_t total_steps = 0;

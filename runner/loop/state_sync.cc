@@ -50,24 +50,23 @@ Status take_description(Description description, TrainingState& state, Workload&
   return workload.restore_progress(description.workload);
 }
 
-// Another run's checkpoint, taken over with --resume, goes on under the flags given now: from where it is in the data,
-// which is another step when the batches or the data set are of another size.
-void take_over(Counters& counters, const Workload& workload, const SyncOptions& options, SyncResult& result) {
+// A checkpoint goes on from where it is in the data: at another step, when the batches (another run's checkpoint, taken
+// over with --resume) or the data set have another size now.
+void keep_place(Counters& counters, const BatchShape& batch, const Workload& workload, SyncResult& result) {
   const BatchPlan before{.num_samples = counters.num_samples,
                          .global_batch = counters.batch.global_batch,
                          .last_batch = workload.last_batch()};
-  const BatchPlan after{.num_samples = workload.num_samples(),
-                        .global_batch = options.first_batch.global_batch,
-                        .last_batch = workload.last_batch()};
-  counters.batch = options.first_batch;
+  const BatchPlan after{
+      .num_samples = workload.num_samples(), .global_batch = batch.global_batch, .last_batch = workload.last_batch()};
+  counters.batch = batch;
   counters.num_samples = after.num_samples;
   // A plan that makes no batch is refused by name later.
   if (!before.check().ok() || !after.check().ok()) return;
   const int64_t step = step_at_same_place(counters.step, before, after);
   if (step == counters.step) return;
-  result.remarks.push_back("step " + std::to_string(counters.step) + " of that run, with " +
+  result.remarks.push_back("step " + std::to_string(counters.step) + " of the checkpoint, with " +
                            std::to_string(before.batches_per_epoch()) + " steps an epoch, is step " +
-                           std::to_string(step) + " of this one, with " + std::to_string(after.batches_per_epoch()));
+                           std::to_string(step) + " now, with " + std::to_string(after.batches_per_epoch()));
   counters.evaluated_step = counters.evaluated_step == counters.step ? step : -1;
   counters.step = step;
 }
@@ -84,9 +83,12 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, Train
     }
   }
   TRY_ASSIGN(state.counters, counters_from_json(loaded.state.progress.at("counters")));
+  BatchShape batch = state.counters.batch;
   if (loaded.state.config_hash != options.identity.config_hash) {
-    take_over(state.counters, workload, options, result);
+    TRY(options.first_batch);
+    batch = *options.first_batch;
   }
+  keep_place(state.counters, batch, workload, result);
   return workload.restore_progress(loaded.state.progress.at("workload"));
 }
 
@@ -155,8 +157,6 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
                              const SyncOptions& options, SyncResult& result) {
   state.counters = Counters{};
   state.journal = Journal{};
-  state.counters.batch = options.first_batch;
-  state.counters.num_samples = workload.num_samples();
   result.generation = options.generation;
   TRY_ASSIGN(ResumeResult found, find_checkpoint(config, fs, options));
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
@@ -166,6 +166,9 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
     result.resumed_step = state.counters.step;
     result.generation = std::max(options.generation, found.checkpoint->state.generation + 1);
   } else {
+    TRY(options.first_batch);
+    state.counters.batch = *options.first_batch;
+    state.counters.num_samples = workload.num_samples();
     TRY(initialise(config, workload, state, fs, result));
   }
   state.counters.lineage = result.generation;

@@ -22,7 +22,7 @@ struct SyncOptions {
   std::string folder;  // of the run's checkpoints
   RunIdentity identity;
   uint64_t generation = 0;
-  BatchShape first_batch;  // of a run that starts now
+  Result<BatchShape> first_batch;  // of a run that starts now; its error counts when one does
 };
 
 struct SyncResult {

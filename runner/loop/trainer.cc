@@ -40,7 +40,6 @@ struct Trainer::Generation {
   const StoreHandle& store;
   Formed formed;
   uint64_t number = 0;  // as checkpoints are stamped: formed.generation, or above it (see SyncResult)
-  BatchShape first_batch;
   SyncResult sync;
   int64_t synced_ns = 0;
   bool has_resumed = false;  // said to the agent
@@ -107,16 +106,12 @@ Outcome Trainer::prepare(Generation& g) {
   parts_.faults.stall_here(Fault::kStallRestoring);
   // A run that starts with fewer nodes than were asked for is the same run; more than that can only be asked for later.
   const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
-  Result<BatchShape> shape = batch_shape(training, declared_world_size);
-  if (!shape.ok()) return usage(shape.error());
-  g.first_batch = *shape;
-
   const SyncOptions options{.folder = parts_.folder,
                             .identity = {.job_uid = parts_.job_uid,
                                          .config_hash = parts_.config.config_hash(),
                                          .workload = parts_.workload.name()},
                             .generation = g.formed.generation,
-                            .first_batch = g.first_batch};
+                            .first_batch = batch_shape(training, declared_world_size)};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   SyncOutcome synced = sync_state(parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, options);
@@ -143,12 +138,15 @@ Outcome Trainer::prepare(Generation& g) {
   g.total_steps = training.num_epochs * g.steps_per_epoch;
   if (training.max_steps > 0) g.total_steps = std::min(g.total_steps, training.max_steps);
 
-  if (g.is_rank_zero() && !training.inference_only && !is_finished(g)) {
+  // Who takes over a finished run may have to write down its end.
+  if (g.is_rank_zero() && !training.inference_only && (g.sync.from_live_rank || !is_finished(g))) {
     const Status opened = open_outputs(g);
-    if (!opened.ok()) {
+    if (!opened.ok() && !can_go_on_without(g, opened.error())) {
       const bool ours_to_mend = opened.error().code == ErrorCode::kConflict;
       return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message, {}};
     }
+  } else {
+    close_outputs();
   }
   // A state from a live rank may never have been written down.
   if (!g.sync.from_live_rank) checkpointed_step_ = state_.counters.step;
@@ -194,17 +192,39 @@ Status Trainer::open_outputs(Generation& g) {
   return {};
 }
 
+// A state in memory is worth more than a volume that is full or away for a while: each checkpoint tries it again, and
+// the last one decides.
+bool Trainer::can_go_on_without(const Generation& g, const Error& error) {
+  if (!g.sync.from_live_rank || error.code != ErrorCode::kUnavailable) return false;
+  write_problem_ = error.message;
+  parts_.reporter.warn("the output folder cannot be used now: " + error.message);
+  return true;
+}
+
+// Another rank is rank 0 now, and the only one that writes.
+void Trainer::close_outputs() {
+  if (writer_) {
+    writer_->wait_durable();
+    report_checkpoints();
+  }
+  writer_.reset();
+  lock_.reset();
+  write_problem_.clear();
+  opened_at_step_ = -1;
+  parts_.reporter.leave_folder();
+}
+
 // Steps that were committed while another process was rank 0, or that this one learnt of from a peer.
 void Trainer::write_down_what_was_missed() {
   const auto steps = state_.journal.steps;
   for (const StepReport& report : steps) parts_.reporter.on_report(report);
-  if (!state_.journal.evaluation) return;
+  if (!state_.journal.evaluation || !parts_.reporter.misses(*state_.journal.evaluation)) return;
   EvaluationNote note = *state_.journal.evaluation;
   // The weights that it looked at are gone once a step was done.
   if (note.step != state_.counters.step) note.weight_file.clear();
   std::optional<Ema::SwapIn> averages;
   if (Ema* ema = state_.ema()) averages.emplace(*ema);
-  parts_.reporter.on_missed_evaluation(note, parts_.workload);
+  parts_.reporter.on_evaluation(note, parts_.workload);
 }
 
 void Trainer::announce(const Generation& g) {
@@ -260,6 +280,8 @@ Outcome Trainer::train(Generation& g) {
     const StepOutcome stepped = g.step->run(requests(g));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counters.seconds_training += seconds;
+    // Rank 0 had taken the copy of the best one before it took part in this step.
+    state_.journal.improved = false;
     // From here on there is something to lose: a signal asks, it does not end.
     parts_.signals.ask_from_now_on();
     parts_.reporter.on_step_done(counters.step, stepped.samples, seconds);
@@ -321,8 +343,8 @@ void Trainer::take(const std::vector<StepReport>& reports) {
     if (state_.counters.skipped_in_row <= limit || not_finite_) continue;
     not_finite_ =
         Outcome{ExitCode::kNotFinite,
-                "the gradient was not finite in " + std::to_string(state_.counters.skipped_in_row) +
-                    " steps in a row, up to step " + std::to_string(report.step + 1) + " (--max_skipped_steps " +
+                "the gradient was not finite " + std::to_string(state_.counters.skipped_in_row) +
+                    " times in a row, up to step " + std::to_string(report.step + 1) + " (--max_skipped_steps " +
                     std::to_string(limit) + "); lower --lr, set --clip_grad_norm, or look at the data",
                 {}};
   }
@@ -397,13 +419,14 @@ void Trainer::checkpoint(Generation& g, bool is_best) {
   stage_checkpoint(is_best);
 }
 
-// Every rank remembers that there is one; rank 0 takes the copy.
+// Rank 0 takes the copy. The others go on remembering that there is something to write until the next commit shows that
+// it has: one of them may be rank 0 by then.
 void Trainer::stage_checkpoint(bool is_best) {
+  if (!writer_) return;
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   state_.journal.improved = false;
   checkpointed_step_ = state_.counters.step;
   if (is_best) best_staged_at_ = state_.counters.step;
-  if (!writer_) return;
   CheckpointContent content;
   CheckpointState& s = content.state;
   s.job_uid = parts_.job_uid;

@@ -68,7 +68,7 @@ class Trainer {
   // When and how the group came to be, for the agent's account of a recovery.
   struct Formed {
     uint64_t generation = 0;
-    int declared_world_size = 0;  // as Assignment's
+    int declared_world_size = 0;  // as Assignment's; of a run that starts now
     int64_t assigned_ns = 0;      // CLOCK_MONOTONIC
     int64_t formed_ns = 0;
   };
@@ -93,6 +93,8 @@ class Trainer {
   Outcome train(Generation& generation);
   void take(const std::vector<StepReport>& reports);
   Status open_outputs(Generation& generation);
+  bool can_go_on_without(const Generation& generation, const Error& error);
+  void close_outputs();
   void write_down_what_was_missed();
   void say_resumed(Generation& generation);
   StepRequests requests(const Generation& generation) const;
@@ -114,7 +116,7 @@ class Trainer {
   CommitGate gate_;
   std::unique_ptr<CheckpointWriter> writer_;  // rank 0
   bool has_synced_ = false;
-  int64_t checkpointed_step_ = -1;  // staged last, or read
+  int64_t checkpointed_step_ = -1;  // staged here last, or read
   int64_t best_staged_at_ = -1;     // the step whose checkpoint was marked as the best, last
   uint64_t number_ = 0;             // of the newest generation, as checkpoints are stamped
   int world_size_ = 1;              // of the newest group

@@ -54,7 +54,7 @@ struct StepReport {
   double grad_norm = 0.0;  // before clipping
   double lr = 0.0;
   bool skipped = false;              // not finite: no parameter was changed
-  std::optional<double> loss_scale;  // of fp16; for the metrics alone, not handed on with a journal
+  std::optional<double> loss_scale;  // of fp16: what the step was scaled by; not handed on with a journal
 };
 
 // The counters that a step's figures change: skipped steps, and the loss scale of fp16. In the order of steps.

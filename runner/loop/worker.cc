@@ -194,7 +194,7 @@ class Worker {
       if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
       take_assignment(*received);
     }
-    threads_ = choose_threads(config_.launch, world_.local_world_size);
+    threads_ = choose_threads(config_.launch, world_, node_cores_);
     apply_device_settings(config_.training, precision_.precision, threads_);
     folder_ =
         output_folder(config_, lookup(input_.environment, env::kCheckpointDir), lookup(input_.environment, env::kJob));
@@ -245,6 +245,7 @@ class Worker {
     address_ = received.assignment.address;
     formed_.generation = world_.generation;
     formed_.declared_world_size = received.assignment.declared_world_size;
+    node_cores_ = received.assignment.node_cores;
     formed_.assigned_ns = received.at_ns;
     page_->generation.store(world_.generation);
   }
@@ -384,6 +385,7 @@ class Worker {
   at::Device device_ = at::Device(at::kCPU);
   GroupBackend backend_ = GroupBackend::kGloo;
   PrecisionChoice precision_;
+  int node_cores_ = 0;  // as Assignment's
   int threads_ = 1;
   std::string folder_;
   std::unique_ptr<Workload> workload_;

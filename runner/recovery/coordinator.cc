@@ -594,7 +594,13 @@ class Stepper {
         n.placed = s_.placed;
         n.killed.clear();
       });
-      send(node, Placement{s_.placed, index * node.nproc, nnodes * node.nproc, index, nnodes, s_.cause});
+      send(node, Placement{.generation = s_.placed,
+                           .first_rank = index * node.nproc,
+                           .world_size = nnodes * node.nproc,
+                           .node_index = index,
+                           .nnodes = nnodes,
+                           .wanted_nodes = s_.options.wanted_nodes,
+                           .cause = s_.cause});
     }
   }
 

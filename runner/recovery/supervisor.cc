@@ -36,8 +36,9 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }
 
 std::string who(const WorkerEndRecord& end) {
-  std::string text =
-      "rank " + std::to_string(end.rank) + " (pid " + std::to_string(end.pid) + ") ended with " + end.how;
+  std::string text = "rank " + std::to_string(end.rank);
+  if (end.pid > 0) text += " (pid " + std::to_string(end.pid) + ")";
+  text += " " + end.how;
   if (end.step > 0) text += " at step " + std::to_string(end.step);
   if (!end.message.empty()) text += ": " + end.message;
   return text;
@@ -91,6 +92,7 @@ class Stepper {
 
   void operator()(const WorkerEnded& event) {
     SupervisedWorker& w = worker(event.local_rank);
+    if (w.is_given_up) return;
     LOCKSTEP_CHECK(w.alive(), "a worker ends once");
     const WorkerEndRecord end = record_of(event, w);
     const bool was_placed = w.phase == WorkerPhase::kPlaced;
@@ -239,7 +241,7 @@ class Stepper {
     if (!w.alive() || w.code_when_killed) return;
     w.code_when_killed = code;
     w.message_when_killed = std::move(message);
-    w.deadline.reset();
+    w.deadline = now_ + kKillGrace;
     if (code == kTimeoutCode) out_.emplace_back(DumpStacks{local_rank});
     out_.emplace_back(KillProcess{local_rank});
   }
@@ -263,6 +265,8 @@ class Stepper {
     w.deadline.reset();
     if (w.phase == WorkerPhase::kBackoff) {
       start(local_rank);
+    } else if (w.code_when_killed) {
+      give_up_unkillable(local_rank);
     } else if (w.phase == WorkerPhase::kStarting) {
       kill_hanging(local_rank, "it did not say hello within " + seconds_text(s_.options.start_timeout) +
                                    " (--rendezvous_timeout_seconds)");
@@ -271,6 +275,21 @@ class Stepper {
     } else if (w.was_cut) {
       w.deadline = now_ + kCutGrace;  // it computes or writes, and looks up when that is done
     }
+  }
+
+  // It sleeps in the kernel, where no signal reaches it. Nothing on this machine can be started in its place.
+  void give_up_unkillable(int local_rank) {
+    SupervisedWorker& w = worker(local_rank);
+    w.phase = WorkerPhase::kEnded;
+    w.is_given_up = true;
+    const WorkerEndRecord end{.local_rank = local_rank,
+                              .rank = rank_of(local_rank),
+                              .code = kTimeoutCode,
+                              .how = "did not end " + seconds_text(kKillGrace) + " after SIGKILL",
+                              .message = "its device or a file system does not answer: look at this machine",
+                              .step = w.step};
+    s_.ends.push_back(end);
+    if (!is_over()) give_up(end, "", /*for_good=*/false);
   }
 
   void on_stop_deadline() {
@@ -330,7 +349,7 @@ class Stepper {
                            .rank = rank_of(event.local_rank),
                            .pid = event.pid,
                            .code = event.code,
-                           .how = describe_exit(event.code),
+                           .how = "ended with " + describe_exit(event.code),
                            .message = event.message,
                            .step = w.step};
     if (w.code_when_killed && event.code == kSignalCodes + SIGKILL) {
@@ -461,6 +480,8 @@ class Stepper {
         std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) { return w.phase != WorkerPhase::kEnded; });
     if (may_go_on) return;
     if (s_.verdict) {
+      // The member must have told the others first, which answers with the end of the job, for them or for this node.
+      if (!s_.job_ended) return;
       finish(finish_of(*s_.verdict));
     } else if (s_.job_ended) {
       finish(Finish{.code = s_.job_ended->code, .message = s_.job_ended->message});
@@ -497,7 +518,7 @@ class Stepper {
     const bool words_alone = is_input_code(cause->code) && !cause->message.empty();
     return Finish{.code = cause->code,
                   .message = verdict.prefix + (words_alone ? cause->message : who(*cause)),
-                  .message_names_code = !words_alone && cause->how == describe_exit(cause->code),
+                  .message_names_code = !words_alone && cause->how == "ended with " + describe_exit(cause->code),
                   .rank = cause->rank,
                   .step = cause->step};
   }

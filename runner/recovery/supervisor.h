@@ -39,6 +39,8 @@ inline constexpr std::chrono::seconds kCutGrace = kFormingTimeout + std::chrono:
 inline constexpr std::chrono::seconds kStopGrace{60};
 // The job is over: workers that have not left by then are killed.
 inline constexpr std::chrono::seconds kEndGrace{10};
+// SIGKILL ends a process at once, unless it sleeps in the kernel: a worker that is still there by then is given up.
+inline constexpr std::chrono::seconds kKillGrace{30};
 // Restarts older than this no longer count against --max_restarts.
 inline constexpr std::chrono::seconds kRestartWindow{3600};
 inline constexpr int kNoProgressIncidentsMax = 3;
@@ -75,7 +77,7 @@ struct CheckpointSeen {  // of this job, on any node
 };
 struct WorkerEnded {
   int local_rank = 0;
-  int64_t pid = 0;
+  int64_t pid = 0;      // 0: it could not be started
   int code = 0;         // as in contract/exit_code; 13 for a kill by the kernel for memory
   std::string message;  // the worker's own words; may be empty
 };
@@ -195,6 +197,7 @@ struct SupervisedWorker {
   bool in_collective = false;
   std::optional<int> code_when_killed;  // set when we kill it: our SIGKILL is a consequence, never the cause
   std::string message_when_killed;
+  bool is_given_up = false;    // it did not end when it was killed; whatever it does later counts no more
   int64_t step = -1;           // last it told; -1 = none
   int64_t incidents_seen = 0;  // SupervisorState::incidents when it was started or placed, whichever came last
   std::optional<TimePoint> deadline;
@@ -203,10 +206,10 @@ struct SupervisedWorker {
 
 struct WorkerEndRecord {
   int local_rank = 0;
-  int rank = 0;  // in the group; the local rank before the first placement
-  int64_t pid = 0;
+  int rank = 0;     // in the group; the local rank before the first placement
+  int64_t pid = 0;  // 0: none
   int code = 0;     // as it counts for the root cause
-  std::string how;  // "exit code 1 (Crash)", "signal 9 (SIGKILL)"
+  std::string how;  // "ended with exit code 1 (Crash)", "ended with signal 9 (SIGKILL)", "did not end …"
   std::string message;
   int64_t step = -1;
   bool started_again = false;  // its worker was: no longer a reason for the node to end

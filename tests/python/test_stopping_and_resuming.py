@@ -141,11 +141,11 @@ def test_resume_with_another_batch_goes_on_at_the_same_place_in_the_data(run, lo
     taken = run(command(lockstep, small_dataset, tmp_path / "second", "--batch_size", "12", "--resume", folder, steps=20))
     assert taken.returncode == 0, taken.stdout + taken.stderr
     # 60 users: ten steps an epoch, then five. Two epochs and a half are 12 steps, and the 13th holds the next samples.
-    assert "step 25 of that run, with 10 steps an epoch, is step 12 of this one, with 5" in taken.stdout
+    assert "step 25 of the checkpoint, with 10 steps an epoch, is step 12 now, with 5" in taken.stdout
     assert sorted(losses(tmp_path / "second")) == list(range(13, 21))
     # Its own checkpoints count in its own steps.
     again = run(command(lockstep, small_dataset, tmp_path / "second", "--batch_size", "12", "--resume", folder, steps=24))
-    assert again.returncode == 0 and "of that run" not in again.stdout, again.stdout + again.stderr
+    assert again.returncode == 0 and "of the checkpoint" not in again.stdout, again.stdout + again.stderr
     assert sorted(losses(tmp_path / "second")) == list(range(13, 25))
 
 

@@ -132,6 +132,7 @@ TEST(Messages, keep_an_assignment) {
                                                           .node_rank = 1,
                                                           .nnodes = 3,
                                                           .declared_world_size = 8,
+                                                          .node_cores = 12,
                                                           .address = "10.0.0.2"});
   EXPECT_EQ(back.generation, 4U);
   EXPECT_EQ(back.rank, 3);
@@ -141,6 +142,7 @@ TEST(Messages, keep_an_assignment) {
   EXPECT_EQ(back.node_rank, 1);
   EXPECT_EQ(back.nnodes, 3);
   EXPECT_EQ(back.declared_world_size, 8);
+  EXPECT_EQ(back.node_cores, 12);
   EXPECT_EQ(back.address, "10.0.0.2");
 }
 

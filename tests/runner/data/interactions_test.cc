@@ -170,9 +170,9 @@ TEST(Interactions, refuse_ids_below_one_and_too_large_naming_the_line) {
 TEST(Interactions, take_recbole_labels_as_they_are_written) {
   const Dataset dataset = parse(
       "user_id:token\titem_id:token\n"
-      "7\t-1\n007\t0\n99999999999999999999\t00\n7\t-1\n-7\t1\n");
+      "7\t-1\n007\t0\n99999999999999999999\t00\n7\t-1\n-7\t1\n-7\t-0\n");
   EXPECT_EQ(dataset.interactions.num_users, 4) << "7, 007, the long one and -7";
-  EXPECT_EQ(dataset.interactions.num_items, 4) << "-1, 0, 00 and 1";
+  EXPECT_EQ(dataset.interactions.num_items, 5) << "-1, 0, 00, 1 and -0";
 }
 
 TEST(Interactions, accept_large_ids_where_they_are_renumbered) {

@@ -144,6 +144,8 @@ TEST(Place, in_another_data_set_is_the_same_share_of_it) {
   const BatchPlan before{.num_samples = 1000, .global_batch = 10};
   const BatchPlan after{.num_samples = 500, .global_batch = 10};
   EXPECT_EQ(step_at_same_place(150, before, after), 75);
+  const BatchPlan doubled{.num_samples = 2000, .global_batch = 20};
+  for (int64_t step = 0; step < 100; ++step) EXPECT_EQ(step_at_same_place(step, before, doubled), step);
 }
 
 TEST(Shares, of_a_batch_smaller_than_the_world_are_empty_at_the_end) {

@@ -37,6 +37,15 @@ TEST(ChooseSource, prefers_who_has_evaluated_a_step_to_who_has_not) {
   EXPECT_EQ(choice.receives, (std::vector<bool>{true, false, true}));
 }
 
+// One node was cut off with a step that the others did again, in a group of another size.
+TEST(ChooseSource, prefers_the_newer_group_where_two_have_made_the_same_step) {
+  const SourceChoice choice =
+      choose_source({{.lineage = 1, .step = 8, .evaluated_step = 8, .has_state = true, .generation = 4},
+                     {.lineage = 1, .step = 8, .has_state = true, .generation = 5}});
+  EXPECT_EQ(choice.source, 1);
+  EXPECT_EQ(choice.receives, (std::vector<bool>{true, false}));
+}
+
 TEST(ChooseSource, does_not_count_a_step_without_a_state) {
   const SourceChoice choice =
       choose_source({{.lineage = 9, .step = 900, .has_state = false}, {.lineage = 1, .step = 0, .has_state = true}});

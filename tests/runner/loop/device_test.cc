@@ -43,10 +43,27 @@ TEST(Backend, nccl_is_refused_on_the_cpu) {
 
 TEST(Threads, share_the_cores_among_local_ranks) {
   LaunchOptions launch;
+  World world;
+  world.local_world_size = 8;
   launch.threads = 3;
-  EXPECT_EQ(choose_threads(launch, 8), 3);
+  EXPECT_EQ(choose_threads(launch, world, 64), 3);
   launch.threads = 0;
-  EXPECT_GE(choose_threads(launch, 1000), 1);
+  EXPECT_EQ(choose_threads(launch, world, 64), 8);
+  EXPECT_EQ(choose_threads(launch, world, 4), 1);
+  EXPECT_GE(choose_threads(launch, world, 0), 1);
+}
+
+TEST(Threads, are_a_share_of_what_affinity_and_quota_leave) {
+  EXPECT_EQ(threads_of_rank({.machine = 32, .by_affinity = 32}, 4, false), 8);
+  EXPECT_EQ(threads_of_rank({.machine = 32, .by_affinity = 8}, 4, false), 2);
+  EXPECT_EQ(threads_of_rank({.machine = 32, .by_affinity = 32, .quota = 6.5}, 4, false), 1);
+  EXPECT_EQ(threads_of_rank({.machine = 2, .by_affinity = 1}, 4, false), 1);
+}
+
+TEST(Threads, of_a_rank_that_its_launcher_has_bound_are_all_its_cores) {
+  EXPECT_EQ(threads_of_rank({.machine = 32, .by_affinity = 8}, 4, true), 8);
+  EXPECT_EQ(threads_of_rank({.machine = 32, .by_affinity = 32}, 4, true), 8) << "it was not bound";
+  EXPECT_EQ(threads_of_rank({.machine = 32, .by_affinity = 8, .quota = 4.0}, 4, true), 1);
 }
 
 TEST(Autocast, holds_for_its_scope_alone) {

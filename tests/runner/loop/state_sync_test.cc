@@ -34,7 +34,7 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
     state.counters.num_samples = 10;
     arrange(group.rank(), state);
     PosixFileSystem fs;
-    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = {}};
+    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}};
     const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, options);
     ASSERT_FALSE(outcome.failure) << outcome.failure->message;
     found[static_cast<size_t>(group.rank())] = {.counters = state.counters,
@@ -69,6 +69,16 @@ TEST(StateSync, an_evaluation_that_one_rank_has_finished_is_finished_for_all) {
     EXPECT_EQ(rank.counters.best_metric, 0.7);
     EXPECT_TRUE(rank.improved) << "the best mark is still to be written";
   }
+}
+
+TEST(StateSync, of_two_groups_that_made_the_same_step_the_newer_one_counts) {
+  const auto found = sync_two_ranks([](int rank, TrainingState& state) {
+    hold(state, 8);
+    state.counters.generation = rank == 0 ? 3 : 4;
+    const torch::NoGradGuard no_grad;
+    state.parameters()[0].tensor.fill_(rank == 0 ? 0.25 : 0.75);
+  });
+  for (const Synced& rank : found) EXPECT_EQ(rank.first_weight, 0.75);
 }
 
 TEST(StateSync, the_rank_that_is_a_step_ahead_gives_its_weights) {

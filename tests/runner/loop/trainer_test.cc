@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <functional>
+#include <memory>
+#include <stdexcept>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "runner/checkpoint/reader.h"
@@ -16,18 +19,25 @@
 namespace lockstep {
 namespace {
 
-// Each evaluation is better than the one before, and the guide's weight file is named after its epoch.
-class ImprovingLine final : public LineWorkload {
+// The score is the number of evaluations, or less than nothing of it, and the guide's weight file is named after its
+// epoch.
+class ScoredLine final : public LineWorkload {
  public:
   using LineWorkload::LineWorkload;
   std::vector<MetricSum> evaluate(const EvaluationShard& shard) override {
     const bool first = shard.rank == 0;
-    return {{.name = "score", .sum = first ? static_cast<double>(++evaluations_) : 0.0, .count = first ? 1.0 : 0.0}};
+    const int score = gets_worse ? -++evaluations_ : ++evaluations_;
+    return {{.name = "score", .sum = first ? static_cast<double>(score) : 0.0, .count = first ? 1.0 : 0.0}};
   }
   [[nodiscard]] std::string best_metric() const override { return "score"; }
   std::string reference_weight_file(const EvaluationReport& report) override {
+    if (std::exchange(breaks_after_evaluation, false))
+      throw std::runtime_error("the sums came, and nothing after them");
     return "epoch" + std::to_string(report.epoch) + ".pth";
   }
+
+  bool gets_worse = false;
+  bool breaks_after_evaluation = false;
 
  private:
   int evaluations_ = 0;
@@ -36,7 +46,7 @@ class ImprovingLine final : public LineWorkload {
 // A worker without its process: 8 samples in batches of 4 are two steps an epoch, and each epoch is evaluated.
 class TestWorker {
  public:
-  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size) : workload_(8), fs_(fs) {
+  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size) : workload(8), fs_(fs) {
     config.training.batch_size = 4;
     config.training.num_epochs = 1;
     config.training.eval_every = 1;
@@ -46,7 +56,7 @@ class TestWorker {
     reporter_ = std::make_unique<Reporter>(Reporter::Options{
         .config = &config, .world = world_of(rank, world_size), .clock = &clock_, .page = &page_, .folder = folder});
     trainer_ = std::make_unique<Trainer>(Trainer::Parts{.config = config,
-                                                        .workload = workload_,
+                                                        .workload = workload,
                                                         .fs = fs_,
                                                         .signals = signals_,
                                                         .clock = clock_,
@@ -69,13 +79,13 @@ class TestWorker {
     return run(*group, store, generation);
   }
   [[nodiscard]] RunIdentity identity() const {
-    return {.job_uid = "", .config_hash = config.config_hash(), .workload = workload_.name()};
+    return {.job_uid = "", .config_hash = config.config_hash(), .workload = workload.name()};
   }
 
   RunConfig config;
+  ScoredLine workload;
 
  private:
-  ImprovingLine workload_;
   FileSystem& fs_;
   StopSignals signals_;
   InjectedFaults faults_;
@@ -110,6 +120,117 @@ TEST(Trainer, keeps_the_best_mark_of_a_checkpoint_that_is_written_again) {
   EXPECT_GT(written_again, 5);
 }
 
+Result<ResumeResult> newest_in(const TemporaryFolder& folder, const TestWorker& worker) {
+  PosixFileSystem fs;
+  return load_newest_checkpoint(fs, folder.path(), worker.identity());
+}
+
+// Both ranks train in one group; what each ends with.
+std::array<Outcome, 2> run_both(std::array<TestWorker*, 2> workers, uint64_t generation) {
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::array<Outcome, 2> outcomes;
+  on_ranks(2, [&](ProcessGroup& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    outcomes[rank] = workers[rank]->run(group, store, generation);
+  });
+  return outcomes;
+}
+
+// Node 0 was lost with the last checkpoint unwritten: who takes its place finds a run that is finished, and writes it.
+TEST(Trainer, writes_the_last_checkpoint_of_a_finished_run_that_its_predecessor_did_not) {
+  const TemporaryFolder first_folder;
+  const TemporaryFolder second_folder;
+  PosixFileSystem fs;
+  TestWorker survivor(fs, first_folder.path(), 0, 1);
+  ASSERT_EQ(survivor.run_alone(1).code, ExitCode::kDone);
+  TestWorker successor(fs, second_folder.path(), 0, 2);
+  for (const Outcome& outcome : run_both({&successor, &survivor}, 2)) {
+    EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  }
+  const Result<ResumeResult> found = newest_in(second_folder, successor);
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  EXPECT_EQ(found->checkpoint->state.step, 2);
+  EXPECT_TRUE(load_weights(fs, second_folder.file("epoch1.pth")).ok());
+}
+
+// … and when it is the survivor that becomes rank 0, it does not think that it had written it itself.
+TEST(Trainer, writes_the_last_checkpoint_when_it_becomes_rank_0_at_the_end) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  TestWorker lost(fs, folder.path(), 0, 2);
+  TestWorker survivor(fs, folder.path(), 1, 2);
+  for (const Outcome& outcome : run_both({&lost, &survivor}, 1)) ASSERT_EQ(outcome.code, ExitCode::kDone);
+  ASSERT_TRUE(remove_tree(fs, folder.path() + "/step-00000002").ok());
+  EXPECT_EQ(survivor.run_alone(2).code, ExitCode::kDone);
+  const Result<ResumeResult> found = newest_in(folder, survivor);
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  EXPECT_EQ(found->checkpoint->state.step, 2);
+}
+
+// The group breaks when rank 1 has the sums of an evaluation and rank 0 does not know what to make of them.
+TEST(Trainer, writes_the_best_checkpoint_although_rank_0_missed_the_evaluation) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  TestWorker zero(fs, folder.path(), 0, 2);
+  TestWorker one(fs, folder.path(), 1, 2);
+  for (TestWorker* worker : {&zero, &one}) {
+    worker->config.training.num_epochs = 2;
+    worker->workload.gets_worse = true;
+  }
+  zero.workload.breaks_after_evaluation = true;
+  for (const Outcome& outcome : run_both({&zero, &one}, 1)) EXPECT_NE(outcome.code, ExitCode::kDone);
+  for (const Outcome& outcome : run_both({&zero, &one}, 2)) EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  const Result<ResumeResult> best = load_checkpoint(fs, folder.path() + "/step-00000002");
+  ASSERT_TRUE(best.ok() && best->checkpoint) << "the best one was never written";
+  EXPECT_TRUE(best->checkpoint->state.is_best);
+  const Result<ResumeResult> last = newest_in(folder, zero);
+  ASSERT_TRUE(last.ok() && last->checkpoint);
+  EXPECT_EQ(last->checkpoint->state.step, 4);
+  EXPECT_FALSE(last->checkpoint->state.is_best);
+}
+
+// A rank 0 that is not rank 0 any more has closed its files: two writers in a folder would write one name.
+TEST(Trainer, leaves_the_folder_to_the_new_rank_0) {
+  const TemporaryFolder old_folder;
+  const TemporaryFolder new_folder;
+  PosixFileSystem fs;
+  TestWorker old_zero(fs, old_folder.path(), 0, 1);
+  ASSERT_EQ(old_zero.run_alone(1).code, ExitCode::kDone);
+  TestWorker new_zero(fs, new_folder.path(), 0, 2);
+  old_zero.config.training.num_epochs = new_zero.config.training.num_epochs = 2;
+  for (const Outcome& outcome : run_both({&new_zero, &old_zero}, 2)) EXPECT_EQ(outcome.code, ExitCode::kDone);
+  EXPECT_TRUE(load_checkpoint(fs, new_folder.path() + "/step-00000004").ok());
+  EXPECT_FALSE(load_checkpoint(fs, old_folder.path() + "/step-00000004").ok());
+  EXPECT_EQ(contents(old_folder.file("metrics.jsonl")).find("\"step\":4"), std::string::npos);
+}
+
+// The disk is full while the group forms anew: the state in memory goes on, and the next checkpoint is written.
+TEST(Trainer, goes_on_without_its_folder_when_the_state_is_in_memory) {
+  const TemporaryFolder first_folder;
+  const TemporaryFolder second_folder;
+  PosixFileSystem posix;
+  TestWorker survivor(posix, first_folder.path(), 0, 1);
+  ASSERT_EQ(survivor.run_alone(1).code, ExitCode::kDone);
+  FaultFileSystem full(posix, FaultFileSystem::Fault::kFailOnce, 1, ENOSPC);
+  TestWorker successor(full, second_folder.path(), 0, 2);
+  survivor.config.training.num_epochs = successor.config.training.num_epochs = 2;
+  for (const Outcome& outcome : run_both({&successor, &survivor}, 2)) {
+    EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  }
+  EXPECT_EQ(full.failures(), 1);
+  const Result<ResumeResult> found = newest_in(second_folder, successor);
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  EXPECT_EQ(found->checkpoint->state.step, 4);
+}
+
+TEST(Trainer, ends_when_a_run_that_starts_cannot_write) {
+  const TemporaryFolder folder;
+  PosixFileSystem posix;
+  FaultFileSystem full(posix, FaultFileSystem::Fault::kFailOnce, 1, ENOSPC);
+  TestWorker worker(full, folder.path(), 0, 1);
+  EXPECT_EQ(worker.run_alone(1).code, ExitCode::kCheckpoint);
+}
+
 // Node 0 was lost right after an evaluation: who takes its place writes down what it had found, and the weights that it
 // had looked at.
 TEST(Trainer, writes_the_weights_of_an_evaluation_that_its_predecessor_did_not) {
@@ -123,12 +244,9 @@ TEST(Trainer, writes_the_weights_of_an_evaluation_that_its_predecessor_did_not) 
 
   TestWorker successor(fs, second_folder.path(), 0, 2);
   survivor.config.training.num_epochs = successor.config.training.num_epochs = 2;
-  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
-  on_ranks(2, [&](ProcessGroup& group) {
-    TestWorker& worker = group.rank() == 0 ? successor : survivor;
-    const Outcome outcome = worker.run(group, store, 2);
+  for (const Outcome& outcome : run_both({&successor, &survivor}, 2)) {
     EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
-  });
+  }
   const Result<NamedTensors> written = load_weights(fs, second_folder.file("epoch1.pth"));
   ASSERT_TRUE(written.ok()) << written.error().message;
   const NamedTensors& averages = evaluated->checkpoint->ema.front().second;

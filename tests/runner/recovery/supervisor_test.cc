@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <random>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -53,7 +55,17 @@ class Scenario {
       : state(SupervisorOptions{.nproc = nproc, .max_restarts = max_restarts, .start_timeout = 300s}),
         world_size(nproc) {}
 
-  Outputs feed(const SupervisorEvent& event) { return step(state, event, now); }
+  Outputs feed(const SupervisorEvent& event) {
+    Outputs outputs = step(state, event, now);
+    if (const TellGaveUp* told = find<TellGaveUp>(outputs)) gave_up = told->failed;
+    if (!gave_up || !member_answers) return outputs;
+    // The member tells the others, and answers with the end.
+    const NodeFailed failed = *std::exchange(gave_up, std::nullopt);
+    for (SupervisorOutput& output : step(state, JobEnded{failed.code, failed.message}, now)) {
+      outputs.push_back(std::move(output));
+    }
+    return outputs;
+  }
 
   Outputs hello() {
     Outputs last;
@@ -97,6 +109,8 @@ class Scenario {
   TimePoint now{1000s};
   uint64_t generation = uint64_t{3} << 32U;
   int world_size;
+  bool member_answers = true;
+  std::optional<NodeFailed> gave_up;
 };
 
 // ---- from the start to the end ----
@@ -311,6 +325,43 @@ TEST_P(SupervisorNeverRespawns, this_code) {
   EXPECT_THAT(get<Finish>(outputs).message, HasSubstr("why"));
 }
 INSTANTIATE_TEST_SUITE_P(Codes, SupervisorNeverRespawns, testing::Values(2, 3, 5));
+
+// With the only worker of a node, the last thing it would say is why the job has ended.
+TEST(Supervisor, does_not_finish_before_the_member_has_told_the_others_why) {
+  Scenario run(1);
+  run.member_answers = false;
+  run.train();
+  const Outputs outputs = run.end(0, 3, "no file");
+  EXPECT_TRUE(get<TellGaveUp>(outputs).failed.for_good);
+  EXPECT_EQ(find<Finish>(outputs), nullptr);
+  const Finish finish = get<Finish>(run.feed(JobEnded{.code = 3, .message = "the others have heard"}));
+  EXPECT_EQ(finish.code, 3);
+  EXPECT_EQ(finish.message, "no file");
+}
+
+TEST(Supervisor, gives_up_a_worker_that_sigkill_does_not_end) {
+  Scenario run;
+  run.train();
+  EXPECT_EQ(get<KillProcess>(run.feed(KillOrdered{.local_rank = 1, .message = "it hangs"})).local_rank, 1);
+  EXPECT_EQ(run.state.deadline, run.now + kKillGrace);
+  const Outputs outputs = run.tick_at_deadline();
+  const NodeFailed failed = get<TellGaveUp>(outputs).failed;
+  EXPECT_EQ(failed.code, 11);
+  EXPECT_FALSE(failed.for_good) << "another machine can do it";
+  EXPECT_EQ(failed.message,
+            "rank 1 did not end 30 s after SIGKILL: its device or a file system does not answer: look at this machine");
+  const Finish finish = get<Finish>(run.end(0, 137));
+  EXPECT_EQ(finish.code, 11);
+  EXPECT_TRUE(run.end(1, 137).empty()) << "it ends after all, and nobody cares";
+}
+
+TEST(Supervisor, does_not_wait_for_the_unkillable_when_the_job_is_over) {
+  Scenario run(1);
+  run.train();
+  run.feed(JobEnded{.code = 3, .message = "another node failed"});
+  const Finish finish = get<Finish>(run.tick_at_deadline());
+  EXPECT_EQ(finish.code, 3);
+}
 
 TEST(Supervisor, says_what_is_wrong_with_the_input_without_naming_a_rank) {
   Scenario run(1);
@@ -1064,7 +1115,9 @@ class Storm {
     }
     EXPECT_EQ(finished_, run_.state.finished);
     if (finished_ && !was_finished) {
-      EXPECT_TRUE(alive_.empty()) << "finished with a worker alive";
+      for (const int rank : alive_) {
+        EXPECT_TRUE(run_.state.workers[static_cast<size_t>(rank)].is_given_up) << "finished with a worker alive";
+      }
     }
     if (!finished_ && alive_.empty() && !run_.state.said_done) {
       EXPECT_TRUE(run_.state.deadline.has_value()) << "nobody is alive and nothing is to happen";
