@@ -210,8 +210,12 @@ void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt
 }
 
 void TcpCoordinatorLink::on_said(const CoordinatorMessage& message) {
-  // Another agent has taken this node's place.
-  if (const auto* const refused = std::get_if<Refused>(&message)) return handlers_.on_refused(*refused);
+  if (const auto* const refused = std::get_if<Refused>(&message)) {
+    // Our Join was answered so, or another agent has taken this node's place: we are not joined (any more). Who looks
+    // again does so with backoff, or a place that stays taken would be asked for in a hot loop.
+    joined_ = false;
+    return handlers_.on_refused(*refused);
+  }
   handlers_.on_said(message);
 }
 

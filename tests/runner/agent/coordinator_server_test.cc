@@ -340,6 +340,35 @@ TEST_F(CoordinatorOnLoopback, keeps_the_higher_attempt_of_two_agents_with_one_no
   EXPECT_EQ(server->state().nodes.at(1).attempt, 4U);
 }
 
+TEST_F(CoordinatorOnLoopback, asks_ever_more_seldom_for_a_place_that_stays_taken) {
+  const auto server = serve(options(7));
+  Heard heard;
+  const auto present = link(greet(1), heard, {server->port()});
+  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
+  present->send(Join{.nproc = 1});
+  ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+  Heard refused;
+  std::shared_ptr<TcpCoordinatorLink> second;  // joins whoever welcomes it, and looks again when it is refused
+  CoordinatorLink::Handlers handlers = handlers_of(refused);
+  handlers.on_found = [&](const Welcome& welcome) {
+    refused.found.push_back(welcome);
+    second->send(Join{.nproc = 1});
+  };
+  handlers.on_refused = [&](const Refused& said) {
+    refused.refused.push_back(said);
+    second->seek();
+  };
+  Greet other = greet(1);
+  ++other.incarnation;
+  second = std::make_shared<TcpCoordinatorLink>(loop_, CoordinatorAddress(), other, handlers);
+  second->set_resolve(leads_to({server->port()}));
+  second->seek();
+  loop_.run_for(std::chrono::seconds(1));
+  ASSERT_GT(refused.refused.size(), 1U);
+  EXPECT_THAT(refused.refused.at(0).message, HasSubstr("there already"));
+  EXPECT_LT(refused.found.size(), 20U);  // not in a hot loop
+}
+
 TEST_F(CoordinatorOnLoopback, finds_the_same_node_again_after_a_lost_connection) {
   auto server = serve(options(7));
   const int port = server->port();
