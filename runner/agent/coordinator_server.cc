@@ -221,8 +221,11 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
   }
   tell_of_remote_end(event, before.placed);
   if (!is_new) return;
-  GroupPlaced placed{
-      .generation = state_.generation(), .world_size = 0, .nnodes = static_cast<int>(state_.members.size()), .at = at};
+  GroupPlaced placed{.generation = state_.generation(),
+                     .cause = state_.cause,
+                     .world_size = 0,
+                     .nnodes = static_cast<int>(state_.members.size()),
+                     .at = at};
   for (const int member : state_.members) placed.world_size += state_.nodes.at(member).nproc;
   handlers_.on_placed(placed);
 }

@@ -80,7 +80,10 @@ void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
 void JobRecord::on_placed(const GroupPlaced& placed) {
   if (!pending_) return;
   // Who lost a peer may be heard before who knows why.
-  if (!pending_->placed && !placed.cause.empty()) pending_->first.cause = placed.cause;
+  if (!pending_->placed && !placed.cause.empty()) {
+    pending_->first.cause = placed.cause;
+    goodput_.learn_cause(placed.cause);
+  }
   pending_->placed = placed;
 }
 

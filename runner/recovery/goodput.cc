@@ -81,6 +81,7 @@ void Goodput::redo(int64_t step, TimePoint when) {
 
 void Goodput::on_break(const std::string& cause, TimePoint when, bool step_in_flight) {
   const bool in_a_step = state_ == State::kWorking || state_ == State::kRedoing;
+  in_flight_ = in_a_step && step_in_flight ? std::max(when - since_, Duration(0)) : Duration(0);
   if (in_a_step && step_in_flight) {
     spend({GoodputKind::kRedone, cause}, when);
     ++redone_steps_;
@@ -91,6 +92,18 @@ void Goodput::on_break(const std::string& cause, TimePoint when, bool step_in_fl
   state_ = State::kBroken;
   cause_ = cause;
   broke_at_ = when;
+}
+
+void Goodput::learn_cause(const std::string& cause) {
+  if (state_ != State::kBroken || cause == cause_) return;
+  // What is waited has not been spent yet; the step in flight has.
+  if (in_flight_ > Duration(0)) {
+    const auto spent = spent_.find({GoodputKind::kRedone, cause_});
+    spent->second -= in_flight_;
+    if (spent->second == Duration(0)) spent_.erase(spent);  // no break had that cause
+    spent_[{GoodputKind::kRedone, cause}] += in_flight_;
+  }
+  cause_ = cause;
 }
 
 void Goodput::on_resume(int64_t resumed_step, TimePoint when) {

@@ -35,6 +35,9 @@ class Goodput {
   // The group broke at `when`, in the step after the newest commit; `step_in_flight` is false when all left together
   // at a step's end, so that nothing is lost.
   void on_break(const std::string& cause, TimePoint when, bool step_in_flight = true);
+  // The cause of the newest break is known better than when it was told: all its time counts as this one's. Only before
+  // the group goes on.
+  void learn_cause(const std::string& cause);
   // The group went on from `resumed_step` at `when`; steps up to the furthest commit so far are redone. Best before the
   // first commit that follows.
   void on_resume(int64_t resumed_step, TimePoint when);
@@ -70,7 +73,8 @@ class Goodput {
   State state_ = State::kStarting;
   std::string cause_ = "startup";
   TimePoint broke_at_{};
-  int64_t step_ = 0;  // newest commit
+  Duration in_flight_{0};  // of the step in which the newest break came: spent as redone
+  int64_t step_ = 0;       // newest commit
   int64_t furthest_step_ = 0;
   int64_t redone_steps_ = 0;
   Wait data_{.cause = "data"};

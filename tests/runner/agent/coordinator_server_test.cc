@@ -219,7 +219,7 @@ TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_
   ASSERT_TRUE(until([&] { return near.last<Placement>() != nullptr && far.last<Placement>() != nullptr; }));
   const uint64_t generation = far.last<Placement>()->generation;
 
-  first.send(Broken{.generation = generation, .rank = 0, .cause = "Crash", .message = ""});
+  first.send(Broken{.generation = generation, .rank = 0, .cause = "PeerLost", .message = ""});
   ASSERT_TRUE(until([&] { return !breaks_.empty(); }));
   EXPECT_TRUE(remote_ends_.empty());  // its own agent knows
   second->send(Broken{
@@ -228,6 +228,14 @@ TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_
   EXPECT_EQ(remote_ends_.at(0).first, 1);
   EXPECT_EQ(remote_ends_.at(0).second.exit_code, 137);
   EXPECT_EQ(remote_ends_.at(0).second.message, "rank 1 was killed");
+
+  // By the next placement it is known why.
+  EXPECT_EQ(breaks_.at(0).cause, "PeerLost");
+  first.send(NodeReady{.ready = true, .generation = generation});
+  second->send(NodeReady{.ready = true, .generation = generation});
+  ASSERT_TRUE(until([&] { return placed_.size() == 2; }));
+  EXPECT_EQ(placed_.at(0).cause, "");
+  EXPECT_EQ(placed_.at(1).cause, "SignalKILL");
 }
 
 struct Stranger {

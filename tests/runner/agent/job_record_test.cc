@@ -122,6 +122,11 @@ TEST(JobRecord, learns_the_cause_when_who_lost_a_peer_was_heard_first) {
   job.on_break(broke(2'000, "PeerLost"), 1);
   job.on_placed({.generation = 2, .cause = "SignalSEGV", .world_size = 2, .nnodes = 1, .at = at(2'100)});
   EXPECT_EQ(job.on_resumed(resumed(2, 3'000))->cause, "SignalSEGV");
+  // Its time, too, was lost to what is known now: 0.992 s of the step in flight and 1.008 s until the next commit.
+  EXPECT_EQ(
+      job.goodput_line(at(4'000)),
+      "goodput   25.0 % of 4.0 s: work 1.0 s, waiting 2.0 s (SignalSEGV 1.0, startup 1.0), redone 1.0 s (1 step)");
+  for (const GoodputPart& part : job.goodput(at(4'000)).parts) EXPECT_NE(part.cause, "PeerLost");
 }
 
 TEST(JobRecord, keeps_the_newest_recoveries) {

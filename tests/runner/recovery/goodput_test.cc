@@ -72,6 +72,41 @@ TEST(Goodput, counts_the_step_in_flight_as_redone_and_waits_until_the_first_comm
   EXPECT_EQ(job.goodput.redone_steps(), 1);
 }
 
+TEST(Goodput, books_a_break_under_the_cause_that_is_learnt_later) {
+  Job job;
+  job.work(10);  // until second 14
+  job.goodput.on_break("PeerLost", Job::at(14.25));
+  job.goodput.on_commit(11, Job::at(15));
+  job.goodput.on_commit(12, Job::at(16));
+  job.goodput.on_break("PeerLost", Job::at(16.5));
+  job.goodput.learn_cause("SignalKILL");
+  EXPECT_DOUBLE_EQ(job.seconds(redone("PeerLost"), 17), 0.25);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("PeerLost"), 17), 0.75);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalKILL"), 17), 0.5);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("SignalKILL"), 17), 0.5);
+  job.goodput.on_resume(12, Job::at(17));
+  job.goodput.on_commit(13, Job::at(18));
+  job.goodput.learn_cause("Timeout");  // too late: the group goes on
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("SignalKILL"), 20), 1.5);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalKILL"), 20), 0.5);
+}
+
+TEST(Goodput, shows_no_cause_that_no_break_had) {
+  Job job;
+  job.work(10);
+  job.goodput.on_break("PeerLost", Job::at(14.25));
+  job.goodput.learn_cause("SignalKILL");
+  EXPECT_FALSE(job.goodput.seconds(Job::at(15)).contains(redone("PeerLost")));
+  EXPECT_FALSE(job.goodput.seconds(Job::at(15)).contains(waiting("PeerLost")));
+}
+
+TEST(Goodput, startup_stays_startup_whatever_is_learnt) {
+  Job job;
+  job.goodput.on_break("PeerLost", Job::at(3));
+  job.goodput.learn_cause("SignalKILL");
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("startup"), 5), 5);
+}
+
 TEST(Goodput, loses_nothing_when_all_left_together_at_the_end_of_a_step) {
   Job job;
   job.work(10);

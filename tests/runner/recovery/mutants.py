@@ -17,6 +17,7 @@ COORDINATOR = "runner/recovery/coordinator.cc"
 MEMBER = "runner/recovery/member.cc"
 STRAGGLER = "runner/recovery/straggler.cc"
 SUPERVISOR = "runner/recovery/supervisor.cc"
+GOODPUT = "runner/recovery/goodput.cc"
 MODEL = "tests/runner/recovery/simulated_workers.cc"
 
 GREETING = [
@@ -478,6 +479,14 @@ SUPERVISORS = [
     ("a finished supervisor is silent", "  if (state.finished) return {};\n", ""),
 ]
 
+GOODPUTS = [
+    ("a cause is learnt while the group is broken only", "if (state_ != State::kBroken || cause == cause_) return;", "if (cause == cause_) return;"),
+    ("… for the wait", "    spent_[{GoodputKind::kRedone, cause}] += in_flight_;\n  }\n  cause_ = cause;", "    spent_[{GoodputKind::kRedone, cause}] += in_flight_;\n  }"),
+    ("… and for the step in flight", "  if (in_flight_ > Duration(0)) {", "  if (false) {"),
+    ("… of the newest break", "spent->second -= in_flight_;", "in_flight_ = std::exchange(spent->second, Duration(0));"),
+    ("a cause that no break had is not shown", "if (spent->second == Duration(0)) spent_.erase(spent);", ""),
+]
+
 # Rules of architecture §3 that the workers keep: the simulation's model has them, and must need them.
 MODEL_RULES = [
     ("a new coordinator begins a new lineage", "if (is_new_coordinator) w.incoming.lineage = group.generation;", ""),
@@ -491,5 +500,6 @@ MODEL_RULES = [
 MUTANTS = [Mutant(file, *rule)
            for file, rules in [(COORDINATOR, GREETING + JOINING + HEARING + LEAVING + LOSING + GROUP + END + BEATS),
                                (MEMBER, MEMBERS), (STRAGGLER, STRAGGLERS), (SUPERVISOR, SUPERVISORS),
+                               (GOODPUT, GOODPUTS),
                                (MODEL, MODEL_RULES)]
            for rule in rules]
