@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "runner/base/one_line.h"
 #include "runner/base/tcp_listener.h"
 
 namespace lockstep {
@@ -149,15 +150,15 @@ void CoordinatorServer::on_closed(ConnectionId connection, const std::string& wh
   feed(ConnectionEnded{connection, why});
 }
 
-void CoordinatorServer::complain(const std::string& text, TimePoint at) {
-  if (last_complaint_ && at - *last_complaint_ < kComplaintInterval) {
-    ++complaints_left_out_;
+void CoordinatorServer::say_seldom(Seldom& lines, const std::string& text, TimePoint at) {
+  if (lines.last && at - *lines.last < kComplaintInterval) {
+    ++lines.left_out;
     return;
   }
-  last_complaint_ = at;
-  const int left_out = std::exchange(complaints_left_out_, 0);
+  lines.last = at;
+  const int left_out = std::exchange(lines.left_out, 0);
   const std::string more = left_out == 0 ? "" : " (and " + std::to_string(left_out) + " more before it)";
-  handlers_.on_note(Note{.text = text + more, .is_warning = true});
+  handlers_.on_note(Note{.text = one_line(text) + more, .is_warning = true});
 }
 
 // ---- members in this process ----
@@ -278,6 +279,8 @@ void CoordinatorServer::perform(const AskStore& output) {
 }
 
 void CoordinatorServer::perform(const Note& output) {
+  // No decision either: last_note_ is the job's, not a stranger's.
+  if (output.is_refusal) return say_seldom(refusals_, output.text, now());
   last_note_ = output.text;
   handlers_.on_note(output);
 }

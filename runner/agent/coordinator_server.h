@@ -27,7 +27,8 @@ namespace lockstep {
 
 // Strangers that have not greeted yet; the one that has waited longest goes first when there are more.
 inline constexpr size_t kStrangersMax = 64;
-// Complaints about connections that make no sense: one line per so long, with the number of those left out.
+// Complaints about connections that make no sense, and refusals: one line of each per so long, with the number of those
+// left out.
 inline constexpr std::chrono::seconds kComplaintInterval{10};
 
 class CoordinatorServer {
@@ -76,6 +77,12 @@ class CoordinatorServer {
     bool joined = false;
   };
 
+  // Lines of a kind that a stranger can cause as often as he likes.
+  struct Seldom {
+    std::optional<TimePoint> last;
+    int left_out = 0;  // since
+  };
+
   // What a step may change.
   struct GroupBefore {
     GroupState group;
@@ -90,7 +97,8 @@ class CoordinatorServer {
   void on_line(ConnectionId connection, const std::string& line);
   void on_closed(ConnectionId connection, const std::string& why);
   void after_message(ConnectionId connection);
-  void complain(const std::string& text, TimePoint now);
+  void complain(const std::string& text, TimePoint now) { say_seldom(complaints_, text, now); }
+  void say_seldom(Seldom& lines, const std::string& text, TimePoint now);
 
   void feed(const CoordinatorEvent& event);
   void tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds, TimePoint at);
@@ -122,8 +130,8 @@ class CoordinatorServer {
   int last_client_ = 0;
   std::string local_address_;
   std::string last_note_;
-  std::optional<TimePoint> last_complaint_;
-  int complaints_left_out_ = 0;
+  Seldom complaints_;
+  Seldom refusals_;  // apart, so that who only knocks does not hide an agent with a wrong token
 };
 
 // Node 0's member and the coordinator beside it.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/one_line.h"
 #include "runner/base/same_secret.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
@@ -165,8 +166,9 @@ class Stepper {
   }
 
  private:
-  void note(std::string text) { out_.emplace_back(Note{std::move(text), false}); }
-  void warn(std::string text) { out_.emplace_back(Note{std::move(text), true}); }
+  // Notes quote what nodes say of themselves (host, job, last words): none of it may forge a line.
+  void note(const std::string& text) { out_.emplace_back(Note{.text = one_line(text)}); }
+  void warn(const std::string& text) { out_.emplace_back(Note{.text = one_line(text), .is_warning = true}); }
   void send(const Node& node, CoordinatorMessage message) {
     if (node.connection != 0) out_.emplace_back(Send{node.connection, std::move(message)});
   }
@@ -207,7 +209,7 @@ class Stepper {
   // ---- greeting and joining ----
 
   void refuse(ConnectionId connection, std::string message, bool retry) {
-    warn("refused: " + message);
+    out_.emplace_back(Note{.text = one_line("refused: " + message), .is_warning = true, .is_refusal = true});
     out_.emplace_back(Send{connection, Refused{std::move(message), retry}});
     close(connection);
   }

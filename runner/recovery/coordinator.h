@@ -107,10 +107,11 @@ struct AskStore {
   int local_rank = 0;
   StoreRequest request;
 };
-// A decision or an observation, in words, said once.
+// A decision or an observation, in words, said once. One line, whatever is quoted in it.
 struct Note {
   std::string text;
   bool is_warning = false;
+  bool is_refusal = false;  // of somebody who may come as often as he likes: the caller limits these
 };
 using CoordinatorOutput = std::variant<Send, Close, BeginGeneration, AskStore, Note>;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runner/base/one_line.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/generation.h"
 
@@ -58,8 +59,10 @@ class MemberStepper {
   void operator()(const CoordinatorLost& lost) { lose(lost.why); }
 
   void operator()(const CoordinatorRefused& event) {
-    if (!event.refused.retry) return end(static_cast<int>(ExitCode::kUsage), event.refused.message);
-    lose("refused: " + event.refused.message);
+    // Whoever listens at that address may have said this.
+    const std::string message = one_line(event.refused.message);
+    if (!event.refused.retry) return end(static_cast<int>(ExitCode::kUsage), message);
+    lose("refused: " + message);
   }
 
   void operator()(const CoordinatorSaid& said) {

@@ -288,6 +288,48 @@ INSTANTIATE_TEST_SUITE_P(Bytes, CoordinatorCloses,
                                          encode(MemberMessage(Join{})) + "\n", std::string(kGreetingBytesMax + 1, 'x'),
                                          std::string(1 << 20, '\0'), "{\"type\":\"greet\",\"job\":\"\xff\xfe\"}\n"));
 
+TEST_F(CoordinatorOnLoopback, a_thousand_wrong_tokens_give_one_note) {
+  const auto server = serve(options(7));
+  Greet wrong = greet(1);
+  wrong.token = "guess";
+  for (int i = 0; i < 1'000; ++i) {
+    RawPeer stranger(loop_, server->port());
+    stranger.send(encode(MemberMessage(wrong)) + "\n");
+    stranger.wait_for_the_end();
+    ASSERT_TRUE(until([&] { return stranger.ended(); }));
+    ASSERT_THAT(stranger.received(), HasSubstr("TOKEN"));  // each of them is told
+  }
+  ASSERT_FALSE(notes_.empty());
+  EXPECT_THAT(notes_.at(0), HasSubstr("refused: the agent of node 1"));
+  EXPECT_LT(notes_.size(), 10U);
+  EXPECT_EQ(server->last_note(), "");
+}
+
+TEST_F(CoordinatorOnLoopback, who_only_knocks_does_not_hide_a_refusal) {
+  const auto server = serve(options(7));
+  RawPeer(loop_, server->port()).send("hello\n");
+  ASSERT_TRUE(until([&] { return notes_.size() == 1; }));
+  Greet wrong = greet(1);
+  wrong.token = "guess";
+  Heard heard;
+  const auto agent = link(wrong, heard, {server->port()});
+  ASSERT_TRUE(until([&] { return notes_.size() == 2; }));
+  EXPECT_THAT(notes_.at(1), HasSubstr("TOKEN"));
+}
+
+TEST_F(CoordinatorOnLoopback, a_stranger_forges_no_line) {
+  const auto server = serve(options(7));
+  Greet forged = greet(1);
+  forged.job = "x\nlockstep: the job is complete\x1b[2J";
+  Heard heard;
+  const auto stranger = link(forged, heard, {server->port()});
+  ASSERT_TRUE(until([&] { return !notes_.empty(); }));
+  EXPECT_THAT(notes_.at(0), HasSubstr("\"x lockstep: the job is complete?[2J\""));
+  RawPeer(loop_, server->port()).send("{\"type\":\"gre\\net\\u001b[2J\"}\n");
+  ASSERT_TRUE(until([&] { return notes_.size() == 2; }));
+  for (const std::string& note : notes_) EXPECT_EQ(note.find_first_of("\n\x1b"), std::string::npos) << note;
+}
+
 TEST_F(CoordinatorOnLoopback, trusts_nobody_with_more_than_a_greeting_before_a_join) {
   const auto server = serve(options(7));
   RawPeer peer(loop_, server->port());

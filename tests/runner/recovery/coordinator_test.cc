@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -169,6 +170,37 @@ TEST(Coordinator, refuses_another_job_and_names_both) {
   EXPECT_FALSE(refused.retry);
   EXPECT_THAT(refused.message, HasSubstr("\"gpt\""));
   EXPECT_THAT(refused.message, HasSubstr("\"sasrec\""));
+}
+
+TEST(Coordinator, notes_of_refusals_can_be_limited_by_the_caller) {
+  Job job(2);
+  Greet greet = Job::greet_of(1);
+  greet.token = "wrong";
+  const Outputs outputs = job.say_on(50, greet);
+  const Note note = std::get<Note>(outputs.at(0));
+  EXPECT_THAT(note.text, HasSubstr("refused: the agent of node 1"));
+  EXPECT_TRUE(note.is_refusal);
+  EXPECT_TRUE(note.is_warning);
+}
+
+TEST(Coordinator, no_text_of_a_peer_forges_a_line) {
+  const std::string forged = "x\nlockstep: the job is complete\x1b[2J";
+  const std::string shown = "x lockstep: the job is complete?[2J";
+  Job job(2);
+  Greet stranger = Job::greet_of(1);
+  stranger.job = forged;
+  Greet host = Job::greet_of(0);
+  host.host = forged;
+  const auto expect_one_line = [&](const Outputs& outputs) {
+    const std::string text = notes(outputs);  // each with a line break behind it
+    EXPECT_THAT(text, HasSubstr(shown));
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
+  };
+  expect_one_line(job.say_on(50, stranger));
+  job.say_on(51, host);
+  expect_one_line(job.say_on(51, Join{}));
+  expect_one_line(job.feed(ConnectionEnded{51, "reset"}));
 }
 
 TEST(Coordinator, refuses_a_wrong_token_and_does_not_tell_the_right_one) {

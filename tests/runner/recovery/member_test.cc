@@ -159,6 +159,16 @@ TEST(Member, a_refusal_for_good_ends_the_node_with_2) {
   EXPECT_THAT(node.find_coordinator(), IsEmpty());
 }
 
+TEST(Member, whoever_refuses_it_forges_no_line) {
+  const std::string forged = "x\nlockstep: the job is complete\x1b[2J";
+  Scenario ended;
+  const Outputs outputs = ended.feed(CoordinatorRefused{Refused{forged, false}});
+  EXPECT_EQ(find<EndNode>(outputs)->message, "x lockstep: the job is complete?[2J");
+  Scenario seeks_on;
+  seeks_on.feed(CoordinatorRefused{Refused{forged, true}});
+  EXPECT_EQ(seeks_on.state.last_problem, "refused: x lockstep: the job is complete?[2J");
+}
+
 TEST(Member, seeks_on_after_a_refusal_that_may_change) {
   Scenario node;
   node.join_and_place();
