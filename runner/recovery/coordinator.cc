@@ -14,6 +14,9 @@ namespace {
 
 // The cause of a break when a node, not a worker, is gone. (Others: exit_reason, "Join", "Leave".)
 constexpr const char* kNodeLost = "NodeLost";
+// About nodes that are missing, when they have been waited for long enough.
+constexpr const char* kWhatToDo =
+    "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
 // Nodes named in a sentence; the rest is counted.
 constexpr int kNamedMax = 8;
 // Of the lower half of a generation: more is a mistake. Leaves room to count on.
@@ -678,7 +681,7 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
     case Verdict::kGiveUp:
       decision.gives_up = true;
       decision.reason = "no group could be formed for " + seconds_text(state.options.rendezvous_timeout) + ": " +
-                        who_is_missing(state);
+                        who_is_missing(state) + kWhatToDo;
       break;
     case Verdict::kWait:
       decision.look_again = next_look(state, now);

@@ -11,6 +11,9 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kCoordinatorLost = "CoordinatorLost";
+// Of a node without a coordinator.
+constexpr const char* kWhatToDo =
+    "; check that node 0 runs and that --coordinator names it, or wait longer with --rendezvous_timeout_seconds";
 // Silence of our own, without an event or a Tick, that means that this process did not run. Ticks come every
 // kBeatInterval.
 constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
@@ -176,7 +179,7 @@ class MemberStepper {
     if (s_.done) return end(static_cast<int>(ExitCode::kDone), "");
     if (s_.failed) return end(s_.failed->code, s_.failed->message);
     end(static_cast<int>(ExitCode::kPeerLost),
-        "no coordinator for " + seconds_text(s_.options.rendezvous_timeout) + ": " + s_.last_problem);
+        "no coordinator for " + seconds_text(s_.options.rendezvous_timeout) + ": " + s_.last_problem + kWhatToDo);
   }
 
   void end(int code, const std::string& message) {

@@ -507,7 +507,9 @@ TEST(Coordinator, gives_up_after_rendezvous_timeout_and_names_the_missing) {
   EXPECT_EQ(end.code, 10);
   EXPECT_THAT(end.message, HasSubstr("300 s"));
   EXPECT_THAT(end.message, HasSubstr("1 of 3 nodes are ready"));
-  EXPECT_THAT(end.message, HasSubstr("node 1 (its workers are not ready), node 2 (not joined)"));
+  EXPECT_THAT(end.message, HasSubstr("node 1 (its workers are not ready), node 2 (not joined); see their logs"));
+  EXPECT_THAT(end.message, HasSubstr("--nnodes MIN:MAX"));
+  EXPECT_THAT(end.message, HasSubstr("--rendezvous_timeout_seconds"));
 }
 
 TEST(Coordinator, names_only_some_of_many_missing_nodes) {
