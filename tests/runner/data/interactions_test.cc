@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 
 #include "runner/data/synthetic.h"
 #include "tests/support/temporary_folder.h"

@@ -2,11 +2,9 @@
 // one after the other; what is asked of it, when they are over.
 #pragma once
 
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <set>

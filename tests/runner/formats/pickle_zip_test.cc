@@ -159,6 +159,20 @@ TEST(TorchZip, refuses_a_list_in_itself_and_values_without_end) {
   EXPECT_THAT(read(with_pickle(nested)).error().message, HasSubstr("more data"));
 }
 
+// Short opcodes that name one value again and again: a byte or two of the file for each place in memory.
+TEST(TorchZip, refuses_a_stack_and_a_memo_without_end) {
+  constexpr int kTooMany = 2'000'001;
+  std::string stack = "\x80\x02]q" + std::string(1, '\0');
+  for (int i = 0; i < kTooMany; ++i) stack += std::string("h\0", 2);
+  EXPECT_THAT(unpickle(stack + ".", "model.pt").error().message, HasSubstr("2,000,000"));
+  std::string memo = "\x80\x02]";
+  for (uint32_t i = 0; i < kTooMany; ++i) {
+    memo += "r";
+    for (uint32_t byte = 0; byte < 4; ++byte) memo.push_back(static_cast<char>(i >> (8U * byte)));
+  }
+  EXPECT_THAT(unpickle(memo + ".", "model.pt").error().message, HasSubstr("2,000,000"));
+}
+
 TEST(TorchZip, says_how_to_save_a_legacy_file_again) {
   const Result<TorchFile> file = read(std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9", 9));
   ASSERT_FALSE(file.ok());
