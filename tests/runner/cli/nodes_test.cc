@@ -258,6 +258,16 @@ TEST_F(SeparateAgents, go_on_with_fewer_when_they_may) {
   EXPECT_THAT(first.output(), HasSubstr("rank 0 of 1"));
 }
 
+// The only worker of a node ends the job: its agent has nothing left to do, and must say so all the same.
+TEST_F(SeparateAgents, all_end_with_the_code_of_a_node_whose_only_worker_failed_for_good) {
+  for (const int failing : {0, 1}) {
+    AgentProcess failed(node(failing, "* * exit 3\n"));
+    AgentProcess other(node(1 - failing, "* * await_cut\n"));
+    EXPECT_EQ(failed.wait(), 3) << failed.output();
+    EXPECT_EQ(other.wait(), 3) << other.output();
+  }
+}
+
 TEST_F(SeparateAgents, name_the_port_that_is_taken) {
   AgentProcess first(node(0, "* * exit 0\n"));
   ASSERT_TRUE(first.wait_for_output("listens for the others on port " + port_));

@@ -2,7 +2,6 @@
 // one after the other; what is asked of it, when they are over.
 #pragma once
 
-
 #include <algorithm>
 #include <cerrno>
 #include <functional>
