@@ -145,6 +145,7 @@ Outcome Trainer::prepare(Generation& g) {
       const bool ours_to_mend = opened.error().code == ErrorCode::kConflict;
       return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message, {}};
     }
+    outputs_missing_ = !opened.ok();
   } else {
     close_outputs();
   }
@@ -201,6 +202,18 @@ bool Trainer::can_go_on_without(const Generation& g, const Error& error) {
   return true;
 }
 
+bool Trainer::try_outputs_again(Generation& g) {
+  const Status opened = open_outputs(g);
+  if (!opened.ok()) {
+    write_problem_ = opened.error().message;
+    parts_.reporter.warn("the output folder still cannot be used: " + opened.error().message);
+    return false;
+  }
+  outputs_missing_ = false;
+  write_down_what_was_missed();
+  return true;
+}
+
 // Another rank is rank 0 now, and the only one that writes.
 void Trainer::close_outputs() {
   if (writer_) {
@@ -209,6 +222,7 @@ void Trainer::close_outputs() {
   }
   writer_.reset();
   lock_.reset();
+  outputs_missing_ = false;
   write_problem_.clear();
   opened_at_step_ = -1;
   parts_.reporter.leave_folder();
@@ -274,14 +288,12 @@ Outcome Trainer::train(Generation& g) {
   parts_.reporter.beat(counters.step, Activity::kTraining);
   // A stop or a fault came between this step and its evaluation, which decides on the steps that follow.
   int stop_code = counters.evaluated_step != counters.step && is_time_to_evaluate(g) ? evaluate(g) : 0;
-  if (state_.journal.improved) checkpoint(g, /*is_best=*/true);
+  if (has_unwritten_best()) checkpoint(g, /*is_best=*/true);
   while (counters.step < g.total_steps && stop_code == 0 && !is_out_of_patience()) {
     const auto began = std::chrono::steady_clock::now();
     const StepOutcome stepped = g.step->run(requests(g));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counters.seconds_training += seconds;
-    // Rank 0 had taken the copy of the best one before it took part in this step.
-    state_.journal.improved = false;
     // From here on there is something to lose: a signal asks, it does not end.
     parts_.signals.ask_from_now_on();
     parts_.reporter.on_step_done(counters.step, stepped.samples, seconds);
@@ -294,7 +306,7 @@ Outcome Trainer::train(Generation& g) {
     const int64_t every = parts_.config.training.checkpoint_every;
     // The last step's checkpoint is finish's: it holds what the last evaluation found.
     const bool due = every > 0 && counters.step % every == 0 && counters.step < g.total_steps && stop_code == 0;
-    if (due || state_.journal.improved) checkpoint(g, state_.journal.improved);
+    if (due || has_unwritten_best()) checkpoint(g, has_unwritten_best());
     report_checkpoints();
     if (not_finite_) return *not_finite_;
     if (stepped.leave_together && stop_code == 0 && counters.step < g.total_steps) return leave_together(g);
@@ -327,7 +339,7 @@ Outcome Trainer::leave_together(Generation& g) {
   const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
   if (leaving_code == 0) return {ExitCode::kDone, {}, "Regroup"};
   if (g.is_rank_zero()) {
-    checkpoint(g, state_.journal.improved);
+    checkpoint(g, has_unwritten_best());
     make_durable();
   }
   say_end(leaving_code);
@@ -413,14 +425,20 @@ int Trainer::evaluate(Generation& g) {
   return figures.stop_code;
 }
 
+// Ranks other than 0 do not know that it was written, and need not: it is past with the next step, in which rank 0
+// takes part only when it has its copy. Until then one of them may become rank 0.
+bool Trainer::has_unwritten_best() const {
+  return state_.journal.improved && state_.counters.evaluated_step == state_.counters.step;
+}
+
 void Trainer::checkpoint(Generation& g, bool is_best) {
   // Skip counters and loss scale follow from figures that may still be on their way.
   take(g.step->flush());
+  if (outputs_missing_ && !try_outputs_again(g)) return;
   stage_checkpoint(is_best);
 }
 
-// Rank 0 takes the copy. The others go on remembering that there is something to write until the next commit shows that
-// it has: one of them may be rank 0 by then.
+// Rank 0 takes the copy.
 void Trainer::stage_checkpoint(bool is_best) {
   if (!writer_) return;
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
@@ -467,9 +485,7 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   const bool unevaluated = !not_finite_ && !is_stop(stop_code) && counters.evaluated_step != counters.step;
   if (unevaluated) evaluate(g);
   if (not_finite_) return *not_finite_;
-  if (checkpointed_step_ != counters.step || unevaluated || state_.journal.improved) {
-    checkpoint(g, state_.journal.improved);
-  }
+  if (checkpointed_step_ != counters.step || unevaluated || has_unwritten_best()) checkpoint(g, has_unwritten_best());
   make_durable();
   double failed_writes = 0.0;
   {
@@ -503,7 +519,7 @@ void Trainer::say_end(int stop_code) {
 
 Outcome Trainer::stop_between_groups(int stop_code) {
   if (writer_ && state_.counters.has_state && checkpointed_step_ != state_.counters.step) {
-    stage_checkpoint(state_.journal.improved);
+    stage_checkpoint(has_unwritten_best());
   }
   make_durable();
   say_end(stop_code);

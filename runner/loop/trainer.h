@@ -94,6 +94,8 @@ class Trainer {
   void take(const std::vector<StepReport>& reports);
   Status open_outputs(Generation& generation);
   bool can_go_on_without(const Generation& generation, const Error& error);
+  bool try_outputs_again(Generation& generation);
+  [[nodiscard]] bool has_unwritten_best() const;
   void close_outputs();
   void write_down_what_was_missed();
   void say_resumed(Generation& generation);
@@ -124,7 +126,8 @@ class Trainer {
   double stage_seconds_ = 0.0;
   std::optional<FileLock> lock_;       // rank 0: of the output folder
   std::optional<Outcome> not_finite_;  // too many skipped steps: the same on all ranks
-  std::string write_problem_;          // of the newest checkpoint, empty when it is durable
+  std::string write_problem_;          // of the newest checkpoint or of the folder, empty when all is durable
+  bool outputs_missing_ = false;       // rank 0: the folder could not be used when the group formed
 };
 
 }  // namespace lockstep

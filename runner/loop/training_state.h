@@ -73,7 +73,7 @@ struct Journal {
   static constexpr size_t kStepsMax = 8;  // more than any lag
   std::deque<StepReport> steps;           // newest last
   std::optional<EvaluationNote> evaluation;
-  bool improved = false;  // at that evaluation, and no checkpoint since
+  bool improved = false;  // at that evaluation, and this rank has taken no checkpoint since
   void add(const StepReport& report);
 };
 Json to_json(const Journal& journal);

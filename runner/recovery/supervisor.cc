@@ -61,7 +61,7 @@ class Stepper {
     SupervisedWorker& w = worker(event.local_rank);
     if (w.phase != WorkerPhase::kStarting) return;
     w.phase = WorkerPhase::kAwaiting;
-    w.deadline.reset();
+    if (!w.code_when_killed) w.deadline.reset();
   }
 
   void operator()(const WorkerLeft& event) {
@@ -70,7 +70,7 @@ class Stepper {
     w.phase = WorkerPhase::kAwaiting;
     w.was_cut = false;
     w.in_collective = false;
-    w.deadline.reset();
+    if (!w.code_when_killed) w.deadline.reset();
     // The end of a worker, if there was one, has been told already: it says more than a peer lost.
     if (event.cause == kCauseCut || event.cause == kCauseRegroup || s_.broken_said == event.generation) return;
     tell_broken(event.generation, -1, event.cause, event.message);
@@ -112,6 +112,7 @@ class Stepper {
     if (!s_.signals.insert(event.signal).second) return;
     const int code = kSignalCodes + event.signal;
     begin_stop(code);
+    if (waits_for_the_member()) return;
     if (none_alive()) return finish_stopped();
     if (s_.stop_code == code && !is_over()) out_.emplace_back(TellLeave{code});
     if (!s_.signals_sent.empty()) signal_workers(event.signal);
@@ -136,7 +137,7 @@ class Stepper {
     for (SupervisedWorker& w : s_.workers) {
       if (w.phase != WorkerPhase::kPlaced || w.generation != event.generation || w.was_cut) continue;
       w.was_cut = true;
-      w.deadline = now_ + kCutGrace;
+      if (!w.code_when_killed) w.deadline = now_ + kCutGrace;
       any = true;
     }
     if (any) out_.emplace_back(SendCut{event.generation, event.cause});
@@ -221,6 +222,10 @@ class Stepper {
   // Training is complete, or the node ends for another reason than a stop: nobody is started or placed again.
   [[nodiscard]] bool is_over() const { return s_.complete || s_.verdict || s_.job_ended; }
 
+  // This node gives up, and the others must be told first: the member answers with the end of the job, for all or for
+  // this node, within a few heartbeats.
+  [[nodiscard]] bool waits_for_the_member() const { return s_.verdict && !s_.job_ended; }
+
   [[nodiscard]] int rank_of(int local_rank) const { return (s_.placement ? s_.placement->first_rank : 0) + local_rank; }
 
   // ---- starting and killing ----
@@ -289,11 +294,16 @@ class Stepper {
                               .message = "its device or a file system does not answer: look at this machine",
                               .step = w.step};
     s_.ends.push_back(end);
-    if (!is_over()) give_up(end, "", /*for_good=*/false);
+    if (is_over()) return;
+    if (!s_.stopping()) return give_up(end, "", /*for_good=*/false);
+    // The others may still write down what they have.
+    tell_broken(w.generation, end.rank, exit_reason(end.code), who(end));
+    s_.stop_deadline = now_ + s_.options.stop_timeout;
   }
 
   void on_stop_deadline() {
     s_.stop_deadline.reset();
+    if (waits_for_the_member()) return;
     if (none_alive()) return finish_stopped();
     const std::string message =
         s_.job_ended ? "it had not left " + seconds_text(kEndGrace) + " after the end of the job"
@@ -479,9 +489,8 @@ class Stepper {
     const bool may_go_on =
         std::any_of(s_.workers.begin(), s_.workers.end(), [](const auto& w) { return w.phase != WorkerPhase::kEnded; });
     if (may_go_on) return;
+    if (waits_for_the_member()) return;
     if (s_.verdict) {
-      // The member must have told the others first, which answers with the end of the job, for them or for this node.
-      if (!s_.job_ended) return;
       finish(finish_of(*s_.verdict));
     } else if (s_.job_ended) {
       finish(Finish{.code = s_.job_ended->code, .message = s_.job_ended->message});

@@ -215,7 +215,7 @@ struct WorkerEndRecord {
   bool started_again = false;  // its worker was: no longer a reason for the node to end
 };
 
-// This node gives up; it ends when the other workers have been killed.
+// This node gives up; it ends when the other workers have been killed and the member has told the others.
 struct SupervisorVerdict {
   WorkerEndRecord cause;
   std::string prefix;  // of the cause's words: "crash loop: …; "

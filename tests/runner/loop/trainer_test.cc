@@ -212,15 +212,18 @@ TEST(Trainer, goes_on_without_its_folder_when_the_state_is_in_memory) {
   TestWorker survivor(posix, first_folder.path(), 0, 1);
   ASSERT_EQ(survivor.run_alone(1).code, ExitCode::kDone);
   FaultFileSystem full(posix, FaultFileSystem::Fault::kFailOnce, 1, ENOSPC);
-  TestWorker successor(full, second_folder.path(), 0, 2);
+  const std::string made_later = second_folder.path() + "/run";
+  TestWorker successor(full, made_later, 0, 2);
   survivor.config.training.num_epochs = successor.config.training.num_epochs = 2;
   for (const Outcome& outcome : run_both({&successor, &survivor}, 2)) {
     EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
   }
   EXPECT_EQ(full.failures(), 1);
-  const Result<ResumeResult> found = newest_in(second_folder, successor);
+  EXPECT_EQ(full.log().front(), "mkdir run");
+  const Result<ResumeResult> found = load_newest_checkpoint(posix, made_later, successor.identity());
   ASSERT_TRUE(found.ok() && found->checkpoint);
   EXPECT_EQ(found->checkpoint->state.step, 4);
+  EXPECT_NE(contents(made_later + "/metrics.jsonl").find("\"step\":4"), std::string::npos);
 }
 
 TEST(Trainer, ends_when_a_run_that_starts_cannot_write) {

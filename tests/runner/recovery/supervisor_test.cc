@@ -355,6 +355,48 @@ TEST(Supervisor, gives_up_a_worker_that_sigkill_does_not_end) {
   EXPECT_TRUE(run.end(1, 137).empty()) << "it ends after all, and nobody cares";
 }
 
+// The stacks of a worker that hangs are dumped before it is killed: it may still say something.
+TEST(Supervisor, remembers_the_kill_of_a_worker_that_still_leaves_its_group) {
+  Scenario run;
+  run.train();
+  run.feed(KillOrdered{.local_rank = 1, .message = "it hangs"});
+  const TimePoint given_up_at = run.now + kKillGrace;
+  run.now += 100ms;
+  run.feed(CutOrdered{.generation = run.generation, .cause = "Stalled", .message = ""});
+  run.leave(1, "Cut");
+  run.leave(0, "Cut");
+  EXPECT_EQ(run.state.deadline, given_up_at);
+  EXPECT_EQ(get<TellGaveUp>(run.tick_at_deadline()).failed.code, 11);
+
+  Scenario late;
+  late.feed(Started{});
+  late.feed(WorkerSaidHello{0});
+  late.tick_at_deadline();
+  late.feed(WorkerSaidHello{1});
+  EXPECT_EQ(late.state.deadline, late.now + kKillGrace);
+}
+
+TEST(Supervisor, lets_the_others_write_when_one_cannot_be_killed_during_a_stop) {
+  Scenario run;
+  run.train();
+  run.feed(StopRequested{SIGTERM});
+  run.feed(KillOrdered{.local_rank = 1, .message = "it hangs"});
+  run.now += kKillGrace;
+  const Outputs outputs = run.feed(SupervisorTick{});
+  EXPECT_EQ(get<TellBroken>(outputs).broken.rank, 1);
+  EXPECT_EQ(find<KillProcess>(outputs), nullptr);
+  EXPECT_EQ(get<Finish>(run.end(0, 143)).code, 11);
+}
+
+TEST(Supervisor, waits_for_the_member_although_it_is_asked_to_stop) {
+  Scenario run(1);
+  run.member_answers = false;
+  run.train();
+  run.end(0, 3, "no file");
+  EXPECT_EQ(find<Finish>(run.feed(StopRequested{SIGTERM})), nullptr);
+  EXPECT_EQ(get<Finish>(run.feed(JobEnded{.code = 3, .message = ""})).message, "no file");
+}
+
 TEST(Supervisor, does_not_wait_for_the_unkillable_when_the_job_is_over) {
   Scenario run(1);
   run.train();
