@@ -122,7 +122,7 @@ images: ## the operator's image and the runner's for CPUs, by podman or docker
 	@scripts/setup
 	@scripts/images
 
-images-cuda: ## the runner's image for GPUs (5 GB; compiles with nvcc from the wheels)
+images-cuda: ## the runner's image for GPUs (3.4 GB; compiles with nvcc from the wheels)
 	@scripts/setup cuda
 	@scripts/images cuda
 
