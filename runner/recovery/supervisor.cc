@@ -533,7 +533,7 @@ class Stepper {
   }
 
   void finish(Finish output) {
-    if (std::exchange(s_.finished, true)) return;
+    s_.finished = true;
     out_.emplace_back(std::move(output));
   }
 

@@ -75,7 +75,8 @@ def plane(control_plane, cluster_helm):
     def clear():
         if RELEASE in cluster_helm("list", "-q", "-a", "-n", NAMESPACE).stdout.split():
             cluster_helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait")
-        control_plane.kubectl("delete", "crd", CRD_NAME, "--ignore-not-found")
+        # An API server that has just begun to serve a CRD is in no hurry to stop it.
+        control_plane.kubectl("delete", "crd", CRD_NAME, "--ignore-not-found", timeout=400)
         control_plane.kubectl("delete", "secret", "lockstep-token-key", "-n", NAMESPACE, "--ignore-not-found")
     clear()
     yield control_plane

@@ -488,7 +488,6 @@ SUPERVISORS = [
     ("a node with living workers goes on", "    if (may_go_on) return;\n", ""),
     ("done is told once", "if (!std::exchange(s_.said_done, true)) out_.emplace_back(TellDone{});", "out_.emplace_back(TellDone{});"),
     ("complete is 0", "    if (s_.complete) return finish(Finish{});\n", ""),
-    ("the end comes once", "    if (std::exchange(s_.finished, true)) return;\n", "    s_.finished = true;\n"),
     ("a finished supervisor is silent", "  if (state.finished) return {};\n", ""),
 ]
 

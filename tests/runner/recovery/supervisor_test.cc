@@ -397,6 +397,24 @@ TEST(Supervisor, waits_for_the_member_although_it_is_asked_to_stop) {
   EXPECT_EQ(get<Finish>(run.feed(JobEnded{.code = 3, .message = ""})).message, "no file");
 }
 
+TEST(Supervisor, kills_the_others_when_it_gives_up_and_waits_for_nobody_to_say_so) {
+  Scenario run;
+  run.member_answers = false;
+  run.train();
+  EXPECT_EQ(get<KillProcess>(run.end(1, 3, "no file")).local_rank, 0);
+}
+
+TEST(Supervisor, hears_one_end_of_the_job) {
+  Scenario run;
+  run.train();
+  run.feed(JobEnded{.code = 5, .message = "not finite"});
+  run.feed(JobEnded{.code = 3, .message = "no file"});
+  run.end(0, 137);
+  const Finish finish = get<Finish>(run.end(1, 137));
+  EXPECT_EQ(finish.code, 5);
+  EXPECT_EQ(finish.message, "not finite");
+}
+
 TEST(Supervisor, does_not_wait_for_the_unkillable_when_the_job_is_over) {
   Scenario run(1);
   run.train();
