@@ -5,23 +5,19 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
+
+#include "runner/base/kernel_file.h"
 
 namespace lockstep::control {
 
 namespace {
 
-std::string read_text(const char* path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 // Unix time at which the machine was started; 0 when it is not told.
 double boot_time() {
-  std::istringstream stat(read_text("/proc/stat"));
+  std::istringstream stat(read_kernel_file("/proc/stat"));
   for (std::string line; std::getline(stat, line);) {
     if (line.starts_with("btime ")) return std::strtod(line.c_str() + 6, nullptr);
   }
@@ -66,7 +62,7 @@ ProcessFigures parse_process_stat(std::string_view line, double ticks_per_second
 std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   const auto ticks_per_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
   const auto page_bytes = static_cast<double>(::sysconf(_SC_PAGESIZE));
-  const ProcessFigures figures = parse_process_stat(read_text("/proc/self/stat"), ticks_per_second, page_bytes);
+  const ProcessFigures figures = parse_process_stat(read_kernel_file("/proc/self/stat"), ticks_per_second, page_bytes);
   using Type = prometheus::MetricType;
   return {
       family("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", Type::Counter,

@@ -10,6 +10,7 @@
 
 #include "runner/agent/termination_log.h"
 #include "runner/base/cgroup.h"
+#include "runner/base/one_line.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -144,6 +145,11 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
     seen.detection_seconds.reset();
     if (last_ns > 0) seen.detection_seconds = std::max(0.0, seconds_of_ns(now_ns - last_ns));
   }
+  tell_end(worker_end);
+}
+
+void Agent::tell_end(const WorkerEnd& worker_end) {
+  const int local_rank = worker_end.local_rank;
   WorkerStatus& status = status_of(local_rank);
   status.state = worker_end.code == 0 ? "done" : "ended";
   if (is_failure(worker_end.code) && !worker_end.killed_by_us) {
@@ -357,7 +363,8 @@ void Agent::on_coordinator_said(const CoordinatorMessage& message) {
   feed(MemberEvent(CoordinatorSaid{message}));
 }
 
-void Agent::on_seek_problem(const std::string& problem) {
+void Agent::on_seek_problem(const std::string& text) {
+  const std::string problem = one_line(text);  // it may quote a stranger who listens there
   member_.last_problem = problem;
   const bool is_news =
       problem != last_problem_said_ && member_.seeking_since && now() - *member_.seeking_since >= kQuietSeeking;
@@ -425,9 +432,9 @@ void Agent::perform(const StartWorker& output) {
   if (const Status started = workers_.start(local_rank); !started.ok()) {
     // An end like any other: a program that is not there ends the job, too little memory is tried again.
     const bool missing = started.error().code == ErrorCode::kNotFound;
-    return feed(SupervisorEvent(WorkerEnded{.local_rank = local_rank,
-                                            .code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
-                                            .message = started.error().message}));
+    return tell_end(WorkerEnd{.local_rank = local_rank,
+                              .code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
+                              .last_words = started.error().message});
   }
   status_of(local_rank) = WorkerStatus{
       .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_.pid(local_rank), .state = "starting"};

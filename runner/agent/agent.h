@@ -94,6 +94,8 @@ class Agent {
   // Workers.
   NodeWorkers::Handlers worker_handlers();
   void on_worker_end(const WorkerEnd& worker_end);
+  // Into the status and to the supervisor.
+  void tell_end(const WorkerEnd& worker_end);
   void on_message(int local_rank, const WorkerMessage& message);
   void on_store_request(int local_rank, const StoreRequest& request);
   void on_left(int local_rank, const Left& left);
@@ -114,7 +116,7 @@ class Agent {
   void on_break(const GroupBreak& group_break);
   void on_remote_end(int node, const Broken& broken);
   void remember(WorkerFailure failure);
-  void on_seek_problem(const std::string& problem);
+  void on_seek_problem(const std::string& text);
   void on_note(const Note& note);
 
   // Feeds a machine and does what it says.

@@ -74,7 +74,7 @@ TcpCoordinatorLink::~TcpCoordinatorLink() {
 void TcpCoordinatorLink::seek() {
   if (stage_ != Stage::kIdle && stage_ != Stage::kConnected) return;
   // A coordinator that was good for more than a greeting is looked for at once, anybody else not in a hot loop.
-  if (joined_) backoff_ = std::chrono::milliseconds(0);
+  if (joined_ && !refused_) backoff_ = std::chrono::milliseconds(0);
   if (chosen_ && !joined_ && is_hinted(*chosen_)) hint_decides_ = false;
   drop_chosen();
   stage_ = Stage::kBackingOff;
@@ -211,9 +211,9 @@ void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt
 
 void TcpCoordinatorLink::on_said(const CoordinatorMessage& message) {
   if (const auto* const refused = std::get_if<Refused>(&message)) {
-    // Our Join was answered so, or another agent has taken this node's place: we are not joined (any more). Who looks
-    // again does so with backoff, or a place that stays taken would be asked for in a hot loop.
-    joined_ = false;
+    // Our Join was answered so, or another agent has taken this node's place. Who looks again does so with backoff, or
+    // a place that stays taken would be asked for in a hot loop.
+    refused_ = true;
     return handlers_.on_refused(*refused);
   }
   handlers_.on_said(message);
@@ -388,6 +388,7 @@ void TcpCoordinatorLink::drop_chosen() {
   if (chosen_) drop(*chosen_);
   chosen_.reset();
   joined_ = false;
+  refused_ = false;
 }
 
 void TcpCoordinatorLink::close() {

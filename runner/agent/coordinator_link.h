@@ -172,7 +172,8 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   std::chrono::milliseconds hint_backoff_{0};
   std::shared_ptr<Attempt> aside_;  // asked while connected elsewhere
   int aside_tries_ = 0;
-  bool joined_ = false;  // something was said on the chosen connection, and not refused
+  bool joined_ = false;   // something was said on the chosen connection
+  bool refused_ = false;  // … and the answer was no
 };
 
 }  // namespace lockstep

@@ -4,20 +4,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <sstream>
 #include <thread>
 #include <utility>
+
+#include "runner/base/kernel_file.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 bool has_word(const std::string& list, std::string_view word) {
   const std::string between = "," + list + ",";
@@ -64,7 +60,7 @@ std::optional<double> cpu_quota(const std::string& text) {
 }
 
 Cgroups::Cgroups(fs::path root, const std::string& place_file)
-    : root_(std::move(root)), place_(parse_cgroup_place(read_text(place_file))) {
+    : root_(std::move(root)), place_(parse_cgroup_place(read_kernel_file(place_file))) {
   std::error_code error;
   is_unified_ = fs::exists(root_ / "cgroup.controllers", error);
 }
@@ -85,9 +81,9 @@ std::vector<fs::path> Cgroups::folders(const std::string& name, const std::strin
 std::optional<double> Cgroups::cores_allowed() const {
   std::optional<double> least;
   for (const fs::path& folder : of_cpu()) {
-    const std::optional<double> quota =
-        is_unified_ ? cpu_quota(read_text(folder / "cpu.max"))
-                    : cpu_quota(read_text(folder / "cpu.cfs_quota_us") + " " + read_text(folder / "cpu.cfs_period_us"));
+    const std::optional<double> quota = is_unified_ ? cpu_quota(read_kernel_file(folder / "cpu.max"))
+                                                    : cpu_quota(read_kernel_file(folder / "cpu.cfs_quota_us") + " " +
+                                                                read_kernel_file(folder / "cpu.cfs_period_us"));
     if (quota && (!least || *quota < *least)) least = quota;
   }
   return least;

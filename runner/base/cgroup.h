@@ -1,4 +1,5 @@
-// What Linux's control groups leave this process, in versions 1 and 2 (kernel: admin-guide/cgroup-v2, cgroup-v1).
+// What Linux's control groups leave this process, in versions 1 and 2 (kernel: admin-guide/cgroup-v2, cgroup-v1), and
+// how many cores that makes with its affinity.
 // Threads: any. Nothing is kept: a limit may be changed while the process runs.
 #pragma once
 

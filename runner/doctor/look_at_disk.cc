@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
+#include "runner/base/kernel_file.h"
 #include "runner/doctor/collect.h"
 #include "runner/doctor/machine_files.h"
 
@@ -78,8 +78,7 @@ DiskFacts look_at_disk(const std::string& path) {
     facts.problem = folder.string() + " is no folder";
     return facts;
   }
-  std::ifstream mounts("/proc/self/mounts");
-  facts.filesystem = filesystem_of(std::string(std::istreambuf_iterator<char>(mounts), {}), folder.string());
+  facts.filesystem = filesystem_of(read_kernel_file("/proc/self/mounts"), folder.string());
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) == 0) facts.free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
   const int fd = open_nameless(folder.string());

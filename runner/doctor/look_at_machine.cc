@@ -6,10 +6,10 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "runner/base/cgroup.h"
+#include "runner/base/kernel_file.h"
 #include "runner/contract/env_names.h"
 #include "runner/doctor/collect.h"
 #include "runner/doctor/machine_files.h"
@@ -18,11 +18,6 @@ namespace lockstep::doctor {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::optional<uint64_t> limit_of(decltype(RLIMIT_NOFILE) which, bool hard) {
   rlimit limit{};
@@ -47,12 +42,12 @@ void look_at_cgroup(MachineFacts& facts) {
   facts.cores_allowed = groups.cores_allowed();
   const bool is_unified = groups.is_unified();
   facts.memory_left_bytes = tightest(groups.of_memory(), [&](const fs::path& folder) {
-    return memory_left(read_text(folder / (is_unified ? "memory.max" : "memory.limit_in_bytes")),
-                       read_text(folder / (is_unified ? "memory.current" : "memory.usage_in_bytes")),
-                       read_text(folder / "memory.stat"));
+    return memory_left(read_kernel_file(folder / (is_unified ? "memory.max" : "memory.limit_in_bytes")),
+                       read_kernel_file(folder / (is_unified ? "memory.current" : "memory.usage_in_bytes")),
+                       read_kernel_file(folder / "memory.stat"));
   });
   const std::optional<uint64_t> pids_left = tightest(groups.of_pids(), [&](const fs::path& folder) {
-    return memory_left(read_text(folder / "pids.max"), read_text(folder / "pids.current"), "");
+    return memory_left(read_kernel_file(folder / "pids.max"), read_kernel_file(folder / "pids.current"), "");
   });
   facts.threads_left = limit_of(RLIMIT_NPROC, false);
   if (pids_left) facts.threads_left = std::min(*pids_left, facts.threads_left.value_or(*pids_left));
@@ -85,8 +80,8 @@ MachineFacts look_at_machine(const Environment& environment) {
   facts.cores = cores_by_affinity();
   utsname system{};
   if (::uname(&system) == 0) facts.architecture = system.machine;
-  facts.has_avx2 = has_cpu_flag(read_text("/proc/cpuinfo"), "avx2");
-  facts.memory_bytes = available_memory(read_text("/proc/meminfo"));
+  facts.has_avx2 = has_cpu_flag(read_kernel_file("/proc/cpuinfo"), "avx2");
+  facts.memory_bytes = available_memory(read_kernel_file("/proc/meminfo"));
   look_at_cgroup(facts);
   look_at_shm(facts);
   facts.files_max = limit_of(RLIMIT_NOFILE, false).value_or(UINT64_MAX);

@@ -15,11 +15,11 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <set>
 
+#include "runner/base/kernel_file.h"
 #include "runner/contract/env_names.h"
 #include "runner/doctor/collect.h"
 #include "runner/doctor/machine_files.h"
@@ -31,11 +31,6 @@ namespace fs = std::filesystem;
 
 constexpr int kStorePort = 29500;  // torchrun's
 constexpr std::chrono::milliseconds kConnectTimeout{1500};
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::string variable(const Environment& environment, std::string_view name) {
   const auto it = environment.find(std::string(name));
@@ -95,7 +90,7 @@ bool has_socket(const fs::path& process, const std::set<std::string>& sockets) {
 std::string holder_of(int port) {
   std::set<std::string> sockets;
   for (const char* const file : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    for (const uint64_t inode : listening_inodes(read_text(file), port)) {
+    for (const uint64_t inode : listening_inodes(read_kernel_file(file), port)) {
       sockets.insert("socket:[" + std::to_string(inode) + "]");
     }
   }
@@ -104,7 +99,7 @@ std::string holder_of(int port) {
   for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
     const std::string pid = it->path().filename().string();
     if (pid.find_first_not_of("0123456789") != std::string::npos || !has_socket(it->path(), sockets)) continue;
-    std::string name = read_text(it->path() / "comm");
+    std::string name = read_kernel_file(it->path() / "comm");
     while (!name.empty() && name.back() == '\n') name.pop_back();
     return name.append(" (pid ").append(pid).append(")");
   }

@@ -198,7 +198,9 @@ Status Trainer::open_outputs(Generation& g) {
 bool Trainer::can_go_on_without(const Generation& g, const Error& error) {
   if (!g.sync.from_live_rank || error.code != ErrorCode::kUnavailable) return false;
   write_problem_ = error.message;
-  parts_.reporter.warn("the output folder cannot be used now: " + error.message);
+  parts_.reporter.warn("the output folder cannot be used now: " + error.message +
+                       "; training goes on in memory, and each checkpoint tries it again: make room there, or mend the "
+                       "volume");
   return true;
 }
 

@@ -6,13 +6,13 @@
 #include <charconv>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <variant>
 
 #include "runner/base/file_system.h"
+#include "runner/base/kernel_file.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/beat_page.h"
 #include "runner/contract/env_names.h"
@@ -47,8 +47,7 @@ std::optional<int> number(const std::string& text) {
 
 // Seconds since this process was started: time spent by the loader counts as start-up.
 double seconds_since_process_start() {
-  std::ifstream stat("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  const std::string text = read_kernel_file("/proc/self/stat");
   const auto name_end = text.rfind(')');  // the name may hold anything
   if (name_end == std::string::npos) return 0.0;
   std::istringstream fields(text.substr(name_end + 1));

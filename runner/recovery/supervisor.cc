@@ -293,12 +293,7 @@ class Stepper {
                               .how = "did not end " + seconds_text(kKillGrace) + " after SIGKILL",
                               .message = "its device or a file system does not answer: look at this machine",
                               .step = w.step};
-    s_.ends.push_back(end);
-    if (is_over()) return;
-    if (!s_.stopping()) return give_up(end, "", /*for_good=*/false);
-    // The others may still write down what they have.
-    tell_broken(w.generation, end.rank, exit_reason(end.code), who(end));
-    s_.stop_deadline = now_ + s_.options.stop_timeout;
+    if (is_to_be_made_good(end, /*was_placed=*/w.generation != 0)) give_up(end, "", /*for_good=*/false);
   }
 
   void on_stop_deadline() {
@@ -370,23 +365,28 @@ class Stepper {
   }
 
   void on_bad_end(const WorkerEndRecord& end, bool was_placed) {
+    if (!is_to_be_made_good(end, was_placed)) return;
+    const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
+    if (!is_respawned(end.code) || (end.code == kCheckpointCode && nothing_done)) return give_up(end, "", true);
+    climb_the_ladder(end);
+  }
+
+  // Records the end and says it. False when nothing is to follow: all is over, or stops, and the others may still write
+  // down what they have.
+  bool is_to_be_made_good(const WorkerEndRecord& end, bool was_placed) {
     s_.ends.push_back(end);
     // The end of one that we killed when all was over is of no interest to anybody.
     const bool is_consequence = worker(end.local_rank).code_when_killed == kPeerLostCode;
     if (is_over()) {
       if (!is_consequence && !s_.verdict) remark_on(end);
-      return;
+      return false;
     }
     if (was_placed) {
       tell_broken(worker(end.local_rank).generation, end.rank, exit_reason(end.code), who(end));
     }
-    if (s_.stopping()) {
-      s_.stop_deadline = now_ + s_.options.stop_timeout;
-      return;
-    }
-    const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
-    if (!is_respawned(end.code) || (end.code == kCheckpointCode && nothing_done)) return give_up(end, "", true);
-    climb_the_ladder(end);
+    if (!s_.stopping()) return true;
+    s_.stop_deadline = now_ + s_.options.stop_timeout;
+    return false;
   }
 
   void remark_on(const WorkerEndRecord& end) {
