@@ -79,7 +79,8 @@ void Agent::publish() {
   board_.publish_agent_metrics(agent_metrics(figures));
 }
 
-// Its own ones; on node 0 those of the other nodes too, as their heartbeats tell.
+// Its own ones; on node 0 those of the other nodes too, as their heartbeats tell. Node 0 comes first: they are in the
+// order of their ranks.
 void Agent::fill_workers() {
   status_.workers = local_workers_;
   if (!server_) return;
@@ -92,8 +93,6 @@ void Agent::fill_workers() {
       status_.workers.push_back(status_of_remote(beat, rank, node->first));
     }
   }
-  std::sort(status_.workers.begin(), status_.workers.end(),
-            [](const WorkerStatus& a, const WorkerStatus& b) { return a.rank < b.rank; });
 }
 
 void Agent::fill_job_status() {

@@ -47,6 +47,7 @@ CoordinatorServer::CoordinatorServer(asio::io_context& loop, const CoordinatorOp
       timer_(loop) {}
 
 CoordinatorServer::~CoordinatorServer() {
+  for (auto& [connection, stranger] : strangers_) stranger.socket->close();
   for (auto& [connection, peer] : peers_) peer.socket->close();
 }
 
@@ -90,7 +91,7 @@ void CoordinatorServer::on_accept(Tcp::socket socket) {
   if (error) return;  // gone already
   make_room();
   const ConnectionId connection = ++last_connection_;
-  Peer& peer = peers_[connection];
+  Peer& peer = strangers_[connection];
   peer.name = name_of(remote);
   peer.local = address_text(local.address());
   peer.since = now();
@@ -102,30 +103,29 @@ void CoordinatorServer::on_accept(Tcp::socket socket) {
   arm_timer();
 }
 
-// Connections are numbered in the order of their coming: the first stranger has waited longest.
 void CoordinatorServer::make_room() {
-  const auto is_stranger = [](const auto& entry) { return !entry.second.greeted; };
-  if (static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), is_stranger)) < kStrangersMax) return;
-  const auto oldest = std::find_if(peers_.begin(), peers_.end(), is_stranger);
+  if (strangers_.size() < kStrangersMax) return;
+  const auto oldest = strangers_.begin();
   complain("more than " + std::to_string(kStrangersMax) + " connections that say nothing; closed the one of " +
                oldest->second.name,
            now());
   oldest->second.socket->close();
-  peers_.erase(oldest);
+  strangers_.erase(oldest);
 }
 
 void CoordinatorServer::on_line(ConnectionId connection, const std::string& line) {
-  Peer& peer = peers_.at(connection);
+  const auto stranger = strangers_.find(connection);
+  const bool has_greeted = stranger == strangers_.end();
   const Result<MemberMessage> message = decode_member_message(line);
   const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
-  if (!message.ok() || is_greeting == peer.greeted) {
-    const std::string what = !message.ok()  ? message.error().message
-                             : peer.greeted ? "it greeted twice"
-                                            : "it did not greet first";
-    peer.socket->close();
+  if (!message.ok() || is_greeting == has_greeted) {
+    const std::string what = !message.ok() ? message.error().message
+                             : has_greeted ? "it greeted twice"
+                                           : "it did not greet first";
+    (has_greeted ? peers_.at(connection) : stranger->second).socket->close();
     return on_closed(connection, "it makes no sense: " + what);
   }
-  peer.greeted = true;
+  if (!has_greeted) peers_.insert(strangers_.extract(stranger));
   feed(NodeSaid{connection, *message});
   after_message(connection);
 }
@@ -141,12 +141,11 @@ void CoordinatorServer::after_message(ConnectionId connection) {
 }
 
 void CoordinatorServer::on_closed(ConnectionId connection, const std::string& why) {
-  const auto it = peers_.find(connection);
-  if (it == peers_.end()) return;
-  const Peer peer = std::move(it->second);
-  peers_.erase(it);
+  if (const auto stranger = strangers_.extract(connection); !stranger.empty()) {
+    return complain("closed a connection from " + stranger.mapped().name + " that did not greet: " + why, now());
+  }
+  if (peers_.erase(connection) == 0) return;
   forget_clients(connection);
-  if (!peer.greeted) return complain("closed a connection from " + peer.name + " that did not greet: " + why, now());
   feed(ConnectionEnded{connection, why});
 }
 
@@ -237,9 +236,8 @@ void CoordinatorServer::tell_of_remote_end(const CoordinatorEvent& event, uint64
   const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr;
   if (broken == nullptr || broken->rank < 0 || broken->generation != placed || locals_.contains(said->connection))
     return;
-  for (const auto& [rank, node] : state_.nodes) {
-    if (node.connection == said->connection) return handlers_.on_remote_end(rank, *broken);
-  }
+  const auto rank = state_.rank_of.find(said->connection);
+  if (rank != state_.rank_of.end()) handlers_.on_remote_end(rank->second, *broken);
 }
 
 void CoordinatorServer::perform(const Send& output) {
@@ -318,9 +316,7 @@ void CoordinatorServer::arm_timer() {
     if (candidate && (!next || *candidate < *next)) next = candidate;
   };
   consider(store_.next_deadline());
-  for (const auto& [connection, peer] : peers_) {
-    if (!peer.greeted) consider(peer.since + state_.options.heartbeat_timeout);
-  }
+  if (!strangers_.empty()) consider(strangers_.begin()->second.since + state_.options.heartbeat_timeout);
   if (next == armed_) return;
   armed_ = next;
   timer_.cancel();
@@ -334,12 +330,9 @@ void CoordinatorServer::arm_timer() {
 void CoordinatorServer::on_timer() {
   armed_.reset();
   const TimePoint at = now();
-  std::vector<ConnectionId> silent;
-  for (const auto& [connection, peer] : peers_) {
-    if (!peer.greeted && peer.since + state_.options.heartbeat_timeout <= at) silent.push_back(connection);
-  }
-  for (const ConnectionId connection : silent) {
-    peers_.at(connection).socket->close();
+  while (!strangers_.empty() && strangers_.begin()->second.since + state_.options.heartbeat_timeout <= at) {
+    const auto& [connection, stranger] = *strangers_.begin();
+    stranger.socket->close();
     on_closed(connection, "it said nothing");
   }
   answer(store_.expire(at));

@@ -65,7 +65,8 @@ class CoordinatorServer {
   [[nodiscard]] const std::string& last_note() const { return last_note_; }
   // Of node 0, as the other nodes reach it; empty when they are all on this machine.
   [[nodiscard]] const std::string& local_address() const { return local_address_; }
-  [[nodiscard]] bool has_remote_peers() const { return !peers_.empty(); }
+  // Of others than the members in this process, strangers included.
+  [[nodiscard]] bool has_connections() const { return !strangers_.empty() || !peers_.empty(); }
 
  private:
   struct Peer {
@@ -73,7 +74,6 @@ class CoordinatorServer {
     std::string name;   // address and port, for notes
     std::string local;  // our address on this connection
     TimePoint since;
-    bool greeted = false;
     bool joined = false;
   };
 
@@ -122,6 +122,9 @@ class CoordinatorServer {
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
   std::optional<TimePoint> armed_;
+  // Connections are numbered in the order of their coming: the first stranger has waited longest. Apart from those that
+  // have greeted, so that nothing looks at all of these.
+  std::map<ConnectionId, Peer> strangers_;
   std::map<ConnectionId, Peer> peers_;
   std::map<ConnectionId, std::shared_ptr<LocalHandlers>> locals_;
   ConnectionId last_connection_ = 0;

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <array>
 #include <boost/asio/write.hpp>
 #include <utility>
 
@@ -51,15 +52,17 @@ void LineSocket::wait_readable() {
 
 // One round only, so that a peer that sends without end does not starve the others. False at the end.
 bool LineSocket::read_some() {
+  // Not a member: a coordinator has thousands of these.
+  std::array<char, 65536> chunk;  // NOLINT(cppcoreguidelines-pro-type-member-init): read_some fills what is used
   error_code error;
-  const size_t size = socket_.read_some(asio::buffer(chunk_), error);
+  const size_t size = socket_.read_some(asio::buffer(chunk), error);
   if (error == asio::error::would_block) return true;
   if (error) {
     fail(why_closed(error));
     return false;
   }
   if (closing_) return true;
-  splitter_.append(std::string_view(chunk_.data(), size));
+  splitter_.append(std::string_view(chunk.data(), size));
   return take_lines();
 }
 

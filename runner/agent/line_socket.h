@@ -5,7 +5,6 @@
 // flight; no handler is called after close(), so handlers may refer to whoever calls it.
 #pragma once
 
-#include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -62,7 +61,6 @@ class LineSocket : public std::enable_shared_from_this<LineSocket> {
   Limits limits_;
   Handlers handlers_;
   LineSplitter splitter_;
-  std::array<char, 65536> chunk_{};
   std::deque<std::string> queue_;
   size_t queued_bytes_ = 0;
   bool writing_ = false;

@@ -137,6 +137,11 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   for (const std::string_view name : {env::kTorchNcclAsyncErrorHandling, env::kTorchNcclMonitoring}) {
     if (!command.environment.contains(std::string(name))) environment.push_back(std::string(name) + "=0");
   }
+  // Gloo asks the store for all addresses at once instead of two questions for each pair, and an address does not grow
+  // with the number of ranks. All ranks must do the same: kCoordinationProtocol tells agents apart that do not.
+  for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
+    if (!command.environment.contains(std::string(name))) environment.push_back(std::string(name) + "=1");
+  }
   environment.push_back(std::string(env::kAgentFd) + "=" + std::to_string(kLinkFdInWorker));
   environment.push_back(std::string(env::kBeatFd) + "=" + std::to_string(kBeatFdInWorker));
   const std::vector<char*> argv = pointers_to(arguments);

@@ -24,7 +24,7 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses any other than its own.
-inline constexpr int kCoordinationProtocol = 1;
+inline constexpr int kCoordinationProtocol = 2;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
 // From the meeting of all ranks to the last connection of their group; a peer that dies in between is noticed at its

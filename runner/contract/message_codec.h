@@ -31,8 +31,8 @@ constexpr const char* kTypeName = nullptr;
 template <typename E>
 constexpr std::array<const char*, 0> kEnumNames{};
 template <>
-inline constexpr std::array<const char*, 8> kEnumNames<StoreOp>{"set",    "get",   "add",      "compare_set",
-                                                                "delete", "check", "num_keys", "wait"};
+inline constexpr std::array<const char*, 9> kEnumNames<StoreOp>{"set",   "get",      "add",  "compare_set", "delete",
+                                                                "check", "num_keys", "wait", "append"};
 template <>
 inline constexpr std::array<const char*, 4> kEnumNames<StoreStatus>{"ok", "timeout", "stale", "invalid"};
 

@@ -33,15 +33,16 @@ struct Hello {
   int64_t pid = 0;
 };
 
-enum class StoreOp { kSet, kGet, kAdd, kCompareSet, kDelete, kCheck, kNumKeys, kWait };
+enum class StoreOp { kSet, kGet, kAdd, kCompareSet, kDelete, kCheck, kNumKeys, kWait, kAppend };
 
 struct StoreRequest {
   uint64_t id = 0;          // chosen by the worker, unique among its open requests
   uint64_t generation = 0;  // of the assignment; any other than the current one is refused
   StoreOp op = StoreOp::kGet;
-  std::vector<std::string> keys;         // one for set, get, add, compare_set, delete; any number for check, wait; none
-                                         // for num_keys
-  std::vector<std::string> values;       // bytes; set: the value; compare_set: expected (may be empty), desired
+  std::vector<std::string> keys;         // one for add, append, compare_set, delete; one or more for set and get; any
+                                         // number for check, wait; none for num_keys
+  std::vector<std::string> values;       // bytes; set: one for each key; append: what comes behind what is there;
+                                         // compare_set: expected (may be empty), desired
   int64_t amount = 0;                    // add
   std::chrono::milliseconds timeout{0};  // get and wait
 };
@@ -158,8 +159,8 @@ enum class StoreStatus {
 struct StoreReply {
   uint64_t id = 0;
   StoreStatus status = StoreStatus::kOk;
-  std::vector<std::string> values;  // get: the value; compare_set: the value that stands there afterwards
-  int64_t number = 0;               // add: the sum; delete, check: 0 or 1; num_keys: the number
+  std::vector<std::string> values;  // get: one for each key; compare_set: the value that stands there afterwards
+  int64_t number = 0;               // add: the sum; append: bytes; delete, check: 0 or 1; num_keys: the number
   std::string message;              // why, when status is not kOk
 };
 

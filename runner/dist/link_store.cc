@@ -33,6 +33,28 @@ class LinkStore final : public c10d::Store {
   std::vector<uint8_t> get(const std::string& key) override {
     return single_value(call({.op = StoreOp::kGet, .keys = {key}, .timeout = getTimeout()}));
   }
+  bool hasExtendedApi() const override { return true; }
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override {
+    if (keys.empty()) return {};
+    const StoreReply reply = call({.op = StoreOp::kGet, .keys = keys, .timeout = getTimeout()});
+    if (reply.values.size() != keys.size()) {
+      C10_THROW_ERROR(DistStoreError, "the agent's store answered " + std::to_string(keys.size()) + " keys with " +
+                                          std::to_string(reply.values.size()) + " values");
+    }
+    std::vector<std::vector<uint8_t>> values;
+    values.reserve(keys.size());
+    for (const std::string& value : reply.values) values.push_back(from_bytes(value));
+    return values;
+  }
+  void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<uint8_t>>& values) override {
+    if (keys.empty()) return;
+    StoreRequest request{.op = StoreOp::kSet, .keys = keys};
+    for (const std::vector<uint8_t>& value : values) request.values.push_back(to_bytes(value));
+    call(std::move(request));
+  }
+  void append(const std::string& key, const std::vector<uint8_t>& value) override {
+    call({.op = StoreOp::kAppend, .keys = {key}, .values = {to_bytes(value)}});
+  }
   int64_t add(const std::string& key, int64_t value) override {
     return call({.op = StoreOp::kAdd, .keys = {key}, .amount = value}).number;
   }

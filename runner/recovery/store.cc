@@ -8,6 +8,9 @@
 namespace lockstep {
 namespace {
 
+// Keys named in a message; the rest is counted.
+constexpr size_t kNamedMax = 8;
+
 StoreReply refusal(const StoreRequest& request, StoreStatus status, std::string why) {
   return StoreReply{.id = request.id, .status = status, .values = {}, .number = 0, .message = std::move(why)};
 }
@@ -24,13 +27,16 @@ std::string shape_problem(const StoreRequest& request) {
   const size_t values = request.values.size();
   switch (request.op) {
     case StoreOp::kSet:
-      return keys == 1 && values == 1 ? "" : "set takes one key and one value";
+      return keys >= 1 && values == keys ? "" : "set takes keys and a value for each";
+    case StoreOp::kAppend:
+      return keys == 1 && values == 1 ? "" : "append takes one key and one value";
     case StoreOp::kCompareSet:
       return keys == 1 && values == 2 ? "" : "compare_set takes one key, the expected and the desired value";
     case StoreOp::kGet:
+      return keys >= 1 ? "" : "get takes a key, or several";
     case StoreOp::kAdd:
     case StoreOp::kDelete:
-      return keys == 1 ? "" : "get, add and delete take one key";
+      return keys == 1 ? "" : "add and delete take one key";
     case StoreOp::kCheck:
     case StoreOp::kWait:
     case StoreOp::kNumKeys:
@@ -39,20 +45,27 @@ std::string shape_problem(const StoreRequest& request) {
   return "unknown operation";
 }
 
-std::string joined(const std::vector<std::string>& keys) {
+// "0/3, 0/7": the absent ones.
+std::string missing_text(const std::vector<std::string>& keys, const std::map<std::string, std::string>& values) {
   std::string text;
-  for (const std::string& key : keys) text += (text.empty() ? "" : ", ") + key;
-  return text;
+  size_t count = 0;
+  for (const std::string& key : keys) {
+    if (values.contains(key) || ++count > kNamedMax) continue;
+    text += (text.empty() ? "" : ", ") + key;
+  }
+  return count <= kNamedMax ? text : text + " and " + std::to_string(count - kNamedMax) + " more";
 }
 
 }  // namespace
 
 std::vector<StoreAnswer> KeyValueStore::begin_generation(uint64_t generation) {
   std::vector<StoreAnswer> answers;
-  for (const Waiting& w : waiting_) {
-    answers.push_back({w.client, refusal(w.request, StoreStatus::kStale, "the generation has ended")});
+  for (const auto& [id, w] : waiting_) {
+    answers.push_back({id.first, refusal(w.request, StoreStatus::kStale, "the generation has ended")});
   }
   waiting_.clear();
+  by_missing_key_.clear();
+  by_deadline_.clear();
   values_.clear();
   generation_ = generation;
   return answers;
@@ -68,14 +81,16 @@ std::vector<StoreAnswer> KeyValueStore::apply(int client, const StoreRequest& re
     return {{client, refusal(request, StoreStatus::kInvalid, problem)}};
   }
   const bool blocks = request.op == StoreOp::kGet || request.op == StoreOp::kWait;
-  if (blocks && !has_all(request.keys)) {
-    // Saturates: a timeout of "for ever" must not wrap around.
-    const auto far = std::chrono::duration_cast<std::chrono::milliseconds>(TimePoint::max() - now);
-    waiting_.push_back({client, request, now + std::min(request.timeout, far)});
+  if (const size_t missing = blocks ? first_missing(request.keys, 0) : 0; blocks && missing < request.keys.size()) {
+    wait(client, request, missing, now);
     return {};
   }
   std::vector<StoreAnswer> answers{{client, execute(request)}};
-  answer_waiting(answers);
+  const bool makes_keys = request.op == StoreOp::kSet || request.op == StoreOp::kAdd ||
+                          request.op == StoreOp::kCompareSet || request.op == StoreOp::kAppend;
+  if (makes_keys) {
+    for (const std::string& key : request.keys) answer_waiting_for(key, answers);
+  }
   return answers;
 }
 
@@ -83,7 +98,10 @@ StoreReply KeyValueStore::execute(const StoreRequest& request) {
   StoreReply reply = ok(request);
   switch (request.op) {
     case StoreOp::kSet:
-      values_[request.keys[0]] = request.values[0];
+      for (size_t i = 0; i < request.keys.size(); ++i) values_[request.keys[i]] = request.values[i];
+      return reply;
+    case StoreOp::kAppend:
+      reply.number = std::ssize(values_[request.keys[0]].append(request.values[0]));
       return reply;
     case StoreOp::kGet:
     case StoreOp::kWait:
@@ -96,7 +114,7 @@ StoreReply KeyValueStore::execute(const StoreRequest& request) {
       reply.number = static_cast<int64_t>(values_.erase(request.keys[0]));
       return reply;
     case StoreOp::kCheck:
-      reply.number = has_all(request.keys) ? 1 : 0;
+      reply.number = first_missing(request.keys, 0) == request.keys.size() ? 1 : 0;
       return reply;
     case StoreOp::kNumKeys:
       reply.number = std::ssize(values_);
@@ -107,7 +125,9 @@ StoreReply KeyValueStore::execute(const StoreRequest& request) {
 
 StoreReply KeyValueStore::reply_to_present(const StoreRequest& request) const {
   StoreReply reply = ok(request);
-  if (request.op == StoreOp::kGet) reply.values.push_back(values_.at(request.keys[0]));
+  if (request.op == StoreOp::kGet) {
+    for (const std::string& key : request.keys) reply.values.push_back(values_.at(key));
+  }
   return reply;
 }
 
@@ -148,43 +168,76 @@ StoreReply KeyValueStore::add(const StoreRequest& request) {
   return reply;
 }
 
+void KeyValueStore::wait(int client, const StoreRequest& request, size_t missing, TimePoint now) {
+  // Saturates: a timeout of "for ever" must not wrap around.
+  const auto far = std::chrono::duration_cast<std::chrono::milliseconds>(TimePoint::max() - now);
+  const TimePoint deadline = now + std::min(request.timeout, far);
+  const WaitingId id{client, ++last_number_};
+  waiting_.emplace(id, Waiting{.request = request, .deadline = deadline, .missing = missing});
+  by_missing_key_[request.keys[missing]].insert(id);
+  by_deadline_.emplace(deadline, id);
+}
+
+// Out of all three.
+KeyValueStore::Waiting KeyValueStore::take(std::map<WaitingId, Waiting>::iterator at) {
+  Waiting w = std::move(at->second);
+  by_deadline_.erase({w.deadline, at->first});
+  const auto same_key = by_missing_key_.find(w.request.keys[w.missing]);
+  same_key->second.erase(at->first);
+  if (same_key->second.empty()) by_missing_key_.erase(same_key);
+  waiting_.erase(at);
+  return w;
+}
+
+void KeyValueStore::answer_waiting_for(const std::string& key, std::vector<StoreAnswer>& answers) {
+  const auto these = by_missing_key_.find(key);
+  if (these == by_missing_key_.end() || !values_.contains(key)) return;
+  const std::set<WaitingId> ids = std::move(these->second);
+  by_missing_key_.erase(these);
+  for (const WaitingId& id : ids) {
+    const auto at = waiting_.find(id);
+    Waiting& w = at->second;
+    // Those before it were there when they were looked at; one may have been deleted since.
+    w.missing = first_missing(w.request.keys, w.missing);
+    if (w.missing == w.request.keys.size()) w.missing = first_missing(w.request.keys, 0);
+    if (w.missing < w.request.keys.size()) {
+      by_missing_key_[w.request.keys[w.missing]].insert(id);
+      continue;
+    }
+    answers.push_back({id.first, reply_to_present(w.request)});
+    by_deadline_.erase({w.deadline, id});
+    waiting_.erase(at);
+  }
+}
+
 std::vector<StoreAnswer> KeyValueStore::expire(TimePoint now) {
   std::vector<StoreAnswer> answers;
-  std::erase_if(waiting_, [&](const Waiting& w) {
-    if (now < w.deadline) return false;
-    std::vector<std::string> missing;
-    for (const std::string& key : w.request.keys) {
-      if (!values_.contains(key)) missing.push_back(key);
-    }
-    answers.push_back({w.client, refusal(w.request, StoreStatus::kTimeout,
+  while (!by_deadline_.empty() && by_deadline_.begin()->first <= now) {
+    const WaitingId id = by_deadline_.begin()->second;
+    const Waiting w = take(waiting_.find(id));
+    answers.push_back({id.first, refusal(w.request, StoreStatus::kTimeout,
                                          "after " + std::to_string(w.request.timeout.count()) + " ms nobody has set " +
-                                             joined(missing))});
-    return true;
-  });
+                                             missing_text(w.request.keys, values_))});
+  }
   return answers;
 }
 
 std::optional<KeyValueStore::TimePoint> KeyValueStore::next_deadline() const {
-  const auto first = std::min_element(waiting_.begin(), waiting_.end(),
-                                      [](const Waiting& a, const Waiting& b) { return a.deadline < b.deadline; });
-  if (first == waiting_.end()) return std::nullopt;
-  return first->deadline;
+  if (by_deadline_.empty()) return std::nullopt;
+  return by_deadline_.begin()->first;
 }
 
 void KeyValueStore::forget_client(int client) {
-  std::erase_if(waiting_, [&](const Waiting& w) { return w.client == client; });
+  for (auto at = waiting_.lower_bound({client, 0}); at != waiting_.end() && at->first.first == client;) {
+    take(at++);
+  }
 }
 
-bool KeyValueStore::has_all(const std::vector<std::string>& keys) const {
-  return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return values_.contains(key); });
-}
-
-void KeyValueStore::answer_waiting(std::vector<StoreAnswer>& answers) {
-  std::erase_if(waiting_, [&](const Waiting& w) {
-    if (!has_all(w.request.keys)) return false;
-    answers.push_back({w.client, reply_to_present(w.request)});
-    return true;
-  });
+// keys.size() when none is.
+size_t KeyValueStore::first_missing(const std::vector<std::string>& keys, size_t from) const {
+  const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(from);
+  const auto missing = std::find_if(begin, keys.end(), [&](const std::string& key) { return !values_.contains(key); });
+  return static_cast<size_t>(missing - keys.begin());
 }
 
 }  // namespace lockstep

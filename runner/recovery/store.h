@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/contract/messages.h"
@@ -29,7 +31,7 @@ class KeyValueStore {
   // Forgets all keys; requests that wait are answered as stale.
   std::vector<StoreAnswer> begin_generation(uint64_t generation);
 
-  // `client` is the caller's name for who asked. A set or add may answer requests of others that waited.
+  // `client` is the caller's name for who asked. What makes a key may answer requests of others that waited for it.
   std::vector<StoreAnswer> apply(int client, const StoreRequest& request, TimePoint now);
 
   // Answers the waiting requests whose time is up.
@@ -40,22 +42,31 @@ class KeyValueStore {
   void forget_client(int client);
 
  private:
+  using WaitingId = std::pair<int, uint64_t>;  // the client, and a number that rises with every request
+
   struct Waiting {
-    int client = 0;
     StoreRequest request;
     TimePoint deadline;
+    size_t missing = 0;  // the index of the key that it waits for next
   };
 
-  [[nodiscard]] bool has_all(const std::vector<std::string>& keys) const;
+  [[nodiscard]] size_t first_missing(const std::vector<std::string>& keys, size_t from) const;
   [[nodiscard]] StoreReply reply_to_present(const StoreRequest& request) const;
   StoreReply compare_set(const StoreRequest& request);
   StoreReply add(const StoreRequest& request);
   StoreReply execute(const StoreRequest& request);
-  void answer_waiting(std::vector<StoreAnswer>& answers);
+  void wait(int client, const StoreRequest& request, size_t missing, TimePoint now);
+  void answer_waiting_for(const std::string& key, std::vector<StoreAnswer>& answers);
+  Waiting take(std::map<WaitingId, Waiting>::iterator at);
 
   uint64_t generation_ = 0;
+  uint64_t last_number_ = 0;
   std::map<std::string, std::string> values_;
-  std::vector<Waiting> waiting_;
+  // A request that waits is looked at when the key that it misses comes, when its time is up, and when its client goes:
+  // when a group of W forms, W requests wait, and W keys come.
+  std::map<WaitingId, Waiting> waiting_;
+  std::map<std::string, std::set<WaitingId>> by_missing_key_;
+  std::set<std::pair<TimePoint, WaitingId>> by_deadline_;
 };
 
 }  // namespace lockstep

@@ -180,7 +180,7 @@ TEST_F(CoordinatorOnLoopback, places_a_near_and_a_far_node_and_carries_their_sto
   second->close();
   ASSERT_TRUE(until([&] { return near.last<CutGroup>() != nullptr; }));
   EXPECT_EQ(breaks_.at(0).cause, "NodeLost");
-  EXPECT_FALSE(server->has_remote_peers());
+  EXPECT_FALSE(server->has_connections());
 }
 
 TEST_F(CoordinatorOnLoopback, tells_what_a_worker_s_end_cost_and_who_it_was) {
@@ -527,7 +527,7 @@ TEST_F(CoordinatorOnLoopback, does_not_wait_for_the_other_addresses_when_the_ope
   node->set_resolve(leads_to({silent.local_endpoint().port(), server->port()}));
   const auto begin = std::chrono::steady_clock::now();
   node->seek();
-  ASSERT_TRUE(until([&] { return server->has_remote_peers(); }));
+  ASSERT_TRUE(until([&] { return server->has_connections(); }));
   node->hint(host(1));
   EXPECT_TRUE(heard.found.empty());  // not from inside a call
   ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
@@ -586,6 +586,30 @@ TEST_F(CoordinatorOnLoopback, an_old_coordinator_where_the_operator_said_loses_i
   node->seek();  // it has seen a newer one
   ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
   EXPECT_EQ(heard.found.at(1).generation >> 32U, 8U);
+}
+
+TEST_F(CoordinatorOnLoopback, keeps_to_the_operator_s_address_when_its_place_there_is_taken) {
+  const auto server = serve(options(7));
+  const auto by_name = serve(options(8));
+  Heard first_heard;
+  const auto first = link(greet(1), first_heard, {server->port()});
+  ASSERT_TRUE(until([&] { return !first_heard.found.empty(); }));
+  first->send(Join{.nproc = 1});
+  ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+  Greet other = greet(1);
+  ++other.incarnation;
+  Heard heard;
+  const auto node = hinted_link(other, heard, server->port());
+  node->set_resolve(leads_to({by_name->port()}));
+  node->hint(host(2));
+  node->seek();
+  ASSERT_TRUE(until([&] { return heard.found.size() == 1; }));
+  node->send(Join{.nproc = 1});
+  ASSERT_TRUE(until([&] { return !heard.refused.empty(); }));
+  EXPECT_TRUE(heard.refused.at(0).retry);
+  node->seek();  // the one that holds its place may be gone by now
+  ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
+  EXPECT_EQ(heard.found.at(1).generation >> 32U, 7U);
 }
 
 TEST_F(CoordinatorOnLoopback, a_stranger_at_the_operator_s_address_has_not_the_last_word) {
@@ -666,8 +690,8 @@ TEST_F(ConnectedAndHinted, stays_when_an_older_one_answers_there) {
   const auto server = serve(options(7));
   const auto older = serve(options(6));
   connect_and_hint(*server, older->port());
-  ASSERT_TRUE(until([&] { return older->has_remote_peers(); }));
-  ASSERT_TRUE(until([&] { return !older->has_remote_peers(); }));
+  ASSERT_TRUE(until([&] { return older->has_connections(); }));
+  ASSERT_TRUE(until([&] { return !older->has_connections(); }));
   expect_no_change();
   // The older one decides nothing in the next round either.
   node_->seek();
@@ -710,8 +734,8 @@ TEST_F(ConnectedAndHinted, stays_when_a_stranger_answers_there) {
   other.job = "other";
   const auto stranger = serve(other);
   connect_and_hint(*server, stranger->port());
-  ASSERT_TRUE(until([&] { return stranger->has_remote_peers(); }));
-  ASSERT_TRUE(until([&] { return !stranger->has_remote_peers(); }));
+  ASSERT_TRUE(until([&] { return stranger->has_connections(); }));
+  ASSERT_TRUE(until([&] { return !stranger->has_connections(); }));
   expect_no_change();
 }
 

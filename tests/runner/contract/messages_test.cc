@@ -60,7 +60,7 @@ TEST(Messages, keep_the_bytes_of_store_requests) {
 }
 
 TEST(Messages, know_every_store_operation) {
-  for (int op = 0; op <= static_cast<int>(StoreOp::kWait); ++op) {
+  for (int op = 0; op <= static_cast<int>(StoreOp::kAppend); ++op) {
     StoreRequest request;
     request.op = static_cast<StoreOp>(op);
     EXPECT_EQ(round_trip(request).op, request.op);

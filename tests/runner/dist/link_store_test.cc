@@ -17,14 +17,19 @@ class MapTransport final : public StoreTransport {
     StoreReply reply;
     switch (request.op) {
       case StoreOp::kSet:
-        keys[request.keys.at(0)] = request.values.at(0);
+        for (size_t i = 0; i < request.keys.size(); ++i) keys[request.keys[i]] = request.values.at(i);
+        break;
+      case StoreOp::kAppend:
+        reply.number = std::ssize(keys[request.keys.at(0)].append(request.values.at(0)));
         break;
       case StoreOp::kGet:
       case StoreOp::kWait:
         for (const std::string& key : request.keys) {
           if (!keys.contains(key)) return StoreReply{.status = StoreStatus::kTimeout, .message = "no " + key};
         }
-        if (request.op == StoreOp::kGet) reply.values = {keys[request.keys.at(0)]};
+        if (request.op == StoreOp::kGet) {
+          for (const std::string& key : request.keys) reply.values.push_back(keys[key]);
+        }
         break;
       case StoreOp::kAdd:
         reply.number = counter += request.amount;
@@ -65,6 +70,12 @@ TEST(LinkStore, carries_every_operation) {
   EXPECT_EQ(store.compareSet("k", binary, std::string("b")), "b");
   EXPECT_TRUE(store.deleteKey("k"));
   EXPECT_FALSE(store.check({"k"}));
+  EXPECT_TRUE(store.hasExtendedApi());
+  store.multiSet({"x", "y"}, {{1, 0}, {}});
+  store.append("y", {7});
+  EXPECT_EQ(store.multiGet({"y", "x"}), (std::vector<std::vector<uint8_t>>{{7}, {1, 0}}));
+  EXPECT_TRUE(store.multiGet({}).empty());
+  store.multiSet({}, {});
   EXPECT_NO_THROW(store.clone()->set("other", std::string("v")));
 }
 

@@ -159,7 +159,7 @@ TEST(Coordinator, refuses_another_protocol_and_names_both) {
   greet.protocol = 9;
   const Refused refused = refusal(job.say_on(50, greet), 50);
   EXPECT_FALSE(refused.retry);
-  EXPECT_THAT(refused.message, HasSubstr("protocol 9, the coordinator 1"));
+  EXPECT_THAT(refused.message, HasSubstr("protocol 9, the coordinator " + std::to_string(kCoordinationProtocol)));
 }
 
 TEST(Coordinator, refuses_another_job_and_names_both) {

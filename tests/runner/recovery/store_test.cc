@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <compare>
+#include <random>
+
 namespace lockstep {
 namespace {
 
@@ -132,8 +136,150 @@ TEST_F(Store, drops_what_a_lost_client_waits_for) {
   EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"k"}, {"v"}), kNow).size(), 1U);
 }
 
+TEST_F(Store, sets_and_gets_several_keys_at_once) {
+  store_.apply(1, request(StoreOp::kGet, {"b", "a"}), kNow);
+  const std::vector<StoreAnswer> answers = store_.apply(0, request(StoreOp::kSet, {"a", "b"}, {"1", "2"}), kNow);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[1].client, 1);
+  EXPECT_EQ(answers[1].reply.values, (std::vector<std::string>{"2", "1"}));
+}
+
+TEST_F(Store, appends) {
+  store_.apply(1, request(StoreOp::kGet, {"k"}), kNow);
+  const std::vector<StoreAnswer> answers = store_.apply(0, request(StoreOp::kAppend, {"k"}, {"ab"}), kNow);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].reply.number, 2);
+  EXPECT_EQ(answers[1].reply.values, std::vector<std::string>{"ab"});
+  EXPECT_EQ(ask(request(StoreOp::kAppend, {"k"}, {"c"})).number, 3);
+  EXPECT_EQ(ask(request(StoreOp::kGet, {"k"})).values[0], "abc");
+}
+
+TEST_F(Store, answers_when_all_keys_are_there_at_one_time) {
+  store_.apply(1, request(StoreOp::kWait, {"a", "b"}), kNow);
+  ask(request(StoreOp::kSet, {"a"}, {"1"}));
+  ask(request(StoreOp::kDelete, {"a"}));
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"b"}, {"1"}), kNow).size(), 1U);
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kSet, {"a"}, {"1"}), kNow).size(), 2U);
+}
+
+TEST_F(Store, names_some_of_many_missing_keys) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 10; ++i) keys.push_back("k" + std::to_string(i));
+  store_.apply(1, request(StoreOp::kWait, keys), kNow);
+  const std::vector<StoreAnswer> answers = store_.expire(kNow + 1000ms);
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].reply.message, "after 1000 ms nobody has set k0, k1, k2, k3, k4, k5, k6, k7 and 2 more");
+}
+
+// The same semantics without any index: every request that waits is looked at after every other one.
+class PlainStore {
+ public:
+  struct Answered {
+    int client = 0;
+    uint64_t id = 0;
+    StoreStatus status = StoreStatus::kOk;
+    std::vector<std::string> values;
+    auto operator<=>(const Answered&) const = default;
+  };
+
+  std::vector<Answered> apply(int client, const StoreRequest& r, TimePoint now) {
+    std::vector<Answered> answers;
+    if (r.op == StoreOp::kSet) {
+      for (size_t i = 0; i < r.keys.size(); ++i) values_[r.keys[i]] = r.values[i];
+    }
+    if (r.op == StoreOp::kDelete) values_.erase(r.keys[0]);
+    if (r.op == StoreOp::kGet) {
+      waiting_.push_back({client, r, now + r.timeout});
+    } else {
+      answers.push_back({client, r.id, StoreStatus::kOk, {}});
+    }
+    std::erase_if(waiting_, [&](const Waiting& w) {
+      if (!has_all(w.request)) return false;
+      answers.push_back({w.client, w.request.id, StoreStatus::kOk, {}});
+      for (const std::string& key : w.request.keys) answers.back().values.push_back(values_.at(key));
+      return true;
+    });
+    return answers;
+  }
+  std::vector<Answered> expire(TimePoint now) {
+    std::vector<Answered> answers;
+    std::erase_if(waiting_, [&](const Waiting& w) {
+      if (now < w.deadline) return false;
+      answers.push_back({w.client, w.request.id, StoreStatus::kTimeout, {}});
+      return true;
+    });
+    return answers;
+  }
+  void forget_client(int client) {
+    std::erase_if(waiting_, [&](const Waiting& w) { return w.client == client; });
+  }
+  [[nodiscard]] std::optional<TimePoint> next_deadline() const {
+    std::optional<TimePoint> next;
+    for (const Waiting& w : waiting_) next = next ? std::min(*next, w.deadline) : w.deadline;
+    return next;
+  }
+
+ private:
+  struct Waiting {
+    int client = 0;
+    StoreRequest request;
+    TimePoint deadline;
+  };
+  [[nodiscard]] bool has_all(const StoreRequest& r) const {
+    return std::all_of(r.keys.begin(), r.keys.end(), [&](const std::string& key) { return values_.contains(key); });
+  }
+
+  std::map<std::string, std::string> values_;
+  std::vector<Waiting> waiting_;
+};
+
+std::vector<PlainStore::Answered> sorted(std::vector<PlainStore::Answered> answers) {
+  std::sort(answers.begin(), answers.end());
+  return answers;
+}
+
+std::vector<PlainStore::Answered> plain(const std::vector<StoreAnswer>& answers) {
+  std::vector<PlainStore::Answered> made;
+  made.reserve(answers.size());
+  for (const StoreAnswer& a : answers) made.push_back({a.client, a.reply.id, a.reply.status, a.reply.values});
+  return sorted(std::move(made));
+}
+
+TEST_F(Store, answers_as_one_that_looks_at_everything_each_time) {
+  std::mt19937 random(7);
+  const auto below = [&random](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  PlainStore other;
+  TimePoint now = kNow;
+  size_t answered = 0;
+  for (uint64_t id = 1; id <= 30'000; ++id) {
+    const int client = below(40);
+    const int what = below(100);
+    now += std::chrono::milliseconds(below(30));
+    if (what == 0) {
+      store_.forget_client(client);
+      other.forget_client(client);
+    }
+    StoreRequest r = request(what < 55 ? StoreOp::kGet : what < 75 ? StoreOp::kSet : StoreOp::kDelete, {});
+    r.id = id;
+    const int keys = r.op == StoreOp::kDelete ? 1 : 1 + below(4);  // one key may be named twice
+    for (int i = 0; i < keys; ++i) {
+      r.keys.push_back("k" + std::to_string(below(12)));
+      if (r.op == StoreOp::kSet) r.values.push_back(std::to_string(below(1000)));
+    }
+    ASSERT_EQ(plain(store_.expire(now)), sorted(other.expire(now)));
+    const std::vector<PlainStore::Answered> answers = plain(store_.apply(client, r, now));
+    ASSERT_EQ(answers, sorted(other.apply(client, r, now))) << "request " << id;
+    answered += answers.size();
+    ASSERT_EQ(store_.next_deadline(), other.next_deadline());
+  }
+  EXPECT_GT(answered, 20'000U);
+}
+
 TEST_F(Store, refuses_a_wrong_number_of_keys_or_values) {
   EXPECT_EQ(ask(request(StoreOp::kSet, {"k"})).status, StoreStatus::kInvalid);
+  EXPECT_EQ(ask(request(StoreOp::kSet, {"k", "l"}, {"1"})).status, StoreStatus::kInvalid);
+  EXPECT_EQ(ask(request(StoreOp::kSet, {})).status, StoreStatus::kInvalid);
+  EXPECT_EQ(ask(request(StoreOp::kAppend, {"k"})).status, StoreStatus::kInvalid);
   EXPECT_EQ(ask(request(StoreOp::kGet, {})).status, StoreStatus::kInvalid);
   EXPECT_EQ(ask(request(StoreOp::kCompareSet, {"k"}, {"one"})).status, StoreStatus::kInvalid);
 }
