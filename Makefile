@@ -88,7 +88,7 @@ bench-recovery: build ## seconds from a killed worker to the next step, beside t
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_nodes.py
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
-	@cmake --build --preset dev --target coordination_cost
+	@cmake --build --preset dev --target coordination_cost flags_cost coordinator_load
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_coordination.py
 
 mutate: ## removes each rule of the recovery machines in turn; a test must notice (minutes)

@@ -43,6 +43,10 @@ std::optional<AgentSession::Received> AgentSession::await_assignment(const StopS
     if (signals.requested() != 0) return std::nullopt;
     changed_.wait_for(lock, kStopPollInterval);
   }
+  // It awaits no more: whoever hangs from here on is looked for.
+  page_.generation.store(received_->assignment.generation);
+  page_.changed_ns.store(now_ns());
+  page_.activity.store(Activity::kLoading);
   return std::exchange(received_, std::nullopt);
 }
 

@@ -246,7 +246,6 @@ class Worker {
     formed_.declared_world_size = received.assignment.declared_world_size;
     node_cores_ = received.assignment.node_cores;
     formed_.assigned_ns = received.at_ns;
-    page_->generation.store(world_.generation);
   }
 
   // The state is kept; the group is gone. False when a stop came first.
@@ -259,6 +258,7 @@ class Worker {
                         .message = outcome.message,
                         .step = trainer_->step()});
     const auto received = session_->await_assignment(signals_);
+    clock_.enter(Phase::kOther);
     if (!received) return false;
     take_assignment(*received);
     reporter_->set_world(world_);
@@ -268,6 +268,7 @@ class Worker {
   // One group's life: it is formed, trained in, and dropped, whatever happens.
   Outcome run_group() {
     reporter_->beat(trainer_->step(), Activity::kForming);
+    if (has_formed_) clock_.enter(Phase::kWaiting);  // what comes before the first group is start-up
     const auto began = clock_.seconds().total();
     const auto abort = std::make_shared<GroupAbort>();
     abort->also([this] { trainer_->gate().shut(); });

@@ -17,6 +17,8 @@ constexpr const char* kNodeLost = "NodeLost";
 // About nodes that are missing, when they have been waited for long enough.
 constexpr const char* kWhatToDo =
     "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
+// What the start of a worker and the reading of its data may take.
+constexpr std::chrono::milliseconds kTimeToComeBack{60'000};
 // Nodes named in a sentence; the rest is counted.
 constexpr int kNamedMax = 8;
 // Of the lower half of a generation: more is a mistake. Leaves room to count on.
@@ -86,6 +88,12 @@ Verdict judge(const CoordinatorState& state, TimePoint now) {
     if (has_wanted || has_all_there_were || has_waited) return Verdict::kPlace;
   }
   return now >= state.waiting_since + state.options.rendezvous_timeout ? Verdict::kGiveUp : Verdict::kWait;
+}
+
+// The job ends when no group forms for rendezvous_timeout: who keeps the others waiting is to be found, killed and
+// started again before.
+std::chrono::milliseconds stall_timeout_of_a_wait(const CoordinatorOptions& options) {
+  return std::max(options.rendezvous_timeout / 2, options.rendezvous_timeout - kTimeToComeBack);
 }
 
 std::optional<TimePoint> next_look(const CoordinatorState& state, TimePoint now) {
@@ -633,7 +641,10 @@ class Stepper {
       // cut; its agent sees to it.)
       for (const auto& [rank, node] : s_.nodes) collect_beats(beats, rank, node, rank);
     }
-    for (const Stall& stall : find_stalls(beats, s_.options.stall_timeout)) kill_hanging(stall);
+    const std::chrono::milliseconds timeout =
+        is_waiting(s_) ? std::min(s_.options.stall_timeout, stall_timeout_of_a_wait(s_.options))
+                       : s_.options.stall_timeout;
+    for (const Stall& stall : find_stalls(beats, timeout)) kill_hanging(stall);
   }
 
   // Of workers that are in the group; without one, in any group that they have not left.

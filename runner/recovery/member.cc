@@ -211,8 +211,9 @@ class MemberStepper {
     out_.emplace_back(PlaceWorkers{placement});
   }
 
+  // The words of another node's worker may be in these messages.
   void hear(const CutGroup& cut) {
-    if (cut.generation == s_.placed) out_.emplace_back(CutWorkers{cut.generation, cut.cause, cut.message});
+    if (cut.generation == s_.placed) out_.emplace_back(CutWorkers{cut.generation, cut.cause, one_line(cut.message)});
   }
 
   void hear(const Regroup& regroup) {
@@ -231,10 +232,10 @@ class MemberStepper {
 
   void hear(const KillWorker& kill) {
     // Workers that wait for a placement do not hang: this was said about the group before.
-    if (s_.placed != 0) out_.emplace_back(KillOneWorker{kill.local_rank, kill.message});
+    if (s_.placed != 0) out_.emplace_back(KillOneWorker{kill.local_rank, one_line(kill.message)});
   }
 
-  void hear(const EndJob& job) { end(job.code, job.message); }
+  void hear(const EndJob& job) { end(job.code, one_line(job.message)); }
   void hear(const CheckpointNews& news) { out_.emplace_back(CheckpointSeenByJob{news.step}); }
 
   MemberState& s_;  // the caller's, for one step

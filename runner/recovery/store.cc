@@ -191,13 +191,14 @@ KeyValueStore::Waiting KeyValueStore::take(std::map<WaitingId, Waiting>::iterato
 
 void KeyValueStore::answer_waiting_for(const std::string& key, std::vector<StoreAnswer>& answers) {
   const auto these = by_missing_key_.find(key);
-  if (these == by_missing_key_.end() || !values_.contains(key)) return;
+  if (these == by_missing_key_.end()) return;
   const std::set<WaitingId> ids = std::move(these->second);
   by_missing_key_.erase(these);
   for (const WaitingId& id : ids) {
     const auto at = waiting_.find(id);
     Waiting& w = at->second;
-    // Those before it were there when they were looked at; one may have been deleted since.
+    // Those before it were there when they were looked at (to look at all each time would cost W keys for each of W
+    // that come); one may have been deleted since.
     w.missing = first_missing(w.request.keys, w.missing);
     if (w.missing == w.request.keys.size()) w.missing = first_missing(w.request.keys, 0);
     if (w.missing < w.request.keys.size()) {

@@ -4,7 +4,9 @@
 System calls: one rank, so that none belongs to a collective; strace counts those of the training thread for some seconds
 (log_every and checkpoints out of the way). Steps per second: 2 ranks of the same lockstep-worker, under the agent and
 under torchrun, in turn; the ratio of each pair. Instructions: callgrind over what a step does for its agent
-(tests/tools/coordination_cost.cc). Writes its part of docs/benchmarks.md. Needs strace and valgrind.
+(tests/tools/coordination_cost.cc). The small all-reduce of a step's flags, which any launcher pays for: alone, by
+tests/tools/flags_cost.cc. A big job's connections on one coordinator, with Gloo's questions one by one (as it asks any
+store) and all at once (as it asks ours): tests/tools/coordinator_load.cc, the two in turn. Writes its part of docs/benchmarks.md. Needs strace and valgrind.
 """
 import argparse
 import json
@@ -78,14 +80,48 @@ def pair(folder):
     return ours, theirs
 
 
+def microseconds_of_flags(ranks, calls=4000):
+    return json.loads(subprocess.run([TOOLS / "flags_cost", str(ranks), str(calls)], check=True, capture_output=True,
+                                     text=True).stdout)
+
+
+def load(nodes, workers, asks):
+    found = json.loads(subprocess.run([TOOLS / "coordinator_load", str(nodes), str(workers), asks], check=True,
+                                      capture_output=True, text=True).stdout)
+    print(asks, found, flush=True)
+    return found
+
+
+def load_table(times):
+    """Rows: a forming group's store requests over real connections."""
+    rows = []
+    for nodes, workers in [(16, 2), (64, 2), (128, 2)]:
+        pairs = [(load(nodes, workers, "pairs"), load(nodes, workers, "at_once")) for _ in range(times)]
+        ratio = statistics.median(ours["store_seconds"] / theirs["store_seconds"] for theirs, ours in pairs)
+        rows.append(f"| {nodes} x {workers} | {pairs[0][0]['requests']} | "
+                    f"{statistics.median(p['store_seconds'] for p, _ in pairs):.3f} | {pairs[0][1]['requests']} | "
+                    f"{statistics.median(o['store_seconds'] for _, o in pairs):.3f} | {ratio:.3f} |")
+    big = load(1000, 8, "one_key")
+    return ["### Connections of a big job", "", "One coordinator, its nodes' connections over loopback, 2 cores for both "
+            "sides; what a Gloo group asks the store when it forms.", "",
+            "| nodes x ranks | requests, one by one | s | requests, all at once | s | ratio |",
+            "|---|---|---|---|---|---|", *rows, "",
+            f"1,000 nodes x 8 ranks that wait for one key, as NCCL's do: greeted in {big['greet_seconds']:.2f} s one after "
+            f"the other, joined and placed in {big['place_seconds']:.3f} s, answered in {big['store_seconds']:.2f} s."]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--loads", type=int, default=3, help="times that the coordinator is loaded in each way")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         steps, calls = system_calls(pathlib.Path(folder))
         instructions = instructions_per_step(pathlib.Path(folder))
         print(f"{sum(calls.values())} system calls in {steps} steps, {instructions:.0f} instructions a step", flush=True)
+    flags = {ranks: microseconds_of_flags(ranks) for ranks in (2, 4)}
+    print(flags, flush=True)
+    table = load_table(args.loads)
     pairs = []
     for _ in range(args.pairs):
         with tempfile.TemporaryDirectory() as folder:
@@ -98,10 +134,12 @@ def main():
         f"## The agent, while nothing fails\n\nSystem calls of the training thread under the agent, 1 rank, {SECONDS} s: "
         f"{total} in {steps} steps, {total / max(steps, 1):.3f} per step ({named}): the progress message five times a "
         f"second and the memory figures in it. None waits; a beat is a store to memory: {instructions:.0f} instructions a "
-        f"step for beats, phases and the question whether all leave together (callgrind). With more ranks the flags' small "
-        f"all-reduce comes on top, under any launcher.\n\nSteps per second of 2 ranks under the agent over those under "
-        f"torchrun, {len(pairs)} pairs: {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}].",
-        "coordination")
+        f"step for beats, phases and the question whether all leave together (callgrind).\n\nApart, because it waits, under "
+        f"any launcher: the all-reduce of a step's weight and flags, four numbers, back to back over loopback on "
+        f"{os.cpu_count()} cores: " + ", ".join(f"{f['median']:.0f} us [{f['p10']:.0f}, {f['p90']:.0f}] with {r} ranks"
+                                                for r, f in flags.items()) +
+        f". In a step it runs while the forward pass does.\n\nSteps per second of 2 ranks under the agent over those under "
+        f"torchrun, {len(pairs)} pairs: {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}].\n\n" + "\n".join(table), "coordination")
 
 
 if __name__ == "__main__":

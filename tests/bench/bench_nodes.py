@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Seconds until the next committed step when node 0 dies, and when a node joins. Writes its part of docs/benchmarks.md.
+"""Seconds until the next committed step when node 0 dies, when a node falls silent, and when a node joins. Writes its
+part of docs/benchmarks.md.
 
 Node 0 lost: SIGKILL of node 0's agent in a job of 2 nodes x 1 rank; `lockstep run --local_nodes` starts it again, as the
-operator would. Its survivor keeps its state. A node joins: a job of --nnodes 1:2 runs on one node; the second one starts.
+operator would. Its survivor keeps its state. A node falls silent: SIGSTOP of node 1's agent, SIGCONT as soon as it is
+taken for lost. A node joins: a job of --nnodes 1:2 runs on one node; the second one starts.
 On a cluster the start of the pod comes on top, and for node 0 the life of its DNS record.
 """
 import argparse
@@ -48,6 +50,29 @@ def lose_node_0(draw, folder):
     finally:
         job.signal(signal.SIGKILL)
         job.end()
+
+
+def silence_a_node(times, draw, folder):
+    """[(seconds from SIGSTOP until the group was cut, from SIGCONT to the next step)]"""
+    job = Job(BIN / "lockstep", DATA, folder / "run", folder, *MODEL, nodes=2, nproc=1, steps=ENDLESS)
+    found = []
+    try:
+        for number in range(1, times + 1):
+            reached = job.wait_for_status(lambda s: s["phase"] == "Running" and max_step(s) > 0, "steps")
+            job.wait_for_progress(max_step(reached) + draw.randint(50, 100))
+            agent = job.agents()[1]
+            os.kill(agent, signal.SIGSTOP)
+            stopped = time.monotonic()
+            job.wait_for_status(lambda s: s["phase"] == "Recovering", "the silence to be noticed")
+            cut = time.monotonic()
+            os.kill(agent, signal.SIGCONT)
+            job.wait_for_recovery(number)
+            found.append((cut - stopped, time.monotonic() - cut))
+            print(f"silent: noticed after {found[-1][0]:.3f} s, {found[-1][1]:.3f} s to the next step", flush=True)
+    finally:
+        job.signal(signal.SIGKILL)
+        job.end()
+    return found
 
 
 class Node(Running):
@@ -99,10 +124,15 @@ def main():
             lost.append(lose_node_0(draw, pathlib.Path(folder)))
     with tempfile.TemporaryDirectory() as folder:
         joins = let_a_node_join(args.times, draw, pathlib.Path(folder))
-    lines = [f"## Node 0 lost, a node joins\n\n2 nodes x 1 rank on one machine, {len(lost)} and {len(joins)} times; "
-             f"{os.cpu_count()} cores, no GPU. On a cluster the pod's start comes on top.\n",
+    with tempfile.TemporaryDirectory() as folder:
+        silent = silence_a_node(args.times, draw, pathlib.Path(folder))
+    lines = [f"## Node 0 lost, a node silent, a node joins\n\n2 nodes x 1 rank on one machine, {len(lost)}, {len(silent)} "
+             f"and {len(joins)} times; {os.cpu_count()} cores, no GPU. On a cluster the pod's start comes on top.\n",
              "| | median | least | most |", "|---|---|---|---|",
              row("node 0 lost: SIGKILL of its agent to the next step", lost),
+             row("a node silent: SIGSTOP of its agent until the others were cut (the heartbeat timeout is 5 s)",
+                 [cut for cut, _ in silent]),
+             row("a node silent: SIGCONT to the next step", [step for _, step in silent]),
              row("a node joins: end of the last step without it to the first with it", [r["totalSeconds"] for r in joins]),
              row("a node joins: steps redone", [float(r["redoneSteps"]) for r in joins], "")]
     write_report("\n".join(lines), "nodes")

@@ -78,7 +78,10 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
     began = time.monotonic()
     seen = {}  # pid → [figures after each recovery that it lived through]
     recoveries = 0
-    while time.monotonic() - began < seconds:
+
+    def followed():
+        return {pid: history for pid, history in seen.items() if len(history) > SETTLED_AFTER + 2}
+    while time.monotonic() - began < seconds or not followed():
         job.wait_for(lambda: len(job.workers()) == 4, "4 workers")
         before = job.status()
         done, only_workers = hurt(job, draw)
@@ -96,7 +99,7 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
         for pid in [*job.agents().values(), *job.workers().values()]:
             if (found := figures(pid)) is not None:
                 seen.setdefault(pid, []).append(found)
-    lived = {pid: history for pid, history in seen.items() if len(history) > SETTLED_AFTER + 2}
+    lived = followed()
     for pid, history in lived.items():
         settled = history[SETTLED_AFTER:]
         for what in ("descriptors", "sockets", "threads"):

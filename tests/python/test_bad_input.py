@@ -1,4 +1,5 @@
 """Bad input: the exit code of the table, and an error that names the thing, what was found and what to do."""
+import os
 import socket
 import subprocess
 
@@ -40,6 +41,16 @@ def test_an_interface_that_is_not_there_is_named_and_tried_once(run, lockstep, s
     assert done.returncode == 2, text(done)
     assert "nosuch0 (GLOO_SOCKET_IFNAME)" in text(done) and "lockstep doctor" in text(done)
     assert "generation 2" not in text(done)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take root away")
+def test_networks_of_their_own_need_root_and_say_so(lockstep, tmp_path):
+    # As root without being root: what the user can see is not what is asked here.
+    ask = [str(lockstep), "run", *base("data.txt", tmp_path / "run"), "--local_nodes", "2", "--network_namespaces"]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=60, env=clean_environment(),
+                          preexec_fn=lambda: os.setresuid(65534, 65534, 65534))
+    assert done.returncode == 2, text(done)
+    assert "--network_namespaces needs root" in text(done) and "leave it out, or run as root" in text(done)
 
 
 def test_a_batch_smaller_than_the_world_names_both(run, lockstep, worker, small_dataset, tmp_path):

@@ -202,6 +202,21 @@ def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, smal
         assert re.search(r"rank 3 .*no progress", job.output())
 
 
+def test_the_slowest_rank_and_its_lag_are_named(lockstep, small_dataset, tmp_path):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=10_000_000)
+    job.wait_for_progress(50)
+
+    def is_slowed(status):
+        job.inject(3, "stall_compute", 0.2)  # one step of it; again and again
+        return status["slowest"] is not None and status["slowest"]["rank"] == 3 and status["slowest"]["lagSeconds"] > 0.01
+    job.wait_for_status(is_slowed, "the lag of rank 3")
+    text = read_metrics(job.port)
+    assert re.search(r"^lockstep_slowest_rank(\{.*\})? 3$", text, re.M)
+    assert float(re.search(r"^lockstep_straggler_lag_seconds(?:\{.*\})? (\S+)$", text, re.M)[1]) > 0
+    job.signal(signal.SIGTERM)
+    assert job.end() == 143, job.output()
+
+
 def test_a_nan_on_one_rank_is_one_skipped_step_for_all(lockstep, small_dataset, tmp_path):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--drift_check_every", "1", steps=STEPS)
     job.wait_for_progress(50)
@@ -235,13 +250,25 @@ def test_status_metrics_and_summary_tell_where_the_time_went(lockstep, small_dat
     recovery = status["recoveries"][0]
     assert recovery["cause"] == "SignalKILL" and recovery["rank"] == 1
     assert status["restarts"] == 1
+    # The decision and its reason: in /status, in the log, in the metrics.
+    ladder = status["ladder"]
+    assert (ladder["rung"], ladder["restarts"], ladder["budgetLeft"]) == ("process", 1, 9), ladder
+    assert "SIGKILL" in ladder["lastDecision"] and "starting it again" in ladder["lastDecision"]
+    assert ladder["lastDecision"] in job.output()
     text = read_metrics(job.port)
+    assert re.search(r'^lockstep_restarts_total\{[^}]*reason="SignalKILL"[^}]*rung="process"[^}]*\} 1$', text, re.M)
     seconds = {match[1]: float(match[2]) for match in
                re.finditer(r'^lockstep_goodput_seconds_total\{([^}]*)\} (\S+)$', text, re.M)}
     assert any("SignalKILL" in labels and "waiting" in labels for labels in seconds)
+    assert sum(seconds.values()) == pytest.approx(time.time() - status["startTime"], abs=1.5)
     assert re.search(r"^lockstep_recoveries_total\{[^}]*SignalKILL[^}]*\} 1", text, re.M)
     status = job.status()
     wall = time.time() - status["startTime"]
     assert sum(part["seconds"] for part in status["goodput"]["seconds"]) == pytest.approx(wall, abs=1.5)
     assert job.end() == 0
-    assert re.search(r"goodput .*%.*work.*waiting.*SignalKILL", job.output(), re.S)
+    # The end summary: "goodput 95.0 % of 15.5 s: work 14.7 s, waiting 0.8 s (SignalKILL 0.3, …), redone 0.0 s (1 step)".
+    said = re.search(r"goodput .*% of ([\d.]+) s: work ([\d.]+) s, waiting ([\d.]+) s \((.*)\), redone ([\d.]+) s", job.output())
+    whole, work, waiting, redone = (float(said[n]) for n in (1, 2, 3, 5))
+    assert work + waiting + redone == pytest.approx(whole, abs=0.3)
+    causes = {cause: float(seconds) for cause, seconds in re.findall(r"(\w+) ([\d.]+)", said[4])}
+    assert "SignalKILL" in causes and sum(causes.values()) == pytest.approx(waiting, abs=0.3)

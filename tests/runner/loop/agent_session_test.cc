@@ -65,5 +65,18 @@ TEST_F(AgentSessionTest, a_cut_of_an_older_generation_fires_nothing) {
   EXPECT_TRUE(told_.get_future().get());  // once: a promise that is kept twice throws
 }
 
+TEST_F(AgentSessionTest, whoever_has_its_assignment_may_be_blamed) {
+  page_.activity = Activity::kAwaiting;  // which nobody is blamed for
+  page_.changed_ns = 1;
+  Assignment assignment;
+  assignment.generation = 5;
+  ASSERT_TRUE(agent_.write_line(encode(AgentMessage(assignment))).ok());
+  const StopSignals no_signals;
+  ASSERT_TRUE(session_.await_assignment(no_signals).has_value());
+  EXPECT_EQ(page_.activity.load(), Activity::kLoading);
+  EXPECT_EQ(page_.generation.load(), 5U);
+  EXPECT_GT(page_.changed_ns.load(), 1);
+}
+
 }  // namespace
 }  // namespace lockstep

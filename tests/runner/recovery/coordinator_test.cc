@@ -1316,6 +1316,31 @@ TEST(Coordinator, a_worker_that_hangs_when_its_group_is_gone_is_killed) {
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
 }
 
+// With the usual timeouts the job would be over (after 300 s) before a stall (600 s).
+TEST(Coordinator, a_worker_that_keeps_the_others_waiting_is_killed_in_time_for_another_one_to_come) {
+  Job job(2);
+  job.place(2);
+  job.say(1, Heartbeat{{beat_of(240, Phase::kForward)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);  // nobody waits
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.say(1, Heartbeat{{beat_of(239, Phase::kForward)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
+  job.say(1, Heartbeat{{beat_of(240, Phase::kForward)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
+}
+
+TEST(Coordinator, a_short_wait_is_halved_for_the_hanging) {
+  CoordinatorOptions options = options_of(2, 2);
+  options.rendezvous_timeout = 40s;
+  Job job(options);
+  job.place(2);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.say(1, Heartbeat{{beat_of(19, Phase::kForward)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
+  job.say(1, Heartbeat{{beat_of(20, Phase::kForward)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
+}
+
 TEST(Coordinator, a_worker_is_not_killed_for_the_beat_of_the_one_before_it) {
   Job job(2);
   job.place(2);

@@ -345,7 +345,7 @@ TEST(Member, cuts_the_group_that_its_workers_are_in_and_no_other) {
   Scenario node;
   node.join_and_place();
   EXPECT_EQ(find<CutWorkers>(node.hear(CutGroup{generation(0), "NodeLost", ""})), nullptr);
-  const Outputs outputs = node.hear(CutGroup{generation(1), "NodeLost", "node 2 is lost"});
+  const Outputs outputs = node.hear(CutGroup{generation(1), "NodeLost", "node 2\nis lost"});
   ASSERT_NE(find<CutWorkers>(outputs), nullptr);
   EXPECT_EQ(find<CutWorkers>(outputs)->generation, generation(1));
   EXPECT_EQ(find<CutWorkers>(outputs)->cause, "NodeLost");
@@ -370,7 +370,7 @@ TEST(Member, kills_a_worker_that_hangs_in_a_group_only) {
   node.feed(WorkersReady{true});
   EXPECT_THAT(node.hear(KillWorker{2, "no progress"}), IsEmpty());
   node.place(1);
-  const Outputs outputs = node.hear(KillWorker{2, "no progress"});
+  const Outputs outputs = node.hear(KillWorker{2, "no\nprogress"});
   ASSERT_NE(find<KillOneWorker>(outputs), nullptr);
   EXPECT_EQ(find<KillOneWorker>(outputs)->local_rank, 2);
   EXPECT_EQ(find<KillOneWorker>(outputs)->message, "no progress");
@@ -544,7 +544,7 @@ TEST(Member, a_node_that_failed_for_good_waits_for_the_end_of_the_job) {
   const Outputs outputs = node.feed(NodeGaveUp{NodeFailed{3, "no data", true}});
   EXPECT_NE(told<NodeFailed>(outputs), nullptr);
   EXPECT_EQ(find<EndNode>(outputs), nullptr);
-  EXPECT_EQ(find<EndNode>(node.hear(EndJob{3, "node 1: no data"}))->message, "node 1: no data");
+  EXPECT_EQ(find<EndNode>(node.hear(EndJob{3, "node 1:\x1bno data"}))->message, "node 1:?no data");
 }
 
 TEST(Member, a_node_that_failed_for_good_does_not_wait_long_for_a_coordinator) {

@@ -18,6 +18,7 @@ MEMBER = "runner/recovery/member.cc"
 STRAGGLER = "runner/recovery/straggler.cc"
 SUPERVISOR = "runner/recovery/supervisor.cc"
 GOODPUT = "runner/recovery/goodput.cc"
+STORE = "runner/recovery/store.cc"
 MODEL = "tests/runner/recovery/simulated_workers.cc"
 
 GREETING = [
@@ -274,6 +275,11 @@ BEATS = [
     ("… once in an interval", "if (now_ >= s_.next_beat) beat();", "beat();"),
     ("… and wants a Tick for it", "    s_.deadline = s_.next_beat;\n", "    s_.deadline = s_.next_beat + std::chrono::hours(1);\n"),
     ("hangs are looked for", "    watch_progress();\n  }", "  }"),
+    ("who keeps others waiting is found before they give up", "std::min(s_.options.stall_timeout, stall_timeout_of_a_wait(s_.options))", "s_.options.stall_timeout"),
+    ("… and no later than any other", "std::min(s_.options.stall_timeout, stall_timeout_of_a_wait(s_.options))", "stall_timeout_of_a_wait(s_.options)"),
+    ("… while they wait only", "is_waiting(s_) ? std::min(", "true ? std::min("),
+    ("a short wait is halved", "std::max(options.rendezvous_timeout / 2, options.rendezvous_timeout - kTimeToComeBack)", "options.rendezvous_timeout - kTimeToComeBack"),
+    ("a long one leaves a minute", "std::max(options.rendezvous_timeout / 2, options.rendezvous_timeout - kTimeToComeBack)", "options.rendezvous_timeout / 2"),
     ("… without a group too", "for (const auto& [rank, node] : s_.nodes) collect_beats(beats, rank, node, rank);", ""),
     ("beats of another group say nothing", "is_placed ? worker.generation == s_.placed : ", "is_placed ? true : "),
     ("without a group any old one counts", "is_placed ? worker.generation == s_.placed : worker.generation != 0", "worker.generation == s_.placed"),
@@ -378,8 +384,8 @@ MEMBERS = [
     ("a stop reaches the workers", "    stop_workers(stop.code);\n  }", "  }"),
     ("who stops is stopping", "    s_.stopping = true;\n", ""),
     ("a kill is of a group", "if (s_.placed != 0) out_.emplace_back(KillOneWorker", "out_.emplace_back(KillOneWorker"),
-    ("a kill reaches the worker", "if (s_.placed != 0) out_.emplace_back(KillOneWorker{kill.local_rank, kill.message});", ""),
-    ("the end ends", "void hear(const EndJob& job) { end(job.code, job.message); }", "void hear(const EndJob&) {}"),
+    ("a kill reaches the worker", "if (s_.placed != 0) out_.emplace_back(KillOneWorker{kill.local_rank, one_line(kill.message)});", ""),
+    ("the end ends", "void hear(const EndJob& job) { end(job.code, one_line(job.message)); }", "void hear(const EndJob&) {}"),
     ("news of a checkpoint reach the supervisor", "{ out_.emplace_back(CheckpointSeenByJob{news.step}); }", "{ (void)news; }"),
 ]
 
@@ -500,6 +506,27 @@ GOODPUTS = [
     ("a cause that no break had is not shown", "if (spent->second == Duration(0)) spent_.erase(spent);", ""),
 ]
 
+STORES = [
+    ("another generation's request is refused", "  if (request.generation != generation_) {", "  if (false) {"),
+    ("a new generation forgets the keys", "  values_.clear();\n", ""),
+    ("… and answers who waits", "    answers.push_back({id.first, refusal(w.request, StoreStatus::kStale, \"the generation has ended\")});\n", ""),
+    ("… once", "  waiting_.clear();\n", ""),
+    ("… with their times", "  by_deadline_.clear();\n", ""),
+    ("what makes a key is heard", "  if (makes_keys) {", "  if (false) {"),
+    ("… an add, too", "request.op == StoreOp::kSet || request.op == StoreOp::kAdd ||", "request.op == StoreOp::kSet ||"),
+    ("… a compare_set", "request.op == StoreOp::kCompareSet || request.op == StoreOp::kAppend;", "request.op == StoreOp::kAppend;"),
+    ("… an append", "request.op == StoreOp::kCompareSet || request.op == StoreOp::kAppend;", "request.op == StoreOp::kCompareSet;"),
+    ("what was deleted meanwhile is missed again", "    if (w.missing == w.request.keys.size()) w.missing = first_missing(w.request.keys, 0);\n", ""),
+    ("who still misses a key waits on", "      by_missing_key_[w.request.keys[w.missing]].insert(id);\n      continue;", "      continue;"),
+    ("an answered one does not expire", "    by_deadline_.erase({w.deadline, id});\n    waiting_.erase(at);", "    waiting_.erase(at);"),
+    ("a request expires", "by_deadline_.begin()->first <= now) {", "false) {"),
+    ("… not before its time", "by_deadline_.begin()->first <= now) {", "true) {"),
+    ("who is gone is forgotten", "    take(at++);\n", "    ++at;\n"),
+    ("… and nobody else", "at != waiting_.end() && at->first.first == client;", "at != waiting_.end();"),
+    ("a timeout saturates", "now + std::min(request.timeout, far)", "now + request.timeout"),
+    ("an add does not overflow", "  if (__builtin_add_overflow(number, request.amount, &sum)) {", "  sum = number + request.amount;\n  if (false) {"),
+]
+
 # Rules of architecture §3 that the workers keep: the simulation's model has them, and must need them.
 MODEL_RULES = [
     ("a new coordinator begins a new lineage", "if (is_new_coordinator) w.incoming.lineage = group.generation;", ""),
@@ -513,6 +540,6 @@ MODEL_RULES = [
 MUTANTS = [Mutant(file, *rule)
            for file, rules in [(COORDINATOR, GREETING + JOINING + HEARING + LEAVING + LOSING + GROUP + END + BEATS),
                                (MEMBER, MEMBERS), (STRAGGLER, STRAGGLERS), (SUPERVISOR, SUPERVISORS),
-                               (GOODPUT, GOODPUTS),
+                               (GOODPUT, GOODPUTS), (STORE, STORES),
                                (MODEL, MODEL_RULES)]
            for rule in rules]

@@ -128,6 +128,16 @@ TEST_F(Store, refuses_other_generations_and_forgets_at_a_new_one) {
   StoreRequest r = request(StoreOp::kNumKeys, {});
   r.generation = kGeneration + 1;
   EXPECT_EQ(ask(r).number, 0);
+  EXPECT_FALSE(store_.next_deadline().has_value());
+  EXPECT_TRUE(store_.begin_generation(kGeneration + 2).empty());
+}
+
+TEST_F(Store, answers_a_get_whatever_makes_the_key) {
+  store_.apply(1, request(StoreOp::kGet, {"n"}), kNow);
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kAdd, {"n"}), kNow).size(), 2U);
+  store_.apply(1, request(StoreOp::kGet, {"c"}), kNow);
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kCompareSet, {"c"}, {"x", "y"}), kNow).size(), 1U);
+  EXPECT_EQ(store_.apply(0, request(StoreOp::kCompareSet, {"c"}, {"", "y"}), kNow).size(), 2U);
 }
 
 TEST_F(Store, drops_what_a_lost_client_waits_for) {
