@@ -218,27 +218,6 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
 
 }  // namespace
 
-namespace {
-
-uint64_t newest_generation(const std::vector<StateClaim>& claims) {
-  uint64_t newest = 0;
-  for (const StateClaim& claim : claims) newest = std::max(newest, claim.generation);
-  return newest;
-}
-
-// The state goes on in this generation, or above it when a clock was set back; all ranks find the same. Under a new
-// coordinator it begins a new lineage: the one before it may live on behind a partition, with a group and a node 0 of
-// its own, and what that group commits must never be taken for newer.
-void enter_generation(Counters& counters, uint64_t generation, SyncResult& result) {
-  result.generation = generation;
-  counters.generation = result.generation;
-  if (attempt_of(counters.lineage) != attempt_of(result.generation)) {
-    counters.lineage = std::max(result.generation, counters.lineage + 1);
-  }
-}
-
-}  // namespace
-
 SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
                        const StoreHandle& store, FileSystem& fs, const SyncOptions& options) {
   const Counters& mine = state.counters;
@@ -268,7 +247,9 @@ SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingStat
     const Status taken = take_description(std::move(*description), state, workload);
     if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
   }
-  enter_generation(state.counters, std::max(options.generation, newest_generation(claims) + 1), result);
+  const StateAge age = age_in_group(state.counters.lineage, options.generation, claims);
+  state.counters.lineage = age.lineage;
+  state.counters.generation = result.generation = age.generation;
   result.resumed_step = state.counters.step;
   return {.result = std::move(result), .failure = std::nullopt};
 }

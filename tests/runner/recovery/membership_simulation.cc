@@ -163,6 +163,9 @@ void Simulation::dispatch(const Event& event) {
       return deliver_up(event.a);
     case What::kDown:
       return deliver_down(event.a);
+    case What::kUpAgain:
+    case What::kDownAgain:
+      return send_again(event.a, event.what, event.b);
     case What::kResetUp:
       return reset_up(event.a);
     case What::kResetDown:
@@ -366,6 +369,11 @@ void Simulation::inject(FaultKind kind, int process) {
     case FaultKind::kBreak:
       if (p.connection >= 0 && !conn(p.connection).in_process) break_connection(p.connection);
       return;
+    case FaultKind::kDouble:
+      if (p.connection < 0 || conn(p.connection).in_process) return;
+      trace("messages of ", name(process), "'s connection come twice for a while");
+      conn(p.connection).doubled_until = now_ + random_.between(100, 20'000) * kMs;
+      return;
     case FaultKind::kPartition:
       if (now_ < partition_until_) return;
       for (const auto& other : processes_) other->side = random_.pick(0, 1);
@@ -375,7 +383,8 @@ void Simulation::inject(FaultKind kind, int process) {
     case FaultKind::kPause:
       return pause(process);
     case FaultKind::kClockJump:
-      p.offset += random_.between(500, 30'000) * kMs;
+      // Steady clocks do not go back; one that does costs that much time and nothing else.
+      p.offset += random_.one_in(4) ? -random_.between(500, 10'000) * kMs : random_.between(500, 30'000) * kMs;
       trace("the clock of ", name(process), " jumps");
       for (const What timer : {What::kMemberTimer, What::kSupervisorTimer, What::kCoordinatorTimer}) {
         if (timer != What::kCoordinatorTimer || p.coordinator) push(now_ + 1, timer, process, kTimerMoved);
@@ -458,6 +467,7 @@ SimulationCounts& operator+=(SimulationCounts& sum, const SimulationCounts& coun
   sum.twins += counts.twins;
   sum.fresh_starts += counts.fresh_starts;
   sum.states_received += counts.states_received;
+  sum.doubled += counts.doubled;
   sum.cuts += counts.cuts;
   sum.regroups += counts.regroups;
   sum.stops += counts.stops;
@@ -489,9 +499,10 @@ std::string to_text(const SimulationCounts& counts) {
        << counts.coordinators_lost << " coordinators replaced, " << counts.older_coordinators_declined
        << " older ones declined, " << counts.cuts << " cuts, " << counts.regroups << " told to regroup, "
        << counts.stops << " told to stop, " << counts.slow_leaves << " did not leave in time\n"
-       << counts.refusals << " refusals (" << counts.superseded << " superseded), " << counts.stale_placements
-       << " placements came too late, " << counts.workers_restarted << " workers restarted, " << counts.hangs_killed
-       << " killed for hanging (and " << counts.others_killed << " that did not)\n"
+       << counts.doubled << " messages came twice, " << counts.refusals << " refusals (" << counts.superseded
+       << " superseded), " << counts.stale_placements << " placements came too late, " << counts.workers_restarted
+       << " workers restarted, " << counts.hangs_killed << " killed for hanging (and " << counts.others_killed
+       << " that did not)\n"
        << counts.jobs_failed << " crash loops ended the job, " << counts.gave_up << " agents gave up, "
        << counts.quiet_ends << " ended done without a coordinator";
   return text.str();

@@ -5,8 +5,9 @@
 // What is modelled, as architecture §3 and §6 have it:
 //   workers   a state {lineage, step, content}; a group of one generation whose members commit a step only after all of
 //             them took part, and may lose the commit's notice each for itself; state sync; final barrier; checkpoints
-//   network   TCP: in order within a connection, any delay; connections that break for one side, both, or unnoticed;
-//             partitions; names that still resolve to an old coordinator
+//   network   TCP: in order within a connection, any delay, so out of order between a connection and the one after it;
+//             connections that break for one side, both, or unnoticed; partitions; names that still resolve to an old
+//             coordinator; and, which TCP does not do, messages that come twice
 //   operator  replaces what ends badly (attempt + 1), sometimes while the old pod still runs (zombies); suspends,
 //             resizes; starts nothing any more once node 0 has ended with 0
 // Faults: all of these, crashes of workers, agents, pods and machines, hanging workers, pauses, clock jumps; at any
@@ -35,6 +36,7 @@ struct SimulationCounts {
   int64_t twins = 0;              // … or whose last step was the same, but committed in different groups
   int64_t fresh_starts = 0;       // nobody had a state: checkpoint or seed
   int64_t states_received = 0;
+  int64_t doubled = 0;
   int64_t cuts = 0;
   int64_t regroups = 0;
   int64_t stops = 0;

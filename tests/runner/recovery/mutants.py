@@ -19,6 +19,7 @@ STRAGGLER = "runner/recovery/straggler.cc"
 SUPERVISOR = "runner/recovery/supervisor.cc"
 GOODPUT = "runner/recovery/goodput.cc"
 STORE = "runner/recovery/store.cc"
+STATE_SOURCE = "runner/recovery/state_source.cc"
 MODEL = "tests/runner/recovery/simulated_workers.cc"
 
 GREETING = [
@@ -527,13 +528,21 @@ STORES = [
     ("an add does not overflow", "  if (__builtin_add_overflow(number, request.amount, &sum)) {", "  sum = number + request.amount;\n  if (false) {"),
 ]
 
+STATE_SOURCES = [
+    ("the newest lineage is the source", "std::tuple(c.lineage, c.step, c.generation, c.evaluated_step)", "std::tuple(c.step, c.generation, c.evaluated_step)"),
+    ("the highest step is the source", "std::tuple(c.lineage, c.step, c.generation, c.evaluated_step)", "std::tuple(c.lineage, c.generation, c.evaluated_step)"),
+    ("states with the same step of other groups differ", "std::tuple(c.lineage, c.step, c.generation, c.evaluated_step)", "std::tuple(c.lineage, c.step, c.evaluated_step)"),
+    ("who has evaluated comes before who has not", "std::tuple(c.lineage, c.step, c.generation, c.evaluated_step)", "std::tuple(c.lineage, c.step, c.generation)"),
+    ("who holds no state is no source", "    if (!claims[r].has_state) continue;\n", ""),
+    ("… and receives one", "const bool equal = claim.has_state && order", "const bool equal = order"),
+    ("a new coordinator begins a new lineage", "is_new_coordinator ? std::max(generation, lineage + 1) : lineage", "lineage"),
+    ("… the same one does not", "const bool is_new_coordinator = attempt_of(lineage) != attempt_of(generation);", "const bool is_new_coordinator = true;"),
+    ("… above the old one", "std::max(generation, lineage + 1)", "generation"),
+    ("a generation is above every claim's", "  for (const StateClaim& claim : claims) generation = std::max(generation, claim.generation + 1);\n", ""),
+]
+
 # Rules of architecture §3 that the workers keep: the simulation's model has them, and must need them.
 MODEL_RULES = [
-    ("a new coordinator begins a new lineage", "if (is_new_coordinator) w.incoming.lineage = group.generation;", ""),
-    ("states with the same step of other groups differ", "w.state.step == source.step &&\n                         w.state.synced_in == source.synced_in;",
-     "w.state.step == source.step;"),
-    ("the newest lineage is the source", "std::pair{state.lineage, state.step} > std::pair{source.lineage, source.step}", "state.step > source.step"),
-    ("the highest step is the source", "std::pair{state.lineage, state.step} > std::pair{source.lineage, source.step}", "state.lineage > source.lineage"),
     ("a node 0 that comes back to a complete job says so", "if (proc(process).rank == 0 && is_complete) return", "if (false) return"),
 ]
 
@@ -541,5 +550,6 @@ MUTANTS = [Mutant(file, *rule)
            for file, rules in [(COORDINATOR, GREETING + JOINING + HEARING + LEAVING + LOSING + GROUP + END + BEATS),
                                (MEMBER, MEMBERS), (STRAGGLER, STRAGGLERS), (SUPERVISOR, SUPERVISORS),
                                (GOODPUT, GOODPUTS), (STORE, STORES),
+                               (STATE_SOURCE, STATE_SOURCES),
                                (MODEL, MODEL_RULES)]
            for rule in rules]

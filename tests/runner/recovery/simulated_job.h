@@ -169,8 +169,9 @@ template <typename Message>
 struct Pipe {
   std::vector<std::optional<Message>> queue;  // nullopt: the sender has closed
   size_t head = 0;
-  Micros due = 0;     // of the last one
-  bool lost = false;  // nothing arrives any more
+  Micros due = 0;               // of the last one
+  bool lost = false;            // nothing arrives any more
+  std::vector<Message> copies;  // that are sent a second time
 };
 
 struct Connection {
@@ -181,6 +182,7 @@ struct Connection {
   bool coordinator_open = true;
   std::optional<Welcome> welcome;
   std::optional<Refused> refused;
+  Micros doubled_until = 0;
   Pipe<MemberMessage> up;
   Pipe<CoordinatorMessage> down;
 };
@@ -190,6 +192,8 @@ struct Connection {
 enum class What : uint8_t {
   kUp,               // a = connection
   kDown,             // a = connection
+  kUpAgain,          // a = connection, b = index of the copy
+  kDownAgain,        // the same
   kResetUp,          // a = connection: the coordinator's side learns that it broke
   kResetDown,        // a = connection
   kMemberTimer,      // a = process; b = kTimerMoved or 0
@@ -250,6 +254,7 @@ enum class FaultKind {
   kAgentRestart,  // same attempt, another incarnation
   kReplace,       // a new pod while the old one still runs
   kBreak,         // of a connection
+  kDouble,        // messages of a connection come twice, the second time late
   kPartition,
   kPause,
   kClockJump,
@@ -337,6 +342,9 @@ class Simulation {
   }
   int open_connection(int agent, int coordinator);
   void send_up(int connection, std::optional<MemberMessage> message);
+  template <typename Message>
+  void double_it(int connection, Pipe<Message>& pipe, const std::optional<Message>& message, What again);
+  void send_again(int connection, What again, int copy);
   void send_down(int connection, std::optional<CoordinatorMessage> message);
   void close_by_agent(int connection);
   void close_by_coordinator(int connection);

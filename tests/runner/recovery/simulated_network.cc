@@ -4,6 +4,17 @@
 #include "tests/runner/recovery/simulated_job.h"
 
 namespace lockstep::simulation {
+namespace {
+
+// What opens a connection is said once on it: a second time is a breach, which ends the connection.
+template <typename... Opening, typename Message>
+bool is_one_of(const Message& message) {
+  return (std::holds_alternative<Opening>(message) || ...);
+}
+bool opens(const MemberMessage& message) { return is_one_of<Greet, Join>(message); }
+bool opens(const CoordinatorMessage& message) { return is_one_of<Welcome, Refused>(message); }
+
+}  // namespace
 
 Micros Simulation::delay() {
   if (random_.one_in(slow_one_in_)) return random_.between(20, 2'000) * kMs;
@@ -19,8 +30,28 @@ int Simulation::open_connection(int agent, int coordinator) {
   return static_cast<int>(connections_.size()) - 1;
 }
 
+template <typename Message>
+void Simulation::double_it(int connection, Pipe<Message>& pipe, const std::optional<Message>& message, What again) {
+  if (now_ >= conn(connection).doubled_until || !message || opens(*message) || random_.one_in(2)) return;
+  pipe.copies.push_back(*message);
+  push(now_ + random_.between(0, random_.one_in(4) ? 15'000 : 500) * kMs, again, connection,
+       static_cast<int>(pipe.copies.size()) - 1);
+}
+
+void Simulation::send_again(int connection, What again, int copy) {
+  const Connection& c = conn(connection);
+  if (again == What::kUpAgain && c.agent_open) {
+    ++counts_.doubled;
+    send_up(connection, c.up.copies[static_cast<size_t>(copy)]);
+  } else if (again == What::kDownAgain && c.coordinator_open) {
+    ++counts_.doubled;
+    send_down(connection, c.down.copies[static_cast<size_t>(copy)]);
+  }
+}
+
 void Simulation::send_up(int connection, std::optional<MemberMessage> message) {
   Connection& c = conn(connection);
+  double_it(connection, c.up, message, What::kUpAgain);
   c.up.queue.push_back(std::move(message));
   c.up.due = std::max(c.up.due, now_ + (c.in_process ? 0 : delay()));
   push(c.up.due, What::kUp, connection);
@@ -28,6 +59,7 @@ void Simulation::send_up(int connection, std::optional<MemberMessage> message) {
 
 void Simulation::send_down(int connection, std::optional<CoordinatorMessage> message) {
   Connection& c = conn(connection);
+  double_it(connection, c.down, message, What::kDownAgain);
   c.down.queue.push_back(std::move(message));
   c.down.due = std::max(c.down.due, now_ + (c.in_process ? 0 : delay()));
   push(c.down.due, What::kDown, connection);

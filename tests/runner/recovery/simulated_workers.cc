@@ -1,6 +1,7 @@
 // Workers, their groups, steps and checkpoints, as architecture §3 and §6 have them.
 #include <algorithm>
 
+#include "runner/recovery/state_source.h"
 #include "tests/runner/recovery/simulated_job.h"
 
 namespace lockstep::simulation {
@@ -154,13 +155,18 @@ TrainedState Simulation::newest_on_volume(uint64_t generation) const {
   return state;
 }
 
-// architecture §3, "Sync state": the highest step of the newest lineage, ties to the lowest rank.
 void Simulation::sync(Group& group) {
-  TrainedState source;
+  std::vector<StateClaim> claims;
   for (const RankPlace& place : group.ranks) {
     const TrainedState& state = worker(place.process, place.local).state;
-    if (!state.exists) continue;
-    if (!source.exists || std::pair{state.lineage, state.step} > std::pair{source.lineage, source.step}) source = state;
+    claims.push_back(
+        {.lineage = state.lineage, .step = state.step, .has_state = state.exists, .generation = state.synced_in});
+  }
+  const SourceChoice choice = choose_source(claims);
+  TrainedState source;
+  if (choice.source) {
+    const RankPlace& place = group.ranks[static_cast<size_t>(*choice.source)];
+    source = worker(place.process, place.local).state;
   }
   ++counts_.groups_formed;
   if (proc(current_[0]).attempt > attempt_of(group.generation)) ++counts_.old_groups_formed;
@@ -174,17 +180,17 @@ void Simulation::sync(Group& group) {
   group.round = source.step + 1;
   trace("group ", name_of(group.generation), " of ", group.world, " goes on from step ", source.step, " of lineage ",
         name_of(source.lineage));
-  // A new coordinator begins a new lineage, so that no old one's group can ever seem newer.
-  const bool is_new_coordinator = attempt_of(source.lineage) != attempt_of(group.generation);
-  for (const RankPlace& place : group.ranks) {
+  // A checkpoint goes to all.
+  const StateAge age =
+      age_in_group(source.lineage, group.generation, choice.source ? claims : std::vector<StateClaim>{});
+  for (size_t rank = 0; rank < group.ranks.size(); ++rank) {
+    const RankPlace& place = group.ranks[rank];
     Worker& w = worker(place.process, place.local);
-    // The same step from another group is another state: its sums were rounded otherwise.
-    const bool is_same = w.state.exists && w.state.lineage == source.lineage && w.state.step == source.step &&
-                         w.state.synced_in == source.synced_in;
-    if (!is_same) ++counts_.states_received;
-    w.incoming = is_same ? w.state : source;
-    if (is_new_coordinator) w.incoming.lineage = group.generation;
-    w.incoming.synced_in = group.generation;
+    const bool receives = !choice.source || choice.receives[rank];
+    if (receives) ++counts_.states_received;
+    w.incoming = receives ? source : w.state;
+    w.incoming.lineage = age.lineage;
+    w.incoming.synced_in = age.generation;
     push_worker(random_.between(5, 300) * kMs, What::kSynced, place.process, place.local);
   }
 }

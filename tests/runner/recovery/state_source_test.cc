@@ -1,6 +1,8 @@
-#include "runner/dist/state_transfer.h"
+#include "runner/recovery/state_source.h"
 
 #include <gtest/gtest.h>
+
+#include "runner/contract/generation.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +52,29 @@ TEST(ChooseSource, does_not_count_a_step_without_a_state) {
   const SourceChoice choice =
       choose_source({{.lineage = 9, .step = 900, .has_state = false}, {.lineage = 1, .step = 0, .has_state = true}});
   EXPECT_EQ(choice.source, 1);
+}
+
+TEST(AgeInGroup, keeps_its_lineage_under_one_coordinator) {
+  const uint64_t lineage = make_generation(3, 1);
+  const StateAge age = age_in_group(lineage, make_generation(3, 5), {{.generation = make_generation(3, 4)}});
+  EXPECT_EQ(age.lineage, lineage);
+  EXPECT_EQ(age.generation, make_generation(3, 5));
+}
+
+TEST(AgeInGroup, begins_a_new_lineage_under_a_new_coordinator) {
+  const StateAge age =
+      age_in_group(make_generation(3, 1), make_generation(4, 1), {{.generation = make_generation(3, 9)}});
+  EXPECT_EQ(age.lineage, make_generation(4, 1));
+}
+
+// Start times are attempts where there is no operator.
+TEST(AgeInGroup, is_above_every_claim_when_a_clock_was_set_back) {
+  const std::vector<StateClaim> claims{{.generation = make_generation(7, 2)}, {.generation = make_generation(7, 3)}};
+  const StateAge age = age_in_group(make_generation(7, 1), make_generation(5, 1), claims);
+  EXPECT_EQ(age.generation, make_generation(7, 4));
+  EXPECT_EQ(age.lineage, make_generation(7, 1));
+  // … and a new lineage above the one before it.
+  EXPECT_EQ(age_in_group(make_generation(9, 1), make_generation(5, 1), claims).lineage, make_generation(9, 1) + 1);
 }
 
 }  // namespace

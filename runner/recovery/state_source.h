@@ -1,0 +1,49 @@
+// Which state a group goes on from, and where in the run's history that state then belongs. Pure.
+//
+// Role: the rules of architecture §3, "Sync state". loop/state_sync gathers the claims and moves the tensors;
+// tests/runner/recovery/membership_simulation runs the same rules under faults.
+// Threads: none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// What a rank holds when it comes to a forming.
+struct StateClaim {
+  uint64_t lineage = 0;  // generation in which the state was last restored or initialised
+  int64_t step = 0;      // committed steps
+  // The step that the last evaluation looked at. A group that breaks at the end of an evaluation leaves ranks that have
+  // made it, with its best figure, its patience and its plateau, beside ranks that have not.
+  int64_t evaluated_step = -1;
+  bool has_state = false;
+  // The newest that the state was synced in. States of one step that two groups made, one after the other, are not the
+  // same where the groups differed in size: they added up in another order.
+  uint64_t generation = 0;
+};
+
+struct SourceChoice {
+  std::optional<int> source;   // nobody has state: read a checkpoint, or initialise
+  std::vector<bool> receives;  // by rank: true for all that are not equal to the source
+  std::string reason;          // in words, for the log
+};
+
+// The highest step of the newest lineage, of the newest generation, evaluated before not yet evaluated; ties: the
+// lowest rank.
+SourceChoice choose_source(const std::vector<StateClaim>& claims);
+
+struct StateAge {
+  uint64_t lineage = 0;
+  uint64_t generation = 0;
+};
+
+// Of a state of `lineage` in a group of `generation`, whose ranks claimed `claims`; all ranks find the same. It goes on
+// in this generation, or above every claim's when a clock was set back. Under a new coordinator it begins a new
+// lineage: the one before it may live on behind a partition, with a group and a node 0 of its own, and what that group
+// commits must never be taken for newer.
+StateAge age_in_group(uint64_t lineage, uint64_t generation, const std::vector<StateClaim>& claims);
+
+}  // namespace lockstep
