@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runner/contract/coordination.h"
+#include "runner/contract/exit_code.h"
+
 namespace lockstep {
 namespace {
 
 using TimePoint = JobRecord::TimePoint;
+
+// A peer is gone; the one who knows what became of it may not have been heard yet.
+bool is_peer_lost(const std::string& cause) { return cause == exit_reason(static_cast<int>(ExitCode::kPeerLost)); }
 
 TimePoint at_ns(int64_t ns) { return TimePoint(std::chrono::nanoseconds(ns)); }
 
@@ -67,6 +73,11 @@ void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
   if (pending_) {  // the group that was to mend the first one broke too, perhaps after its first commit
     pending_->again = group_break;
     pending_->again_unix_seconds = unix_seconds;
+    // Nothing was committed in between: from now on it is this one that is waited for. (Otherwise on_resumed comes.)
+    const bool has_committed = at_ns(last_committed_ns_) > pending_->first.at;
+    if (pending_->placed && !has_committed) {
+      goodput_.on_break(group_break.cause, group_break.at, /*step_in_flight=*/false);
+    }
     return;
   }
   pending_ = Pending{.first = group_break, .unix_seconds = unix_seconds, .redone_before = goodput_.redone_steps()};
@@ -82,8 +93,8 @@ void JobRecord::on_placed(const GroupPlaced& placed) {
   // Who lost a peer may be heard before who knows why.
   if (!pending_->placed && !placed.cause.empty()) {
     pending_->first.cause = placed.cause;
-    goodput_.learn_cause(placed.cause);
   }
+  if (!placed.cause.empty()) goodput_.learn_cause(placed.cause);
   pending_->placed = placed;
 }
 
@@ -144,8 +155,24 @@ GoodputStatus JobRecord::goodput(TimePoint now) const {
   return status;
 }
 
+bool JobRecord::may_learn_cause(TimePoint now) const {
+  if (!pending_) return false;
+  const GroupBreak& newest = pending_->again ? *pending_->again : pending_->first;
+  const bool is_placed = pending_->placed && pending_->placed->generation > newest.generation;
+  // A peer that says nothing is lost by then, with a cause of its own.
+  return is_peer_lost(newest.cause) && !is_placed && now < newest.at + kHeartbeatTimeout;
+}
+
 std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {
   std::vector<GoodputPart> parts = goodput(now).parts;
+  if (may_learn_cause(now)) {
+    std::erase_if(parts, [&](const GoodputPart& part) {
+      return is_peer_lost(part.cause) && !counted_.contains({part.kind, part.cause});
+    });
+    for (GoodputPart& part : parts) {
+      if (is_peer_lost(part.cause)) part.seconds = 0.0;  // as much as was counted before
+    }
+  }
   for (GoodputPart& part : parts) {
     double& counted = counted_[{part.kind, part.cause}];
     counted = part.seconds = std::max(counted, part.seconds);

@@ -69,7 +69,8 @@ class JobRecord {
   [[nodiscard]] int64_t redone_steps() const { return goodput_.redone_steps(); }
   [[nodiscard]] GoodputStatus goodput(TimePoint now) const;
   // The same seconds as counters, which never fall: a wait that is taken out of work when it is over leaves work where
-  // it was until it has caught up.
+  // it was until it has caught up; what was lost to a peer of which nobody has said yet what became of it is counted
+  // when that is known, or when it should have been.
   std::vector<GoodputPart> goodput_counters(TimePoint now);
 
   // "goodput   98.2 % of 65.3 s: work 64.1 s, waiting 1.0 s (startup 0.4, SignalKILL 0.6), redone 0.2 s (1 step)"
@@ -85,6 +86,7 @@ class JobRecord {
     int64_t again_unix_seconds = 0;
   };
   void remember(const Recovery& recovery);
+  [[nodiscard]] bool may_learn_cause(TimePoint now) const;
 
   TimePoint start_;
   Goodput goodput_;

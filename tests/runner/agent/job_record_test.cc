@@ -9,7 +9,10 @@
 namespace lockstep {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
+using testing::Key;
+using testing::Not;
 using TimePoint = JobRecord::TimePoint;
 
 constexpr int64_t kMillisecond = 1'000'000;
@@ -88,6 +91,8 @@ TEST(JobRecord, takes_a_second_break_before_the_next_commit_as_part_of_the_first
   EXPECT_NEAR(recovery->respawn_seconds, 0.5, 1e-9);
   EXPECT_NEAR(recovery->total_seconds, 1.008, 1e-9);
   EXPECT_EQ(job.recoveries_total(), 1);
+  // What was waited for, one after the other.
+  EXPECT_THAT(job.goodput_line(at(3'000)), HasSubstr("waiting 2.0 s (PeerLost 0.8, SignalKILL 0.2, startup 1.0)"));
 }
 
 TEST(JobRecord, takes_no_late_commit_of_the_broken_group_for_a_recovery) {
@@ -182,6 +187,44 @@ TEST(JobRecord, has_counters_that_never_fall) {
   job.on_beats(waited);
   EXPECT_NEAR(work_at(5'100), 4.0, 1e-9);
   EXPECT_NEAR(work_at(9'000), 5.0, 1e-9);
+}
+
+TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  const auto counted_at = [&job](int64_t milliseconds) {
+    std::map<std::string, double> by_cause;
+    for (const GoodputPart& part : job.goodput_counters(at(milliseconds))) by_cause[part.cause] += part.seconds;
+    return by_cause;
+  };
+  const auto sum = [](const std::map<std::string, double>& by_cause) {
+    double seconds = 0;
+    for (const auto& [cause, part] : by_cause) seconds += part;
+    return seconds;
+  };
+  job.on_break(broke(2'000, "PeerLost"), 1);
+  EXPECT_THAT(counted_at(2'100), Not(Contains(Key("PeerLost"))));
+  job.on_placed({.generation = 2, .cause = "SignalSEGV", .world_size = 2, .nnodes = 1, .at = at(2'200)});
+  job.on_resumed(resumed(2, 3'000));
+  EXPECT_THAT(counted_at(3'000), Not(Contains(Key("PeerLost"))));
+  job.on_beats(committed(3, 4'000));
+  EXPECT_NEAR(sum(counted_at(4'000)), 4.0, 1e-9);
+  // Nobody ever says more: it is a lost peer.
+  GroupBreak second = broke(5'000, "PeerLost");
+  second.generation = 2;
+  job.on_break(second, 2);
+  EXPECT_THAT(counted_at(9'900), Not(Contains(Key("PeerLost"))));
+  EXPECT_NEAR(sum(counted_at(10'100)), 10.1, 1e-9);
+  // … and one after it is counted on top, when it is known.
+  job.on_placed({.generation = 3, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(10'200)});
+  Resumed then = resumed(3, 10'500);
+  then.generation = 3;
+  job.on_resumed(then);
+  const double before = counted_at(11'000)["PeerLost"];
+  GroupBreak third = broke(12'000, "PeerLost");
+  third.generation = 3;
+  job.on_break(third, 3);
+  EXPECT_DOUBLE_EQ(counted_at(12'500)["PeerLost"], before);
 }
 
 TEST(AgentMetrics, speak_of_the_job_on_node_0_alone) {

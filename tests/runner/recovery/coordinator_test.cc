@@ -1329,6 +1329,16 @@ TEST(Coordinator, a_worker_that_keeps_the_others_waiting_is_killed_in_time_for_a
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
 }
 
+TEST(Coordinator, a_short_stall_timeout_holds_in_a_wait_too) {
+  CoordinatorOptions options = options_of(2, 2);
+  options.stall_timeout = 20s;
+  Job job(options);
+  job.place(2);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.say(1, Heartbeat{{beat_of(20, Phase::kForward)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
+}
+
 TEST(Coordinator, a_short_wait_is_halved_for_the_hanging) {
   CoordinatorOptions options = options_of(2, 2);
   options.rendezvous_timeout = 40s;

@@ -86,6 +86,18 @@ TEST(Member, begins_by_seeking) {
   EXPECT_EQ(node.state.deadline, node.now + kBeatInterval);
 }
 
+TEST(Member, wants_to_look_when_its_search_is_over_and_no_beat_later) {
+  MemberState state(MemberOptions{.rendezvous_timeout = kBeatInterval + 300ms});
+  TimePoint now{1000s};
+  step(state, MemberTick{}, now);
+  now += kBeatInterval;
+  step(state, MemberTick{}, now);
+  EXPECT_EQ(state.deadline, now + 300ms);
+  const Outputs outputs = step(state, MemberTick{}, now + 300ms);
+  ASSERT_NE(find<EndNode>(outputs), nullptr);
+  EXPECT_EQ(find<EndNode>(outputs)->code, 10);
+}
+
 TEST(Member, joins_the_coordinator_that_was_found) {
   Scenario node;
   const Outputs outputs = node.find_coordinator(generation(5));
