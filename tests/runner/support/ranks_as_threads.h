@@ -23,15 +23,18 @@ inline World world_of(int rank, int world_size) {
   return world;
 }
 
-inline void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& body) {
+inline void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& body,
+                     at::Device device = at::Device(at::kCPU)) {
   // c10d's flight recorder is one per process and not safe for several groups in several threads.
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = ProcessGroup::form(
-          store, {.world = world_of(rank, world_size), .timeout = std::chrono::seconds(30), .network_interface = ""});
+      auto group = ProcessGroup::form(store, {.world = world_of(rank, world_size),
+                                              .device = device,
+                                              .timeout = std::chrono::seconds(30),
+                                              .network_interface = ""});
       ASSERT_TRUE(group.ok()) << group.error().message;
       body(**group);
     });
