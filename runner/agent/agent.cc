@@ -57,7 +57,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       workers_(loop_, options_.worker, options_.oom_kill_path, options_.supervisor.nproc, worker_handlers()),
       supervisor_(options_.supervisor),
       member_(options_.member),
-      job_(now()),
+      job_(now(), options_.coordinator_options.heartbeat_timeout + 2 * kBeatInterval),
       seen_(static_cast<size_t>(options_.supervisor.nproc)),
       first_rank_(options_.node_rank * options_.supervisor.nproc),
       local_workers_(static_cast<size_t>(options_.supervisor.nproc)) {
@@ -302,6 +302,7 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
       CoordinatorServer::Handlers{
           .on_note = [this](const Note& note) { on_note(note); },
           .on_break = [this](const GroupBreak& seen) { on_break(seen); },
+          .on_cause = [this](const std::string& cause) { job_.on_cause(cause); },
           .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
           .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); }});
 }

@@ -75,7 +75,11 @@ void TcpCoordinatorLink::seek() {
   if (stage_ != Stage::kIdle && stage_ != Stage::kConnected) return;
   // A coordinator that was good for more than a greeting is looked for at once, anybody else not in a hot loop.
   if (joined_ && !refused_) backoff_ = std::chrono::milliseconds(0);
-  if (chosen_ && !joined_ && is_hinted(*chosen_)) hint_decides_ = false;
+  if (chosen_ && is_hinted(*chosen_)) {
+    // A place that is taken there may be free in a moment; one that stays taken may be a relic's.
+    const bool is_turned_away = refused_ && ++hint_refusals_ >= kHintRefusalsMax;
+    if (!joined_ || is_turned_away) hint_decides_ = false;
+  }
   drop_chosen();
   stage_ = Stage::kBackingOff;
   after(backoff_, &TcpCoordinatorLink::begin_round);
@@ -299,6 +303,7 @@ void TcpCoordinatorLink::hint(const asio::ip::address& address) {
   if (stage_ == Stage::kClosed) return;
   hint_ = Tcp::endpoint(plain_address(address), static_cast<uint16_t>(address_.port));
   hint_decides_ = true;
+  hint_refusals_ = 0;
   backoff_ = std::min(backoff_, kSeekBackoffInitial);
   hint_backoff_ = kSeekBackoffInitial;
   aside_tries_ = 0;

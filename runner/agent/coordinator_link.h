@@ -36,6 +36,8 @@ inline constexpr size_t kCoordinatorAddressesMax = 16;
 // its agent listens. For a minute in all, twice the life of a DNS record.
 inline constexpr std::chrono::seconds kAskAsideInterval{2};
 inline constexpr int kAskAsideTriesMax = 30;
+// Joins that a coordinator where the operator sent us may refuse before the others that the name has count as much.
+inline constexpr int kHintRefusalsMax = 3;
 // A store value holds at most a few MB of hex.
 inline constexpr size_t kCoordinationLineBytesMax = size_t{16} << 20;
 inline constexpr size_t kCoordinationQueueBytesMax = size_t{64} << 20;
@@ -168,7 +170,9 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   std::vector<std::shared_ptr<Attempt>> attempts_;
   std::shared_ptr<Attempt> chosen_;
   std::optional<Tcp::endpoint> hint_;
-  bool hint_decides_ = false;  // a Welcome there ends the round
+  // A Welcome there ends the round. Until somebody better is known, or who answers there will not have us.
+  bool hint_decides_ = false;
+  int hint_refusals_ = 0;  // of our Join
   std::chrono::milliseconds hint_backoff_{0};
   std::shared_ptr<Attempt> aside_;  // asked while connected elsewhere
   int aside_tries_ = 0;

@@ -219,6 +219,8 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
     }
     handlers_.on_break(seen);
   }
+  const bool stays_broken = before.group == GroupState::kBroken && state_.group == GroupState::kBroken;
+  if (stays_broken && state_.cause != before.cause) handlers_.on_cause(state_.cause);
   tell_of_remote_end(event, before.placed);
   if (!is_new) return;
   GroupPlaced placed{.generation = state_.generation(),

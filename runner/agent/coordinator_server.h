@@ -36,6 +36,8 @@ class CoordinatorServer {
   struct Handlers {
     std::function<void(const Note&)> on_note;
     std::function<void(const GroupBreak&)> on_break;
+    // What the newest break was because of, when it is known better than when it was told.
+    std::function<void(const std::string& cause)> on_cause;
     std::function<void(const GroupPlaced&)> on_placed;
     // A worker of another node has ended; its agent starts it again, or gives up.
     std::function<void(int node, const Broken&)> on_remote_end;

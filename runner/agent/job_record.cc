@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "runner/contract/coordination.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -74,10 +73,8 @@ void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
     pending_->again = group_break;
     pending_->again_unix_seconds = unix_seconds;
     // Nothing was committed in between: from now on it is this one that is waited for. (Otherwise on_resumed comes.)
-    const bool has_committed = at_ns(last_committed_ns_) > pending_->first.at;
-    if (pending_->placed && !has_committed) {
-      goodput_.on_break(group_break.cause, group_break.at, /*step_in_flight=*/false);
-    }
+    pending_->is_again_counted = pending_->placed && at_ns(last_committed_ns_) <= pending_->placed->at;
+    if (pending_->is_again_counted) goodput_.on_break(group_break.cause, group_break.at, /*step_in_flight=*/false);
     return;
   }
   pending_ = Pending{.first = group_break, .unix_seconds = unix_seconds, .redone_before = goodput_.redone_steps()};
@@ -88,13 +85,16 @@ void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
   goodput_.on_break(group_break.cause, broke, group_break.step_in_flight);
 }
 
+// Who lost a peer may be heard before who knows why.
+void JobRecord::on_cause(const std::string& cause) {
+  if (!pending_ || cause.empty()) return;
+  newest_break().cause = cause;
+  if (!pending_->again || pending_->is_again_counted) goodput_.learn_cause(cause);
+}
+
 void JobRecord::on_placed(const GroupPlaced& placed) {
   if (!pending_) return;
-  // Who lost a peer may be heard before who knows why.
-  if (!pending_->placed && !placed.cause.empty()) {
-    pending_->first.cause = placed.cause;
-  }
-  if (!placed.cause.empty()) goodput_.learn_cause(placed.cause);
+  on_cause(placed.cause);
   pending_->placed = placed;
 }
 
@@ -157,10 +157,9 @@ GoodputStatus JobRecord::goodput(TimePoint now) const {
 
 bool JobRecord::may_learn_cause(TimePoint now) const {
   if (!pending_) return false;
-  const GroupBreak& newest = pending_->again ? *pending_->again : pending_->first;
+  const GroupBreak& newest = newest_break();
   const bool is_placed = pending_->placed && pending_->placed->generation > newest.generation;
-  // A peer that says nothing is lost by then, with a cause of its own.
-  return is_peer_lost(newest.cause) && !is_placed && now < newest.at + kHeartbeatTimeout;
+  return is_peer_lost(newest.cause) && !is_placed && now < newest.at + told_within_;
 }
 
 std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runner/agent/beat_memory.h"
+#include "runner/contract/coordination.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/run_status.h"
 #include "runner/recovery/goodput.h"
@@ -51,11 +52,15 @@ class JobRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  explicit JobRecord(TimePoint start) : start_(start), goodput_(start) {}
+  // What became of a peer is told within `told_within` of its loss: silence is a loss of its own by then.
+  explicit JobRecord(TimePoint start, std::chrono::milliseconds told_within = kHeartbeatTimeout + 2 * kBeatInterval)
+      : start_(start), told_within_(told_within), goodput_(start) {}
 
   // Rank 0's page, looked at now and then, and once more before a break is told.
   void on_beats(const BeatSnapshot& rank_0);
   void on_break(const GroupBreak& group_break, int64_t unix_seconds);
+  // What the newest break was because of, when it is known better than when it was told.
+  void on_cause(const std::string& cause);
   void on_placed(const GroupPlaced& placed);
   // Rank 0 has committed in a new group. The recovery that is over with it, if there was a break before.
   std::optional<Recovery> on_resumed(const Resumed& resumed);
@@ -83,12 +88,17 @@ class JobRecord {
     int64_t redone_before = 0;
     std::optional<GroupPlaced> placed;  // the newest since
     std::optional<GroupBreak> again;    // the newest since
+    bool is_again_counted = false;      // goodput waits for that one
     int64_t again_unix_seconds = 0;
   };
   void remember(const Recovery& recovery);
+  // While one is pending.
+  [[nodiscard]] GroupBreak& newest_break() { return pending_->again ? *pending_->again : pending_->first; }
+  [[nodiscard]] const GroupBreak& newest_break() const { return pending_->again ? *pending_->again : pending_->first; }
   [[nodiscard]] bool may_learn_cause(TimePoint now) const;
 
   TimePoint start_;
+  std::chrono::milliseconds told_within_;
   Goodput goodput_;
   int64_t last_committed_ns_ = 0;
   std::optional<Pending> pending_;

@@ -402,7 +402,8 @@ void add_launch_flags(TableBuilder& table) {
   table.integer("rejoin_timeout_seconds", kThisProcess, 0, 86'400, IN(launch.rejoin_timeout_seconds),
                 "how long a lost node is waited for before going on with fewer");
   table.integer("stall_timeout_seconds", kThisProcess, 1, 86'400, IN(launch.stall_timeout_seconds),
-                "a rank that shows no progress for so long is killed and started again");
+                "a rank that shows no progress for so long (while others wait to form a group: less) is killed and "
+                "started again");
   table.integer("heartbeat_timeout_seconds", kThisProcess, 2, 3'600, IN(launch.heartbeat_timeout_seconds),
                 "a node or worker that is silent for so long is lost");
   table.integer("max_restarts", kThisProcess, 0, 1'000'000, IN(launch.max_restarts),

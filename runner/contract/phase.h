@@ -33,7 +33,7 @@ constexpr const char* to_string(Phase phase) {
 constexpr bool is_collective(Phase phase) { return phase == Phase::kGradSync || phase == Phase::kWaiting; }
 
 enum class Activity {
-  kLoading,    // its data, before it says hello
+  kLoading,    // its data, before it says hello; a moment's preparation, when it has its assignment
   kAwaiting,   // an assignment
   kForming,    // the process group
   kRestoring,  // the state, from a peer or a checkpoint

@@ -37,28 +37,14 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
   }
 }
 
-// Gloo hands its own timeout to a wait, not to the store's extended calls.
-class StoreTimeout {
- public:
-  StoreTimeout(c10d::Store& store, std::chrono::milliseconds timeout) : store_(store), before_(store.getTimeout()) {
-    store_.setTimeout(timeout);
-  }
-  ~StoreTimeout() { store_.setTimeout(before_); }
-  StoreTimeout(const StoreTimeout&) = delete;
-  StoreTimeout& operator=(const StoreTimeout&) = delete;
-
- private:
-  c10d::Store& store_;
-  const std::chrono::milliseconds before_;
-};
-
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options) {
   auto gloo_options = ProcessGroupGloo::Options::create(kFormingTimeout);
   gloo_options->devices.push_back(make_device(options));
-  const StoreTimeout forming(*store, kFormingTimeout);
+  // Gloo hands its own timeout to a wait, not to the store's extended calls.
+  const c10d::StoreTimeoutGuard forming(*store, kFormingTimeout);
   return c10::make_intrusive<ProcessGroupGloo>(store, options.world.rank, options.world.world_size, gloo_options);
 }
 

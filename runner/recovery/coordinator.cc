@@ -90,9 +90,9 @@ Verdict judge(const CoordinatorState& state, TimePoint now) {
   return now >= state.waiting_since + state.options.rendezvous_timeout ? Verdict::kGiveUp : Verdict::kWait;
 }
 
-// The job ends when no group forms for rendezvous_timeout: who keeps the others waiting is to be found, killed and
-// started again before.
-std::chrono::milliseconds stall_timeout_of_a_wait(const CoordinatorOptions& options) {
+// The job ends when no group forms for rendezvous_timeout. Whoever has kept the others waiting for this long, without a
+// sign of progress, is killed: another one can still come in time.
+std::chrono::milliseconds wait_that_is_enough(const CoordinatorOptions& options) {
   return std::max(options.rendezvous_timeout / 2, options.rendezvous_timeout - kTimeToComeBack);
 }
 
@@ -641,9 +641,9 @@ class Stepper {
       // cut; its agent sees to it.)
       for (const auto& [rank, node] : s_.nodes) collect_beats(beats, rank, node, rank);
     }
-    const std::chrono::milliseconds timeout =
-        is_waiting(s_) ? std::min(s_.options.stall_timeout, stall_timeout_of_a_wait(s_.options))
-                       : s_.options.stall_timeout;
+    const std::chrono::milliseconds enough = wait_that_is_enough(s_.options);
+    const bool have_waited = is_waiting(s_) && now_ - s_.waiting_since >= enough;
+    const auto timeout = have_waited ? std::min(s_.options.stall_timeout, enough) : s_.options.stall_timeout;
     for (const Stall& stall : find_stalls(beats, timeout)) kill_hanging(stall);
   }
 

@@ -65,7 +65,8 @@ struct CoordinatorOptions {
   std::chrono::milliseconds rejoin_timeout{30'000};       // wait for a node before going on with fewer
   std::chrono::milliseconds rendezvous_timeout{300'000};  // too few nodes for this long end the job with 10
   std::chrono::milliseconds heartbeat_timeout = kHeartbeatTimeout;
-  std::chrono::milliseconds stall_timeout{600'000};  // no sign of progress from a worker
+  // No sign of progress from a worker. When the others have waited for long, less is enough.
+  std::chrono::milliseconds stall_timeout{600'000};
   // Added to rejoin_timeout for the first group. Survivors of a lost node 0 hold the newest state and find its
   // successor only when the old address is forgotten; without them the group would fall back to a checkpoint.
   std::chrono::milliseconds name_life{0};

@@ -285,6 +285,7 @@ class Stepper {
   // It sleeps in the kernel, where no signal reaches it. Nothing on this machine can be started in its place.
   void give_up_unkillable(int local_rank) {
     SupervisedWorker& w = worker(local_rank);
+    const bool was_placed = w.phase == WorkerPhase::kPlaced;
     w.phase = WorkerPhase::kEnded;
     w.is_given_up = true;
     const WorkerEndRecord end{.local_rank = local_rank,
@@ -293,7 +294,7 @@ class Stepper {
                               .how = "did not end " + seconds_text(kKillGrace) + " after SIGKILL",
                               .message = "its device or a file system does not answer: look at this machine",
                               .step = w.step};
-    if (is_to_be_made_good(end, /*was_placed=*/w.generation != 0)) give_up(end, "", /*for_good=*/false);
+    if (take_note_of(end, was_placed)) give_up(end, "", /*for_good=*/false);
   }
 
   void on_stop_deadline() {
@@ -365,7 +366,7 @@ class Stepper {
   }
 
   void on_bad_end(const WorkerEndRecord& end, bool was_placed) {
-    if (!is_to_be_made_good(end, was_placed)) return;
+    if (!take_note_of(end, was_placed)) return;
     const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
     if (!is_respawned(end.code) || (end.code == kCheckpointCode && nothing_done)) return give_up(end, "", true);
     climb_the_ladder(end);
@@ -373,7 +374,7 @@ class Stepper {
 
   // Records the end and says it. False when nothing is to follow: all is over, or stops, and the others may still write
   // down what they have.
-  bool is_to_be_made_good(const WorkerEndRecord& end, bool was_placed) {
+  bool take_note_of(const WorkerEndRecord& end, bool was_placed) {
     s_.ends.push_back(end);
     // The end of one that we killed when all was over is of no interest to anybody.
     const bool is_consequence = worker(end.local_rank).code_when_killed == kPeerLostCode;

@@ -95,7 +95,7 @@ def load(nodes, workers, asks):
 def load_table(times):
     """Rows: a forming group's store requests over real connections."""
     rows = []
-    for nodes, workers in [(16, 2), (64, 2), (128, 2)]:
+    for nodes, workers in [(16, 2), (64, 2), (256, 2)]:
         pairs = [(load(nodes, workers, "pairs"), load(nodes, workers, "at_once")) for _ in range(times)]
         ratio = statistics.median(ours["store_seconds"] / theirs["store_seconds"] for theirs, ours in pairs)
         rows.append(f"| {nodes} x {workers} | {pairs[0][0]['requests']} | "

@@ -82,6 +82,7 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
     def followed():
         return {pid: history for pid, history in seen.items() if len(history) > SETTLED_AFTER + 2}
     while time.monotonic() - began < seconds or not followed():
+        assert time.monotonic() - began < 5 * seconds + 60, "nobody lives long enough to be followed"
         job.wait_for(lambda: len(job.workers()) == 4, "4 workers")
         before = job.status()
         done, only_workers = hurt(job, draw)

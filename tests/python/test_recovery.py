@@ -243,7 +243,8 @@ def test_a_crash_loop_stops_the_job_with_the_reason(lockstep, small_dataset, tmp
 
 
 def test_status_metrics_and_summary_tell_where_the_time_went(lockstep, small_dataset, tmp_path):
-    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=1000)
+    # No checkpoint: one would clear the budget.
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--checkpoint_every", "100000", steps=1000)
     job.wait_for_progress(50)
     job.kill_rank(1)
     status = job.wait_for_recovery(1)

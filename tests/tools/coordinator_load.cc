@@ -7,6 +7,7 @@
 // switched it to the store's extended calls. Prints one JSON object: seconds of each part, and the store's requests.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -31,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kToken = "secret";
 constexpr std::chrono::milliseconds kStoreTimeout{300'000};
+constexpr int kKeysAtOnce = 128;       // Gloo's
 constexpr size_t kIdBytes = 128;       // NCCL's
 constexpr size_t kAddressBytes = 154;  // Gloo's, to which it adds 8 for each rank unless a rank is its sequence number
 
@@ -90,13 +92,17 @@ class SimulatedNode {
   }
   // What a worker asks after the answer to its `count` earlier ones; false: nothing more.
   bool ask_next(int local_rank, int count) {
-    const int asked = load_.asks == Asks::kPairs ? 2 * load_.ranks() : 1;
+    const int batches = (load_.ranks() + kKeysAtOnce - 1) / kKeysAtOnce;
+    const int asked = load_.asks == Asks::kPairs ? 2 * load_.ranks() : load_.asks == Asks::kAtOnce ? batches : 1;
     if (count >= asked) return false;
     StoreRequest request = blank(load_.asks == Asks::kPairs && count % 2 == 0 ? StoreOp::kWait : StoreOp::kGet);
     request.keys = {key_of(load_.asks == Asks::kPairs ? count / 2 : 0)};
     if (load_.asks == Asks::kAtOnce) {
       request.keys.clear();
-      for (int rank = 0; rank < load_.ranks(); ++rank) request.keys.push_back(key_of(rank));
+      const int begin = count * kKeysAtOnce;
+      for (int rank = begin; rank < std::min(begin + kKeysAtOnce, load_.ranks()); ++rank) {
+        request.keys.push_back(key_of(rank));
+      }
     }
     ask(local_rank, std::move(request));
     return true;
@@ -185,6 +191,7 @@ int run(const Load& load) {
   CoordinatorServer server(server_loop, options,
                            {.on_note = [](const Note&) {},
                             .on_break = [](const GroupBreak&) {},
+                            .on_cause = [](const std::string&) {},
                             .on_placed = [](const GroupPlaced&) {},
                             .on_remote_end = [](int, const Broken&) {}});
   if (const Status listening = server.listen(0); !listening.ok()) {

@@ -84,6 +84,7 @@ class CoordinatorOnLoopback : public testing::Test {
         CoordinatorServer::Handlers{
             .on_note = [this](const Note& note) { notes_.push_back(note.text); },
             .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
+            .on_cause = [this](const std::string& cause) { causes_.push_back(cause); },
             .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); },
             .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); }});
     EXPECT_TRUE(server->listen(0).ok());
@@ -143,6 +144,7 @@ class CoordinatorOnLoopback : public testing::Test {
   asio::io_context loop_;
   std::vector<std::string> notes_;
   std::vector<GroupBreak> breaks_;
+  std::vector<std::string> causes_;
   std::vector<GroupPlaced> placed_;
   std::vector<std::pair<int, Broken>> remote_ends_;
   int questions_ = 0;  // to the name service
@@ -229,8 +231,8 @@ TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_
   EXPECT_EQ(remote_ends_.at(0).second.exit_code, 137);
   EXPECT_EQ(remote_ends_.at(0).second.message, "rank 1 was killed");
 
-  // By the next placement it is known why.
   EXPECT_EQ(breaks_.at(0).cause, "PeerLost");
+  EXPECT_EQ(causes_, std::vector<std::string>{"SignalKILL"});
   first.send(NodeReady{.ready = true, .generation = generation});
   second->send(NodeReady{.ready = true, .generation = generation});
   ASSERT_TRUE(until([&] { return placed_.size() == 2; }));
@@ -610,6 +612,14 @@ TEST_F(CoordinatorOnLoopback, keeps_to_the_operator_s_address_when_its_place_the
   node->seek();  // the one that holds its place may be gone by now
   ASSERT_TRUE(until([&] { return heard.found.size() == 2; }));
   EXPECT_EQ(heard.found.at(1).generation >> 32U, 7U);
+  // It stays taken: whoever answers there may be a relic.
+  for (size_t found = 3; found <= kHintRefusalsMax + 1; ++found) {
+    node->send(Join{.nproc = 1});
+    ASSERT_TRUE(until([&] { return heard.refused.size() == found - 1; }));
+    node->seek();
+    ASSERT_TRUE(until([&] { return heard.found.size() == found; }));
+  }
+  EXPECT_EQ(heard.found.back().generation >> 32U, 8U);
 }
 
 TEST_F(CoordinatorOnLoopback, a_stranger_at_the_operator_s_address_has_not_the_last_word) {

@@ -209,22 +209,53 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   EXPECT_THAT(counted_at(3'000), Not(Contains(Key("PeerLost"))));
   job.on_beats(committed(3, 4'000));
   EXPECT_NEAR(sum(counted_at(4'000)), 4.0, 1e-9);
+  // The coordinator hears it at once, and the new worker takes its time.
+  GroupBreak slow = broke(4'500, "PeerLost");
+  slow.generation = 2;
+  job.on_break(slow, 2);
+  EXPECT_THAT(counted_at(4'600), Not(Contains(Key("PeerLost"))));
+  job.on_cause("SignalKILL");
+  EXPECT_NEAR(counted_at(24'000)["SignalKILL"], 20.0, 1.0);
+  job.on_placed({.generation = 3, .cause = "SignalKILL", .world_size = 2, .nnodes = 1, .at = at(24'500)});
+  Resumed late = resumed(4, 25'000);
+  late.generation = 3;
+  job.on_resumed(late);
+  job.on_beats(committed(5, 26'000));
+  EXPECT_NEAR(sum(counted_at(26'000)), 26.0, 1e-9);
   // Nobody ever says more: it is a lost peer.
-  GroupBreak second = broke(5'000, "PeerLost");
+  GroupBreak second = broke(27'000, "PeerLost");
+  second.generation = 3;
+  job.on_break(second, 2);
+  EXPECT_THAT(counted_at(33'900), Not(Contains(Key("PeerLost"))));
+  EXPECT_NEAR(sum(counted_at(34'100)), 34.1, 1e-9);
+  // … and one after it is counted on top, when it is known.
+  job.on_placed({.generation = 4, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(34'200)});
+  Resumed then = resumed(6, 34'500);
+  then.generation = 4;
+  job.on_resumed(then);
+  const double before = counted_at(35'000)["PeerLost"];
+  EXPECT_GT(before, 7.0);
+  GroupBreak third = broke(36'000, "PeerLost");
+  third.generation = 4;
+  job.on_break(third, 3);
+  EXPECT_DOUBLE_EQ(counted_at(36'500)["PeerLost"], before);
+}
+
+// The last commit of the old group may come after the break was told.
+TEST(JobRecord, knows_that_nothing_was_committed_between_two_breaks) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_break(broke(2'000), 1);
+  job.on_beats(committed(2, 2'020));
+  job.on_placed({.generation = 2, .cause = "SignalKILL", .world_size = 2, .nnodes = 1, .at = at(2'100)});
+  GroupBreak second = broke(2'200, "NodeLost");
   second.generation = 2;
   job.on_break(second, 2);
-  EXPECT_THAT(counted_at(9'900), Not(Contains(Key("PeerLost"))));
-  EXPECT_NEAR(sum(counted_at(10'100)), 10.1, 1e-9);
-  // … and one after it is counted on top, when it is known.
-  job.on_placed({.generation = 3, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(10'200)});
-  Resumed then = resumed(3, 10'500);
+  job.on_placed({.generation = 3, .cause = "NodeLost", .world_size = 2, .nnodes = 1, .at = at(9'500)});
+  Resumed then = resumed(3, 10'000);
   then.generation = 3;
   job.on_resumed(then);
-  const double before = counted_at(11'000)["PeerLost"];
-  GroupBreak third = broke(12'000, "PeerLost");
-  third.generation = 3;
-  job.on_break(third, 3);
-  EXPECT_DOUBLE_EQ(counted_at(12'500)["PeerLost"], before);
+  EXPECT_THAT(job.goodput_line(at(10'000)), HasSubstr("(NodeLost 7.8, SignalKILL 0.2, startup 1.0)"));
 }
 
 TEST(AgentMetrics, speak_of_the_job_on_node_0_alone) {

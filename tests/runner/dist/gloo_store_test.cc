@@ -1,0 +1,82 @@
+// What a Gloo group asks a LinkStore when it forms, as the agent has told it to ask: a program of its own, for gloo
+// reads the switches once.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "runner/contract/env_names.h"
+#include "runner/dist/link_store.h"
+#include "runner/dist/process_group.h"
+#include "runner/recovery/store.h"
+#include "tests/runner/support/ranks_as_threads.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kGeneration = 5;
+constexpr std::chrono::milliseconds kTimeout{30'000};
+
+// The coordinator's store, without the way there; counts what it is asked.
+class CountingStore final : public StoreTransport {
+ public:
+  CountingStore() { store_.begin_generation(kGeneration); }
+
+  Result<StoreReply> call(StoreRequest request) override {
+    std::unique_lock lock(mutex_);
+    const int client = ++last_client_;
+    ++counts[request.op];
+    most_keys = std::max(most_keys, request.keys.size());
+    for (const StoreAnswer& answer : store_.apply(client, request, std::chrono::steady_clock::now())) {
+      answers_[answer.client] = answer.reply;
+    }
+    changed_.notify_all();
+    if (!changed_.wait_for(lock, kTimeout, [&] { return answers_.contains(client); })) {
+      return Error{ErrorCode::kUnavailable, "nobody answers"};
+    }
+    return answers_.at(client);
+  }
+
+  std::map<StoreOp, int> counts;
+  size_t most_keys = 0;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  KeyValueStore store_;
+  std::map<int, StoreReply> answers_;
+  int last_client_ = 0;
+};
+
+TEST(GlooOverALinkStore, asks_for_all_addresses_at_once) {
+  for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
+    setenv(std::string(name).c_str(), "1", /*overwrite=*/1);
+  }
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+  constexpr int kRanks = 3;
+  CountingStore store;
+  std::atomic<int> formed = 0;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const StoreHandle handle = make_link_store(store, kGeneration, kTimeout);
+      const auto group =
+          ProcessGroup::form(handle, {.world = world_of(rank, kRanks), .timeout = kTimeout, .network_interface = ""});
+      EXPECT_TRUE(group.ok()) << group.error().message;
+      EXPECT_EQ(handle.get()->getTimeout(), kTimeout);  // as it was
+      ++formed;
+      while (formed < kRanks) std::this_thread::yield();  // nobody leaves while others still connect
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(store.counts[StoreOp::kSet], kRanks);
+  EXPECT_EQ(store.counts[StoreOp::kGet], kRanks);
+  EXPECT_EQ(store.counts[StoreOp::kWait], 0);
+  EXPECT_EQ(store.most_keys, kRanks);
+}
+
+}  // namespace
+}  // namespace lockstep
