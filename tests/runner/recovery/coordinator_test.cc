@@ -1334,6 +1334,13 @@ TEST(Coordinator, a_worker_that_works_is_waited_for) {
   EXPECT_EQ(count<KillWorker>(job.pass(250s)), 0U);
 }
 
+TEST(Coordinator, a_group_that_has_stood_for_long_keeps_nobody_waiting) {
+  Job job(2);
+  job.place(2);
+  job.say(1, Heartbeat{{beat_of(500, Phase::kForward)}});
+  EXPECT_EQ(count<KillWorker>(job.pass(250s)), 0U);
+}
+
 TEST(Coordinator, a_short_stall_timeout_holds_in_a_long_wait_too) {
   CoordinatorOptions options = options_of(2, 2);
   options.stall_timeout = 20s;

@@ -129,6 +129,9 @@ TEST_F(Store, refuses_other_generations_and_forgets_at_a_new_one) {
   r.generation = kGeneration + 1;
   EXPECT_EQ(ask(r).number, 0);
   EXPECT_FALSE(store_.next_deadline().has_value());
+  r = request(StoreOp::kSet, {"never"}, {"1"});  // nobody waits for it any more
+  r.generation = kGeneration + 1;
+  EXPECT_EQ(store_.apply(0, r, kNow).size(), 1U);
   EXPECT_TRUE(store_.begin_generation(kGeneration + 2).empty());
 }
 
