@@ -78,6 +78,7 @@ void TcpCoordinatorLink::seek() {
   if (chosen_ && is_hinted(*chosen_)) {
     // A place that is taken there may be free in a moment; one that stays taken may be a relic's.
     const bool is_turned_away = refused_ && ++hint_refusals_ >= kHintRefusalsMax;
+    if (joined_ && !refused_) hint_refusals_ = 0;
     if (!joined_ || is_turned_away) hint_decides_ = false;
   }
   drop_chosen();

@@ -74,6 +74,7 @@ void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
     pending_->again_unix_seconds = unix_seconds;
     // Nothing was committed in between: from now on it is this one that is waited for. (Otherwise on_resumed comes.)
     pending_->is_again_counted = pending_->placed && at_ns(last_committed_ns_) <= pending_->placed->at;
+    pending_->is_published = false;
     if (pending_->is_again_counted) goodput_.on_break(group_break.cause, group_break.at, /*step_in_flight=*/false);
     return;
   }
@@ -89,7 +90,8 @@ void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
 void JobRecord::on_cause(const std::string& cause) {
   if (!pending_ || cause.empty()) return;
   newest_break().cause = cause;
-  if (!pending_->again || pending_->is_again_counted) goodput_.learn_cause(cause);
+  const bool is_waited_for = !pending_->again || pending_->is_again_counted;
+  if (is_waited_for && !pending_->is_published) goodput_.learn_cause(cause);
 }
 
 void JobRecord::on_placed(const GroupPlaced& placed) {
@@ -171,6 +173,8 @@ std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {
     for (GoodputPart& part : parts) {
       if (is_peer_lost(part.cause)) part.seconds = 0.0;  // as much as was counted before
     }
+  } else if (pending_) {
+    pending_->is_published = true;
   }
   for (GoodputPart& part : parts) {
     double& counted = counted_[{part.kind, part.cause}];

@@ -52,7 +52,7 @@ class JobRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // What became of a peer is told within `told_within` of its loss: silence is a loss of its own by then.
+  // What became of a peer is told within `told_within` of its loss, or the time goes to PeerLost.
   explicit JobRecord(TimePoint start, std::chrono::milliseconds told_within = kHeartbeatTimeout + 2 * kBeatInterval)
       : start_(start), told_within_(told_within), goodput_(start) {}
 
@@ -89,6 +89,7 @@ class JobRecord {
     std::optional<GroupPlaced> placed;  // the newest since
     std::optional<GroupBreak> again;    // the newest since
     bool is_again_counted = false;      // goodput waits for that one
+    bool is_published = false;          // the counters have the newest one's time under its cause, and keep it
     int64_t again_unix_seconds = 0;
   };
   void remember(const Recovery& recovery);

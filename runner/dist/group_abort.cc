@@ -16,18 +16,11 @@
 namespace lockstep {
 namespace {
 
-// The inode of a TCP connection, established or under way; of a listener and of anything else, none.
-std::optional<ino_t> connection(int fd) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) return {};
-  int listening = 0;
-  socklen_t size = sizeof listening;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening != 0) return {};
-  int domain = 0;
-  size = sizeof domain;
-  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return {};
-  if (domain != AF_INET && domain != AF_INET6) return {};
-  return info.st_ino;
+std::optional<int> socket_option(int fd, int option) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  if (::getsockopt(fd, SOL_SOCKET, option, &value, &size) != 0) return {};
+  return value;
 }
 
 // Whatever an abort throws, the sockets must be shut down after it; and the link's thread has nobody to catch it.
@@ -39,28 +32,38 @@ void attempt(const std::function<void()>& action) {
   }
 }
 
-// All of this process.
-std::map<ino_t, int> open_connections() {
-  std::map<ino_t, int> found;
+}  // namespace
+
+// The TCP sockets of this process, connected, under way or listening.
+GroupAbort::Sockets GroupAbort::open_sockets() {
+  Sockets found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), &::closedir);
   if (folder == nullptr) return found;
   while (const dirent* entry = ::readdir(folder.get())) {  // NOLINT(concurrency-mt-unsafe): the DIR is ours alone
     int fd = -1;
     const char* const end = entry->d_name + std::strlen(entry->d_name);
     if (std::from_chars(entry->d_name, end, fd).ptr != end) continue;
-    if (const auto inode = connection(fd)) found.emplace(*inode, fd);
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) continue;
+    const std::optional<int> domain = socket_option(fd, SO_DOMAIN);
+    const std::optional<int> listening = socket_option(fd, SO_ACCEPTCONN);
+    if (!listening || (domain != AF_INET && domain != AF_INET6)) continue;
+    found.emplace(info.st_ino, Socket{.fd = fd, .listens = *listening != 0});
   }
   return found;
 }
 
-}  // namespace
+GroupAbort::GroupAbort() : before_(open_sockets()) {}
 
-GroupAbort::GroupAbort() : before_(open_connections()) {}
+void GroupAbort::spare_listeners() {
+  const std::lock_guard lock(mutex_);
+  spared_ = open_sockets();
+}
 
 void GroupAbort::group_is_formed() {
   const std::lock_guard lock(mutex_);
   formed_ = true;
-  at_forming_ = open_connections();
+  at_forming_ = open_sockets();
 }
 
 void GroupAbort::also(std::function<void()> action) {
@@ -83,11 +86,16 @@ void GroupAbort::fire() {
   if (retired_) return;
   fired_ = true;
   for (const auto& action : std::exchange(actions_, {})) attempt(action);
-  // One that was closed since, its descriptor perhaps another's by now, is not in both.
-  const Sockets now = open_connections();
-  for (const auto& [inode, fd] : now) {
-    if (!before_.contains(inode) && (!formed_ || at_forming_.contains(inode))) ::shutdown(fd, SHUT_RDWR);
+  for (const auto& [inode, socket] : open_sockets()) {
+    if (is_the_groups(inode, socket)) ::shutdown(socket.fd, SHUT_RDWR);
   }
+}
+
+// One that was closed since, its descriptor perhaps another's by now, is not in both.
+bool GroupAbort::is_the_groups(ino_t inode, const Socket& socket) const {
+  if (before_.contains(inode)) return false;
+  if (socket.listens) return !formed_ && spared_ && !spared_->contains(inode);
+  return !formed_ || at_forming_.contains(inode);
 }
 
 bool GroupAbort::fired() const {

@@ -4,8 +4,10 @@
 // comes on another thread, which fires this: Gloo's sockets are shut down, so that a blocked collective throws within
 // a tenth of a millisecond; NCCL's communicator is aborted, after the commit gate is shut (kernels/commit_gate.h), so
 // that nothing that is still queued on the device changes the state.
-// Which sockets are the group's: those that are open now and were not before it was formed. Listeners stay: gloo's
-// loop accepts on them and must not see them fail. A socket is known by its inode: descriptors are used again.
+// Which sockets are the group's: those that are open now and were not before it was formed. Gloo's listeners stay: its
+// loop accepts on them and must not see them fail. Those of an NCCL that still meets its peers do not: its communicator
+// cannot be aborted before it is there, so that its calls must fail. A socket is known by its inode: descriptors are
+// used again.
 // Threads: made and dropped by the training thread; fire() from any thread, also while the group is being formed.
 #pragma once
 
@@ -14,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -25,6 +28,8 @@ class GroupAbort {
   GroupAbort(const GroupAbort&) = delete;
   GroupAbort& operator=(const GroupAbort&) = delete;
 
+  // Gloo's part of the group stands: the listeners that are open now stay.
+  void spare_listeners();
   // The group stands: later sockets are not its own.
   void group_is_formed();
   // Called by fire(), in this order, before the sockets are shut down; at once when it has fired already.
@@ -36,12 +41,20 @@ class GroupAbort {
   [[nodiscard]] bool fired() const;
 
  private:
-  using Sockets = std::map<ino_t, int>;  // inode → descriptor
+  struct Socket {
+    int fd = -1;
+    bool listens = false;
+  };
+  using Sockets = std::map<ino_t, Socket>;
+
+  static Sockets open_sockets();
+  [[nodiscard]] bool is_the_groups(ino_t inode, const Socket& socket) const;
 
   Sockets before_;
   mutable std::mutex mutex_;
   // State below is protected by mutex_.
-  Sockets at_forming_;  // all that were open when the group stood
+  std::optional<Sockets> spared_;  // all that were open when gloo's part stood
+  Sockets at_forming_;             // all that were open when the group stood
   bool formed_ = false;
   bool fired_ = false;
   bool retired_ = false;

@@ -13,7 +13,7 @@ from programs import bin_folder, clean_environment, program
 from jobs import Job, max_step
 from runs import losses
 
-STEPS = 250
+STEPS = 5000
 
 
 def why_not():
@@ -44,7 +44,8 @@ def undisturbed(lockstep, dataset, folder, nodes, nproc, *flags):
 @pytest.mark.parametrize("nodes, nproc, backend", [(1, 1, "nccl"), (1, 2, "gloo"), (2, 2, "gloo")])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_worker_costs_a_step_on_a_gpu_too(lockstep, small_dataset, tmp_path, nodes, nproc, backend, how):
-    flags = ["--device", "cuda", "--backend", backend, "--heartbeat_timeout_seconds", "2"]
+    flags = ["--device", "cuda", "--backend", backend, "--heartbeat_timeout_seconds", "2", "--deterministic", "true",
+             "--checkpoint_every", "1000"]
     expected = undisturbed(lockstep, small_dataset, tmp_path, nodes, nproc, *flags)
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *flags, nodes=nodes, nproc=nproc, steps=STEPS)
     job.wait_for_progress(50)

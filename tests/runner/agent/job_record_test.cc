@@ -228,6 +228,8 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   job.on_break(second, 2);
   EXPECT_THAT(counted_at(33'900), Not(Contains(Key("PeerLost"))));
   EXPECT_NEAR(sum(counted_at(34'100)), 34.1, 1e-9);
+  job.on_cause("Timeout");  // too late: it has been counted
+  EXPECT_NEAR(sum(counted_at(34'150)), 34.15, 1e-9);
   // … and one after it is counted on top, when it is known.
   job.on_placed({.generation = 4, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(34'200)});
   Resumed then = resumed(6, 34'500);
