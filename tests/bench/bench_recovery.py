@@ -128,7 +128,7 @@ def measure_ours(kills, draw, folder):
             at = max(worker["step"] for worker in job.status()["workers"])
             job.wait_for_progress(at + draw.randint(CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY))
             rank = draw.choice([0, 1])
-            victim = job.workers()[rank]
+            victim = job.all_workers()[rank]
             os.kill(victim, signal.SIGKILL)
             killed = time.time()
             status = job.wait_for_recovery(number)

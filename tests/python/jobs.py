@@ -52,8 +52,9 @@ def workers_of(agent_pid):
     found = {}
     for pid in children(agent_pid):
         words = command_line(pid)
-        if words and words[0].endswith("lockstep-worker"):
-            found[int(environment_of(pid).get("LOCAL_RANK", -1))] = pid
+        local_rank = environment_of(pid).get("LOCAL_RANK")  # none: it has just gone, or is about to be a worker
+        if words and words[0].endswith("lockstep-worker") and local_rank is not None:
+            found[int(local_rank)] = pid
     return found
 
 
@@ -83,6 +84,7 @@ class Job(Running):
     def __init__(self, lockstep, dataset, folder, base, *flags, nodes=2, nproc=2, steps=400, **environment):
         self.port = free_port()
         self.nproc = nproc
+        self.ranks = nodes * nproc
         self.folder = pathlib.Path(folder)
         super().__init__([lockstep, "run", "sasrec", "--local_nodes", nodes, "--nproc", nproc, "--status_port",
                           self.port, *sasrec_flags(dataset, folder, steps, *flags)], base, **environment)
@@ -103,6 +105,18 @@ class Job(Running):
         """global rank of a full job → pid."""
         return {node * self.nproc + local: pid for node, agent in self.agents().items()
                 for local, pid in workers_of(agent).items()}
+
+    def all_workers(self, other_than=None):
+        """The same, when all are there, and not as they were. The kernel's list of a process's children may lack some
+        while others come and go: one look proves nothing."""
+        found = {}
+
+        def are_all_there():
+            found.clear()
+            found.update(self.workers())
+            return len(found) == self.ranks and found != other_than
+        self.wait_for(are_all_there, f"all {self.ranks} workers")
+        return dict(found)
 
     def wait_for_status(self, condition, what, timeout=120):
         """The first /status for which condition(status) holds."""
@@ -146,9 +160,14 @@ class Job(Running):
         assert answer.get("ok"), answer
 
     def kill_rank(self, rank, number=signal.SIGKILL):
-        pid = self.workers()[rank]
-        os.kill(pid, number)
-        return pid
+        found = {}
+
+        def is_there():
+            found.update(self.workers())
+            return rank in found
+        self.wait_for(is_there, f"a worker of rank {rank}")
+        os.kill(found[rank], number)
+        return found[rank]
 
 
 def max_step(status):

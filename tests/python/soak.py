@@ -40,7 +40,7 @@ def figures(pid):
 def hurt(job, draw):
     """(what was done, whether only workers were hurt)"""
     kind = draw.choices(["kill-rank", "stop-rank", "kill-two", "kill-agent"], [6, 1, 2, 1])[0]
-    workers, agents = job.workers(), job.agents()
+    workers, agents = job.all_workers(), job.agents()
     if kind == "kill-agent":
         node = draw.choice(sorted(agents))
         os.kill(agents[node], signal.SIGKILL)
@@ -83,7 +83,7 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
         return {pid: history for pid, history in seen.items() if len(history) > SETTLED_AFTER + 2}
     while time.monotonic() - began < seconds or not followed():
         assert time.monotonic() - began < 5 * seconds + 60, "nobody lives long enough to be followed"
-        job.wait_for(lambda: len(job.workers()) == 4, "4 workers")
+        job.all_workers()
         before = job.status()
         done, only_workers = hurt(job, draw)
         hurt_at = time.monotonic()

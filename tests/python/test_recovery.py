@@ -60,11 +60,11 @@ def test_20_killed_workers_at_random_steps_cost_no_step_and_no_other_process(loc
     at = 20
     for number in range(1, KILLS + 1):
         job.wait_for_progress(at)
-        before = job.workers()
+        before = job.all_workers()
         rank = draw.randrange(4)
         job.kill_rank(rank)
         status = job.wait_for_recovery(number)
-        after = job.workers()
+        after = job.all_workers()
         assert {r: pid for r, pid in after.items() if r != rank} == {r: p for r, p in before.items() if r != rank}
         at = max_step(status) + draw.randint(5, 35)
     status = job.status()
@@ -78,10 +78,9 @@ def test_a_killed_agent_comes_back_and_its_workers_take_the_state_from_the_other
                                                                                    undisturbed, node):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--checkpoint_every", "100000", steps=STEPS)
     job.wait_for_progress(60)
-    before = job.workers()
+    before = job.all_workers()
     os.kill(job.agents()[node], signal.SIGKILL)
-    job.wait_for(lambda: len(job.workers()) == 4 and job.workers() != before, "the lost node's new workers")
-    after = job.workers()
+    after = job.all_workers(other_than=before)
     for rank in range(4):
         assert (after[rank] != before[rank]) == (rank // 2 == node), f"rank {rank}: only the lost node's are new"
     finish(job, tmp_path / "run", undisturbed)
@@ -95,7 +94,7 @@ def test_all_agents_but_one_are_killed(lockstep, small_dataset, tmp_path):
               steps=STEPS)
     job.wait_for_progress(40)
     agents = job.agents()
-    survivor = job.workers()[2]
+    survivor = job.all_workers()[2]
     for node in (0, 1, 3):
         os.kill(agents[node], signal.SIGKILL)
     job.wait_for_progress(60)
@@ -106,7 +105,7 @@ def test_all_agents_but_one_are_killed(lockstep, small_dataset, tmp_path):
 def test_two_workers_killed_at_once(lockstep, small_dataset, tmp_path, undisturbed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
     job.wait_for_progress(50)
-    workers = job.workers()
+    workers = job.all_workers()
     for rank in (0, 3):
         os.kill(workers[rank], signal.SIGKILL)
     finish(job, tmp_path / "run", undisturbed)
