@@ -44,7 +44,8 @@ class AgentSession final : public StoreTransport {
     Assignment assignment;
     int64_t at_ns = 0;  // CLOCK_MONOTONIC
   };
-  // Blocks until the agent has an assignment that was not yet taken; nullopt when a stop is requested first.
+  // Blocks until the agent has an assignment that was not yet taken; nullopt when a stop is requested first. The page
+  // shows its generation, and that the worker awaits no more, before it is returned.
   std::optional<Received> await_assignment(const StopSignals& signals);
 
   // While `abort` is watched, a cut of `generation` fires it; at once when that generation was cut already. One that

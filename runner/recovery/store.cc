@@ -81,7 +81,8 @@ std::vector<StoreAnswer> KeyValueStore::apply(int client, const StoreRequest& re
     return {{client, refusal(request, StoreStatus::kInvalid, problem)}};
   }
   const bool blocks = request.op == StoreOp::kGet || request.op == StoreOp::kWait;
-  if (const size_t missing = blocks ? first_missing(request.keys, 0) : 0; blocks && missing < request.keys.size()) {
+  const size_t missing = blocks ? first_missing(request.keys, 0) : request.keys.size();
+  if (missing < request.keys.size()) {
     wait(client, request, missing, now);
     return {};
   }

@@ -6,7 +6,8 @@ System calls: one rank, so that none belongs to a collective; strace counts thos
 under torchrun, in turn; the ratio of each pair. Instructions: callgrind over what a step does for its agent
 (tests/tools/coordination_cost.cc). The small all-reduce of a step's flags, which any launcher pays for: alone, by
 tests/tools/flags_cost.cc. A big job's connections on one coordinator, with Gloo's questions one by one (as it asks any
-store) and all at once (as it asks ours): tests/tools/coordinator_load.cc, the two in turn. Writes its part of docs/benchmarks.md. Needs strace and valgrind.
+store) and 128 keys at a time (as it asks ours): tests/tools/coordinator_load.cc, the two in turn. Writes its part of
+docs/benchmarks.md. Needs strace and valgrind.
 """
 import argparse
 import json
@@ -139,7 +140,8 @@ def main():
         f"{os.cpu_count()} cores: " + ", ".join(f"{f['median']:.0f} us [{f['p10']:.0f}, {f['p90']:.0f}] with {r} ranks"
                                                 for r, f in flags.items()) +
         f". In a step it runs while the forward pass does.\n\nSteps per second of 2 ranks under the agent over those under "
-        f"torchrun, {len(pairs)} pairs: {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}].\n\n" + "\n".join(table), "coordination")
+        f"torchrun, {len(pairs)} pairs: {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}].\n\n" +
+        "\n".join(table), "coordination")
 
 
 if __name__ == "__main__":

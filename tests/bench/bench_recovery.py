@@ -14,7 +14,6 @@ import platform
 import random
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/python"))
-from jobs import Job, children, command_line, read_status  # noqa: E402
+from jobs import Job, children, command_line, free_port, read_status  # noqa: E402
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
 CACHE = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep"))
 DATA = CACHE / "data/ml-100k.inter"
@@ -32,12 +31,6 @@ TWIN = ROOT / "tests/python/sasrec_twin.py"
 REPORT = ROOT / "docs/benchmarks.md"
 CHECKPOINT_EVERY = 50
 RECOVERY_SECONDS_MAX = 90
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Lines:
