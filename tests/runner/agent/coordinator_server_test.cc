@@ -107,6 +107,15 @@ class CoordinatorOnLoopback : public testing::Test {
     return made;
   }
 
+  // Another agent of node 1 is there first.
+  std::shared_ptr<TcpCoordinatorLink> take_place_1(const CoordinatorServer& server, Heard& heard) {
+    auto made = link(greet(1), heard, {server.port()});
+    EXPECT_TRUE(until([&] { return !heard.found.empty(); }));
+    made->send(Join{.nproc = 1});
+    EXPECT_TRUE(until([&] { return server.state().nodes.contains(1); }));
+    return made;
+  }
+
   // Hints lead to this port. The name service does not answer, and nobody seeks yet.
   std::shared_ptr<TcpCoordinatorLink> hinted_link(const Greet& g, Heard& heard, int port) {
     auto made = std::make_shared<TcpCoordinatorLink>(loop_, CoordinatorAddress{.host = "nowhere.invalid", .port = port},
@@ -394,11 +403,8 @@ TEST_F(CoordinatorOnLoopback, keeps_the_higher_attempt_of_two_agents_with_one_no
 
 TEST_F(CoordinatorOnLoopback, asks_ever_more_seldom_for_a_place_that_stays_taken) {
   const auto server = serve(options(7));
-  Heard heard;
-  const auto present = link(greet(1), heard, {server->port()});
-  ASSERT_TRUE(until([&] { return !heard.found.empty(); }));
-  present->send(Join{.nproc = 1});
-  ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+  Heard of_present;
+  const auto present = take_place_1(*server, of_present);
   Heard refused;
   std::shared_ptr<TcpCoordinatorLink> second;  // joins whoever welcomes it, and looks again when it is refused
   CoordinatorLink::Handlers handlers = handlers_of(refused);
@@ -593,11 +599,8 @@ TEST_F(CoordinatorOnLoopback, an_old_coordinator_where_the_operator_said_loses_i
 TEST_F(CoordinatorOnLoopback, keeps_to_the_operator_s_address_when_its_place_there_is_taken) {
   const auto server = serve(options(7));
   const auto by_name = serve(options(8));
-  Heard first_heard;
-  const auto first = link(greet(1), first_heard, {server->port()});
-  ASSERT_TRUE(until([&] { return !first_heard.found.empty(); }));
-  first->send(Join{.nproc = 1});
-  ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+  Heard of_present;
+  const auto present = take_place_1(*server, of_present);
   Greet other = greet(1);
   ++other.incarnation;
   Heard heard;

@@ -26,12 +26,12 @@ BeatSnapshot committed(int64_t step, int64_t milliseconds) {
   return beats;
 }
 
-GroupBreak broke(int64_t milliseconds, const std::string& cause = "SignalKILL") {
-  return {.generation = 1, .cause = cause, .rank = 1, .detection_seconds = 0.008, .at = at(milliseconds)};
+GroupBreak broke(int64_t milliseconds, const std::string& cause = "SignalKILL", uint64_t generation = 1) {
+  return {.generation = generation, .cause = cause, .rank = 1, .detection_seconds = 0.008, .at = at(milliseconds)};
 }
 
-Resumed resumed(int64_t step, int64_t milliseconds) {
-  return {.generation = 2,
+Resumed resumed(int64_t step, int64_t milliseconds, uint64_t generation = 2) {
+  return {.generation = generation,
           .step = step,
           .assigned_ns = (milliseconds - 31) * kMillisecond,
           .formed_ns = (milliseconds - 11) * kMillisecond,
@@ -99,9 +99,7 @@ TEST(JobRecord, takes_no_late_commit_of_the_broken_group_for_a_recovery) {
   JobRecord job(at(0));
   job.on_beats(committed(1, 1'000));
   job.on_break(broke(1'100), 1);
-  Resumed late = resumed(1, 1'000);
-  late.generation = 1;
-  EXPECT_FALSE(job.on_resumed(late));
+  EXPECT_FALSE(job.on_resumed(resumed(1, 1'000, 1)));
   EXPECT_TRUE(job.is_recovering());
   EXPECT_TRUE(job.on_resumed(resumed(2, 2'000)));
 }
@@ -110,14 +108,10 @@ TEST(JobRecord, sees_a_break_that_is_told_before_the_first_commit_of_its_group) 
   JobRecord job(at(0));
   job.on_beats(committed(1, 1'000));
   job.on_break(broke(2'000), 1);
-  GroupBreak second = broke(3'000, "SignalSEGV");
-  second.generation = 2;
-  job.on_break(second, 2);
+  job.on_break(broke(3'000, "SignalSEGV", 2), 2);
   EXPECT_EQ(job.on_resumed(resumed(2, 2'990))->cause, "SignalKILL");  // of generation 2
   EXPECT_TRUE(job.is_recovering());
-  Resumed third = resumed(3, 4'000);
-  third.generation = 3;
-  EXPECT_EQ(job.on_resumed(third)->cause, "SignalSEGV");
+  EXPECT_EQ(job.on_resumed(resumed(3, 4'000, 3))->cause, "SignalSEGV");
   EXPECT_EQ(job.recoveries_total(), 2);
 }
 
@@ -210,36 +204,26 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   job.on_beats(committed(3, 4'000));
   EXPECT_NEAR(sum(counted_at(4'000)), 4.0, 1e-9);
   // The coordinator hears it at once, and the new worker takes its time.
-  GroupBreak slow = broke(4'500, "PeerLost");
-  slow.generation = 2;
-  job.on_break(slow, 2);
+  job.on_break(broke(4'500, "PeerLost", 2), 2);
   EXPECT_THAT(counted_at(4'600), Not(Contains(Key("PeerLost"))));
   job.on_cause("SignalKILL");
   EXPECT_NEAR(counted_at(24'000)["SignalKILL"], 20.0, 1.0);
   job.on_placed({.generation = 3, .cause = "SignalKILL", .world_size = 2, .nnodes = 1, .at = at(24'500)});
-  Resumed late = resumed(4, 25'000);
-  late.generation = 3;
-  job.on_resumed(late);
+  job.on_resumed(resumed(4, 25'000, 3));
   job.on_beats(committed(5, 26'000));
   EXPECT_NEAR(sum(counted_at(26'000)), 26.0, 1e-9);
   // Nobody ever says more: it is a lost peer.
-  GroupBreak second = broke(27'000, "PeerLost");
-  second.generation = 3;
-  job.on_break(second, 2);
+  job.on_break(broke(27'000, "PeerLost", 3), 2);
   EXPECT_THAT(counted_at(33'900), Not(Contains(Key("PeerLost"))));
   EXPECT_NEAR(sum(counted_at(34'100)), 34.1, 1e-9);
   job.on_cause("Timeout");  // too late: it has been counted
   EXPECT_NEAR(sum(counted_at(34'150)), 34.15, 1e-9);
   // … and one after it is counted on top, when it is known.
   job.on_placed({.generation = 4, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(34'200)});
-  Resumed then = resumed(6, 34'500);
-  then.generation = 4;
-  job.on_resumed(then);
+  job.on_resumed(resumed(6, 34'500, 4));
   const double before = counted_at(35'000)["PeerLost"];
   EXPECT_GT(before, 7.0);
-  GroupBreak third = broke(36'000, "PeerLost");
-  third.generation = 4;
-  job.on_break(third, 3);
+  job.on_break(broke(36'000, "PeerLost", 4), 3);
   EXPECT_DOUBLE_EQ(counted_at(36'500)["PeerLost"], before);
 }
 
@@ -250,13 +234,9 @@ TEST(JobRecord, knows_that_nothing_was_committed_between_two_breaks) {
   job.on_break(broke(2'000), 1);
   job.on_beats(committed(2, 2'020));
   job.on_placed({.generation = 2, .cause = "SignalKILL", .world_size = 2, .nnodes = 1, .at = at(2'100)});
-  GroupBreak second = broke(2'200, "NodeLost");
-  second.generation = 2;
-  job.on_break(second, 2);
+  job.on_break(broke(2'200, "NodeLost", 2), 2);
   job.on_placed({.generation = 3, .cause = "NodeLost", .world_size = 2, .nnodes = 1, .at = at(9'500)});
-  Resumed then = resumed(3, 10'000);
-  then.generation = 3;
-  job.on_resumed(then);
+  job.on_resumed(resumed(3, 10'000, 3));
   EXPECT_THAT(job.goodput_line(at(10'000)), HasSubstr("(NodeLost 7.8, SignalKILL 0.2, startup 1.0)"));
 }
 

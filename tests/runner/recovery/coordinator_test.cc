@@ -1316,21 +1316,24 @@ TEST(Coordinator, a_worker_that_hangs_when_its_group_is_gone_is_killed) {
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
 }
 
+// Node 0 waits for node 1, whose worker has shown no progress for so long.
+void keep_waiting(Job& job, double seconds_unchanged) {
+  job.place(2);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.say(1, Heartbeat{{beat_of(seconds_unchanged, Phase::kForward)}});
+}
+
 // With the usual timeouts the job would be over (after 300 s) before a stall (600 s).
 TEST(Coordinator, a_worker_that_keeps_the_others_waiting_is_killed_in_time_for_another_one_to_come) {
   Job job(2);
-  job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  job.say(1, Heartbeat{{beat_of(500, Phase::kForward)}});
+  keep_waiting(job, 500);
   EXPECT_EQ(count<KillWorker>(job.pass(238s)), 0U);  // they have not waited for long
   EXPECT_EQ(count<KillWorker>(job.pass(4s)), 1U);
 }
 
 TEST(Coordinator, a_worker_that_works_is_waited_for) {
   Job job(2);
-  job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  job.say(1, Heartbeat{{beat_of(239, Phase::kForward)}});
+  keep_waiting(job, 239);
   EXPECT_EQ(count<KillWorker>(job.pass(250s)), 0U);
 }
 
@@ -1345,9 +1348,7 @@ TEST(Coordinator, a_short_stall_timeout_holds_in_a_long_wait_too) {
   CoordinatorOptions options = options_of(2, 2);
   options.stall_timeout = 20s;
   Job job(options);
-  job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  job.say(1, Heartbeat{{beat_of(1, Phase::kForward)}});
+  keep_waiting(job, 1);
   EXPECT_EQ(count<KillWorker>(job.pass(245s)), 0U);
   job.say(1, Heartbeat{{beat_of(20, Phase::kForward)}});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 1U);
@@ -1357,9 +1358,7 @@ TEST(Coordinator, a_short_wait_is_halved_for_the_hanging) {
   CoordinatorOptions options = options_of(2, 2);
   options.rendezvous_timeout = 40s;
   Job job(options);
-  job.place(2);
-  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
-  job.say(1, Heartbeat{{beat_of(30, Phase::kForward)}});
+  keep_waiting(job, 30);
   EXPECT_EQ(count<KillWorker>(job.pass(18s)), 0U);
   EXPECT_EQ(count<KillWorker>(job.pass(4s)), 1U);
 }
