@@ -71,7 +71,8 @@ THROUGHPUT = [
 
 PHASES = [
     graph("Where the ranks' time goes", "Share of each phase, over all ranks. grad_sync is what is left of the "
-          "reduction after backward; waiting is for peers or an assignment.", "percentunit",
+          "reduction after backward; device is the host's wait for its GPU; waiting is for peers or an assignment.",
+          "percentunit",
           [query("sum by (phase) (rate(lockstep_phase_seconds_total{<selector>}[$__rate_interval])) / ignoring (phase) "
                  "group_left () sum(rate(lockstep_phase_seconds_total{<selector>}[$__rate_interval]))", "{{phase}}")],
           width=12, stacked=True, minimum=0, maximum=1),

@@ -80,9 +80,11 @@ int Agent::run() {
   wait_for_children();
   arm_display_timer();
   arm_look_timer();
+  if (options_.started_because) on_decision(*options_.started_because);
   feed(SupervisorEvent(Started{}));
   feed(MemberEvent(MemberTick{}));
   loop_.run();  // returns at once when all is over already
+  terminal_.flush(kReaderPatience);
   LOCKSTEP_CHECK(exit_code_.has_value(), "the loop ends with an exit code");
   return *exit_code_;
 }
@@ -245,6 +247,7 @@ void Agent::arm_look_timer() {
 }
 
 void Agent::look_at_workers() {
+  terminal_.write_waiting();
   const int64_t now_ns = ns_of(now());
   const bool is_late = looked_ns_ > 0 && now_ns - looked_ns_ > kLateLookNs;
   looked_ns_ = now_ns;
@@ -284,6 +287,7 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
 
 void Agent::send_heartbeat(int64_t now_ns) {
   if (!member_.joined) return;
+  send_untold_decisions();
   Heartbeat heartbeat;
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
     if (!workers_.is_alive(local_rank)) continue;
@@ -304,7 +308,8 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
           .on_break = [this](const GroupBreak& seen) { on_break(seen); },
           .on_cause = [this](const std::string& cause) { job_.on_cause(cause); },
           .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
-          .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); }});
+          .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); },
+          .on_remote_decision = [this](int node, const LadderDecision& said) { show_decision(node, said); }});
 }
 
 OperatorControl Agent::operator_control() {
@@ -392,6 +397,26 @@ void Agent::on_remote_end(int node, const Broken& broken) {
                          .step = status_.progress ? status_.progress->step : 0,
                          .generation = broken.generation,
                          .time_unix_seconds = std::time(nullptr)});
+}
+
+void Agent::on_decision(const LadderDecision& decision) {
+  show_decision(options_.node_rank, decision);
+  if (is_first()) return;
+  untold_decisions_.push_back(decision);
+  if (untold_decisions_.size() > kUntoldDecisionsMax) untold_decisions_.pop_front();
+  send_untold_decisions();
+}
+
+void Agent::send_untold_decisions() {
+  if (!member_.joined) return;
+  for (const LadderDecision& decision : std::exchange(untold_decisions_, {})) link_->send(decision);
+}
+
+void Agent::show_decision(int node, const LadderDecision& decision) {
+  const bool is_ours = node == options_.node_rank;
+  status_.ladder.rung = one_line(decision.rung);
+  status_.ladder.last_decision = (is_ours ? "" : "node " + std::to_string(node) + ": ") + one_line(decision.line);
+  if (is_ours || !decision.is_exported) ++restarts_[{one_line(decision.rung), one_line(decision.reason)}];
 }
 
 void Agent::on_note(const Note& note) {
@@ -500,11 +525,10 @@ void Agent::perform(const TellDone&) { feed(MemberEvent(WorkersDone{})); }
 void Agent::perform(const TellGaveUp& output) { feed(MemberEvent(NodeGaveUp{output.failed})); }
 
 void Agent::perform(const Restarting& output) {
-  ++restarts_[{output.rung, exit_reason(output.code)}];
   ++status_.restarts;
-  status_.ladder.rung = output.rung;
-  status_.ladder.last_decision = output.line;
   terminal_.err_line("lockstep: " + output.line);
+  on_decision(
+      {.rung = output.rung, .reason = exit_reason(output.code), .line = output.line, .is_exported = options_.has_page});
 }
 
 void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + output.line); }

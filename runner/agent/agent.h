@@ -41,6 +41,8 @@ namespace lockstep {
 inline constexpr std::chrono::milliseconds kLookInterval{200};
 // What was said last may take this long to leave, at the end.
 inline constexpr std::chrono::seconds kLastWordsTimeout{1};
+// Whoever reads our output may take this long to read the end of it.
+inline constexpr std::chrono::seconds kReaderPatience{10};
 
 struct AgentOptions {
   WorkerCommand worker;
@@ -57,7 +59,13 @@ struct AgentOptions {
   std::string termination_log;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
   std::string control_folder;   // where the control socket lies; empty = none
+  bool has_page = true;         // a status server shows the board
+  // Why this agent was started in place of an earlier one, by whoever did.
+  std::optional<LadderDecision> started_because;
 };
+
+// Decisions that wait for a coordinator to be told; the oldest are forgotten.
+inline constexpr size_t kUntoldDecisionsMax = 16;
 
 class Agent {
  public:
@@ -115,6 +123,10 @@ class Agent {
   void on_coordinator_said(const CoordinatorMessage& message);
   void on_break(const GroupBreak& group_break);
   void on_remote_end(int node, const Broken& broken);
+  // Of this node's ladder: for its own page, and for node 0's.
+  void on_decision(const LadderDecision& decision);
+  void show_decision(int node, const LadderDecision& decision);
+  void send_untold_decisions();
   void remember(WorkerFailure failure);
   void on_seek_problem(const std::string& text);
   void on_note(const Note& note);
@@ -223,6 +235,7 @@ class Agent {
   RunStatus status_;
   std::vector<WorkerStatus> local_workers_;
   std::map<std::pair<std::string, std::string>, int64_t> restarts_;  // by rung and reason
+  std::deque<LadderDecision> untold_decisions_;
   std::string last_problem_said_;
   std::vector<GpuUse> gpu_use_;
   std::optional<TimePoint> gpu_use_read_;

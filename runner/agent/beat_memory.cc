@@ -24,6 +24,7 @@ bool is_busy(Phase phase) {
       return true;
     case Phase::kStartup:
     case Phase::kGradSync:
+    case Phase::kDevice:  // may wait for a peer there
     case Phase::kValidation:
     case Phase::kCheckpointStall:
     case Phase::kWaiting:

@@ -222,6 +222,7 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
   const bool stays_broken = before.group == GroupState::kBroken && state_.group == GroupState::kBroken;
   if (stays_broken && state_.cause != before.cause) handlers_.on_cause(state_.cause);
   tell_of_remote_end(event, before.placed);
+  tell_of_remote_decision(event);
   if (!is_new) return;
   GroupPlaced placed{.generation = state_.generation(),
                      .cause = state_.cause,
@@ -240,6 +241,14 @@ void CoordinatorServer::tell_of_remote_end(const CoordinatorEvent& event, uint64
     return;
   const auto rank = state_.rank_of.find(said->connection);
   if (rank != state_.rank_of.end()) handlers_.on_remote_end(rank->second, *broken);
+}
+
+void CoordinatorServer::tell_of_remote_decision(const CoordinatorEvent& event) {
+  const auto* const said = std::get_if<NodeSaid>(&event);
+  const auto* const decision = said ? std::get_if<LadderDecision>(&said->message) : nullptr;
+  if (decision == nullptr || locals_.contains(said->connection)) return;
+  const auto rank = state_.rank_of.find(said->connection);
+  if (rank != state_.rank_of.end()) handlers_.on_remote_decision(rank->second, *decision);
 }
 
 void CoordinatorServer::perform(const Send& output) {

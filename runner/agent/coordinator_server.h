@@ -41,6 +41,7 @@ class CoordinatorServer {
     std::function<void(const GroupPlaced&)> on_placed;
     // A worker of another node has ended; its agent starts it again, or gives up.
     std::function<void(int node, const Broken&)> on_remote_end;
+    std::function<void(int node, const LadderDecision&)> on_remote_decision;
   };
 
   CoordinatorServer(boost::asio::io_context& loop, const CoordinatorOptions& options, Handlers handlers);
@@ -105,6 +106,7 @@ class CoordinatorServer {
   void feed(const CoordinatorEvent& event);
   void tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds, TimePoint at);
   void tell_of_remote_end(const CoordinatorEvent& event, uint64_t placed);
+  void tell_of_remote_decision(const CoordinatorEvent& event);
   void perform(const Send& output);
   void perform(const Close& output);
   void perform(const BeginGeneration& output);

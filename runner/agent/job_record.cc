@@ -68,7 +68,10 @@ void JobRecord::on_beats(const BeatSnapshot& rank_0) {
   goodput_.on_waits(phase_seconds(rank_0, Phase::kDataWait), phase_seconds(rank_0, Phase::kCheckpointStall));
 }
 
-void JobRecord::on_break(const GroupBreak& group_break, int64_t unix_seconds) {
+void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
+  // A peer's word: infinite or not a number, it would spoil every sum that it is part of.
+  const bool is_plausible = group_break.detection_seconds <= std::chrono::duration<double>(kDetectionMax).count();
+  if (!is_plausible) group_break.detection_seconds = -1.0;
   if (pending_) {  // the group that was to mend the first one broke too, perhaps after its first commit
     pending_->again = group_break;
     pending_->again_unix_seconds = unix_seconds;

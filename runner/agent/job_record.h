@@ -48,6 +48,9 @@ struct DurationHistogram {
   void observe(double seconds);
 };
 
+// A detection that is said to have taken longer is not believed.
+inline constexpr std::chrono::hours kDetectionMax{24};
+
 class JobRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -58,7 +61,7 @@ class JobRecord {
 
   // Rank 0's page, looked at now and then, and once more before a break is told.
   void on_beats(const BeatSnapshot& rank_0);
-  void on_break(const GroupBreak& group_break, int64_t unix_seconds);
+  void on_break(GroupBreak group_break, int64_t unix_seconds);
   // What the newest break was because of, when it is known better than when it was told.
   void on_cause(const std::string& cause);
   void on_placed(const GroupPlaced& placed);

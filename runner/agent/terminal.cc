@@ -1,11 +1,13 @@
 #include "runner/agent/terminal.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -13,14 +15,8 @@ namespace {
 constexpr std::string_view kClearLine = "\r\033[K";
 constexpr int kColumnsWhenUnknown = 80;
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-}
+// Where poll says that there is room, so much is taken without waiting.
+constexpr size_t kPieceBytes = 1024;
 
 int columns_of_terminal(int fd) {
   winsize size{};
@@ -35,12 +31,12 @@ Terminal::Terminal(TerminalOptions options, int stdout_fd, int stderr_fd)
 
 void Terminal::out_line(const std::string& line) {
   hide_progress();
-  write_all(stdout_fd_, line + "\n");
+  write(stdout_fd_, line + "\n");
 }
 
 void Terminal::err_line(const std::string& line) {
   hide_progress();
-  write_all(stderr_fd_, line + "\n");
+  write(stderr_fd_, line + "\n");
 }
 
 void Terminal::show_progress(const ProgressView& view, TimePoint now) {
@@ -52,9 +48,10 @@ void Terminal::show_progress(const ProgressView& view, TimePoint now) {
     return;
   }
   last_shown_ = now;
+  if (!waiting_.empty()) return;  // it shows what is now, not what was
   // One column stays free: a full line would wrap on some terminals.
   const ProgressStyle style{.columns = columns_of_terminal(stdout_fd_) - 1, .color = true, .unicode = options_.unicode};
-  write_all(stdout_fd_, std::string(kClearLine) + render_progress_line(view, style));
+  write(stdout_fd_, std::string(kClearLine) + render_progress_line(view, style));
   live_line_shown_ = true;
 }
 
@@ -63,8 +60,52 @@ std::chrono::milliseconds Terminal::interval() const {
 }
 
 void Terminal::hide_progress() {
-  if (live_line_shown_) write_all(stdout_fd_, kClearLine);
+  if (live_line_shown_) write(stdout_fd_, std::string(kClearLine));
   live_line_shown_ = false;
+}
+
+void Terminal::write(int fd, std::string bytes) {
+  waiting_bytes_ += bytes.size();
+  waiting_.push_back({fd, std::move(bytes)});
+  write_waiting();
+  while (waiting_bytes_ > kUnreadBytesMax) {
+    waiting_bytes_ -= waiting_.front().bytes.size();
+    waiting_.pop_front();
+    ++left_out_;
+  }
+}
+
+void Terminal::write_waiting() {
+  while (!waiting_.empty() && write_some(std::chrono::milliseconds(0))) continue;
+}
+
+void Terminal::flush(std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (!waiting_.empty()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (!write_some(std::max(left, std::chrono::milliseconds(0)))) return;
+  }
+}
+
+// False when nobody reads.
+bool Terminal::write_some(std::chrono::milliseconds patience) {
+  if (left_out_ > 0) {
+    const std::string remark =
+        "lockstep: " + std::to_string(std::exchange(left_out_, 0)) + " lines were left out: nobody read the output\n";
+    waiting_bytes_ += remark.size();
+    waiting_.push_front({stderr_fd_, remark});
+  }
+  Text& text = waiting_.front();
+  pollfd room{.fd = text.fd, .events = POLLOUT, .revents = 0};
+  if (::poll(&room, 1, static_cast<int>(patience.count())) <= 0) return false;
+  const ssize_t n = ::write(text.fd, text.bytes.data(), std::min(text.bytes.size(), kPieceBytes));
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EINTR;
+  // What cannot be written at all is given up.
+  const size_t done = n <= 0 ? text.bytes.size() : static_cast<size_t>(n);
+  waiting_bytes_ -= done;
+  text.bytes.erase(0, done);
+  if (text.bytes.empty()) waiting_.pop_front();
+  return true;
 }
 
 void Terminal::print_plain(const ProgressView& view) {

@@ -2,11 +2,15 @@
 //
 // On a terminal the progress line is redrawn in place, at most every kRedrawInterval, and taken away before any other
 // line. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval.
-// Threads: one. Time is an argument. Writing may block when nobody reads; errors of writing are ignored (a closed
-// pipe must not end a training run).
+// Nobody may read for a while (Ctrl-S, a pager that waits, a container log that is held up): what cannot be written
+// waits, up to kUnreadBytesMax, for heartbeats come from the same thread. Then the oldest lines are left out, and that
+// is said.
+// Threads: one. Time is an argument. Errors of writing are ignored (a closed pipe must not end a training run).
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,6 +21,7 @@ namespace lockstep {
 
 inline constexpr std::chrono::milliseconds kRedrawInterval{200};
 inline constexpr std::chrono::seconds kPlainInterval{10};
+inline constexpr size_t kUnreadBytesMax = size_t{1} << 20;
 
 struct TerminalOptions {
   bool live = false;  // stdout is a terminal that takes escape sequences, and the user wants them
@@ -38,15 +43,30 @@ class Terminal {
   // Takes the progress line away: what follows says more.
   void hide_progress();
 
+  // Writes what has waited for a reader. Called now and then.
+  void write_waiting();
+  // The same, and waits for the reader for so long.
+  void flush(std::chrono::milliseconds patience);
+
   // When show_progress next has something to do.
   [[nodiscard]] std::chrono::milliseconds interval() const;
 
  private:
+  struct Text {
+    int fd;
+    std::string bytes;
+  };
+
   void print_plain(const ProgressView& view);  // unless it says what the last one said
+  void write(int fd, std::string bytes);
+  bool write_some(std::chrono::milliseconds patience);
 
   TerminalOptions options_;
   int stdout_fd_;
   int stderr_fd_;
+  std::deque<Text> waiting_;
+  size_t waiting_bytes_ = 0;
+  int64_t left_out_ = 0;  // texts, since it was said
   bool live_line_shown_ = false;
   std::optional<TimePoint> last_shown_;
   std::string last_plain_;

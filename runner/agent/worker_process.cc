@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -185,9 +186,9 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
       .pid = pid, .link_fd = link.agent.release(), .stdout_fd = out.agent.release(), .stderr_fd = err.agent.release()};
 }
 
-bool OomKillCounter::rose() {
+int64_t OomKillCounter::risen() {
   const int64_t now = read();
-  return now > std::exchange(seen_, now);
+  return std::max<int64_t>(0, now - std::exchange(seen_, now));
 }
 
 int64_t OomKillCounter::read() const {

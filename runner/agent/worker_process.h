@@ -43,8 +43,8 @@ class OomKillCounter {
   // `path`: memory.events (cgroup v2) or memory.oom_control (v1); a file that is missing counts as none.
   explicit OomKillCounter(std::string path) : path_(std::move(path)), seen_(read()) {}
 
-  // Has the count risen since the last call (or since the start)?
-  bool rose();
+  // By how much the count has risen since the last call (or since the start).
+  int64_t risen();
 
   // The file of our own cgroup; empty when there is none.
   static std::string path_of_own_cgroup();

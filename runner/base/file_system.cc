@@ -14,6 +14,9 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kReadPieceBytes = size_t{4} << 20;  // large enough that the disk, not the calls, sets the pace
+// A file is written in pieces of this size, each of them durable before the next: one fsync at the end of a large file
+// would be one silent call of minutes, with all of it in the page cache, which counts as the pod's memory.
+constexpr size_t kWritePieceBytes = size_t{256} << 20;
 
 ErrorCode code_of_errno(int errno_value) {
   switch (errno_value) {
@@ -169,7 +172,22 @@ Status write_all(FileSystem& fs, FileHandle file, const void* data, size_t bytes
 
 Status write_file(FileSystem& fs, const std::string& path, const std::function<Status(const ByteSink&)>& produce) {
   TRY_ASSIGN(const FileHandle file, fs.open_for_write(path));
-  Status status = produce([&](const void* data, size_t bytes) { return write_all(fs, file, data, bytes); });
+  size_t not_durable = 0;
+  const auto write_in_pieces = [&](const void* data, size_t bytes) -> Status {
+    const char* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const size_t piece = std::min(bytes, kWritePieceBytes - not_durable);
+      TRY(write_all(fs, file, next, piece));
+      next += piece;
+      bytes -= piece;
+      not_durable += piece;
+      if (not_durable < kWritePieceBytes) continue;
+      TRY(fs.fsync(file));
+      not_durable = 0;
+    }
+    return {};
+  };
+  Status status = produce(write_in_pieces);
   if (status.ok()) status = fs.fsync(file);
   if (!status.ok()) status = status.error().with_context(path);
   return close_after(fs, file, status, path);

@@ -5,18 +5,23 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/weights.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kProgressInterval{1};
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -62,7 +67,8 @@ struct Job {
 
 class CheckpointWriter::Impl {
  public:
-  Impl(FileSystem& fs, CheckpointWriterOptions options) : fs_(fs), options_(std::move(options)) {
+  Impl(FileSystem& fs, CheckpointWriterOptions options)
+      : fs_(fs, [this] { answers_.fetch_add(1); }), options_(std::move(options)) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -99,7 +105,13 @@ class CheckpointWriter::Impl {
 
   void wait_durable() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !job_; });
+    while (!changed_.wait_for(lock, kProgressInterval, [this] { return !job_; })) {
+      const uint64_t answers = answers_;
+      if (std::exchange(answers_told_, answers) == answers) continue;
+      lock.unlock();
+      options_.on_progress();
+      lock.lock();
+    }
   }
 
   std::vector<WriteReport> poll_reports() {
@@ -168,7 +180,9 @@ class CheckpointWriter::Impl {
     }
   }
 
-  FileSystem& fs_;
+  std::atomic<uint64_t> answers_{0};  // of the volume, so far
+  uint64_t answers_told_ = 0;         // the caller's thread's
+  WatchedFileSystem fs_;
   CheckpointWriterOptions options_;
   std::vector<StagedFile> staged_;  // the training thread's while job_ is empty, else the writer's
 

@@ -7,6 +7,7 @@
 // Errors: a failed write is a WriteReport with an Error; training may go on, the older checkpoints stay.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,8 @@ struct StageCost {
 struct CheckpointWriterOptions {
   std::string folder;
   Retention retention;
+  // Called on the caller's thread while it waits for a write and the volume answers, about once a second.
+  std::function<void()> on_progress = [] {};
 };
 
 class CheckpointWriter {

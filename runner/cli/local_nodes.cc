@@ -243,6 +243,7 @@ class LocalNodes {
   }
 
   void perform(const NodeDecision& output) {
+    if (!output.rung.empty()) untold_ = output;
     last_line_ = output.line;
     say("lockstep: " + output.line);
   }
@@ -275,6 +276,12 @@ class LocalNodes {
     agent.last_words_fd = ::memfd_create("lockstep-last-words", MFD_CLOEXEC);
     if (agent.last_words_fd < 0) return unavailable("no memory for its last words");
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
+    if (untold_ && (untold_->rung == "gang" ? node == 0 : node == untold_->node)) {
+      const LadderDecision decision{
+          .rung = untold_->rung, .reason = exit_reason(untold_->code), .line = untold_->line, .is_exported = false};
+      launch.environment[std::string(env::kStartedBecause)] = encode(MemberMessage(decision));
+      untold_.reset();
+    }
     launch.environment[std::string(env::kTerminationLog)] =
         "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(agent.last_words_fd);
     // Node 0 has the terminal itself, with its progress line.
@@ -374,6 +381,7 @@ class LocalNodes {
   NodeLadderState ladder_;
   std::vector<Agent> agents_;  // by node
   std::string last_line_;
+  std::optional<NodeDecision> untold_;  // to the agents, of which node 0's has the page
   int exit_code_ = static_cast<int>(ExitCode::kCrash);
 };
 
@@ -411,8 +419,9 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   if (options.gpus.empty()) add("device", "cpu");
 
   Environment& environment = launch.environment;
-  for (const std::string_view name : {env::kNodeRank, env::kNumNodes, env::kMinNodes, env::kMaxNodes,
-                                      env::kNprocPerNode, env::kCoordinator, env::kJobCompletionIndex}) {
+  for (const std::string_view name :
+       {env::kNodeRank, env::kNumNodes, env::kMinNodes, env::kMaxNodes, env::kNprocPerNode, env::kCoordinator,
+        env::kJobCompletionIndex, env::kStartedBecause}) {
     environment.erase(std::string(name));
   }
   environment[std::string(env::kToken)] = network.token;

@@ -96,6 +96,15 @@ Result<uint32_t> attempt_of(const Environment& environment) {
   return attempt;
 }
 
+// Written by our own parent: what cannot be read is left out.
+std::optional<LadderDecision> started_because(const Environment& environment) {
+  const std::optional<std::string> line = variable(environment, env::kStartedBecause);
+  if (!line) return std::nullopt;
+  const Result<MemberMessage> message = decode_member_message(*line);
+  const auto* const decision = message.ok() ? std::get_if<LadderDecision>(&*message) : nullptr;
+  return decision == nullptr ? std::nullopt : std::optional(*decision);
+}
+
 std::string termination_log_of(const Environment& environment) {
   if (is_set(environment, env::kTerminationLog)) return *variable(environment, env::kTerminationLog);
   return std::filesystem::exists(kTerminationLogOfPods) ? kTerminationLogOfPods : "";
@@ -259,6 +268,8 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   agent.terminal = terminal_of(p.environment);
   agent.termination_log = termination_log_of(p.environment);
   agent.oom_kill_path = OomKillCounter::path_of_own_cgroup();
+  agent.has_page = p.config.launch.status_port != 0;
+  agent.started_because = started_because(p.environment);
   // In a pod its owner has other ways in, and the folder may be shared by many.
   if (!is_set(p.environment, env::kKubernetesServiceHost)) {
     agent.control_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir).value_or(""),

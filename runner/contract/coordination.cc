@@ -70,6 +70,13 @@ void fields(V& v, typename V::template Ref<NodeFailed> m) {
   v("for_good", m.for_good);
 }
 template <typename V>
+void fields(V& v, typename V::template Ref<LadderDecision> m) {
+  v("rung", m.rung);
+  v("reason", m.reason);
+  v("line", m.line);
+  v("is_exported", m.is_exported);
+}
+template <typename V>
 void fields(V& v, typename V::template Ref<CheckpointNews> m) {
   v("step", m.step);
 }
@@ -145,6 +152,8 @@ template <>
 constexpr const char* kTypeName<NodeDone> = "node_done";
 template <>
 constexpr const char* kTypeName<NodeFailed> = "node_failed";
+template <>
+constexpr const char* kTypeName<LadderDecision> = "ladder_decision";
 template <>
 constexpr const char* kTypeName<CheckpointNews> = "checkpoint_news";
 template <>

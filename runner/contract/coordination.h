@@ -24,7 +24,7 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses any other than its own.
-inline constexpr int kCoordinationProtocol = 2;
+inline constexpr int kCoordinationProtocol = 3;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
 // From the meeting of all ranks to the last connection of their group; a peer that dies in between is noticed at its
@@ -78,8 +78,8 @@ struct WorkerBeat {
   Activity activity = Activity::kLoading;
   Phase phase = Phase::kStartup;
   double seconds_unchanged = 0.0;  // since the last sign of progress
-  double busy_seconds = 0.0;       // of its own work so far: all phases but waiting, grad_sync, start-up, validation
-                                   // and checkpoint_stall
+  double busy_seconds = 0.0;       // of its own work so far: all phases but waiting, grad_sync, device, start-up,
+                                   // validation and checkpoint_stall
   uint64_t generation = 0;
   bool operator==(const WorkerBeat&) const = default;
 };
@@ -108,12 +108,20 @@ struct NodeFailed {
   bool for_good = false;
 };
 
+// A decision of the restart ladder on this node, for node 0's page.
+struct LadderDecision {
+  std::string rung;          // "process", "pod", "gang"
+  std::string reason;        // CamelCase, as in exit_reason
+  std::string line;          // for people: what ended how, and what happens next
+  bool is_exported = false;  // the node has a page of its own, with metrics that count it
+};
+
 struct CheckpointNews {  // both directions
   int64_t step = 0;
 };
 
-using MemberMessage =
-    std::variant<Greet, Join, NodeReady, Broken, Heartbeat, StoreCall, Leave, NodeDone, NodeFailed, CheckpointNews>;
+using MemberMessage = std::variant<Greet, Join, NodeReady, Broken, Heartbeat, StoreCall, Leave, NodeDone, NodeFailed,
+                                   LadderDecision, CheckpointNews>;
 
 // ---- coordinator -> agent ----
 

@@ -36,6 +36,8 @@ inline constexpr std::string_view kBeatFd = "LOCKSTEP_BEAT_FD";
 
 // From `lockstep run --local_nodes` to its agents: the command that the user gave, for the last words.
 inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
+// … and why this agent was started in place of an earlier one: a LadderDecision as a line (contract/coordination.h).
+inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
 
 // For tests and odd installations: the worker program, and the file for the termination message.
 inline constexpr std::string_view kWorker = "LOCKSTEP_WORKER";
@@ -125,6 +127,7 @@ inline constexpr std::array kAllNames = {
     kAgentFd,
     kBeatFd,
     kCommandLine,
+    kStartedBecause,
     kRank,
     kWorldSize,
     kLocalRank,

@@ -153,9 +153,9 @@ constexpr const char* kTypeName<InjectFault> = "inject_fault";
 template <>
 constexpr std::array<const char*, 3> kEnumNames<MetricType>{"counter", "gauge", "histogram"};
 template <>
-constexpr std::array<const char*, kFaultCount> kEnumNames<Fault>{"disk_full",       "not_finite",       "stall_data",
-                                                                 "stall_compute",   "stall_collective", "stall_forming",
-                                                                 "stall_restoring", "stall_evaluation", "stall_write"};
+constexpr std::array<const char*, kFaultCount> kEnumNames<Fault>{
+    "disk_full",       "not_finite",       "stall_data",  "stall_compute", "stall_collective", "stall_forming",
+    "stall_restoring", "stall_evaluation", "stall_write", "stall_device",  "stall_transfer"};
 
 std::string encode(const WorkerMessage& message) { return encode_line(message); }
 std::string encode(const AgentMessage& message) { return encode_line(message); }

@@ -188,9 +188,11 @@ enum class Fault {
   kStallForming,
   kStallRestoring,
   kStallEvaluation,
-  kStallWrite,  // the writer's thread, in the middle of a checkpoint
+  kStallWrite,     // the writer's thread, in the middle of a checkpoint
+  kStallDevice,    // as a device that does not answer
+  kStallTransfer,  // in the middle of sending or receiving the state
 };
-inline constexpr size_t kFaultCount = 9;
+inline constexpr size_t kFaultCount = 11;
 struct InjectFault {
   Fault fault = Fault::kDiskFull;
   double seconds = 0.0;

@@ -15,17 +15,18 @@ enum class Phase {
   kBackward,
   kGradSync,  // what is left of the reduction after backward
   kOptimizer,
+  kDevice,  // all is queued, the host waits for the device: its work, and its collectives
   kValidation,
   kCheckpointStall,
   kWaiting,  // for peers, an assignment, a stop that others must reach
   kOther,
 };
-inline constexpr size_t kPhaseCount = 10;
+inline constexpr size_t kPhaseCount = 11;
 
 constexpr const char* to_string(Phase phase) {
-  constexpr std::array<const char*, kPhaseCount> kNames{"startup",   "data_wait", "forward",    "backward",
-                                                        "grad_sync", "optimizer", "validation", "checkpoint_stall",
-                                                        "waiting",   "other"};
+  constexpr std::array<const char*, kPhaseCount> kNames{"startup",          "data_wait", "forward", "backward",
+                                                        "grad_sync",        "optimizer", "device",  "validation",
+                                                        "checkpoint_stall", "waiting",   "other"};
   return kNames[static_cast<size_t>(phase)];
 }
 

@@ -50,7 +50,8 @@ std::vector<std::vector<size_t>> messages_of(const NamedTensors& tensors) {
 
 }  // namespace
 
-void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source, bool receives) {
+void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source, bool receives,
+                    const std::function<void()>& on_progress) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::vector<size_t>> messages = messages_of(tensors);
   std::vector<at::Tensor> staging;
@@ -63,6 +64,7 @@ void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source
     at::Tensor staged = torch::cat(parts);
     broadcast(group, staged, source);
     staging.push_back(std::move(staged));
+    on_progress();
   }
   if (!receives) return;
   for (size_t m = 0; m < messages.size(); ++m) {

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "runner/recovery/state_source.h"
@@ -22,8 +23,10 @@ class ProcessGroup;
 std::vector<StateClaim> gather_claims(ProcessGroup& group, const StateClaim& mine);
 
 // All ranks call it. `tensors` have the same names, shapes and dtypes everywhere; on a rank that receives they are
-// overwritten after everything has come, elsewhere they stay as they are.
-void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source, bool receives);
+// overwritten after everything has come, elsewhere they stay as they are. `on_progress` is called after each message.
+void transfer_state(
+    ProcessGroup& group, const NamedTensors& tensors, int source, bool receives,
+    const std::function<void()>& on_progress = [] {});
 
 // fp64 sum and sum of magnitudes of every parameter, folded: equal on equal replicas. For --drift_check_every.
 std::vector<int64_t> parameter_checksum(const NamedTensors& parameters);

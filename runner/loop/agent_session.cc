@@ -21,8 +21,13 @@ int64_t now_ns() {
 
 }  // namespace
 
-AgentSession::AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults)
-    : local_rank_(local_rank), page_(page), faults_(faults), channel_(fd) {
+AgentSession::AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults,
+                           std::function<bool()> is_asked_to_stop)
+    : local_rank_(local_rank),
+      page_(page),
+      faults_(faults),
+      is_asked_to_stop_(std::move(is_asked_to_stop)),
+      channel_(fd) {
   reader_ = std::thread([this] { read_loop(); });
 }
 
@@ -37,10 +42,10 @@ AgentSession::~AgentSession() {
 
 void AgentSession::hello() { send(Hello{.local_rank = local_rank_, .pid = getpid()}); }
 
-std::optional<AgentSession::Received> AgentSession::await_assignment(const StopSignals& signals) {
+std::optional<AgentSession::Received> AgentSession::await_assignment() {
   std::unique_lock lock(mutex_);
   while (!received_) {
-    if (signals.requested() != 0) return std::nullopt;
+    if (is_asked_to_stop_()) return std::nullopt;
     changed_.wait_for(lock, kStopPollInterval);
   }
   // It awaits no more: whoever hangs from here on is looked for.
@@ -95,17 +100,22 @@ Result<StoreReply> AgentSession::call(StoreRequest request) {
     open_calls_[id] = std::nullopt;
   }
   request.id = id;
-  TRY(channel_.write_line(encode(WorkerMessage(std::move(request)))));
+  const Status sent = channel_.write_line(encode(WorkerMessage(std::move(request))));
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return open_calls_[id].has_value() || closing_ || cut_generation_ >= generation; });
+  const auto is_over = [&] {
+    return !sent.ok() || open_calls_[id].has_value() || closing_ || cut_generation_ >= generation;
+  };
+  while (!changed_.wait_for(lock, kStopPollInterval, is_over) && !is_asked_to_stop_()) continue;
   std::optional<StoreReply> reply = std::move(open_calls_.extract(id).mapped());
+  TRY(sent);
   if (reply) return std::move(*reply);
   if (closing_) return Error{ErrorCode::kGone, "the link to the agent has ended"};
-  return StoreReply{.id = id,
-                    .status = StoreStatus::kStale,
-                    .values = {},
-                    .number = 0,
-                    .message = "the group was cut (" + cut_cause_ + ")"};
+  return StoreReply{
+      .id = id,
+      .status = StoreStatus::kStale,
+      .values = {},
+      .number = 0,
+      .message = cut_generation_ >= generation ? "the group was cut (" + cut_cause_ + ")" : "a stop was asked for"};
 }
 
 void AgentSession::read_loop() {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,7 +23,6 @@
 #include "runner/dist/group_abort.h"
 #include "runner/dist/link_store.h"
 #include "runner/loop/injected_faults.h"
-#include "runner/loop/stop_signals.h"
 
 namespace lockstep {
 
@@ -32,7 +32,8 @@ inline constexpr std::chrono::milliseconds kAliveInterval{500};
 class AgentSession final : public StoreTransport {
  public:
   // Takes over the descriptor and says hello when `hello` is called. `page` and `faults` outlive the session.
-  AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults);
+  // `is_asked_to_stop` (by a signal, which can notify nobody) is asked from any thread while something is waited for.
+  AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults, std::function<bool()> is_asked_to_stop);
   ~AgentSession() override;
   AgentSession(const AgentSession&) = delete;
   AgentSession& operator=(const AgentSession&) = delete;
@@ -46,7 +47,7 @@ class AgentSession final : public StoreTransport {
   };
   // Blocks until the agent has an assignment that was not yet taken; nullopt when a stop is requested first. The page
   // shows its generation, and that the worker awaits no more, before it is returned.
-  std::optional<Received> await_assignment(const StopSignals& signals);
+  std::optional<Received> await_assignment();
 
   // While `abort` is watched, a cut of `generation` fires it; at once when that generation was cut already. One that
   // is being fired when the watching stops goes on: retire it.
@@ -62,7 +63,8 @@ class AgentSession final : public StoreTransport {
 
   void send(const WorkerMessage& message);
 
-  // A request of a generation that was cut is answered as stale, also one that waits.
+  // A request of a generation that was cut is answered as stale, also one that waits; so is one that waits when a stop
+  // is asked for: who has nothing to lose has left at once, and the key that is waited for may never come.
   Result<StoreReply> call(StoreRequest request) override;
 
  private:
@@ -75,6 +77,7 @@ class AgentSession final : public StoreTransport {
   const int local_rank_;
   BeatPage& page_;
   InjectedFaults& faults_;
+  const std::function<bool()> is_asked_to_stop_;
   LineChannel channel_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

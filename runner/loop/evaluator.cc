@@ -4,13 +4,16 @@
 #include "runner/dist/collectives.h"
 #include "runner/dist/process_group.h"
 #include "runner/loop/stop_signals.h"
+#include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
 
 EvaluationFigures evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, uint64_t seed,
-                                        const StopSignals& signals) {
+                                        const StopSignals& signals, PhaseClock& clock) {
   const std::vector<MetricSum> mine =
-      workload.evaluate({.rank = group.rank(), .world_size = group.world_size(), .seed = seed});
+      workload.evaluate({.rank = group.rank(), .world_size = group.world_size(), .seed = seed, .on_progress = [&clock] {
+                           clock.progress();
+                         }});
   const int requested = signals.requested();
   std::vector<double> row{requested == static_cast<int>(ExitCode::kTerminated) ? 1.0 : 0.0,
                           requested == static_cast<int>(ExitCode::kInterrupted) ? 1.0 : 0.0};
@@ -18,7 +21,11 @@ EvaluationFigures evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
     row.push_back(m.sum);
     row.push_back(m.count);
   }
-  const std::vector<double> totals = sum_over_ranks(group, row);
+  std::vector<double> totals;
+  {
+    const PhaseScope waiting(clock, Phase::kWaiting);
+    totals = sum_over_ranks(group, row);
+  }
 
   EvaluationFigures figures;
   if (totals[0] > 0.0) {

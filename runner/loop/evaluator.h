@@ -1,4 +1,6 @@
 // Evaluation over all ranks: exact shards, (sum, count) added up in fp64, the same figures for every world size.
+// The wait for the other ranks' figures is Phase::kWaiting on `clock`, so that a late rank is told from those that it
+// keeps waiting.
 // Threads: the training thread; collective.
 #pragma once
 
@@ -10,6 +12,7 @@
 
 namespace lockstep {
 
+class PhaseClock;
 class ProcessGroup;
 class StopSignals;
 
@@ -19,6 +22,6 @@ struct EvaluationFigures {
 };
 
 EvaluationFigures evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, uint64_t seed,
-                                        const StopSignals& signals);
+                                        const StopSignals& signals, PhaseClock& clock);
 
 }  // namespace lockstep

@@ -44,7 +44,7 @@ bool InjectedFaults::disk_is_full() const {
 Result<size_t> FillableFileSystem::write(FileHandle file, const void* data, size_t bytes) {
   faults_.stall_here(Fault::kStallWrite);
   if (faults_.disk_is_full()) return error_of_errno(ENOSPC, "write", "to the checkpoint volume (injected)");
-  return below_.write(file, data, bytes);
+  return ForwardingFileSystem::write(file, data, bytes);
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "runner/base/file_system.h"
+#include "runner/base/forwarding_file_system.h"
 #include "runner/contract/messages.h"
 
 namespace lockstep {
@@ -33,26 +33,13 @@ class InjectedFaults {
 };
 
 // A file system whose writes answer ENOSPC, or stop, while the fault lasts. Both arguments outlive it.
-class FillableFileSystem final : public FileSystem {
+class FillableFileSystem final : public ForwardingFileSystem {
  public:
-  FillableFileSystem(FileSystem& below, InjectedFaults& faults) : below_(below), faults_(faults) {}
+  FillableFileSystem(FileSystem& below, InjectedFaults& faults) : ForwardingFileSystem(below), faults_(faults) {}
 
-  Result<FileHandle> open_for_write(const std::string& path) override { return below_.open_for_write(path); }
-  Result<FileHandle> open_for_read(const std::string& path) override { return below_.open_for_read(path); }
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override;
-  Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
-  Status fsync(FileHandle file) override { return below_.fsync(file); }
-  Status close(FileHandle file) override { return below_.close(file); }
-  Status rename(const std::string& from, const std::string& to) override { return below_.rename(from, to); }
-  Status make_directory(const std::string& path) override { return below_.make_directory(path); }
-  Status fsync_directory(const std::string& path) override { return below_.fsync_directory(path); }
-  Status remove_file(const std::string& path) override { return below_.remove_file(path); }
-  Status remove_directory(const std::string& path) override { return below_.remove_directory(path); }
-  Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return below_.list(path); }
-  Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
 
  private:
-  FileSystem& below_;
   InjectedFaults& faults_;
 };
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/contract/generation.h"
 #include "runner/data/sampler.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
+#include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
 namespace {
@@ -157,37 +159,48 @@ Status restore_or_initialise(const RunConfig& config, Workload& workload, Traini
                              const SyncOptions& options, SyncResult& result) {
   state.counters = Counters{};
   state.journal = Journal{};
-  result.generation = options.generation;
   TRY_ASSIGN(ResumeResult found, find_checkpoint(config, fs, options));
+  std::optional<uint64_t> read;
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
     TRY(copy_checkpoint(*found.checkpoint, workload, state, options, result));
     result.origin = "resumed from " + found.checkpoint->path;
     result.resumed_step = state.counters.step;
-    result.generation = std::max(options.generation, found.checkpoint->state.generation + 1);
+    read = found.checkpoint->state.generation;
   } else {
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
     state.counters.num_samples = workload.num_samples();
     TRY(initialise(config, workload, state, fs, result));
   }
-  state.counters.lineage = result.generation;
-  state.counters.generation = result.generation;
+  const StateAge age = age_when_restored(options.generation, read);
+  state.counters.lineage = age.lineage;
+  state.counters.generation = result.generation = age.generation;
   if (!config.training.resume.empty()) state.counters.resumed_from = config.training.resume;
   state.counters.has_state = true;
   return {};
+}
+
+std::function<void()> after_message(PhaseClock& clock, const SyncOptions& options) {
+  return [&] {
+    clock.progress();
+    options.on_message();
+  };
 }
 
 SyncOutcome failed(Failure failure) { return {.result = {}, .failure = std::move(failure)}; }
 
 // Nobody holds a state: rank 0 reads or initialises and says what came of it; its tensors go to everybody.
 SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
-                                 const StoreHandle& store, FileSystem& fs, const SyncOptions& options) {
+                                 const StoreHandle& store, FileSystem& fs, PhaseClock& clock,
+                                 const SyncOptions& options) {
   const World& world = group.options().world;
   SyncResult result;
   Json document;
   if (world.rank == 0) {
-    const Status status = restore_or_initialise(config, workload, state, fs, options, result);
+    const PhaseScope reading(clock, Phase::kStartup);
+    WatchedFileSystem watched(fs, [&clock] { clock.progress(); });
+    const Status status = restore_or_initialise(config, workload, state, watched, options, result);
     if (status.ok()) {
       document = describe_state(state, workload, result);
     } else {
@@ -205,7 +218,7 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
   const bool receives = world.rank != 0;
   Result<Description> description = parse_description(*heard);
   if (!description.ok()) return failed({ExitCode::kCrash, description.error().message});
-  transfer_state(group, state.all_tensors(), /*source=*/0, receives);
+  transfer_state(group, state.all_tensors(), /*source=*/0, receives, after_message(clock, options));
   if (receives) {
     const Status taken = take_description(std::move(*description), state, workload);
     if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
@@ -219,7 +232,8 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
 }  // namespace
 
 SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
-                       const StoreHandle& store, FileSystem& fs, const SyncOptions& options) {
+                       const StoreHandle& store, FileSystem& fs, PhaseClock& clock, const SyncOptions& options) {
+  const PhaseScope waiting(clock, Phase::kWaiting);
   const Counters& mine = state.counters;
   const std::vector<StateClaim> claims = gather_claims(group, {.lineage = mine.lineage,
                                                                .step = mine.step,
@@ -227,7 +241,7 @@ SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingStat
                                                                .has_state = mine.has_state,
                                                                .generation = mine.generation});
   const SourceChoice choice = choose_source(claims);
-  if (!choice.source) return start_from_rank_zero(config, workload, state, group, store, fs, options);
+  if (!choice.source) return start_from_rank_zero(config, workload, state, group, store, fs, clock, options);
 
   const World& world = group.options().world;
   const bool receives = choice.receives[static_cast<size_t>(world.rank)];
@@ -242,7 +256,7 @@ SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingStat
     if (!parsed.ok()) return failed({ExitCode::kCrash, parsed.error().message});
     description = std::move(*parsed);
   }
-  transfer_state(group, state.all_tensors(), *choice.source, receives);
+  transfer_state(group, state.all_tensors(), *choice.source, receives, after_message(clock, options));
   if (description) {
     const Status taken = take_description(std::move(*description), state, workload);
     if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});

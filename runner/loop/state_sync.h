@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +19,14 @@
 
 namespace lockstep {
 
+class PhaseClock;
+
 struct SyncOptions {
   std::string folder;  // of the run's checkpoints
   RunIdentity identity;
   uint64_t generation = 0;
-  Result<BatchShape> first_batch;  // of a run that starts now; its error counts when one does
+  Result<BatchShape> first_batch;            // of a run that starts now; its error counts when one does
+  std::function<void()> on_message = [] {};  // after each message of a transfer
 };
 
 struct SyncResult {
@@ -40,8 +44,9 @@ struct SyncOutcome {
   std::optional<Failure> failure;  // the same on all ranks
 };
 
-// Rank 0 alone touches the disk. `progress` of the workload travels with the counters.
+// Rank 0 alone touches the disk. `progress` of the workload travels with the counters. On `clock` all of it is
+// Phase::kWaiting, but for the reading, so that a rank 0 with a slow disk is told from those that it keeps waiting.
 SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
-                       const StoreHandle& store, FileSystem& fs, const SyncOptions& options);
+                       const StoreHandle& store, FileSystem& fs, PhaseClock& clock, const SyncOptions& options);
 
 }  // namespace lockstep

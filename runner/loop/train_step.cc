@@ -138,7 +138,10 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
 
 std::vector<StepReport> TrainStep::flush() {
   // A peer that died is found here, on the host, and not by a device that waits for it.
-  if (parts_.device.is_cuda() && !pending_.empty()) barrier(parts_.group);
+  if (parts_.device.is_cuda() && !pending_.empty()) {
+    const PhaseScope waiting(parts_.clock, Phase::kWaiting);
+    barrier(parts_.group);
+  }
   return report_up_to(parts_.state.counters.step);
 }
 
@@ -206,6 +209,8 @@ std::vector<StepReport> TrainStep::report_up_to(int64_t step) {
 }
 
 StepReport TrainStep::report_oldest() {
+  const PhaseScope device(parts_.clock, Phase::kDevice);
+  parts_.faults.stall_here(Fault::kStallDevice);
   Pending& oldest = pending_.front();
   StepReport report = oldest.report;
   report.loss = oldest.figure(kLoss) / oldest.loss_scale + oldest.figure(kRegularization);

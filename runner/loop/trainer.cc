@@ -111,10 +111,12 @@ Outcome Trainer::prepare(Generation& g) {
                                          .config_hash = parts_.config.config_hash(),
                                          .workload = parts_.workload.name()},
                             .generation = g.formed.generation,
-                            .first_batch = batch_shape(training, declared_world_size)};
+                            .first_batch = batch_shape(training, declared_world_size),
+                            .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
-  SyncOutcome synced = sync_state(parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, options);
+  SyncOutcome synced =
+      sync_state(parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, parts_.clock, options);
   if (synced.failure) return lost_or_failed(g, *synced.failure);
   g.sync = std::move(synced.result);
   g.number = g.sync.generation;
@@ -166,13 +168,15 @@ Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) con
 // Rank 0: the folder is locked and proved writable, checkpoints and files are opened. Once: a rank 0 that goes on from
 // where it was only proves the folder again.
 Status Trainer::open_outputs(Generation& g) {
+  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   const TrainingOptions& training = parts_.config.training;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(
         parts_.fs, CheckpointWriterOptions{.folder = parts_.folder,
                                            .retention = {.keep_last = training.keep_last,
                                                          .keep_every = training.keep_every,
-                                                         .keep_best = training.keep_best}});
+                                                         .keep_best = training.keep_best},
+                                           .on_progress = [&clock = parts_.clock] { clock.progress(); }});
   }
   writer_->wait_durable();
   report_checkpoints();
@@ -219,6 +223,7 @@ bool Trainer::try_outputs_again(Generation& g) {
 // Another rank is rank 0 now, and the only one that writes.
 void Trainer::close_outputs() {
   if (writer_) {
+    const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
     writer_->wait_durable();
     report_checkpoints();
   }
@@ -407,7 +412,8 @@ int Trainer::evaluate(Generation& g) {
   {
     std::optional<Ema::SwapIn> averages;
     if (Ema* ema = state_.ema()) averages.emplace(*ema);
-    figures = evaluate_on_all_ranks(parts_.workload, g.group, parts_.config.training.seed, parts_.signals);
+    figures =
+        evaluate_on_all_ranks(parts_.workload, g.group, parts_.config.training.seed, parts_.signals, parts_.clock);
     note.metrics = figures.metrics;
     // On every rank: what is best so far belongs to the state.
     note.weight_file = parts_.workload.reference_weight_file(

@@ -127,6 +127,16 @@ class Worker {
                                                       std::chrono::duration<double>(seconds_since_process_start()))) {}
 
   int run() {
+    // What torch throws while the model, the optimizer's moments and the reducer are made. The agent hears why, too.
+    try {
+      return run_or_throw();
+    } catch (const std::exception& e) {
+      return fail(classify_fault(e));
+    }
+  }
+
+ private:
+  int run_or_throw() {
     started_seconds_ = clock_.seconds().total();
     install_stack_dump();
     if (auto failure = find_world()) return fail(*failure);
@@ -142,7 +152,6 @@ class Worker {
     return fail({outcome.code, outcome.message});
   }
 
- private:
   std::optional<Failure> find_world() {
     const std::string fd = lookup(input_.environment, env::kAgentFd);
     if (fd.empty()) {
@@ -162,7 +171,8 @@ class Worker {
       page_ = *page;
       clock_.show_on(*page_);
     }
-    session_ = std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, faults_);
+    session_ = std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, faults_,
+                                              [this] { return signals_.requested() != 0; });
     world_.local_rank = *local_rank;
     return std::nullopt;
   }
@@ -189,7 +199,7 @@ class Worker {
       session_->hello();
       page_->activity.store(Activity::kAwaiting);
       // Nothing to lose yet: a stop ends the process in its handler, so that there is always an assignment.
-      const auto received = session_->await_assignment(signals_);
+      const auto received = session_->await_assignment();
       if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
       take_assignment(*received);
     }
@@ -257,7 +267,7 @@ class Worker {
                         .cause = outcome.waits_because,
                         .message = outcome.message,
                         .step = trainer_->step()});
-    const auto received = session_->await_assignment(signals_);
+    const auto received = session_->await_assignment();
     clock_.enter(Phase::kOther);
     if (!received) return false;
     take_assignment(*received);

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,6 +52,8 @@ struct EvaluationShard {
   int rank = 0;
   int world_size = 1;
   uint64_t seed = 0;
+  // Called again and again: a rank that is silent for --stall_timeout_seconds is taken for one that hangs.
+  std::function<void()> on_progress = [] {};
 };
 
 class Workload {

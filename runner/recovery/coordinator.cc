@@ -17,6 +17,9 @@ constexpr const char* kNodeLost = "NodeLost";
 // About nodes that are missing, when they have been waited for long enough.
 constexpr const char* kWhatToDo =
     "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
+constexpr const char* kWhatToDoWhenFutile =
+    "; do the nodes reach each other on all ports, and through the interface that GLOO_SOCKET_IFNAME or "
+    "NCCL_SOCKET_IFNAME names?";
 // What the start of a worker and the reading of its data may take.
 constexpr std::chrono::milliseconds kTimeToComeBack{60'000};
 // Nodes named in a sentence; the rest is counted.
@@ -76,9 +79,26 @@ bool is_waiting(const CoordinatorState& state) {
   return (state.group == GroupState::kNone || state.group == GroupState::kBroken) && state.stop_code == 0;
 }
 
+bool is_futile(const CoordinatorState& state) {
+  const bool lost_each_other = state.cause == exit_reason(static_cast<int>(ExitCode::kPeerLost)) ||
+                               state.cause == exit_reason(static_cast<int>(ExitCode::kTimeout));
+  return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
+}
+
+// When the next group may be placed. The first that came to nothing may have lost one whose end is about to be told.
+TimePoint pause_ends(const CoordinatorState& state) {
+  if (state.group != GroupState::kBroken || state.futile_groups < 2) return state.waiting_since;
+  const int doublings = std::min(state.futile_groups - 2, 5);
+  return state.waiting_since + std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax);
+}
+
 // The rule of decide_membership, without its words: cheap enough for every event.
-enum class Verdict { kPlace, kWait, kGiveUp };
+enum class Verdict { kPlace, kWait, kGiveUp, kGiveUpFutile };
 Verdict judge(const CoordinatorState& state, TimePoint now) {
+  const bool is_out_of_patience =
+      state.futile_groups > 0 && now >= state.futile_since + state.options.rendezvous_timeout;
+  if (is_out_of_patience) return Verdict::kGiveUpFutile;
+  if (now < pause_ends(state)) return Verdict::kWait;
   const auto first = state.nodes.find(0);
   const bool has_first = first != state.nodes.end() && can_be_placed(first->second);
   if (has_first && state.tally.ready >= state.options.min_nodes) {
@@ -98,8 +118,8 @@ std::chrono::milliseconds wait_that_is_enough(const CoordinatorOptions& options)
 
 std::optional<TimePoint> next_look(const CoordinatorState& state, TimePoint now) {
   std::optional<TimePoint> next;
-  for (const TimePoint at :
-       {state.waiting_since + patience(state), state.waiting_since + state.options.rendezvous_timeout}) {
+  for (const TimePoint at : {state.waiting_since + patience(state),
+                             state.waiting_since + state.options.rendezvous_timeout, pause_ends(state)}) {
     if (at > now && (!next || at < *next)) next = at;
   }
   return next;
@@ -312,7 +332,12 @@ class Stepper {
     const std::string who =
         "the agent of node " + std::to_string(greet.node_rank) + ", attempt " + std::to_string(greet.attempt) + ",";
     if (greet.attempt < present.attempt) {
-      refuse(connection, who + " is superseded by attempt " + std::to_string(present.attempt), false);
+      const std::string hint = !is_start_time(present.attempt)
+                                   ? ""
+                                   : "; attempts are start times: if this agent's clock was set back, start it with " +
+                                         std::string(env::kPodAttempt) + "=" +
+                                         std::to_string(uint64_t{present.attempt} + 1);
+      refuse(connection, who + " is superseded by attempt " + std::to_string(present.attempt) + hint, false);
       return false;
     }
     const bool is_another = greet.attempt == present.attempt && greet.incarnation != present.incarnation;
@@ -399,25 +424,44 @@ class Stepper {
   void learn_cause(const std::string& cause, const std::string& text) {
     if (s_.group != GroupState::kBroken || s_.cause != exit_reason(static_cast<int>(ExitCode::kPeerLost))) return;
     s_.cause = cause;
+    s_.futile_groups = 0;  // they lost one that died
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);
   }
 
-  void hear(int /*rank*/, Node& node, const Heartbeat& said) {
-    if (said.workers.size() <= static_cast<size_t>(node.nproc)) node.workers = said.workers;
+  void hear(int rank, Node& node, const Heartbeat& said) {
+    if (said.workers.size() > static_cast<size_t>(node.nproc)) return;
+    node.workers = said.workers;
+    if (rank == 0 && s_.group == GroupState::kPlaced) watch_steps(node);
+  }
+
+  // Rank 0 is in every group. What it shows before it trains may be of the group before.
+  void watch_steps(const Node& node) {
+    for (const WorkerBeat& worker : node.workers) {
+      if (worker.local_rank != 0 || worker.generation != s_.placed || worker.activity != Activity::kTraining) continue;
+      if (!s_.first_step) s_.first_step = worker.step;
+      s_.has_stepped = s_.has_stepped || worker.step != *s_.first_step;
+    }
   }
 
   void hear(int /*rank*/, Node& node, const StoreCall& said) {
+    const bool is_worker = said.local_rank >= 0 && said.local_rank < node.nproc;
     const bool is_current = s_.group == GroupState::kPlaced && node.member && said.request.generation == s_.placed;
-    if (is_current) {
+    if (is_worker && is_current) {
       out_.emplace_back(AskStore{node.connection, said.local_rank, said.request});
       return;
     }
     StoreReply reply;
     reply.id = said.request.id;
-    reply.status = StoreStatus::kStale;
-    reply.message = "generation " + generation_text(said.request.generation) + " has no store: " +
-                    (s_.group == GroupState::kPlaced ? "the group is of generation " + generation_text(s_.placed)
-                                                     : std::string("there is no group"));
+    if (!is_worker) {
+      reply.status = StoreStatus::kInvalid;
+      reply.message = "local rank " + std::to_string(said.local_rank) + " asks the store; the node's are 0 to " +
+                      std::to_string(node.nproc - 1);
+    } else {
+      reply.status = StoreStatus::kStale;
+      reply.message = "generation " + generation_text(said.request.generation) + " has no store: " +
+                      (s_.group == GroupState::kPlaced ? "the group is of generation " + generation_text(s_.placed)
+                                                       : std::string("there is no group"));
+    }
     send(node, StoreAnswerTo{said.local_rank, std::move(reply)});
   }
 
@@ -451,6 +495,9 @@ class Stepper {
     close(node.connection);
     lose(rank, End::kClosed, "it gave up (" + exit_reason(said.code) + "): " + said.message);
   }
+
+  // For the page of node 0's agent, which hears it, too (agent/coordinator_server).
+  void hear(int /*rank*/, Node& /*node*/, const LadderDecision& /*said*/) {}
 
   void hear(int /*rank*/, Node& node, const CheckpointNews& said) {
     if (said.step <= s_.checkpoint_step) return;
@@ -513,7 +560,9 @@ class Stepper {
   // ---- the group ----
 
   void break_group(const std::string& cause, const std::string& message) {
+    s_.broke_because = message;
     end_group(cause);
+    count_futile();
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
     for_members([&](const Node& member) {
       send(member, CutGroup{s_.placed, cause, message});
@@ -528,6 +577,14 @@ class Stepper {
     s_.waiting_since = now_;
     s_.regrouping = false;
     s_.leaving_since.reset();
+  }
+
+  void count_futile() {
+    if (!is_futile(s_)) {
+      s_.futile_groups = 0;
+      return;
+    }
+    if (s_.futile_groups++ == 0) s_.futile_since = now_;
   }
 
   void regroup(const std::string& cause, const std::string& why) {
@@ -595,6 +652,8 @@ class Stepper {
     s_.members = decision.members;
     s_.group = GroupState::kPlaced;
     s_.last_wait_reason.clear();
+    s_.first_step.reset();
+    s_.has_stepped = false;
     s_.stragglers.forget();
     const int nnodes = static_cast<int>(s_.members.size());
     note("generation " + std::to_string(counter_of(s_.placed)) + ": " + decision.reason);
@@ -644,7 +703,19 @@ class Stepper {
     const std::chrono::milliseconds enough = wait_that_is_enough(s_.options);
     const bool have_waited = is_waiting(s_) && now_ - s_.waiting_since >= enough;
     const auto timeout = have_waited ? std::min(s_.options.stall_timeout, enough) : s_.options.stall_timeout;
-    for (const Stall& stall : find_stalls(beats, timeout)) kill_hanging(stall);
+    const std::vector<Stall> stalls = find_stalls(beats, timeout);
+    if (s_.group == GroupState::kPlaced && !stalls.empty() && leaving_may_help(stalls.front())) {
+      return break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)),
+                         stalls.front().message + ", as do all others; they leave the group and go on");
+    }
+    for (const Stall& stall : stalls) kill_hanging(stall);
+  }
+
+  // Once for each step: what is stuck there every time is not freed by leaving.
+  bool leaving_may_help(const Stall& stall) {
+    if (!stall.group_is_stuck || stall.step <= s_.stuck_step) return false;
+    s_.stuck_step = stall.step;
+    return true;
   }
 
   // Of workers that are in the group; without one, in any group that they have not left.
@@ -694,9 +765,18 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
       decision.reason = "no group could be formed for " + seconds_text(state.options.rendezvous_timeout) + ": " +
                         who_is_missing(state) + kWhatToDo;
       break;
+    case Verdict::kGiveUpFutile:
+      decision.gives_up = true;
+      decision.reason = std::to_string(state.futile_groups) + " groups in a row came to nothing within " +
+                        seconds_text(state.options.rendezvous_timeout) + "; the last one: " + state.broke_because +
+                        kWhatToDoWhenFutile;
+      break;
     case Verdict::kWait:
       decision.look_again = next_look(state, now);
-      decision.reason = "waiting: " + who_is_missing(state);
+      decision.reason = now < pause_ends(state)
+                            ? "waiting a while: " + std::to_string(state.futile_groups) +
+                                  (state.futile_groups == 1 ? " group" : " groups in a row") + " came to nothing"
+                            : "waiting: " + who_is_missing(state);
       break;
   }
   return decision;

@@ -18,6 +18,13 @@
 // Then the next group is placed: at once when wanted_nodes are ready, or when nobody of the last group is missing;
 // after rejoin_timeout with those that are ready. After rendezvous_timeout with too few the job ends.
 //
+// A group in which no step is done before its ranks lose each other (closed ports, a wrong interface) is tried again
+// after a pause that doubles, and for rendezvous_timeout in all.
+//
+// Hangs: a rank that is late by itself is killed. Where all wait, in a collective or for their devices, the group is
+// broken first: whoever can leaves with its state, and who still sits there is killed by its agent (supervisor.h) or as
+// late by itself. A group that is stuck again at the same step is killed as a whole.
+//
 // Cost: an event looks at its own node alone, O(log nodes). What looks at all nodes (beats, silence, stalls, the words
 // of a wait) happens once in kBeatInterval, or with a change that is told to all of them.
 // Threads: none. Time is an argument; the caller sends CoordinatorTick at `deadline`. Every decision says why (Note,
@@ -51,6 +58,10 @@ inline constexpr std::chrono::milliseconds kLeaveGather{2000};
 inline constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 // Workers of one node; more is a mistake.
 inline constexpr int kNprocMax = 1024;
+// Pause before the next group, after the second one in a row that came to nothing; doubles with each, up to the
+// maximum.
+inline constexpr std::chrono::seconds kFutilePauseInitial{1};
+inline constexpr std::chrono::seconds kFutilePauseMax{30};
 // Greetings that have not joined, for each node that there may be: an agent that starts again or tries several
 // addresses has more than one.
 inline constexpr size_t kGreetingsPerNode = 4;
@@ -175,6 +186,13 @@ struct CoordinatorState {
   std::optional<EndJob> end;
   TimePoint ended_at{};
   int64_t checkpoint_step = -1;  // newest that was told
+  int64_t stuck_step = -1;       // furthest at which a group that was stuck was broken
+  // Groups in a row that came to nothing because their ranks lost each other, and since when.
+  int futile_groups = 0;
+  TimePoint futile_since{};
+  std::optional<int64_t> first_step;  // that rank 0 showed while it trained in the newest group
+  bool has_stepped = false;           // it has shown another one since
+  std::string broke_because;          // the words of the newest break
   TimePoint last_event{};
   bool started = false;
   TimePoint next_beat{};

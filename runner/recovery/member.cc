@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runner/base/one_line.h"
+#include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/generation.h"
 
@@ -21,6 +22,13 @@ constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 std::string seconds_text(std::chrono::milliseconds time) {
   if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
   return std::to_string(time.count()) + " ms";
+}
+
+// What to do when a coordinator is older than the one of attempt `seen` by its clock alone.
+std::string clock_hint(uint32_t seen) {
+  if (!is_start_time(seen)) return "";
+  return "; attempts are start times: if the clock of node 0 was set back, start its agent with " +
+         std::string(env::kPodAttempt) + "=" + std::to_string(uint64_t{seen} + 1);
 }
 
 class MemberStepper {
@@ -46,12 +54,12 @@ class MemberStepper {
   void operator()(const CoordinatorFound& found) {
     if (s_.joined) lose("another coordinator was found");
     if (attempt_of(found.welcome.generation) < attempt_of(s_.highest)) {
-      s_.last_problem = "the coordinator found is of attempt " + std::to_string(attempt_of(found.welcome.generation)) +
-                        ", one of attempt " + std::to_string(attempt_of(s_.highest)) + " was seen before";
-      note(s_.last_problem);
-      return seek(s_.last_problem);
+      const uint32_t seen = attempt_of(s_.highest);
+      return seek_on("the coordinator found is of attempt " + std::to_string(attempt_of(found.welcome.generation)) +
+                     ", one of attempt " + std::to_string(seen) + " was seen before" + clock_hint(seen));
     }
     s_.highest = std::max(s_.highest, found.welcome.generation);
+    s_.last_refusal.clear();
     s_.joined = true;
     s_.last_heard = now_;
     say(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done});
@@ -65,6 +73,7 @@ class MemberStepper {
     // Whoever listens at that address may have said this.
     const std::string message = one_line(event.refused.message);
     if (!event.refused.retry) return end(static_cast<int>(ExitCode::kUsage), message);
+    tell_once("refused: " + message);
     lose("refused: " + message);
   }
 
@@ -152,17 +161,27 @@ class MemberStepper {
     if (at > now_) s_.deadline = std::min(*s_.deadline, at);
   }
 
+  // It is met again and again while its reason lasts.
+  void tell_once(const std::string& refusal) {
+    if (std::exchange(s_.last_refusal, refusal) != refusal) out_.emplace_back(MemberNote{refusal, true});
+  }
+
+  void seek_on(const std::string& refusal) {
+    tell_once(refusal);
+    seek(refusal);
+  }
+
   void seek(const std::string& problem) {
     s_.last_problem = problem;
     if (!s_.seeking_since) s_.seeking_since = now_;
     out_.emplace_back(Seek{});
   }
 
-  // A group whose coordinator is gone gets no more store answers and no cut when a peer is lost: it is left at once.
-  // One that is stopping needs neither.
+  // A group whose coordinator is gone gets no more store answers and no cut when a peer is lost: it is left at once,
+  // also while it stops. Rank 0 has written before the last collective.
   void lose(const std::string& why) {
     s_.joined = false;
-    if (s_.placed != 0 && !s_.stopping) out_.emplace_back(CutWorkers{s_.placed, kCoordinatorLost, why});
+    if (s_.placed != 0) out_.emplace_back(CutWorkers{s_.placed, kCoordinatorLost, why});
     seek(why);
     // Nobody is there to name a step for all.
     if (s_.leaving_code != 0) stop_workers(s_.leaving_code);

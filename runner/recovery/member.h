@@ -133,6 +133,7 @@ struct MemberState {
   std::optional<TimePoint> seeking_since;  // nothing was heard from a coordinator since
   std::optional<TimePoint> deadline;       // when a Tick is wanted
   std::string last_problem;                // of seeking, for the last words
+  std::string last_refusal;                // by a coordinator, or of one: said once
 
   explicit MemberState(const MemberOptions& member_options) : options(member_options) {}
 };

@@ -39,4 +39,9 @@ StateAge age_in_group(uint64_t lineage, uint64_t generation, const std::vector<S
   return {.lineage = is_new_coordinator ? std::max(generation, lineage + 1) : lineage, .generation = generation};
 }
 
+StateAge age_when_restored(uint64_t generation, std::optional<uint64_t> read) {
+  if (read) generation = std::max(generation, *read + 1);
+  return {.lineage = generation, .generation = generation};
+}
+
 }  // namespace lockstep

@@ -46,4 +46,9 @@ struct StateAge {
 // commits must never be taken for newer.
 StateAge age_in_group(uint64_t lineage, uint64_t generation, const std::vector<StateClaim>& claims);
 
+// Of a state that nobody held, in a group of `generation`: read from a checkpoint of generation `read`, or made from
+// the seed (nullopt). A lineage of its own, above the checkpoint's even when a clock was set back: what follows from a
+// checkpoint must never be taken for older than it.
+StateAge age_when_restored(uint64_t generation, std::optional<uint64_t> read);
+
 }  // namespace lockstep

@@ -13,6 +13,7 @@ struct Place {
   const char* words;
 };
 constexpr Place kCollective{"collective", "in a collective"};
+constexpr Place kDevice{"device", "waiting for its device"};
 constexpr Place kData{"data", "waiting for data"};
 constexpr Place kCompute{"compute", "computing"};
 constexpr Place kDisk{"disk", "waiting for the disk"};
@@ -25,6 +26,8 @@ Place place_of_phase(Phase phase) {
       return kStartUp;
     case Phase::kDataWait:
       return kData;
+    case Phase::kDevice:
+      return kDevice;
     case Phase::kValidation:
       return kEvaluation;
     case Phase::kCheckpointStall:
@@ -67,7 +70,12 @@ Stall describe(const RankBeat& rank, size_t others) {
                      ") has shown no progress for " + std::to_string(std::llround(rank.beat.seconds_unchanged)) +
                      " s at step " + std::to_string(rank.beat.step) + ", " + place.words;
   if (others > 0) text += "; " + std::to_string(others) + (others == 1 ? " rank waits" : " ranks wait") + " for it";
-  return {rank.rank, rank.node_rank, rank.beat.local_rank, place.name, std::move(text)};
+  return {.rank = rank.rank,
+          .node_rank = rank.node_rank,
+          .local_rank = rank.beat.local_rank,
+          .step = rank.beat.step,
+          .where = place.name,
+          .message = std::move(text)};
 }
 
 // Nobody is late, yet nobody gets out: the ones at the lowest step.
@@ -76,7 +84,9 @@ std::vector<Stall> blame_the_hindmost(const std::vector<const RankBeat*>& ranks)
       ranks.begin(), ranks.end(), [](const auto* a, const auto* b) { return a->beat.step < b->beat.step; });
   std::vector<Stall> stalls;
   for (const RankBeat* rank : ranks) {
-    if (rank->beat.step == hindmost->beat.step) stalls.push_back(describe(*rank, 0));
+    if (rank->beat.step != hindmost->beat.step) continue;
+    stalls.push_back(describe(*rank, 0));
+    stalls.back().group_is_stuck = true;
   }
   return stalls;
 }
@@ -95,7 +105,7 @@ std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::
   for (const RankBeat& rank : beats) {
     if (awaits(rank.beat)) continue;
     const bool is_unchanged = rank.beat.seconds_unchanged >= seconds;
-    const bool is_waiting = waits_for_a_peer(rank.beat);
+    const bool is_waiting = waits_for_a_peer(rank.beat) || rank.beat.phase == Phase::kDevice;
     if (is_waiting) waiting.push_back(&rank);
     if (is_unchanged && !is_waiting) late.push_back(&rank);
     if (!is_unchanged || !is_waiting) all_are_stuck_waiting = false;

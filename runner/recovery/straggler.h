@@ -29,13 +29,16 @@ struct Stall {
   int rank = 0;
   int node_rank = 0;
   int local_rank = 0;
-  std::string where;    // "collective", "data", "compute", "disk", "evaluation", "start-up"
+  int64_t step = 0;
+  // All ranks wait, for a peer or for a device that may wait for one: it may not be this rank that hangs.
+  bool group_is_stuck = false;
+  std::string where;    // "collective", "device", "data", "compute", "disk", "evaluation", "start-up"
   std::string message;  // "rank 1 (node 0) has shown no progress for 600 s at step 12, waiting for data; …"
 };
 
-// The ranks to blame when at least one has been unchanged for `timeout`. A rank that waits in a collective is blamed
-// only when every rank of the group does (then the one at the lowest step; of equals all: the group is stuck).
-// Ranks that await an assignment are never blamed.
+// The ranks to blame when at least one has been unchanged for `timeout`. A rank that waits in a collective, or for its
+// device, where a collective may run, is blamed only when every rank of the group does (then the one at the lowest
+// step; of equals all: the group is stuck). Ranks that await an assignment are never blamed.
 std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::milliseconds timeout);
 
 struct Slowest {

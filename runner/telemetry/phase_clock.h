@@ -57,6 +57,9 @@ class PhaseClock {
     return ended;
   }
 
+  // The running phase has come a piece further: a long one that never says so is taken for a hang.
+  void progress() { enter(phase_); }
+
   // Time measured inside one phase that belongs to another; at most what `from` has.
   void move(Phase from, Phase to, std::chrono::steady_clock::duration time) {
     auto& source = spent_[static_cast<size_t>(from)];

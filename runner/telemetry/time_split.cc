@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <utility>
 
 namespace lockstep {
 
@@ -52,6 +53,7 @@ std::string sentence_of(Phase phase, const RunShape& shape) {
       return "waiting for data; more cores for each rank (--threads, or a smaller --nproc) would help";
     case Phase::kForward:
     case Phase::kBackward:
+    case Phase::kDevice:
       return computing_sentence(shape);
     case Phase::kGradSync:
       return "the exchange of gradients between " + std::to_string(shape.world_size) +
@@ -85,9 +87,10 @@ std::vector<TimeSplitRow> time_split(const PhaseSeconds& seconds) {
 std::string what_bounded(const PhaseSeconds& seconds, const RunShape& shape) {
   const double total = seconds.total();
   if (total <= 0.0) return "no time was measured";
-  PhaseSeconds grouped = seconds;  // forward stands for both halves of computing
-  grouped[Phase::kForward] += grouped[Phase::kBackward];
-  grouped[Phase::kBackward] = 0.0;
+  PhaseSeconds grouped = seconds;  // forward stands for both halves of computing, here and on the device
+  for (const Phase phase : {Phase::kBackward, Phase::kDevice}) {
+    grouped[Phase::kForward] += std::exchange(grouped[phase], 0.0);
+  }
   const auto largest = std::max_element(grouped.seconds.begin(), grouped.seconds.end());
   const auto phase = static_cast<Phase>(largest - grouped.seconds.begin());
   std::array<char, 64> head{};

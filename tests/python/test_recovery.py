@@ -34,6 +34,11 @@ def undisturbed(tmp_path_factory):
     return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), STEPS)
 
 
+def fresh_starts(output):
+    """How often nobody had a state, so that it came from the seed or a checkpoint (the start table says which)."""
+    return len(re.findall(r"^.*\bstate +(?:initialised|resumed from|weights from)", output, re.M))
+
+
 def assert_same(folder, reference):
     found, expected = losses(folder), losses(reference)
     assert found.keys() == expected.keys()
@@ -41,8 +46,12 @@ def assert_same(folder, reference):
     assert equal_weights(weights(folder), weights(reference))
 
 
-def finish(job, folder, reference):
+def finish(job, folder, reference, redone_max=1):
+    """It ends as if nothing had happened, and nobody went back to a checkpoint or the seed, which would end alike."""
     assert job.end() == 0, job.output()
+    assert fresh_starts(job.output()) == 1, job.output()
+    redone = [int(steps) for steps in re.findall(r"going on at step \d+.*?(\d+) steps? redone", job.output())]
+    assert all(steps <= redone_max for steps in redone), job.output()
     assert_same(folder, reference)
 
 
@@ -154,6 +163,23 @@ def test_a_loss_during(lockstep, small_dataset, tmp_path, fault, activity, kille
     finish(job, tmp_path / "run", reference)
 
 
+# The source stops in the middle of sending, or a receiver of receiving; then either dies.
+@pytest.mark.parametrize("stalls, dies", [(0, 0), (0, 2), (2, 2), (2, 0)])
+def test_a_loss_while_the_state_is_on_its_way(lockstep, small_dataset, tmp_path, undisturbed, stalls, dies):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--checkpoint_every", "20", steps=STEPS)
+    job.wait_for_progress(50)
+    if stalls == 0:
+        job.inject(0, "stall_transfer", 3.0)
+    before = job.all_workers()
+    job.kill_rank(2)
+    if stalls == 2:
+        job.all_workers(other_than=before)
+        job.inject(2, "stall_transfer", 3.0)
+    job.wait_for_status(lambda s: any(w["activity"] == "restoring" for w in s["workers"]), "the transfer")
+    job.kill_rank(dies)
+    finish(job, tmp_path / "run", undisturbed)
+
+
 def test_a_survivor_that_hangs_while_it_forms_a_group_is_replaced(lockstep, small_dataset, tmp_path, undisturbed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
     job.wait_for_progress(50)
@@ -184,21 +210,35 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(lockstep, small_dataset,
     finish(job, folder, undisturbed)
 
 
-@pytest.mark.parametrize("fault, where", [("stall_data", "data"), ("stall_compute", "comput"),
-                                          ("stall_collective", "collective")])
+@pytest.mark.parametrize("fault, named", [("stall_data", "no progress for .*, waiting for data"),
+                                          ("stall_compute", "no progress for .*, computing"),
+                                          ("stall_device", "no progress for .*, waiting for its device"),
+                                          ("stall_collective", "still in a collective .* after its group was cut")])
 def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, small_dataset, tmp_path, undisturbed, fault,
-                                                                  where):
+                                                                  named):
     # By flag, and as a pod has it from its TrainJob.
     by_flag = fault == "stall_data"
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *(["--stall_timeout_seconds", "2"] if by_flag else []),
               steps=STEPS, **({} if by_flag else {"LOCKSTEP_STALL_TIMEOUT_SECONDS": "2"}))
     job.wait_for_progress(50)
+    before = job.all_workers()
     job.inject(3, fault, 600.0)
-    job.wait_for_text(rf"rank \d.* no progress .*{where}")
+    job.wait_for_text(rf"rank 3 .*{named}")
+    after = job.all_workers(other_than=before)
+    assert [rank for rank in before if after[rank] != before[rank]] == [3], "the others keep their processes and states"
     finish(job, tmp_path / "run", undisturbed)
-    assert "stack of the training thread" in job.output()
-    if fault != "stall_collective":  # the culprit does not wait for a peer
-        assert re.search(r"rank 3 .*no progress", job.output())
+    assert re.search(r"stack of the training thread:(?:\n.*){1,15}InjectedFaults\w*stall_here", job.output())
+
+
+def test_a_worker_that_hangs_in_an_evaluation_is_blamed_and_not_those_that_wait_for_it(lockstep, small_dataset, tmp_path):
+    flags = ["--eval_every", "20"]
+    reference = run_undisturbed(tmp_path / "reference", STEPS, *flags)
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *flags, "--stall_timeout_seconds", "2", steps=STEPS)
+    job.wait_for_progress(50)
+    job.inject(3, "stall_evaluation", 600.0)
+    job.wait_for_text("rank 3 .*no progress .*evaluating; 3 ranks wait for it")
+    finish(job, tmp_path / "run", reference)
+    assert not re.search("rank [012] .*no progress", job.output())
 
 
 def test_the_slowest_rank_and_its_lag_are_named(lockstep, small_dataset, tmp_path):
@@ -219,9 +259,22 @@ def test_the_slowest_rank_and_its_lag_are_named(lockstep, small_dataset, tmp_pat
 def test_a_nan_on_one_rank_is_one_skipped_step_for_all(lockstep, small_dataset, tmp_path):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--drift_check_every", "1", steps=STEPS)
     job.wait_for_progress(50)
+    before = job.all_workers()
     job.inject(2, "not_finite")
+    job.wait_for_text("skipped on all ranks")
+    assert job.all_workers() == before, "nobody ended over it"
     assert job.end() == 0, job.output()
+    assert fresh_starts(job.output()) == 1 and "going on at step" not in job.output(), job.output()
     assert len(re.findall("skipped on all ranks", job.output())) == 1
+    assert list(losses(tmp_path / "run")) == list(range(1, STEPS + 1))
+
+
+def test_a_nan_on_one_rank_that_may_not_be_skipped_ends_all_at_once(lockstep, small_dataset, tmp_path):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--max_skipped_steps", "0", steps=10_000_000)
+    job.wait_for_progress(50)
+    job.inject(2, "not_finite")
+    assert job.end() == 5, job.output()
+    assert fresh_starts(job.output()) == 1, "nobody tried it again"
 
 
 def test_a_crash_loop_stops_the_job_with_the_reason(lockstep, small_dataset, tmp_path):
@@ -239,6 +292,41 @@ def test_a_crash_loop_stops_the_job_with_the_reason(lockstep, small_dataset, tmp
             break
     assert job.end() not in (0, 143), job.output()
     assert "crash loop" in job.output(), (at, job.output())
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_node_0_shows_what_the_ladders_of_all_nodes_and_of_their_parent_decide(lockstep, small_dataset, tmp_path, node):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=10_000_000)
+    job.wait_for_progress(50)
+    job.kill_rank(3)
+    status = job.wait_for_status(lambda s: s["recoveriesTotal"] == 1 and s["ladder"]["lastDecision"], "a decision")
+    assert status["ladder"]["rung"] == "process"
+    assert re.fullmatch(r"node 1: rank 3 .*SIGKILL.*starting it again.*", status["ladder"]["lastDecision"])
+    text = read_metrics(job.port)
+    assert re.search(r'^lockstep_restarts_total\{[^}]*reason="SignalKILL"[^}]*rung="process"[^}]*\} 1$', text, re.M)
+    os.kill(job.agents()[node], signal.SIGKILL)
+    status = job.wait_for_status(lambda s: s["ladder"]["rung"] == "pod", "the parent's decision")
+    assert re.search(rf"node {node} .*starting it again as attempt", status["ladder"]["lastDecision"]), status["ladder"]
+    text = read_metrics(job.port)
+    assert re.search(r'^lockstep_restarts_total\{[^}]*reason="SignalKILL"[^}]*rung="pod"[^}]*\} 1$', text, re.M), text
+    job.signal(signal.SIGTERM)
+    assert job.end() == 143, job.output()
+
+
+def test_a_stop_while_a_group_forms_keeps_the_state(lockstep, small_dataset, tmp_path):
+    folder = tmp_path / "run"
+    job = Job(lockstep, small_dataset, folder, tmp_path, "--checkpoint_every", "100000", steps=10_000_000)
+    job.wait_for_progress(50)
+    before = job.all_workers()
+    # The new worker has nothing to lose and leaves at once; rank 0 waits for it at the store.
+    job.kill_rank(3)
+    job.all_workers(other_than=before)
+    job.inject(3, "stall_forming", 600.0)
+    job.wait_for_status(lambda s: s["workers"][0]["activity"] == "forming", "rank 0 that waits for rank 3")
+    job.signal(signal.SIGTERM)
+    assert job.end() == 143, job.output()
+    last = max(losses(folder))
+    assert checkpoints(folder)[-1] == f"step-{last:08d}", "what was done since the last checkpoint is not lost"
 
 
 def test_status_metrics_and_summary_tell_where_the_time_went(lockstep, small_dataset, tmp_path):

@@ -116,6 +116,7 @@ std::vector<MetricSum> evaluate_sasrec(const SasrecModel& model, const SasrecDat
     evaluation.add_chunk(chunk, EvaluationPass::kValid, valid);
     evaluation.add_chunk(chunk, EvaluationPass::kTest, test);
     count += static_cast<double>(n);
+    shard.on_progress();
   }
   std::vector<MetricSum> sums;
   const auto report = [&](const std::string& prefix, const RankingSums& ranking) {

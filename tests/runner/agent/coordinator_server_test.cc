@@ -86,7 +86,9 @@ class CoordinatorOnLoopback : public testing::Test {
             .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
             .on_cause = [this](const std::string& cause) { causes_.push_back(cause); },
             .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); },
-            .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); }});
+            .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); },
+            .on_remote_decision = [this](int node,
+                                         const LadderDecision& said) { remote_decisions_.emplace_back(node, said); }});
     EXPECT_TRUE(server->listen(0).ok());
     return server;
   }
@@ -156,6 +158,7 @@ class CoordinatorOnLoopback : public testing::Test {
   std::vector<std::string> causes_;
   std::vector<GroupPlaced> placed_;
   std::vector<std::pair<int, Broken>> remote_ends_;
+  std::vector<std::pair<int, LadderDecision>> remote_decisions_;
   int questions_ = 0;  // to the name service
 };
 
@@ -239,6 +242,11 @@ TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_
   EXPECT_EQ(remote_ends_.at(0).first, 1);
   EXPECT_EQ(remote_ends_.at(0).second.exit_code, 137);
   EXPECT_EQ(remote_ends_.at(0).second.message, "rank 1 was killed");
+  EXPECT_TRUE(remote_decisions_.empty());
+  second->send(LadderDecision{.rung = "process", .reason = "SignalKILL", .line = "rank 1 …; starting it again"});
+  ASSERT_TRUE(until([&] { return !remote_decisions_.empty(); }));
+  EXPECT_EQ(remote_decisions_.at(0).first, 1);
+  EXPECT_EQ(remote_decisions_.at(0).second.rung, "process");
 
   EXPECT_EQ(breaks_.at(0).cause, "PeerLost");
   EXPECT_EQ(causes_, std::vector<std::string>{"SignalKILL"});

@@ -35,12 +35,12 @@ TEST(OomKillCounter, sees_each_rise_once) {
   ASSERT_GE(::mkstemp(name.data()), 0);
   std::ofstream(name) << "low 0\noom 4\noom_kill 2\n";
   OomKillCounter counter(name);
-  EXPECT_FALSE(counter.rose());
+  EXPECT_EQ(counter.risen(), 0);
   std::ofstream(name) << "low 0\noom 5\noom_kill 3\n";
-  EXPECT_TRUE(counter.rose());
-  EXPECT_FALSE(counter.rose());
+  EXPECT_EQ(counter.risen(), 1);
+  EXPECT_EQ(counter.risen(), 0);
   std::filesystem::remove(name);
-  EXPECT_FALSE(counter.rose());
+  EXPECT_EQ(counter.risen(), 0);
 }
 
 }  // namespace

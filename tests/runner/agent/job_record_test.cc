@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "runner/agent/agent_metrics.h"
 #include "runner/agent/metrics_text.h"
 
@@ -164,6 +166,22 @@ TEST(JobRecord, counts_the_silence_before_a_break_as_waiting) {
   const std::string line = job.goodput_line(at(9'000));
   EXPECT_THAT(line, HasSubstr("(NodeLost 6.0, startup 1.0)"));
   EXPECT_THAT(line, HasSubstr("redone 1.0 s (1 step)"));
+}
+
+TEST(JobRecord, believes_no_time_that_cannot_be) {
+  for (const double seconds :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1e300}) {
+    JobRecord job(at(0));
+    job.on_beats(committed(1, 1'000));
+    GroupBreak group_break = broke(11'000);
+    group_break.detection_seconds = seconds;
+    job.on_break(group_break, 1'700'000'000);
+    job.on_placed({.generation = 2, .cause = "SignalKILL", .world_size = 4, .nnodes = 2, .at = at(11'300)});
+    const std::optional<Recovery> recovery = job.on_resumed(resumed(2, 11'400));
+    ASSERT_TRUE(recovery);
+    EXPECT_EQ(recovery->detection_seconds, -1.0);
+    EXPECT_NEAR(recovery->total_seconds, 0.4, 1e-9);
+  }
 }
 
 TEST(JobRecord, has_counters_that_never_fall) {

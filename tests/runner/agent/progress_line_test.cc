@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <thread>
 
 #include "runner/agent/terminal.h"
 
@@ -151,6 +152,30 @@ TEST_F(TerminalOutput, is_plain_and_rare_elsewhere) {
   terminal.show_progress(view(), Terminal::TimePoint() + 2 * kPlainInterval);  // nothing new
   terminal.hide_progress();
   EXPECT_EQ(written(), render_plain_line(view()) + "\n");
+}
+
+// Ctrl-S on the terminal of node 0: its agent, which keeps the other nodes in the job, must not stand still.
+TEST_F(TerminalOutput, waits_for_nobody_and_says_what_it_left_out) {
+  Terminal terminal({.live = false}, fds_[1], fds_[1]);
+  const std::string line(999, 'x');
+  for (int i = 0; i < 2000; ++i) terminal.out_line(line + std::to_string(i % 10));  // returns although nobody reads
+  terminal.out_line("the last line");
+  terminal.flush(std::chrono::milliseconds(1));
+  std::string all;
+  std::thread reader([&] {
+    std::string piece(65536, '\0');
+    for (ssize_t n = 0; (n = ::read(fds_[0], piece.data(), piece.size())) > 0;) {
+      all.append(piece, 0, static_cast<size_t>(n));
+    }
+  });
+  terminal.flush(std::chrono::seconds(60));
+  ::close(fds_[1]);
+  reader.join();
+  EXPECT_THAT(all, testing::StartsWith(line + "0\n" + line + "1\n"));
+  EXPECT_THAT(all, testing::EndsWith("the last line\n"));
+  EXPECT_THAT(all, HasSubstr(" lines were left out: nobody read the output\n"));
+  EXPECT_GT(all.size(), kUnreadBytesMax);
+  EXPECT_LT(all.size(), kUnreadBytesMax + 200'000);
 }
 
 }  // namespace

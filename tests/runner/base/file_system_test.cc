@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 
+#include "runner/base/forwarding_file_system.h"
 #include "runner/base/sha256.h"
 #include "tests/runner/formats/fault_file_system.h"
 #include "tests/support/temporary_folder.h"
@@ -37,6 +41,50 @@ TEST_F(PosixFiles, gives_back_what_was_written) {
                 return {};
               }).ok());
   EXPECT_EQ(streamed, text);
+}
+
+// Keeps nothing of what is written, and remembers how much was not durable at any time.
+class CountingFileSystem final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  Result<size_t> write(FileHandle /*file*/, const void* /*data*/, size_t bytes) override {
+    written += bytes;
+    not_durable += bytes;
+    not_durable_max = std::max(not_durable_max, not_durable);
+    return bytes;
+  }
+  Status fsync(FileHandle /*file*/) override {
+    not_durable = 0;
+    return {};
+  }
+
+  size_t written = 0;
+  size_t not_durable = 0;
+  size_t not_durable_max = 0;
+};
+
+TEST_F(PosixFiles, makes_a_large_file_durable_piece_by_piece) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  CountingFileSystem counting(fs_);
+  // Pages that nobody touches take no memory.
+  const std::unique_ptr<char, decltype(&std::free)> large(static_cast<char*>(std::calloc(600, kMiB)), &std::free);
+  ASSERT_TRUE(write_file(counting, in("large"), [&](const ByteSink& sink) -> Status {
+                TRY(sink(large.get(), 100 * kMiB));
+                TRY(sink(large.get(), 600 * kMiB));
+                return sink(large.get(), 1);
+              }).ok());
+  EXPECT_EQ(counting.written, 700 * kMiB + 1);
+  EXPECT_EQ(counting.not_durable, 0U);
+  EXPECT_EQ(counting.not_durable_max, 256 * kMiB);
+}
+
+TEST_F(PosixFiles, that_are_watched_say_when_the_volume_has_answered) {
+  int answers = 0;
+  WatchedFileSystem watched(fs_, [&] { ++answers; });
+  ASSERT_TRUE(write_file(watched, in("a"), [](const ByteSink& sink) { return sink("text", 4); }).ok());
+  EXPECT_EQ(answers, 2);  // write, fsync
+  EXPECT_EQ(*read_file(watched, in("a"), 4), "text");
+  EXPECT_GT(answers, 2);
 }
 
 TEST_F(PosixFiles, says_the_path_and_the_reason) {

@@ -6,7 +6,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <future>
+#include <thread>
+#include <utility>
 
+#include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
 #include "runner/checkpoint/writer.h"
@@ -98,30 +101,15 @@ TEST_F(Checkpoints, hold_what_the_tensors_were_when_staged) {
 }
 
 // Holds every fsync back until it is let go.
-class SlowFileSystem final : public FileSystem {
+class SlowFileSystem final : public ForwardingFileSystem {
  public:
-  SlowFileSystem(FileSystem& below, std::shared_future<void> go) : below_(below), go_(std::move(go)) {}
-  Result<FileHandle> open_for_write(const std::string& path) override { return below_.open_for_write(path); }
-  Result<FileHandle> open_for_read(const std::string& path) override { return below_.open_for_read(path); }
-  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
-    return below_.write(file, data, bytes);
-  }
-  Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
+  SlowFileSystem(FileSystem& below, std::shared_future<void> go) : ForwardingFileSystem(below), go_(std::move(go)) {}
   Status fsync(FileHandle file) override {
     go_.wait();
-    return below_.fsync(file);
+    return ForwardingFileSystem::fsync(file);
   }
-  Status close(FileHandle file) override { return below_.close(file); }
-  Status rename(const std::string& from, const std::string& to) override { return below_.rename(from, to); }
-  Status make_directory(const std::string& path) override { return below_.make_directory(path); }
-  Status fsync_directory(const std::string& path) override { return below_.fsync_directory(path); }
-  Status remove_file(const std::string& path) override { return below_.remove_file(path); }
-  Status remove_directory(const std::string& path) override { return below_.remove_directory(path); }
-  Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return below_.list(path); }
-  Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
 
  private:
-  FileSystem& below_;
   std::shared_future<void> go_;
 };
 
@@ -140,6 +128,37 @@ TEST_F(Checkpoints, are_written_while_the_caller_goes_on_and_one_at_a_time) {
   ASSERT_EQ(reports.size(), 2U);
   EXPECT_EQ(reports[0].step, 10);
   EXPECT_EQ(reports[1].step, 20);
+}
+
+// Goes on after its first write when the waiting caller has been told that there was one.
+class PatientFileSystem final : public ForwardingFileSystem {
+ public:
+  PatientFileSystem(FileSystem& below, std::shared_future<void> told) : ForwardingFileSystem(below), told_(told) {}
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+    if (std::exchange(has_written_, true)) told_.wait();
+    return ForwardingFileSystem::write(file, data, bytes);
+  }
+
+ private:
+  std::shared_future<void> told_;
+  bool has_written_ = false;
+};
+
+TEST_F(Checkpoints, that_take_long_are_no_hang_while_the_volume_answers) {
+  std::promise<void> told;
+  PatientFileSystem slow(posix_, told.get_future().share());
+  CheckpointWriterOptions patient = options();
+  const std::thread::id caller = std::this_thread::get_id();
+  bool was_told = false;
+  patient.on_progress = [&] {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    if (!std::exchange(was_told, true)) told.set_value();
+  };
+  CheckpointWriter writer(slow, patient);
+  writer.stage(content_of(10));
+  writer.wait_durable();  // for ever, were nothing told
+  EXPECT_TRUE(was_told);
+  ASSERT_EQ(writer.poll_reports().size(), 1U);
 }
 
 TEST_F(Checkpoints, that_cannot_be_written_are_reported_and_the_older_stay) {

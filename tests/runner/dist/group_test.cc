@@ -2,6 +2,8 @@
 #include <torch/types.h>
 
 #include <array>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "runner/dist/collectives.h"
@@ -37,6 +39,35 @@ TEST(Group, transfers_the_sources_state_to_those_who_lack_it_only) {
     const float expected = group.rank() == 2 ? 3.0F : 2.0F;
     EXPECT_TRUE(tensor.eq(expected).all().item<bool>());
   });
+}
+
+// However far a transfer has come: who receives has all of it, or nothing, and can never give on a part of it.
+TEST(Group, a_transfer_that_breaks_off_changes_nothing) {
+  constexpr int kMessages = 4;  // one for each change of dtype
+  for (int last = 1; last <= kMessages; ++last) {
+    on_ranks(2, [&](ProcessGroup& group) {
+      const bool is_source = group.rank() == 0;
+      NamedTensors state;
+      for (int i = 0; i < kMessages; ++i) {
+        const auto dtype = i % 2 == 0 ? torch::kFloat32 : torch::kInt64;
+        state.push_back({std::to_string(i), torch::full({3}, is_source ? 1 : 2, dtype)});
+      }
+      int messages = 0;
+      const auto dies_after_the_last = [&] {
+        if (++messages == last && is_source && last < kMessages) throw std::runtime_error("the source dies");
+      };
+      bool broke_off = false;
+      try {
+        transfer_state(group, state, /*source=*/0, /*receives=*/!is_source, dies_after_the_last);
+      } catch (const std::exception&) {
+        broke_off = true;
+      }
+      EXPECT_EQ(broke_off, last < kMessages);
+      for (const NamedTensor& t : state) {
+        EXPECT_TRUE(t.tensor.eq(is_source || last == kMessages ? 1 : 2).all().item<bool>()) << last << " " << t.name;
+      }
+    });
+  }
 }
 
 TEST(Group, reduces_gradients_to_their_mean_and_can_be_dropped_and_made_again) {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <future>
 
 #include "runner/base/line_channel.h"
@@ -33,7 +34,8 @@ class AgentSessionTest : public ::testing::Test {
   BeatPage page_{};
   InjectedFaults faults_;
   LineChannel agent_{ends_[1]};
-  AgentSession session_{ends_[0], 0, page_, faults_};
+  std::atomic<bool> is_asked_to_stop_{false};
+  AgentSession session_{ends_[0], 0, page_, faults_, [this] { return is_asked_to_stop_.load(); }};
   std::promise<bool> told_;
 };
 
@@ -76,6 +78,18 @@ TEST_F(AgentSessionTest, whoever_has_its_assignment_may_be_blamed) {
   EXPECT_EQ(page_.activity.load(), Activity::kLoading);
   EXPECT_EQ(page_.generation.load(), 5U);
   EXPECT_GT(page_.changed_ns.load(), 1);
+}
+
+// The peer whose key it waits for had nothing to lose, and left at the first signal.
+TEST_F(AgentSessionTest, a_stop_ends_the_wait_for_a_key_that_may_never_come) {
+  auto waits = std::async(std::launch::async, [&] { return session_.call({.generation = 7, .op = StoreOp::kGet}); });
+  ASSERT_TRUE(agent_.read_line().ok());  // the request is on its way
+  is_asked_to_stop_ = true;
+  const Result<StoreReply> reply = waits.get();
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->status, StoreStatus::kStale);
+  EXPECT_EQ(reply->message, "a stop was asked for");
+  EXPECT_FALSE(session_.await_assignment());
 }
 
 }  // namespace

@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "runner/base/forwarding_file_system.h"
+#include "runner/contract/beat_page.h"
 #include "runner/dist/process_group.h"
+#include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/line_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 #include "tests/support/temporary_folder.h"
@@ -34,8 +39,9 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
     state.counters.num_samples = 10;
     arrange(group.rank(), state);
     PosixFileSystem fs;
+    PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
     const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}};
-    const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, options);
+    const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, clock, options);
     ASSERT_FALSE(outcome.failure) << outcome.failure->message;
     found[static_cast<size_t>(group.rank())] = {.counters = state.counters,
                                                 .improved = state.journal.improved,
@@ -91,6 +97,44 @@ TEST(StateSync, the_rank_that_is_a_step_ahead_gives_its_weights) {
     EXPECT_EQ(rank.counters.step, 8);
     EXPECT_EQ(rank.first_weight, 0.75);
   }
+}
+
+// Reads no checkpoint before rank 1 shows that it waits.
+class PeerWatchingFileSystem final : public ForwardingFileSystem {
+ public:
+  PeerWatchingFileSystem(FileSystem& below, const std::array<BeatPage, 2>& pages)
+      : ForwardingFileSystem(below), pages_(pages) {}
+  Result<std::vector<DirectoryEntry>> list(const std::string& path) override {
+    while (pages_[1].phase != Phase::kWaiting) std::this_thread::yield();
+    EXPECT_EQ(pages_[0].phase, Phase::kStartup);
+    has_looked = true;
+    return ForwardingFileSystem::list(path);
+  }
+
+  bool has_looked = false;
+
+ private:
+  const std::array<BeatPage, 2>& pages_;
+};
+
+TEST(StateSync, tells_a_rank_0_that_reads_from_those_that_wait_for_it) {
+  const TemporaryFolder folder;
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::array<BeatPage, 2> pages;
+  on_ranks(2, [&](ProcessGroup& group) {
+    const RunConfig config;
+    LineWorkload workload(10);
+    TrainingState state(workload, config.training);
+    PosixFileSystem posix;
+    PeerWatchingFileSystem fs(posix, pages);
+    PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    clock.show_on(pages[static_cast<size_t>(group.rank())]);
+    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}};
+    const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, clock, options);
+    ASSERT_FALSE(outcome.failure) << outcome.failure->message;
+    EXPECT_EQ(fs.has_looked, group.rank() == 0);
+    EXPECT_EQ(clock.phase(), Phase::kStartup);
+  });
 }
 
 }  // namespace

@@ -237,6 +237,16 @@ TEST(Coordinator, looks_at_protocol_job_token_and_rank_in_this_order) {
   EXPECT_THAT(refusal(job.say_on(53, greet), 53).message, HasSubstr("node ranks"));
 }
 
+TEST(Coordinator, tells_an_agent_whose_clock_was_set_back_what_to_do) {
+  Job job(2);
+  job.join(1, Join{1, 0, false}, /*attempt=*/1'800'000'000);
+  job.drop(1);
+  const Refused refused = refusal_of(job, 1, job.join(1, Join{1, 0, false}, /*attempt=*/1'700'000'000));
+  EXPECT_FALSE(refused.retry);
+  EXPECT_THAT(refused.message, HasSubstr("superseded by attempt 1800000000"));
+  EXPECT_THAT(refused.message, HasSubstr("start it with LOCKSTEP_POD_ATTEMPT=1800000001"));
+}
+
 TEST(Coordinator, closes_whoever_does_not_greet_and_join) {
   Job job(2);
   EXPECT_TRUE(closes(job.say_on(50, NodeReady{true}), 50));
@@ -1214,19 +1224,106 @@ TEST(Coordinator, nobody_waits_for_the_lost_after_a_failure) {
   EXPECT_TRUE(may_leave(job.state, job.now));
 }
 
+// ---- groups that come to nothing ----
+
+void lose_each_other(Job& job) {
+  job.say(1, Broken{job.state.placed, -1, "PeerLost", "gloo: connect to 10.0.0.7:41234 timed out"});
+  job.ready(0);
+}
+
+// The placements that follow when both are ready again.
+size_t placements_of(Job& job) { return count<Placement>(job.ready(1)); }
+
+TEST(Coordinator, a_group_whose_ranks_lose_each_other_again_and_again_is_tried_with_growing_pauses) {
+  Job job(2);
+  job.place(2);
+  lose_each_other(job);
+  EXPECT_EQ(placements_of(job), 2U);  // at once: one may have died, which is about to be told
+  for (const auto pause : {1s, 2s, 4s, 8s, 16s, 30s, 30s}) {
+    lose_each_other(job);
+    EXPECT_EQ(placements_of(job), 0U);
+    EXPECT_EQ(count<Placement>(job.pass(pause - 10ms)), 0U) << pause.count();
+    EXPECT_EQ(count<Placement>(job.pass(10ms)), 2U) << pause.count();
+  }
+}
+
+TEST(Coordinator, groups_that_come_to_nothing_end_the_job_with_the_reason) {
+  Job job(2);
+  job.place(2);
+  std::optional<EndJob> end;
+  const TimePoint began = job.now;
+  for (int groups = 0; groups < 100 && !end; ++groups) {
+    lose_each_other(job);
+    job.ready(1);
+    const auto ends = sent<EndJob>(job.pass(10s));
+    if (!ends.empty()) end = ends[0].second;
+  }
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->code, 10);
+  EXPECT_THAT(end->message, HasSubstr("groups in a row came to nothing within 300 s"));
+  EXPECT_THAT(end->message, HasSubstr("10.0.0.7:41234 timed out"));
+  EXPECT_THAT(end->message, HasSubstr("do the nodes reach each other on all ports"));
+  EXPECT_LE(job.now - began, 311s);
+}
+
+TEST(Coordinator, a_group_that_has_done_a_step_did_not_come_to_nothing) {
+  Job job(2);
+  job.place(2);
+  for (int groups = 0; groups < 50; ++groups) {
+    WorkerBeat beat;
+    beat.activity = Activity::kTraining;
+    beat.generation = job.state.placed;
+    for (const int64_t step : {groups, groups + 1}) {
+      beat.step = step;
+      job.say(0, Heartbeat{{beat}});
+    }
+    lose_each_other(job);
+    ASSERT_EQ(placements_of(job), 2U) << groups;
+    job.pass(10s);
+  }
+  EXPECT_FALSE(job.state.end);
+}
+
+TEST(Coordinator, a_state_that_a_rank_receives_is_no_step) {
+  Job job(2);
+  job.place(2);
+  for (int groups = 0; groups < 2; ++groups) {
+    WorkerBeat beat;
+    beat.generation = job.state.placed;
+    for (const int64_t step : {0, 50}) {
+      beat.activity = step == 0 ? Activity::kRestoring : Activity::kTraining;
+      beat.step = step;
+      job.say(0, Heartbeat{{beat}});
+    }
+    lose_each_other(job);
+    EXPECT_EQ(placements_of(job), groups == 0 ? 2U : 0U);
+  }
+}
+
+TEST(Coordinator, a_death_that_is_told_late_is_no_group_that_came_to_nothing) {
+  Job job(2);
+  job.place(2);
+  for (int groups = 0; groups < 5; ++groups) {
+    lose_each_other(job);
+    job.say(1, Broken{job.state.placed, 1, "SignalKILL", "killed"});
+    EXPECT_EQ(placements_of(job), 2U);
+  }
+}
+
 // ---- store, checkpoints, beats ----
 
-StoreCall get_of(uint64_t generation) {
+StoreCall get_of(uint64_t generation, int local_rank = 0) {
   StoreRequest request;
   request.id = 5;
   request.generation = generation;
-  return {1, request};
+  return {local_rank, request};
 }
 
 TEST(Coordinator, a_store_call_of_the_placed_group_is_asked) {
   Job job(2);
-  job.place(2);
-  const Outputs outputs = job.say(1, get_of(generation(1)));
+  job.join(0, Join{.nproc = 2, .ready = true});
+  job.join(1, Join{.nproc = 2, .ready = true});
+  const Outputs outputs = job.say(1, get_of(generation(1), 1));
   ASSERT_EQ(outputs.size(), 1U);
   const auto& ask = std::get<AskStore>(outputs[0]);
   EXPECT_EQ(ask.connection, job.connections[1]);
@@ -1245,12 +1342,25 @@ TEST(Coordinator, a_store_call_of_any_other_group_is_stale) {
     const StoreAnswerTo answer = sent<StoreAnswerTo>(outputs)[0].second;
     EXPECT_EQ(answer.reply.status, StoreStatus::kStale);
     EXPECT_EQ(answer.reply.id, 5U);
-    EXPECT_EQ(answer.local_rank, 1);
+    EXPECT_EQ(answer.local_rank, 0);
   };
   expect_stale(job.say(1, get_of(generation(0))));
   expect_stale(job.say(2, get_of(generation(1))));
   job.say(1, Broken{generation(1), 1, "SignalKILL", ""});
   expect_stale(job.say(1, get_of(generation(1))));
+}
+
+TEST(Coordinator, a_store_call_of_a_worker_that_the_node_has_not_is_refused) {
+  Job job(2);
+  job.place(2);
+  for (const int local_rank : {-1, 1, 1'000'000}) {
+    const Outputs outputs = job.say(1, get_of(generation(1), local_rank));
+    ASSERT_EQ(outputs.size(), 1U) << local_rank;
+    ASSERT_EQ(count<StoreAnswerTo>(outputs), 1U) << local_rank;
+    const StoreAnswerTo answer = sent<StoreAnswerTo>(outputs)[0].second;
+    EXPECT_EQ(answer.reply.status, StoreStatus::kInvalid);
+    EXPECT_THAT(answer.reply.message, HasSubstr("the node's are 0 to 0"));
+  }
 }
 
 TEST(Coordinator, news_of_a_checkpoint_go_to_all_others_once) {
@@ -1297,6 +1407,49 @@ TEST(Coordinator, a_hanging_worker_is_killed_once) {
   job.all_ready(2);
   job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(2))}});
   EXPECT_EQ(count<KillWorker>(job.pass(1s)), 1U);
+}
+
+void all_stuck(Job& job, uint64_t in_generation, int64_t step) {
+  WorkerBeat beat = beat_of(600, Phase::kGradSync, in_generation);
+  beat.step = step;
+  for (const int node : {0, 1}) job.say(node, Heartbeat{{beat}});
+}
+
+// Killed, all would lose their state for the sake of one that hangs.
+TEST(Coordinator, a_group_that_is_stuck_in_a_collective_is_broken_before_anybody_is_killed) {
+  Job job(2);
+  job.place(2);
+  all_stuck(job, generation(1), 7);
+  const Outputs outputs = job.pass(2s);
+  EXPECT_EQ(count<KillWorker>(outputs), 0U);
+  const auto cuts = sent<CutGroup>(outputs);
+  ASSERT_EQ(cuts.size(), 2U);
+  EXPECT_EQ(cuts[0].second.cause, "TimedOut");
+  EXPECT_THAT(cuts[0].second.message, HasSubstr("in a collective"));
+  // Further on it may be freed once more.
+  job.all_ready(2);
+  all_stuck(job, generation(2), 8);
+  EXPECT_EQ(count<CutGroup>(job.pass(2s)), 2U);
+  // What comes no further is not freed by leaving.
+  job.all_ready(2);
+  all_stuck(job, generation(3), 8);
+  EXPECT_EQ(count<KillWorker>(job.pass(2s)), 2U);
+}
+
+TEST(Coordinator, who_sits_in_its_device_when_the_others_have_left_is_killed) {
+  Job job(2);
+  job.place(2);
+  job.say(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
+  job.say(1, Heartbeat{{beat_of(600, Phase::kDevice)}});
+  EXPECT_EQ(count<CutGroup>(job.pass(1s)), 2U);
+  WorkerBeat waits = beat_of(1, Phase::kWaiting);
+  waits.activity = Activity::kAwaiting;
+  job.say(0, Heartbeat{{waits}});
+  job.say(1, Heartbeat{{beat_of(602, Phase::kDevice)}});
+  const auto kills = sent<KillWorker>(job.pass(1s));
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills[0].first, job.connections[1]);
+  EXPECT_THAT(kills[0].second.message, HasSubstr("waiting for its device"));
 }
 
 TEST(Coordinator, a_worker_that_hangs_when_its_group_is_gone_is_killed) {

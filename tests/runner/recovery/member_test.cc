@@ -191,6 +191,41 @@ TEST(Member, seeks_on_after_a_refusal_that_may_change) {
   EXPECT_THAT(node.state.last_problem, HasSubstr("there already"));
 }
 
+int notes_with(const Outputs& outputs, const std::string& text) {
+  int count = 0;
+  for (const MemberOutput& output : outputs) {
+    const auto* const note = std::get_if<MemberNote>(&output);
+    count += note != nullptr && note->text.find(text) != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+// Two agents with one node rank: whoever looks at the second one must see why it waits.
+TEST(Member, says_once_that_it_is_refused) {
+  Scenario node;
+  const CoordinatorRefused refused{Refused{"there already", true}};
+  EXPECT_EQ(notes_with(node.feed(refused), "refused: there already"), 1);
+  EXPECT_EQ(notes_with(node.feed(refused), "refused"), 0);
+  EXPECT_EQ(notes_with(node.feed(CoordinatorRefused{Refused{"too many greetings", true}}), "too many greetings"), 1);
+  node.find_coordinator();
+  EXPECT_EQ(notes_with(node.feed(refused), "refused: there already"), 1);
+}
+
+TEST(Member, says_what_to_do_when_a_clock_was_set_back) {
+  Scenario counted;
+  counted.find_coordinator(generation(1, 3));
+  counted.feed(CoordinatorLost{"reset"});
+  const Outputs declined = counted.find_coordinator(generation(1, 2));
+  EXPECT_EQ(notes_with(declined, "one of attempt 3 was seen before"), 1);
+  EXPECT_EQ(notes_with(declined, "LOCKSTEP_POD_ATTEMPT"), 0);
+  Scenario timed;
+  timed.find_coordinator(generation(1, 1'800'000'000));
+  timed.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(notes_with(timed.find_coordinator(generation(1, 1'700'000'000)),
+                       "start its agent with LOCKSTEP_POD_ATTEMPT=1800000001"),
+            1);
+}
+
 TEST(Member, a_coordinator_that_was_found_has_the_heartbeat_timeout_for_its_first_word) {
   Scenario s;
   s.pass(s.state.options.rendezvous_timeout - 1s, false);

@@ -411,6 +411,7 @@ void Simulation::hang(int process, int local) {
   if (w.group == 0) return;
   trace(name(process), " worker ", local, " hangs");
   w.hangs = true;
+  w.hangs_in_collective = random_.one_in(2);
   if (random_.one_in(3)) push(now_ + random_.between(5'000, 5'200) * kMs, What::kSilent, process, local, w.process);
 }
 

@@ -50,7 +50,8 @@ void Simulation::run_again(int process) {
 
 void Simulation::notify_step(int process, int local) {
   const Worker& w = worker(process, local);
-  if (w.state.exists) notify(process, WorkerAtStep{local, w.state.step, w.group != 0 && !w.hangs});
+  if (w.state.exists)
+    notify(process, WorkerAtStep{local, w.state.step, w.group != 0 && (!w.hangs || w.hangs_in_collective)});
 }
 
 void Simulation::set_timer(int process, Micros& timer, const std::optional<TimePoint>& deadline, What what) {
@@ -175,7 +176,7 @@ void Simulation::beat(int process) {
     beat.local_rank = local;
     beat.step = w.state.step;
     beat.activity = w.group == 0 ? Activity::kAwaiting : Activity::kTraining;
-    beat.phase = w.hangs ? Phase::kForward : Phase::kGradSync;
+    beat.phase = w.hangs && !w.hangs_in_collective ? Phase::kForward : Phase::kGradSync;
     beat.seconds_unchanged = static_cast<double>(now_ - w.progress_at) / kSecond;
     beat.generation = w.group;
     heartbeat.workers.push_back(beat);

@@ -89,9 +89,10 @@ struct Worker {
   bool alive = false;
   bool said_hello = false;
   bool hangs = false;
-  bool exits = false;    // nothing holds it back any more
-  uint32_t life = 0;     // +1 when what is under way for it becomes void
-  uint32_t process = 0;  // +1 with each start
+  bool hangs_in_collective = false;  // as its beats show it
+  bool exits = false;                // nothing holds it back any more
+  uint32_t life = 0;                 // +1 when what is under way for it becomes void
+  uint32_t process = 0;              // +1 with each start
   uint64_t group = 0;
   int rank = -1;
   bool leaves_together = false;
@@ -387,7 +388,7 @@ class Simulation {
   void damage(uint64_t generation, int process, int local, bool is_silent);
   Group& group_of(uint64_t generation);
   void arrive(int process, int local);
-  [[nodiscard]] TrainedState newest_on_volume(uint64_t generation) const;
+  [[nodiscard]] const Checkpoint* newest_on_volume() const;
   void sync(Group& group);
   void synced(int process, int local);
   void go_on(int process, int local);

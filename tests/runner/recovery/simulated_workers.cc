@@ -1,5 +1,6 @@
 // Workers, their groups, steps and checkpoints, as architecture §3 and §6 have them.
 #include <algorithm>
+#include <optional>
 
 #include "runner/recovery/state_source.h"
 #include "tests/runner/recovery/simulated_job.h"
@@ -139,20 +140,15 @@ void Simulation::arrive(int process, int local) {
 
 // ---- state ----
 
-// By generation and step. The seed's state if there is none.
-TrainedState Simulation::newest_on_volume(uint64_t generation) const {
+// By generation and step; nullptr when there is none.
+const Checkpoint* Simulation::newest_on_volume() const {
   const Checkpoint* newest = nullptr;
   for (const Checkpoint& checkpoint : volume_) {
     const bool is_newer = newest == nullptr || std::pair{checkpoint.generation, checkpoint.state.step} >
                                                    std::pair{newest->generation, newest->state.step};
     if (is_newer) newest = &checkpoint;
   }
-  TrainedState state;
-  if (newest != nullptr) state = newest->state;
-  state.exists = true;
-  state.lineage = generation;
-  state.committed_in = generation;
-  return state;
+  return newest;
 }
 
 void Simulation::sync(Group& group) {
@@ -170,23 +166,26 @@ void Simulation::sync(Group& group) {
   }
   ++counts_.groups_formed;
   if (proc(current_[0]).attempt > attempt_of(group.generation)) ++counts_.old_groups_formed;
+  StateAge age;
   if (source.exists) {
     check_sync(group, source);
+    age = age_in_group(source.lineage, group.generation, claims);
   } else {
     ++counts_.fresh_starts;
-    source = newest_on_volume(group.generation);
+    const Checkpoint* read = newest_on_volume();
+    if (read != nullptr) source = read->state;
+    source.exists = true;
+    source.committed_in = group.generation;
+    age = age_when_restored(group.generation, read == nullptr ? std::nullopt : std::optional(read->generation));
   }
   group.is_formed = true;
   group.round = source.step + 1;
   trace("group ", name_of(group.generation), " of ", group.world, " goes on from step ", source.step, " of lineage ",
-        name_of(source.lineage));
-  // A checkpoint goes to all.
-  const StateAge age =
-      age_in_group(source.lineage, group.generation, choice.source ? claims : std::vector<StateClaim>{});
+        name_of(age.lineage));
   for (size_t rank = 0; rank < group.ranks.size(); ++rank) {
     const RankPlace& place = group.ranks[rank];
     Worker& w = worker(place.process, place.local);
-    const bool receives = !choice.source || choice.receives[rank];
+    const bool receives = !choice.source || choice.receives[rank];  // a checkpoint goes to all
     if (receives) ++counts_.states_received;
     w.incoming = receives ? source : w.state;
     w.incoming.lineage = age.lineage;
@@ -300,7 +299,7 @@ void Simulation::leave_together(int process, int local) {
 
 void Simulation::write_checkpoint(int process, int local, Micros took, bool is_final) {
   const Worker& w = worker(process, local);
-  under_way_.push_back({w.group, is_final, w.state});
+  under_way_.push_back({w.state.synced_in, is_final, w.state});
   push(now_ + took, What::kDurable, process, local, w.process, static_cast<uint32_t>(under_way_.size() - 1));
 }
 

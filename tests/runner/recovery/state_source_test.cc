@@ -77,5 +77,19 @@ TEST(AgeInGroup, is_above_every_claim_when_a_clock_was_set_back) {
   EXPECT_EQ(age_in_group(make_generation(9, 1), make_generation(5, 1), claims).lineage, make_generation(9, 1) + 1);
 }
 
+TEST(AgeWhenRestored, begins_a_lineage_in_this_generation) {
+  for (const StateAge& age : {age_when_restored(make_generation(4, 2), std::nullopt),
+                              age_when_restored(make_generation(4, 2), make_generation(3, 9))}) {
+    EXPECT_EQ(age.lineage, make_generation(4, 2));
+    EXPECT_EQ(age.generation, make_generation(4, 2));
+  }
+}
+
+TEST(AgeWhenRestored, is_above_the_checkpoint_when_a_clock_was_set_back) {
+  const StateAge age = age_when_restored(make_generation(4, 2), make_generation(7, 5));
+  EXPECT_EQ(age.lineage, make_generation(7, 5) + 1);
+  EXPECT_EQ(age.generation, make_generation(7, 5) + 1);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -89,8 +89,27 @@ TEST(FindStalls, blames_the_hindmost_of_a_group_that_is_stuck) {
   EXPECT_THAT(stalls[0].message, HasSubstr("in a collective"));
 }
 
-TEST(FindStalls, blames_all_of_a_group_that_is_stuck_at_one_step) {
-  EXPECT_THAT(find_stalls({trains(0, Phase::kGradSync, 601), trains(1, Phase::kGradSync, 601)}, 600s), SizeIs(2));
+TEST(FindStalls, blames_all_of_a_group_that_is_stuck_at_one_step_and_says_that_it_is) {
+  const auto stalls = find_stalls({trains(0, Phase::kGradSync, 601), trains(1, Phase::kGradSync, 601)}, 600s);
+  ASSERT_THAT(stalls, SizeIs(2));
+  for (const Stall& stall : stalls) {
+    EXPECT_TRUE(stall.group_is_stuck);
+    EXPECT_EQ(stall.step, 12);
+  }
+  EXPECT_FALSE(
+      find_stalls({trains(0, Phase::kGradSync, 601), trains(1, Phase::kForward, 601)}, 600s).at(0).group_is_stuck);
+}
+
+// Collectives of GPUs run on the device.
+TEST(FindStalls, who_waits_for_its_device_may_wait_for_a_peer) {
+  const auto late = find_stalls({trains(0, Phase::kDevice, 601), trains(1, Phase::kDataWait, 601)}, 600s);
+  ASSERT_THAT(late, SizeIs(1));
+  EXPECT_EQ(late[0].rank, 1);
+  const auto stuck = find_stalls({trains(0, Phase::kDevice, 601), trains(1, Phase::kGradSync, 601)}, 600s);
+  ASSERT_THAT(stuck, SizeIs(2));
+  EXPECT_TRUE(stuck[0].group_is_stuck);
+  EXPECT_EQ(stuck[0].where, "device");
+  EXPECT_THAT(stuck[0].message, HasSubstr("waiting for its device"));
 }
 
 TEST(FindStalls, forming_a_group_is_waiting_for_its_members) {

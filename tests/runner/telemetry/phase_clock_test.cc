@@ -37,6 +37,21 @@ TEST(PhaseClock, gives_each_phase_its_own_time) {
   EXPECT_DOUBLE_EQ(seconds[Phase::kOther], 0.0);
 }
 
+TEST(PhaseClock, progress_shows_on_the_page_and_changes_no_sum) {
+  FakeTime time;
+  BeatPage page;
+  PhaseClock clock(Phase::kStartup, time.now, time.reader());
+  clock.show_on(page);
+  clock.enter(Phase::kForward);
+  time.now += milliseconds(700);
+  clock.progress();
+  EXPECT_EQ(page.changed_ns, std::chrono::nanoseconds(time.now.time_since_epoch()).count());
+  EXPECT_EQ(page.phase, Phase::kForward);
+  EXPECT_EQ(page.phase_ns[static_cast<size_t>(Phase::kForward)], 700'000'000);
+  time.now += milliseconds(300);
+  EXPECT_DOUBLE_EQ(clock.seconds()[Phase::kForward], 1.0);
+}
+
 TEST(PhaseClock, phases_add_up_to_the_wall_clock_whatever_happens) {
   FakeTime time;
   const auto began = time.now;
@@ -128,6 +143,7 @@ TEST(PhaseClock, touches_nothing_of_a_page_but_phases_and_the_sign_of_progress) 
 
 TEST(PhaseClock, every_phase_has_a_name_of_its_own) {
   EXPECT_STREQ(to_string(Phase::kStartup), "startup");
+  EXPECT_STREQ(to_string(Phase::kDevice), "device");
   EXPECT_STREQ(to_string(Phase::kCheckpointStall), "checkpoint_stall");
   EXPECT_STREQ(to_string(Phase::kOther), "other");
   EXPECT_EQ(static_cast<size_t>(Phase::kOther) + 1, kPhaseCount);

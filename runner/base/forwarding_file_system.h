@@ -1,0 +1,63 @@
+// ForwardingFileSystem: passes every call on; what stands between a protocol and the disk overrides what it changes.
+// Threads: as the file system below, which outlives this one.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/base/file_system.h"
+
+namespace lockstep {
+
+class ForwardingFileSystem : public FileSystem {
+ public:
+  explicit ForwardingFileSystem(FileSystem& below) : below_(below) {}
+
+  Result<FileHandle> open_for_write(const std::string& path) override { return below_.open_for_write(path); }
+  Result<FileHandle> open_for_read(const std::string& path) override { return below_.open_for_read(path); }
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+    return below_.write(file, data, bytes);
+  }
+  Result<size_t> read(FileHandle file, void* data, size_t bytes) override { return below_.read(file, data, bytes); }
+  Status fsync(FileHandle file) override { return below_.fsync(file); }
+  Status close(FileHandle file) override { return below_.close(file); }
+  Status rename(const std::string& from, const std::string& to) override { return below_.rename(from, to); }
+  Status make_directory(const std::string& path) override { return below_.make_directory(path); }
+  Status fsync_directory(const std::string& path) override { return below_.fsync_directory(path); }
+  Status remove_file(const std::string& path) override { return below_.remove_file(path); }
+  Status remove_directory(const std::string& path) override { return below_.remove_directory(path); }
+  Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return below_.list(path); }
+  Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
+
+ private:
+  FileSystem& below_;
+};
+
+// Says after each read, write and fsync that the volume still answers: a slow one must not be taken for a hang.
+// Threads: `answered` is called on the thread of the call.
+class WatchedFileSystem final : public ForwardingFileSystem {
+ public:
+  WatchedFileSystem(FileSystem& below, std::function<void()> answered)
+      : ForwardingFileSystem(below), answered_(std::move(answered)) {}
+
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+    return answered(ForwardingFileSystem::write(file, data, bytes));
+  }
+  Result<size_t> read(FileHandle file, void* data, size_t bytes) override {
+    return answered(ForwardingFileSystem::read(file, data, bytes));
+  }
+  Status fsync(FileHandle file) override { return answered(ForwardingFileSystem::fsync(file)); }
+
+ private:
+  template <typename T>
+  T answered(T result) const {
+    answered_();
+    return result;
+  }
+
+  std::function<void()> answered_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// Any conversation with the coordinator: what several connections say, in any order, with any pauses, never breaks a
+// rule of recovery/coordinator.h or of the store behind it.
+//
+// A line of the input: "2 {…}" is said on the second connection (a new one when it was closed), "x2" ends it, "t500"
+// lets 500 ms pass. Seeds: conversations that place, break and end groups.
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "runner/recovery/coordinator.h"
+#include "runner/recovery/store.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr size_t kLinesMax = 200;
+constexpr int64_t kPauseMax = 1'000'000;  // ms
+
+void must(bool holds) {
+  if (!holds) std::abort();
+}
+
+CoordinatorOptions options() {
+  CoordinatorOptions o;
+  o.job = "job";
+  o.token = "secret";
+  o.attempt = 7;
+  o.min_nodes = 1;
+  o.max_nodes = 3;
+  o.wanted_nodes = 2;
+  return o;
+}
+
+class Conversation {
+ public:
+  void hear(std::string_view line) {
+    if (line.size() < 2) return;
+    const char first = line.front();
+    if (first >= '1' && first <= '5') return say(first, line.substr(2));
+    if (first == 'x') return hang_up(line[1]);
+    if (first == 't') pause(line.substr(1));
+  }
+
+ private:
+  void say(char slot, std::string_view text) {
+    ConnectionId& connection = connections_[slot];
+    if (!open_.contains(connection)) open_.insert(connection = ++last_connection_);
+    const Result<MemberMessage> message = decode_member_message(text);
+    // The server closes whoever makes no sense, and whoever does not greet first (agent/coordinator_server).
+    const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
+    if (!message.ok() || is_greeting == greeted_.contains(connection)) return hang_up(slot);
+    greeted_.insert(connection);
+    feed(NodeSaid{connection, *message});
+  }
+
+  void hang_up(char slot) {
+    const ConnectionId connection = connections_[slot];
+    if (open_.erase(connection) == 0) return;
+    forget(connection);
+    feed(ConnectionEnded{connection, "it left"});
+  }
+
+  void pause(std::string_view text) {
+    int64_t ms = 0;
+    std::from_chars(text.data(), text.data() + text.size(), ms);
+    now_ += std::chrono::milliseconds(std::min(std::max<int64_t>(ms, 0), kPauseMax));
+    take(store_.expire(now_));
+    must(!store_.next_deadline() || *store_.next_deadline() > now_);
+    feed(CoordinatorTick{});
+  }
+
+  void feed(const CoordinatorEvent& event) {
+    const uint64_t generation = state_.generation();
+    for (const CoordinatorOutput& output : step(state_, event, now_)) {
+      std::visit([this](const auto& o) { check(o); }, output);
+    }
+    must(state_.generation() >= generation);
+    check_counts();
+  }
+
+  // What was closed by the coordinator in this very step has been forgotten by both.
+  void check(const Send& send) {
+    must(open_.contains(send.connection));
+    must(decode_coordinator_message(encode(send.message)).ok());
+    const auto* const placement = std::get_if<Placement>(&send.message);
+    if (placement == nullptr) return;
+    must(placement->generation == state_.generation() && placement->generation >= begun_);
+    must(placement->first_rank >= 0 && placement->first_rank < placement->world_size);
+  }
+  void check(const Close& close) {
+    forget(close.connection);
+    open_.erase(close.connection);
+  }
+  void check(const BeginGeneration& begin) {
+    must(begin.generation > begun_);
+    begun_ = begin.generation;
+    take(store_.begin_generation(begin.generation));
+  }
+  void check(const AskStore& ask) {
+    must(open_.contains(ask.connection) && ask.request.generation == begun_);
+    must(ask.local_rank >= 0 && ask.local_rank < kNprocMax);
+    const int client = static_cast<int>(ask.connection) * kNprocMax + ask.local_rank;
+    clients_.insert(client);
+    take(store_.apply(client, ask.request, now_));
+  }
+  void check(const Note& note) { must(note.text.find_first_of("\n\r\x1b") == std::string::npos); }
+
+  void take(const std::vector<StoreAnswer>& answers) const {
+    for (const StoreAnswer& answer : answers) must(clients_.contains(answer.client));
+  }
+
+  void forget(ConnectionId connection) {
+    for (auto it = clients_.lower_bound(static_cast<int>(connection) * kNprocMax);
+         it != clients_.end() && *it < static_cast<int>(connection + 1) * kNprocMax; it = clients_.erase(it)) {
+      store_.forget_client(*it);
+    }
+  }
+
+  void check_counts() const {
+    int connected = 0;
+    int ready = 0;
+    for (const auto& [rank, node] : state_.nodes) {
+      must(rank >= 0 && rank < state_.options.max_nodes);
+      if (node.connection == 0) continue;
+      must(open_.contains(node.connection) && state_.rank_of.at(node.connection) == rank);
+      ++connected;
+      ready += node.ready && node.leaving_code == 0 ? 1 : 0;
+    }
+    must(connected == state_.tally.connected && ready == state_.tally.ready);
+    must(state_.rank_of.size() == static_cast<size_t>(connected));
+    for (const auto& [connection, greeting] : state_.greetings) must(open_.contains(connection));
+  }
+
+  CoordinatorState state_{options()};
+  KeyValueStore store_;
+  TimePoint now_{std::chrono::hours(1)};
+  std::map<char, ConnectionId> connections_;
+  std::set<ConnectionId> open_;
+  std::set<ConnectionId> greeted_;
+  std::set<int> clients_;
+  ConnectionId last_connection_ = 0;
+  uint64_t begun_ = 0;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  Conversation conversation;
+  for (size_t lines = 0; lines < kLinesMax && !text.empty(); ++lines) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    conversation.hear(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return 0;
+}
