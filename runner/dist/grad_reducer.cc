@@ -64,6 +64,10 @@ GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group, st
       /*param_names=*/std::unordered_map<size_t, std::string>{}, kFirstBucketBytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+  // Without a hook the Reducer multiplies by 1/W where a gradient is copied into its bucket, as in its first backward,
+  // and divides by W where the gradient lives there, as in all others: not the same bits where W is no power of two, so
+  // that the first step of a new group would not be the one that the group before it would have made.
+  impl_->reducer->register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE);
   impl_->on_last_gradient = std::move(on_last_gradient);
   impl_->watch_gradients(tensors);
 }

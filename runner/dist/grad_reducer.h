@@ -3,7 +3,8 @@
 //
 // Role: one per generation. Buckets: 1 MiB first, then 25 MiB, in reverse order of the parameters, gradients live in
 // the buckets. The stock Reducer averages over ranks; the step scales its loss by W / Σweight to make that a global
-// weighted mean. Buckets are never rebuilt: another layout would change the rounding.
+// weighted mean. Buckets are never rebuilt: another layout would change the rounding. The first backward of a reducer
+// rounds as every later one does, so that a new generation goes on bit for bit.
 // Threads: the training thread; autograd's own threads call the hooks.
 #pragma once
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runner/dist/collectives.h"
 #include "runner/dist/grad_reducer.h"
@@ -85,6 +86,28 @@ TEST(Group, reduces_gradients_to_their_mean_and_can_be_dropped_and_made_again) {
         reducer.prepare(loss);
         loss.backward();
         EXPECT_TRUE(w.grad().eq(1.5).all().item<bool>()) << w.grad();
+      }
+    }
+  });
+}
+
+// A third is no float: the order of scaling and adding up shows in the last bit. The first backward of a reducer is the
+// first step of a new group, and must be the one that the group before it would have made.
+TEST(Group, rounds_in_a_reducers_first_backward_as_in_every_later_one) {
+  on_ranks(3, [](ProcessGroup& group) {
+    const NamedTensors parameters{{"w", torch::ones({1000}, torch::requires_grad())}};
+    const at::Tensor& w = parameters[0].tensor;
+    const at::Tensor factors = torch::arange(1, 1001, torch::kFloat32).mul(0.1 * (group.rank() + 1)).sin();
+    std::vector<at::Tensor> gradients;
+    for (int generation = 0; generation < 2; ++generation) {
+      GradReducer reducer(parameters, group);
+      for (int step = 0; step < 2; ++step) {
+        if (w.grad().defined()) w.mutable_grad().zero_();
+        const at::Tensor loss = (w * factors).sum();
+        reducer.prepare(loss);
+        loss.backward();
+        gradients.push_back(w.grad().clone());
+        EXPECT_TRUE(gradients.back().equal(gradients.front())) << "generation " << generation << ", step " << step;
       }
     }
   });
