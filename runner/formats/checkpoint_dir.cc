@@ -123,6 +123,18 @@ Status verify_checkpoint(FileSystem& fs, const std::string& path) {
   return verify_entry(fs, inspect_checkpoint(fs, path));
 }
 
+Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity,
+                           uint64_t generation) {
+  TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
+  for (const CheckpointEntry& entry : entries) {
+    if (!entry.state || entry.state->generation <= generation || !is_same_run(*entry.state, identity)) continue;
+    return Error{ErrorCode::kConflict, entry.path + " is of generation " + std::to_string(entry.state->generation) +
+                                           ", newer than this one's " + std::to_string(generation) +
+                                           ": somebody else trains this run, or the clock was set back"};
+  }
+  return {};
+}
+
 Result<std::string> read_checkpoint_file(FileSystem& fs, const CheckpointEntry& entry, const std::string& name) {
   if (entry.error) return *entry.error;
   const auto found = entry.state->files.find(name);

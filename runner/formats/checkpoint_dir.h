@@ -44,6 +44,11 @@ CheckpointEntry inspect_checkpoint(FileSystem& fs, const std::string& path);
 // Sums of every file. kCorrupt names the file; kInvalid: a newer format.
 Status verify_checkpoint(FileSystem& fs, const std::string& path);
 
+// kConflict when the folder holds a checkpoint of the run of `identity` that a newer generation than `generation`
+// wrote: an old rank 0 that was cut off may come to a write when its successor has long written. What it holds is of
+// the past.
+Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity, uint64_t generation);
+
 // The bytes of one file of a checkpoint, checked against its sum.
 Result<std::string> read_checkpoint_file(FileSystem& fs, const CheckpointEntry& entry, const std::string& name);
 

@@ -72,25 +72,14 @@ bool is_same_and_complete(FileSystem& fs, const std::string& path, const Checkpo
          verify_checkpoint(fs, path).ok();
 }
 
-// A node 0 that was cut off may come to its rename when its successor has long written: what it holds is of the past.
-Status check_none_is_newer(FileSystem& fs, const CheckpointWrite& request) {
-  TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, request.folder));
-  for (const CheckpointEntry& entry : entries) {
-    if (!entry.state || entry.state->generation <= request.state.generation) continue;
-    if (!is_same_run(*entry.state, identity_of(request.state))) continue;
-    return Error{ErrorCode::kConflict,
-                 entry.path + " is of generation " + std::to_string(entry.state->generation) +
-                     ", newer than this one's " + std::to_string(request.state.generation) +
-                     ": somebody else trains this run, or the clock was set back; its checkpoint of step " +
-                     std::to_string(request.state.step) + " was not published"};
-  }
-  return {};
-}
-
 // The temporary folder is whole: give it its name.
 Status publish(FileSystem& fs, const CheckpointWrite& request, const std::string& temporary, const std::string& final,
                WrittenCheckpoint& written) {
-  TRY(check_none_is_newer(fs, request));
+  const Status newest = check_none_is_newer(fs, request.folder, identity_of(request.state), request.state.generation);
+  if (!newest.ok()) {
+    return Error{newest.error().code, newest.error().message + "; its checkpoint of step " +
+                                          std::to_string(request.state.step) + " was not published"};
+  }
   if (exists(fs, final)) {
     TRY_ASSIGN(written.moved_aside, move_aside(fs, request, final));
   }

@@ -359,6 +359,32 @@ TEST_F(CheckpointProtocol, publishes_nothing_once_a_newer_generation_has) {
   EXPECT_EQ(inspect_checkpoint(posix_, join_path(folder_, "step-00000020")).state->generation, 2U);
 }
 
+TEST_F(CheckpointProtocol, is_ours_until_a_newer_generation_of_the_same_run_has_written) {
+  EXPECT_TRUE(check_none_is_newer(posix_, join_path(folder_, "missing"), kIdentity, 1).ok());
+  ASSERT_TRUE(write(posix_, folder_, 10, 1).ok());
+  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, 1).ok());
+  const std::vector<int64_t> weights(16, 30);
+  CheckpointState other = state_of(30, 9);
+  other.config_hash = "another run";
+  ASSERT_TRUE(write_checkpoint(posix_, write_of(folder_, weights, other)).ok());
+  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, 1).ok());
+
+  ASSERT_TRUE(write(posix_, folder_, 5, 2).ok());  // a lower step: the generation decides
+  const Status newer = check_none_is_newer(posix_, folder_, kIdentity, 1);
+  ASSERT_FALSE(newer.ok());
+  EXPECT_EQ(newer.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(newer.error().message, HasSubstr("step-00000005 is of generation 2, newer than this one's 1"));
+  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, 2).ok());
+}
+
+TEST_F(CheckpointProtocol, cannot_be_said_to_be_ours_while_the_folder_cannot_be_listed) {
+  FaultFileSystem fs(posix_, Fault::kNone, 0);
+  fs.hold_back("run");
+  const Status unknown = check_none_is_newer(fs, folder_, kIdentity, 1);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable);
+}
+
 TEST_F(CheckpointProtocol, leaves_temporary_things_of_a_newer_generation_alone) {
   for (const char* name : {".tmp-g1-step-00000030", ".tmp-g2-step-00000030", ".tmp-g3-step-00000030"}) {
     ASSERT_TRUE(posix_.make_directory(join_path(folder_, name)).ok());

@@ -31,12 +31,13 @@ class FaultFileSystem final : public FileSystem {
   FaultFileSystem(FileSystem& below, Fault fault, int at_call, int errno_value = 0)
       : below_(below), fault_(fault), at_call_(at_call), errno_value_(errno_value) {}
 
-  // Changing calls so far; reading ones never fail and are not counted.
+  // Changing calls so far; reading ones are not counted.
   [[nodiscard]] int calls() const { return calls_; }
   [[nodiscard]] int failures() const { return failures_; }
   [[nodiscard]] const std::vector<std::string>& log() const { return log_; }
   void write_short(size_t bytes_max) { write_bytes_max_ = bytes_max; }
-  // Files whose path ends so cannot be opened for reading, as a volume answers that has lost its server.
+  // Files whose path ends so cannot be opened for reading, nor a folder listed, as a volume answers that has lost its
+  // server.
   void hold_back(std::string ending) { held_back_ = std::move(ending); }
 
   Result<FileHandle> open_for_write(const std::string& path) override {
@@ -87,7 +88,12 @@ class FaultFileSystem final : public FileSystem {
   Status remove_directory(const std::string& path) override {
     return change<Status>("rmdir", path, [&] { return below_.remove_directory(path); });
   }
-  Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return below_.list(path); }
+  Result<std::vector<DirectoryEntry>> list(const std::string& path) override {
+    if (!held_back_.empty() && path.ends_with(held_back_)) {
+      return Error{ErrorCode::kUnavailable, "list " + path + ": Input/output error"};
+    }
+    return below_.list(path);
+  }
   Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
 
  private:
