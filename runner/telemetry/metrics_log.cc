@@ -67,10 +67,12 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
   const Result<std::string> text = read_file(fs, path, bytes_max);
   if (text.ok()) {
     kept = lines_to_keep(*text, resume_step);
-    if (kept.text != *text) TRY(write_file_atomically(fs, path, kept.text));
   } else if (text.error().code != ErrorCode::kNotFound) {
     return text.error();
   }
+  // A new file even where the lines are the same: whoever wrote the old one may be cut off and write on.
+  const Status replaced = write_file_atomically(fs, path, kept.text);
+  if (!replaced.ok()) return replaced.error().with_context(path);
   TRY_ASSIGN(AppendFile file, AppendFile::open(path, AppendFile::Mode::kCreateOrAppend));
   MetricsLog log(std::move(file));
   log.moved_to_ = std::move(moved_to);

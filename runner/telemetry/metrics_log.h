@@ -36,9 +36,10 @@ struct EvaluationRecord {
 
 class MetricsLog {
  public:
-  // `resume_step`: steps done by the checkpoint that the run continues from; lines after it are removed (through a
-  // temporary file and a rename), and so is a torn last line. 0 begins the file anew. A file above bytes_max is not
-  // read through at every start: it is moved to PATH.1, .2, … and a new one is begun.
+  // `resume_step`: steps done by the checkpoint that the run continues from; lines after it are removed, and so is a
+  // torn last line. 0 begins the file anew. It is a new file under the old name at each opening: an old rank 0 that was
+  // cut off goes on writing to the one that it opened. A file above bytes_max is not read through at every start: it is
+  // moved to PATH.1, .2, … and a new one is begun.
   static Result<MetricsLog> open(const std::string& path, int64_t resume_step, uint64_t bytes_max = uint64_t{1} << 30);
 
   // A record of a step that already has its line is left out: ok.

@@ -128,14 +128,27 @@ TEST(MetricsLog, begins_anew_without_a_checkpoint) {
   EXPECT_EQ(contents(path), "");
 }
 
-TEST(MetricsLog, leaves_a_file_alone_that_needs_no_cut) {
+TEST(MetricsLog, is_a_new_file_at_each_opening_so_that_an_old_writer_adds_nothing) {
   const TemporaryFolder folder;
   const std::string path = folder.file("metrics.jsonl");
-  std::ofstream(path) << "{\"step\":1}\n{\"step\":2}\n";
-  const auto before = std::filesystem::last_write_time(path);
-  std::filesystem::last_write_time(path, before - std::chrono::hours(1));
-  const MetricsLog log = open_log(path, 2);
-  EXPECT_EQ(std::filesystem::last_write_time(path), before - std::chrono::hours(1));
+  MetricsLog old = open_log(path, 0);
+  for (const int64_t step : {1, 2}) ASSERT_TRUE(old.append(step_record(step)).ok());
+  MetricsLog log = open_log(path, 2);  // nothing to cut
+  ASSERT_TRUE(old.append(step_record(3, 7.0)).ok());
+  ASSERT_TRUE(old.append(evaluation_record(3)).ok());
+  ASSERT_TRUE(log.append(step_record(3, 0.5)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3"));
+  EXPECT_THAT(contents(path), testing::HasSubstr("\"loss\":0.5"));
+}
+
+TEST(MetricsLog, keeps_the_old_file_when_it_cannot_be_replaced) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("metrics.jsonl", "{\"step\":1}\n");
+  std::filesystem::create_directory(folder.file(".tmp-metrics.jsonl"));  // where the new one would be written
+  const auto log = MetricsLog::open(path, 1);
+  ASSERT_FALSE(log.ok());
+  EXPECT_THAT(log.error().message, testing::HasSubstr(".tmp-metrics.jsonl"));
+  EXPECT_EQ(contents(path), "{\"step\":1}\n");
 }
 
 TEST(MetricsLog, names_the_path_it_cannot_open) {
