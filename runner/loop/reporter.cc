@@ -65,6 +65,12 @@ void Reporter::warn(const std::string& line) { say("warning: " + line); }
 void Reporter::use_folder(RunFolder folder) {
   problem(folder.remark());
   folder_.emplace(std::move(folder));
+  if (owner_) folder_->set_owner(*owner_);
+}
+
+void Reporter::set_owner(const RunFolder::Owner& owner) {
+  owner_ = owner;
+  if (folder_) folder_->set_owner(owner);
 }
 
 void Reporter::problem(const std::string& sentence) {
@@ -214,13 +220,15 @@ void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload) {
         Evaluation{.epoch = note.completed_epochs, .metrics = {note.metrics.begin(), note.metrics.end()}});
   }
   if (!folder_) return;
-  problem(folder_->record(EvaluationRecord{
-      .step = note.step, .epoch = note.completed_epochs, .metrics = note.metrics, .time = unix_now()}));
-  problem(folder_->append_log_line(workload.log_line(report)));
   NamedTensors model = workload.parameters();
   const NamedTensors buffers = workload.buffers();
   model.insert(model.end(), buffers.begin(), buffers.end());
-  problem(folder_->save_reference_weights(note.weight_file, model));
+  const std::vector<std::string> problems = folder_->record(RunFolder::Evaluation{
+      .record = {.step = note.step, .epoch = note.completed_epochs, .metrics = note.metrics, .time = unix_now()},
+      .log_line = workload.log_line(report),
+      .weight_file = note.weight_file,
+      .model = std::move(model)});
+  for (const std::string& sentence : problems) problem(sentence);
 }
 
 void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {

@@ -59,6 +59,8 @@ class Reporter {
 
   // Rank 0: `folder` is taken over.
   void use_folder(RunFolder folder);
+  // At each generation: whose checkpoints end the writing of files by path, see RunFolder.
+  void set_owner(const RunFolder::Owner& owner);
   // This rank is not rank 0 any more.
   void leave_folder() { folder_.reset(); }
   // Rank 0: its folder knows nothing of this evaluation.
@@ -107,6 +109,7 @@ class Reporter {
   RunMetrics metrics_;
   StepTimer timer_;
   std::optional<RunFolder> folder_;
+  std::optional<RunFolder::Owner> owner_;
   Clock::time_point began_ = Clock::now();
   Clock::time_point last_progress_{};
   Clock::time_point last_metrics_{};

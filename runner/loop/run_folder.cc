@@ -12,6 +12,7 @@
 
 #include "runner/base/atomic_file.h"
 #include "runner/checkpoint/weights.h"
+#include "runner/formats/checkpoint_dir.h"
 
 namespace lockstep {
 namespace {
@@ -88,6 +89,21 @@ std::string RunFolder::record(const StepRecord& r) {
                                                       {"speed/samples_per_second", r.samples_per_second}})));
 }
 
+std::vector<std::string> RunFolder::record(const Evaluation& evaluation) {
+  const Status ours = owner_ ? check_none_is_newer(*fs_, path_, owner_->run, owner_->generation) : Status();
+  if (!ours.ok()) {
+    if (std::exchange(said_, ours.error().code) == ours.error().code) return {};
+    return {ours.error().message + "; the evaluation of step " + std::to_string(evaluation.record.step) +
+            " and those after it leave no lines and no weights in " + path_ +
+            " while that is so: end the one of the two that is not wanted, or mend the volume"};
+  }
+  said_.reset();
+  std::vector<std::string> problems = {record(evaluation.record), append_log_line(evaluation.log_line),
+                                       save_reference_weights(evaluation.weight_file, evaluation.model)};
+  std::erase(problems, "");
+  return problems;
+}
+
 std::string RunFolder::record(const EvaluationRecord& r) {
   std::string problem = sentence(log_.append(r));
   if (!events_) return problem;
@@ -98,15 +114,19 @@ std::string RunFolder::record(const EvaluationRecord& r) {
 
 std::string RunFolder::append_log_line(const std::string& line) {
   if (line.empty()) return {};
-  if (std::find(files_.begin(), files_.end(), kLogFile) == files_.end()) files_.emplace_back(kLogFile);
+  remember(kLogFile);
   return sentence(append_text(join_path(path_, kLogFile), line + "\n"));
 }
 
 std::string RunFolder::save_reference_weights(const std::string& file, const NamedTensors& model) {
   if (file.empty()) return {};
   const Status saved = save_weights(*fs_, join_path(path_, file), model);
-  if (saved.ok() && std::find(files_.begin(), files_.end(), file) == files_.end()) files_.push_back(file);
+  if (saved.ok()) remember(file);
   return sentence(saved);
+}
+
+void RunFolder::remember(const std::string& file) {
+  if (std::find(files_.begin(), files_.end(), file) == files_.end()) files_.push_back(file);
 }
 
 }  // namespace lockstep

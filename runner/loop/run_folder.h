@@ -1,7 +1,9 @@
 // RunFolder: what rank 0 leaves in the output folder beside the checkpoints: args.txt, log.txt, metrics.jsonl,
 // TensorBoard events, the guide's weight files.
 // Threads: the training thread. Errors: opening returns an Error; later write errors are returned as lines to show,
-// training goes on.
+// training goes on. An old rank 0 that was cut off may live on beside its successor, on the same volume: its lines of
+// metrics.jsonl go into a file that the successor has replaced; the files of an evaluation are written by path, and
+// only while no newer generation has written a checkpoint.
 #pragma once
 
 #include <optional>
@@ -11,6 +13,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
+#include "runner/contract/checkpoint_layout.h"
 #include "runner/models/workload.h"
 #include "runner/telemetry/metrics_log.h"
 #include "runner/telemetry/tensorboard.h"
@@ -27,12 +30,25 @@ class RunFolder {
   };
   static Result<RunFolder> open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options);
 
-  // Each returns a sentence when something could not be written; empty otherwise.
+  // Who trains: the run, and the generation that its checkpoints bear now. Nobody is looked for before it is said.
+  struct Owner {
+    RunIdentity run;
+    uint64_t generation = 0;
+  };
+  void set_owner(Owner owner) { owner_ = std::move(owner); }
+
+  // A sentence when something could not be written; empty otherwise.
   std::string record(const StepRecord& record);
-  std::string record(const EvaluationRecord& record);
+  // All that one evaluation leaves. A sentence for each thing that could not be written; that somebody else owns the
+  // folder now is said once, until it is ours again.
+  struct Evaluation {
+    EvaluationRecord record;
+    std::string log_line;     // of log.txt; empty: none
+    std::string weight_file;  // the guide's own; empty: none
+    NamedTensors model;       // what it holds
+  };
+  std::vector<std::string> record(const Evaluation& evaluation);
   [[nodiscard]] bool has_evaluation(int64_t step) const { return log_.has_evaluation(step); }
-  std::string append_log_line(const std::string& line);
-  std::string save_reference_weights(const std::string& file, const NamedTensors& model);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   // What became of a file that was there before, for people; empty: nothing.
@@ -43,12 +59,18 @@ class RunFolder {
  private:
   RunFolder(FileSystem& fs, std::string path, MetricsLog log)
       : fs_(&fs), path_(std::move(path)), log_(std::move(log)) {}
+  std::string record(const EvaluationRecord& record);
+  std::string append_log_line(const std::string& line);
+  std::string save_reference_weights(const std::string& file, const NamedTensors& model);
+  void remember(const std::string& file);
 
   FileSystem* fs_;
   std::string path_;
   MetricsLog log_;
   std::optional<EventWriter> events_;
   std::vector<std::string> files_;
+  std::optional<Owner> owner_;
+  std::optional<ErrorCode> said_;  // why nothing was written at the last evaluation, as it was said
 };
 
 }  // namespace lockstep
