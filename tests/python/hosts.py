@@ -98,6 +98,26 @@ class Hosts:
         os.replace(part, self.records)
         self.source.send_signal(signal.SIGHUP)  # read again
 
+    def renew(self, name):
+        """The cache knows what the name has now, and keeps it for TTL seconds from now on."""
+        self.cache.send_signal(signal.SIGHUP)  # forget
+        wait_until(lambda: self.resolve(self.count - 1, name), f"addresses of {name}")
+
+    def resolve(self, host, name):
+        """The addresses that a program on this host gets for the name, sorted."""
+        done = subprocess.run(["ip", "netns", "exec", self.namespace(host), "getent", "ahostsv4", name],
+                              capture_output=True, text=True, check=False)
+        return sorted({line.split()[0] for line in done.stdout.splitlines()})
+
+    def swallow(self, host):
+        """Nothing leaves this host, and what is sent to it vanishes: nobody refuses, and no router says that there is
+        no way, as when the machine of a pod lost its power."""
+        self.cut(host)
+        for other in range(self.count):
+            if other != host:
+                ip("-n", self.namespace(other), "neigh", "replace", self.address(host), "lladdr", "02:00:00:00:00:01",
+                   "dev", "eth0", "nud", "permanent")
+
     def cut(self, host):
         ip("link", "set", self.device(host), "down")
 

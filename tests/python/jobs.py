@@ -174,6 +174,11 @@ def max_step(status):
     return max((worker["step"] for worker in status["workers"]), default=0)
 
 
+def fresh_starts(output):
+    """How often nobody had a state, so that it came from the seed or a checkpoint (the start table says which)."""
+    return len(re.findall(r"^.*\bstate +(?:initialised|resumed from|weights from)", output, re.M))
+
+
 def wait_until(condition, what, timeout=60):
     deadline = time.monotonic() + timeout
     while not condition():

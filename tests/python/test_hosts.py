@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import urllib.request
 
@@ -9,8 +10,8 @@ import pytest
 
 from programs import write_interactions
 from hosts import Agent, Hosts, can_make_hosts
-from jobs import max_step, sasrec_flags
-from runs import checkpoints, losses, records
+from jobs import fresh_starts, max_step, sasrec_flags
+from runs import checkpoints, equal_weights, losses, records, weights
 
 pytestmark = pytest.mark.skipif(can_make_hosts() is not None, reason=str(can_make_hosts()))
 ENDLESS = 1_000_000
@@ -44,10 +45,10 @@ def start(agents, *args, **kwargs):
     return agent
 
 
-def reference(run, lockstep, dataset, folder, nproc, steps):
+def reference(run, lockstep, dataset, folder, nproc, steps, *flags):
     """The losses of an undisturbed run on one machine."""
     done = run([lockstep, "run", "sasrec", "--nproc", nproc, "--status_port", 0,
-                *sasrec_flags(dataset, folder, steps, "--checkpoint_every", "0")])
+                *sasrec_flags(dataset, folder, steps, "--checkpoint_every", "0", *flags)])
     assert done.returncode == 0, done.stdout + done.stderr
     return losses(folder)
 
@@ -55,14 +56,28 @@ def reference(run, lockstep, dataset, folder, nproc, steps):
 STEPS_COMPARED = 50
 
 
-def assert_equal_and_then_close(found, expected):
-    """Bit-equal while the world size was the same; within 1e-5 for 50 steps after it changed. No step is missing."""
+def assert_close_after(found, expected, changes):
+    """Bit-equal before the first change of the world size, and within 1e-5 for 50 steps from each of them on. No step
+    is missing."""
     assert sorted(found) == list(range(1, max(found) + 1))
-    changed = next((step for step in sorted(found) if found[step] != expected[step]), None)
-    if changed is None:
-        return
-    compared = range(changed, min(changed + STEPS_COMPARED, max(found) + 1))
-    assert [s for s in compared if abs(found[s] - expected[s]) > 1e-5 * abs(expected[s])] == []
+    assert [s for s in range(1, changes[0]) if found[s] != expected[s]] == []
+    for change in changes:
+        assert change + STEPS_COMPARED - 1 <= max(found), f"too few steps after the change at step {change}"
+        compared = range(change, change + STEPS_COMPARED)
+        assert [s for s in compared if abs(found[s] - expected[s]) > 1e-5 * abs(expected[s])] == []
+
+
+def changes_of_world_size(status, first):
+    """The first steps that were done with another world size than the steps before."""
+    sizes = [first] + [recovery["worldSize"] for recovery in status["recoveries"]]
+    return [recovery["step"] for before, recovery in zip(sizes, status["recoveries"]) if recovery["worldSize"] != before]
+
+
+def assert_state_was_kept(agents, status, redone_max=1):
+    """Somebody always held the state: the first start alone came from the seed, and little was done twice."""
+    output = "".join(agent.output() for agent in agents)
+    assert fresh_starts(output) == 1, output
+    assert [r for r in status["recoveries"] if r["redoneSteps"] > redone_max] == []
 
 
 def stop(*agents):
@@ -71,9 +86,11 @@ def stop(*agents):
     assert [agent.end() for agent in agents] == [143] * len(agents), "".join(agent.output() for agent in agents)
 
 
-def compare(run, lockstep, dataset, folder, tmp_path, nproc):
+def assert_undisturbed(run, lockstep, dataset, folder, tmp_path, nproc):
+    """All steps ran with `nproc` ranks: the losses and the final weights are those of a run that nothing happened to."""
     found = losses(folder)
-    assert_equal_and_then_close(found, reference(run, lockstep, dataset, tmp_path / "reference", nproc, max(found)))
+    assert found == reference(run, lockstep, dataset, tmp_path / "reference", nproc, max(found))
+    assert equal_weights(weights(folder), weights(tmp_path / "reference"))
 
 
 def test_agents_meet_through_one_name(run, lockstep, hosts, agents, dataset, tmp_path):
@@ -81,11 +98,13 @@ def test_agents_meet_through_one_name(run, lockstep, hosts, agents, dataset, tmp
     folder = tmp_path / "run"
     nodes = [start(agents, lockstep, hosts, n, n, dataset, folder, tmp_path, nodes="3", steps=200) for n in (2, 0, 1)]
     assert [node.end() for node in nodes] == [0, 0, 0], "".join(node.output() for node in nodes)
-    assert losses(folder) == reference(run, lockstep, dataset, tmp_path / "reference", 3, 200)
+    assert_undisturbed(run, lockstep, dataset, folder, tmp_path, 3)
 
 
+# A process that died leaves a machine that refuses; a machine that died swallows what is sent to it.
+@pytest.mark.parametrize("old_address", ["refuses", "swallows"])
 def test_node_0_comes_back_under_another_address_while_the_old_one_is_still_listed(run, lockstep, hosts, agents, dataset,
-                                                                                   tmp_path):
+                                                                                   tmp_path, old_address):
     hosts.name("job-0.job", 0)
     folder = tmp_path / "run"
     flags = ["--checkpoint_every", str(ENDLESS), "--heartbeat_timeout_seconds", "2"]
@@ -93,18 +112,25 @@ def test_node_0_comes_back_under_another_address_while_the_old_one_is_still_list
     other = start(agents, lockstep, hosts, 1, 1, dataset, folder, tmp_path, *flags, steps=ENDLESS)
     first.wait_for_status(lambda s: max_step(s) > 50, "step 50")
     survivor = other.workers()
+    hosts.renew("job-0.job")
+    if old_address == "swallows":
+        hosts.swallow(0)  # before the process ends: nobody hears of that
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     hosts.name("job-0.job", 0, 3)  # the old address stays listed; for TTL seconds the cache knows it alone
     second = start(agents, lockstep, hosts, 3, 0, dataset, folder, tmp_path, *flags, steps=ENDLESS, attempt=1)
+    assert hosts.resolve(1, "job-0.job") == [hosts.address(0)]
+    problem = {"refuses": "Connection refused", "swallows": "no answer"}[old_address]
+    other.wait_for(lambda: f"{hosts.address(0)}:29400: {problem}" in other.output(), "word that the old address is of no use")
     lost_at = max(losses(folder))
     status = second.wait_for_status(lambda s: max_step(s) > lost_at + 20, "steps after the return of node 0")
+    assert hosts.resolve(1, "job-0.job") == sorted([hosts.address(0), hosts.address(3)])
     assert status["generation"] >> 32 == 1
     assert other.workers() == survivor
-    assert "resumed from" not in second.output() and "initialised" not in second.output()
+    assert_state_was_kept([first, second, other], status)
     stop(second, other)
-    compare(run, lockstep, dataset, folder, tmp_path, 2)
     assert checkpoints(folder) == [f"step-{max(losses(folder)):08d}"]
+    assert_undisturbed(run, lockstep, dataset, folder, tmp_path, 2)
 
 
 def test_a_partition_is_healed_without_losing_a_step(run, lockstep, hosts, agents, dataset, tmp_path):
@@ -119,10 +145,12 @@ def test_a_partition_is_healed_without_losing_a_step(run, lockstep, hosts, agent
     nodes[0].wait_for_status(lambda s: s["phase"] == "Recovering", "the loss of node 2", timeout=20)
     hosts.heal(2)
     again = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 3, "3 ranks again")
-    nodes[0].wait_for_status(lambda s: max_step(s) > max_step(again) + 20, "further steps")
+    status = nodes[0].wait_for_status(lambda s: max_step(s) > max_step(again) + 20, "further steps")
     assert [node.workers() for node in nodes] == workers
+    assert {recovery["worldSize"] for recovery in status["recoveries"]} == {3}
+    assert_state_was_kept(nodes, status)
     stop(*nodes)
-    compare(run, lockstep, dataset, folder, tmp_path, 3)
+    assert_undisturbed(run, lockstep, dataset, folder, tmp_path, 3)
 
 
 def test_fewer_nodes_go_on_and_a_joiner_is_let_in_at_a_step_boundary(run, lockstep, hosts, agents, dataset, tmp_path):
@@ -140,9 +168,13 @@ def test_fewer_nodes_go_on_and_a_joiner_is_let_in_at_a_step_boundary(run, lockst
     assert max_step(larger) > max_step(smaller)
     assert [r["cause"] for r in larger["recoveries"]][-1] == "Join"
     assert larger["recoveries"][-1]["redoneSteps"] == 0
-    nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + 60, "steps of 3 ranks")
+    status = nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + 60, "steps of 3 ranks")
+    assert_state_was_kept([*nodes, again], status)
+    changes = changes_of_world_size(status, 3)
+    assert len(changes) == 2
     stop(nodes[0], nodes[1], again)
-    compare(run, lockstep, dataset, folder, tmp_path, 3)
+    found = losses(folder)
+    assert_close_after(found, reference(run, lockstep, dataset, tmp_path / "reference", 3, max(found)), changes)
 
 
 def test_a_job_that_grows_keeps_the_curve_that_it_had(lockstep, hosts, agents, dataset, tmp_path):
@@ -154,16 +186,17 @@ def test_a_job_that_grows_keeps_the_curve_that_it_had(lockstep, hosts, agents, d
     smaller = nodes[0].wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 2, "2 ranks at work")
     nodes.append(start(agents, lockstep, hosts, 2, 2, dataset, folder, tmp_path, *flags, nodes="2:3", steps=ENDLESS))
     larger = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 3, "3 ranks at work")
-    nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + STEPS_COMPARED, "steps of 3 ranks")
+    status = nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + STEPS_COMPARED, "steps of 3 ranks")
+    assert_state_was_kept(nodes, status, redone_max=0)
     stop(*nodes)
     found = losses(folder)
     # Two nodes of at most three have the batch of three, in two micro-batches: the same again, without a third one.
     alone = [start(agents, lockstep, hosts, n, n, dataset, tmp_path / "reference", tmp_path, *flags, nodes="2:3",
                    steps=max(found)) for n in range(2)]
     assert [node.end() for node in alone] == [0, 0], alone[0].output()
-    expected = losses(tmp_path / "reference")
-    assert_equal_and_then_close(found, expected)
-    assert all(found[step] == expected[step] for step in range(1, max_step(smaller)))  # what differs came with the third
+    changes = changes_of_world_size(status, 2)
+    assert changes and max_step(smaller) < changes[0]
+    assert_close_after(found, losses(tmp_path / "reference"), changes)  # what differs came with the third
 
 
 FINAL_STEPS = 1500
@@ -192,8 +225,9 @@ def test_the_final_evaluation_after_a_change_of_world_size_lies_within_that_of_t
                    nodes="2:3", steps=FINAL_STEPS) for n in range(3)]
     nodes[0].wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 3, "3 ranks at work")
     nodes[2].process.send_signal(signal.SIGKILL)
-    nodes[0].wait_for_status(lambda s: s["worldSize"] == 2, "2 ranks at work")
+    status = nodes[0].wait_for_status(lambda s: s["worldSize"] == 2 and s["phase"] == "Running", "2 ranks at work")
     assert [node.end() for node in nodes[:2]] == [0, 0], nodes[0].output()
+    assert_state_was_kept(nodes, status)
     assert low <= final_metric(folder) <= high, f"{final_metric(folder)} is outside {sorted(undisturbed)}"
 
 
@@ -209,9 +243,13 @@ def test_a_node_that_is_asked_to_leaves_at_a_step_boundary(run, lockstep, hosts,
     assert not list(pathlib.Path(folder).glob("step-*"))  # another node's leaving writes none
     status = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 2, "2 ranks at work")
     assert status["recoveries"][-1]["redoneSteps"] == 0
-    nodes[0].wait_for_status(lambda s: max_step(s) > max_step(status) + 60, "steps of 2 ranks")
+    status = nodes[0].wait_for_status(lambda s: max_step(s) > max_step(status) + 60, "steps of 2 ranks")
+    assert_state_was_kept(nodes, status, redone_max=0)
+    changes = changes_of_world_size(status, 3)
+    assert len(changes) == 1
     stop(nodes[0], nodes[1])
-    compare(run, lockstep, dataset, folder, tmp_path, 3)
+    found = losses(folder)
+    assert_close_after(found, reference(run, lockstep, dataset, tmp_path / "reference", 3, max(found)), changes)
 
 
 def tell(agent, path, body, token="secret"):
@@ -228,11 +266,17 @@ def test_the_operators_word_is_enough_while_the_name_leads_nowhere(run, lockstep
     nodes[0].wait_for_status(lambda s: max_step(s) > 10 and s["worldSize"] == 2, "2 ranks at work")
     assert nodes[1].status()["coordinator"] == f"{hosts.address(0)}:29400"
     # Node 0 comes back elsewhere: nobody but the operator knows it.
+    survivor = nodes[1].workers()
     nodes[0].process.kill()
+    nodes[0].process.wait()
     nodes.append(start(agents, lockstep, hosts, 2, 0, dataset, tmp_path / "run", tmp_path, steps=ENDLESS, attempt=1))
     tell(nodes[1], "/coordinator", {"address": hosts.address(2)})
-    nodes[2].wait_for_status(lambda s: max_step(s) > 10 and s["worldSize"] == 2, "2 ranks at work")
+    lost_at = max(losses(tmp_path / "run"))
+    status = nodes[2].wait_for_status(lambda s: max_step(s) > lost_at + 20 and s["worldSize"] == 2, "2 ranks at work")
+    assert nodes[1].workers() == survivor
+    assert_state_was_kept(nodes, status)
     stop(nodes[2], nodes[1])
+    assert_undisturbed(run, lockstep, dataset, tmp_path / "run", tmp_path, 2)
 
 
 def test_the_operators_word_shrinks_and_grows_a_job_without_a_wait(run, lockstep, hosts, agents, dataset, tmp_path):
@@ -248,42 +292,98 @@ def test_the_operators_word_shrinks_and_grows_a_job_without_a_wait(run, lockstep
     nodes[2].signal(signal.SIGTERM)
     assert nodes[2].end() == 143, nodes[2].output()
     status = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 2, "2 ranks at work")
-    assert status["recoveries"][-1]["redoneSteps"] == 0
+    nodes[0].wait_for_status(lambda s: max_step(s) > max_step(status) + 60, "steps of 2 ranks")
     tell(nodes[0], "/nodes", {"nodes": 3})
     again = start(agents, lockstep, hosts, 2, 2, dataset, folder, tmp_path, *flags, nodes="1:3", steps=ENDLESS, attempt=1)
     larger = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 3, "3 ranks again")
-    nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + 60, "steps of 3 ranks")
+    status = nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + 60, "steps of 3 ranks")
+    assert_state_was_kept([*nodes, again], status, redone_max=0)
+    changes = changes_of_world_size(status, 3)
+    assert len(changes) == 2
     stop(nodes[0], nodes[1], again)
-    compare(run, lockstep, dataset, folder, tmp_path, 3)
+    found = losses(folder)
+    assert_close_after(found, reference(run, lockstep, dataset, tmp_path / "reference", 3, max(found)), changes)
 
 
-def test_a_zombie_node_0_wastes_compute_and_never_a_checkpoint(lockstep, hosts, agents, dataset, tmp_path):
+def states(folder):
+    """path → state.json of the complete checkpoints at this moment."""
+    found = {}
+    for path in folder.glob("step-*/state.json"):
+        try:
+            found[path.parent] = json.loads(path.read_text())
+        except FileNotFoundError:  # pruned or moved aside meanwhile
+            pass
+    return found
+
+
+def attempt_of(state):
+    return state["generation"] >> 32
+
+
+def zombies_newest(folder):
+    return max((state["step"] for state in states(folder).values() if attempt_of(state) == 0), default=0)
+
+
+def put_aside(folder, to, past):
+    """Copies a checkpoint of attempt 0 of a step above `past` to `to`, when there is one; its path."""
+    for path, state in sorted(states(folder).items(), reverse=True):
+        if attempt_of(state) != 0 or state["step"] <= past:
+            continue
+        try:
+            return shutil.copytree(path, to / path.name)
+        except (FileNotFoundError, shutil.Error):  # pruned meanwhile
+            shutil.rmtree(to, ignore_errors=True)
+    return None
+
+
+# Steps that the zombie has to be ahead of the group that takes its place: more than that group is let do.
+ZOMBIES_LEAD = 500
+
+
+def test_a_zombie_node_0_wastes_compute_and_never_a_checkpoint(run, lockstep, hosts, agents, dataset, tmp_path):
     hosts.name("job-0.job", 0)
     folder = tmp_path / "run"
-    flags = ["--heartbeat_timeout_seconds", "2", "--rejoin_timeout_seconds", "1", "--checkpoint_every", "20"]
+    # 5 steps are an epoch: 25 to the next evaluation, 20 to the next checkpoint.
+    flags = ["--heartbeat_timeout_seconds", "2", "--rejoin_timeout_seconds", "1", "--checkpoint_every", "20",
+             "--eval_every", "5"]
     zombie = start(agents, lockstep, hosts, 0, 0, dataset, folder, tmp_path, *flags, nodes="1:2", steps=ENDLESS)
     other = start(agents, lockstep, hosts, 1, 1, dataset, folder, tmp_path, *flags, nodes="1:2", steps=ENDLESS)
     zombie.wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 2, "2 ranks at work")
     hosts.cut(0)
-    # It goes on alone behind the partition and keeps writing to the volume that both can reach.
-    alone = zombie.wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 1, "the zombie alone")
+    cut_at = max(losses(folder))
+    # It goes on alone behind the partition and writes checkpoints to the volume that both can reach.
+    zombie.wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 1, "the zombie alone")
+    aside = []
+    zombie.wait_for(lambda: aside.append(put_aside(folder, tmp_path / "aside", cut_at + ZOMBIES_LEAD)) or aside[-1],
+                    "checkpoint of the zombie alone")
     hosts.name("job-0.job", 3)
     new = start(agents, lockstep, hosts, 3, 0, dataset, folder, tmp_path, *flags, nodes="1:2", steps=ENDLESS, attempt=1)
-    new.wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 2, "a new node 0 with node 1", 120)
-    step = max_step(new.status())
-    zombie.wait_for_status(lambda s: max_step(s) > max_step(alone) + 200, "the zombie's further steps")
-    new.wait_for_status(lambda s: max_step(s) > step + 200, "steps of the new group")
-    for agent in (new, other):
-        agent.signal(signal.SIGTERM)
-    assert [new.end(), other.end()] == [143, 143], new.output() + other.output()
+    joined = new.wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 2, "a new node 0 with node 1")
+    # From the new group's first checkpoint on the zombie publishes nothing, and it says so.
+    zombie.wait_for(lambda: "newer than this one's" in zombie.output(), "refusal of the zombie's checkpoint")
+    assert any(attempt_of(state) == 1 for state in states(folder).values())
+    published = zombies_newest(folder)
+    status = new.wait_for_status(lambda s: max_step(s) > max_step(joined) + 100, "steps of the new group")
+    assert zombies_newest(folder) <= published
+    stop(new, other)
     zombie.process.send_signal(signal.SIGKILL)
     zombie.process.wait()
-    newest = max((json.loads(path.read_text()) for path in folder.glob("step-*/state.json")),
-                 key=lambda state: (state["generation"], state["step"]))
-    assert newest["generation"] >> 32 == 1
-    # What a third start goes on from is the new group's, however far the zombie came.
+    assert_state_was_kept([zombie, new, other], status)
+
+    # The new group trained as if nothing had happened.
+    newest = max(states(folder).items(), key=lambda item: (item[1]["generation"], item[1]["step"]))[1]
+    name = f"step-{newest['step']:08d}"
+    assert attempt_of(newest) == 1 and newest["step"] == max(losses(folder))
+    assert losses(folder) == reference(run, lockstep, dataset, tmp_path / "reference", 2, newest["step"], "--eval_every", "5")
+    assert equal_weights(weights(folder, name), weights(tmp_path / "reference"))
+
+    # What the zombie wrote is at a higher step than all that the new group did: a third start passes it by.
+    step = int(aside[-1].name.split("-")[1])
+    assert step > newest["step"]
+    shutil.rmtree(folder / aside[-1].name, ignore_errors=True)
+    shutil.copytree(aside[-1], folder / aside[-1].name)
+    assert attempt_of(states(folder)[folder / checkpoints(folder)[-1]]) == 0
     third = start(agents, lockstep, hosts, 1, 0, dataset, folder, tmp_path, *flags, nodes="1", steps=ENDLESS, attempt=2,
                   coordinator="127.0.0.1:29400")
-    line = f"resumed from {folder}/step-{newest['step']:08d}"
     third.wait_for(lambda: "resumed from" in third.output(), "the line that says where the state is from")
-    assert line in third.output(), third.output()
+    assert f"resumed from {folder}/{name}" in third.output(), third.output()
