@@ -55,7 +55,7 @@ class Hosts:
         self.records = self.base / "records"
         self.records.write_text("")
         self.source = self._serve(f"--addn-hosts={self.records}", f"--local-ttl={TTL}", bridge=1)
-        self.cache = self._serve(f"--server={self.address_of_bridge(1)}", "--no-negcache", bridge=2)
+        self.cache = self._serve_cache()
 
     def address_of_bridge(self, number):
         return f"10.77.{self.subnet}.{number}"
@@ -91,6 +91,9 @@ class Hosts:
         wait_until(lambda: answers(self.address_of_bridge(bridge)), "answer of the name server")
         return server
 
+    def _serve_cache(self):
+        return self._serve(f"--server={self.address_of_bridge(1)}", "--no-negcache", bridge=2)
+
     def name(self, name, *hosts):
         """`name` has the addresses of these hosts from now on; the cache may know the earlier ones for TTL seconds."""
         part = self.base / "records.tmp"
@@ -100,7 +103,9 @@ class Hosts:
 
     def renew(self, name):
         """The cache knows what the name has now, and keeps it for TTL seconds from now on."""
-        self.cache.send_signal(signal.SIGHUP)  # forget
+        self.cache.kill()  # a signal to forget would be acted on at some later time
+        self.cache.wait()
+        self.cache = self._serve_cache()
         wait_until(lambda: self.resolve(self.count - 1, name), f"addresses of {name}")
 
     def resolve(self, host, name):
