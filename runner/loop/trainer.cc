@@ -125,6 +125,7 @@ Outcome Trainer::prepare(Generation& g) {
   if (is_first) parts_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
   if (g.sync.resumed_step > 0) parts_.reporter.metrics().on_restore(restored - began);
   number_ = g.number;
+  parts_.reporter.set_owner({.run = options.identity, .generation = g.number});
   world_size_ = g.group.world_size();
   parts_.page.step.store(state_.counters.step);
   // The source may be gone soon: what came from it is ours to lose.

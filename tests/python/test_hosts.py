@@ -336,14 +336,23 @@ def put_aside(folder, to, past):
     return None
 
 
+def evaluations_after(folder, epoch):
+    """What evaluations of later epochs have left: lines of log.txt, and the weight files with their times."""
+    lines = [line for line in (folder / "log.txt").read_text().splitlines()[1:] if int(line.split()[0]) > epoch]
+    files = {path.name: path.stat().st_mtime_ns for path in folder.glob("SASRec.epoch=*.pth")
+             if int(path.name.split(".")[1].removeprefix("epoch=")) > epoch}
+    return lines, files
+
+
 # Steps that the zombie has to be ahead of the group that takes its place: more than that group is let do.
 ZOMBIES_LEAD = 500
+STEPS_PER_EPOCH = 5
 
 
 def test_a_zombie_node_0_wastes_compute_and_never_a_checkpoint(run, lockstep, hosts, agents, dataset, tmp_path):
     hosts.name("job-0.job", 0)
     folder = tmp_path / "run"
-    # 5 steps are an epoch: 25 to the next evaluation, 20 to the next checkpoint.
+    # 25 steps to the next evaluation, 20 to the next checkpoint.
     flags = ["--heartbeat_timeout_seconds", "2", "--rejoin_timeout_seconds", "1", "--checkpoint_every", "20",
              "--eval_every", "5"]
     zombie = start(agents, lockstep, hosts, 0, 0, dataset, folder, tmp_path, *flags, nodes="1:2", steps=ENDLESS)
@@ -363,8 +372,13 @@ def test_a_zombie_node_0_wastes_compute_and_never_a_checkpoint(run, lockstep, ho
     zombie.wait_for(lambda: "newer than this one's" in zombie.output(), "refusal of the zombie's checkpoint")
     assert any(attempt_of(state) == 1 for state in states(folder).values())
     published = zombies_newest(folder)
+    # Nor does it leave anything of an evaluation: it is far beyond the epochs of the new group.
+    zombie.wait_for(lambda: "leave no lines and no weights" in zombie.output(), "refusal of the files of an evaluation")
+    far = (cut_at + ZOMBIES_LEAD) // STEPS_PER_EPOCH
+    left = evaluations_after(folder, far)
     status = new.wait_for_status(lambda s: max_step(s) > max_step(joined) + 100, "steps of the new group")
     assert zombies_newest(folder) <= published
+    assert evaluations_after(folder, far) == left
     stop(new, other)
     zombie.process.send_signal(signal.SIGKILL)
     zombie.process.wait()

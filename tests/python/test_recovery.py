@@ -13,7 +13,7 @@ import time
 import pytest
 
 from programs import bin_folder, clean_environment, program, write_interactions
-from jobs import Job, is_alive, max_step, read_metrics, sasrec_flags, wait_until
+from jobs import Job, fresh_starts, is_alive, max_step, read_metrics, sasrec_flags, wait_until
 from runs import checkpoints, equal_weights, losses, weights
 
 STEPS = 250  # most tests hurt the job at step 50: two hundred follow
@@ -32,11 +32,6 @@ def run_undisturbed(base, steps, *flags):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), STEPS)
-
-
-def fresh_starts(output):
-    """How often nobody had a state, so that it came from the seed or a checkpoint (the start table says which)."""
-    return len(re.findall(r"^.*\bstate +(?:initialised|resumed from|weights from)", output, re.M))
 
 
 def assert_same(folder, reference):
