@@ -1,7 +1,7 @@
 """The short form of soak.py."""
 from soak import soak
 
-SECONDS = 20
+SECONDS = 14
 
 
 def test_random_kills_lose_and_leak_nothing(tmp_path):
