@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -48,6 +49,17 @@ TEST(Goodput, is_startup_until_the_first_commit) {
   EXPECT_DOUBLE_EQ(job.seconds(waiting("startup"), 8), 5);
   EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 8), 3);
   EXPECT_EQ(job.goodput.redone_steps(), 0);
+}
+
+TEST(Goodput, stays_startup_whatever_older_state_is_resumed_and_while_the_page_is_empty) {
+  Job job;
+  job.goodput.on_resume(100, Job::at(1));
+  EXPECT_EQ(job.goodput.furthest_step(), 100) << "an earlier start has committed it";
+  job.goodput.on_break("SignalKILL", Job::at(2));
+  job.goodput.on_resume(50, Job::at(3));
+  job.goodput.on_commit(0, Job::at(4));
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("startup"), 5), 5);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("startup"), 5), 0);
 }
 
 TEST(Goodput, looks_at_commits_as_often_as_it_likes) {
@@ -98,6 +110,19 @@ TEST(Goodput, shows_no_cause_that_no_break_had) {
   job.goodput.learn_cause("SignalKILL");
   EXPECT_FALSE(job.goodput.seconds(Job::at(15)).contains(redone("PeerLost")));
   EXPECT_FALSE(job.goodput.seconds(Job::at(15)).contains(waiting("PeerLost")));
+}
+
+TEST(Goodput, leaves_the_step_of_an_earlier_break_with_that_one) {
+  Job job;
+  job.work(10);  // until second 14
+  job.goodput.on_break("PeerLost", Job::at(14.5));
+  job.goodput.on_commit(11, Job::at(15));
+  job.goodput.on_break("NodeLost", Job::at(15.25));
+  job.goodput.on_break("PeerLost", Job::at(15.5));  // nothing was in flight
+  job.goodput.learn_cause("SignalKILL");
+  EXPECT_DOUBLE_EQ(job.seconds(redone("PeerLost"), 16), 0.5);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 16), 0.25);
+  EXPECT_DOUBLE_EQ(job.seconds(redone("SignalKILL"), 16), 0);
 }
 
 TEST(Goodput, startup_stays_startup_whatever_is_learnt) {
@@ -183,6 +208,13 @@ TEST(Goodput, takes_a_commit_from_before_the_break_as_late_news) {
   together.goodput.on_commit(3, Job::at(7));
   EXPECT_DOUBLE_EQ(together.seconds(kWorkKey, 9), 2);
   EXPECT_DOUBLE_EQ(together.seconds(waiting("Join"), 9), 2);
+
+  Job at_the_break;
+  at_the_break.work(2);
+  at_the_break.goodput.on_break("Join", Job::at(8), false);
+  at_the_break.goodput.on_commit(3, Job::at(8));
+  EXPECT_DOUBLE_EQ(at_the_break.seconds(kWorkKey, 9), 3);
+  EXPECT_DOUBLE_EQ(at_the_break.seconds(waiting("Join"), 9), 1);
 }
 
 TEST(Goodput, ignores_a_resume_that_comes_after_its_first_commit) {
@@ -192,6 +224,14 @@ TEST(Goodput, ignores_a_resume_that_comes_after_its_first_commit) {
   job.goodput.on_commit(3, Job::at(7));
   job.goodput.on_resume(2, Job::at(6.5));
   EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 9), 1 + 2);
+
+  Job redoing;
+  redoing.work(10);
+  redoing.goodput.on_break("NodeLost", Job::at(14));
+  redoing.goodput.on_commit(5, Job::at(20));
+  redoing.goodput.on_resume(4, Job::at(19));
+  redoing.goodput.on_commit(8, Job::at(23));
+  EXPECT_EQ(redoing.goodput.redone_steps(), 1 + 1 + 3);
 }
 
 TEST(Goodput, sees_by_itself_that_a_step_is_committed_again) {
@@ -201,6 +241,17 @@ TEST(Goodput, sees_by_itself_that_a_step_is_committed_again) {
   job.goodput.on_commit(5, Job::at(20));
   EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 21), 1);
   EXPECT_EQ(job.goodput.redone_steps(), 2) << "the one in flight and this one";
+  job.goodput.on_commit(8, Job::at(23));
+  EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 23), 3);
+  EXPECT_EQ(job.goodput.redone_steps(), 2 + 3);
+
+  Job by_one;
+  by_one.work(10);
+  by_one.goodput.on_break("NodeLost", Job::at(14));
+  by_one.goodput.on_commit(10, Job::at(20));
+  EXPECT_EQ(by_one.goodput.redone_steps(), 2);
+  EXPECT_DOUBLE_EQ(by_one.seconds(redone("NodeLost"), 21), 0);
+  EXPECT_DOUBLE_EQ(by_one.seconds(kWorkKey, 21), 9 + 1);
 }
 
 TEST(Goodput, ignores_the_empty_page_of_a_new_process) {
@@ -219,6 +270,23 @@ TEST(Goodput, moves_the_waits_inside_work) {
   EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 15), 3);
   EXPECT_DOUBLE_EQ(job.seconds(waiting("checkpoint"), 15), 0.5);
   EXPECT_DOUBLE_EQ(job.seconds(kWorkKey, 15), 6.5);
+}
+
+TEST(Goodput, shows_no_wait_that_nobody_had) {
+  Job job;
+  job.work(11);
+  job.goodput.on_waits(0.0, 0.0);
+  EXPECT_EQ(job.goodput.seconds(Job::at(15)).size(), 2U) << "start-up and work";
+}
+
+TEST(Goodput, ignores_waits_that_are_no_numbers) {
+  Job job;
+  job.work(11);
+  job.goodput.on_waits(2.0, 0.5);
+  job.goodput.on_waits(std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity());
+  job.goodput.on_waits(2.0, 0.5);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("data"), 15), 2);
+  EXPECT_DOUBLE_EQ(job.seconds(waiting("checkpoint"), 15), 0.5);
 }
 
 TEST(Goodput, moves_a_wait_when_its_step_is_committed) {
@@ -269,6 +337,8 @@ TEST(Goodput, is_the_share_of_work) {
   EXPECT_DOUBLE_EQ(job.goodput.ratio(Job::at(0)), 0);
   job.work(6);
   EXPECT_DOUBLE_EQ(job.goodput.ratio(Job::at(10)), 0.5);
+  EXPECT_DOUBLE_EQ(job.goodput.ratio(Job::at(5)), 0.5) << "a look that comes late is of what is accounted for";
+  EXPECT_DOUBLE_EQ(job.goodput.seconds(Job::at(5))[kWorkKey], 5);
 }
 
 TEST(Goodput, adds_up_to_the_wall_clock_whatever_happens) {

@@ -97,6 +97,7 @@ TEST(NodeLadder, replaces_the_lost_node_alone_with_the_next_attempt) {
             "node 1 (pid 101) ended with signal 9 (SIGKILL); starting it again as attempt 8 (replacement 1 of 10)");
   EXPECT_EQ(get<StartNode>(outputs).node, 1);
   EXPECT_EQ(get<StartNode>(outputs).attempt, 8U);
+  EXPECT_EQ(run.state.replacements_total, 1);
 }
 
 TEST(NodeLadder, replaces_node_0_too) {
@@ -141,7 +142,9 @@ TEST(NodeLadder, kills_and_replaces_a_silent_node_like_a_lost_one) {
   EXPECT_THAT(get<NodeDecision>(outputs).line, HasSubstr("it was silent for 5 s and was killed"));
   EXPECT_FALSE(get<NodeDecision>(outputs).is_counted);
   EXPECT_EQ(count<KillNode>(run.feed(NodeSilent{1, 5000ms})), 1) << "the replacement is another process";
-  EXPECT_EQ(find<StartNode>(run.end(1, 3, "no data")), nullptr) << "it ended before the kill reached it";
+  outputs = run.end(1, 3, "no data");
+  EXPECT_EQ(find<StartNode>(outputs), nullptr) << "it ended before the kill reached it";
+  EXPECT_THAT(get<NodeDecision>(outputs).line, HasSubstr("no data"));
 }
 
 TEST(NodeLadder, forgets_the_silence_of_an_earlier_process) {
@@ -216,7 +219,21 @@ TEST(NodeLadder, starts_all_again_together_when_replacements_of_a_node_do_not_li
   EXPECT_EQ(get<StartNode>(outputs).node, 0);
   EXPECT_EQ(get<StartNode>(outputs).attempt, 8U);
   EXPECT_EQ(run.state.nodes[1].attempt, 11U);
+  EXPECT_EQ(run.state.replacements_total, 3 + 2);
   EXPECT_FALSE(run.state.deadline.has_value());
+}
+
+TEST(NodeLadder, starts_a_single_node_again_at_once_and_signals_nobody) {
+  Nodes run(1, 100);
+  run.feed(NodeLadderStarted{});
+  Outputs last;
+  for (int i = 0; i < 4; ++i) {
+    run.now += 1s;
+    last = run.end(0, 139);
+  }
+  EXPECT_EQ(get<NodeDecision>(last).rung, "gang");
+  EXPECT_EQ(find<SignalNodes>(last), nullptr);
+  EXPECT_EQ(count<StartNode>(last), 1);
 }
 
 TEST(NodeLadder, counts_a_row_of_one_node_only_and_forgets_it_when_a_replacement_lived) {
@@ -270,6 +287,7 @@ TEST(NodeLadder, forwards_a_stop_and_replaces_nobody) {
   const FinishNodes finish = get<FinishNodes>(run.end(0, 143));
   EXPECT_EQ(finish.code, 143);
   EXPECT_EQ(finish.message, "stopped by SIGTERM");
+  EXPECT_FALSE(run.state.deadline.has_value());
 }
 
 TEST(NodeLadder, kills_all_at_a_second_Ctrl_C) {
@@ -290,6 +308,13 @@ TEST(NodeLadder, forwards_a_second_signal_that_differs_and_SIGTERM_outranks_Ctrl
   EXPECT_EQ(get<SignalNodes>(run.feed(NodesStopRequested{SIGTERM})).signal, SIGTERM);
   run.end(0, 130);
   EXPECT_EQ(get<FinishNodes>(run.end(1, 130)).code, 143);
+
+  Nodes other_way_round;
+  other_way_round.feed(NodeLadderStarted{});
+  other_way_round.feed(NodesStopRequested{SIGTERM});
+  other_way_round.feed(NodesStopRequested{SIGINT});
+  other_way_round.end(0, 143);
+  EXPECT_EQ(get<FinishNodes>(other_way_round.end(1, 143)).code, 143);
 }
 
 TEST(NodeLadder, names_a_failure_while_stopping) {
@@ -307,10 +332,21 @@ TEST(NodeLadder, kills_what_has_not_stopped_in_time) {
   run.feed(NodeLadderStarted{});
   run.feed(NodesStopRequested{SIGTERM});
   run.end(0, 143);
+  EXPECT_TRUE(run.feed(NodeLadderTick{}).empty()) << "not before the time";
   EXPECT_EQ(get<KillNode>(run.tick_at_deadline()).node, 1);
+  EXPECT_FALSE(run.state.deadline.has_value());
   const FinishNodes finish = get<FinishNodes>(run.end(1, 137));
   EXPECT_EQ(finish.code, 11);
   EXPECT_EQ(finish.message, "node 1 had not stopped 75 s after being asked to");
+}
+
+TEST(NodeLadder, names_a_failure_while_stopping_whoever_is_late_after_it) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGTERM});
+  run.end(1, 4, "disk full");
+  EXPECT_EQ(get<KillNode>(run.tick_at_deadline()).node, 0);
+  EXPECT_EQ(get<FinishNodes>(run.end(0, 137)).code, 4);
 }
 
 TEST(NodeLadder, gives_nodes_more_time_to_stop_than_they_give_their_workers) {
@@ -358,6 +394,12 @@ TEST(NodeLadder, ends_before_it_has_begun) {
   EXPECT_TRUE(run.feed(NodeLadderStarted{}).empty());
 }
 
+TEST(NodeLadder, does_nothing_before_it_has_begun) {
+  Nodes run;
+  EXPECT_TRUE(run.feed(NodeLadderTick{}).empty());
+  EXPECT_EQ(count<StartNode>(run.feed(NodeLadderStarted{})), 2);
+}
+
 // ---- the end ----
 
 TEST(NodeLadder, kills_what_does_not_follow_a_node_that_is_done) {
@@ -372,6 +414,22 @@ TEST(NodeLadder, kills_what_does_not_follow_a_node_that_is_done) {
   const Outputs last = run.end(2, 137);
   EXPECT_EQ(last.size(), 1U);
   EXPECT_EQ(get<FinishNodes>(last).code, 0);
+}
+
+TEST(NodeLadder, gives_the_others_no_longer_than_that_even_when_a_stop_gives_them_more) {
+  Nodes run;
+  run.state.options.stop_timeout = 300s;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGTERM});
+  run.end(0, 0);
+  EXPECT_EQ(run.state.deadline, run.now + kNodeEndGrace);
+}
+
+TEST(NodeLadder, is_complete_even_when_another_node_had_failed) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.end(1, 3, "no data");
+  EXPECT_EQ(get<FinishNodes>(run.end(0, 0)).code, 0);
 }
 
 TEST(NodeLadder, replaces_nobody_after_training_was_complete) {
