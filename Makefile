@@ -94,12 +94,11 @@ bench-operator: ## pods made per second for 200 jobs of 4 nodes, beside what thi
 bench-recovery: build ## seconds from a killed worker to the next step, beside torchrun
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_recovery.py
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_nodes.py
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev --target coordination_cost flags_cost coordinator_load
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_coordination.py
+	@missed=0; for part in recovery nodes coordination; do \
+	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part.py || missed=1; done; exit $$missed
 
 mutate: ## removes each rule of the recovery machines in turn; a test must notice (minutes)
 	@scripts/setup test

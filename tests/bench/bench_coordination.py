@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """What the agent costs while nothing fails: system calls and instructions per step, and steps per second beside torchrun.
 
-System calls: one rank, so that none belongs to a collective; strace counts those of the training thread for some seconds
-(log_every and checkpoints out of the way). Steps per second: 2 ranks of the same lockstep-worker, under the agent and
-under torchrun, in turn; the ratio of each pair. Instructions: callgrind over what a step does for its agent
-(tests/tools/coordination_cost.cc). The small all-reduce of a step's flags, which any launcher pays for: alone, by
-tests/tools/flags_cost.cc. A big job's connections on one coordinator, with Gloo's questions one by one (as it asks any
+System calls: one rank, so that none belongs to a collective; strace -f sees all threads for some seconds (log_every and
+checkpoints out of the way), and those of the training thread and of the link's thread are counted apart. The training
+thread must make none that waits: this ends with 1 when it does. Steps per second: 2 ranks of the same lockstep-worker,
+under the agent and under torchrun, in turn; the ratio of each pair. Instructions: callgrind over what a step does for
+its agent (tests/tools/coordination_cost.cc). The small all-reduce of a step's flags, which any launcher pays for: alone,
+by tests/tools/flags_cost.cc. A big job's connections on one coordinator, with Gloo's questions one by one (as it asks any
 store) and 128 keys at a time (as it asks ours): tests/tools/coordinator_load.cc, the two in turn. Writes its part of
 docs/benchmarks.md. Needs strace and valgrind.
 """
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -21,8 +23,9 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from bench_recovery import BIN, DATA, ROOT, free_port, write_report  # noqa: E402
-from jobs import max_step, read_status, workers_of  # noqa: E402
+from jobs import environment_of, max_step, read_status, workers_of  # noqa: E402
 from runs import Running  # noqa: E402
+from verdicts import Verdicts  # noqa: E402
 
 TOOLS = pathlib.Path(os.environ.get("LOCKSTEP_TEST_TOOLS", ROOT / "build/dev/tools"))
 SECONDS = 6
@@ -32,23 +35,67 @@ MODEL = ["--dataset", DATA, "--maxlen", 20, "--hidden_units", 16, "--batch_size"
          "--checkpoint_every", 0, "--num_epochs", 1_000_000, "--threads", 1]
 
 
+# Calls in which a thread waits for another thread or process, whoever that is: a futex only when it is waited for, a read
+# only when it is not of a file.
+WAITS = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2", "recvfrom", "recvmsg",
+         "recvmmsg", "accept", "accept4", "connect", "nanosleep", "clock_nanosleep", "wait4", "waitid", "pause",
+         "rt_sigsuspend", "rt_sigtimedwait", "restart_syscall", "flock"}
+# A message to the agent is a store into the socket's buffer; one that takes this long has waited for room in it.
+SEND_SECONDS_MAX = 0.1
+CALL = re.compile(r"^(\d+) +(\w+)\((.*)$")  # the first half of a call that strace shows in two
+SENT = re.compile(r"^(\d+) +(?:<\.\.\. )?(?:sendto|sendmsg|write)\b.*<(\d+\.\d+)>$")
+
+
+def waits(call, arguments):
+    if call == "futex":
+        return "FUTEX_WAIT" in arguments or "FUTEX_LOCK" in arguments
+    if call in ("read", "readv"):
+        return not re.match(r"\d+</", arguments)  # strace -y: a file has a path there
+    return call in WAITS
+
+
+class Counted:
+    """What strace -f -y -T has written about a worker: pid's own thread trains, the one that reads from descriptor
+    `link` is the link's."""
+
+    def __init__(self, text, pid, link):
+        calls = [(int(m[1]), m[2], m[3]) for line in text.splitlines() if (m := CALL.match(line))]
+        from_agent = re.compile(rf"{link}<|\[{{fd={link}<")
+        readers = {thread for thread, call, arguments in calls
+                   if call in ("read", "poll", "restart_syscall") and from_agent.match(arguments)} - {pid}
+        self.training = collections.Counter(call for thread, call, _ in calls if thread == pid)
+        self.link = collections.Counter(call for thread, call, _ in calls if thread in readers)
+        self.others = collections.Counter(call for thread, call, _ in calls if thread not in {pid, *readers})
+        self.waiting = [f"{call}({arguments}" for thread, call, arguments in calls
+                        if thread == pid and waits(call, arguments)]
+        self.longest_send = max((float(m[2]) for line in text.splitlines()
+                                 if (m := SENT.match(line)) and int(m[1]) == pid), default=0.0)
+
+
+def named(calls):
+    return ", ".join(f"{name} {count}" for name, count in calls.most_common()) or "none"
+
+
 def system_calls(folder):
-    """(steps, {call: count}) of the training thread of a rank that has an agent."""
+    """(steps, what was counted) of a rank that has an agent."""
     port = free_port()
     run = Running([BIN / "lockstep", "run", "sasrec", *MODEL, "--train_dir", folder / "run", "--nproc", 1,
                    "--status_port", port, "--log_every", 1_000_000], folder)
     try:
         run.wait_for(lambda: (s := read_status(port)) and max_step(s) > WARM_STEPS, "steps")
         pid = workers_of(run.process.pid)[0]
+        link = int(environment_of(pid)["LOCKSTEP_AGENT_FD"])
         before = max_step(read_status(port))
-        counted = subprocess.run(["timeout", "-s", "INT", str(SECONDS), "strace", "-c", "-p", str(pid)],
-                                 capture_output=True, text=True, check=False).stderr
+        subprocess.run(["timeout", "-s", "INT", str(SECONDS), "strace", "-f", "-y", "-T", "-o", folder / "calls", "-p",
+                        str(pid)], capture_output=True, text=True, check=False)
         steps = max_step(read_status(port)) - before
     finally:
         run.signal(9)
         run.end()
-    rows = re.findall(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", counted, re.M)
-    return steps, {name: int(count) for count, name in rows if name != "total"}
+    counted = Counted((folder / "calls").read_text(), pid, link)
+    # Nothing seen would be nothing proven: the training thread reads its memory's size, the link's waits for its agent.
+    assert steps > 0 and counted.training and counted.link, (steps, counted.training, counted.link)
+    return steps, counted
 
 
 def instructions_per_step(folder):
@@ -117,9 +164,10 @@ def main():
     parser.add_argument("--loads", type=int, default=3, help="times that the coordinator is loaded in each way")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        steps, calls = system_calls(pathlib.Path(folder))
+        steps, counted = system_calls(pathlib.Path(folder))
         instructions = instructions_per_step(pathlib.Path(folder))
-        print(f"{sum(calls.values())} system calls in {steps} steps, {instructions:.0f} instructions a step", flush=True)
+        print(f"{sum(counted.training.values())} system calls in {steps} steps, {len(counted.waiting)} that wait: "
+              f"{counted.waiting[:10]}, {instructions:.0f} instructions a step", flush=True)
     flags = {ranks: microseconds_of_flags(ranks) for ranks in (2, 4)}
     print(flags, flush=True)
     table = load_table(args.loads)
@@ -129,19 +177,27 @@ def main():
             pairs.append(pair(pathlib.Path(folder)))
             print(f"steps/s under the agent {pairs[-1][0]:.0f}, under torchrun {pairs[-1][1]:.0f}", flush=True)
     ratios = [mine / theirs for mine, theirs in pairs]
-    total = sum(calls.values())
-    named = ", ".join(f"{name} {count}" for name, count in sorted(calls.items(), key=lambda item: -item[1]))
+    total = sum(counted.training.values())
+    verdicts = Verdicts()
+    verdicts.judge("while nothing fails, no system call of the training thread that waits",
+                   not counted.waiting and counted.longest_send < SEND_SECONDS_MAX,
+                   f"{len(counted.waiting)} in {steps} steps; longest send {1000 * counted.longest_send:.2f} ms")
     write_report(
         f"## The agent, while nothing fails\n\nSystem calls of the training thread under the agent, 1 rank, {SECONDS} s: "
-        f"{total} in {steps} steps, {total / max(steps, 1):.3f} per step ({named}): the progress message five times a "
-        f"second and the memory figures in it. None waits; a beat is a store to memory: {instructions:.0f} instructions a "
-        f"step for beats, phases and the question whether all leave together (callgrind).\n\nApart, because it waits, under "
+        f"{total} in {steps} steps, {total / max(steps, 1):.3f} per step ({named(counted.training)}): the progress message "
+        f"five times a second and the memory figures in it; brk is malloc's. {len(counted.waiting) or 'None'} of them wait, which is: a "
+        f"futex that is waited for, poll, select, epoll_wait, recv, a read of anything but a file, accept, connect, a sleep, "
+        f"a wait for a process, and a send that takes {1000 * SEND_SECONDS_MAX:.0f} ms. Beside it the thread of the link to "
+        f"the agent, which waits for it: {named(counted.link)}; other threads: {named(counted.others)}. A beat is a store to "
+        f"memory: {instructions:.0f} instructions a step for beats, phases and the question whether all leave together "
+        f"(callgrind).\n\n" + "\n".join(verdicts.table()) + f"\n\nApart, because it waits, under "
         f"any launcher: the all-reduce of a step's weight and flags, four numbers, back to back over loopback on "
         f"{os.cpu_count()} cores: " + ", ".join(f"{f['median']:.0f} us [{f['p10']:.0f}, {f['p90']:.0f}] with {r} ranks"
                                                 for r, f in flags.items()) +
         f". In a step it runs while the forward pass does.\n\nSteps per second of 2 ranks under the agent over those under "
         f"torchrun, {len(pairs)} pairs: {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}].\n\n" +
         "\n".join(table), "coordination")
+    verdicts.end()
 
 
 if __name__ == "__main__":
