@@ -7,6 +7,7 @@ which the next step is done that had not been done before (a line of the side's 
 checkpoint. Writes its tables into docs/benchmarks.md, with a verdict for each target, and ends with 1 when one was missed.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -56,9 +57,16 @@ class Lines:
             self.seen.append((time.monotonic(), line))
 
     def stop(self):
+        # torchrun's ranks have sessions of their own and outlive it: found while it stands still and starts no others.
+        for process in self.processes:
+            process.send_signal(signal.SIGSTOP)
+        ranks = twin_ranks(self.processes)
         for process in self.processes:
             process.send_signal(signal.SIGKILL)
             process.wait()
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGKILL)
 
     def steps(self):
         """(time, step) of the twin's lines."""
