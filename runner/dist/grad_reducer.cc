@@ -1,5 +1,8 @@
 #include "runner/dist/grad_reducer.h"
 
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <atomic>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -23,23 +26,33 @@ struct GradReducer::Impl {
   using Clock = std::chrono::steady_clock;
 
   std::unique_ptr<c10d::Reducer> reducer;
-  std::vector<std::pair<at::Tensor, unsigned>> hooks;  // parameter, its hook
-  std::atomic<Clock::rep> last_gradient{0};            // written by autograd's threads
-  std::atomic<size_t> gradients{0};                    // since prepare; by autograd's threads
+  // On the nodes that accumulate the parameters' gradients. (A hook of the tensor would leave its place behind when it
+  // is removed: a little for each generation.)
+  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>> hooks;
+  std::atomic<Clock::rep> last_gradient{0};  // written by autograd's threads
+  std::atomic<size_t> gradients{0};          // since prepare; by autograd's threads
   std::atomic<bool> prepared{false};
   std::function<void()> on_last_gradient;
 
   void watch_gradients(const std::vector<at::Tensor>& parameters) {
+    using torch::autograd::variable_list;
     for (const at::Tensor& parameter : parameters) {
-      hooks.emplace_back(parameter, parameter.register_hook([this](const at::Tensor& /*gradient*/) {
-        last_gradient.store(Clock::now().time_since_epoch().count());
-        if (gradients.fetch_add(1) + 1 < hooks.size() || !prepared.exchange(false)) return;
-        if (on_last_gradient) on_last_gradient();
-      }));
+      auto node = torch::autograd::impl::grad_accumulator(parameter);
+      const uintptr_t hook = node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+          [this](const variable_list& outputs, const variable_list& /*inputs*/) {
+            on_gradient();
+            return outputs;
+          }));
+      hooks.emplace_back(std::move(node), hook);
     }
   }
+  void on_gradient() {
+    last_gradient.store(Clock::now().time_since_epoch().count());
+    if (gradients.fetch_add(1) + 1 < hooks.size() || !prepared.exchange(false)) return;
+    if (on_last_gradient) on_last_gradient();
+  }
   ~Impl() {
-    for (const auto& [parameter, hook] : hooks) parameter.remove_hook(hook);
+    for (const auto& [node, hook] : hooks) node->del_post_hook(hook);
   }
 };
 
@@ -81,6 +94,9 @@ void GradReducer::prepare(const at::Tensor& loss) {
   if (impl_ == nullptr) return;
   impl_->prepared.store(true);
   impl_->gradients.store(0);
+  // It writes down in which order the gradients came, to make new buckets, which we never ask for: dropped, or it would
+  // grow by every parameter in every step.
+  impl_->reducer->reset_state();
   impl_->reducer->prepare_for_backward({loss});
 }
 

@@ -85,11 +85,17 @@ bool is_futile(const CoordinatorState& state) {
   return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
 }
 
-// When the next group may be placed. The first that came to nothing may have lost one whose end is about to be told.
-TimePoint pause_ends(const CoordinatorState& state) {
-  if (state.group != GroupState::kBroken || state.futile_groups < 2) return state.waiting_since;
+// When the next group may be placed; nothing: at once. The first that came to nothing may have lost one whose end is
+// about to be told.
+std::optional<TimePoint> pause_ends(const CoordinatorState& state) {
+  if (state.group != GroupState::kBroken || state.futile_groups < 2) return std::nullopt;
   const int doublings = std::min(state.futile_groups - 2, 5);
   return state.waiting_since + std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax);
+}
+
+bool pauses(const CoordinatorState& state, TimePoint now) {
+  const auto until = pause_ends(state);
+  return until && now < *until;
 }
 
 // The rule of decide_membership, without its words: cheap enough for every event.
@@ -98,7 +104,7 @@ Verdict judge(const CoordinatorState& state, TimePoint now) {
   const bool is_out_of_patience =
       state.futile_groups > 0 && now >= state.futile_since + state.options.rendezvous_timeout;
   if (is_out_of_patience) return Verdict::kGiveUpFutile;
-  if (now < pause_ends(state)) return Verdict::kWait;
+  if (pauses(state, now)) return Verdict::kWait;
   const auto first = state.nodes.find(0);
   const bool has_first = first != state.nodes.end() && can_be_placed(first->second);
   if (has_first && state.tally.ready >= state.options.min_nodes) {
@@ -118,8 +124,8 @@ std::chrono::milliseconds wait_that_is_enough(const CoordinatorOptions& options)
 
 std::optional<TimePoint> next_look(const CoordinatorState& state, TimePoint now) {
   std::optional<TimePoint> next;
-  for (const TimePoint at : {state.waiting_since + patience(state),
-                             state.waiting_since + state.options.rendezvous_timeout, pause_ends(state)}) {
+  const TimePoint gives_up = state.waiting_since + state.options.rendezvous_timeout;
+  for (const TimePoint at : {state.waiting_since + patience(state), gives_up, pause_ends(state).value_or(gives_up)}) {
     if (at > now && (!next || at < *next)) next = at;
   }
   return next;
@@ -162,6 +168,7 @@ class Stepper {
     } else if (const auto* join = std::get_if<Join>(&said.message)) {
       admit(said.connection, *join);
     } else {
+      s_.greetings.erase(said.connection);
       close(said.connection);
     }
   }
@@ -562,7 +569,6 @@ class Stepper {
   void break_group(const std::string& cause, const std::string& message) {
     s_.broke_because = message;
     end_group(cause);
-    count_futile();
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
     for_members([&](const Node& member) {
       send(member, CutGroup{s_.placed, cause, message});
@@ -577,6 +583,7 @@ class Stepper {
     s_.waiting_since = now_;
     s_.regrouping = false;
     s_.leaving_since.reset();
+    count_futile();
   }
 
   void count_futile() {

@@ -5,6 +5,7 @@
 // lets 500 ms pass. Seeds: conversations that place, break and end groups.
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -21,9 +22,13 @@ using namespace lockstep;
 constexpr size_t kLinesMax = 200;
 constexpr int64_t kPauseMax = 1'000'000;  // ms
 
-void must(bool holds) {
-  if (!holds) std::abort();
-}
+#define MUST(condition)                                                          \
+  do {                                                                           \
+    if (!(condition)) {                                                          \
+      std::fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition); \
+      std::abort();                                                              \
+    }                                                                            \
+  } while (false)
 
 CoordinatorOptions options() {
   CoordinatorOptions o;
@@ -70,7 +75,7 @@ class Conversation {
     std::from_chars(text.data(), text.data() + text.size(), ms);
     now_ += std::chrono::milliseconds(std::min(std::max<int64_t>(ms, 0), kPauseMax));
     take(store_.expire(now_));
-    must(!store_.next_deadline() || *store_.next_deadline() > now_);
+    MUST(!store_.next_deadline() || *store_.next_deadline() > now_);
     feed(CoordinatorTick{});
   }
 
@@ -79,39 +84,39 @@ class Conversation {
     for (const CoordinatorOutput& output : step(state_, event, now_)) {
       std::visit([this](const auto& o) { check(o); }, output);
     }
-    must(state_.generation() >= generation);
+    MUST(state_.generation() >= generation);
     check_counts();
   }
 
   // What was closed by the coordinator in this very step has been forgotten by both.
   void check(const Send& send) {
-    must(open_.contains(send.connection));
-    must(decode_coordinator_message(encode(send.message)).ok());
+    MUST(open_.contains(send.connection));
+    MUST(decode_coordinator_message(encode(send.message)).ok());
     const auto* const placement = std::get_if<Placement>(&send.message);
     if (placement == nullptr) return;
-    must(placement->generation == state_.generation() && placement->generation >= begun_);
-    must(placement->first_rank >= 0 && placement->first_rank < placement->world_size);
+    MUST(placement->generation == state_.generation() && placement->generation >= begun_);
+    MUST(placement->first_rank >= 0 && placement->first_rank < placement->world_size);
   }
   void check(const Close& close) {
     forget(close.connection);
     open_.erase(close.connection);
   }
   void check(const BeginGeneration& begin) {
-    must(begin.generation > begun_);
+    MUST(begin.generation > begun_);
     begun_ = begin.generation;
     take(store_.begin_generation(begin.generation));
   }
   void check(const AskStore& ask) {
-    must(open_.contains(ask.connection) && ask.request.generation == begun_);
-    must(ask.local_rank >= 0 && ask.local_rank < kNprocMax);
+    MUST(open_.contains(ask.connection) && ask.request.generation == begun_);
+    MUST(ask.local_rank >= 0 && ask.local_rank < kNprocMax);
     const int client = static_cast<int>(ask.connection) * kNprocMax + ask.local_rank;
     clients_.insert(client);
     take(store_.apply(client, ask.request, now_));
   }
-  void check(const Note& note) { must(note.text.find_first_of("\n\r\x1b") == std::string::npos); }
+  void check(const Note& note) { MUST(note.text.find_first_of("\n\r\x1b") == std::string::npos); }
 
   void take(const std::vector<StoreAnswer>& answers) const {
-    for (const StoreAnswer& answer : answers) must(clients_.contains(answer.client));
+    for (const StoreAnswer& answer : answers) MUST(clients_.contains(answer.client));
   }
 
   void forget(ConnectionId connection) {
@@ -125,15 +130,15 @@ class Conversation {
     int connected = 0;
     int ready = 0;
     for (const auto& [rank, node] : state_.nodes) {
-      must(rank >= 0 && rank < state_.options.max_nodes);
+      MUST(rank >= 0 && rank < state_.options.max_nodes);
       if (node.connection == 0) continue;
-      must(open_.contains(node.connection) && state_.rank_of.at(node.connection) == rank);
+      MUST(open_.contains(node.connection) && state_.rank_of.at(node.connection) == rank);
       ++connected;
       ready += node.ready && node.leaving_code == 0 ? 1 : 0;
     }
-    must(connected == state_.tally.connected && ready == state_.tally.ready);
-    must(state_.rank_of.size() == static_cast<size_t>(connected));
-    for (const auto& [connection, greeting] : state_.greetings) must(open_.contains(connection));
+    MUST(connected == state_.tally.connected && ready == state_.tally.ready);
+    MUST(state_.rank_of.size() == static_cast<size_t>(connected));
+    for (const auto& [connection, greeting] : state_.greetings) MUST(open_.contains(connection));
   }
 
   CoordinatorState state_{options()};

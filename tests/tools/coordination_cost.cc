@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   RunConfig config;
   BeatPage page;
   InjectedFaults faults;
-  AgentSession agent(fds[0], 0, page, faults);
+  AgentSession agent(fds[0], 0, page, faults, [] { return false; });
   PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
   clock.show_on(page);
   Reporter reporter({.config = &config, .agent = &agent, .clock = &clock, .page = &page});

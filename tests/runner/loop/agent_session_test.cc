@@ -73,8 +73,7 @@ TEST_F(AgentSessionTest, whoever_has_its_assignment_may_be_blamed) {
   Assignment assignment;
   assignment.generation = 5;
   ASSERT_TRUE(agent_.write_line(encode(AgentMessage(assignment))).ok());
-  const StopSignals no_signals;
-  ASSERT_TRUE(session_.await_assignment(no_signals).has_value());
+  ASSERT_TRUE(session_.await_assignment().has_value());
   EXPECT_EQ(page_.activity.load(), Activity::kLoading);
   EXPECT_EQ(page_.generation.load(), 5U);
   EXPECT_GT(page_.changed_ns.load(), 1);

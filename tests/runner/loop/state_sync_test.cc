@@ -129,7 +129,11 @@ TEST(StateSync, tells_a_rank_0_that_reads_from_those_that_wait_for_it) {
     PeerWatchingFileSystem fs(posix, pages);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
     clock.show_on(pages[static_cast<size_t>(group.rank())]);
-    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}};
+    const SyncOptions options{
+        .folder = folder.path(),
+        .identity = {},
+        .generation = 5,
+        .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2}};
     const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, clock, options);
     ASSERT_FALSE(outcome.failure) << outcome.failure->message;
     EXPECT_EQ(fs.has_looked, group.rank() == 0);

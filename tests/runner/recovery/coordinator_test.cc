@@ -253,6 +253,7 @@ TEST(Coordinator, closes_whoever_does_not_greet_and_join) {
   EXPECT_TRUE(closes(job.say_on(51, Join{}), 51));
   job.say_on(52, Job::greet_of(1));
   EXPECT_TRUE(closes(job.say_on(52, NodeDone{}), 52));
+  EXPECT_THAT(job.state.greetings, IsEmpty()) << "what is closed takes no room";
   EXPECT_THAT(job.state.nodes, IsEmpty());
   EXPECT_FALSE(job.state.end.has_value());
 }
@@ -1282,6 +1283,20 @@ TEST(Coordinator, a_group_that_has_done_a_step_did_not_come_to_nothing) {
     job.pass(10s);
   }
   EXPECT_FALSE(job.state.end);
+}
+
+TEST(Coordinator, a_group_that_was_left_together_did_not_come_to_nothing) {
+  Job job(2, 3);
+  job.state.options.wanted_nodes = 2;
+  job.place(2);
+  lose_each_other(job);
+  ASSERT_EQ(placements_of(job), 2U);
+  job.pass(400s);  // longer than rendezvous_timeout
+  job.feed(SetWantedNodes{3});
+  job.join(2, true);
+  job.all_ready(2);
+  EXPECT_FALSE(job.state.end) << job.state.end->message;
+  EXPECT_EQ(job.state.group, GroupState::kPlaced);
 }
 
 TEST(Coordinator, a_state_that_a_rank_receives_is_no_step) {

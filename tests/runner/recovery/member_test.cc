@@ -494,16 +494,17 @@ TEST(Member, stops_the_workers_at_once_when_nobody_can_name_a_step) {
   EXPECT_EQ(find<StopWorkers>(lost)->code, 143);
 }
 
-TEST(Member, workers_that_stop_at_a_step_are_not_cut_when_the_coordinator_goes_first) {
+// Rank 0, which writes, is beside the coordinator. The others may sit in a collective that nobody ends any more.
+TEST(Member, workers_that_stop_at_a_step_are_cut_when_the_coordinator_goes_first) {
   Scenario node;
   node.join_and_place();
   EXPECT_EQ(find<StopWorkers>(node.hear(StopJob{143}))->code, 143);
-  EXPECT_EQ(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
+  EXPECT_NE(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
   Scenario leaver;
   leaver.join_and_place();
   leaver.feed(LeaveRequested{143});
   leaver.hear(Regroup{generation(1), true});
-  EXPECT_EQ(find<CutWorkers>(leaver.feed(CoordinatorLost{"reset"})), nullptr);
+  EXPECT_NE(find<CutWorkers>(leaver.feed(CoordinatorLost{"reset"})), nullptr);
 }
 
 TEST(Member, a_job_that_stops_is_left_for_good) {

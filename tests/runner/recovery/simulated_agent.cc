@@ -50,8 +50,8 @@ void Simulation::run_again(int process) {
 
 void Simulation::notify_step(int process, int local) {
   const Worker& w = worker(process, local);
-  if (w.state.exists)
-    notify(process, WorkerAtStep{local, w.state.step, w.group != 0 && (!w.hangs || w.hangs_in_collective)});
+  const bool in_collective = w.group != 0 && (!w.hangs || w.hangs_in_collective);
+  if (w.state.exists || in_collective) notify(process, WorkerAtStep{local, w.state.step, in_collective});
 }
 
 void Simulation::set_timer(int process, Micros& timer, const std::optional<TimePoint>& deadline, What what) {
@@ -146,6 +146,7 @@ void Simulation::obey(int process, const MemberOutput& output) {
   } else if (const auto* end = std::get_if<EndNode>(&output)) {
     trace(name(process), " is told to end with ", end->code, ": ", end->message);
     if (end->code == 0 && p.member.seeking_since) ++counts_.quiet_ends;
+    p.told_at = std::min(p.told_at, now_);
     feed(process, SupervisorEvent(JobEnded{end->code, end->message}));
   } else if (const auto* note = std::get_if<MemberNote>(&output)) {
     if (note->text.find("was seen before") != std::string::npos) ++counts_.older_coordinators_declined;

@@ -144,7 +144,9 @@ void Simulation::check_ended(int process) {
   }
   if (p.code != 10) return;
   ++counts_.gave_up;
-  const bool is_undisturbed = now_ > faults_until_ + kSettled + std::chrono::microseconds(rendezvous_timeout_).count();
+  const Micros decided_at = std::min(now_, p.told_at);
+  const bool is_undisturbed =
+      decided_at > faults_until_ + kSettled + std::chrono::microseconds(rendezvous_timeout_).count();
   if (is_undisturbed && !has_old_completion_ && completed_at_ == kNever) {
     fail(name(process), " gives up though nothing is in the way");
   }

@@ -146,7 +146,8 @@ struct Process {
   bool is_draining = false;
   std::vector<SupervisorEvent> held;  // what the workers said while the agent did not run
   std::optional<int> finish_code;
-  Micros offset = 0;  // of its clock
+  Micros told_at = kNever;  // to end; its workers may take a while
+  Micros offset = 0;        // of its clock
   Micros paused_until = 0;
   bool pause_holds_workers = false;
   int side = 0;  // of the partition
