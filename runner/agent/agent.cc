@@ -352,11 +352,13 @@ std::shared_ptr<CoordinatorLink> Agent::make_link() {
 }
 
 // The address of a lost coordinator may be a stranger's by now, while the name still leads there: no reason to end for
-// a node that had found the right one.
+// a node that had found the right one, nor for a pod that takes another one's place.
 void Agent::on_refused(Refused refused) {
-  const bool had_one = member_.highest != 0;
+  const CoordinatorOptions& options = options_.coordinator_options;
+  const bool is_replacement = options.attempt > 0 && !is_start_time(options.attempt);
+  const bool may_be_stale = member_.highest != 0 || (is_replacement && options.name_life.count() > 0);
   const bool is_seeking = member_.seeking_since && now() - *member_.seeking_since < kStrangersPatience;
-  refused.retry = refused.retry || (had_one && is_seeking);
+  refused.retry = refused.retry || (may_be_stale && is_seeking);
   feed(MemberEvent(CoordinatorRefused{std::move(refused)}));
 }
 

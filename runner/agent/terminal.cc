@@ -68,9 +68,10 @@ void Terminal::write(int fd, std::string bytes) {
   waiting_bytes_ += bytes.size();
   waiting_.push_back({fd, std::move(bytes)});
   write_waiting();
-  while (waiting_bytes_ > kUnreadBytesMax) {
-    waiting_bytes_ -= waiting_.front().bytes.size();
-    waiting_.pop_front();
+  // The first one may have been written in part.
+  while (waiting_bytes_ > kUnreadBytesMax && waiting_.size() > 1) {
+    waiting_bytes_ -= waiting_[1].bytes.size();
+    waiting_.erase(waiting_.begin() + 1);
     ++left_out_;
   }
 }
@@ -89,22 +90,24 @@ void Terminal::flush(std::chrono::milliseconds patience) {
 
 // False when nobody reads.
 bool Terminal::write_some(std::chrono::milliseconds patience) {
-  if (left_out_ > 0) {
-    const std::string remark =
-        "lockstep: " + std::to_string(std::exchange(left_out_, 0)) + " lines were left out: nobody read the output\n";
-    waiting_bytes_ += remark.size();
-    waiting_.push_front({stderr_fd_, remark});
-  }
   Text& text = waiting_.front();
   pollfd room{.fd = text.fd, .events = POLLOUT, .revents = 0};
-  if (::poll(&room, 1, static_cast<int>(patience.count())) <= 0) return false;
+  const int ready = ::poll(&room, 1, static_cast<int>(patience.count()));
+  if (ready <= 0) return ready < 0 && errno == EINTR;
   const ssize_t n = ::write(text.fd, text.bytes.data(), std::min(text.bytes.size(), kPieceBytes));
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EINTR;
   // What cannot be written at all is given up.
   const size_t done = n <= 0 ? text.bytes.size() : static_cast<size_t>(n);
   waiting_bytes_ -= done;
   text.bytes.erase(0, done);
-  if (text.bytes.empty()) waiting_.pop_front();
+  if (!text.bytes.empty()) return true;
+  waiting_.pop_front();
+  if (left_out_ > 0) {
+    std::string remark =
+        "lockstep: " + std::to_string(std::exchange(left_out_, 0)) + " lines were left out: nobody read the output\n";
+    waiting_bytes_ += remark.size();
+    waiting_.push_front({stderr_fd_, std::move(remark)});
+  }
   return true;
 }
 

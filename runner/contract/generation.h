@@ -1,6 +1,7 @@
 // The number of a generation: (attempt of node 0's pod << 32) | counter (architecture §3). Pure.
-// Attempts rise with each agent of a node. The operator and --local_nodes count them; an agent that a person starts
-// takes the time (seconds since 1970), and one whose clock was set back is taken for an older one.
+// Attempts rise with each agent of a node. The operator counts them from 0, `lockstep run --local_nodes` from its
+// start; an agent that a person starts takes the time (seconds since 1970), and is taken for an older one when its
+// clock was set back.
 #pragma once
 
 #include <cstdint>
