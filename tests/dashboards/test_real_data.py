@@ -117,7 +117,7 @@ def test_what_broke_is_in_the_panels(recorded):
     """Not zeros: what was done to the run and to the TrainJobs."""
     expected = {
         ("training-run", "Recoveries"): {"SignalKILL": 2},
-        ("training-run", "Workers started again"): {"process: SignalKILL": 1},  # the agent of node 1 has no port
+        ("training-run", "Workers started again"): {"process: SignalKILL": 2},  # node 1's agent has no page: node 0 counts for it
         ("fleet", "TrainJobs that failed, by reason"): {"InvalidUsage": 1},
         ("fleet", "Pods and gangs started again, by reason"): {"SignalKILL": 1},
         ("fleet", "Recoveries, by cause"): {"SignalKILL": 2},
