@@ -1411,6 +1411,7 @@ TEST(Coordinator, a_hanging_worker_is_killed_once) {
   job.say(0, Heartbeat{{beat_of(600, Phase::kGradSync)}});
   EXPECT_EQ(count<KillWorker>(job.say(1, Heartbeat{{beat_of(600, Phase::kForward)}})), 0U);
   const Outputs outputs = job.pass(2s);
+  EXPECT_EQ(count<CutGroup>(outputs), 0U) << "it is clear who hangs";
   const auto kills = sent<KillWorker>(outputs);
   ASSERT_EQ(kills.size(), 1U);
   EXPECT_EQ(kills[0].first, job.connections[1]);
