@@ -85,17 +85,12 @@ bool is_futile(const CoordinatorState& state) {
   return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
 }
 
-// When the next group may be placed; nothing: at once. The first that came to nothing may have lost one whose end is
-// about to be told.
-std::optional<TimePoint> pause_ends(const CoordinatorState& state) {
-  if (state.group != GroupState::kBroken || state.futile_groups < 2) return std::nullopt;
-  const int doublings = std::min(state.futile_groups - 2, 5);
-  return state.waiting_since + std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax);
-}
-
+// Before the next group is placed. The first that came to nothing may have lost one whose end is about to be told.
+// (Beats come often enough to see the end of a pause.)
 bool pauses(const CoordinatorState& state, TimePoint now) {
-  const auto until = pause_ends(state);
-  return until && now < *until;
+  if (state.group != GroupState::kBroken || state.futile_groups < 2) return false;
+  const int doublings = std::min(state.futile_groups - 2, 5);
+  return now < state.waiting_since + std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax);
 }
 
 // The rule of decide_membership, without its words: cheap enough for every event.
@@ -124,8 +119,8 @@ std::chrono::milliseconds wait_that_is_enough(const CoordinatorOptions& options)
 
 std::optional<TimePoint> next_look(const CoordinatorState& state, TimePoint now) {
   std::optional<TimePoint> next;
-  const TimePoint gives_up = state.waiting_since + state.options.rendezvous_timeout;
-  for (const TimePoint at : {state.waiting_since + patience(state), gives_up, pause_ends(state).value_or(gives_up)}) {
+  for (const TimePoint at :
+       {state.waiting_since + patience(state), state.waiting_since + state.options.rendezvous_timeout}) {
     if (at > now && (!next || at < *next)) next = at;
   }
   return next;
@@ -780,10 +775,9 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
       break;
     case Verdict::kWait:
       decision.look_again = next_look(state, now);
-      decision.reason = now < pause_ends(state)
-                            ? "waiting a while: " + std::to_string(state.futile_groups) +
-                                  (state.futile_groups == 1 ? " group" : " groups in a row") + " came to nothing"
-                            : "waiting: " + who_is_missing(state);
+      decision.reason = pauses(state, now) ? "waiting a while: " + std::to_string(state.futile_groups) +
+                                                 " groups in a row came to nothing"
+                                           : "waiting: " + who_is_missing(state);
       break;
   }
   return decision;

@@ -283,10 +283,9 @@ FUTILE = [
     ("… while it trains", " || worker.activity != Activity::kTraining) continue;", ") continue;"),
     ("… in each group anew", "    s_.first_step.reset();\n    s_.has_stepped = false;\n", ""),
     ("the next group waits", "  if (pauses(state, now)) return Verdict::kWait;\n", ""),
-    ("… and is placed after the pause", "gives_up, pause_ends(state).value_or(gives_up)}) {", "gives_up}) {"),
     ("… longer each time", "std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax)", "kFutilePauseInitial"),
     ("… not for ever", "std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax)", "kFutilePauseInitial * (1 << doublings)"),
-    ("… the second one not", "state.futile_groups < 2) return std::nullopt;", "state.futile_groups < 1) return std::nullopt;"),
+    ("… the second one not", "state.futile_groups < 2) return false;", "state.futile_groups < 1) return false;"),
     ("they end the job", "  if (is_out_of_patience) return Verdict::kGiveUpFutile;\n", ""),
     ("a death that is told late is none", "    s_.futile_groups = 0;  // they lost one that died\n", ""),
 ]
