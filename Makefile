@@ -10,7 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
 
-.PHONY: help setup gpu demo build test bench bench-accuracy bench-recovery format lint fuzz asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -53,6 +53,10 @@ lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and
 
 fuzz: ## runs each fuzzer for SECONDS=60
 	@scripts/fuzz $(SECONDS)
+
+cuda-compile: ## that the CUDA sources compile (nvcc from the wheels; no GPU needed)
+	@scripts/setup test
+	@scripts/check cuda-compile
 
 asan: ## the tests without torch under AddressSanitizer and UBSan
 	@scripts/check asan

@@ -4,16 +4,22 @@
 Reads BUILD_FOLDER/compile_commands.json. Sources with torch take half a minute each; they and the tests are left out,
 unless ALL=1 is in the environment. A source that passed is not looked at again until it, a header of ours that it
 includes, or .clang-tidy changes; what passed is remembered under LOCKSTEP_CACHE.
+
+TIDY_SECONDS in the environment: after so long no other source is begun. Which ones are left out is drawn anew each time,
+and said here and in the JUnit file that TIDY_REPORT names (scripts/run_tests shows it).
 """
 import concurrent.futures
 import hashlib
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
 import tempfile
+import time
+from xml.sax.saxutils import quoteattr
 
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
 # clang takes gcc's precompiled header for its own: the header itself is put in its place.
@@ -47,6 +53,14 @@ def tidy(commands_folder, source):
     return done.returncode, done.stdout + (done.stderr if done.returncode and not done.stdout else "")
 
 
+def report(names, reason):
+    """Skipped test cases, where TIDY_REPORT says."""
+    path = os.environ.get("TIDY_REPORT")
+    if path and names:
+        cases = f'<testcase name={quoteattr(names)}><skipped message={quoteattr(reason)}/></testcase>'
+        pathlib.Path(path).write_text(f"<testsuite>{cases}</testsuite>")
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     build = pathlib.Path(sys.argv[1]).resolve()
@@ -69,17 +83,26 @@ def main():
             passed += 1
         else:
             todo[source] = stamp
-    failed = 0
+    seconds = float(os.environ.get("TIDY_SECONDS", "inf"))
+    until = time.monotonic() + seconds
+    if seconds < float("inf"):
+        todo = dict(random.sample(list(todo.items()), len(todo)))
+    failed = not_begun = 0
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         pathlib.Path(folder, "compile_commands.json").write_text(json.dumps(commands))
-        for (source, stamp), (code, text) in zip(todo.items(), pool.map(lambda s: tidy(folder, s), todo)):
-            if code == 0:
+        for (source, stamp), (code, text) in zip(todo.items(), pool.map(
+                lambda s: tidy(folder, s) if time.monotonic() < until else (None, ""), todo)):
+            if code is None:
+                not_begun += 1
+            elif code == 0:
                 stamp.touch()
             else:
                 failed += 1
                 print(f"== {source.relative_to(root)}\n{text}", flush=True)
-    print(f"tidy: {len(todo)} looked at, {failed} failed, {passed} unchanged since they passed, "
-          f"{left_out} left out (torch, tests: ALL=1)")
+    if not_begun:
+        report(f"{not_begun} of {len(todo) + passed} sources", f"no time for them within {seconds:.0f} s; make lint has")
+    print(f"tidy: {len(todo) - not_begun} looked at, {failed} failed, {passed} unchanged since they passed, "
+          f"{not_begun} not begun for want of time, {left_out} left out (torch, tests: ALL=1)")
     return 1 if failed else 0
 
 
