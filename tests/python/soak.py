@@ -27,8 +27,7 @@ from runs import losses
 
 # The launcher and the agents hold about 1 MiB of their own and link no torch: theirs would drown in a worker's slack. An
 # agent's lists of the newest failures and recoveries fill in ten recoveries. In a worker c10d's flight recorder fills with
-# each collective, up to 2 MiB in the first thousand steps, and the reducer's list of gradients, by steps and not by
-# recoveries.
+# each collective, up to 2 MiB in the first thousand steps.
 SLACK_KIB = {"launcher": 256, "agent": 512, "worker": 8 * 1024}
 SLOPE_KIB = {"launcher": 2, "agent": 16, "worker": 256}  # per recovery
 LOOKS_FOR_A_SLOPE = 100  # of one kind of process: the long form has them
