@@ -380,6 +380,7 @@ class Stepper {
     note(name(rank, node) + " has joined, attempt " + std::to_string(node.attempt));
     if (leaves_a_group) break_group(kNodeLost, name(rank, node) + " has lost its connection and joined again");
     if (s_.end) return send(node, *s_.end);
+    if (s_.stop_code != 0) send(node, StopJob{s_.stop_code});  // it was lost when all were told
     if (join.leaving_code != 0) hear(rank, node, Leave{join.leaving_code});
     if (join.done) hear(rank, node, NodeDone{});
   }
@@ -475,8 +476,10 @@ class Stepper {
     note(name(rank, node) + " leaves");
     const bool placed = s_.group == GroupState::kPlaced;
     if (placed && s_.stop_code == 0 && s_.tally.staying_members == 0) return stop_job(code);
-    // Node 0 among them: another one may be the first to join, and leave, before it.
-    if (!placed && s_.tally.staying == 0 && s_.nodes.begin()->first == 0) s_.stop_code = code;
+    // Node 0 among them: another one may be the first to join, and leave, before it, or while it is lost for a moment.
+    const auto first = s_.nodes.find(0);
+    const bool first_leaves = first != s_.nodes.end() && first->second.leaving_code != 0;
+    if (!placed && s_.tally.staying == 0 && first_leaves) s_.stop_code = code;
     // Its workers are in no group: nobody has to agree on a step.
     if (s_.stop_code != 0 || !placed || !node.member || node.ready) return send(node, StopJob{code});
     if (s_.regrouping) return send(node, Regroup{s_.placed, true});

@@ -1063,6 +1063,30 @@ TEST(Coordinator, one_that_comes_and_leaves_before_node_0_does_not_stop_the_job)
   EXPECT_EQ(count<Placement>(job.join(1, Join{1, 0, true}, 2, 8)), 2U);
 }
 
+// A machine that sleeps for a moment: everybody is lost, and one of the others leaves before node 0 is heard again.
+TEST(Coordinator, one_that_leaves_while_node_0_is_lost_does_not_stop_the_job) {
+  Job job(2);
+  job.join(0);
+  job.join(1);
+  job.drop(0);
+  job.say(1, Leave{143});
+  job.drop(1);
+  job.join(0, true);
+  EXPECT_EQ(count<Placement>(job.join(1, true)), 2U);
+}
+
+TEST(Coordinator, who_was_lost_when_the_job_was_stopped_is_told_when_it_is_back) {
+  Job job(3);
+  job.place(3);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.drop(2);
+  job.say(0, Leave{143});
+  job.say(1, Leave{143});
+  const auto stops = sent<StopJob>(job.join(2, true));
+  ASSERT_EQ(stops.size(), 1U);
+  EXPECT_EQ(stops[0].second.code, 143);
+}
+
 TEST(Coordinator, a_spare_node_that_leaves_is_stopped_at_once) {
   CoordinatorOptions options = options_of(1, 3);
   options.wanted_nodes = 2;
