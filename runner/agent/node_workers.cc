@@ -82,7 +82,6 @@ int NodeWorkers::count_alive() const {
 // ---- ending ----
 
 void NodeWorkers::reap() {
-  oom_kills_untold_ = 0;  // whatever else died of it did so before
   int wait_status = 0;
   pid_t pid = 0;
   while ((pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0) {
@@ -105,9 +104,7 @@ void NodeWorkers::on_end(Worker& worker, int wait_status) {
                 .last_words = worker.last_words,
                 .killed_by_us = worker.killed_by_us};
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !worker.killed_by_us;
-  if (killed) oom_kills_untold_ += oom_kills_.risen();
-  if (killed && oom_kills_untold_ > 0) {
-    --oom_kills_untold_;
+  if (killed && oom_kills_.take_one(std::chrono::steady_clock::now())) {
     end.code = static_cast<int>(ExitCode::kOutOfMemory);
     end.last_words = "the kernel killed it because the memory limit was reached";
   }

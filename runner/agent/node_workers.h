@@ -95,7 +95,6 @@ class NodeWorkers {
   boost::asio::io_context& loop_;
   WorkerCommand command_;
   OomKillCounter oom_kills_;
-  int64_t oom_kills_untold_ = 0;  // while workers are reaped: the kernel may have killed several
   Handlers handlers_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by local rank
 };

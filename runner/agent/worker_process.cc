@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -186,9 +185,15 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
       .pid = pid, .link_fd = link.agent.release(), .stdout_fd = out.agent.release(), .stderr_fd = err.agent.release()};
 }
 
-int64_t OomKillCounter::risen() {
-  const int64_t now = read();
-  return std::max<int64_t>(0, now - std::exchange(seen_, now));
+bool OomKillCounter::take_one(TimePoint now) {
+  if (now - seen_at_ > kOomKillsTogether) taken_ = seen_;
+  if (const int64_t count = read(); count > seen_) {
+    seen_ = count;
+    seen_at_ = now;
+  }
+  if (taken_ >= seen_) return false;
+  ++taken_;
+  return true;
 }
 
 int64_t OomKillCounter::read() const {

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,14 +38,20 @@ struct SpawnedWorker {
 // cannot be run (names it and why).
 Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd);
 
-// How often the kernel has killed for memory in our cgroup.
+// Kills by the kernel that are told so long after the count rose belong together.
+inline constexpr std::chrono::seconds kOomKillsTogether{1};
+
+// Which of the processes that ended by SIGKILL the kernel has killed for memory in our cgroup: as many as it says.
 class OomKillCounter {
  public:
-  // `path`: memory.events (cgroup v2) or memory.oom_control (v1); a file that is missing counts as none.
-  explicit OomKillCounter(std::string path) : path_(std::move(path)), seen_(read()) {}
+  using TimePoint = std::chrono::steady_clock::time_point;
 
-  // By how much the count has risen since the last call (or since the start).
-  int64_t risen();
+  // `path`: memory.events (cgroup v2) or memory.oom_control (v1); a file that is missing counts as none.
+  explicit OomKillCounter(std::string path) : path_(std::move(path)), seen_(read()), taken_(seen_) {}
+
+  // One has ended by SIGKILL: true for as many as the count has risen by. What nobody takes within kOomKillsTogether
+  // was not one of ours.
+  bool take_one(TimePoint now);
 
   // The file of our own cgroup; empty when there is none.
   static std::string path_of_own_cgroup();
@@ -53,7 +60,9 @@ class OomKillCounter {
   [[nodiscard]] int64_t read() const;
 
   std::string path_;
-  int64_t seen_;
+  int64_t seen_;  // the count
+  TimePoint seen_at_{};
+  int64_t taken_;  // of it
 };
 
 }  // namespace lockstep
