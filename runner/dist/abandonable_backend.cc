@@ -1,6 +1,7 @@
 #include "runner/dist/abandonable_backend.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdio>
@@ -115,7 +116,8 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
       gives_up_all_ = true;
     }
     if (left.empty()) return;
-    std::fprintf(stderr, "worker: gave up %zu collectives that hung after their group was cut\n", left.size());
+    std::fprintf(stderr, "worker (pid %d): gave up %zu collectives that hung after their group was cut\n", ::getpid(),
+                 left.size());
     for (const auto& future : left) future->setError(given_up());
   }
 
