@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "runner/contract/env_names.h"
 
 namespace lockstep {
 
@@ -13,7 +16,15 @@ constexpr uint64_t make_generation(uint32_t attempt, uint32_t counter) { return 
 constexpr uint32_t attempt_of(uint64_t generation) { return static_cast<uint32_t>(generation >> 32U); }
 constexpr uint32_t counter_of(uint64_t generation) { return static_cast<uint32_t>(generation); }
 
+// Nobody starts a pod a billion times.
 constexpr bool is_start_time(uint32_t attempt) { return attempt > 1'000'000'000U; }
+
+// What to do, where attempt `seen` may be the newer one by its clock alone; empty where attempts are counted.
+inline std::string clock_hint(uint32_t seen, std::string_view node) {
+  if (!is_start_time(seen)) return "";
+  return "; attempts are start times: if the clock of " + std::string(node) + " was set back, start its agent with " +
+         std::string(env::kPodAttempt) + "=" + std::to_string(uint64_t{seen} + 1);
+}
 
 // For people: "ATTEMPT.COUNTER".
 inline std::string generation_text(uint64_t generation) {

@@ -93,20 +93,23 @@ bool pauses(const CoordinatorState& state, TimePoint now) {
   return now < state.waiting_since + std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax);
 }
 
+bool could_be_placed(const CoordinatorState& state, TimePoint now) {
+  const auto first = state.nodes.find(0);
+  const bool has_first = first != state.nodes.end() && can_be_placed(first->second);
+  if (!has_first || state.tally.ready < state.options.min_nodes) return false;
+  const bool has_wanted = state.tally.ready >= state.options.wanted_nodes;
+  const bool has_all_there_were = state.group == GroupState::kBroken && state.tally.awaited == 0;
+  const bool has_waited = now >= state.waiting_since + patience(state);
+  return has_wanted || has_all_there_were || has_waited;
+}
+
 // The rule of decide_membership, without its words: cheap enough for every event.
 enum class Verdict { kPlace, kWait, kGiveUp, kGiveUpFutile };
 Verdict judge(const CoordinatorState& state, TimePoint now) {
-  const bool is_out_of_patience =
-      state.futile_groups > 0 && now >= state.futile_since + state.options.rendezvous_timeout;
-  if (is_out_of_patience) return Verdict::kGiveUpFutile;
-  if (pauses(state, now)) return Verdict::kWait;
-  const auto first = state.nodes.find(0);
-  const bool has_first = first != state.nodes.end() && can_be_placed(first->second);
-  if (has_first && state.tally.ready >= state.options.min_nodes) {
-    const bool has_wanted = state.tally.ready >= state.options.wanted_nodes;
-    const bool has_all_there_were = state.group == GroupState::kBroken && state.tally.awaited == 0;
-    const bool has_waited = now >= state.waiting_since + patience(state);
-    if (has_wanted || has_all_there_were || has_waited) return Verdict::kPlace;
+  if (could_be_placed(state, now)) {
+    if (pauses(state, now)) return Verdict::kWait;
+    const bool is_enough = state.futile_groups > 1 && now >= state.futile_since + state.options.rendezvous_timeout;
+    return is_enough ? Verdict::kGiveUpFutile : Verdict::kPlace;
   }
   return now >= state.waiting_since + state.options.rendezvous_timeout ? Verdict::kGiveUp : Verdict::kWait;
 }
@@ -334,12 +337,10 @@ class Stepper {
     const std::string who =
         "the agent of node " + std::to_string(greet.node_rank) + ", attempt " + std::to_string(greet.attempt) + ",";
     if (greet.attempt < present.attempt) {
-      const std::string hint = !is_start_time(present.attempt)
-                                   ? ""
-                                   : "; attempts are start times: if this agent's clock was set back, start it with " +
-                                         std::string(env::kPodAttempt) + "=" +
-                                         std::to_string(uint64_t{present.attempt} + 1);
-      refuse(connection, who + " is superseded by attempt " + std::to_string(present.attempt) + hint, false);
+      refuse(connection,
+             who + " is superseded by attempt " + std::to_string(present.attempt) +
+                 clock_hint(present.attempt, "this node"),
+             false);
       return false;
     }
     const bool is_another = greet.attempt == present.attempt && greet.incarnation != present.incarnation;
@@ -709,18 +710,16 @@ class Stepper {
     const bool have_waited = is_waiting(s_) && now_ - s_.waiting_since >= enough;
     const auto timeout = have_waited ? std::min(s_.options.stall_timeout, enough) : s_.options.stall_timeout;
     const std::vector<Stall> stalls = find_stalls(beats, timeout);
-    if (s_.group == GroupState::kPlaced && !stalls.empty() && leaving_may_help(stalls.front())) {
-      return break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)),
-                         stalls.front().message + ", as do all others; they leave the group and go on");
-    }
+    const bool is_stuck = s_.group == GroupState::kPlaced && !stalls.empty() && stalls.front().group_is_stuck;
+    // Once for each step: what is stuck there every time is not freed by leaving.
+    if (is_stuck && stalls.front().step > s_.stuck_step) return leave_stuck_group(stalls.front());
     for (const Stall& stall : stalls) kill_hanging(stall);
   }
 
-  // Once for each step: what is stuck there every time is not freed by leaving.
-  bool leaving_may_help(const Stall& stall) {
-    if (!stall.group_is_stuck || stall.step <= s_.stuck_step) return false;
+  void leave_stuck_group(const Stall& stall) {
     s_.stuck_step = stall.step;
-    return true;
+    break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)),
+                stall.message + ", as do all others; they leave the group and go on");
   }
 
   // Of workers that are in the group; without one, in any group that they have not left.
@@ -778,9 +777,9 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
       break;
     case Verdict::kWait:
       decision.look_again = next_look(state, now);
-      decision.reason = pauses(state, now) ? "waiting a while: " + std::to_string(state.futile_groups) +
-                                                 " groups in a row came to nothing"
-                                           : "waiting: " + who_is_missing(state);
+      decision.reason = could_be_placed(state, now) ? "waiting a while: " + std::to_string(state.futile_groups) +
+                                                          " groups in a row came to nothing"
+                                                    : "waiting: " + who_is_missing(state);
       break;
   }
   return decision;

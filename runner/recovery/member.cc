@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "runner/base/one_line.h"
-#include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/generation.h"
 
@@ -22,13 +21,6 @@ constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 std::string seconds_text(std::chrono::milliseconds time) {
   if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
   return std::to_string(time.count()) + " ms";
-}
-
-// What to do when a coordinator is older than the one of attempt `seen` by its clock alone.
-std::string clock_hint(uint32_t seen) {
-  if (!is_start_time(seen)) return "";
-  return "; attempts are start times: if the clock of node 0 was set back, start its agent with " +
-         std::string(env::kPodAttempt) + "=" + std::to_string(uint64_t{seen} + 1);
 }
 
 class MemberStepper {
@@ -55,8 +47,11 @@ class MemberStepper {
     if (s_.joined) lose("another coordinator was found");
     if (attempt_of(found.welcome.generation) < attempt_of(s_.highest)) {
       const uint32_t seen = attempt_of(s_.highest);
-      return seek_on("the coordinator found is of attempt " + std::to_string(attempt_of(found.welcome.generation)) +
-                     ", one of attempt " + std::to_string(seen) + " was seen before" + clock_hint(seen));
+      const std::string refusal = "the coordinator found is of attempt " +
+                                  std::to_string(attempt_of(found.welcome.generation)) + ", one of attempt " +
+                                  std::to_string(seen) + " was seen before" + clock_hint(seen, "node 0");
+      tell_once(refusal);
+      return seek(refusal);
     }
     s_.highest = std::max(s_.highest, found.welcome.generation);
     s_.last_refusal.clear();
@@ -151,7 +146,6 @@ class MemberStepper {
   }
 
  private:
-  void note(std::string text) { out_.emplace_back(MemberNote{std::move(text), false}); }
   void say(MemberMessage message) { out_.emplace_back(Tell{std::move(message)}); }
   // Without a coordinator it is said with the next Join.
   void tell(MemberMessage message) {
@@ -164,11 +158,6 @@ class MemberStepper {
   // It is met again and again while its reason lasts.
   void tell_once(const std::string& refusal) {
     if (std::exchange(s_.last_refusal, refusal) != refusal) out_.emplace_back(MemberNote{refusal, true});
-  }
-
-  void seek_on(const std::string& refusal) {
-    tell_once(refusal);
-    seek(refusal);
   }
 
   void seek(const std::string& problem) {

@@ -3,6 +3,7 @@
 //
 // A line of the input: "2 {…}" is said on the second connection (a new one when it was closed), "x2" ends it, "t500"
 // lets 500 ms pass. Seeds: conversations that place, break and end groups.
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>

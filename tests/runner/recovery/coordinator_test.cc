@@ -244,7 +244,7 @@ TEST(Coordinator, tells_an_agent_whose_clock_was_set_back_what_to_do) {
   const Refused refused = refusal_of(job, 1, job.join(1, Join{1, 0, false}, /*attempt=*/1'700'000'000));
   EXPECT_FALSE(refused.retry);
   EXPECT_THAT(refused.message, HasSubstr("superseded by attempt 1800000000"));
-  EXPECT_THAT(refused.message, HasSubstr("start it with LOCKSTEP_POD_ATTEMPT=1800000001"));
+  EXPECT_THAT(refused.message, HasSubstr("start its agent with LOCKSTEP_POD_ATTEMPT=1800000001"));
 }
 
 TEST(Coordinator, closes_whoever_does_not_greet_and_join) {
@@ -1289,6 +1289,22 @@ TEST(Coordinator, groups_that_come_to_nothing_end_the_job_with_the_reason) {
   EXPECT_THAT(end->message, HasSubstr("10.0.0.7:41234 timed out"));
   EXPECT_THAT(end->message, HasSubstr("do the nodes reach each other on all ports"));
   EXPECT_LE(job.now - began, 311s);
+}
+
+// Whoever is missing is the reason, whatever came before.
+TEST(Coordinator, groups_that_came_to_nothing_do_not_hide_who_is_missing) {
+  for (const int futile : {1, 2}) {
+    Job job(2);
+    job.place(2);
+    for (int groups = 0; groups < futile; ++groups) {
+      lose_each_other(job);
+      if (groups + 1 < futile) job.ready(1);
+    }
+    const auto ends = sent<EndJob>(job.pass(301s));
+    ASSERT_FALSE(ends.empty()) << futile;
+    EXPECT_THAT(ends[0].second.message, HasSubstr("no group could be formed for 300 s")) << futile;
+    EXPECT_THAT(ends[0].second.message, HasSubstr("node 1 (its workers are not ready)")) << futile;
+  }
 }
 
 TEST(Coordinator, a_group_that_has_done_a_step_did_not_come_to_nothing) {
