@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "runner/base/clock.h"
 #include "runner/base/json.h"
 #include "runner/config/run_config.h"
 #include "runner/dist/fault.h"
@@ -18,10 +19,6 @@ std::string terms_key(int rank) { return "terms/" + std::to_string(rank); }
 
 std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
-}
 
 std::string missing_ranks(c10d::Store& store, int world_size) {
   std::string names;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "runner/base/clock.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -13,11 +14,6 @@ namespace {
 
 // A signal handler cannot notify a condition variable: the wait looks for itself.
 constexpr std::chrono::milliseconds kStopPollInterval{20};
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -50,7 +46,7 @@ std::optional<AgentSession::Received> AgentSession::await_assignment() {
   }
   // It awaits no more: whoever hangs from here on is looked for.
   page_.generation.store(received_->assignment.generation);
-  page_.changed_ns.store(now_ns());
+  page_.changed_ns.store(monotonic_ns());
   page_.activity.store(Activity::kLoading);
   return std::exchange(received_, std::nullopt);
 }
@@ -120,7 +116,7 @@ Result<StoreReply> AgentSession::call(StoreRequest request) {
 
 void AgentSession::read_loop() {
   while (true) {
-    page_.alive_ns.store(now_ns(), std::memory_order_relaxed);
+    page_.alive_ns.store(monotonic_ns(), std::memory_order_relaxed);
     const Result<bool> readable = channel_.wait_readable(kAliveInterval);
     if (readable.ok() && !*readable) continue;
     Result<std::optional<std::string>> line = channel_.read_line();
@@ -156,7 +152,7 @@ void AgentSession::on_message(AgentMessage message) {
 
 std::shared_ptr<GroupAbort> AgentSession::take_in(AgentMessage message) {
   if (auto* assignment = std::get_if<Assignment>(&message)) {
-    received_ = Received{.assignment = std::move(*assignment), .at_ns = now_ns()};
+    received_ = Received{.assignment = std::move(*assignment), .at_ns = monotonic_ns()};
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {
     // One whose caller has gone on after a cut is nobody's.
     if (const auto at = open_calls_.find(reply->id); at != open_calls_.end()) at->second = std::move(*reply);

@@ -3,13 +3,10 @@
 #include <cerrno>
 #include <thread>
 
+#include "runner/base/clock.h"
+
 namespace lockstep {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -18,7 +15,7 @@ int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9)
 void InjectedFaults::add(const InjectFault& fault) {
   switch (fault.fault) {
     case Fault::kDiskFull:
-      disk_full_until_ns_.store(now_ns() + nanoseconds(fault.seconds));
+      disk_full_until_ns_.store(monotonic_ns() + nanoseconds(fault.seconds));
       return;
     case Fault::kNotFinite:
       not_finite_.store(true);
@@ -38,7 +35,7 @@ void InjectedFaults::stall_here(Fault fault) {
 
 bool InjectedFaults::disk_is_full() const {
   const int64_t until = disk_full_until_ns_.load(std::memory_order_relaxed);
-  return until != 0 && now_ns() < until;
+  return until != 0 && monotonic_ns() < until;
 }
 
 Result<size_t> FillableFileSystem::write(FileHandle file, const void* data, size_t bytes) {

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <variant>
 
+#include "runner/base/clock.h"
 #include "runner/base/file_system.h"
 #include "runner/base/kernel_file.h"
 #include "runner/config/run_config.h"
@@ -71,11 +72,6 @@ World world_of(const Assignment& a) {
   world.generation = a.generation;
   world.source = WorldSource::kAgent;
   return world;
-}
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 // The page that the agent reads, for the life of the process.
@@ -315,7 +311,7 @@ class Worker {
     const double formed = clock_.seconds().total();
     reporter_->metrics().on_rendezvous(formed - began);
     if (!std::exchange(has_formed_, true)) reporter_->metrics().on_startup(StartupPart::kRendezvous, formed);
-    formed_.formed_ns = now_ns();
+    formed_.formed_ns = monotonic_ns();
     return trainer_->run_generation(*group, *store, formed_);
   }
 

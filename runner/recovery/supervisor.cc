@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/clock.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -29,10 +30,6 @@ bool is_stop_code(int code) { return code == kInterruptedCode || code == kTermin
 // What the user gave is wrong: which of the ranks said so is of no interest.
 bool is_input_code(int code) {
   return code == static_cast<int>(ExitCode::kUsage) || code == static_cast<int>(ExitCode::kData);
-}
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
 std::string who(const WorkerEndRecord& end) {
@@ -163,8 +160,9 @@ class Stepper {
   void operator()(const KillOrdered& event) { kill_hanging(event.local_rank, event.message); }
 
   void operator()(const WorkerSilent& event) {
-    kill_hanging(event.local_rank,
-                 "its process has not run for " + seconds_text(event.since) + " (stopped, frozen or starved)");
+    kill_hanging(event.local_rank, "its process has not run for " +
+                                       seconds_text(std::chrono::floor<std::chrono::seconds>(event.since)) +
+                                       " (stopped, frozen or starved)");
   }
 
   void operator()(const JobEnded& event) {
