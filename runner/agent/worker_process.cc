@@ -96,6 +96,9 @@ struct ChildPlan {
                         ::dup2(link, kLinkFdInWorker) == kLinkFdInWorker &&
                         ::dup2(beat, kBeatFdInWorker) == kBeatFdInWorker;
   if (in_place) {
+    // A connection may have been accepted and not be marked yet. Kernels before 5.11 do not know it: a worker that
+    // holds such a connection keeps its peer waiting, no more.
+    ::close_range(kBeatFdInWorker + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     struct sigaction default_action {};
     default_action.sa_handler = SIG_DFL;
     ::sigaction(SIGPIPE, &default_action, nullptr);

@@ -1,0 +1,83 @@
+#include "runner/agent/worker_process.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "runner/agent/beat_memory.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+// What a worker that is this program prints to stdout.
+std::string output_of(const WorkerCommand& command) {
+  const Result<BeatMemory> beats = BeatMemory::create();
+  const Result<SpawnedWorker> worker = spawn_worker(command, 0, beats->fd());
+  if (!worker.ok()) return worker.error().message;
+  ::waitpid(worker->pid, nullptr, 0);
+  std::array<char, 4096> text{};
+  const ssize_t size = ::read(worker->stdout_fd, text.data(), text.size());
+  for (const int fd : {worker->link_fd, worker->stdout_fd, worker->stderr_fd}) ::close(fd);
+  return {text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))};
+}
+
+// A connection that another part of the agent has just accepted is not marked close-on-exec yet: whoever inherited it
+// would keep the peer waiting for an end that does not come.
+TEST(SpawnWorker, hands_over_what_the_worker_needs_and_nothing_else) {
+  std::vector<int> strays;
+  for (const int lowest : {3, 5, 9, 100}) strays.push_back(::fcntl(STDERR_FILENO, F_DUPFD, lowest));
+  const std::string listed = output_of({.program = "/bin/ls", .arguments = {"/proc/self/fd"}, .environment = {}});
+  for (const int stray : strays) ::close(stray);
+  EXPECT_EQ(listed, "0\n1\n2\n3\n4\n5\n") << "stdin, stdout, stderr, the link, the beats, and ls's own";
+}
+
+TEST(SpawnWorker, names_a_program_that_cannot_be_run) {
+  EXPECT_EQ(output_of({.program = "/nowhere/worker", .arguments = {}, .environment = {}}),
+            "cannot run /nowhere/worker: No such file or directory");
+}
+
+class OomKills : public testing::Test {
+ protected:
+  void say(int kills) const { std::ofstream(path()) << "low 0\noom 9\noom_kill " << kills << "\n"; }
+  [[nodiscard]] std::string path() const { return folder_.path() + "/memory.events"; }
+
+  const OomKillCounter::TimePoint at_{std::chrono::hours(1)};
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(OomKills, are_taken_once_each_however_many_come_together) {
+  say(2);
+  OomKillCounter counter(path());
+  EXPECT_FALSE(counter.take_one(at_));
+  say(4);
+  EXPECT_TRUE(counter.take_one(at_));
+  EXPECT_TRUE(counter.take_one(at_ + kOomKillsTogether));  // its end is told a moment later
+  EXPECT_FALSE(counter.take_one(at_ + kOomKillsTogether));
+}
+
+TEST_F(OomKills, of_others_are_not_laid_upon_who_is_killed_later) {
+  say(0);
+  OomKillCounter counter(path());
+  say(3);
+  EXPECT_TRUE(counter.take_one(at_));
+  const auto later = at_ + 2 * kOomKillsTogether;
+  EXPECT_FALSE(counter.take_one(later));
+  say(4);
+  EXPECT_TRUE(counter.take_one(later));
+  EXPECT_FALSE(counter.take_one(later));
+  std::filesystem::remove(path());
+  EXPECT_FALSE(counter.take_one(later));
+}
+
+}  // namespace
+}  // namespace lockstep
