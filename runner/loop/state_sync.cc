@@ -22,9 +22,11 @@ Failure failure_of(const Error& error) {
 
 // What the source rank says about the state beside the tensors.
 Json describe_state(const TrainingState& state, const Workload& workload, const SyncResult& result) {
-  return Json{{"counters", to_json(state.counters)},   {"journal", to_json(state.journal)},
-              {"workload", workload.progress_state()}, {"origin", result.origin},
-              {"generation", result.generation},       {"remarks", result.remarks}};
+  return Json{{"counters", to_json(state.counters)},
+              {"journal", to_json(state.journal)},
+              {"workload", workload.progress_state()},
+              {"origin", result.origin},
+              {"generation", result.generation}};
 }
 
 // Read before the tensors come and taken after them: a rank whose group breaks in between has changed nothing.
@@ -202,6 +204,7 @@ SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, Tr
     WatchedFileSystem watched(fs, [&clock] { clock.progress(); });
     const Status status = restore_or_initialise(config, workload, state, watched, options, result);
     if (status.ok()) {
+      options.on_start(result);
       document = describe_state(state, workload, result);
     } else {
       const Failure failure = failure_of(status.error());

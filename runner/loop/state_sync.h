@@ -21,14 +21,6 @@ namespace lockstep {
 
 class PhaseClock;
 
-struct SyncOptions {
-  std::string folder;  // of the run's checkpoints
-  RunIdentity identity;
-  uint64_t generation = 0;
-  Result<BatchShape> first_batch;            // of a run that starts now; its error counts when one does
-  std::function<void()> on_message = [] {};  // after each message of a transfer
-};
-
 struct SyncResult {
   std::string origin;                // "initialised from seed 42", "resumed from …", for people
   std::vector<std::string> remarks;  // checkpoints passed over and why; a place in the data counted anew
@@ -36,6 +28,17 @@ struct SyncResult {
   // Above every one that this state was trained in, even when the clock was set back.
   uint64_t generation = 0;
   bool from_live_rank = false;
+};
+
+struct SyncOptions {
+  std::string folder;  // of the run's checkpoints
+  RunIdentity identity;
+  uint64_t generation = 0;
+  Result<BatchShape> first_batch;  // of a run that starts now; its error counts when one does
+  // Rank 0 has read or initialised the state, which is still to go to the others: a group that breaks meanwhile finds
+  // it here.
+  std::function<void(const SyncResult&)> on_start = [](const SyncResult&) {};
+  std::function<void()> on_message = [] {};  // after each message of a transfer
 };
 
 // Exactly one of the two is set.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runner/base/build_info.h"
+#include "runner/base/clock.h"
 #include "runner/checkpoint/writer.h"
 #include "runner/data/sampler.h"
 #include "runner/dist/collectives.h"
@@ -27,11 +28,6 @@ bool is_stop(int code) {
 }
 
 Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}; }
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -93,6 +89,7 @@ Outcome Trainer::run_generation_or_throw(Generation& g) {
   if (outcome.code != ExitCode::kDone) return outcome;
   if (parts_.config.training.inference_only) {
     evaluate(g);
+    say_resumed(g);
     return {};
   }
   return train(g);
@@ -112,6 +109,7 @@ Outcome Trainer::prepare(Generation& g) {
                                          .workload = parts_.workload.name()},
                             .generation = g.formed.generation,
                             .first_batch = batch_shape(training, declared_world_size),
+                            .on_start = [this](const SyncResult& start) { untold_start_ = start; },
                             .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
@@ -120,7 +118,7 @@ Outcome Trainer::prepare(Generation& g) {
   if (synced.failure) return lost_or_failed(g, *synced.failure);
   g.sync = std::move(synced.result);
   g.number = g.sync.generation;
-  g.synced_ns = now_ns();
+  g.synced_ns = monotonic_ns();
   const double restored = parts_.clock.seconds().total();
   if (is_first) parts_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
   if (g.sync.resumed_step > 0) parts_.reporter.metrics().on_restore(restored - began);
@@ -249,10 +247,11 @@ void Trainer::write_down_what_was_missed() {
   parts_.reporter.on_evaluation(note, parts_.workload);
 }
 
+// Who goes on from a live rank has nothing to announce: whoever follows the run has seen the table, and what changed is
+// in the agent's own line.
 void Trainer::announce(const Generation& g) {
-  for (const std::string& remark : g.sync.remarks) parts_.reporter.warn(remark);
-  // Whoever follows the run has seen the table; what changed is in the agent's own line.
-  if (!g.sync.from_live_rank)
+  if (const std::optional<SyncResult> start = std::exchange(untold_start_, std::nullopt)) {
+    for (const std::string& remark : start->remarks) parts_.reporter.warn(remark);
     parts_.reporter.start_table(start_table_rows({.config = parts_.config,
                                                   .workload = parts_.workload,
                                                   .group = g.group.options(),
@@ -262,9 +261,10 @@ void Trainer::announce(const Generation& g) {
                                                   .threads = parts_.threads,
                                                   .steps_per_epoch = g.steps_per_epoch,
                                                   .total_steps = g.total_steps,
-                                                  .origin = g.sync.origin,
+                                                  .origin = start->origin,
                                                   .folder = parts_.folder,
                                                   .nccl_variables = parts_.nccl_variables}));
+  }
   parts_.reporter.set_plan({.total_steps = g.total_steps,
                             .steps_per_epoch = g.steps_per_epoch,
                             .flops_per_sample = parts_.workload.flops_per_sample()});
@@ -279,7 +279,7 @@ Outcome Trainer::train(Generation& g) {
   }
   g.reducer = std::make_unique<GradReducer>(state_.reduced(), g.group, [page = &parts_.page] {
     page->phase.store(Phase::kGradSync, std::memory_order_relaxed);
-    page->changed_ns.store(now_ns(), std::memory_order_relaxed);
+    page->changed_ns.store(monotonic_ns(), std::memory_order_relaxed);
   });
   g.step = std::make_unique<TrainStep>(TrainStep::Parts{.config = parts_.config,
                                                         .workload = parts_.workload,

@@ -118,11 +118,12 @@ class Trainer {
   CommitGate gate_;
   std::unique_ptr<CheckpointWriter> writer_;  // rank 0
   bool has_synced_ = false;
-  int64_t checkpointed_step_ = -1;  // staged here last, or read
-  int64_t best_staged_at_ = -1;     // the step whose checkpoint was marked as the best, last
-  uint64_t number_ = 0;             // of the newest generation, as checkpoints are stamped
-  int world_size_ = 1;              // of the newest group
-  int64_t opened_at_step_ = -1;     // the output files hold nothing later than this; -1 = not open
+  std::optional<SyncResult> untold_start_;  // rank 0 has begun from a checkpoint or the seed, and not said so
+  int64_t checkpointed_step_ = -1;          // staged here last, or read
+  int64_t best_staged_at_ = -1;             // the step whose checkpoint was marked as the best, last
+  uint64_t number_ = 0;                     // of the newest generation, as checkpoints are stamped
+  int world_size_ = 1;                      // of the newest group
+  int64_t opened_at_step_ = -1;             // the output files hold nothing later than this; -1 = not open
   double stage_seconds_ = 0.0;
   std::optional<FileLock> lock_;       // rank 0: of the output folder
   std::optional<Outcome> not_finite_;  // too many skipped steps: the same on all ranks

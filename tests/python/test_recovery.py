@@ -175,6 +175,27 @@ def test_a_loss_while_the_state_is_on_its_way(lockstep, small_dataset, tmp_path,
     finish(job, tmp_path / "run", undisturbed)
 
 
+def test_what_a_run_begins_with_is_told_although_its_first_group_breaks(lockstep, tmp_path):
+    folder = run_undisturbed(tmp_path, 40, "--checkpoint_every", "20")
+    newest = checkpoints(folder)[-1]
+    (folder / newest / "model.safetensors").write_bytes(b"damaged")
+    job = Job(lockstep, tmp_path / "small.txt", folder, tmp_path, "--checkpoint_every", "20", steps=60)
+
+    def is_injected():
+        try:
+            job.inject(0, "stall_transfer", 3.0)
+        except (AssertionError, OSError):  # its agent or its process is not there yet
+            return False
+        return True
+    wait_until(is_injected, "rank 0")
+    job.wait_for_status(lambda s: any(w["activity"] == "restoring" for w in s["workers"]), "the transfer")
+    job.kill_rank(3)
+    assert job.end() == 0, job.output()
+    assert "from rank 0 at step 20" in job.output(), "the first group broke after rank 0 had read"
+    assert fresh_starts(job.output()) == 1
+    assert len(re.findall(f"passed over .*{newest}", job.output())) == 1
+
+
 def test_a_survivor_that_hangs_while_it_forms_a_group_is_replaced(lockstep, small_dataset, tmp_path, undisturbed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
     job.wait_for_progress(50)

@@ -5,8 +5,11 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
 
 #include "runner/base/forwarding_file_system.h"
 #include "runner/contract/beat_page.h"
@@ -139,6 +142,32 @@ TEST(StateSync, tells_a_rank_0_that_reads_from_those_that_wait_for_it) {
     EXPECT_EQ(fs.has_looked, group.rank() == 0);
     EXPECT_EQ(clock.phase(), Phase::kStartup);
   });
+}
+
+// What rank 0 found out while it read (a damaged checkpoint, say) is not read a second time.
+TEST(StateSync, says_where_a_run_begins_before_a_group_can_break) {
+  const TemporaryFolder folder;
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::array<std::vector<std::string>, 2> origins;
+  on_ranks(2, [&](ProcessGroup& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    const RunConfig config;
+    LineWorkload workload(10);
+    TrainingState state(workload, config.training);
+    PosixFileSystem fs;
+    PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const SyncOptions options{
+        .folder = folder.path(),
+        .identity = {},
+        .generation = 5,
+        .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2},
+        .on_start = [&](const SyncResult& start) { origins[rank].push_back(start.origin); },
+        .on_message = [] { throw std::runtime_error("the group broke"); }};
+    EXPECT_THROW(sync_state(config, workload, state, group, store, fs, clock, options), std::runtime_error);
+    EXPECT_EQ(state.counters.has_state, rank == 0);
+  });
+  EXPECT_EQ(origins[0], std::vector<std::string>{"initialised from seed " + std::to_string(RunConfig{}.training.seed)});
+  EXPECT_TRUE(origins[1].empty());
 }
 
 }  // namespace
