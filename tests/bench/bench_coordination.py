@@ -12,6 +12,7 @@ docs/benchmarks.md. Needs strace and valgrind.
 """
 import argparse
 import collections
+import datetime
 import json
 import os
 import pathlib
@@ -183,7 +184,7 @@ def main():
                    not counted.waiting and counted.longest_send < SEND_SECONDS_MAX,
                    f"{len(counted.waiting)} in {steps} steps; longest send {1000 * counted.longest_send:.2f} ms")
     write_report(
-        f"## The agent, while nothing fails\n\nSystem calls of the training thread under the agent, 1 rank, {SECONDS} s: "
+        f"## The agent, while nothing fails\n\n{datetime.date.today()}, {os.cpu_count()} cores. System calls of the training thread under the agent, 1 rank, {SECONDS} s: "
         f"{total} in {steps} steps, {total / max(steps, 1):.3f} per step ({named(counted.training)}): the progress message "
         f"five times a second and the memory figures in it; brk is malloc's. {len(counted.waiting) or 'None'} of them wait, which is: a "
         f"futex that is waited for, poll, select, epoll_wait, recv, a read of anything but a file, accept, connect, a sleep, "

@@ -8,6 +8,7 @@ checkpoint. Writes its tables into docs/benchmarks.md, with a verdict for each t
 """
 import argparse
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -197,7 +198,7 @@ def main():
                    row("torchrun: steps redone", [float(steps) for _, steps in twins], "")] if twins else []
     lines = [f"## A lost worker\n\nSIGKILL of one of 2 ranks (2 nodes x 1), SASRec on ML-100K, {len(ours)} and "
              f"{len(twins)} kills, the sides in turn; {platform.processor() or platform.machine()}, {os.cpu_count()} "
-             f"cores, no GPU. torchrun: elastic, c10d rendezvous, the twin resumes from its newest checkpoint (every "
+             f"cores, no GPU, {datetime.date.today()}. torchrun: elastic, c10d rendezvous, the twin resumes from its newest checkpoint (every "
              f"{CHECKPOINT_EVERY} steps).\n", "| | median | least | most |", "|---|---|---|---|",
              *theirs_rows,
              row("lockstep: SIGKILL to the next new step", mine),
