@@ -267,6 +267,7 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
   const WorkerBeat beat = worker_beat(beats, local_rank, now_ns);
   WorkerStatus& status = status_of(local_rank);
   status.step = beat.step;
+  note_commit(beats);
   status.activity = beat.activity;
   status.phase = beat.phase;
   status.seconds_unchanged = beat.seconds_unchanged;
@@ -298,6 +299,20 @@ void Agent::send_heartbeat(int64_t now_ns) {
   link_->send(heartbeat);
 }
 
+void Agent::note_commit(const BeatSnapshot& beats) {
+  const TimePoint at{std::chrono::nanoseconds(beats.committed_ns)};
+  const bool is_newer = beats.committed_ns > 0 && (!newest_commit_ || at > newest_commit_->at);
+  if (is_newer) newest_commit_ = {.step = beats.step, .at = at};
+}
+
+std::optional<CoordinatorFound::Commit> Agent::newest_commit() {
+  for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
+    if (!workers_.is_alive(local_rank)) continue;
+    if (const auto beats = workers_.beats(local_rank)) note_commit(*beats);
+  }
+  return newest_commit_;
+}
+
 // ---- the coordinator ----
 
 std::unique_ptr<CoordinatorServer> Agent::make_server() {
@@ -308,6 +323,7 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
           .on_break = [this](const GroupBreak& seen) { on_break(seen); },
           .on_cause = [this](const std::string& cause) { job_.on_cause(cause); },
           .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
+          .on_broken_before = [this](const GroupBreak& seen, int64_t step) { on_broken_before(seen, step); },
           .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); },
           .on_remote_decision = [this](int node, const LadderDecision& said) { show_decision(node, said); }});
 }
@@ -342,7 +358,10 @@ std::shared_ptr<CoordinatorLink> Agent::make_link() {
               .incarnation = options_.incarnation,
               .host = options_.host};
   CoordinatorLink::Handlers handlers{
-      .on_found = [this](const Welcome& welcome) { feed(MemberEvent(CoordinatorFound{welcome})); },
+      .on_found =
+          [this](const Welcome& welcome) {
+            feed(MemberEvent(CoordinatorFound{welcome, newest_commit()}));
+          },
       .on_refused = [this](const Refused& refused) { on_refused(refused); },
       .on_said = [this](const CoordinatorMessage& message) { on_coordinator_said(message); },
       .on_lost = [this](const std::string& why) { feed(MemberEvent(CoordinatorLost{why})); },
@@ -386,6 +405,11 @@ void Agent::on_break(const GroupBreak& group_break) {
   // The last commits of the group that broke, before they count as the next one's.
   if (const auto beats = workers_.beats(0)) job_.on_beats(*beats);
   job_.on_break(group_break, std::time(nullptr));
+}
+
+void Agent::on_broken_before(const GroupBreak& group_break, int64_t committed_step) {
+  const auto ago = std::chrono::duration_cast<std::chrono::seconds>(now() - group_break.at);
+  job_.on_broken_before(group_break, committed_step, now(), std::time(nullptr) - ago.count());
 }
 
 void Agent::on_remote_end(int node, const Broken& broken) {

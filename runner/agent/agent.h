@@ -77,6 +77,8 @@ class Agent {
 
   // Listens for the other nodes, if there may be any. kUnavailable names the port. Call once, before run().
   Status open();
+  // No status server could be started. Before run().
+  void go_without_page() { options_.has_page = false; }
   // Returns the exit code (contract/exit_code). No worker is alive then. Call once.
   int run();
   // What the operator may tell this node; its functions may be called from any thread while run() goes on.
@@ -115,6 +117,8 @@ class Agent {
   void look_at_workers();
   void look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence);
   void send_heartbeat(int64_t now_ns);
+  void note_commit(const BeatSnapshot& beats);
+  std::optional<CoordinatorFound::Commit> newest_commit();  // of a worker of this node, ever
 
   // The coordinator.
   std::unique_ptr<CoordinatorServer> make_server();
@@ -122,6 +126,7 @@ class Agent {
   void on_refused(Refused refused);
   void on_coordinator_said(const CoordinatorMessage& message);
   void on_break(const GroupBreak& group_break);
+  void on_broken_before(const GroupBreak& group_break, int64_t committed_step);
   void on_remote_end(int node, const Broken& broken);
   // Of this node's ladder: for its own page, and for node 0's.
   void on_decision(const LadderDecision& decision);
@@ -225,6 +230,7 @@ class Agent {
     int64_t killed_ns = 0;                    // by `lockstep chaos`
   };
   std::vector<Seen> seen_;
+  std::optional<CoordinatorFound::Commit> newest_commit_;
   int64_t looked_ns_ = 0;
   int64_t heartbeat_ns_ = 0;
   int first_rank_ = 0;

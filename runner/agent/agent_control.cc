@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "runner/agent/agent.h"
+#include "runner/base/clock.h"
 
 namespace lockstep {
 namespace {
-
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 std::chrono::nanoseconds duration_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
@@ -56,19 +55,19 @@ OrderedJson Agent::answer_about(int local_rank) {
           {"node", options_.node_rank},
           {"pid", workers_.pid(local_rank)},
           {"step", beats ? beats->step : 0},
-          {"nanoseconds", now_ns()}};
+          {"nanoseconds", monotonic_ns()}};
 }
 
 void Agent::control(const StatusWanted&, const ControlSocket::Answer& answer) {
   publish();
-  answer({{"ok", true}, {"pid", ::getpid()}, {"nanoseconds", now_ns()}, {"status", to_json(status_)}});
+  answer({{"ok", true}, {"pid", ::getpid()}, {"nanoseconds", monotonic_ns()}, {"status", to_json(status_)}});
 }
 
 void Agent::control(const KillRank& request, const ControlSocket::Answer& answer) {
   const int local_rank = local_rank_for(request.rank, answer);
   if (local_rank < 0) return;
   const OrderedJson about = answer_about(local_rank);
-  seen_[static_cast<size_t>(local_rank)].killed_ns = now_ns();
+  seen_[static_cast<size_t>(local_rank)].killed_ns = monotonic_ns();
   workers_.signal(local_rank, SIGKILL);
   answer(about);
 }
@@ -101,7 +100,7 @@ void Agent::control(const KillAgent&, const ControlSocket::Answer& answer) {
           {"pid", ::getpid()},
           {"node", options_.node_rank},
           {"step", local_workers_[0].step},
-          {"nanoseconds", now_ns()}});
+          {"nanoseconds", monotonic_ns()}});
   kill_self_when_said();
 }
 

@@ -46,7 +46,7 @@ RunPhase Agent::run_phase() const {
   if (exit_code_) return *exit_code_ == 0 ? RunPhase::kComplete : RunPhase::kFailed;
   if (supervisor_.stopping()) return RunPhase::kStopping;
   const bool is_in_group = member_.placed != 0 || is_ending();
-  if (generation_ == 0) return RunPhase::kStarting;
+  if (generation_ == 0 && !job_.is_recovering()) return RunPhase::kStarting;
   return is_in_group && !job_.is_recovering() ? RunPhase::kRunning : RunPhase::kRecovering;
 }
 

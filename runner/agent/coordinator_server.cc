@@ -223,6 +223,7 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
   if (stays_broken && state_.cause != before.cause) handlers_.on_cause(state_.cause);
   tell_of_remote_end(event, before.placed);
   tell_of_remote_decision(event);
+  tell_of_break_before(event, before.placed, at);
   if (!is_new) return;
   GroupPlaced placed{.generation = state_.generation(),
                      .cause = state_.cause,
@@ -249,6 +250,25 @@ void CoordinatorServer::tell_of_remote_decision(const CoordinatorEvent& event) {
   if (decision == nullptr || locals_.contains(said->connection)) return;
   const auto rank = state_.rank_of.find(said->connection);
   if (rank != state_.rank_of.end()) handlers_.on_remote_decision(rank->second, *decision);
+}
+
+// What this coordinator has placed itself it knows better.
+void CoordinatorServer::tell_of_break_before(const CoordinatorEvent& event, uint64_t placed, TimePoint at) {
+  const auto* const said = std::get_if<NodeSaid>(&event);
+  const auto* const join = said ? std::get_if<Join>(&said->message) : nullptr;
+  if (join == nullptr || placed != 0 || !state_.rank_of.contains(said->connection)) return;
+  const BrokenBefore& before = join->broken_before;
+  const std::chrono::duration<double> since(before.seconds);
+  if (!(since.count() >= 0.0 && since <= kToldTimeMax)) return;  // nor what is no number
+  const bool is_believable =
+      before.silent_seconds >= 0.0 && before.silent_seconds <= std::chrono::duration<double>(kToldTimeMax).count();
+  handlers_.on_broken_before(GroupBreak{.generation = before.generation,
+                                        .cause = before.step_in_flight ? kNodeLost : kNodeLeaves,
+                                        .rank = -1,
+                                        .detection_seconds = is_believable ? before.silent_seconds : -1.0,
+                                        .step_in_flight = before.step_in_flight,
+                                        .at = at - std::chrono::duration_cast<TimePoint::duration>(since)},
+                             before.step);
 }
 
 void CoordinatorServer::perform(const Send& output) {

@@ -39,6 +39,8 @@ class CoordinatorServer {
     // What the newest break was because of, when it is known better than when it was told.
     std::function<void(const std::string& cause)> on_cause;
     std::function<void(const GroupPlaced&)> on_placed;
+    // Before the first placement: a group of an earlier coordinator had committed `step` when it broke.
+    std::function<void(const GroupBreak&, int64_t step)> on_broken_before;
     // A worker of another node has ended; its agent starts it again, or gives up.
     std::function<void(int node, const Broken&)> on_remote_end;
     std::function<void(int node, const LadderDecision&)> on_remote_decision;
@@ -107,6 +109,7 @@ class CoordinatorServer {
   void tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds, TimePoint at);
   void tell_of_remote_end(const CoordinatorEvent& event, uint64_t placed);
   void tell_of_remote_decision(const CoordinatorEvent& event);
+  void tell_of_break_before(const CoordinatorEvent& event, uint64_t placed, TimePoint at);
   void perform(const Send& output);
   void perform(const Close& output);
   void perform(const BeginGeneration& output);

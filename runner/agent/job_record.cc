@@ -70,7 +70,7 @@ void JobRecord::on_beats(const BeatSnapshot& rank_0) {
 
 void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
   // A peer's word: infinite or not a number, it would spoil every sum that it is part of.
-  const bool is_plausible = group_break.detection_seconds <= std::chrono::duration<double>(kDetectionMax).count();
+  const bool is_plausible = group_break.detection_seconds <= std::chrono::duration<double>(kToldTimeMax).count();
   if (!is_plausible) group_break.detection_seconds = -1.0;
   if (pending_) {  // the group that was to mend the first one broke too, perhaps after its first commit
     pending_->again = group_break;
@@ -103,10 +103,31 @@ void JobRecord::on_placed(const GroupPlaced& placed) {
   pending_->placed = placed;
 }
 
+void JobRecord::on_broken_before(const GroupBreak& told, int64_t committed_step, TimePoint when, int64_t unix_seconds) {
+  if (last_committed_ns_ > 0 || (pending_ && told.generation < pending_->first.generation)) return;
+  if (!pending_ || told.generation > pending_->first.generation) {
+    pending_ = Pending{.first = told, .unix_seconds = unix_seconds};
+  }
+  GroupBreak& known = pending_->first;
+  if (told.at < known.at) {
+    known.at = told.at;
+    known.detection_seconds = told.detection_seconds;
+    pending_->unix_seconds = unix_seconds;
+  }
+  if (told.step_in_flight && !known.step_in_flight) {
+    known.step_in_flight = true;
+    known.cause = told.cause;
+  }
+  goodput_.on_broken_before(known.cause, committed_step, known.step_in_flight, when);
+  goodput_.learn_cause(known.cause);
+}
+
 std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
   if (pending_ && resumed.generation <= pending_->first.generation) return std::nullopt;  // late news of the broken one
-  const TimePoint committed = at_ns(resumed.committed_ns);
-  last_committed_ns_ = std::max(last_committed_ns_, resumed.committed_ns);
+  // A group that had nothing left to train has committed nothing.
+  const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
+  const TimePoint committed = at_ns(committed_ns);
+  last_committed_ns_ = std::max(last_committed_ns_, committed_ns);
   goodput_.on_resume(resumed.resumed_step, at_ns(resumed.synced_ns));
   goodput_.on_commit(resumed.step, committed);
   if (!pending_) return std::nullopt;
@@ -124,7 +145,7 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
       .generation = resumed.generation,
       .time_unix_seconds = pending.unix_seconds,
       .broken_ns = pending.first.at.time_since_epoch().count(),
-      .committed_ns = resumed.committed_ns};
+      .committed_ns = committed_ns};
   if (pending.placed) {
     recovery.world_size = pending.placed->world_size;
     recovery.respawn_seconds = seconds_between(pending.first.at, pending.placed->at);

@@ -48,8 +48,8 @@ struct DurationHistogram {
   void observe(double seconds);
 };
 
-// A detection that is said to have taken longer is not believed.
-inline constexpr std::chrono::hours kDetectionMax{24};
+// Who says that something took longer is not believed.
+inline constexpr std::chrono::hours kToldTimeMax{24};
 
 class JobRecord {
  public:
@@ -65,6 +65,9 @@ class JobRecord {
   // What the newest break was because of, when it is known better than when it was told.
   void on_cause(const std::string& cause);
   void on_placed(const GroupPlaced& placed);
+  // Told at `when`, ahead of the first placement, by a node that was in a group before this agent was there. Of several
+  // the newest group counts, and its earliest break.
+  void on_broken_before(const GroupBreak& told, int64_t committed_step, TimePoint when, int64_t unix_seconds);
   // Rank 0 has committed in a new group. The recovery that is over with it, if there was a break before.
   std::optional<Recovery> on_resumed(const Resumed& resumed);
 

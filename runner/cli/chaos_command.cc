@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runner/agent/control_socket.h"
+#include "runner/base/clock.h"
 #include "runner/base/nearest.h"
 #include "runner/cli/control_client.h"
 #include "runner/cli/network_namespaces.h"
@@ -42,9 +43,7 @@ struct ChaosOptions {
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
-
-std::string seconds_text(double seconds) {
+std::string exact_seconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.3f s", seconds);
   return text;
@@ -137,13 +136,14 @@ Status report_recovery(const ChaosOptions& options, int64_t before, int64_t hit_
     out << "  the group did not break\n";
     return {};
   }
-  return Error{ErrorCode::kRetry, "the run has not gone on within " + seconds_text(options.patience)};
+  return Error{ErrorCode::kRetry, "the run has not gone on within " + exact_seconds(options.patience)};
 }
 
-// A new agent of node 0 knows nothing of the one before: what shows is that the training goes on.
+// A new agent of node 0 knows of the group before it what the other nodes tell; where none of them was in it, all that
+// shows is that the training goes on.
 Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int64_t hit_ns, std::ostream& out) {
   std::optional<int64_t> first_step;
-  while (static_cast<double>(now_ns() - hit_ns) < options.patience * kNanosecondsPerSecond) {
+  while (static_cast<double>(monotonic_ns() - hit_ns) < options.patience * kNanosecondsPerSecond) {
     std::this_thread::sleep_for(kLookInterval);
     const Result<Json> answer = ask_node(options.folder, 0, {{"command", "status"}});
     if (!answer.ok() || answer->at("pid") == old_pid) continue;
@@ -152,12 +152,14 @@ Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int6
     const int64_t step = status.at("workers").at(0).at("step");
     if (!first_step) first_step = step;
     if (step <= *first_step) continue;
+    const Result<std::vector<Json>> recoveries = await_recoveries(options.folder, 0, 0.0);
+    if (recoveries.ok() && !recoveries->empty()) out << describe_recovery(recoveries->front(), hit_ns);
     out << "  training again at step " << step << " after "
-        << seconds_text(static_cast<double>(now_ns() - hit_ns) / kNanosecondsPerSecond)
+        << exact_seconds(static_cast<double>(monotonic_ns() - hit_ns) / kNanosecondsPerSecond)
         << ", with a new agent of node 0 (pid " << answer->at("pid") << ")\n";
     return {};
   }
-  return Error{ErrorCode::kRetry, "the run has not gone on within " + seconds_text(options.patience)};
+  return Error{ErrorCode::kRetry, "the run has not gone on within " + exact_seconds(options.patience)};
 }
 
 // ---- the strikes ----
@@ -180,7 +182,7 @@ Status stop_rank(const ChaosOptions& options, std::ostream& out) {
   TRY_ASSIGN(const Json hit, ask_node(options.folder, found.second,
                                       {{"command", "stop-rank"}, {"rank", found.first}, {"seconds", seconds}}));
   out << "stopped rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
-      << hit.at("step") << (seconds > 0 ? " for " + seconds_text(seconds) : " for good") << std::endl;
+      << hit.at("step") << (seconds > 0 ? " for " + exact_seconds(seconds) : " for good") << std::endl;
   // One that runs again before it is given up breaks nothing.
   ChaosOptions shorter = options;
   if (seconds > 0) shorter.patience = std::min(options.patience, seconds + kPartitionSeconds);
@@ -229,10 +231,10 @@ Status partition(const ChaosOptions& options, std::ostream& out) {
   }
   TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
   const double seconds = options.seconds.value_or(kPartitionSeconds);
-  const int64_t hit_ns = now_ns();
+  const int64_t hit_ns = monotonic_ns();
   Status down = set_link(namespace_fd, "down");
   if (down.ok()) {
-    out << "cut node " << target.node << " off the network for " << seconds_text(seconds) << std::endl;
+    out << "cut node " << target.node << " off the network for " << exact_seconds(seconds) << std::endl;
     wait_seconds(seconds);
     down = set_link(namespace_fd, "up");
   }
@@ -250,7 +252,7 @@ Status fill_disk(const ChaosOptions& options, std::ostream& out) {
              ask_node(options.folder, found.second,
                       {{"command", "inject"}, {"rank", found.first}, {"fault", "disk_full"}, {"seconds", seconds}}));
   out << "from step " << hit.at("step") << " on, every write of rank " << found.first << " finds the disk full, for "
-      << seconds_text(seconds) << std::endl;
+      << exact_seconds(seconds) << std::endl;
   return {};
 }
 
@@ -345,10 +347,10 @@ Status strike_safely(const Strike& strike, const ChaosOptions& options, std::ost
 
 std::string describe_recovery(const Json& recovery, int64_t hit_ns) {
   const auto since = [hit_ns](int64_t ns) {
-    return seconds_text(static_cast<double>(ns - hit_ns) / kNanosecondsPerSecond);
+    return exact_seconds(static_cast<double>(ns - hit_ns) / kNanosecondsPerSecond);
   };
   const auto part = [&recovery](const char* name) {
-    return recovery.at(name).is_number() ? seconds_text(recovery.at(name).get<double>()) : std::string("unknown");
+    return recovery.at(name).is_number() ? exact_seconds(recovery.at(name).get<double>()) : std::string("unknown");
   };
   const int64_t redone = recovery.at("redoneSteps");
   return "  the group broke (" + recovery.at("cause").get<std::string>() + ") after " +

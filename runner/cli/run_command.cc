@@ -326,7 +326,10 @@ int run_agent(Prepared prepared) {
     Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board(), agent.operator_control());
     if (!started.ok() && port_required) return fail(started.error());
     if (started.ok()) server = std::move(*started);
-    if (!started.ok()) port_problem = started.error().message;
+    if (!started.ok()) {
+      port_problem = started.error().message;
+      agent.go_without_page();
+    }
   }
 
   say_what_begins(prepared);

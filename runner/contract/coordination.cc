@@ -17,12 +17,21 @@ void fields(V& v, typename V::template Ref<Greet> m) {
   v("host", m.host);
 }
 template <typename V>
+void fields(V& v, typename V::template Ref<BrokenBefore> m) {
+  v("seconds", m.seconds);
+  v("silent_seconds", m.silent_seconds);
+  v("generation", m.generation);
+  v("step", m.step);
+  v("step_in_flight", m.step_in_flight);
+}
+template <typename V>
 void fields(V& v, typename V::template Ref<Join> m) {
   v("nproc", m.nproc);
   v("generation", m.generation);
   v("ready", m.ready);
   v("leaving_code", m.leaving_code);
   v("done", m.done);
+  v("broken_before", m.broken_before);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<NodeReady> m) {

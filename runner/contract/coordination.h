@@ -24,7 +24,7 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses any other than its own.
-inline constexpr int kCoordinationProtocol = 3;
+inline constexpr int kCoordinationProtocol = 4;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
 // From the meeting of all ranks to the last connection of their group; a peer that dies in between is noticed at its
@@ -46,6 +46,16 @@ struct Greet {
   std::string host;          // for people
 };
 
+// How the newest group ended in which this node's workers have committed a step. A coordinator that comes after a lost
+// one knows of that group only by this.
+struct BrokenBefore {
+  double seconds = -1.0;         // since then; below zero: there is nothing to say
+  double silent_seconds = -1.0;  // that its coordinator had been silent before; below zero: it was not
+  uint64_t generation = 0;       // of that group
+  int64_t step = 0;              // the newest that was committed
+  bool step_in_flight = true;    // false: all left together at a step's end
+};
+
 // The agent has chosen this coordinator. `ready`, `leaving_code` and `done` as in the messages of these names.
 struct Join {
   int nproc = 1;
@@ -53,6 +63,7 @@ struct Join {
   bool ready = false;
   int leaving_code = 0;
   bool done = false;
+  BrokenBefore broken_before;
 };
 
 // All workers of the node are alive and wait for an assignment, or no longer. `generation` is the highest that this

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/base/clock.h"
 #include "runner/base/one_line.h"
 #include "runner/base/same_secret.h"
 #include "runner/contract/env_names.h"
@@ -12,8 +13,6 @@
 namespace lockstep {
 namespace {
 
-// The cause of a break when a node, not a worker, is gone. (Others: exit_reason, "Join", "Leave".)
-constexpr const char* kNodeLost = "NodeLost";
 // About nodes that are missing, when they have been waited for long enough.
 constexpr const char* kWhatToDo =
     "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
@@ -26,11 +25,6 @@ constexpr std::chrono::milliseconds kTimeToComeBack{60'000};
 constexpr int kNamedMax = 8;
 // Of the lower half of a generation: more is a mistake. Leaves room to count on.
 constexpr uint32_t kCounterMax = uint32_t{1} << 31U;
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
-  return std::to_string(time.count()) + " ms";
-}
 
 // A lost node is not ready.
 bool can_be_placed(const Node& node) { return node.ready && node.leaving_code == 0; }
@@ -185,6 +179,8 @@ class Stepper {
   }
 
   void operator()(const CoordinatorTick&) {
+    const bool may_be_silent = s_.next_silence && now_ >= *s_.next_silence;
+    if (now_ >= s_.next_beat || may_be_silent) lose_the_silent();
     if (now_ >= s_.next_beat) beat();
   }
 
@@ -196,6 +192,7 @@ class Stepper {
 
   void set_deadline() {
     s_.deadline = s_.next_beat;
+    if (s_.next_silence) look_at(*s_.next_silence);
     if (s_.leaving_since) look_at(*s_.leaving_since + kLeaveGather);
     if (s_.regrouping) look_at(s_.regrouping_until);
     if (const auto next = next_look(s_, now_); next && is_waiting(s_)) look_at(*next);
@@ -549,9 +546,17 @@ class Stepper {
   void lose_the_silent() {
     const std::chrono::milliseconds timeout = s_.options.heartbeat_timeout;
     std::vector<int> silent;
+    s_.next_silence.reset();
     for (const auto& [rank, node] : s_.nodes) {
-      if (node.connection != 0 && now_ - node.last_heard >= timeout) silent.push_back(rank);
+      if (node.connection == 0) continue;
+      const TimePoint silence = node.last_heard + timeout;
+      if (now_ >= silence) {
+        silent.push_back(rank);
+      } else {
+        s_.next_silence = std::min(s_.next_silence.value_or(silence), silence);
+      }
     }
+    if (s_.next_silence) s_.next_silence = std::max(*s_.next_silence, now_ + kSilenceGather);
     for (const int rank : silent) {
       close(s_.nodes.at(rank).connection);
       lose(rank, End::kSilent, "nothing heard for " + seconds_text(timeout));
@@ -633,12 +638,12 @@ class Stepper {
       return break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)), "it has not left together in time");
     }
     if (s_.leaving_since) {
-      if (now_ >= *s_.leaving_since + kLeaveGather) regroup("Leave", "a node leaves");
+      if (now_ >= *s_.leaving_since + kLeaveGather) regroup(kNodeLeaves, "a node leaves");
       return;
     }
     // Members are not ready while they are in the group: who is, can come in.
     const bool can_grow = static_cast<int>(s_.members.size()) < s_.options.wanted_nodes && s_.tally.ready > 0;
-    if (can_grow) regroup("Join", std::to_string(s_.tally.ready) + " more can join");
+    if (can_grow) regroup(kNodeJoins, std::to_string(s_.tally.ready) + " more can join");
   }
 
   void settle_waiting() {
@@ -686,7 +691,6 @@ class Stepper {
 
   void beat() {
     s_.next_beat = now_ + kBeatInterval;
-    lose_the_silent();
     for (const auto& [rank, node] : s_.nodes) send(node, CoordinatorBeat{});
     watch_progress();
   }

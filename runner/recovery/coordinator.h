@@ -26,7 +26,8 @@
 // late by itself. A group that is stuck again at the same step is killed as a whole.
 //
 // Cost: an event looks at its own node alone, O(log nodes). What looks at all nodes (beats, silence, stalls, the words
-// of a wait) happens once in kBeatInterval, or with a change that is told to all of them.
+// of a wait) happens once in kBeatInterval, when somebody's silence is due, or with a change that is told to all of
+// them.
 // Threads: none. Time is an argument; the caller sends CoordinatorTick at `deadline`. Every decision says why (Note,
 // cause).
 #pragma once
@@ -62,6 +63,12 @@ inline constexpr int kNprocMax = 1024;
 // maximum.
 inline constexpr std::chrono::seconds kFutilePauseInitial{1};
 inline constexpr std::chrono::seconds kFutilePauseMax{30};
+// The causes of a break when a node is gone, leaves, or can be let in. (Those of a worker: exit_reason.)
+inline constexpr const char* kNodeLost = "NodeLost";
+inline constexpr const char* kNodeLeaves = "Leave";
+inline constexpr const char* kNodeJoins = "Join";
+// After a look at all nodes for one that is silent, so long until the next: thousands may fall silent one by one.
+inline constexpr std::chrono::milliseconds kSilenceGather{50};
 // Greetings that have not joined, for each node that there may be: an agent that starts again or tries several
 // addresses has more than one.
 inline constexpr size_t kGreetingsPerNode = 4;
@@ -196,6 +203,8 @@ struct CoordinatorState {
   TimePoint last_event{};
   bool started = false;
   TimePoint next_beat{};
+  // Nobody will have been silent for too long before; as of the newest look at all nodes, so that no event needs one.
+  std::optional<TimePoint> next_silence;
   std::optional<TimePoint> deadline;  // when a Tick is wanted
   std::string last_wait_reason;       // said once
   StragglerView stragglers;

@@ -60,6 +60,7 @@ void Goodput::commit_after_break(int64_t step, TimePoint when) {
     step_ = std::max(step_, step);
     return;
   }
+  is_broken_before_ = false;
   spend(running(), when);
   // A fall-back that nobody has told: all that is known is that this step was committed before.
   if (step <= furthest_step_) ++redone_steps_;
@@ -94,6 +95,19 @@ void Goodput::on_break(const std::string& cause, TimePoint when, bool step_in_fl
   broke_at_ = when;
 }
 
+void Goodput::on_broken_before(const std::string& cause, int64_t step, bool step_in_flight, TimePoint when) {
+  if (state_ == State::kStarting && furthest_step_ == 0) {
+    spend(running(), when);
+    state_ = State::kBroken;
+    cause_ = cause;
+    broke_at_ = when;
+    is_broken_before_ = true;
+  }
+  if (!is_broken_before_) return;
+  redone_steps_ = step_in_flight ? 1 : 0;  // its seconds were the earlier agent's
+  furthest_step_ = std::max(furthest_step_, step);
+}
+
 void Goodput::learn_cause(const std::string& cause) {
   if (state_ != State::kBroken || cause == cause_) return;
   // What is waited has not been spent yet; the step in flight has.
@@ -108,6 +122,7 @@ void Goodput::learn_cause(const std::string& cause) {
 
 void Goodput::on_resume(int64_t resumed_step, TimePoint when) {
   if (state_ != State::kStarting && state_ != State::kBroken) return;  // its first commit came first
+  is_broken_before_ = false;
   spend(running(), when);
   step_ = resumed_step;
   if (state_ == State::kBroken && resumed_step < furthest_step_) state_ = State::kRedoing;

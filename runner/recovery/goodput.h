@@ -35,6 +35,9 @@ class Goodput {
   // The group broke at `when`, in the step after the newest commit; `step_in_flight` is false when all left together
   // at a step's end, so that nothing is lost.
   void on_break(const std::string& cause, TimePoint when, bool step_in_flight = true);
+  // A group that had committed `step` broke before this agent was there, as is told at `when`: from then on it is no
+  // start-up that is waited for, but this cause. By several nodes; only before the first resume or commit.
+  void on_broken_before(const std::string& cause, int64_t step, bool step_in_flight, TimePoint when);
   // The cause of the newest break is known better than when it was told: all its time counts as this one's. Only before
   // the group goes on.
   void learn_cause(const std::string& cause);
@@ -71,6 +74,7 @@ class Goodput {
   TimePoint start_;
   TimePoint since_;  // start of what has not been spent yet
   State state_ = State::kStarting;
+  bool is_broken_before_ = false;  // … and nothing has come of it yet
   std::string cause_ = "startup";
   TimePoint broke_at_{};
   Duration in_flight_{0};  // of the step in which the newest break came: spent as redone

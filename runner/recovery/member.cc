@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runner/base/clock.h"
 #include "runner/base/one_line.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/generation.h"
@@ -17,11 +18,6 @@ constexpr const char* kWhatToDo =
 // Silence of our own, without an event or a Tick, that means that this process did not run. Ticks come every
 // kBeatInterval.
 constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
-  return std::to_string(time.count()) + " ms";
-}
 
 class MemberStepper {
  public:
@@ -57,7 +53,7 @@ class MemberStepper {
     s_.last_refusal.clear();
     s_.joined = true;
     s_.last_heard = now_;
-    say(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done});
+    say(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done, broken_before(found.commit)});
     if (s_.failed) say(*s_.failed);
     if (s_.untold_checkpoint) say(CheckpointNews{*std::exchange(s_.untold_checkpoint, std::nullopt)});
   }
@@ -89,7 +85,9 @@ class MemberStepper {
   }
 
   void operator()(const GroupBroke& event) {
-    if (event.broken.generation == s_.placed) tell(event.broken);
+    if (event.broken.generation != s_.placed) return;
+    note_break({});
+    tell(event.broken);
   }
 
   void operator()(const LeaveRequested& event) {
@@ -126,7 +124,8 @@ class MemberStepper {
 
   void operator()(const MemberTick&) {
     if (s_.joined && now_ - s_.last_heard >= s_.options.heartbeat_timeout) {
-      lose("nothing heard from the coordinator for " + seconds_text(s_.options.heartbeat_timeout));
+      lose("nothing heard from the coordinator for " + seconds_text(s_.options.heartbeat_timeout),
+           std::chrono::duration<double>(now_ - s_.last_heard).count());
     }
     // One that was found has heartbeat_timeout to say its first word.
     if (is_seeking() && now_ - *s_.seeking_since >= seeking_patience()) give_up_seeking();
@@ -160,6 +159,32 @@ class MemberStepper {
     if (std::exchange(s_.last_refusal, refusal) != refusal) out_.emplace_back(MemberNote{refusal, true});
   }
 
+  struct BreakSeen {
+    bool step_in_flight = true;
+    double silent_seconds = -1.0;
+  };
+  // The workers' group cannot go on, or is left. The first sign counts.
+  void note_break(const BreakSeen& seen) {
+    if (s_.breaks.empty() || s_.breaks.back().generation != s_.placed) {
+      if (s_.breaks.size() == kBreaksKept) s_.breaks.erase(s_.breaks.begin());
+      s_.breaks.push_back({s_.placed, s_.placed_at, now_, seen.silent_seconds, seen.step_in_flight});
+    }
+    s_.breaks.back().step_in_flight = s_.breaks.back().step_in_flight || seen.step_in_flight;
+  }
+
+  // Groups that came to nothing after it are part of the same recovery. Workers that are in a group have left all
+  // before: a commit since a placement is of that group.
+  [[nodiscard]] BrokenBefore broken_before(const std::optional<CoordinatorFound::Commit>& commit) const {
+    const auto has_committed = [&](const MemberState::Break& b) { return commit && commit->at > b.placed_at; };
+    const auto found = std::find_if(s_.breaks.rbegin(), s_.breaks.rend(), has_committed);
+    if (found == s_.breaks.rend()) return {};
+    return {.seconds = std::chrono::duration<double>(now_ - found->at).count(),
+            .silent_seconds = found->silent_seconds,
+            .generation = found->generation,
+            .step = commit->step,
+            .step_in_flight = found->step_in_flight};
+  }
+
   void seek(const std::string& problem) {
     s_.last_problem = problem;
     if (!s_.seeking_since) s_.seeking_since = now_;
@@ -168,9 +193,12 @@ class MemberStepper {
 
   // A group whose coordinator is gone gets no more store answers and no cut when a peer is lost: it is left at once,
   // also while it stops. Rank 0 has written before the last collective.
-  void lose(const std::string& why) {
+  void lose(const std::string& why, double silent_seconds = -1.0) {
     s_.joined = false;
-    if (s_.placed != 0) out_.emplace_back(CutWorkers{s_.placed, kCoordinatorLost, why});
+    if (s_.placed != 0) {
+      note_break({.silent_seconds = silent_seconds});
+      out_.emplace_back(CutWorkers{s_.placed, kCoordinatorLost, why});
+    }
     seek(why);
     // Nobody is there to name a step for all.
     if (s_.leaving_code != 0) stop_workers(s_.leaving_code);
@@ -216,17 +244,21 @@ class MemberStepper {
     }
     s_.ready = false;
     s_.placed = placement.generation;
+    s_.placed_at = now_;
     out_.emplace_back(PlaceWorkers{placement});
   }
 
   // The words of another node's worker may be in these messages.
   void hear(const CutGroup& cut) {
-    if (cut.generation == s_.placed) out_.emplace_back(CutWorkers{cut.generation, cut.cause, one_line(cut.message)});
+    if (cut.generation != s_.placed) return;
+    note_break({});
+    out_.emplace_back(CutWorkers{cut.generation, cut.cause, one_line(cut.message)});
   }
 
   void hear(const Regroup& regroup) {
     if (regroup.generation == s_.placed) {
       s_.stopping = s_.stopping || regroup.leaving;
+      note_break({.step_in_flight = false});
       out_.emplace_back(RegroupWorkers{regroup.generation, regroup.leaving});
     } else if (regroup.leaving) {
       stop_workers(s_.leaving_code);

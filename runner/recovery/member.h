@@ -32,6 +32,8 @@ struct MemberOptions {
   std::chrono::milliseconds rendezvous_timeout{300'000};  // without a coordinator for this long: the node ends with 10
   std::chrono::milliseconds heartbeat_timeout = kHeartbeatTimeout;
 };
+// So many groups in a row that came to nothing are remembered.
+inline constexpr size_t kBreaksKept = 32;
 // Heartbeat timeouts without a coordinator until a node that failed for good ends all the same: the exit code says it
 // too. (A node that is done waits for rendezvous_timeout: without its word the others would train on.)
 inline constexpr int kLastWordsTimeouts = 2;
@@ -40,7 +42,13 @@ inline constexpr int kLastWordsTimeouts = 2;
 
 // A coordinator has welcomed this node on a connection that the caller keeps. The member joins it or turns away.
 struct CoordinatorFound {
+  // The newest step that a worker of this node has committed.
+  struct Commit {
+    int64_t step = 0;
+    TimePoint at;
+  };
   Welcome welcome;
+  std::optional<Commit> commit;
 };
 struct CoordinatorLost {
   std::string why;
@@ -120,6 +128,16 @@ struct MemberState {
   bool joined = false;   // a coordinator was found and told what there is to say
   uint64_t highest = 0;  // generation seen, from any coordinator
   uint64_t placed = 0;   // generation that the workers are in, or were cut out of and have not all left; 0 = none
+  TimePoint placed_at{};
+  // How the newest groups ended that the workers were in, oldest first.
+  struct Break {
+    uint64_t generation = 0;
+    TimePoint placed_at;
+    TimePoint at;
+    double silent_seconds = -1.0;  // of the coordinator, before it was given up
+    bool step_in_flight = true;    // false: all left together at a step's end
+  };
+  std::vector<Break> breaks;
   bool ready = false;
   int leaving_code = 0;
   bool stopping = false;  // the workers were told to stop or to leave for good

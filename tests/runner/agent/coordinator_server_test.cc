@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
+#include <cmath>
 #include <thread>
 
 namespace lockstep {
@@ -86,6 +87,8 @@ class CoordinatorOnLoopback : public testing::Test {
             .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
             .on_cause = [this](const std::string& cause) { causes_.push_back(cause); },
             .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); },
+            .on_broken_before = [this](const GroupBreak& seen,
+                                       int64_t step) { broken_before_.emplace_back(step, seen); },
             .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); },
             .on_remote_decision = [this](int node,
                                          const LadderDecision& said) { remote_decisions_.emplace_back(node, said); }});
@@ -159,6 +162,7 @@ class CoordinatorOnLoopback : public testing::Test {
   std::vector<GroupPlaced> placed_;
   std::vector<std::pair<int, Broken>> remote_ends_;
   std::vector<std::pair<int, LadderDecision>> remote_decisions_;
+  std::vector<std::pair<int64_t, GroupBreak>> broken_before_;
   int questions_ = 0;  // to the name service
 };
 
@@ -255,6 +259,76 @@ TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_
   ASSERT_TRUE(until([&] { return placed_.size() == 2; }));
   EXPECT_EQ(placed_.at(0).cause, "");
   EXPECT_EQ(placed_.at(1).cause, "SignalKILL");
+}
+
+Join outlived(double seconds, bool step_in_flight = true, double silent_seconds = -1.0) {
+  return Join{.nproc = 1,
+              .generation = 0,
+              .ready = true,
+              .broken_before = {.seconds = seconds,
+                                .silent_seconds = silent_seconds,
+                                .generation = 5,
+                                .step = 120,
+                                .step_in_flight = step_in_flight}};
+}
+
+TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it) {
+  const auto server = serve(options(7));
+  Heard far;
+  const auto second = link(greet(1), far, {server->port()});
+  ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
+  second->send(outlived(60.0, /*step_in_flight=*/true, 5.0));
+  ASSERT_TRUE(until([&] { return !broken_before_.empty(); }));
+  EXPECT_EQ(broken_before_.at(0).first, 120);
+  const GroupBreak& before = broken_before_.at(0).second;
+  EXPECT_EQ(before.generation, 5U);
+  EXPECT_EQ(before.cause, "NodeLost");
+  EXPECT_TRUE(before.step_in_flight);
+  EXPECT_DOUBLE_EQ(before.detection_seconds, 5.0);
+  const auto age = std::chrono::steady_clock::now() - before.at;
+  EXPECT_GE(age, std::chrono::seconds(60));
+  EXPECT_LT(age, std::chrono::seconds(90));
+}
+
+// Who comes last completes the group, and is heard first all the same.
+TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it_ahead_of_its_first_one_and_not_later) {
+  CoordinatorOptions two = options(7);
+  two.max_nodes = two.wanted_nodes = 3;
+  two.min_nodes = 2;
+  two.rejoin_timeout = std::chrono::seconds(0);
+  const auto server = serve(two);
+  Heard near;
+  LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
+  first.seek();
+  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  first.send(Join{.nproc = 1, .generation = 0, .ready = true});
+  Heard far;
+  const auto second = link(greet(1), far, {server->port()});
+  ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
+  second->send(outlived(1.0, /*step_in_flight=*/false, 1e300));
+  ASSERT_TRUE(until([&] { return !placed_.empty(); }));
+  ASSERT_EQ(broken_before_.size(), 1U);
+  EXPECT_EQ(broken_before_.at(0).second.cause, "Leave");
+  EXPECT_LT(broken_before_.at(0).second.detection_seconds, 0.0) << "not believed";
+  Heard late;
+  const auto third = link(greet(2), late, {server->port()});
+  ASSERT_TRUE(until([&] { return late.found.size() == 1; }));
+  third->send(outlived(1.0));
+  ASSERT_TRUE(until([&] { return server->state().nodes.contains(2); }));
+  EXPECT_EQ(broken_before_.size(), 1U) << "what this one has placed itself it knows better";
+}
+
+TEST_F(CoordinatorOnLoopback, believes_no_break_that_cannot_be) {
+  for (const double seconds : {-1.0, 1e300, std::nan("")}) {
+    const auto server = serve(options(7));
+    Heard far;
+    const auto second = link(greet(1), far, {server->port()});
+    ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
+    far.found.clear();
+    second->send(outlived(seconds));
+    ASSERT_TRUE(until([&] { return server->state().nodes.contains(1); }));
+    EXPECT_TRUE(broken_before_.empty()) << seconds;
+  }
 }
 
 struct Stranger {

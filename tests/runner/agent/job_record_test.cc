@@ -168,6 +168,90 @@ TEST(JobRecord, counts_the_silence_before_a_break_as_waiting) {
   EXPECT_THAT(line, HasSubstr("redone 1.0 s (1 step)"));
 }
 
+GroupBreak before(int64_t milliseconds, uint64_t generation, bool step_in_flight = true) {
+  return {.generation = generation,
+          .cause = step_in_flight ? "NodeLost" : "Leave",
+          .rank = -1,
+          .detection_seconds = -1.0,
+          .step_in_flight = step_in_flight,
+          .at = at(milliseconds)};
+}
+
+// An agent that takes a lost node 0's place at 0 s.
+TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
+  JobRecord job(at(0));
+  job.on_broken_before(before(-200'000, 5), 90, at(100), 1'699'999'800);  // a node that was not in the newest group
+  job.on_broken_before(before(-300, 7), 119, at(200), 1'700'000'001);
+  job.on_broken_before(before(-400, 7, false), 120, at(210), 1'700'000'000);
+  job.on_broken_before(before(-200, 7, false), 120, at(220), 1'700'000'002);
+  job.on_broken_before(before(-300'000, 6), 90, at(230), 1'699'999'700);
+  EXPECT_TRUE(job.is_recovering());
+  job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
+  const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->cause, "NodeLost");
+  EXPECT_EQ(recovery->step, 121);
+  EXPECT_EQ(recovery->redone_steps, 1);
+  EXPECT_EQ(recovery->broken_ns, -400 * kMillisecond);
+  EXPECT_EQ(recovery->time_unix_seconds, 1'700'000'000);
+  EXPECT_NEAR(recovery->respawn_seconds, 0.9, 1e-9);
+  EXPECT_NEAR(recovery->total_seconds, 1.0, 1e-9);
+  EXPECT_EQ(recovery->world_size, 4);
+  EXPECT_EQ(job.recoveries_total(), 1);
+  EXPECT_THAT(job.goodput_line(at(1'600)), HasSubstr("waiting 0.6 s (NodeLost 0.5, startup 0.1)"));
+  job.on_broken_before(before(-400, 9), 120, at(1'700), 1'700'000'003);
+  EXPECT_FALSE(job.is_recovering()) << "the job has gone on";
+}
+
+TEST(JobRecord, knows_a_node_0_that_left_as_told_from_one_that_was_lost) {
+  JobRecord job(at(0));
+  job.on_broken_before(before(-300, 7, false), 120, at(100), 1'700'000'000);
+  job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
+  const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->cause, "Leave");
+  EXPECT_EQ(recovery->redone_steps, 0);
+}
+
+TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
+  JobRecord job(at(0));
+  GroupBreak silent = before(-300, 7);
+  silent.detection_seconds = 5.0;
+  job.on_broken_before(silent, 120, at(100), 1'700'000'000);
+  job.on_broken_before(before(-200, 7), 120, at(100), 1'700'000'000);
+  job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
+  const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
+  ASSERT_TRUE(recovery);
+  EXPECT_DOUBLE_EQ(recovery->detection_seconds, 5.0);
+  EXPECT_NEAR(recovery->total_seconds, 5.9, 1e-9);
+}
+
+// The last step was done when the group broke.
+TEST(JobRecord, ends_a_recovery_with_the_state_when_nothing_is_left_to_train) {
+  JobRecord job(at(0));
+  job.on_broken_before(before(-300, 7), 120, at(100), 1'700'000'000);
+  job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
+  Resumed last = resumed(121, 600, 9);
+  last.committed_ns = 0;
+  const std::optional<Recovery> recovery = job.on_resumed(last);
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->committed_ns, last.synced_ns);
+  EXPECT_NEAR(recovery->total_seconds, 0.3 + 0.59, 1e-9);
+}
+
+TEST(JobRecord, counts_the_first_group_after_a_lost_node_0_that_breaks_as_part_of_its_recovery) {
+  JobRecord job(at(0));
+  job.on_broken_before(before(-400, 1), 120, at(0), 1'700'000'000);
+  job.on_placed({.generation = 2, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
+  job.on_break(broke(1'000, "SignalKILL", 2), 1'700'000'001);
+  job.on_placed({.generation = 3, .cause = "SignalKILL", .world_size = 4, .nnodes = 2, .at = at(1'500)});
+  const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 1'600, 3));
+  ASSERT_TRUE(recovery);
+  EXPECT_EQ(recovery->cause, "NodeLost");
+  EXPECT_NEAR(recovery->total_seconds, 2.0, 1e-9);
+  EXPECT_THAT(job.goodput_line(at(1'600)), HasSubstr("(NodeLost 1.0, SignalKILL 0.6)"));
+}
+
 TEST(JobRecord, believes_no_time_that_cannot_be) {
   for (const double seconds :
        {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1e300}) {

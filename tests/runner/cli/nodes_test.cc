@@ -152,7 +152,15 @@ TEST(Chaos, kills_the_agent_of_a_node_which_is_replaced) {
 TEST(Chaos, kills_node_0_whose_successor_is_found) {
   AgentProcess run(local_nodes(kTrainForLong));
   ASSERT_TRUE(wait_until(run, is_training));
-  EXPECT_THAT(chaos(run, {"kill-agent", "--node", "0"}), HasSubstr("with a new agent of node 0 (pid "));
+  const std::string said = chaos(run, {"kill-agent", "--node", "0"});
+  EXPECT_THAT(said, HasSubstr("the group broke (NodeLost) after 0."));
+  EXPECT_THAT(said, HasSubstr("the new group stood in "));
+  EXPECT_THAT(said, HasSubstr("next committed step "));
+  EXPECT_THAT(said, HasSubstr(" redone\n"));
+  EXPECT_THAT(said, HasSubstr("with a new agent of node 0 (pid "));
+  const Json status = status_of(run);
+  EXPECT_EQ(status.at("recoveriesTotal"), 1);
+  EXPECT_EQ(status.at("recoveries").at(0).at("cause"), "NodeLost");
   run.send(SIGTERM);
   EXPECT_EQ(run.wait(), 143);
 }

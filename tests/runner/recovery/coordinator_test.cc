@@ -943,6 +943,38 @@ TEST(Coordinator, a_leaving_node_that_is_lost_before_the_group_was_told_breaks_i
   EXPECT_FALSE(job.state.nodes.contains(2));
 }
 
+TEST(Coordinator, who_falls_silent_is_lost_when_its_time_is_up_and_not_at_the_next_beat) {
+  Job job(3);
+  job.place(3);
+  job.pass(2s);
+  job.now += 300ms;
+  job.say(1, Heartbeat{});
+  const TimePoint heard = job.now;
+  EXPECT_EQ(count<CutGroup>(job.pass(job.state.options.heartbeat_timeout - 1ms, 1)), 0U);
+  EXPECT_EQ(job.state.deadline, heard + job.state.options.heartbeat_timeout);
+  EXPECT_EQ(count<CutGroup>(job.pass(1ms, 1)), 2U);
+  EXPECT_EQ(job.state.cause, "NodeLost");
+}
+
+TEST(Coordinator, looks_for_the_silent_at_intervals_however_many_there_are) {
+  Job job(1, 3);
+  job.place(3);
+  job.say(1, Heartbeat{});
+  job.now += kSilenceGather / 2;
+  job.say(2, Heartbeat{});
+  const TimePoint silence = job.state.nodes.at(1).last_heard + job.state.options.heartbeat_timeout;
+  while (job.now < silence) {
+    job.now = std::min(silence, job.now + kBeatInterval);
+    job.say(0, Heartbeat{});
+    job.feed(CoordinatorTick{});
+  }
+  EXPECT_EQ(job.state.tally.connected, 2) << "node 1 is lost";
+  EXPECT_EQ(job.state.next_silence, job.now + kSilenceGather);
+  job.now += kSilenceGather;
+  job.feed(CoordinatorTick{});
+  EXPECT_EQ(job.state.tally.connected, 1);
+}
+
 TEST(Coordinator, a_leaving_node_that_falls_silent_breaks_the_group) {
   Job job(2, 3);
   job.place(3);

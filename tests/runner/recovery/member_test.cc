@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -399,6 +401,124 @@ TEST(Member, cuts_the_group_that_its_workers_are_in_and_no_other) {
   EXPECT_EQ(find<CutWorkers>(outputs)->message, "node 2 is lost");
   node.feed(WorkersReady{true});
   EXPECT_EQ(find<CutWorkers>(node.hear(CutGroup{generation(1), "NodeLost", ""})), nullptr);
+}
+
+BrokenBefore broken_before(Scenario& node, std::optional<CoordinatorFound::Commit> commit) {
+  const Outputs outputs = node.feed(CoordinatorFound{Welcome{generation(0, 4)}, commit});
+  const Join* const join = told<Join>(outputs);
+  return join == nullptr ? BrokenBefore{.seconds = -2.0} : join->broken_before;
+}
+
+// What the coordinator that comes after a lost one is told of the group before.
+struct Outlived {
+  std::string what;
+  std::function<void(Scenario&)> end;
+  bool step_in_flight;
+};
+
+TEST(Member, tells_the_next_coordinator_when_its_group_broke) {
+  const std::vector<Outlived> all{
+      {"the coordinator is lost", [](Scenario& node) { node.feed(CoordinatorLost{"reset"}); }, true},
+      {"a peer is lost",
+       [](Scenario& node) {
+         node.hear(CutGroup{generation(1), "SignalKILL", ""});
+       },
+       true},
+      {"its own worker ended",
+       [](Scenario& node) {
+         node.feed(GroupBroke{Broken{generation(1), 4, "SignalKILL", "rank 4 was killed"}});
+       },
+       true},
+      {"all leave together",
+       [](Scenario& node) {
+         node.hear(Regroup{generation(1), false});
+       },
+       false},
+      {"all leave together, and one is lost meanwhile",
+       [](Scenario& node) {
+         node.hear(Regroup{generation(1), false});
+         node.hear(CutGroup{generation(1), "SignalKILL", ""});
+       },
+       true},
+  };
+  for (const Outlived& outlived : all) {
+    Scenario node;
+    EXPECT_LT(told<Join>(node.find_coordinator())->broken_before.seconds, 0.0) << "it was in none";
+    node.feed(WorkersReady{true});
+    node.place(1);
+    node.now += 1s;
+    const TimePoint committed = node.now;
+    outlived.end(node);
+    node.now += 1s;
+    node.feed(WorkersReady{true});
+    node.feed(CoordinatorLost{"reset"});
+    node.now += 2s;
+    const BrokenBefore before = broken_before(node, {{.step = 120, .at = committed}});
+    EXPECT_DOUBLE_EQ(before.seconds, 3.0) << outlived.what;
+    EXPECT_LT(before.silent_seconds, 0.0) << outlived.what;
+    EXPECT_EQ(before.generation, generation(1)) << outlived.what;
+    EXPECT_EQ(before.step, 120);
+    EXPECT_EQ(before.step_in_flight, outlived.step_in_flight) << outlived.what;
+  }
+}
+
+TEST(Member, tells_the_next_coordinator_how_long_the_lost_one_had_been_silent) {
+  Scenario node;
+  node.join_and_place();
+  node.now += 1s;
+  const TimePoint committed = node.now;
+  node.hear(CoordinatorBeat{});
+  node.pass(6s, false);
+  const BrokenBefore before = broken_before(node, {{.step = 120, .at = committed}});
+  EXPECT_DOUBLE_EQ(before.seconds, 1.0);
+  EXPECT_DOUBLE_EQ(before.silent_seconds, 5.0);
+}
+
+TEST(Member, tells_of_no_group_in_which_nothing_was_committed) {
+  Scenario node;
+  node.join_and_place();
+  node.now += 1s;
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_LT(broken_before(node, std::nullopt).seconds, 0.0);
+  EXPECT_LT(broken_before(node, {{.step = 7, .at = TimePoint(1000s)}}).seconds, 0.0) << "in the process before";
+}
+
+TEST(Member, tells_of_the_group_that_worked_and_not_of_those_that_came_to_nothing_since) {
+  Scenario node;
+  node.join_and_place();
+  node.now += 1s;
+  const TimePoint in_the_first = node.now;
+  const auto break_and_place = [&node](uint32_t next) {
+    node.hear(CutGroup{generation(next - 1), "SignalKILL", ""});
+    node.feed(WorkersReady{true});
+    node.now += 1s;
+    node.place(next);
+    node.now += 1s;
+  };
+  break_and_place(2);
+  break_and_place(3);
+  const TimePoint in_the_third = node.now;
+  node.feed(CoordinatorLost{"reset"});
+  node.now += 1s;
+  const BrokenBefore first = broken_before(node, {{.step = 120, .at = in_the_first}});
+  EXPECT_EQ(first.generation, generation(1));
+  EXPECT_DOUBLE_EQ(first.seconds, 5.0);
+  const BrokenBefore third = broken_before(node, {{.step = 130, .at = in_the_third}});
+  EXPECT_EQ(third.generation, generation(3));
+  EXPECT_DOUBLE_EQ(third.seconds, 1.0);
+}
+
+TEST(Member, remembers_so_many_groups_that_came_to_nothing) {
+  Scenario node;
+  node.find_coordinator();
+  for (uint32_t n = 1; n <= 2 * kBreaksKept; ++n) {
+    node.feed(WorkersReady{true});
+    node.place(n);
+    node.hear(CutGroup{generation(n), "PeerLost", ""});
+    node.hear(CutGroup{generation(n), "PeerLost", ""});
+  }
+  ASSERT_EQ(node.state.breaks.size(), kBreaksKept);
+  EXPECT_EQ(node.state.breaks.back().generation, generation(2 * kBreaksKept));
 }
 
 TEST(Member, asks_the_workers_to_leave_together) {
