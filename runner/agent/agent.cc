@@ -42,11 +42,17 @@ bool is_failure(int code) {
          code != static_cast<int>(ExitCode::kTerminated);
 }
 
+std::unique_ptr<GpuUseReader> read_use(std::unique_ptr<GpuMonitor> gpus) {
+  if (!gpus) return nullptr;
+  return std::make_unique<GpuUseReader>(
+      [monitor = std::shared_ptr<const GpuMonitor>(std::move(gpus))] { return monitor->use(); });
+}
+
 }  // namespace
 
 Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
     : options_(std::move(options)),
-      gpus_(std::move(gpus)),
+      gpu_use_(read_use(std::move(gpus))),
       stop_signals_(loop_, SIGINT, SIGTERM),
       child_signals_(loop_, SIGCHLD),
       look_timer_(loop_),

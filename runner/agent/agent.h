@@ -5,8 +5,8 @@
 // Role: the thin I/O side of two pure machines on one event loop: the supervisor (the node's workers) and the member
 // (the node's side of the membership). Events of both go through one queue, so that all outputs of a step are performed
 // before the next step.
-// Threads: everything runs on the thread that calls run(); only the status server has threads of its own, which read
-// the StatusBoard, and Asio's resolver, which touches nothing of ours.
+// Threads: everything runs on the thread that calls run(), but for the status server's, which read the StatusBoard, the
+// GpuUseReader's, and that of Asio's resolver, which touches nothing of ours.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,6 +26,7 @@
 #include "runner/agent/coordinator_link.h"
 #include "runner/agent/coordinator_server.h"
 #include "runner/agent/devices.h"
+#include "runner/agent/gpu_use.h"
 #include "runner/agent/job_record.h"
 #include "runner/agent/node_workers.h"
 #include "runner/agent/operator_requests.h"
@@ -202,8 +203,8 @@ class Agent {
   };
 
   AgentOptions options_;
-  std::unique_ptr<GpuMonitor> gpus_;
   boost::asio::io_context loop_;
+  std::unique_ptr<GpuUseReader> gpu_use_;  // null without GPUs
   boost::asio::signal_set stop_signals_;
   boost::asio::signal_set child_signals_;
   boost::asio::steady_timer look_timer_;
@@ -243,8 +244,6 @@ class Agent {
   std::map<std::pair<std::string, std::string>, int64_t> restarts_;  // by rung and reason
   std::deque<LadderDecision> untold_decisions_;
   std::string last_problem_said_;
-  std::vector<GpuUse> gpu_use_;
-  std::optional<TimePoint> gpu_use_read_;
   std::optional<TimePoint> armed_deadline_;
   std::optional<TimePoint> linger_until_;
   std::list<RecoveriesWaiter> recoveries_waiters_;

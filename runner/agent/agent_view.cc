@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds kGpuUseInterval{1};  // NVML's own figures are averages over about a second
-
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 std::string state_of(const Node& node) {
@@ -51,15 +49,11 @@ RunPhase Agent::run_phase() const {
 }
 
 ProgressView Agent::progress_view() {
-  if (gpus_ && (!gpu_use_read_ || now() - *gpu_use_read_ >= kGpuUseInterval)) {
-    gpu_use_ = gpus_->use();
-    gpu_use_read_ = now();
-  }
   // The worker's own word says more than "Running" before the first step.
   return ProgressView{.workload = options_.workload,
                       .phase = to_string(local_workers_[0].activity),
                       .progress = status_.progress,
-                      .gpus = gpu_use_};
+                      .gpus = gpu_use_ ? gpu_use_->newest(now()) : std::vector<GpuUse>()};
 }
 
 void Agent::publish() {

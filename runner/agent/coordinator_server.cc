@@ -367,8 +367,9 @@ void CoordinatorServer::on_timer() {
     on_closed(connection, "it said nothing");
   }
   answer(store_.expire(at));
-  if (state_.deadline && *state_.deadline <= at) feed(CoordinatorTick{});
-  arm_timer();
+  if (!state_.deadline || *state_.deadline > at) return arm_timer();
+  // Where the loop stood still for a while, what has come meanwhile is heard before anybody is taken for silent.
+  asio::post(loop_, [this] { feed(CoordinatorTick{}); });
 }
 
 // ---- node 0's member ----

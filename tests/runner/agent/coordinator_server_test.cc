@@ -318,6 +318,34 @@ TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it_ahead_of_its
   EXPECT_EQ(broken_before_.size(), 1U) << "what this one has placed itself it knows better";
 }
 
+// Node 0's own member is heard through the loop that judges it.
+TEST_F(CoordinatorOnLoopback, takes_nobody_for_silent_because_its_own_loop_stood_still) {
+  CoordinatorOptions hasty = options(7);
+  hasty.max_nodes = hasty.wanted_nodes = 1;
+  hasty.heartbeat_timeout = std::chrono::milliseconds(100);
+  const auto server = serve(hasty);
+  Heard near;
+  LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
+  first.seek();
+  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  first.send(Join{.nproc = 1, .generation = 0, .ready = true});
+  ASSERT_TRUE(until([&] { return placed_.size() == 1; }));
+  // Due before the silence is, as the agent's own timer.
+  asio::steady_timer beat(loop_, std::chrono::steady_clock::now());
+  int beats = 0;
+  beat.async_wait([&](error_code) {
+    first.send(Heartbeat{});
+    ++beats;
+  });
+  const TimePoint heard = server->state().nodes.at(0).last_heard;
+  const TimePoint look = server->state().deadline.value();
+  ASSERT_GT(look, heard + hasty.heartbeat_timeout);
+  while (std::chrono::steady_clock::now() < look) std::this_thread::yield();
+  ASSERT_TRUE(until([&] { return beats == 1 && server->state().deadline != look; }));
+  EXPECT_GT(server->state().nodes.at(0).last_heard, heard);
+  EXPECT_TRUE(breaks_.empty());
+}
+
 TEST_F(CoordinatorOnLoopback, believes_no_break_that_cannot_be) {
   for (const double seconds : {-1.0, 1e300, std::nan("")}) {
     const auto server = serve(options(7));
