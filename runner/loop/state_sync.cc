@@ -156,12 +156,31 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
   return {};
 }
 
-// Rank 0, when nobody holds a state.
+// Rank 0: a checkpoint of this run that is newer than the best that a rank holds. A volume that cannot be read now is
+// no reason to give up a state in memory.
+std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, const SyncOptions& options,
+                                       const StateClaim& best) {
+  const auto is_newer_state = [&best](const CheckpointState& saved) {
+    return is_newer({.generation = saved.generation, .step = saved.step}, best);
+  };
+  // A look without reading tensors first: mostly there is nothing newer.
+  const Result<ResumeCandidates> seen = resume_candidates(fs, options.folder, options.identity);
+  if (!seen.ok() || seen->entries.empty() || !seen->entries.front().state) return std::nullopt;
+  if (!is_newer_state(*seen->entries.front().state)) return std::nullopt;
+  Result<ResumeResult> found = find_checkpoint(config, fs, options);
+  if (!found.ok() || !found->checkpoint || !is_newer_state(found->checkpoint->state)) return std::nullopt;
+  return std::move(*found);
+}
+
+// Rank 0, when nobody holds a state, or none that is as new as the checkpoint in `newer`.
 Status restore_or_initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
-                             const SyncOptions& options, SyncResult& result) {
+                             const SyncOptions& options, std::optional<ResumeResult> newer, SyncResult& result) {
   state.counters = Counters{};
   state.journal = Journal{};
-  TRY_ASSIGN(ResumeResult found, find_checkpoint(config, fs, options));
+  if (!newer) {
+    TRY_ASSIGN(newer, find_checkpoint(config, fs, options));
+  }
+  const ResumeResult& found = *newer;
   std::optional<uint64_t> read;
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
@@ -192,17 +211,17 @@ std::function<void()> after_message(PhaseClock& clock, const SyncOptions& option
 
 SyncOutcome failed(Failure failure) { return {.result = {}, .failure = std::move(failure)}; }
 
-// Nobody holds a state: rank 0 reads or initialises and says what came of it; its tensors go to everybody.
+// Rank 0 reads or initialises and says what came of it; its tensors go to everybody.
 SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
                                  const StoreHandle& store, FileSystem& fs, PhaseClock& clock,
-                                 const SyncOptions& options) {
+                                 const SyncOptions& options, std::optional<ResumeResult> newer = std::nullopt,
+                                 SyncResult result = {}) {
   const World& world = group.options().world;
-  SyncResult result;
   Json document;
   if (world.rank == 0) {
     const PhaseScope reading(clock, Phase::kStartup);
     WatchedFileSystem watched(fs, [&clock] { clock.progress(); });
-    const Status status = restore_or_initialise(config, workload, state, watched, options, result);
+    const Status status = restore_or_initialise(config, workload, state, watched, options, std::move(newer), result);
     if (status.ok()) {
       options.on_start(result);
       document = describe_state(state, workload, result);
@@ -247,6 +266,23 @@ SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingStat
   if (!choice.source) return start_from_rank_zero(config, workload, state, group, store, fs, clock, options);
 
   const World& world = group.options().world;
+  const StateClaim& best = claims[static_cast<size_t>(*choice.source)];
+  if (may_have_missed_groups(best, options.generation)) {
+    std::optional<ResumeResult> newer;
+    if (world.rank == 0) {
+      const PhaseScope reading(clock, Phase::kStartup);
+      WatchedFileSystem watched(fs, [&clock] { clock.progress(); });
+      newer = find_newer(config, watched, options, best);
+    }
+    const Result<std::string> told = tell_all(store, world, "volume", newer ? "true" : "false");
+    if (!told.ok()) return failed({ExitCode::kPeerLost, told.error().message});
+    if (*told == "true") {
+      return start_from_rank_zero(config, workload, state, group, store, fs, clock, options, std::move(newer),
+                                  {.origin = {},
+                                   .remarks = {"no rank had anything newer than step " + std::to_string(best.step) +
+                                               ", of a group before the one that wrote this run's newest checkpoint"}});
+    }
+  }
   const bool receives = choice.receives[static_cast<size_t>(world.rank)];
   SyncResult result{.origin = choice.reason, .from_live_rank = true};
   // What the source says beside its tensors travels through the store.

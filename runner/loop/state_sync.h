@@ -1,5 +1,6 @@
 // State sync: at each forming all ranks come to hold the same state, from a live rank, a checkpoint, given weights, or
-// the seed, in this order (architecture §3).
+// the seed, in this order (architecture §3). A checkpoint comes before a live rank whose state is older: one that was
+// cut off, while those that went on without it are gone.
 // Threads: the training thread; collective.
 #pragma once
 

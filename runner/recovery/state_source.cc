@@ -33,6 +33,14 @@ SourceChoice choose_source(const std::vector<StateClaim>& claims) {
   return choice;
 }
 
+bool may_have_missed_groups(const StateClaim& best, uint64_t generation) {
+  return attempt_of(best.generation) == attempt_of(generation) && best.generation + 1 < generation;
+}
+
+bool is_newer(const SavedState& saved, const StateClaim& best) {
+  return saved.generation > best.generation && saved.step > best.step;
+}
+
 StateAge age_in_group(uint64_t lineage, uint64_t generation, const std::vector<StateClaim>& claims) {
   for (const StateClaim& claim : claims) generation = std::max(generation, claim.generation + 1);
   const bool is_new_coordinator = attempt_of(lineage) != attempt_of(generation);

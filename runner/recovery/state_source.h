@@ -31,9 +31,23 @@ struct SourceChoice {
   std::string reason;          // in words, for the log
 };
 
-// The highest step of the newest lineage, of the newest generation, evaluated before not yet evaluated; ties: the
-// lowest rank.
+// Among the ranks: the highest step of the newest lineage, of the newest generation, evaluated before not yet
+// evaluated; ties: the lowest rank.
 SourceChoice choose_source(const std::vector<StateClaim>& claims);
+
+// Groups of the same coordinator may have come and gone between the one that `best`, the best claim, was synced in last
+// and the one of `generation`: what they committed may be on the volume, though nobody is left who holds it. Only then
+// is the volume worth a look. (Under a new coordinator a live state wins: what is on the volume may be of an old node 0
+// that lives on behind a partition.)
+bool may_have_missed_groups(const StateClaim& best, uint64_t generation);
+
+// A checkpoint, as far as it competes with what ranks hold.
+struct SavedState {
+  uint64_t generation = 0;  // of the group that wrote it
+  int64_t step = 0;
+};
+// A later group than the best claim's has come further.
+bool is_newer(const SavedState& saved, const StateClaim& best);
 
 struct StateAge {
   uint64_t lineage = 0;

@@ -190,6 +190,49 @@ TEST(Trainer, writes_the_best_checkpoint_although_rank_0_missed_the_evaluation) 
 }
 
 // A rank 0 that is not rank 0 any more has closed its files: two writers in a folder would write one name.
+// Node 1 was cut off after two steps and keeps its state; the others went on without it, wrote their steps down, and
+// are gone: what node 1 holds is of the past.
+TEST(Trainer, goes_on_from_the_volume_when_all_that_is_in_memory_is_older) {
+  PosixFileSystem fs;
+  const TemporaryFolder folder;
+  const TemporaryFolder elsewhere;
+  TestWorker cut_off(fs, elsewhere.path(), 0, 1);
+  ASSERT_EQ(cut_off.run_alone(5).code, ExitCode::kDone);
+  TestWorker lost(fs, folder.path(), 0, 1);
+  lost.config.training.num_epochs = 2;
+  ASSERT_EQ(lost.run_alone(6).code, ExitCode::kDone);
+
+  TestWorker fresh(fs, folder.path(), 0, 2);
+  for (TestWorker* const worker : {&fresh, &cut_off}) worker->config.training.num_epochs = 3;
+  testing::internal::CaptureStdout();
+  const auto outcomes = run_both({&fresh, &cut_off}, 8);
+  const std::string said = testing::internal::GetCapturedStdout();
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_NE(said.find("resumed from " + folder.path() + "/step-00000004"), std::string::npos) << said;
+  EXPECT_NE(said.find("no rank had anything newer than step 2"), std::string::npos) << said;
+}
+
+// The same two states, but no group in between: the volume holds what a later start has written into the folder of a
+// live run, which is nobody's to read while the run has its state.
+TEST(Trainer, does_not_look_at_the_volume_when_the_group_before_this_one_is_there) {
+  PosixFileSystem fs;
+  const TemporaryFolder folder;
+  const TemporaryFolder elsewhere;
+  TestWorker survivor(fs, elsewhere.path(), 0, 1);
+  ASSERT_EQ(survivor.run_alone(7).code, ExitCode::kDone);
+  TestWorker lost(fs, folder.path(), 0, 1);
+  lost.config.training.num_epochs = 2;
+  ASSERT_EQ(lost.run_alone(7).code, ExitCode::kDone);
+
+  TestWorker fresh(fs, folder.path(), 0, 2);
+  for (TestWorker* const worker : {&fresh, &survivor}) worker->config.training.num_epochs = 3;
+  testing::internal::CaptureStdout();
+  const auto outcomes = run_both({&fresh, &survivor}, 8);
+  const std::string said = testing::internal::GetCapturedStdout();
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_EQ(said.find("resumed from"), std::string::npos) << said;
+}
+
 TEST(Trainer, leaves_the_folder_to_the_new_rank_0) {
   const TemporaryFolder old_folder;
   const TemporaryFolder new_folder;

@@ -467,6 +467,7 @@ SimulationCounts& operator+=(SimulationCounts& sum, const SimulationCounts& coun
   sum.torn_commits += counts.torn_commits;
   sum.twins += counts.twins;
   sum.fresh_starts += counts.fresh_starts;
+  sum.stale_states += counts.stale_states;
   sum.states_received += counts.states_received;
   sum.doubled += counts.doubled;
   sum.cuts += counts.cuts;
@@ -495,8 +496,9 @@ std::string to_text(const SimulationCounts& counts) {
        << counts.groups_formed << " formed (" << counts.old_groups_formed << " by a coordinator that had a successor), "
        << counts.steps_committed << " steps committed\n"
        << counts.torn_commits << " groups went on from ranks one step apart, " << counts.twins
-       << " from ranks with the same step of different groups, " << counts.fresh_starts << " from the volume; "
-       << counts.states_received << " states received\n"
+       << " from ranks with the same step of different groups, " << counts.fresh_starts << " from the volume, "
+       << counts.stale_states << " of them though ranks held an older state; " << counts.states_received
+       << " states received\n"
        << counts.coordinators_lost << " coordinators replaced, " << counts.older_coordinators_declined
        << " older ones declined, " << counts.cuts << " cuts, " << counts.regroups << " told to regroup, "
        << counts.stops << " told to stop, " << counts.slow_leaves << " did not leave in time\n"

@@ -744,6 +744,11 @@ STATE_SOURCES = [
     ("… the same one does not", "const bool is_new_coordinator = attempt_of(lineage) != attempt_of(generation);", "const bool is_new_coordinator = true;"),
     ("… above the old one", "std::max(generation, lineage + 1)", "generation"),
     ("a generation is above every claim's", "  for (const StateClaim& claim : claims) generation = std::max(generation, claim.generation + 1);\n", ""),
+    ("who was cut off is no source when the volume is newer", "attempt_of(best.generation) == attempt_of(generation) && best.generation + 1 < generation;", "false;"),
+    ("… unlike who was in the group before", "&& best.generation + 1 < generation;", "&& best.generation < generation;"),
+    ("… under the same coordinator", "return attempt_of(best.generation) == attempt_of(generation) && ", "return "),
+    ("… by a later group's checkpoint", "return saved.generation > best.generation && saved.step > best.step;", "return saved.step > best.step;"),
+    ("… that is further on", "return saved.generation > best.generation && saved.step > best.step;", "return saved.generation > best.generation;"),
     ("what is read is older than what follows from it", "  if (read) generation = std::max(generation, *read + 1);\n", ""),
 ]
 

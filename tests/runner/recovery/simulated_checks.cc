@@ -116,6 +116,14 @@ void Simulation::check_sync(const Group& group, const TrainedState& source) {
     if (source.step - state.step == 1) is_torn = true;
     if (state.step == source.step && state.committed_in != source.committed_in) has_twins = true;
   }
+  // Who was cut off from groups that are gone does not undo what they have written down.
+  const Checkpoint* const saved = newest_on_volume();
+  const auto is_ours = [&](uint64_t generation) { return attempt_of(generation) == attempt_of(group.generation); };
+  const bool is_newer = saved != nullptr && saved->generation > source.synced_in && saved->state.step > source.step;
+  if (is_newer && is_ours(saved->generation) && is_ours(source.synced_in)) {
+    fail("group ", name_of(group.generation), " goes on from step ", source.step, " of ", name_of(source.synced_in),
+         " though step ", saved->state.step, " of ", name_of(saved->generation), " is on the volume");
+  }
   if (is_torn) ++counts_.torn_commits;
   if (has_twins) ++counts_.twins;
 }

@@ -158,7 +158,16 @@ void Simulation::sync(Group& group) {
     claims.push_back(
         {.lineage = state.lineage, .step = state.step, .has_state = state.exists, .generation = state.synced_in});
   }
-  const SourceChoice choice = choose_source(claims);
+  SourceChoice choice = choose_source(claims);
+  const Checkpoint* const saved = newest_on_volume();
+  if (choice.source && saved != nullptr) {
+    const StateClaim& best = claims[static_cast<size_t>(*choice.source)];
+    const SavedState found{.generation = saved->generation, .step = saved->state.step};
+    if (may_have_missed_groups(best, group.generation) && is_newer(found, best)) {
+      ++counts_.stale_states;
+      choice.source.reset();
+    }
+  }
   TrainedState source;
   if (choice.source) {
     const RankPlace& place = group.ranks[static_cast<size_t>(*choice.source)];
@@ -172,7 +181,7 @@ void Simulation::sync(Group& group) {
     age = age_in_group(source.lineage, group.generation, claims);
   } else {
     ++counts_.fresh_starts;
-    const Checkpoint* read = newest_on_volume();
+    const Checkpoint* const read = saved;
     if (read != nullptr) source = read->state;
     source.exists = true;
     source.committed_in = group.generation;

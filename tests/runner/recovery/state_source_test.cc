@@ -54,6 +54,22 @@ TEST(ChooseSource, does_not_count_a_step_without_a_state) {
   EXPECT_EQ(choice.source, 1);
 }
 
+TEST(MayHaveMissedGroups, says_so_where_another_group_fits_in_between) {
+  const StateClaim best{.lineage = 1, .step = 5, .has_state = true, .generation = 7};
+  EXPECT_FALSE(may_have_missed_groups(best, 8)) << "synced in the group before this one";
+  EXPECT_TRUE(may_have_missed_groups(best, 9));
+  EXPECT_FALSE(may_have_missed_groups(best, (uint64_t{1} << 32U) | 1U)) << "an earlier coordinator may live on";
+  EXPECT_FALSE(may_have_missed_groups(best, 3)) << "a clock was set back";
+}
+
+TEST(IsNewer, of_a_later_group_that_has_come_further) {
+  const StateClaim best{.lineage = 1, .step = 5, .has_state = true, .generation = 7};
+  EXPECT_TRUE(is_newer({.generation = 8, .step = 6}, best));
+  EXPECT_FALSE(is_newer({.generation = 8, .step = 5}, best)) << "what is in memory needs no reading";
+  EXPECT_FALSE(is_newer({.generation = 7, .step = 6}, best)) << "of a rank that was a step ahead: it is made again";
+  EXPECT_FALSE(is_newer({.generation = 6, .step = 80}, best)) << "given up by a later group";
+}
+
 TEST(AgeInGroup, keeps_its_lineage_under_one_coordinator) {
   const uint64_t lineage = make_generation(3, 1);
   const StateAge age = age_in_group(lineage, make_generation(3, 5), {{.generation = make_generation(3, 4)}});
