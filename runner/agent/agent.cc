@@ -8,6 +8,7 @@
 #include <ctime>
 #include <utility>
 
+#include "runner/agent/checkpoint_mark.h"
 #include "runner/agent/termination_log.h"
 #include "runner/base/cgroup.h"
 #include "runner/base/one_line.h"
@@ -201,7 +202,7 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
                  [&](const Evaluation& m) { status_.metrics = m.metrics; },
                  [&](const CheckpointWritten& m) {
                    status_.last_checkpoint = m;
-                   feed(SupervisorEvent(CheckpointSeen{m.step}));
+                   on_durable(m.step);
                    feed(MemberEvent(CheckpointDurable{m.step}));
                  },
                  [&](const Metrics& m) { board_.publish_metrics(local_rank, m.families); },
@@ -220,6 +221,11 @@ void Agent::on_store_request(int local_rank, const StoreRequest& request) {
                                                .status = StoreStatus::kStale,
                                                .values = {},
                                                .message = "the coordinator is not reachable"});
+}
+
+void Agent::on_durable(int64_t step) {
+  leave_checkpoint_mark(options_.checkpoint_mark, step);
+  feed(SupervisorEvent(CheckpointSeen{step}));
 }
 
 void Agent::on_left(int local_rank, const Left& left) {
@@ -329,7 +335,8 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
           .on_break = [this](const GroupBreak& seen) { on_break(seen); },
           .on_cause = [this](const std::string& cause) { job_.on_cause(cause); },
           .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
-          .on_broken_before = [this](const GroupBreak& seen, int64_t step) { on_broken_before(seen, step); },
+          .on_broken_before = [this](const GroupBreak& seen,
+                                     const JobRecord::Commit& newest) { on_broken_before(seen, newest); },
           .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); },
           .on_remote_decision = [this](int node, const LadderDecision& said) { show_decision(node, said); }});
 }
@@ -413,9 +420,9 @@ void Agent::on_break(const GroupBreak& group_break) {
   job_.on_break(group_break, std::time(nullptr));
 }
 
-void Agent::on_broken_before(const GroupBreak& group_break, int64_t committed_step) {
+void Agent::on_broken_before(const GroupBreak& group_break, const JobRecord::Commit& newest) {
   const auto ago = std::chrono::duration_cast<std::chrono::seconds>(now() - group_break.at);
-  job_.on_broken_before(group_break, committed_step, now(), std::time(nullptr) - ago.count());
+  job_.on_broken_before(group_break, newest, now(), std::time(nullptr) - ago.count());
 }
 
 void Agent::on_remote_end(int node, const Broken& broken) {
@@ -585,7 +592,7 @@ void Agent::perform(const KillOneWorker& output) {
   feed(SupervisorEvent(KillOrdered{.local_rank = output.local_rank, .message = output.message}));
 }
 
-void Agent::perform(const CheckpointSeenByJob& output) { feed(SupervisorEvent(CheckpointSeen{output.step})); }
+void Agent::perform(const CheckpointSeenByJob& output) { on_durable(output.step); }
 
 void Agent::perform(const EndNode& output) {
   feed(SupervisorEvent(JobEnded{.code = output.code, .message = output.message}));

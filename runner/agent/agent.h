@@ -58,6 +58,7 @@ struct AgentOptions {
   MemberOptions member;
   TerminalOptions terminal;
   std::string termination_log;  // path; empty = none
+  std::string checkpoint_mark;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
   std::string control_folder;   // where the control socket lies; empty = none
   bool has_page = true;         // a status server shows the board
@@ -110,6 +111,7 @@ class Agent {
   void on_message(int local_rank, const WorkerMessage& message);
   void on_store_request(int local_rank, const StoreRequest& request);
   void on_left(int local_rank, const Left& left);
+  void on_durable(int64_t step);
   void on_resumed(int local_rank, const Resumed& resumed);
   void on_line(int local_rank, bool to_stderr, const std::string& line);
 
@@ -127,7 +129,7 @@ class Agent {
   void on_refused(Refused refused);
   void on_coordinator_said(const CoordinatorMessage& message);
   void on_break(const GroupBreak& group_break);
-  void on_broken_before(const GroupBreak& group_break, int64_t committed_step);
+  void on_broken_before(const GroupBreak& group_break, const JobRecord::Commit& newest);
   void on_remote_end(int node, const Broken& broken);
   // Of this node's ladder: for its own page, and for node 0's.
   void on_decision(const LadderDecision& decision);

@@ -258,17 +258,21 @@ void CoordinatorServer::tell_of_break_before(const CoordinatorEvent& event, uint
   const auto* const join = said ? std::get_if<Join>(&said->message) : nullptr;
   if (join == nullptr || placed != 0 || !state_.rank_of.contains(said->connection)) return;
   const BrokenBefore& before = join->broken_before;
-  const std::chrono::duration<double> since(before.seconds);
-  if (!(since.count() >= 0.0 && since <= kToldTimeMax)) return;  // nor what is no number
-  const bool is_believable =
-      before.silent_seconds >= 0.0 && before.silent_seconds <= std::chrono::duration<double>(kToldTimeMax).count();
-  handlers_.on_broken_before(GroupBreak{.generation = before.generation,
-                                        .cause = before.step_in_flight ? kNodeLost : kNodeLeaves,
-                                        .rank = -1,
-                                        .detection_seconds = is_believable ? before.silent_seconds : -1.0,
-                                        .step_in_flight = before.step_in_flight,
-                                        .at = at - std::chrono::duration_cast<TimePoint::duration>(since)},
-                             before.step);
+  const auto is_believable = [](double seconds) {  // no number is not
+    return seconds >= 0.0 && seconds <= std::chrono::duration<double>(kToldTimeMax).count();
+  };
+  const auto ago = [at](double seconds) {
+    return at - std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(seconds));
+  };
+  if (!is_believable(before.seconds) || !is_believable(before.committed_seconds)) return;
+  handlers_.on_broken_before(
+      GroupBreak{.generation = before.generation,
+                 .cause = before.step_in_flight ? kNodeLost : kNodeLeaves,
+                 .rank = -1,
+                 .detection_seconds = is_believable(before.silent_seconds) ? before.silent_seconds : -1.0,
+                 .step_in_flight = before.step_in_flight,
+                 .at = ago(before.seconds)},
+      JobRecord::Commit{.step = before.step, .at = ago(before.committed_seconds)});
 }
 
 void CoordinatorServer::perform(const Send& output) {

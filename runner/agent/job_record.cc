@@ -62,6 +62,8 @@ void DurationHistogram::observe(double seconds) {
 void JobRecord::on_beats(const BeatSnapshot& rank_0) {
   if (rank_0.committed_ns > last_committed_ns_) {
     last_committed_ns_ = rank_0.committed_ns;
+    last_step_ = rank_0.step;
+    if (!first_commit_) first_commit_ = Commit{.step = rank_0.step, .at = at_ns(rank_0.committed_ns)};
     // The commits of a new group come after on_resumed, which tells where it went on.
     if (!pending_) goodput_.on_commit(rank_0.step, at_ns(rank_0.committed_ns));
   }
@@ -86,6 +88,14 @@ void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
   const auto silent = std::chrono::duration_cast<TimePoint::duration>(
       std::chrono::duration<double>(std::max(0.0, group_break.detection_seconds)));
   const TimePoint broke = std::max(group_break.at - silent, at_ns(last_committed_ns_));
+  pending_->committed_step = last_step_;
+  if (last_committed_ns_ > 0 && group_break.step_in_flight) {
+    pending_->in_flight_seconds = seconds_between(at_ns(last_committed_ns_), broke);
+  }
+  if (first_commit_ && last_step_ > first_commit_->step) {
+    pending_->step_seconds = seconds_between(first_commit_->at, at_ns(last_committed_ns_)) /
+                             static_cast<double>(last_step_ - first_commit_->step);
+  }
   goodput_.on_break(group_break.cause, broke, group_break.step_in_flight);
 }
 
@@ -103,7 +113,7 @@ void JobRecord::on_placed(const GroupPlaced& placed) {
   pending_->placed = placed;
 }
 
-void JobRecord::on_broken_before(const GroupBreak& told, int64_t committed_step, TimePoint when, int64_t unix_seconds) {
+void JobRecord::on_broken_before(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds) {
   if (last_committed_ns_ > 0 || (pending_ && told.generation < pending_->first.generation)) return;
   if (!pending_ || told.generation > pending_->first.generation) {
     pending_ = Pending{.first = told, .unix_seconds = unix_seconds};
@@ -118,7 +128,11 @@ void JobRecord::on_broken_before(const GroupBreak& told, int64_t committed_step,
     known.step_in_flight = true;
     known.cause = told.cause;
   }
-  goodput_.on_broken_before(known.cause, committed_step, known.step_in_flight, when);
+  if (newest.step >= pending_->committed_step) {
+    pending_->committed_step = newest.step;
+    pending_->in_flight_seconds = known.step_in_flight ? std::max(0.0, seconds_between(newest.at, known.at)) : 0.0;
+  }
+  goodput_.on_broken_before(known.cause, newest.step, known.step_in_flight, when);
   goodput_.learn_cause(known.cause);
 }
 
@@ -128,6 +142,8 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
   const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
   const TimePoint committed = at_ns(committed_ns);
   last_committed_ns_ = std::max(last_committed_ns_, committed_ns);
+  last_step_ = resumed.step;
+  first_commit_ = Commit{.step = resumed.step, .at = committed};
   goodput_.on_resume(resumed.resumed_step, at_ns(resumed.synced_ns));
   goodput_.on_commit(resumed.step, committed);
   if (!pending_) return std::nullopt;
@@ -140,6 +156,7 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
       .sync_seconds = seconds_between_ns(resumed.formed_ns, resumed.synced_ns),
       .total_seconds = std::max(0.0, pending.first.detection_seconds) + seconds_between(pending.first.at, committed),
       .redone_steps = goodput_.redone_steps() - pending.redone_before,
+      .lost_seconds = lost_seconds(pending, resumed.resumed_step),
       .step = resumed.step,
       .origin = resumed.origin,
       .generation = resumed.generation,
@@ -156,6 +173,13 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
     on_break(*pending.again, pending.again_unix_seconds);
   }
   return recovery;
+}
+
+double JobRecord::lost_seconds(const Pending& pending, int64_t resumed_step) {
+  const int64_t again = std::max<int64_t>(0, pending.committed_step - resumed_step);
+  if (again == 0) return pending.in_flight_seconds;
+  if (pending.step_seconds < 0) return -1.0;
+  return pending.in_flight_seconds + static_cast<double>(again) * pending.step_seconds;
 }
 
 void JobRecord::remember(const Recovery& recovery) {

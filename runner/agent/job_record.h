@@ -54,6 +54,10 @@ inline constexpr std::chrono::hours kToldTimeMax{24};
 class JobRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
+  struct Commit {
+    int64_t step = 0;
+    TimePoint at;
+  };
 
   // What became of a peer is told within `told_within` of its loss, or the time goes to PeerLost.
   explicit JobRecord(TimePoint start, std::chrono::milliseconds told_within = kHeartbeatTimeout + 2 * kBeatInterval)
@@ -67,7 +71,7 @@ class JobRecord {
   void on_placed(const GroupPlaced& placed);
   // Told at `when`, ahead of the first placement, by a node that was in a group before this agent was there. Of several
   // the newest group counts, and its earliest break.
-  void on_broken_before(const GroupBreak& told, int64_t committed_step, TimePoint when, int64_t unix_seconds);
+  void on_broken_before(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds);
   // Rank 0 has committed in a new group. The recovery that is over with it, if there was a break before.
   std::optional<Recovery> on_resumed(const Resumed& resumed);
 
@@ -95,7 +99,12 @@ class JobRecord {
     std::optional<GroupPlaced> placed;  // the newest since
     std::optional<GroupBreak> again;    // the newest since
     bool is_again_counted = false;      // goodput waits for that one
-    bool is_published = false;          // the counters have the newest one's time under its cause, and keep it
+    // Work that is lost if the group goes on from the newest commit, and that of each step before it; below zero: not
+    // known.
+    double in_flight_seconds = 0.0;
+    double step_seconds = -1.0;
+    int64_t committed_step = 0;
+    bool is_published = false;  // the counters have the newest one's time under its cause, and keep it
     int64_t again_unix_seconds = 0;
   };
   void remember(const Recovery& recovery);
@@ -103,11 +112,14 @@ class JobRecord {
   [[nodiscard]] GroupBreak& newest_break() { return pending_->again ? *pending_->again : pending_->first; }
   [[nodiscard]] const GroupBreak& newest_break() const { return pending_->again ? *pending_->again : pending_->first; }
   [[nodiscard]] bool may_learn_cause(TimePoint now) const;
+  [[nodiscard]] static double lost_seconds(const Pending& pending, int64_t resumed_step);
 
   TimePoint start_;
   std::chrono::milliseconds told_within_;
   Goodput goodput_;
   int64_t last_committed_ns_ = 0;
+  int64_t last_step_ = 0;
+  std::optional<Commit> first_commit_;  // that was seen of the newest group
   std::optional<Pending> pending_;
   int64_t recoveries_total_ = 0;
   std::vector<Recovery> recent_;

@@ -359,7 +359,7 @@ std::string describe_recovery(const Json& recovery, int64_t hit_ns) {
          part("syncSeconds") + " (" + recovery.at("origin").get<std::string>() + ")\n  next committed step " +
          std::to_string(recovery.at("step").get<int64_t>()) + " after " + since(recovery.at("committedNanoseconds")) +
          ", with " + std::to_string(recovery.at("worldSize").get<int>()) + " ranks\n  " + std::to_string(redone) +
-         (redone == 1 ? " step" : " steps") + " redone\n";
+         (redone == 1 ? " step" : " steps") + " redone, " + part("lostSeconds") + " of work lost\n";
 }
 
 CommandShape chaos_shape() {

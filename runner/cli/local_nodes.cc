@@ -25,6 +25,7 @@
 #include <random>
 #include <utility>
 
+#include "runner/agent/checkpoint_mark.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/termination_log.h"
 #include "runner/base/json.h"
@@ -140,6 +141,7 @@ class LocalNodes {
         agents_(static_cast<size_t>(options.nodes)) {}
 
   ~LocalNodes() {
+    if (checkpoint_mark_fd_ >= 0) ::close(checkpoint_mark_fd_);
     for (Agent& agent : agents_) {
       if (agent.last_words_fd >= 0) ::close(agent.last_words_fd);
     }
@@ -211,7 +213,8 @@ class LocalNodes {
                     .pid = agent.pid,
                     .code = exit_code_of_wait_status(status),
                     .message = words.message,
-                    .job_ended = words.job_ended});
+                    .job_ended = words.job_ended,
+                    .checkpoint_step = read_checkpoint_mark(checkpoint_mark_fd_)});
   }
 
   // ---- the ladder's hands ----
@@ -282,8 +285,9 @@ class LocalNodes {
       launch.environment[std::string(env::kStartedBecause)] = encode(MemberMessage(decision));
       untold_.reset();
     }
-    launch.environment[std::string(env::kTerminationLog)] =
-        "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(agent.last_words_fd);
+    const auto path_of = [](int fd) { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd); };
+    launch.environment[std::string(env::kTerminationLog)] = path_of(agent.last_words_fd);
+    launch.environment[std::string(env::kCheckpointMark)] = path_of(checkpoint_mark_fd_);
     // Node 0 has the terminal itself, with its progress line.
     std::array<int, 2> out{-1, -1};
     std::array<int, 2> err{-1, -1};
@@ -373,6 +377,8 @@ class LocalNodes {
   const LocalNodesOptions& options_;  // outlive this: run_local_nodes' own
   LocalNetwork network_;
   const NetworkNamespaces* namespaces_;  // outlive this as well; null: none
+  // Of all agents; without it (no memory) restarts are counted for longer.
+  int checkpoint_mark_fd_ = ::memfd_create("lockstep-checkpoint-mark", MFD_CLOEXEC);
   std::string program_;
   boost::asio::io_context loop_;
   boost::asio::signal_set stop_signals_;
@@ -421,7 +427,7 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   Environment& environment = launch.environment;
   for (const std::string_view name :
        {env::kNodeRank, env::kNumNodes, env::kMinNodes, env::kMaxNodes, env::kNprocPerNode, env::kCoordinator,
-        env::kJobCompletionIndex, env::kStartedBecause}) {
+        env::kJobCompletionIndex, env::kStartedBecause, env::kCheckpointMark}) {
     environment.erase(std::string(name));
   }
   environment[std::string(env::kToken)] = network.token;

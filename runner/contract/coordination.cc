@@ -20,6 +20,7 @@ template <typename V>
 void fields(V& v, typename V::template Ref<BrokenBefore> m) {
   v("seconds", m.seconds);
   v("silent_seconds", m.silent_seconds);
+  v("committed_seconds", m.committed_seconds);
   v("generation", m.generation);
   v("step", m.step);
   v("step_in_flight", m.step_in_flight);

@@ -49,11 +49,12 @@ struct Greet {
 // How the newest group ended in which this node's workers have committed a step. A coordinator that comes after a lost
 // one knows of that group only by this.
 struct BrokenBefore {
-  double seconds = -1.0;         // since then; below zero: there is nothing to say
-  double silent_seconds = -1.0;  // that its coordinator had been silent before; below zero: it was not
-  uint64_t generation = 0;       // of that group
-  int64_t step = 0;              // the newest that was committed
-  bool step_in_flight = true;    // false: all left together at a step's end
+  double seconds = -1.0;            // since then; below zero: there is nothing to say
+  double silent_seconds = -1.0;     // that its coordinator had been silent before; below zero: it was not
+  double committed_seconds = -1.0;  // since its newest commit
+  uint64_t generation = 0;          // of that group
+  int64_t step = 0;                 // of that commit
+  bool step_in_flight = true;       // false: all left together at a step's end
 };
 
 // The agent has chosen this coordinator. `ready`, `leaving_code` and `done` as in the messages of these names.

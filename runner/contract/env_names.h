@@ -38,6 +38,8 @@ inline constexpr std::string_view kBeatFd = "LOCKSTEP_BEAT_FD";
 inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
 // … and why this agent was started in place of an earlier one: a LadderDecision as a line (contract/coordination.h).
 inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
+// … and the file in which they leave the step of each checkpoint that has become durable (agent/checkpoint_mark.h).
+inline constexpr std::string_view kCheckpointMark = "LOCKSTEP_CHECKPOINT_MARK";
 
 // For tests and odd installations: the worker program, and the file for the termination message.
 inline constexpr std::string_view kWorker = "LOCKSTEP_WORKER";
@@ -128,6 +130,7 @@ inline constexpr std::array kAllNames = {
     kBeatFd,
     kCommandLine,
     kStartedBecause,
+    kCheckpointMark,
     kRank,
     kWorldSize,
     kLocalRank,

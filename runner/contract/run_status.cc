@@ -110,6 +110,7 @@ OrderedJson to_json(const Recovery& r) {
           {"syncSeconds", known_or_null(r.sync_seconds)},
           {"totalSeconds", known_or_null(r.total_seconds)},
           {"redoneSteps", r.redone_steps},
+          {"lostSeconds", known_or_null(r.lost_seconds)},
           {"step", r.step},
           {"worldSize", r.world_size},
           {"origin", r.origin},

@@ -61,6 +61,9 @@ struct Recovery {
   double sync_seconds = -1.0;       // until all ranks held the same state
   double total_seconds = -1.0;      // from the last sign of life to the first commit
   int64_t redone_steps = 0;
+  // Work that was thrown away: since the step that the group goes on from. Of steps that are made again after a
+  // fall-back as many times the mean of the group that broke; below zero: not known.
+  double lost_seconds = -1.0;
   int64_t step = 0;  // the first one committed after it
   int world_size = 0;
   std::string origin;  // where the state came from

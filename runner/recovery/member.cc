@@ -180,6 +180,7 @@ class MemberStepper {
     if (found == s_.breaks.rend()) return {};
     return {.seconds = std::chrono::duration<double>(now_ - found->at).count(),
             .silent_seconds = found->silent_seconds,
+            .committed_seconds = std::chrono::duration<double>(now_ - commit->at).count(),
             .generation = found->generation,
             .step = commit->step,
             .step_in_flight = found->step_in_flight};

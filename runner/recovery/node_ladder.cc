@@ -50,6 +50,7 @@ class Ladder {
     LadderNode& n = node(event.node);
     LOCKSTEP_CHECK(n.is_alive, "a node ends once");
     n.is_alive = false;
+    if (event.checkpoint_step > s_.checkpoint_step) make_progress(event.checkpoint_step);
     if (event.code != kSignalCodes + SIGKILL) n.killed_because.clear();  // it ended before that reached it
     if (event.code == 0) {
       on_complete();
@@ -172,6 +173,13 @@ class Ladder {
       s_.restarts.push_back(now_);
     }
     replace(end, uncounted);
+  }
+
+  void make_progress(int64_t checkpoint_step) {
+    s_.checkpoint_step = checkpoint_step;
+    s_.restarts.clear();
+    for (LadderNode& n : s_.nodes) n.short_lives = 0;
+    s_.gang_used = false;
   }
 
   void replace(const NodeEnded& end, const std::string& uncounted) {

@@ -7,9 +7,9 @@
 // kRestartWindow; not counted are a node that lost its peers or the coordinator (10), one that was stopped by somebody
 // else (130, 143) and one that was killed because it was silent. A replacement that ends within kShortLife is no
 // progress: kShortLivesMax of one node in a row restart all nodes together, once (the gang rung); after that they end
-// the job. Codes 2, 3 and 5 end it at once, and so does an end of which the agent says that it is the job's.
-// Complete for one is complete for all: after the first end with 0 nobody is replaced.
-// Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
+// the job. A new checkpoint clears all of these counts. Codes 2, 3 and 5 end it at once, and so does an end of which
+// the agent says that it is the job's. Complete for one is complete for all: after the first end with 0 nobody is
+// replaced. Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
 #pragma once
 
 #include <chrono>
@@ -44,9 +44,10 @@ struct NodeLadderStarted {};  // the first event, once
 struct NodeEnded {
   int node = 0;
   int64_t pid = 0;
-  int code = 0;            // as in contract/exit_code; 128 + n for a signal
-  std::string message;     // the agent's last words; may be empty
-  bool job_ended = false;  // the agent says that the job is over for all (EndJob): no replacement can do better
+  int code = 0;                  // as in contract/exit_code; 128 + n for a signal
+  std::string message;           // the agent's last words; may be empty
+  bool job_ended = false;        // the agent says that the job is over for all (EndJob): no replacement can do better
+  int64_t checkpoint_step = -1;  // of the job's newest durable checkpoint by now; below zero: none was written
 };
 // The agent does not answer, or its process does not run: as good as lost.
 struct NodeSilent {
@@ -106,6 +107,7 @@ struct NodeLadderState {
   std::vector<LadderNode> nodes;
   std::vector<TimePoint> restarts;  // counted ones inside the window
   int64_t replacements_total = 0;   // nodes started again, all rungs
+  int64_t checkpoint_step = -1;     // the newest that was heard of
   bool gang_used = false;
   bool gang_stopping = false;  // all are to end before all are started again
   bool complete = false;       // a node has ended with 0

@@ -106,6 +106,20 @@ def test_all_agents_but_one_are_killed(lockstep, small_dataset, tmp_path):
     finish(job, tmp_path / "run", reference)
 
 
+def test_a_new_checkpoint_clears_the_budget_of_nodes(lockstep, small_dataset, tmp_path):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--max_restarts", "1", "--checkpoint_every", "20",
+              steps=10_000_000)
+    job.wait_for_progress(20)
+    for number in range(1, 4):
+        seen = max_step(job.status())
+        job.wait_for_status(lambda s, old=seen: s["lastCheckpoint"] and s["lastCheckpoint"]["step"] > old, "a checkpoint")
+        os.kill(job.agents()[1], signal.SIGKILL)
+        job.wait_for_recovery(number)
+    assert len(re.findall(r"\(replacement 1 of 1\)", job.output())) == 3, job.output()
+    job.signal(signal.SIGTERM)
+    assert job.end() == 143, job.output()
+
+
 def test_two_workers_killed_at_once(lockstep, small_dataset, tmp_path, undisturbed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=STEPS)
     job.wait_for_progress(50)

@@ -88,7 +88,7 @@ class CoordinatorOnLoopback : public testing::Test {
             .on_cause = [this](const std::string& cause) { causes_.push_back(cause); },
             .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); },
             .on_broken_before = [this](const GroupBreak& seen,
-                                       int64_t step) { broken_before_.emplace_back(step, seen); },
+                                       const JobRecord::Commit& newest) { broken_before_.emplace_back(newest, seen); },
             .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); },
             .on_remote_decision = [this](int node,
                                          const LadderDecision& said) { remote_decisions_.emplace_back(node, said); }});
@@ -162,7 +162,7 @@ class CoordinatorOnLoopback : public testing::Test {
   std::vector<GroupPlaced> placed_;
   std::vector<std::pair<int, Broken>> remote_ends_;
   std::vector<std::pair<int, LadderDecision>> remote_decisions_;
-  std::vector<std::pair<int64_t, GroupBreak>> broken_before_;
+  std::vector<std::pair<JobRecord::Commit, GroupBreak>> broken_before_;
   int questions_ = 0;  // to the name service
 };
 
@@ -267,6 +267,7 @@ Join outlived(double seconds, bool step_in_flight = true, double silent_seconds 
               .ready = true,
               .broken_before = {.seconds = seconds,
                                 .silent_seconds = silent_seconds,
+                                .committed_seconds = seconds + 0.5,
                                 .generation = 5,
                                 .step = 120,
                                 .step_in_flight = step_in_flight}};
@@ -279,12 +280,13 @@ TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it) {
   ASSERT_TRUE(until([&] { return far.found.size() == 1; }));
   second->send(outlived(60.0, /*step_in_flight=*/true, 5.0));
   ASSERT_TRUE(until([&] { return !broken_before_.empty(); }));
-  EXPECT_EQ(broken_before_.at(0).first, 120);
+  EXPECT_EQ(broken_before_.at(0).first.step, 120);
   const GroupBreak& before = broken_before_.at(0).second;
   EXPECT_EQ(before.generation, 5U);
   EXPECT_EQ(before.cause, "NodeLost");
   EXPECT_TRUE(before.step_in_flight);
   EXPECT_DOUBLE_EQ(before.detection_seconds, 5.0);
+  EXPECT_EQ(before.at - broken_before_.at(0).first.at, std::chrono::milliseconds(500));
   const auto age = std::chrono::steady_clock::now() - before.at;
   EXPECT_GE(age, std::chrono::seconds(60));
   EXPECT_LT(age, std::chrono::seconds(90));

@@ -66,6 +66,7 @@ TEST(JobRecord, measures_a_recovery_in_parts) {
   EXPECT_NEAR(recovery->sync_seconds, 0.001, 1e-9);
   EXPECT_NEAR(recovery->total_seconds, 0.408, 1e-9);
   EXPECT_EQ(recovery->redone_steps, 1);
+  EXPECT_NEAR(recovery->lost_seconds, 0.092, 1e-9) << "from the last commit to the last sign of life";
   EXPECT_EQ(recovery->world_size, 4);
   EXPECT_EQ(describe(*recovery),
             "going on at step 101 with 4 ranks after 0.41 s (detected in 8 ms, all ready in 0.30 s, formed in 89 ms, "
@@ -177,14 +178,17 @@ GroupBreak before(int64_t milliseconds, uint64_t generation, bool step_in_flight
           .at = at(milliseconds)};
 }
 
+JobRecord::Commit commit(int64_t step, int64_t milliseconds = -450) { return {.step = step, .at = at(milliseconds)}; }
+
 // An agent that takes a lost node 0's place at 0 s.
 TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-200'000, 5), 90, at(100), 1'699'999'800);  // a node that was not in the newest group
-  job.on_broken_before(before(-300, 7), 119, at(200), 1'700'000'001);
-  job.on_broken_before(before(-400, 7, false), 120, at(210), 1'700'000'000);
-  job.on_broken_before(before(-200, 7, false), 120, at(220), 1'700'000'002);
-  job.on_broken_before(before(-300'000, 6), 90, at(230), 1'699'999'700);
+  job.on_broken_before(before(-200'000, 5), commit(90), at(100),
+                       1'699'999'800);  // a node that was not in the newest group
+  job.on_broken_before(before(-300, 7), commit(119), at(200), 1'700'000'001);
+  job.on_broken_before(before(-400, 7, false), commit(120), at(210), 1'700'000'000);
+  job.on_broken_before(before(-200, 7, false), commit(120), at(220), 1'700'000'002);
+  job.on_broken_before(before(-300'000, 6), commit(90), at(230), 1'699'999'700);
   EXPECT_TRUE(job.is_recovering());
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
@@ -193,32 +197,53 @@ TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
   EXPECT_EQ(recovery->step, 121);
   EXPECT_EQ(recovery->redone_steps, 1);
   EXPECT_EQ(recovery->broken_ns, -400 * kMillisecond);
+  EXPECT_NEAR(recovery->lost_seconds, 0.05, 1e-9);
   EXPECT_EQ(recovery->time_unix_seconds, 1'700'000'000);
   EXPECT_NEAR(recovery->respawn_seconds, 0.9, 1e-9);
   EXPECT_NEAR(recovery->total_seconds, 1.0, 1e-9);
   EXPECT_EQ(recovery->world_size, 4);
   EXPECT_EQ(job.recoveries_total(), 1);
   EXPECT_THAT(job.goodput_line(at(1'600)), HasSubstr("waiting 0.6 s (NodeLost 0.5, startup 0.1)"));
-  job.on_broken_before(before(-400, 9), 120, at(1'700), 1'700'000'003);
+  job.on_broken_before(before(-400, 9), commit(120), at(1'700), 1'700'000'003);
   EXPECT_FALSE(job.is_recovering()) << "the job has gone on";
 }
 
 TEST(JobRecord, knows_a_node_0_that_left_as_told_from_one_that_was_lost) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-300, 7, false), 120, at(100), 1'700'000'000);
+  job.on_broken_before(before(-300, 7, false), commit(120), at(100), 1'700'000'000);
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
   ASSERT_TRUE(recovery);
   EXPECT_EQ(recovery->cause, "Leave");
   EXPECT_EQ(recovery->redone_steps, 0);
+  EXPECT_EQ(recovery->lost_seconds, 0.0);
+}
+
+// Steps 1 to 100 took 0.1 s each; the group goes on from a checkpoint of step 80.
+TEST(JobRecord, tells_how_much_work_a_fall_back_has_thrown_away) {
+  JobRecord job(at(0));
+  job.on_beats(committed(1, 1'000));
+  job.on_beats(committed(100, 10'900));
+  job.on_break(broke(11'000), 1'700'000'000);
+  job.on_placed({.generation = 2, .cause = "SignalKILL", .world_size = 4, .nnodes = 2, .at = at(11'300)});
+  const std::optional<Recovery> recovery = job.on_resumed(resumed(81, 11'400));
+  ASSERT_TRUE(recovery);
+  EXPECT_NEAR(recovery->lost_seconds, 20 * 0.1 + 0.092, 1e-9);
+
+  JobRecord successor(at(0));
+  successor.on_broken_before(before(-300, 7), commit(120), at(100), 1'700'000'000);
+  successor.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
+  const std::optional<Recovery> unknown = successor.on_resumed(resumed(81, 600, 9));
+  ASSERT_TRUE(unknown);
+  EXPECT_LT(unknown->lost_seconds, 0.0) << "nobody has told how long its steps took";
 }
 
 TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
   JobRecord job(at(0));
   GroupBreak silent = before(-300, 7);
   silent.detection_seconds = 5.0;
-  job.on_broken_before(silent, 120, at(100), 1'700'000'000);
-  job.on_broken_before(before(-200, 7), 120, at(100), 1'700'000'000);
+  job.on_broken_before(silent, commit(120), at(100), 1'700'000'000);
+  job.on_broken_before(before(-200, 7), commit(120), at(100), 1'700'000'000);
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
   ASSERT_TRUE(recovery);
@@ -229,7 +254,7 @@ TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
 // The last step was done when the group broke.
 TEST(JobRecord, ends_a_recovery_with_the_state_when_nothing_is_left_to_train) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-300, 7), 120, at(100), 1'700'000'000);
+  job.on_broken_before(before(-300, 7), commit(120), at(100), 1'700'000'000);
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   Resumed last = resumed(121, 600, 9);
   last.committed_ns = 0;
@@ -241,7 +266,7 @@ TEST(JobRecord, ends_a_recovery_with_the_state_when_nothing_is_left_to_train) {
 
 TEST(JobRecord, counts_the_first_group_after_a_lost_node_0_that_breaks_as_part_of_its_recovery) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-400, 1), 120, at(0), 1'700'000'000);
+  job.on_broken_before(before(-400, 1), commit(120), at(0), 1'700'000'000);
   job.on_placed({.generation = 2, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   job.on_break(broke(1'000, "SignalKILL", 2), 1'700'000'001);
   job.on_placed({.generation = 3, .cause = "SignalKILL", .world_size = 4, .nnodes = 2, .at = at(1'500)});

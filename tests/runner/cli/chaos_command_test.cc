@@ -52,6 +52,7 @@ TEST(DescribeRecovery, counts_from_the_blow) {
                           .respawn_seconds = 0.28,
                           .forming_seconds = 0.021,
                           .redone_steps = 1,
+                          .lost_seconds = 0.004,
                           .step = 121,
                           .world_size = 4,
                           .origin = "from rank 0",
@@ -63,7 +64,7 @@ TEST(DescribeRecovery, counts_from_the_blow) {
             "  all workers were ready 0.280 s later, the new group stood in 0.021 s, the state was the same in unknown "
             "(from rank 0)\n"
             "  next committed step 121 after 0.330 s, with 4 ranks\n"
-            "  1 step redone\n");
+            "  1 step redone, 0.004 s of work lost\n");
 }
 
 }  // namespace

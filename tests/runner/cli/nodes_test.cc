@@ -10,6 +10,7 @@
 
 #include "runner/base/json.h"
 #include "runner/cli/control_client.h"
+#include "runner/cli/run_program.h"
 #include "tests/runner/cli/agent_process.h"
 
 namespace lockstep::test {
@@ -125,7 +126,7 @@ TEST(Chaos, kills_a_rank_and_says_what_it_cost) {
   EXPECT_THAT(said, HasSubstr("killed rank 3 (pid "));
   EXPECT_THAT(said, HasSubstr("the group broke (SignalKILL) after 0.0"));
   EXPECT_THAT(said, HasSubstr("next committed step "));
-  EXPECT_THAT(said, HasSubstr("1 step redone\n"));
+  EXPECT_THAT(said, HasSubstr("1 step redone, 0."));
   const Json status = status_of(run);
   EXPECT_EQ(status.at("recoveriesTotal"), 2);
   EXPECT_EQ(status.at("recoveries").at(1).at("rank"), 3);
@@ -156,7 +157,7 @@ TEST(Chaos, kills_node_0_whose_successor_is_found) {
   EXPECT_THAT(said, HasSubstr("the group broke (NodeLost) after 0."));
   EXPECT_THAT(said, HasSubstr("the new group stood in "));
   EXPECT_THAT(said, HasSubstr("next committed step "));
-  EXPECT_THAT(said, HasSubstr(" redone\n"));
+  EXPECT_THAT(said, HasSubstr(" of work lost\n"));
   EXPECT_THAT(said, HasSubstr("with a new agent of node 0 (pid "));
   const Json status = status_of(run);
   EXPECT_EQ(status.at("recoveriesTotal"), 1);
@@ -187,8 +188,13 @@ TEST(Chaos, fills_the_disk_of_rank_0) {
 
 TEST(Chaos, cuts_a_node_off_and_lets_it_come_back) {
   if (::geteuid() != 0) GTEST_SKIP() << "networks of their own need root";
+  // Not with the code that is tested: where that fails and this does not, the test fails.
+  const std::string probe = "lockstep-probe-" + std::to_string(::getpid());
+  const Status made = run_program({.command = {"ip", "netns", "add", probe}});
+  if (!made.ok()) GTEST_SKIP() << "no networks here: " << made.error().message;
+  EXPECT_TRUE(run_program({.command = {"ip", "netns", "del", probe}}).ok());
   AgentProcess run(local_nodes(kTrainForLong, {"--network_namespaces", "--heartbeat_timeout_seconds", "2"}));
-  if (!run.wait_for_output("starting 2 nodes")) GTEST_SKIP() << "no networks here: " << run.output();
+  ASSERT_TRUE(run.wait_for_output("starting 2 nodes")) << run.output();
   ASSERT_TRUE(wait_until(run, is_training));
   const std::string said = chaos(run, {"partition", "--node", "1", "--seconds", "3"});
   EXPECT_THAT(said, HasSubstr("it is back"));

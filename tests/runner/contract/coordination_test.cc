@@ -70,8 +70,12 @@ TEST(Coordination, keeps_what_a_node_says_about_itself) {
   join.ready = true;
   join.leaving_code = 143;
   join.done = true;
-  join.broken_before = {
-      .seconds = 1.5, .silent_seconds = 5.0, .generation = kGeneration, .step = 120, .step_in_flight = false};
+  join.broken_before = {.seconds = 1.5,
+                        .silent_seconds = 5.0,
+                        .committed_seconds = 1.75,
+                        .generation = kGeneration,
+                        .step = 120,
+                        .step_in_flight = false};
   const Join back = to_coordinator(join);
   EXPECT_EQ(back.nproc, 8);
   EXPECT_EQ(back.generation, kGeneration);
@@ -80,6 +84,7 @@ TEST(Coordination, keeps_what_a_node_says_about_itself) {
   EXPECT_TRUE(back.done);
   EXPECT_EQ(back.broken_before.seconds, 1.5);
   EXPECT_EQ(back.broken_before.silent_seconds, 5.0);
+  EXPECT_EQ(back.broken_before.committed_seconds, 1.75);
   EXPECT_EQ(back.broken_before.generation, kGeneration);
   EXPECT_EQ(back.broken_before.step, 120);
   EXPECT_FALSE(back.broken_before.step_in_flight);

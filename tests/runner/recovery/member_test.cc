@@ -456,6 +456,7 @@ TEST(Member, tells_the_next_coordinator_when_its_group_broke) {
     const BrokenBefore before = broken_before(node, {{.step = 120, .at = committed}});
     EXPECT_DOUBLE_EQ(before.seconds, 3.0) << outlived.what;
     EXPECT_LT(before.silent_seconds, 0.0) << outlived.what;
+    EXPECT_DOUBLE_EQ(before.committed_seconds, 3.0) << outlived.what;
     EXPECT_EQ(before.generation, generation(1)) << outlived.what;
     EXPECT_EQ(before.step, 120);
     EXPECT_EQ(before.step_in_flight, outlived.step_in_flight) << outlived.what;

@@ -468,6 +468,7 @@ SimulationCounts& operator+=(SimulationCounts& sum, const SimulationCounts& coun
   sum.twins += counts.twins;
   sum.fresh_starts += counts.fresh_starts;
   sum.stale_states += counts.stale_states;
+  sum.undisturbed_ends += counts.undisturbed_ends;
   sum.states_received += counts.states_received;
   sum.doubled += counts.doubled;
   sum.cuts += counts.cuts;
@@ -498,7 +499,7 @@ std::string to_text(const SimulationCounts& counts) {
        << counts.torn_commits << " groups went on from ranks one step apart, " << counts.twins
        << " from ranks with the same step of different groups, " << counts.fresh_starts << " from the volume, "
        << counts.stale_states << " of them though ranks held an older state; " << counts.states_received
-       << " states received\n"
+       << " states received; " << counts.undisturbed_ends << " ends with nothing in the way\n"
        << counts.coordinators_lost << " coordinators replaced, " << counts.older_coordinators_declined
        << " older ones declined, " << counts.cuts << " cuts, " << counts.regroups << " told to regroup, "
        << counts.stops << " told to stop, " << counts.slow_leaves << " did not leave in time\n"

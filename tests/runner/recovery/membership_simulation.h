@@ -35,6 +35,7 @@ struct SimulationCounts {
   int64_t torn_commits = 0;       // groups that went on from ranks whose steps differed
   int64_t twins = 0;              // … or whose last step was the same, but committed in different groups
   int64_t fresh_starts = 0;       // nobody had a state: checkpoint or seed
+  int64_t undisturbed_ends = 0;   // all nodes had to end with 0
   int64_t stale_states = 0;       // … or none as new as the checkpoint
   int64_t states_received = 0;
   int64_t doubled = 0;

@@ -50,11 +50,16 @@ TEST(MembershipSimulation, what_must_hold_holds_in_random_schedules) {
   }
   std::cout << to_text(sum) << "\n";
   if (schedules < kEnoughToSeeEverything) return;
-  for (const int64_t count :
-       {sum.smaller_groups, sum.old_groups_formed, sum.torn_commits, sum.twins, sum.fresh_starts, sum.stale_states,
-        sum.states_received, sum.coordinators_lost, sum.older_coordinators_declined, sum.doubled, sum.cuts,
-        sum.regroups, sum.stops, sum.superseded, sum.stale_placements, sum.workers_restarted, sum.hangs_killed,
-        sum.jobs_failed, sum.gave_up}) {
+  for (const int64_t count : {sum.smaller_groups,    sum.old_groups_formed,
+                              sum.torn_commits,      sum.twins,
+                              sum.fresh_starts,      sum.stale_states,
+                              sum.undisturbed_ends,  sum.states_received,
+                              sum.coordinators_lost, sum.older_coordinators_declined,
+                              sum.doubled,           sum.cuts,
+                              sum.regroups,          sum.stops,
+                              sum.superseded,        sum.stale_placements,
+                              sum.workers_restarted, sum.hangs_killed,
+                              sum.jobs_failed,       sum.gave_up}) {
     EXPECT_GT(count, 0) << "something never happened";
   }
 }

@@ -634,6 +634,11 @@ NODE_LADDERS = [
     ("the gang has stopped when it is started", "    if (!std::exchange(s_.gang_stopping, false)) return;", "    if (!s_.gang_stopping) return;"),
     ("the gang's start forgets the time of its stop", "    s_.kill_deadline.reset();\n    for", "    for"),
     ("the gang's start forgets the short lives", "      node(i).short_lives = 0;\n", ""),
+    ("a new checkpoint is progress", "    if (event.checkpoint_step > s_.checkpoint_step) make_progress(event.checkpoint_step);\n", ""),
+    ("… once", "    s_.checkpoint_step = checkpoint_step;\n", ""),
+    ("… which clears the restarts", "    s_.restarts.clear();\n", ""),
+    ("… and the short lives", "    for (LadderNode& n : s_.nodes) n.short_lives = 0;\n", ""),
+    ("… and the gang's turn", "    s_.gang_used = false;\n", ""),
     ("a finished ladder is silent", "  if (state.finished) return {};\n", ""),
 ]
 

@@ -44,6 +44,10 @@ class Nodes {
   Outputs end(int node, int code, const std::string& message = "", bool job_ended = false) {
     return feed(NodeEnded{.node = node, .pid = 100 + node, .code = code, .message = message, .job_ended = job_ended});
   }
+  Outputs end_with_checkpoint(int node, int code, int64_t step) {
+    return feed(NodeEnded{
+        .node = node, .pid = 100 + node, .code = code, .message = "", .job_ended = false, .checkpoint_step = step});
+  }
   Outputs tick_at_deadline() {
     EXPECT_TRUE(state.deadline.has_value());
     if (state.deadline) now = *state.deadline;
@@ -192,6 +196,28 @@ TEST(NodeLadder, gives_up_when_the_budget_is_used_up) {
   const FinishNodes finish = get<FinishNodes>(run.end(0, 143));
   EXPECT_EQ(finish.code, 139);
   EXPECT_THAT(finish.message, StartsWith("giving up after 2 replaced nodes (--max_restarts 2); node 1 (pid 101)"));
+}
+
+TEST(NodeLadder, a_new_checkpoint_clears_the_count) {
+  Nodes run(2, 2);
+  run.feed(NodeLadderStarted{});
+  run.crash_often(2, 60s);
+  EXPECT_NE(find<StartNode>(run.end_with_checkpoint(1, 139, 100)), nullptr);
+  EXPECT_NE(find<StartNode>(run.end_with_checkpoint(1, 139, 100)), nullptr);
+  EXPECT_EQ(find<StartNode>(run.end_with_checkpoint(1, 139, 100)), nullptr) << "the same one is no news";
+}
+
+TEST(NodeLadder, a_new_checkpoint_is_progress_however_short_the_lives_are) {
+  Nodes run(2, 100);
+  run.feed(NodeLadderStarted{});
+  run.crash_often(4, 1s);
+  run.end(0, 143);
+  ASSERT_TRUE(run.state.gang_used);
+  run.crash_often(2, 1s);
+  EXPECT_NE(find<StartNode>(run.end_with_checkpoint(1, 139, 100)), nullptr);
+  EXPECT_FALSE(run.state.gang_used);
+  run.crash_often(1, 1s);
+  EXPECT_EQ(get<NodeDecision>(run.crash_often(1, 1s)).rung, "gang") << "three in a row since";
 }
 
 TEST(NodeLadder, counts_only_replacements_inside_the_window) {
@@ -481,7 +507,7 @@ TEST(NodeLadder, comes_to_an_end_whatever_happens) {
       run.now += std::chrono::milliseconds(pick(20'000));
       const int node = pick(run.state.options.nodes);
       if (pick(3) == 0 && alive.contains(node)) {
-        apply(NodeEnded{node, 1, kCodes[static_cast<size_t>(pick(12))], "", pick(40) == 0});
+        apply(NodeEnded{node, 1, kCodes[static_cast<size_t>(pick(12))], "", pick(40) == 0, -1});
       } else if (pick(10) == 0) {
         apply(NodeSilent{node, 5000ms});
       } else if (pick(60) == 0) {
@@ -492,7 +518,7 @@ TEST(NodeLadder, comes_to_an_end_whatever_happens) {
     }
     apply(NodesStopRequested{SIGTERM});
     for (int node = 0; node < run.state.options.nodes; ++node) {
-      if (alive.contains(node)) apply(NodeEnded{node, 1, 143, "", false});
+      if (alive.contains(node)) apply(NodeEnded{node, 1, 143, "", false, -1});
     }
     ASSERT_TRUE(finished);
     if (testing::Test::HasFailure()) break;

@@ -162,12 +162,14 @@ void Simulation::check_ended(int process) {
 
 // Complete for one is complete for all.
 void Simulation::check_the_end() {
+  const bool is_undisturbed = completed_at_ != kNever && completed_at_ > faults_until_ + kSettled;
+  if (is_undisturbed) ++counts_.undisturbed_ends;
   for (int rank = 0; rank < nodes_; ++rank) {
     const Process& p = proc(current_[static_cast<size_t>(rank)]);
     if (p.code == 0) continue;
     if (completed_at_ == kNever) {
       fail("all agents ended, but node 0 not with 0");
-    } else if (completed_at_ > faults_until_ + kSettled) {
+    } else if (is_undisturbed) {
       fail("node ", rank, " ended with ", p.code, " though the job is complete");
     }
   }
