@@ -8,6 +8,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <cmath>
+#include <random>
 #include <thread>
 
 namespace lockstep {
@@ -410,6 +411,74 @@ INSTANTIATE_TEST_SUITE_P(Bytes, CoordinatorCloses,
                                          "{\"type\":\"greet\",\"protocol\":\"one\"}\n",
                                          encode(MemberMessage(Join{})) + "\n", std::string(kGreetingBytesMax + 1, 'x'),
                                          std::string(1 << 20, '\0'), "{\"type\":\"greet\",\"job\":\"\xff\xfe\"}\n"));
+
+// Lines of every kind, some of their bytes changed, in pieces of any size: from strangers, and from a node that has
+// joined.
+class Garbler {
+ public:
+  explicit Garbler(uint32_t seed) : random_(seed) {}
+
+  size_t below(size_t limit) { return std::uniform_int_distribution<size_t>(0, limit - 1)(random_); }
+  std::string lines() {
+    std::string text;
+    for (size_t n = 1 + below(4); n > 0; --n) text += encode(kinds_[below(kinds_.size())]) + "\n";
+    for (size_t n = below(6); n > 0; --n) {
+      const size_t at = below(text.size());
+      switch (below(3)) {
+        case 0:
+          text[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + below(40));
+          break;
+        default:
+          text.insert(at, text.substr(below(text.size()), 1 + below(40)));
+      }
+      if (text.empty()) return "\n";
+    }
+    return text;
+  }
+
+ private:
+  std::mt19937 random_;
+  std::vector<MemberMessage> kinds_{
+      Greet{.job = "job", .token = "secret", .node_rank = 1, .attempt = 1, .incarnation = 9, .host = "h"},
+      Join{.nproc = 1, .ready = true},
+      NodeReady{.ready = true},
+      Broken{.generation = 1, .rank = 1, .cause = "SignalKILL", .message = "gone"},
+      Heartbeat{{WorkerBeat{.step = 5}}},
+      StoreCall{.request = StoreRequest{.id = 1, .op = StoreOp::kAdd, .keys = {"k"}, .values = {"v"}}},
+      Leave{},
+      NodeDone{},
+      NodeFailed{.code = 1, .message = "no"},
+      LadderDecision{.rung = "process", .line = "again"},
+      CheckpointNews{7}};
+};
+
+class CoordinatorOutlives : public CoordinatorOnLoopback, public testing::WithParamInterface<uint32_t> {};
+
+TEST_P(CoordinatorOutlives, whatever_bytes_come) {
+  Garbler garbler(GetParam());
+  const auto server = serve(options(7));
+  for (int i = 0; i < 20 && !server->state().end; ++i) {  // a node that has joined may say that it failed for good
+    RawPeer peer(loop_, server->port());
+    std::string bytes = garbler.lines();
+    // Every other one knows the token.
+    if (i % 2 == 0) bytes.insert(0, encode(MemberMessage(greet(1))) + "\n" + encode(MemberMessage(Join{})) + "\n");
+    while (!bytes.empty()) {
+      const size_t size = 1 + garbler.below(bytes.size());
+      peer.send(bytes.substr(0, size));
+      bytes.erase(0, size);
+      loop_.restart();
+      loop_.poll();
+    }
+  }
+  Heard heard;
+  const auto good = link(greet(0, 9), heard, {server->port()});
+  EXPECT_TRUE(until([&] { return !heard.found.empty() || server->state().end; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CoordinatorOutlives, testing::Range(0U, 20U));
 
 TEST_F(CoordinatorOnLoopback, a_thousand_wrong_tokens_give_one_note) {
   const auto server = serve(options(7));
