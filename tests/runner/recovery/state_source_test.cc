@@ -70,6 +70,13 @@ TEST(IsNewer, of_a_later_group_that_has_come_further) {
   EXPECT_FALSE(is_newer({.generation = 6, .step = 80}, best)) << "given up by a later group";
 }
 
+TEST(ChooseSource, gives_the_state_to_whoever_has_none_whatever_it_says_of_one) {
+  const SourceChoice choice =
+      choose_source({{.lineage = 1, .step = 5, .has_state = true}, {.lineage = 1, .step = 5, .has_state = false}});
+  EXPECT_EQ(choice.source, 0);
+  EXPECT_EQ(choice.receives, (std::vector<bool>{false, true}));
+}
+
 TEST(AgeInGroup, keeps_its_lineage_under_one_coordinator) {
   const uint64_t lineage = make_generation(3, 1);
   const StateAge age = age_in_group(lineage, make_generation(3, 5), {{.generation = make_generation(3, 4)}});
