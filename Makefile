@@ -26,12 +26,14 @@ build: setup
 	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target lockstep lockstep-worker
 
+# Told to what may be left out of a run that takes too long.
+test: export LOCKSTEP_TEST_BEGAN := $(shell date +%s)
 test: ## installs what tests need, builds, runs every test and check
 	@scripts/setup test
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev
-	@scripts/run_tests dev -j3 $(CTEST_ARGS)
+	@scripts/run_tests dev -j4 $(CTEST_ARGS)
 
 bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
@@ -78,7 +80,7 @@ gpu: ## the tests that need a GPU, in a build with CUDA (compiles with nvcc from
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/cuda/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
 	  -p no:cacheprovider test_gpu.py
 
-soak: ## random kills for SOAK_SECONDS=1800, watched for leaks, then the tests labelled `kill` ROUNDS=5 times
+soak: ## random kills for SOAK_SECONDS=1800, watched for leaks and losses, then the tests labelled `kill` ROUNDS=5 times
 	@scripts/setup test
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }

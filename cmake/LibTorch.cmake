@@ -38,15 +38,21 @@ else()
 endif()
 target_compile_definitions(lockstep_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 
-# One precompiled header for all rooms with the same flags: parsing it costs 10-15 s on one core.
-add_library(lockstep_torch_pch_rooms STATIC ${CMAKE_SOURCE_DIR}/cmake/torch_pch.cc)
+# One precompiled header for all targets with the same flags: parsing it costs 10-15 s on one core.
+add_library(lockstep_torch_pch_rooms STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
 target_link_libraries(lockstep_torch_pch_rooms PUBLIC lockstep_options lockstep_torch)
 set_target_properties(lockstep_torch_pch_rooms PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_precompile_headers(lockstep_torch_pch_rooms PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_pch.h)
 
 function(lockstep_torch_pch target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  # PIE and PIC differ in their macros; programs and tests take the rooms' flags so that one header serves all.
+  # PIE and PIC differ in their macros; programs take the rooms' flags so that one header serves all.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
   target_precompile_headers(${target} REUSE_FROM lockstep_torch_pch_rooms)
 endfunction()
+
+if(LOCKSTEP_TESTS)
+  add_library(lockstep_torch_pch_tests STATIC EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
+  target_link_libraries(lockstep_torch_pch_tests PUBLIC lockstep_options lockstep_test_options lockstep_torch)
+  target_precompile_headers(lockstep_torch_pch_tests PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_test_pch.h)
+endif()

@@ -138,8 +138,11 @@ RELIABILITY = [
           [query(f"sum by (part) ({counted('lockstep_recovery_duration_seconds_sum{<selector>}')}) / sum by (part) "
                  f"({counted('lockstep_recovery_duration_seconds_count{<selector>}')})", "{{part}}")], width=6,
           thresholds=rising((60, ORANGE))),
-    graph("Workers started again", "By the rung of the restart ladder and the reason of their end.", "locale",
-          [query(f"sum by (rung, reason) ({counted('lockstep_restarts_total{<selector>}')})", "{{rung}}: {{reason}}")],
+    graph("Workers started again", "By the rung of the restart ladder and the reason of their end; and how often a rung "
+          "gave up, so that the next one had to help, or the job ended.", "locale",
+          [query(f"sum by (rung, reason) ({counted('lockstep_restarts_total{<selector>}')})", "{{rung}}: {{reason}}"),
+           query(f"sum by (rung, reason) ({counted('lockstep_gave_up_total{<selector>}')})",
+                 "{{rung}} gave up: {{reason}}")],
           width=6, minimum=0, thresholds=rising((5, ORANGE))),
     graph("Steps done again", "Steps that were done a second time because the group broke.", "locale",
           [query(f"sum({counted('lockstep_redone_steps_total{<selector>}')})", "steps")], width=6, minimum=0),

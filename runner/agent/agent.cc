@@ -38,10 +38,7 @@ static_assert(std::is_same_v<TimePoint::period, std::nano>, "steady_clock counts
 
 double seconds_of_ns(int64_t ns) { return std::chrono::duration<double>(std::chrono::nanoseconds(ns)).count(); }
 
-bool is_failure(int code) {
-  return code != 0 && code != static_cast<int>(ExitCode::kInterrupted) &&
-         code != static_cast<int>(ExitCode::kTerminated);
-}
+bool is_failure(int code) { return code != 0 && !is_stop(code); }
 
 std::unique_ptr<GpuUseReader> read_use(std::unique_ptr<GpuMonitor> gpus) {
   if (!gpus) return nullptr;
@@ -212,7 +209,10 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
                  [&](const Resumed& m) { on_resumed(local_rank, m); },
              },
              message);
-  publish();
+  // What comes several times a second waits for the next look: on node 0 a page holds all ranks of the job.
+  const bool is_frequent = std::holds_alternative<StoreRequest>(message) || std::holds_alternative<Progress>(message) ||
+                           std::holds_alternative<Metrics>(message);
+  if (!is_frequent) publish();
 }
 
 void Agent::on_store_request(int local_rank, const StoreRequest& request) {
@@ -317,7 +317,7 @@ void Agent::note_commit(const BeatSnapshot& beats) {
   if (is_newer) newest_commit_ = {.step = beats.step, .at = at};
 }
 
-std::optional<CoordinatorFound::Commit> Agent::newest_commit() {
+std::optional<Commit> Agent::newest_commit() {
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
     if (!workers_.is_alive(local_rank)) continue;
     if (const auto beats = workers_.beats(local_rank)) note_commit(*beats);
@@ -335,8 +335,7 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
           .on_break = [this](const GroupBreak& seen) { on_break(seen); },
           .on_cause = [this](const std::string& cause) { job_.on_cause(cause); },
           .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
-          .on_broken_before = [this](const GroupBreak& seen,
-                                     const JobRecord::Commit& newest) { on_broken_before(seen, newest); },
+          .on_broken_before = [this](const GroupBreak& seen, const Commit& newest) { on_broken_before(seen, newest); },
           .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); },
           .on_remote_decision = [this](int node, const LadderDecision& said) { show_decision(node, said); }});
 }
@@ -405,7 +404,7 @@ void Agent::on_coordinator_said(const CoordinatorMessage& message) {
 
 void Agent::on_seek_problem(const std::string& text) {
   const std::string problem = one_line(text);  // it may quote a stranger who listens there
-  member_.last_problem = problem;
+  feed(MemberEvent(SeekProblem{problem}));
   const bool is_news =
       problem != last_problem_said_ && member_.seeking_since && now() - *member_.seeking_since >= kQuietSeeking;
   if (!is_news || exit_code_) return;
@@ -420,7 +419,7 @@ void Agent::on_break(const GroupBreak& group_break) {
   job_.on_break(group_break, std::time(nullptr));
 }
 
-void Agent::on_broken_before(const GroupBreak& group_break, const JobRecord::Commit& newest) {
+void Agent::on_broken_before(const GroupBreak& group_break, const Commit& newest) {
   const auto ago = std::chrono::duration_cast<std::chrono::seconds>(now() - group_break.at);
   job_.on_broken_before(group_break, newest, now(), std::time(nullptr) - ago.count());
 }
@@ -455,7 +454,11 @@ void Agent::show_decision(int node, const LadderDecision& decision) {
   const bool is_ours = node == options_.node_rank;
   status_.ladder.rung = one_line(decision.rung);
   status_.ladder.last_decision = (is_ours ? "" : "node " + std::to_string(node) + ": ") + one_line(decision.line);
-  if (is_ours || !decision.is_exported) ++restarts_[{one_line(decision.rung), one_line(decision.reason)}];
+  // Who gives up ends before anybody has read its page.
+  const bool counts = decision.gives_up ? is_first() : is_ours || !decision.is_exported;
+  if (!counts) return;
+  DecisionCounts& by_kind = decision.gives_up ? gave_up_ : restarts_;
+  ++by_kind[{one_line(decision.rung), one_line(decision.reason)}];
 }
 
 void Agent::on_note(const Note& note) {
@@ -561,7 +564,16 @@ void Agent::perform(const TellBroken& output) {
 
 void Agent::perform(const TellLeave& output) { feed(MemberEvent(LeaveRequested{output.code})); }
 void Agent::perform(const TellDone&) { feed(MemberEvent(WorkersDone{})); }
-void Agent::perform(const TellGaveUp& output) { feed(MemberEvent(NodeGaveUp{output.failed})); }
+
+void Agent::perform(const TellGaveUp& output) {
+  const NodeFailed& failed = output.failed;
+  on_decision({.rung = "process",
+               .reason = exit_reason(failed.code),
+               .line = failed.message + (failed.for_good ? "; ending the job" : "; giving this node up"),
+               .gives_up = true,
+               .is_exported = options_.has_page});
+  feed(MemberEvent(NodeGaveUp{failed}));
+}
 
 void Agent::perform(const Restarting& output) {
   ++status_.restarts;
@@ -573,7 +585,11 @@ void Agent::perform(const Restarting& output) {
 void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + output.line); }
 void Agent::perform(const Finish& output) { end(output); }
 
-void Agent::perform(const Tell& output) { link_->send(output.message); }
+void Agent::perform(const Tell& output) {
+  // After the node's end nobody listens: why it came is told first.
+  if (std::holds_alternative<NodeFailed>(output.message)) send_untold_decisions();
+  link_->send(output.message);
+}
 void Agent::perform(const Seek&) { link_->seek(); }
 void Agent::perform(const PlaceWorkers& output) { feed(SupervisorEvent(Placed{output.placement})); }
 
@@ -610,7 +626,7 @@ void Agent::end(const Finish& finish) {
     const std::string code = " (exit code " + std::to_string(finish.code) + ", " + exit_reason(finish.code) + ")";
     terminal_.err_line("lockstep: " + finish.message + (finish.message_names_code ? "" : code));
   }
-  if (is_first() && job_.recoveries_total() > 0) terminal_.out_line(job_.goodput_line(now()));
+  if (is_first() && job_.has_committed()) terminal_.out_line(job_.goodput_line(now()));
   write_termination_log(options_.termination_log,
                         Termination{.exit_code = finish.code,
                                     .message = finish.message,
@@ -653,10 +669,15 @@ void Agent::arm_deadline_timer() {
   deadline_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     armed_deadline_.reset();
-    const TimePoint at = now();
-    if (supervisor_.deadline && *supervisor_.deadline <= at) feed(SupervisorEvent(SupervisorTick{}));
-    if (member_.deadline && *member_.deadline <= at) feed(MemberEvent(MemberTick{}));
+    // Where the loop stood still for a while, what has come meanwhile is heard before anything is taken for too late.
+    boost::asio::post(loop_, [this] { on_deadline(now()); });
   });
+}
+
+void Agent::on_deadline(TimePoint at) {
+  if (supervisor_.deadline && *supervisor_.deadline <= at) feed(SupervisorEvent(SupervisorTick{}));
+  if (member_.deadline && *member_.deadline <= at) feed(MemberEvent(MemberTick{}));
+  if (!exit_code_) arm_deadline_timer();
 }
 
 void Agent::arm_display_timer() {

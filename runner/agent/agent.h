@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "runner/agent/agent_metrics.h"
 #include "runner/agent/control_socket.h"
 #include "runner/agent/coordinator_link.h"
 #include "runner/agent/coordinator_server.h"
@@ -81,7 +82,8 @@ class Agent {
   Status open();
   // No status server could be started. Before run().
   void go_without_page() { options_.has_page = false; }
-  // Returns the exit code (contract/exit_code). No worker is alive then. Call once.
+  // Returns the exit code (contract/exit_code). No worker is alive then, but one that SIGKILL does not end (given up),
+  // or that a second Ctrl-C has just killed. Call once.
   int run();
   // What the operator may tell this node; its functions may be called from any thread while run() goes on.
   [[nodiscard]] OperatorControl operator_control();
@@ -121,7 +123,7 @@ class Agent {
   void look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence);
   void send_heartbeat(int64_t now_ns);
   void note_commit(const BeatSnapshot& beats);
-  std::optional<CoordinatorFound::Commit> newest_commit();  // of a worker of this node, ever
+  std::optional<Commit> newest_commit();  // of a worker of this node, ever
 
   // The coordinator.
   std::unique_ptr<CoordinatorServer> make_server();
@@ -129,9 +131,9 @@ class Agent {
   void on_refused(Refused refused);
   void on_coordinator_said(const CoordinatorMessage& message);
   void on_break(const GroupBreak& group_break);
-  void on_broken_before(const GroupBreak& group_break, const JobRecord::Commit& newest);
+  void on_broken_before(const GroupBreak& group_break, const Commit& newest);
   void on_remote_end(int node, const Broken& broken);
-  // Of this node's ladder: for its own page, and for node 0's.
+  // Of this node's ladder, or of the launcher that started this agent: for its own page, and for node 0's.
   void on_decision(const LadderDecision& decision);
   void show_decision(int node, const LadderDecision& decision);
   void send_untold_decisions();
@@ -172,6 +174,7 @@ class Agent {
   void linger();
   [[nodiscard]] bool has_said_all() const;
   void arm_deadline_timer();
+  void on_deadline(TimePoint at);
   void arm_display_timer();
 
   // What others see.
@@ -192,6 +195,7 @@ class Agent {
   void control(const InjectIntoRank& request, const ControlSocket::Answer& answer);
   void control(const KillAgent& request, const ControlSocket::Answer& answer);
   void control(const RecoveriesWanted& request, const ControlSocket::Answer& answer);
+  void control(const DecisionTold& request, const ControlSocket::Answer& answer);
   // The local rank of a rank that runs here; -1 after having answered with an error.
   int local_rank_for(int rank, const ControlSocket::Answer& answer);
   OrderedJson answer_about(int local_rank);
@@ -233,7 +237,7 @@ class Agent {
     int64_t killed_ns = 0;                    // by `lockstep chaos`
   };
   std::vector<Seen> seen_;
-  std::optional<CoordinatorFound::Commit> newest_commit_;
+  std::optional<Commit> newest_commit_;
   int64_t looked_ns_ = 0;
   int64_t heartbeat_ns_ = 0;
   int first_rank_ = 0;
@@ -243,7 +247,8 @@ class Agent {
   StatusBoard board_;
   RunStatus status_;
   std::vector<WorkerStatus> local_workers_;
-  std::map<std::pair<std::string, std::string>, int64_t> restarts_;  // by rung and reason
+  DecisionCounts restarts_;
+  DecisionCounts gave_up_;
   std::deque<LadderDecision> untold_decisions_;
   std::string last_problem_said_;
   std::optional<TimePoint> armed_deadline_;

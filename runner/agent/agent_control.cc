@@ -124,6 +124,12 @@ void Agent::control(const RecoveriesWanted& request, const ControlSocket::Answer
   answer_recoveries();
 }
 
+void Agent::control(const DecisionTold& request, const ControlSocket::Answer& answer) {
+  on_decision(request.decision);
+  publish();
+  answer({{"ok", true}});
+}
+
 // Those that wait for what there is by now, or have waited long enough; all of them at the end.
 void Agent::answer_recoveries() {
   const auto at = std::chrono::steady_clock::now();

@@ -13,12 +13,16 @@
 
 namespace lockstep {
 
+// Of the restart ladder, by rung and reason.
+using DecisionCounts = std::map<std::pair<std::string, std::string>, int64_t>;
+
 struct AgentFigures {
   const RunStatus& status;
   int workers_alive = 0;
-  std::map<std::pair<std::string, std::string>, int64_t> restarts;  // by rung and reason
-  const JobRecord* job = nullptr;                                   // node 0: speaks for the job
-  std::vector<GoodputPart> goodput_counters;                        // node 0
+  DecisionCounts restarts;
+  DecisionCounts gave_up;                     // node 0: of all nodes
+  const JobRecord* job = nullptr;             // node 0: speaks for the job
+  std::vector<GoodputPart> goodput_counters;  // node 0
 };
 
 std::vector<MetricFamily> agent_metrics(const AgentFigures& figures);

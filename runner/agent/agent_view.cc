@@ -65,7 +65,8 @@ void Agent::publish() {
   fill_workers();
   if (is_first()) fill_job_status();
   board_.publish(status_);
-  AgentFigures figures{.status = status_, .workers_alive = workers_.count_alive(), .restarts = restarts_};
+  AgentFigures figures{
+      .status = status_, .workers_alive = workers_.count_alive(), .restarts = restarts_, .gave_up = gave_up_};
   if (is_first()) {
     figures.job = &job_;
     figures.goodput_counters = job_.goodput_counters(now());

@@ -111,8 +111,6 @@ WorkerBeat worker_beat(const BeatSnapshot& beats, int local_rank, int64_t now_ns
                     .generation = beats.generation};
 }
 
-bool is_in_collective(const BeatSnapshot& beats) {
-  return is_collective(beats.phase) || beats.activity == Activity::kForming;
-}
+bool is_in_collective(const BeatSnapshot& beats) { return waits_for_a_peer(beats.phase, beats.activity); }
 
 }  // namespace lockstep

@@ -50,8 +50,13 @@ int connect_to(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), path.size());
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
-  const int why = errno;
+  const timeval timeout{.tv_sec = kControlConnectTimeout.count(), .tv_usec = 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  int why = 0;
+  do {
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+    why = errno;
+  } while (why == EINTR);  // by a signal, before anything was connected
   ::close(fd);
   errno = why;
   return -1;
@@ -97,6 +102,14 @@ Result<ControlRequest> parse_recoveries(const Json& object) {
   return ControlRequest(request);
 }
 
+Result<ControlRequest> parse_decision(const Json& object) {
+  Json message = object;
+  message.erase("command");
+  message["type"] = "ladder_decision";
+  TRY_ASSIGN(MemberMessage decoded, decode_member_message(dump_line(message)));
+  return ControlRequest(DecisionTold{std::get<LadderDecision>(std::move(decoded))});
+}
+
 }  // namespace
 
 Result<ControlRequest> parse_control_request(std::string_view line) {
@@ -109,6 +122,7 @@ Result<ControlRequest> parse_control_request(std::string_view line) {
   if (command == "kill-agent") return ControlRequest(KillAgent{});
   if (command == "inject") return parse_inject(object);
   if (command == "recoveries") return parse_recoveries(object);
+  if (command == "decision") return parse_decision(object);
   if (command == "kill-rank") {
     TRY_ASSIGN(const int rank, rank_in(object));
     return ControlRequest(KillRank{rank});
@@ -119,7 +133,14 @@ Result<ControlRequest> parse_control_request(std::string_view line) {
     return ControlRequest(StopRank{rank, seconds});
   }
   return invalid("unknown command \"" + command.substr(0, 64) +
-                 "\": expected status, kill-rank, stop-rank, kill-agent, inject or recoveries");
+                 "\": expected status, kill-rank, stop-rank, kill-agent, inject, recoveries or decision");
+}
+
+std::string decision_request(const LadderDecision& decision) {
+  Json request = Json::parse(encode(MemberMessage(decision)));
+  request.erase("type");
+  request["command"] = "decision";
+  return dump_line(request);
 }
 
 // ---- names ----
@@ -173,10 +194,15 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::open(asio::io_context& loo
 
 Status ControlSocket::listen() {
   const std::string path = short_path(folder_fd_, name_);
-  if (const int peer = connect_to(path); peer >= 0) {
-    ::close(peer);
+  const int peer = connect_to(path);
+  const int why = peer >= 0 ? 0 : errno;
+  if (peer >= 0) ::close(peer);
+  // One that takes no connections lives, too.
+  if (why == 0 || why == EAGAIN) {
     return Error{ErrorCode::kConflict, "another agent has its socket there: is this folder used by a second run?"};
   }
+  // Only what nobody listens on is removed: after any other error its agent may be alive.
+  if (why != ENOENT && why != ECONNREFUSED) return Error{ErrorCode::kUnavailable, std::strerror(why)};
   ::unlinkat(folder_fd_, name_.c_str(), 0);
   error_code error;
   acceptor_.open(Unix(), error);
@@ -240,6 +266,11 @@ Result<int> connect_control_socket(const std::string& folder, int node_rank) {
   ::close(folder_fd);
   if (fd >= 0) return fd;
   if (why == ENOENT) return nobody;
+  if (why == EAGAIN) {
+    return Error{ErrorCode::kUnavailable, place + ": its agent has taken no connection for " +
+                                              std::to_string(kControlConnectTimeout.count()) +
+                                              " s: it is stopped or very busy; look at its process, or try again"};
+  }
   if (why == ECONNREFUSED) return Error{ErrorCode::kGone, place + " is left over: its agent has ended"};
   return Error{ErrorCode::kUnavailable, place + ": " + std::strerror(why)};
 }

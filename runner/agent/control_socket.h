@@ -8,11 +8,14 @@
 //   inject      rank, fault, seconds   (contract/messages.h, InjectFault)
 //   kill-agent                   SIGKILL to the agent itself, after the answer
 //   recoveries  after, seconds   node 0: answers when there were more than `after` recoveries, or after `seconds`
+//   decision    of the launcher that started this agent, for /status and /metrics: the fields of LadderDecision
+//               (contract/coordination.h)
 // Threads: the event loop's only, but connect_control_socket, which may be called from anywhere.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +28,7 @@
 #include "runner/agent/line_socket.h"
 #include "runner/base/json.h"
 #include "runner/base/result.h"
+#include "runner/contract/coordination.h"
 #include "runner/contract/messages.h"
 
 namespace lockstep {
@@ -33,6 +37,7 @@ inline constexpr size_t kControlClientsMax = 16;
 inline constexpr size_t kControlLineBytesMax = size_t{64} << 10;
 inline constexpr size_t kControlQueueBytesMax = size_t{4} << 20;
 inline constexpr double kControlSecondsMax = 86'400;
+inline constexpr std::chrono::seconds kControlConnectTimeout{1};
 
 struct StatusWanted {};
 struct KillRank {
@@ -51,10 +56,16 @@ struct RecoveriesWanted {
   int64_t after = 0;
   double seconds = 0.0;  // to wait for them
 };
-using ControlRequest = std::variant<StatusWanted, KillRank, StopRank, InjectIntoRank, KillAgent, RecoveriesWanted>;
+struct DecisionTold {
+  LadderDecision decision;
+};
+using ControlRequest =
+    std::variant<StatusWanted, KillRank, StopRank, InjectIntoRank, KillAgent, RecoveriesWanted, DecisionTold>;
 
 // kInvalid: names the command or the field that is wrong and what was expected. Pure.
 Result<ControlRequest> parse_control_request(std::string_view line);
+// The line that is parsed as DecisionTold. Pure.
+std::string decision_request(const LadderDecision& decision);
 
 // "agent.sock" for node 0, "agent-3.sock".
 std::string control_socket_name(int node_rank);
@@ -98,7 +109,8 @@ class ControlSocket {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // answers may outlive the socket
 };
 
-// A blocking connection, for a client. kNotFound: no socket there; kGone: nobody listens any more.
+// A blocking connection, for a client; an agent that is frozen holds nobody up for more than kControlConnectTimeout.
+// kNotFound: no socket there; kGone: nobody listens any more; kUnavailable: it takes no connections.
 Result<int> connect_control_socket(const std::string& folder, int node_rank);
 
 }  // namespace lockstep

@@ -87,8 +87,9 @@ void CoordinatorServer::on_accept(Tcp::socket socket) {
   prepare_tcp(socket);
   error_code error;
   const Tcp::endpoint remote = socket.remote_endpoint(error);
-  const Tcp::endpoint local = socket.local_endpoint(error);
   if (error) return;  // gone already
+  const Tcp::endpoint local = socket.local_endpoint(error);
+  if (error) return;
   make_room();
   const ConnectionId connection = ++last_connection_;
   Peer& peer = strangers_[connection];
@@ -272,7 +273,7 @@ void CoordinatorServer::tell_of_break_before(const CoordinatorEvent& event, uint
                  .detection_seconds = is_believable(before.silent_seconds) ? before.silent_seconds : -1.0,
                  .step_in_flight = before.step_in_flight,
                  .at = ago(before.seconds)},
-      JobRecord::Commit{.step = before.step, .at = ago(before.committed_seconds)});
+      Commit{.step = before.step, .at = ago(before.committed_seconds)});
 }
 
 void CoordinatorServer::perform(const Send& output) {

@@ -40,7 +40,7 @@ class CoordinatorServer {
     std::function<void(const std::string& cause)> on_cause;
     std::function<void(const GroupPlaced&)> on_placed;
     // Before the first placement: a group of an earlier coordinator had made the commit `newest` when it broke.
-    std::function<void(const GroupBreak&, const JobRecord::Commit& newest)> on_broken_before;
+    std::function<void(const GroupBreak&, const Commit& newest)> on_broken_before;
     // A worker of another node has ended; its agent starts it again, or gives up.
     std::function<void(int node, const Broken&)> on_remote_end;
     std::function<void(int node, const LadderDecision&)> on_remote_decision;

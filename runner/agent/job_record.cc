@@ -31,6 +31,9 @@ std::string fixed(double value, int digits) {
 
 std::string steps_text(int64_t steps) { return std::to_string(steps) + (steps == 1 ? " step" : " steps"); }
 
+// What would be shown as 0.0 is left out.
+constexpr double kShownSeconds = 0.05;
+
 // "waiting 1.0 s (startup 0.4, SignalKILL 0.6)"; empty when there is nothing of the kind.
 std::string describe_kind(const GoodputStatus& goodput, const std::string& kind) {
   double total = 0.0;
@@ -38,10 +41,11 @@ std::string describe_kind(const GoodputStatus& goodput, const std::string& kind)
   for (const GoodputPart& part : goodput.parts) {
     if (part.kind != kind || part.seconds <= 0) continue;
     total += part.seconds;
+    if (part.seconds < kShownSeconds) continue;
     causes += (causes.empty() ? "" : ", ") + part.cause + " " + fixed(part.seconds, 1);
   }
-  if (causes.empty()) return "";
-  return kind + " " + fixed(total, 1) + " s (" + causes + ")";
+  if (total < kShownSeconds) return "";
+  return kind + " " + fixed(total, 1) + " s" + (causes.empty() ? "" : " (" + causes + ")");
 }
 
 double seconds_of(const GoodputStatus& goodput, const std::string& kind) {
@@ -61,6 +65,7 @@ void DurationHistogram::observe(double seconds) {
 
 void JobRecord::on_beats(const BeatSnapshot& rank_0) {
   if (rank_0.committed_ns > last_committed_ns_) {
+    has_committed_ = true;
     last_committed_ns_ = rank_0.committed_ns;
     last_step_ = rank_0.step;
     if (!first_commit_) first_commit_ = Commit{.step = rank_0.step, .at = at_ns(rank_0.committed_ns)};
@@ -141,6 +146,7 @@ std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
   // A group that had nothing left to train has committed nothing.
   const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
   const TimePoint committed = at_ns(committed_ns);
+  has_committed_ = has_committed_ || resumed.step > resumed.resumed_step;
   last_committed_ns_ = std::max(last_committed_ns_, committed_ns);
   last_step_ = resumed.step;
   first_commit_ = Commit{.step = resumed.step, .at = committed};
@@ -233,7 +239,7 @@ std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {
 
 std::string JobRecord::goodput_line(TimePoint now) const {
   const GoodputStatus status = goodput(now);
-  std::string text = "goodput   " + fixed(status.ratio * 100, 1) + " % of " + fixed(seconds_between(start_, now), 1) +
+  std::string text = "  goodput   " + fixed(status.ratio * 100, 1) + " % of " + fixed(seconds_between(start_, now), 1) +
                      " s: work " + fixed(seconds_of(status, "work"), 1) + " s";
   if (const std::string waiting = describe_kind(status, "waiting"); !waiting.empty()) text += ", " + waiting;
   if (const double redone = seconds_of(status, "redone"); redone > 0 || redone_steps() > 0) {

@@ -16,6 +16,7 @@
 #include "runner/contract/coordination.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/run_status.h"
+#include "runner/recovery/commit.h"
 #include "runner/recovery/goodput.h"
 
 namespace lockstep {
@@ -54,10 +55,6 @@ inline constexpr std::chrono::hours kToldTimeMax{24};
 class JobRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  struct Commit {
-    int64_t step = 0;
-    TimePoint at;
-  };
 
   // What became of a peer is told within `told_within` of its loss, or the time goes to PeerLost.
   explicit JobRecord(TimePoint start, std::chrono::milliseconds told_within = kHeartbeatTimeout + 2 * kBeatInterval)
@@ -75,6 +72,8 @@ class JobRecord {
   // Rank 0 has committed in a new group. The recovery that is over with it, if there was a break before.
   std::optional<Recovery> on_resumed(const Resumed& resumed);
 
+  // A step, in the life of this agent.
+  [[nodiscard]] bool has_committed() const { return has_committed_; }
   // The group has broken and not committed again.
   [[nodiscard]] bool is_recovering() const { return pending_.has_value(); }
   [[nodiscard]] int64_t recoveries_total() const { return recoveries_total_; }
@@ -88,7 +87,8 @@ class JobRecord {
   // when that is known, or when it should have been.
   std::vector<GoodputPart> goodput_counters(TimePoint now);
 
-  // "goodput   98.2 % of 65.3 s: work 64.1 s, waiting 1.0 s (startup 0.4, SignalKILL 0.6), redone 0.2 s (1 step)"
+  // In the columns of rank 0's summary: "  goodput   98.2 % of 65.3 s: work 64.1 s, waiting 1.0 s (startup 0.4,
+  // SignalKILL 0.6), redone 0.2 s (1 step)"
   [[nodiscard]] std::string goodput_line(TimePoint now) const;
 
  private:
@@ -117,6 +117,7 @@ class JobRecord {
   TimePoint start_;
   std::chrono::milliseconds told_within_;
   Goodput goodput_;
+  bool has_committed_ = false;
   int64_t last_committed_ns_ = 0;
   int64_t last_step_ = 0;
   std::optional<Commit> first_commit_;  // that was seen of the newest group

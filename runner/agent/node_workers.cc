@@ -127,7 +127,7 @@ void NodeWorkers::dump_stacks(int local_rank, int rank) {
   handlers_.on_note("rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
                     ") hangs; its threads, as the kernel sees them:");
   for (const std::string& line : thread_states("/proc", worker.pid)) handlers_.on_note("  " + line);
-  if (!catches_signal("/proc", worker.pid, SIGUSR1)) return;
+  if (!handles_signal("/proc", worker.pid, SIGUSR1)) return;
   ::kill(worker.pid, SIGUSR1);
   worker.dumped_at = std::chrono::steady_clock::now();
 }

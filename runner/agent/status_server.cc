@@ -10,29 +10,37 @@
 namespace lockstep {
 
 void StatusBoard::publish(RunStatus status) {
+  auto fresh = std::make_shared<const RunStatus>(std::move(status));
   const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
+  status_.swap(fresh);
 }
 
-void StatusBoard::publish_metrics(int rank, std::vector<MetricFamily> families) {
+void StatusBoard::publish_metrics(int local_rank, std::vector<MetricFamily> families) {
+  auto fresh = std::make_shared<const std::vector<MetricFamily>>(std::move(families));
   const std::lock_guard lock(mutex_);
-  worker_families_[rank] = std::move(families);
+  worker_families_[local_rank].swap(fresh);
 }
 
 void StatusBoard::publish_agent_metrics(std::vector<MetricFamily> families) {
+  auto fresh = std::make_shared<const std::vector<MetricFamily>>(std::move(families));
   const std::lock_guard lock(mutex_);
-  agent_families_ = std::move(families);
+  agent_families_.swap(fresh);
 }
 
-RunStatus StatusBoard::status() const {
+std::shared_ptr<const RunStatus> StatusBoard::status() const {
   const std::lock_guard lock(mutex_);
   return status_;
 }
 
 std::string StatusBoard::metrics() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<const std::vector<MetricFamily>*> sources{&agent_families_};
-  for (const auto& [rank, families] : worker_families_) sources.push_back(&families);
+  std::vector<Families> held;
+  {
+    const std::lock_guard lock(mutex_);
+    held.push_back(agent_families_);
+    for (const auto& [local_rank, families] : worker_families_) held.push_back(families);
+  }
+  std::vector<const std::vector<MetricFamily>*> sources;
+  for (const Families& families : held) sources.push_back(families.get());
   return metrics_text(sources);
 }
 
@@ -51,14 +59,14 @@ constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 
 HttpAnswer answer_get(const StatusBoard& board, const std::string& path) {
   if (path == "/") return {200, kHtml, std::string(kStatusPage)};
-  if (path == "/status") return {200, kJson, dump_pretty(to_json(board.status()))};
+  if (path == "/status") return {200, kJson, dump_pretty(to_json(*board.status()))};
   if (path == "/metrics") return {200, kPrometheus, board.metrics()};
   if (path == "/healthz") return {200, kText, "ok\n"};
   if (path == "/readyz") {
-    const RunStatus status = board.status();
-    const bool ready = is_ready(status);
+    const std::shared_ptr<const RunStatus> status = board.status();
+    const bool ready = is_ready(*status);
     return {ready ? 200 : 503, kText,
-            std::string(ready ? "ready" : "not ready: ") + (ready ? "" : to_string(status.phase)) + "\n"};
+            std::string(ready ? "ready" : "not ready: ") + (ready ? "" : to_string(status->phase)) + "\n"};
   }
   return {404, kText,
           "not found; there are /, /status, /metrics, /healthz, /readyz, POST /nodes and POST /coordinator\n"};

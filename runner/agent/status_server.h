@@ -22,19 +22,23 @@ namespace lockstep {
 class StatusBoard {
  public:
   void publish(RunStatus status);
-  // All of a rank's families; they replace what it said before.
-  void publish_metrics(int rank, std::vector<MetricFamily> families);
+  // All families of a worker of this node; they replace what it said before.
+  void publish_metrics(int local_rank, std::vector<MetricFamily> families);
   void publish_agent_metrics(std::vector<MetricFamily> families);
 
-  [[nodiscard]] RunStatus status() const;
+  [[nodiscard]] std::shared_ptr<const RunStatus> status() const;
   [[nodiscard]] std::string metrics() const;  // Prometheus text
 
  private:
+  // What was published is never changed: readers take it and let go of the mutex, so that the agent's loop does not
+  // wait for a page that is being written.
+  using Families = std::shared_ptr<const std::vector<MetricFamily>>;
+
   mutable std::mutex mutex_;
   // State below is protected by mutex_.
-  RunStatus status_;
-  std::vector<MetricFamily> agent_families_;
-  std::map<int, std::vector<MetricFamily>> worker_families_;
+  std::shared_ptr<const RunStatus> status_ = std::make_shared<const RunStatus>();
+  Families agent_families_ = std::make_shared<const std::vector<MetricFamily>>();
+  std::map<int, Families> worker_families_;
 };
 
 // Are all workers training (or done)? What /readyz answers.

@@ -94,8 +94,11 @@ std::vector<std::string> thread_states(const std::string& proc, pid_t pid) {
   return lines;
 }
 
-bool catches_signal(const std::string& proc, pid_t pid, int signal) {
-  const std::string mask = status_field(std::filesystem::path(proc) / std::to_string(pid) / "status", "SigCgt");
+bool handles_signal(const std::string& proc, pid_t pid, int signal) {
+  const std::filesystem::path status = std::filesystem::path(proc) / std::to_string(pid) / "status";
+  const std::string state = status_field(status, "State");
+  if (state.starts_with('T') || state.starts_with('t')) return false;  // stopped by a signal, or by a debugger
+  const std::string mask = status_field(status, "SigCgt");
   uint64_t caught = 0;
   std::from_chars(mask.data(), mask.data() + mask.size(), caught, 16);
   return (caught >> static_cast<unsigned>(signal - 1) & 1U) != 0;

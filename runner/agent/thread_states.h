@@ -15,7 +15,8 @@ inline constexpr size_t kThreadsShownMax = 64;
 // the kernel does not tell is left out. Empty when the process is gone. `proc`: "/proc", or a test's.
 std::vector<std::string> thread_states(const std::string& proc, pid_t pid);
 
-// Has the process a handler for `signal`? It would die of it otherwise.
-bool catches_signal(const std::string& proc, pid_t pid, int signal);
+// Has the process a handler for `signal`, which it would die of otherwise, and may it run? A stopped one answers
+// nothing.
+bool handles_signal(const std::string& proc, pid_t pid, int signal);
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "runner/contract/env_names.h"
@@ -101,7 +102,7 @@ struct ChildPlan {
     ::close_range(kBeatFdInWorker + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     struct sigaction default_action {};
     default_action.sa_handler = SIG_DFL;
-    ::sigaction(SIGPIPE, &default_action, nullptr);
+    for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -110,6 +111,12 @@ struct ChildPlan {
   const int why = errno;
   [[maybe_unused]] const ssize_t written = ::write(error, &why, sizeof(why));
   ::_exit(127);
+}
+
+std::string assignment(std::string_view name, std::string_view value) {
+  std::string text;
+  text.reserve(name.size() + 1 + value.size());
+  return text.append(name).append("=").append(value);
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
@@ -127,26 +134,26 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
   std::vector<std::string> environment;
   for (const auto& [name, value] : command.environment) {
     if (name != env::kAgentFd && name != env::kBeatFd && name != env::kLocalRank)
-      environment.push_back(name + "=" + value);
+      environment.push_back(assignment(name, value));
   }
   // The worker chooses its device before it has an assignment.
-  environment.push_back(std::string(env::kLocalRank) + "=" + std::to_string(local_rank));
+  environment.push_back(assignment(env::kLocalRank, std::to_string(local_rank)));
   // libgomp's threads spin at barriers: on shared cores that costs the workers up to ten times their speed.
   if (!command.environment.contains(std::string(env::kOmpWaitPolicy)) &&
       !command.environment.contains(std::string(env::kGompSpincount))) {
-    environment.push_back(std::string(env::kOmpWaitPolicy) + "=passive");
+    environment.push_back(assignment(env::kOmpWaitPolicy, "passive"));
   }
   // What becomes of a broken group is decided here and in the worker; torch's own watchdogs would end the process.
   for (const std::string_view name : {env::kTorchNcclAsyncErrorHandling, env::kTorchNcclMonitoring}) {
-    if (!command.environment.contains(std::string(name))) environment.push_back(std::string(name) + "=0");
+    if (!command.environment.contains(std::string(name))) environment.push_back(assignment(name, "0"));
   }
   // Gloo asks the store for all addresses at once instead of two questions for each pair, and an address does not grow
   // with the number of ranks. All ranks must do the same: kCoordinationProtocol tells agents apart that do not.
   for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
-    if (!command.environment.contains(std::string(name))) environment.push_back(std::string(name) + "=1");
+    if (!command.environment.contains(std::string(name))) environment.push_back(assignment(name, "1"));
   }
-  environment.push_back(std::string(env::kAgentFd) + "=" + std::to_string(kLinkFdInWorker));
-  environment.push_back(std::string(env::kBeatFd) + "=" + std::to_string(kBeatFdInWorker));
+  environment.push_back(assignment(env::kAgentFd, std::to_string(kLinkFdInWorker)));
+  environment.push_back(assignment(env::kBeatFd, std::to_string(kBeatFdInWorker)));
   const std::vector<char*> argv = pointers_to(arguments);
   const std::vector<char*> envp = pointers_to(environment);
 
@@ -169,7 +176,14 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
                        .beat_fd = beat_fd,
                        .error_fd = error.worker.get(),
                        .parent = ::getpid()};
+  // The agent's handlers write into a pipe that the child has, too: until it is in a process group of its own and has
+  // none of them any more, a Ctrl-C would reach the agent twice.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = ::fork();
+  if (pid != 0) ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) return system_error(ErrorCode::kUnavailable, "cannot start a process");
   if (pid == 0) run_child(plan);
 

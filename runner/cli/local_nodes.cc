@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "runner/agent/checkpoint_mark.h"
+#include "runner/agent/control_socket.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/termination_log.h"
 #include "runner/base/json.h"
@@ -121,6 +122,14 @@ LastWords read_last_words(int fd) {
   if (json->contains("message") && json->at("message").is_string()) words.message = json->at("message");
   words.job_ended = json->contains("jobEnded") && json->at("jobEnded") == true;
   return words;
+}
+
+LadderDecision ladder_decision(const NodeDecision& decision) {
+  return {.rung = decision.rung,
+          .reason = exit_reason(decision.code),
+          .line = decision.line,
+          .gives_up = decision.gives_up,
+          .is_exported = false};
 }
 
 class LocalNodes {
@@ -246,9 +255,21 @@ class LocalNodes {
   }
 
   void perform(const NodeDecision& output) {
-    if (!output.rung.empty()) untold_ = output;
     last_line_ = output.line;
     say("lockstep: " + output.line);
+    if (output.rung.empty()) return;
+    if (output.gives_up) return tell_node_0(ladder_decision(output));
+    untold_ = output;
+  }
+
+  // A new process is told by its environment; the last decision goes to the one that is there.
+  void tell_node_0(const LadderDecision& decision) const {
+    if (options_.control_folder.empty() || !agents_[0].alive) return;
+    const Result<int> connection = connect_control_socket(options_.control_folder, 0);
+    if (!connection.ok()) return;  // it ends, has not begun to listen, or is frozen: the log has it
+    const std::string line = decision_request(decision) + "\n";
+    [[maybe_unused]] const ssize_t sent = ::send(*connection, line.data(), line.size(), MSG_NOSIGNAL);
+    ::close(*connection);
   }
 
   void perform(const FinishNodes& output) {
@@ -280,9 +301,7 @@ class LocalNodes {
     if (agent.last_words_fd < 0) return unavailable("no memory for its last words");
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
     if (untold_ && (untold_->rung == "gang" ? node == 0 : node == untold_->node)) {
-      const LadderDecision decision{
-          .rung = untold_->rung, .reason = exit_reason(untold_->code), .line = untold_->line, .is_exported = false};
-      launch.environment[std::string(env::kStartedBecause)] = encode(MemberMessage(decision));
+      launch.environment[std::string(env::kStartedBecause)] = encode(MemberMessage(ladder_decision(*untold_)));
       untold_.reset();
     }
     const auto path_of = [](int fd) { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd); };

@@ -32,6 +32,7 @@ struct LocalNodesOptions {
   std::chrono::seconds stop_timeout{60};  // that each agent gives its workers
   bool network_namespaces = false;
   std::string termination_log;  // of the whole; empty = none
+  std::string control_folder;   // where the agents' control sockets lie; empty = none
   TerminalOptions terminal;
 };
 

@@ -391,6 +391,7 @@ Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& ar
   nodes.stop_timeout = first.agent.supervisor.stop_timeout;
   nodes.network_namespaces = launch.network_namespaces;
   nodes.termination_log = first.agent.termination_log;
+  nodes.control_folder = first.agent.control_folder;
   nodes.terminal = first.agent.terminal;
   return nodes;
 }

@@ -84,6 +84,7 @@ void fields(V& v, typename V::template Ref<LadderDecision> m) {
   v("rung", m.rung);
   v("reason", m.reason);
   v("line", m.line);
+  v("gives_up", m.gives_up);
   v("is_exported", m.is_exported);
 }
 template <typename V>

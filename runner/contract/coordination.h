@@ -24,9 +24,12 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses any other than its own.
-inline constexpr int kCoordinationProtocol = 4;
+inline constexpr int kCoordinationProtocol = 5;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
+// Silence of our own, without an event or a Tick, that means that this process did not run: where Ticks come, they come
+// every kBeatInterval.
+inline constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 // From the meeting of all ranks to the last connection of their group; a peer that dies in between is noticed at its
 // end at the latest (the side that waits to be connected to has no socket yet that could be shut down). An agent gives
 // workers that were told to leave a group longer than this.
@@ -73,6 +76,9 @@ struct NodeReady {
   bool ready = false;
   uint64_t generation = 0;
 };
+
+// The cause of a Broken for a placement that came while a worker was being started again, and no end is known to blame.
+inline constexpr const char* kNotReady = "NotReady";
 
 // The group of `generation` cannot go on: a worker of this node ended, or lost a peer.
 struct Broken {
@@ -125,6 +131,7 @@ struct LadderDecision {
   std::string rung;          // "process", "pod", "gang"
   std::string reason;        // CamelCase, as in exit_reason
   std::string line;          // for people: what ended how, and what happens next
+  bool gives_up = false;     // nothing is started again
   bool is_exported = false;  // the node has a page of its own, with metrics that count it
 };
 

@@ -5,13 +5,14 @@
 #include <cstring>
 
 namespace lockstep {
-namespace {
 
 bool is_stop(int code) {
   return code == static_cast<int>(ExitCode::kInterrupted) || code == static_cast<int>(ExitCode::kTerminated);
 }
 
-}  // namespace
+const char* stop_words(int code) {
+  return code == static_cast<int>(ExitCode::kTerminated) ? "stopped by SIGTERM" : "stopped by Ctrl-C";
+}
 
 std::string exit_reason(int code) {
   switch (static_cast<ExitCode>(code)) {
@@ -40,12 +41,12 @@ std::string exit_reason(int code) {
     case ExitCode::kTerminated:
       return "Terminated";
   }
-  const char* signal_name = code > 128 ? sigabbrev_np(code - 128) : nullptr;
+  const char* signal_name = code > kSignalCodes ? sigabbrev_np(code - kSignalCodes) : nullptr;
   return signal_name != nullptr ? "Signal" + std::string(signal_name) : "Crash";
 }
 
 int exit_code_of_wait_status(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  return WIFSIGNALED(wait_status) ? kSignalCodes + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 bool is_respawned(int code) {

@@ -21,6 +21,13 @@ enum class ExitCode : int {
   kTerminated = 143,   // SIGTERM, nothing lost
 };
 
+inline constexpr int kSignalCodes = 128;  // a signal's exit code is this and its number
+
+// Was it asked to end? 130, 143.
+bool is_stop(int code);
+// Of such a code, for people: "stopped by SIGTERM", "stopped by Ctrl-C".
+const char* stop_words(int code);
+
 // CamelCase reason of a code ("PeerLost"); "Crash" for what the table does not name, "Signal<NAME>" for 128+n
 // ("SignalKILL").
 std::string exit_reason(int code);

@@ -111,10 +111,14 @@ struct Failing {
 // The worker's work is finished and durable; it exits 0 next.
 struct Done {};
 
+// Why a worker left its group when it was told to, and nothing broke it from there. Any other cause is a break.
+inline constexpr const char* kLeftCut = "Cut";
+inline constexpr const char* kLeftRegroup = "Regroup";
+
 // The worker has dropped the group of `generation`, keeps its state and waits for a new assignment.
 struct Left {
   uint64_t generation = 0;
-  std::string cause;    // CamelCase: "PeerLost", "Timeout", "Cut"; "Regroup" when all left together at a step's end
+  std::string cause;    // kLeftCut, or kLeftRegroup (all left together at a step's end), or as exit_reason: "PeerLost"
   std::string message;  // what it saw
   int64_t step = 0;     // committed
 };

@@ -111,6 +111,10 @@ inline constexpr MetricName kGeneration{"lockstep_generation", MetricType::kGaug
                                         "Lower half of the group's generation: groups formed by this coordinator."};
 inline constexpr MetricName kNodes{"lockstep_nodes", MetricType::kGauge, "", "Nodes in the group."};
 inline constexpr MetricName kWorldSize{"lockstep_world_size", MetricType::kGauge, "", "Ranks in the group."};
+inline constexpr MetricName kGaveUp{"lockstep_gave_up_total", MetricType::kCounter, "rung,reason",
+                                    "Times that a rung of the restart ladder started nothing again, by the reason of "
+                                    "the last end. What ends node 0's own agent ends this page, too: its log and the "
+                                    "exit message have it."};
 inline constexpr MetricName kGoodputSeconds{
     "lockstep_goodput_seconds_total", MetricType::kCounter, "kind,cause",
     "Wall clock of the job by kind (work, waiting, redone) and cause; all together are the time since its start."};
@@ -184,11 +188,11 @@ inline constexpr std::array kWorkerMetrics{metric::kSteps,
                                            metric::kRendezvousDuration};
 
 // What the agent itself emits beside its workers' metrics.
-inline constexpr std::array kAgentMetrics{metric::kRestarts,         metric::kWorkersAlive, metric::kBuildInfo,
-                                          metric::kGeneration,       metric::kNodes,        metric::kWorldSize,
-                                          metric::kGoodputSeconds,   metric::kGoodputRatio, metric::kRecoveries,
-                                          metric::kRecoveryDuration, metric::kRedoneSteps,  metric::kSlowestRank,
-                                          metric::kStragglerLag,     metric::kRankUnchanged};
+inline constexpr std::array kAgentMetrics{
+    metric::kRestarts,     metric::kWorkersAlive, metric::kBuildInfo,        metric::kGeneration,
+    metric::kNodes,        metric::kWorldSize,    metric::kGaveUp,           metric::kGoodputSeconds,
+    metric::kGoodputRatio, metric::kRecoveries,   metric::kRecoveryDuration, metric::kRedoneSteps,
+    metric::kSlowestRank,  metric::kStragglerLag, metric::kRankUnchanged};
 
 // What the operator emits of its TrainJobs, beside controller-runtime's names (operator/control).
 inline constexpr std::array kTrainJobMetrics{

@@ -45,6 +45,11 @@ enum class Activity {
 };
 inline constexpr size_t kActivityCount = 8;
 
+// In a collective, or while the group forms, which is made of them.
+constexpr bool waits_for_a_peer(Phase phase, Activity activity) {
+  return is_collective(phase) || activity == Activity::kForming;
+}
+
 constexpr const char* to_string(Activity activity) {
   constexpr std::array<const char*, kActivityCount> kNames{"loading",  "awaiting",   "forming",       "restoring",
                                                            "training", "evaluating", "checkpointing", "stopping"};

@@ -59,11 +59,10 @@ void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source
   for (const std::vector<size_t>& message : messages) {
     std::vector<at::Tensor> parts;
     for (const size_t i : message) parts.push_back(tensors[i].tensor.detach().reshape({-1}));
-    // A copy on every rank: what is sent may be a view that no backend takes, and what arrives at a rank that is equal
-    // to the source is thrown away.
+    // A copy on every rank: what is sent may be a view that no backend takes. Only a rank that receives keeps it.
     at::Tensor staged = torch::cat(parts);
     broadcast(group, staged, source);
-    staging.push_back(std::move(staged));
+    if (receives) staging.push_back(std::move(staged));
     on_progress();
   }
   if (!receives) return;

@@ -99,7 +99,8 @@ void Reporter::set_world(const World& world) {
 void Reporter::beat(int64_t step, Activity activity) {
   BeatPage& page = *options_.page;
   const int64_t now = nanoseconds(Clock::now());
-  if (step != page.step.load(std::memory_order_relaxed)) page.committed_ns.store(now, std::memory_order_relaxed);
+  // A step that was given up takes it back: that is no commit.
+  if (step > page.step.load(std::memory_order_relaxed)) page.committed_ns.store(now, std::memory_order_relaxed);
   page.step.store(step, std::memory_order_relaxed);
   page.activity.store(activity, std::memory_order_relaxed);
   page.changed_ns.store(now, std::memory_order_relaxed);

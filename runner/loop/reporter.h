@@ -80,8 +80,6 @@ class Reporter {
   // The figures of a step, when they are known.
   void on_report(const StepReport& report);
   void on_evaluation(const EvaluationNote& note, Workload& workload);
-  // Rank 0: one that took place while another process was rank 0, unless its figures are in the folder.
-  void on_missed_evaluation(const EvaluationNote& note, Workload& workload);
   void on_checkpoint(const WriteReport& report, double stage_seconds);
 
   // The end summary, on rank 0.

@@ -18,7 +18,6 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kLogFile = "log.txt";
-constexpr uint64_t kLogBytesMax = uint64_t{64} << 20;  // one short line an evaluation
 
 // The lines of evaluations of at most `epochs` completed epochs: they begin with that number. The header does not.
 std::string lines_until(const std::string& log, int64_t epochs) {
@@ -65,7 +64,10 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
   const std::string header = workload.log_header();
   if (!header.empty()) {
     const std::string log_path = join_path(options.path, kLogFile);
-    const Result<std::string> before = read_file(fs, log_path, kLogBytesMax);
+    TRY_ASSIGN(folder.log_moved_to_, move_too_large(fs, log_path, kLineFileBytesMax));
+    const Result<std::string> before = read_file(fs, log_path, kLineFileBytesMax);
+    // What cannot be read now is not replaced.
+    if (!before.ok() && before.error().code != ErrorCode::kNotFound) return before.error();
     const std::string kept = options.resume_step > 0 && before.ok() ? lines_until(*before, options.resume_epochs) : "";
     TRY(write_file_atomically(fs, log_path, header + "\n" + kept));
   }
@@ -73,9 +75,14 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
 }
 
 std::string RunFolder::remark() const {
-  const std::string& moved_to = log_.moved_to();
-  return moved_to.empty() ? ""
-                          : "metrics.jsonl had more than 1 GiB: it is " + moved_to + " now, and a new one is begun";
+  std::string text;
+  for (const auto& [name, moved_to] :
+       {std::pair("metrics.jsonl", log_.moved_to()), std::pair(kLogFile, log_moved_to_)}) {
+    if (moved_to.empty()) continue;
+    text += (text.empty() ? "" : "; ") + std::string(name) + " had more than 1 GiB: it is " + moved_to +
+            " now, and a new one is begun";
+  }
+  return text;
 }
 
 std::string RunFolder::record(const StepRecord& r) {

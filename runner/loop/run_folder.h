@@ -67,6 +67,7 @@ class RunFolder {
   FileSystem* fs_;
   std::string path_;
   MetricsLog log_;
+  std::string log_moved_to_;  // log.txt, as MetricsLog::moved_to
   std::optional<EventWriter> events_;
   std::vector<std::string> files_;
   std::optional<Owner> owner_;

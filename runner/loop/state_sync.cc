@@ -173,138 +173,156 @@ std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, 
 }
 
 // Rank 0, when nobody holds a state, or none that is as new as the checkpoint in `newer`.
-Status restore_or_initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
-                             const SyncOptions& options, std::optional<ResumeResult> newer, SyncResult& result) {
+Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncOptions& options,
+                             std::optional<ResumeResult> newer, SyncResult& result) {
+  TrainingState& state = parts.state;
   state.counters = Counters{};
   state.journal = Journal{};
   if (!newer) {
-    TRY_ASSIGN(newer, find_checkpoint(config, fs, options));
+    TRY_ASSIGN(newer, find_checkpoint(parts.config, fs, options));
   }
   const ResumeResult& found = *newer;
   std::optional<uint64_t> read;
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
-    TRY(copy_checkpoint(*found.checkpoint, workload, state, options, result));
+    TRY(copy_checkpoint(*found.checkpoint, parts.workload, state, options, result));
     result.origin = "resumed from " + found.checkpoint->path;
     result.resumed_step = state.counters.step;
     read = found.checkpoint->state.generation;
   } else {
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
-    state.counters.num_samples = workload.num_samples();
-    TRY(initialise(config, workload, state, fs, result));
+    state.counters.num_samples = parts.workload.num_samples();
+    TRY(initialise(parts.config, parts.workload, state, fs, result));
   }
   const StateAge age = age_when_restored(options.generation, read);
   state.counters.lineage = age.lineage;
   state.counters.generation = result.generation = age.generation;
-  if (!config.training.resume.empty()) state.counters.resumed_from = config.training.resume;
+  if (!parts.config.training.resume.empty()) state.counters.resumed_from = parts.config.training.resume;
   state.counters.has_state = true;
   return {};
 }
 
-std::function<void()> after_message(PhaseClock& clock, const SyncOptions& options) {
-  return [&] {
-    clock.progress();
+// Rank 0 at the volume: its time there is not that of a rank that is kept waiting.
+class Reading {
+ public:
+  explicit Reading(const SyncParts& parts)
+      : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [&clock = parts.clock] { clock.progress(); }) {}
+  FileSystem& fs() { return fs_; }
+
+ private:
+  PhaseScope phase_;
+  WatchedFileSystem fs_;
+};
+
+// All tensors, from `source` to those that receive.
+void send_tensors(const SyncParts& parts, int source, bool receives, const SyncOptions& options) {
+  transfer_state(parts.group, parts.state.all_tensors(), source, receives, [&] {
+    parts.clock.progress();
     options.on_message();
-  };
+  });
 }
 
-SyncOutcome failed(Failure failure) { return {.result = {}, .failure = std::move(failure)}; }
-
-// Rank 0 reads or initialises and says what came of it; its tensors go to everybody.
-SyncOutcome start_from_rank_zero(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
-                                 const StoreHandle& store, FileSystem& fs, PhaseClock& clock,
-                                 const SyncOptions& options, std::optional<ResumeResult> newer = std::nullopt,
-                                 SyncResult result = {}) {
-  const World& world = group.options().world;
+// Rank 0 reads or initialises and says what came of it; its tensors go to everybody. `newer`: what it has read already;
+// `result`: with the remarks so far.
+SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& options, std::optional<ResumeResult> newer,
+                                 SyncResult result) {
+  const World& world = parts.group.options().world;
   Json document;
   if (world.rank == 0) {
-    const PhaseScope reading(clock, Phase::kStartup);
-    WatchedFileSystem watched(fs, [&clock] { clock.progress(); });
-    const Status status = restore_or_initialise(config, workload, state, watched, options, std::move(newer), result);
+    Reading reading(parts);
+    const Status status = restore_or_initialise(parts, reading.fs(), options, std::move(newer), result);
     if (status.ok()) {
       options.on_start(result);
-      document = describe_state(state, workload, result);
+      document = describe_state(parts.state, parts.workload, result);
     } else {
       const Failure failure = failure_of(status.error());
       document = {{"failure", failure.message}, {"code", static_cast<int>(failure.code)}};
     }
   }
-  Result<std::string> told = tell_all(store, world, "sync", dump_line(document));
-  if (!told.ok()) return failed({ExitCode::kPeerLost, told.error().message});
+  Result<std::string> told = tell_all(parts.store, world, "sync", dump_line(document));
+  if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
   const Result<Json> heard = parse_json(*told, "rank 0's word on the state");
-  if (!heard.ok()) return failed({ExitCode::kCrash, heard.error().message});
+  if (!heard.ok()) return Failure{ExitCode::kCrash, heard.error().message};
   if (heard->contains("failure")) {
-    return failed({static_cast<ExitCode>(heard->at("code").get<int>()), heard->at("failure").get<std::string>()});
+    return Failure{static_cast<ExitCode>(heard->at("code").get<int>()), heard->at("failure").get<std::string>()};
   }
   const bool receives = world.rank != 0;
   Result<Description> description = parse_description(*heard);
-  if (!description.ok()) return failed({ExitCode::kCrash, description.error().message});
-  transfer_state(group, state.all_tensors(), /*source=*/0, receives, after_message(clock, options));
+  if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
+  send_tensors(parts, /*source=*/0, receives, options);
   if (receives) {
-    const Status taken = take_description(std::move(*description), state, workload);
-    if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
+    const Status taken = take_description(std::move(*description), parts.state, parts.workload);
+    if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
     result.origin = heard->at("origin").get<std::string>();
     result.generation = heard->at("generation").get<uint64_t>();
   }
-  result.resumed_step = state.counters.step;
-  return {.result = std::move(result), .failure = std::nullopt};
+  result.resumed_step = parts.state.counters.step;
+  return result;
+}
+
+// The choice's source gives what it holds to those that lack something; most often one new rank.
+SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& options,
+                                const std::vector<StateClaim>& claims, const SourceChoice& choice) {
+  const int rank = parts.group.options().world.rank;
+  const bool receives = choice.receives[static_cast<size_t>(rank)];
+  Counters& counters = parts.state.counters;
+  SyncResult result{.origin = choice.reason, .from_live_rank = true};
+  // The same everywhere: a pure function of what all have said.
+  if (std::find(choice.receives.begin(), choice.receives.end(), true) != choice.receives.end()) {
+    // What the source says beside its tensors travels through the store.
+    if (rank == *choice.source) {
+      parts.store.get()->set("counters", dump_line(describe_state(parts.state, parts.workload, result)));
+    }
+    std::optional<Description> description;
+    if (receives) {
+      const Result<Json> heard = parse_json(parts.store.get()->get_to_str("counters"), "the source's counters");
+      if (!heard.ok()) return Failure{ExitCode::kCrash, heard.error().message};
+      Result<Description> parsed = parse_description(*heard);
+      if (!parsed.ok()) return Failure{ExitCode::kCrash, parsed.error().message};
+      description = std::move(*parsed);
+    }
+    send_tensors(parts, *choice.source, receives, options);
+    if (description) {
+      const Status taken = take_description(std::move(*description), parts.state, parts.workload);
+      if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
+    }
+  }
+  const StateAge age = age_in_group(counters.lineage, options.generation, claims);
+  counters.lineage = age.lineage;
+  counters.generation = result.generation = age.generation;
+  result.resumed_step = counters.step;
+  return result;
 }
 
 }  // namespace
 
-SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
-                       const StoreHandle& store, FileSystem& fs, PhaseClock& clock, const SyncOptions& options) {
-  const PhaseScope waiting(clock, Phase::kWaiting);
-  const Counters& mine = state.counters;
-  const std::vector<StateClaim> claims = gather_claims(group, {.lineage = mine.lineage,
-                                                               .step = mine.step,
-                                                               .evaluated_step = mine.evaluated_step,
-                                                               .has_state = mine.has_state,
-                                                               .generation = mine.generation});
+SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
+  const PhaseScope waiting(parts.clock, Phase::kWaiting);
+  const Counters& mine = parts.state.counters;
+  const std::vector<StateClaim> claims = gather_claims(parts.group, {.lineage = mine.lineage,
+                                                                     .step = mine.step,
+                                                                     .evaluated_step = mine.evaluated_step,
+                                                                     .has_state = mine.has_state,
+                                                                     .generation = mine.generation});
   const SourceChoice choice = choose_source(claims);
-  if (!choice.source) return start_from_rank_zero(config, workload, state, group, store, fs, clock, options);
+  if (!choice.source) return start_from_rank_zero(parts, options, std::nullopt, {});
 
-  const World& world = group.options().world;
   const StateClaim& best = claims[static_cast<size_t>(*choice.source)];
   if (may_have_missed_groups(best, options.generation)) {
+    const World& world = parts.group.options().world;
     std::optional<ResumeResult> newer;
-    if (world.rank == 0) {
-      const PhaseScope reading(clock, Phase::kStartup);
-      WatchedFileSystem watched(fs, [&clock] { clock.progress(); });
-      newer = find_newer(config, watched, options, best);
-    }
-    const Result<std::string> told = tell_all(store, world, "volume", newer ? "true" : "false");
-    if (!told.ok()) return failed({ExitCode::kPeerLost, told.error().message});
+    if (world.rank == 0) newer = find_newer(parts.config, Reading(parts).fs(), options, best);
+    const Result<std::string> told = tell_all(parts.store, world, "volume", newer ? "true" : "false");
+    if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
     if (*told == "true") {
-      return start_from_rank_zero(config, workload, state, group, store, fs, clock, options, std::move(newer),
+      return start_from_rank_zero(parts, options, std::move(newer),
                                   {.origin = {},
                                    .remarks = {"no rank had anything newer than step " + std::to_string(best.step) +
                                                ", of a group before the one that wrote this run's newest checkpoint"}});
     }
   }
-  const bool receives = choice.receives[static_cast<size_t>(world.rank)];
-  SyncResult result{.origin = choice.reason, .from_live_rank = true};
-  // What the source says beside its tensors travels through the store.
-  if (world.rank == *choice.source) store.get()->set("counters", dump_line(describe_state(state, workload, result)));
-  std::optional<Description> description;
-  if (receives) {
-    const Result<Json> heard = parse_json(store.get()->get_to_str("counters"), "the source's counters");
-    if (!heard.ok()) return failed({ExitCode::kCrash, heard.error().message});
-    Result<Description> parsed = parse_description(*heard);
-    if (!parsed.ok()) return failed({ExitCode::kCrash, parsed.error().message});
-    description = std::move(*parsed);
-  }
-  transfer_state(group, state.all_tensors(), *choice.source, receives, after_message(clock, options));
-  if (description) {
-    const Status taken = take_description(std::move(*description), state, workload);
-    if (!taken.ok()) return failed({ExitCode::kCrash, taken.error().message});
-  }
-  const StateAge age = age_in_group(state.counters.lineage, options.generation, claims);
-  state.counters.lineage = age.lineage;
-  state.counters.generation = result.generation = age.generation;
-  result.resumed_step = state.counters.step;
-  return {.result = std::move(result), .failure = std::nullopt};
+  return take_from_live_rank(parts, options, claims, choice);
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "runner/base/file_system.h"
@@ -42,15 +43,22 @@ struct SyncOptions {
   std::function<void()> on_message = [] {};  // after each message of a transfer
 };
 
-// Exactly one of the two is set.
-struct SyncOutcome {
-  SyncResult result;
-  std::optional<Failure> failure;  // the same on all ranks
+// What it works on; all outlive the call.
+struct SyncParts {
+  const RunConfig& config;
+  Workload& workload;
+  TrainingState& state;
+  ProcessGroup& group;
+  const StoreHandle& store;
+  FileSystem& fs;
+  PhaseClock& clock;
 };
 
-// Rank 0 alone touches the disk. `progress` of the workload travels with the counters. On `clock` all of it is
-// Phase::kWaiting, but for the reading, so that a rank 0 with a slow disk is told from those that it keeps waiting.
-SyncOutcome sync_state(const RunConfig& config, Workload& workload, TrainingState& state, ProcessGroup& group,
-                       const StoreHandle& store, FileSystem& fs, PhaseClock& clock, const SyncOptions& options);
+using SyncOutcome = std::variant<SyncResult, Failure>;
+
+// Rank 0 alone touches the disk; when that fails, all ranks have its failure. `progress` of the workload travels with
+// the counters. On the clock all of it is Phase::kWaiting, but for the reading, so that a rank 0 with a slow disk is
+// told from those that it keeps waiting. No tensor is sent when no rank lacks anything.
+SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options);
 
 }  // namespace lockstep

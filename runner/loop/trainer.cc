@@ -23,10 +23,6 @@
 namespace lockstep {
 namespace {
 
-bool is_stop(int code) {
-  return code == static_cast<int>(ExitCode::kTerminated) || code == static_cast<int>(ExitCode::kInterrupted);
-}
-
 Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}; }
 
 }  // namespace
@@ -81,7 +77,7 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
     const Failure second = classify_fault(e);
     return {second.code, "leaving a lost group: " + second.message, {}};
   }
-  return {ExitCode::kPeerLost, message, was_cut ? "Cut" : exit_reason(static_cast<int>(fault.code))};
+  return {ExitCode::kPeerLost, message, was_cut ? kLeftCut : exit_reason(static_cast<int>(fault.code))};
 }
 
 Outcome Trainer::run_generation_or_throw(Generation& g) {
@@ -114,9 +110,9 @@ Outcome Trainer::prepare(Generation& g) {
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   SyncOutcome synced =
-      sync_state(parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, parts_.clock, options);
-  if (synced.failure) return lost_or_failed(g, *synced.failure);
-  g.sync = std::move(synced.result);
+      sync_state({parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, parts_.clock}, options);
+  if (const auto* failure = std::get_if<Failure>(&synced)) return lost_or_failed(g, *failure);
+  g.sync = std::move(std::get<SyncResult>(synced));
   g.number = g.sync.generation;
   g.synced_ns = monotonic_ns();
   const double restored = parts_.clock.seconds().total();
@@ -161,7 +157,7 @@ Outcome Trainer::prepare(Generation& g) {
 Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) const {
   if (parts_.agent == nullptr || failure.code != ExitCode::kPeerLost) return {failure.code, failure.message, {}};
   const bool was_cut = parts_.agent->was_cut(g.formed.generation);
-  return {failure.code, failure.message, was_cut ? "Cut" : "PeerLost"};
+  return {failure.code, failure.message, was_cut ? kLeftCut : exit_reason(static_cast<int>(failure.code))};
 }
 
 // Rank 0: the folder is locked and proved writable, checkpoints and files are opened. Once: a rank 0 that goes on from
@@ -345,7 +341,7 @@ void Trainer::say_resumed(Generation& g) {
 Outcome Trainer::leave_together(Generation& g) {
   take(g.step->flush());
   const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
-  if (leaving_code == 0) return {ExitCode::kDone, {}, "Regroup"};
+  if (leaving_code == 0) return {ExitCode::kDone, {}, kLeftRegroup};
   if (g.is_rank_zero()) {
     checkpoint(g, has_unwritten_best());
     make_durable();
@@ -514,9 +510,7 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
 }
 
 void Trainer::say_end(int stop_code) {
-  std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done")
-                                   : (stop_code == static_cast<int>(ExitCode::kTerminated) ? "stopped by SIGTERM"
-                                                                                           : "stopped by Ctrl-C");
+  std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
   if (!write_problem_.empty()) how += ", but the last checkpoint could not be written,";
   parts_.reporter.end_summary({.how = how,
                                .step = state_.counters.step,

@@ -136,7 +136,10 @@ class Worker {
     started_seconds_ = clock_.seconds().total();
     install_stack_dump();
     if (auto failure = find_world()) return fail(*failure);
-    if (auto failure = make_workload_and_reporter()) return fail(*failure);
+    if (auto failure = choose_hardware()) return fail(*failure);
+    if (auto failure = load_data()) return fail(*failure);
+    if (auto failure = meet_the_agent()) return fail(*failure);
+    make_reporter();
     make_trainer();
     Outcome outcome = run_group();
     while (!outcome.waits_because.empty()) {
@@ -173,8 +176,7 @@ class Worker {
     return std::nullopt;
   }
 
-  // Data is read before the ranks meet: the slowest rank's start is then the group's start.
-  std::optional<Failure> make_workload_and_reporter() {
+  std::optional<Failure> choose_hardware() {
     Result<at::Device> device = choose_device(config_.launch, world_);
     if (!device.ok()) return Failure{ExitCode::kUsage, device.error().message};
     device_ = *device;
@@ -185,20 +187,31 @@ class Worker {
     Result<PrecisionChoice> precision = choose_precision(config_.training, device_);
     if (!precision.ok()) return Failure{ExitCode::kUsage, precision.error().message};
     precision_ = *precision;
+    return std::nullopt;
+  }
 
+  // Before the ranks meet: the slowest rank's start is then the group's start.
+  std::optional<Failure> load_data() {
     WorkloadOrFailure made = make_workload(config_, device_);
     if (auto* failure = std::get_if<Failure>(&made)) return *failure;
     workload_ = std::move(std::get<std::unique_ptr<Workload>>(made));
-    const double loaded_seconds = clock_.seconds().total();
+    loaded_seconds_ = clock_.seconds().total();
+    return std::nullopt;
+  }
 
-    if (session_) {
-      session_->hello();
-      page_->activity.store(Activity::kAwaiting);
-      // Nothing to lose yet: a stop ends the process in its handler, so that there is always an assignment.
-      const auto received = session_->await_assignment();
-      if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
-      take_assignment(*received);
-    }
+  // Waits for the first assignment, where there is an agent to give one.
+  std::optional<Failure> meet_the_agent() {
+    if (!session_) return std::nullopt;
+    session_->hello();
+    page_->activity.store(Activity::kAwaiting);
+    // Nothing to lose yet: a stop ends the process in its handler, so that there is always an assignment.
+    const auto received = session_->await_assignment();
+    if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
+    take_assignment(*received);
+    return std::nullopt;
+  }
+
+  void make_reporter() {
     threads_ = choose_threads(config_.launch, world_, node_cores_);
     apply_device_settings(config_.training, precision_.precision, threads_);
     folder_ =
@@ -214,13 +227,12 @@ class Worker {
                           .precision = precision_.precision,
                           .folder = folder_});
     reporter_->metrics().on_startup(StartupPart::kProcess, started_seconds_);
-    reporter_->metrics().on_startup(StartupPart::kLoad, loaded_seconds);
+    reporter_->metrics().on_startup(StartupPart::kLoad, loaded_seconds_);
     if (!remark_.empty()) reporter_->warn(remark_);
     if (!session_ && device_.is_cpu() && config_.launch.device == DeviceChoice::kAuto) {
       reporter_->warn("no GPU found, training on the CPU with " + std::to_string(world_.world_size) + " rank" +
                       (world_.world_size == 1 ? "" : "s"));
     }
-    return std::nullopt;
   }
 
   void make_trainer() {
@@ -285,12 +297,28 @@ class Worker {
                                .network_interface = lookup(input_.environment, env::kGlooInterface),
                                .address = address_,
                                .abort = abort};
-    if (session_) session_->watch(world_.generation, abort);
-    Outcome outcome = form_and_train(options, began);
-    if (session_) session_->stop_watching();
-    abort->retire();  // the link's thread may be about to fire it
-    return outcome;
+    const Watch watch(session_.get(), world_.generation, abort);
+    return form_and_train(options, began);
   }
+
+  // While it lives, a cut of the generation fires the abort; after it, nothing does, whatever was thrown meanwhile.
+  class Watch {
+   public:
+    Watch(AgentSession* session, uint64_t generation, std::shared_ptr<GroupAbort> abort)
+        : session_(session), abort_(std::move(abort)) {
+      if (session_ != nullptr) session_->watch(generation, abort_);
+    }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+    ~Watch() {
+      if (session_ != nullptr) session_->stop_watching();
+      abort_->retire();  // the link's thread may be about to fire it
+    }
+
+   private:
+    AgentSession* session_;
+    std::shared_ptr<GroupAbort> abort_;
+  };
 
   Outcome form_and_train(const GroupOptions& options, double began) {
     Result<StoreHandle> store = open_store();
@@ -349,7 +377,8 @@ class Worker {
     // A cut makes NCCL say things that otherwise mean a broken device.
     const bool is_lost = code == ExitCode::kPeerLost || (was_cut && code == ExitCode::kDeviceFault);
     if (!session_ || !is_lost) return {code, error.message, {}};
-    return {ExitCode::kPeerLost, error.message, was_cut ? "Cut" : "PeerLost"};
+    return {ExitCode::kPeerLost, error.message,
+            was_cut ? kLeftCut : exit_reason(static_cast<int>(ExitCode::kPeerLost))};
   }
 
   [[nodiscard]] std::string resume_command() const {
@@ -377,6 +406,7 @@ class Worker {
   const std::string remark_;
   PhaseClock clock_;
   double started_seconds_ = 0.0;  // after the process's start; by then its libraries are loaded
+  double loaded_seconds_ = 0.0;   // the same, when it had its data
   bool has_formed_ = false;
   StopSignals signals_;
   InjectedFaults faults_;

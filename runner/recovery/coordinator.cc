@@ -19,6 +19,8 @@ constexpr const char* kWhatToDo =
 constexpr const char* kWhatToDoWhenFutile =
     "; do the nodes reach each other on all ports, and through the interface that GLOO_SOCKET_IFNAME or "
     "NCCL_SOCKET_IFNAME names?";
+// The cause of a group's end; what a node's workers saw when a peer was gone.
+std::string peer_lost() { return exit_reason(static_cast<int>(ExitCode::kPeerLost)); }
 // What the start of a worker and the reading of its data may take.
 constexpr std::chrono::milliseconds kTimeToComeBack{60'000};
 // Nodes named in a sentence; the rest is counted.
@@ -74,8 +76,8 @@ bool is_waiting(const CoordinatorState& state) {
 }
 
 bool is_futile(const CoordinatorState& state) {
-  const bool lost_each_other = state.cause == exit_reason(static_cast<int>(ExitCode::kPeerLost)) ||
-                               state.cause == exit_reason(static_cast<int>(ExitCode::kTimeout));
+  const bool lost_each_other =
+      state.cause == peer_lost() || state.cause == exit_reason(static_cast<int>(ExitCode::kTimeout));
   return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
 }
 
@@ -233,6 +235,7 @@ class Stepper {
     for (auto& [connection, greeting] : s_.greetings) greeting.since += gap;
     s_.waiting_since += gap;
     s_.regrouping_until += gap;
+    s_.futile_since += gap;
     if (s_.leaving_since) *s_.leaving_since += gap;
     s_.ended_at += gap;
     warn("the coordinator did not run for " + seconds_text(std::chrono::duration_cast<std::chrono::milliseconds>(gap)) +
@@ -409,7 +412,7 @@ class Stepper {
     if (said.generation < node.placed) return;
     change(node, [&](Node& n) { n.ready = said.ready; });
     const bool in_group = s_.group == GroupState::kPlaced && node.member && !s_.regrouping;
-    if (said.ready && in_group) break_group("PeerLost", "the workers of " + name(rank, node) + " have left the group");
+    if (said.ready && in_group) break_group(peer_lost(), "the workers of " + name(rank, node) + " have left the group");
   }
 
   void hear(int rank, Node& node, const Broken& said) {
@@ -423,7 +426,7 @@ class Stepper {
 
   // Those who lost a peer may be heard before the one who knows why.
   void learn_cause(const std::string& cause, const std::string& text) {
-    if (s_.group != GroupState::kBroken || s_.cause != exit_reason(static_cast<int>(ExitCode::kPeerLost))) return;
+    if (s_.group != GroupState::kBroken || s_.cause != peer_lost()) return;
     s_.cause = cause;
     s_.futile_groups = 0;  // they lost one that died
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);

@@ -8,8 +8,7 @@
 //   1. At most one group per generation, and its members all have the same placement. Generations rise; a new
 //      coordinator's are above every earlier one's, because the upper half is its attempt.
 //   2. A new group is placed only when the one before it is broken, and every member is ready: its workers wait and
-//   hold
-//      no group. Node 0 is always a member, so that no two groups of one coordinator can both commit.
+//      hold no group. Node 0 is always a member, so that no two groups of one coordinator can both commit.
 //   3. As long as min_nodes are ready, a group forms within rejoin_timeout (the first one: and name_life).
 //   4. Complete for one is complete for all.
 //
@@ -54,9 +53,6 @@ using ConnectionId = uint64_t;  // given by the caller, never 0, never used twic
 // When a node says that it leaves, the others are likely to say so too (a suspend, a drain): this long is waited for
 // them, so that the job stops at one step with a checkpoint rather than going on with fewer for a moment.
 inline constexpr std::chrono::milliseconds kLeaveGather{2000};
-// Silence of our own, without an event or a Tick, that means that this process did not run. Ticks come every
-// kBeatInterval.
-inline constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 // Workers of one node; more is a mistake.
 inline constexpr int kNprocMax = 1024;
 // Pause before the next group, after the second one in a row that came to nothing; doubles with each, up to the

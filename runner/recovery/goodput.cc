@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 namespace lockstep {
 
@@ -61,6 +62,7 @@ void Goodput::commit_after_break(int64_t step, TimePoint when) {
     return;
   }
   is_broken_before_ = false;
+  has_step_in_flight_ = false;
   spend(running(), when);
   // A fall-back that nobody has told: all that is known is that this step was committed before.
   if (step <= furthest_step_) ++redone_steps_;
@@ -72,7 +74,7 @@ void Goodput::commit_after_break(int64_t step, TimePoint when) {
 void Goodput::redo(int64_t step, TimePoint when) {
   const int64_t again = std::min(step, furthest_step_) - step_;
   const Duration share = (std::max(when, since_) - since_) / (step - step_) * again;
-  redone_steps_ += again;
+  redone_steps_ += again - (std::exchange(is_next_counted_, false) ? 1 : 0);
   if (step >= furthest_step_) {
     spend(running(), step == furthest_step_ ? when : since_ + share);
     state_ = State::kWorking;
@@ -86,6 +88,7 @@ void Goodput::on_break(const std::string& cause, TimePoint when, bool step_in_fl
   if (in_a_step && step_in_flight) {
     spend({GoodputKind::kRedone, cause}, when);
     ++redone_steps_;
+    has_step_in_flight_ = true;
   } else if (!in_a_step) {
     spend(running(), when);
   }
@@ -104,8 +107,10 @@ void Goodput::on_broken_before(const std::string& cause, int64_t step, bool step
     is_broken_before_ = true;
   }
   if (!is_broken_before_) return;
-  redone_steps_ = step_in_flight ? 1 : 0;  // its seconds were the earlier agent's
+  if (step_in_flight) redone_steps_ = 1;  // its seconds were the earlier agent's
+  has_step_in_flight_ = redone_steps_ > 0;
   furthest_step_ = std::max(furthest_step_, step);
+  step_ = furthest_step_;
 }
 
 void Goodput::learn_cause(const std::string& cause) {
@@ -123,6 +128,8 @@ void Goodput::learn_cause(const std::string& cause) {
 void Goodput::on_resume(int64_t resumed_step, TimePoint when) {
   if (state_ != State::kStarting && state_ != State::kBroken) return;  // its first commit came first
   is_broken_before_ = false;
+  // A rank that was lost may have committed what was still in flight for those that go on: one step, not two.
+  if (std::exchange(has_step_in_flight_, false) && resumed_step == step_ - 1) is_next_counted_ = true;
   spend(running(), when);
   step_ = resumed_step;
   if (state_ == State::kBroken && resumed_step < furthest_step_) state_ = State::kRedoing;

@@ -77,8 +77,10 @@ class Goodput {
   bool is_broken_before_ = false;  // … and nothing has come of it yet
   std::string cause_ = "startup";
   TimePoint broke_at_{};
-  Duration in_flight_{0};  // of the step in which the newest break came: spent as redone
-  int64_t step_ = 0;       // newest commit
+  bool has_step_in_flight_ = false;  // at the newest break: counted as redone
+  bool is_next_counted_ = false;     // the next step that is redone is that one
+  Duration in_flight_{0};            // of that step: spent as redone
+  int64_t step_ = 0;                 // newest commit
   int64_t furthest_step_ = 0;
   int64_t redone_steps_ = 0;
   Wait data_{.cause = "data"};

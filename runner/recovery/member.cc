@@ -15,9 +15,6 @@ constexpr const char* kCoordinatorLost = "CoordinatorLost";
 // Of a node without a coordinator.
 constexpr const char* kWhatToDo =
     "; check that node 0 runs and that --coordinator names it, or wait longer with --rendezvous_timeout_seconds";
-// Silence of our own, without an event or a Tick, that means that this process did not run. Ticks come every
-// kBeatInterval.
-constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 
 class MemberStepper {
  public:
@@ -67,6 +64,8 @@ class MemberStepper {
     tell_once("refused: " + message);
     lose("refused: " + message);
   }
+
+  void operator()(const SeekProblem& problem) { s_.last_problem = problem.text; }
 
   void operator()(const CoordinatorSaid& said) {
     if (!s_.joined) return;
@@ -174,7 +173,7 @@ class MemberStepper {
 
   // Groups that came to nothing after it are part of the same recovery. Workers that are in a group have left all
   // before: a commit since a placement is of that group.
-  [[nodiscard]] BrokenBefore broken_before(const std::optional<CoordinatorFound::Commit>& commit) const {
+  [[nodiscard]] BrokenBefore broken_before(const std::optional<Commit>& commit) const {
     const auto has_committed = [&](const MemberState::Break& b) { return commit && commit->at > b.placed_at; };
     const auto found = std::find_if(s_.breaks.rbegin(), s_.breaks.rend(), has_committed);
     if (found == s_.breaks.rend()) return {};
@@ -241,7 +240,7 @@ class MemberStepper {
     s_.highest = placement.generation;
     if (!s_.ready || s_.stopping) {
       // A worker ended, or all were told to stop, while the placement was under way.
-      return say(Broken{placement.generation, -1, "NotReady", "its workers were not ready for the placement"});
+      return say(Broken{placement.generation, -1, kNotReady, "its workers were not ready for the placement"});
     }
     s_.ready = false;
     s_.placed = placement.generation;

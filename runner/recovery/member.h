@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "runner/contract/coordination.h"
+#include "runner/recovery/commit.h"
 
 namespace lockstep {
 
@@ -42,13 +43,8 @@ inline constexpr int kLastWordsTimeouts = 2;
 
 // A coordinator has welcomed this node on a connection that the caller keeps. The member joins it or turns away.
 struct CoordinatorFound {
-  // The newest step that a worker of this node has committed.
-  struct Commit {
-    int64_t step = 0;
-    TimePoint at;
-  };
   Welcome welcome;
-  std::optional<Commit> commit;
+  std::optional<Commit> commit;  // the newest of a worker of this node
 };
 struct CoordinatorLost {
   std::string why;
@@ -76,9 +72,14 @@ struct NodeGaveUp {
 struct CheckpointDurable {
   int64_t step = 0;
 };
+// Why none was found so far: for the last words.
+struct SeekProblem {
+  std::string text;
+};
 struct MemberTick {};
-using MemberEvent = std::variant<CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSaid, WorkersReady,
-                                 GroupBroke, LeaveRequested, WorkersDone, NodeGaveUp, CheckpointDurable, MemberTick>;
+using MemberEvent =
+    std::variant<CoordinatorFound, CoordinatorLost, CoordinatorRefused, CoordinatorSaid, SeekProblem, WorkersReady,
+                 GroupBroke, LeaveRequested, WorkersDone, NodeGaveUp, CheckpointDurable, MemberTick>;
 
 // ---- outputs ----
 

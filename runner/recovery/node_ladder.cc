@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kPeerLostCode = static_cast<int>(ExitCode::kPeerLost);
 constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
-constexpr int kTerminatedCode = static_cast<int>(ExitCode::kTerminated);
-constexpr int kSignalCodes = 128;  // a signal's exit code is this and its number
-
-bool is_stop_code(int code) { return code == static_cast<int>(ExitCode::kInterrupted) || code == kTerminatedCode; }
 
 std::string who(const NodeEnded& end, const LadderNode& node) {
   std::string text = "node " + std::to_string(end.node) + " (pid " + std::to_string(end.pid) + ") ended with " +
@@ -28,7 +24,7 @@ std::string who(const NodeEnded& end, const LadderNode& node) {
 std::string why_not_counted(const NodeEnded& end, const LadderNode& node) {
   if (!node.killed_because.empty()) return "a lost node";
   if (end.code == kPeerLostCode) return "it lost its peers";
-  if (is_stop_code(end.code)) return "somebody stopped it";
+  if (is_stop(end.code)) return "somebody stopped it";
   return "";
 }
 
@@ -37,6 +33,12 @@ class Ladder {
   Ladder(NodeLadderState& state, TimePoint now) : s_(state), now_(now) {}
 
   std::vector<NodeLadderOutput> take() && { return std::move(out_); }
+
+  // Before every event.
+  void begin() {
+    if (s_.kill_deadline && now_ - *s_.kill_deadline > kAsleepMin) *s_.kill_deadline += now_ - s_.last_event;
+    s_.last_event = now_;
+  }
 
   void operator()(const NodeLadderStarted&) {
     LOCKSTEP_CHECK(!s_.started, "NodeLadderStarted comes once");
@@ -55,11 +57,11 @@ class Ladder {
     if (event.code == 0) {
       on_complete();
     } else if (s_.complete) {
-      if (!n.was_killed) note(event, who(event, n) + ", after training was complete");
+      if (!n.was_killed) remark_on(event, who(event, n) + ", after training was complete");
     } else if (s_.verdict || s_.gang_stopping) {
       return;
     } else if (s_.stop_code != 0) {
-      if (!is_stop_code(event.code) && !n.was_killed) blame(event, "");
+      if (!is_stop(event.code) && !n.was_killed) blame(event, "");
     } else {
       climb(event, n);
     }
@@ -160,15 +162,16 @@ class Ladder {
     const std::string uncounted = why_not_counted(end, n);
     // A job that ended for want of peers may find them with the next attempt; any other end is for good.
     const bool is_final = !is_respawned(end.code) || (end.job_ended && end.code != kPeerLostCode);
-    if (is_final) return end_job(end, "");
+    if (is_final) return end_job(end, "pod", "");
     const bool is_short = n.is_replacement && now_ - n.started_at < kShortLife;
     n.short_lives = is_short ? n.short_lives + 1 : 0;
     if (n.short_lives >= kShortLivesMax) return no_progress(end);
     std::erase_if(s_.restarts, [&](TimePoint at) { return now_ - at > kRestartWindow; });
     if (uncounted.empty()) {
       if (std::ssize(s_.restarts) >= s_.options.max_restarts) {
-        return end_job(end, "giving up after " + std::to_string(s_.restarts.size()) +
-                                " replaced nodes (--max_restarts " + std::to_string(s_.options.max_restarts) + "); ");
+        return end_job(end, "pod",
+                       "giving up after " + std::to_string(s_.restarts.size()) + " replaced nodes (--max_restarts " +
+                           std::to_string(s_.options.max_restarts) + "); ");
       }
       s_.restarts.push_back(now_);
     }
@@ -198,7 +201,7 @@ class Ladder {
   void no_progress(const NodeEnded& end) {
     const std::string why = std::to_string(kShortLivesMax) + " replacements in a row lived less than " +
                             std::to_string(kShortLife.count()) + " s";
-    if (s_.gang_used) return end_job(end, why + ", after all nodes had been started again together; ");
+    if (s_.gang_used) return end_job(end, "gang", why + ", after all nodes had been started again together; ");
     s_.gang_used = true;
     s_.gang_stopping = true;
     out_.emplace_back(NodeDecision{
@@ -223,13 +226,18 @@ class Ladder {
     s_.verdict = FinishNodes{.code = end.code, .message = prefix + who(end, node(end.node)), .node = end.node};
   }
 
-  void end_job(const NodeEnded& end, const std::string& prefix) {
+  void end_job(const NodeEnded& end, const std::string& rung, const std::string& prefix) {
     blame(end, prefix);
-    note(end, s_.verdict->message + "; ending the job");
+    out_.emplace_back(NodeDecision{.node = end.node,
+                                   .code = end.code,
+                                   .rung = rung,
+                                   .is_counted = false,
+                                   .gives_up = true,
+                                   .line = s_.verdict->message + "; ending the job"});
     stop_all(SIGTERM);
   }
 
-  void note(const NodeEnded& end, std::string line) {
+  void remark_on(const NodeEnded& end, std::string line) {
     out_.emplace_back(
         NodeDecision{.node = end.node, .code = end.code, .rung = "", .is_counted = false, .line = std::move(line)});
   }
@@ -238,9 +246,7 @@ class Ladder {
     if (s_.complete) return finish(FinishNodes{});
     if (s_.verdict) return finish(*s_.verdict);
     if (s_.stop_code != 0) {
-      return finish(FinishNodes{.code = s_.stop_code,
-                                .message = s_.stop_code == kTerminatedCode ? "stopped by SIGTERM" : "stopped by Ctrl-C",
-                                .node = -1});
+      return finish(FinishNodes{.code = s_.stop_code, .message = stop_words(s_.stop_code), .node = -1});
     }
     if (!std::exchange(s_.gang_stopping, false)) return;
     s_.kill_deadline.reset();
@@ -265,6 +271,7 @@ class Ladder {
 std::vector<NodeLadderOutput> step(NodeLadderState& state, const NodeLadderEvent& event, TimePoint now) {
   if (state.finished) return {};
   Ladder ladder(state, now);
+  ladder.begin();
   std::visit(ladder, event);
   ladder.settle();
   return std::move(ladder).take();

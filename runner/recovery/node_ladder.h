@@ -9,7 +9,9 @@
 // progress: kShortLivesMax of one node in a row restart all nodes together, once (the gang rung); after that they end
 // the job. A new checkpoint clears all of these counts. Codes 2, 3 and 5 end it at once, and so does an end of which
 // the agent says that it is the job's. Complete for one is complete for all: after the first end with 0 nobody is
-// replaced. Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
+// replaced.
+// Where a Tick comes far too late, this process did not run, and the nodes mostly did not either: none is killed for
+// it. Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
 #pragma once
 
 #include <chrono>
@@ -76,9 +78,10 @@ struct KillNode {  // SIGKILL; its workers leave when their link ends
 struct NodeDecision {
   int node = -1;     // that led to it
   int code = 0;      // how it ended
-  std::string rung;  // "pod", "gang"; empty when nothing is started
+  std::string rung;  // "pod", "gang"; empty: a remark, nothing was decided
   bool is_counted = false;
-  std::string line;  // for a person: which node ended how, what happens next and why
+  bool gives_up = false;  // the job ends: nothing is started again
+  std::string line;       // for a person: which node ended how, what happens next and why
 };
 // The parent ends; once, the last output of all, when no node is alive.
 struct FinishNodes {
@@ -116,7 +119,8 @@ struct NodeLadderState {
   int interrupts = 0;
   std::optional<FinishNodes> verdict;      // how the parent ends when none is alive
   std::optional<TimePoint> kill_deadline;  // the living are killed then
-  std::optional<TimePoint> deadline;       // when a Tick is wanted
+  TimePoint last_event{};
+  std::optional<TimePoint> deadline;  // when a Tick is wanted
 
   explicit NodeLadderState(const NodeLadderOptions& ladder_options) : options(ladder_options) {}
 };

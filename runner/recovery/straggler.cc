@@ -93,9 +93,7 @@ std::vector<Stall> blame_the_hindmost(const std::vector<const RankBeat*>& ranks)
 
 }  // namespace
 
-bool waits_for_a_peer(const WorkerBeat& beat) {
-  return is_collective(beat.phase) || beat.activity == Activity::kForming;
-}
+bool waits_for_a_peer(const WorkerBeat& beat) { return waits_for_a_peer(beat.phase, beat.activity); }
 
 std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::milliseconds timeout) {
   const double seconds = std::chrono::duration<double>(timeout).count();

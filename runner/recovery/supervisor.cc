@@ -17,15 +17,6 @@ constexpr int kCheckpointCode = static_cast<int>(ExitCode::kCheckpoint);
 constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
 constexpr int kInterruptedCode = static_cast<int>(ExitCode::kInterrupted);
 constexpr int kTerminatedCode = static_cast<int>(ExitCode::kTerminated);
-constexpr int kSignalCodes = 128;  // a signal's exit code is this and its number
-
-// Why a worker left its group when nothing broke it from here: it was told to.
-constexpr const char* kCauseCut = "Cut";
-constexpr const char* kCauseRegroup = "Regroup";
-// A placement that came while a worker was being started again, and no end is known to blame.
-constexpr const char* kCauseNotReady = "NotReady";
-
-bool is_stop_code(int code) { return code == kInterruptedCode || code == kTerminatedCode; }
 
 // What the user gave is wrong: which of the ranks said so is of no interest.
 bool is_input_code(int code) {
@@ -46,6 +37,12 @@ class Stepper {
   Stepper(SupervisorState& state, TimePoint now) : s_(state), now_(now) {}
 
   std::vector<SupervisorOutput> take() && { return std::move(out_); }
+
+  // Before every event.
+  void begin() {
+    if (s_.deadline && now_ - *s_.deadline > kAsleepMin) forgive(now_ - s_.last_event);
+    s_.last_event = now_;
+  }
 
   void operator()(const Started&) {
     LOCKSTEP_CHECK(!s_.started, "Started comes once");
@@ -69,7 +66,7 @@ class Stepper {
     w.in_collective = false;
     if (!w.code_when_killed) w.deadline.reset();
     // The end of a worker, if there was one, has been told already: it says more than a peer lost.
-    if (event.cause == kCauseCut || event.cause == kCauseRegroup || s_.broken_said == event.generation) return;
+    if (event.cause == kLeftCut || event.cause == kLeftRegroup || s_.broken_said == event.generation) return;
     tell_broken(event.generation, -1, event.cause, event.message);
   }
 
@@ -97,7 +94,7 @@ class Stepper {
     w.deadline.reset();
     if (end.code == 0) {
       s_.complete = true;
-    } else if (is_stop_code(end.code)) {
+    } else if (is_stop(end.code)) {
       // Unasked: somebody has signalled a worker. All ranks of a group stop together, so the others follow.
       if (!is_over()) begin_stop(end.code);
     } else {
@@ -168,7 +165,7 @@ class Stepper {
   void operator()(const JobEnded& event) {
     if (s_.job_ended) return;
     s_.job_ended = event;
-    if (is_stop_code(event.code)) {
+    if (is_stop(event.code)) {
       begin_stop(event.code);
       signal_workers(s_.stop_code - kSignalCodes);
     } else if (event.code == kPeerLostCode) {
@@ -202,6 +199,13 @@ class Stepper {
   }
 
  private:
+  void forgive(std::chrono::steady_clock::duration gap) {
+    for (SupervisedWorker& w : s_.workers) {
+      if (w.deadline) *w.deadline += gap;
+    }
+    if (s_.stop_deadline) *s_.stop_deadline += gap;
+  }
+
   SupervisedWorker& worker(int local_rank) {
     LOCKSTEP_CHECK(local_rank >= 0 && local_rank < std::ssize(s_.workers), "a local rank of this agent");
     return s_.workers[static_cast<size_t>(local_rank)];
@@ -320,7 +324,7 @@ class Stepper {
   // A worker has ended while the placement was under way. The member has heard that by now, but the others may have
   // theirs, and must not wait for us.
   void refuse_placement(uint64_t generation) {
-    if (s_.ends.empty()) return tell_broken(generation, -1, kCauseNotReady, "the workers of this node were not ready");
+    if (s_.ends.empty()) return tell_broken(generation, -1, kNotReady, "the workers of this node were not ready");
     const WorkerEndRecord& last = s_.ends.back();
     tell_broken(generation, last.rank, exit_reason(last.code), who(last));
   }
@@ -508,8 +512,7 @@ class Stepper {
       if (!end.started_again) codes.push_back(end.code);
     }
     if (codes.empty()) {
-      return finish(Finish{.code = s_.stop_code,
-                           .message = s_.stop_code == kTerminatedCode ? "stopped by SIGTERM" : "stopped by Ctrl-C"});
+      return finish(Finish{.code = s_.stop_code, .message = stop_words(s_.stop_code)});
     }
     const auto cause = std::find_if(s_.ends.begin(), s_.ends.end(), [code = root_cause(codes)](const auto& end) {
       return !end.started_again && end.code == code;
@@ -546,6 +549,7 @@ class Stepper {
 std::vector<SupervisorOutput> step(SupervisorState& state, const SupervisorEvent& event, TimePoint now) {
   if (state.finished) return {};
   Stepper stepper(state, now);
+  stepper.begin();
   std::visit(stepper, event);
   stepper.settle();
   return std::move(stepper).take();

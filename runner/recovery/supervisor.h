@@ -14,6 +14,8 @@
 //
 // Complete for one is complete for all: after the first end with 0 nothing is started again, and what ends badly is
 // remarked on, no more. A stop ends with the worst that happened since: 130 or 143 when nothing did.
+// Where a Tick comes far too late, this process did not run (a frozen container, a suspended laptop), and the workers
+// mostly did not either: nobody is killed for that time.
 // Threads: none. Time is an argument; the caller sends SupervisorTick at `deadline`.
 #pragma once
 
@@ -247,7 +249,8 @@ struct SupervisorState {
   int64_t furthest_incident_step = -2;     // furthest_step at the furthest incident so far
   int64_t checkpoint_step = -1;            // newest seen
   std::optional<TimePoint> stop_deadline;  // the living are killed then
-  std::optional<TimePoint> deadline;       // when a Tick is wanted
+  TimePoint last_event{};
+  std::optional<TimePoint> deadline;  // when a Tick is wanted
 
   explicit SupervisorState(const SupervisorOptions& supervisor_options) : options(supervisor_options) {}
   [[nodiscard]] bool stopping() const { return stop_code != 0; }

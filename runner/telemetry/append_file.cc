@@ -64,4 +64,14 @@ Status AppendFile::write_whole(std::string_view record) {
   return {};
 }
 
+Result<std::string> move_too_large(FileSystem& fs, const std::string& path, uint64_t bytes_max) {
+  const Result<FileInfo> info = fs.stat(path);
+  if (!info.ok() || info->kind != FileKind::kFile || info->bytes <= bytes_max) return std::string();
+  int number = 1;
+  while (fs.stat(path + "." + std::to_string(number)).ok()) ++number;
+  std::string to = path + "." + std::to_string(number);
+  TRY(fs.rename(path, to));
+  return to;
+}
+
 }  // namespace lockstep

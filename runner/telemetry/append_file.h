@@ -12,9 +12,13 @@
 #include <string_view>
 #include <utility>
 
+#include "runner/base/file_system.h"
 #include "runner/base/result.h"
 
 namespace lockstep {
+
+// What a start still reads through of such a file.
+inline constexpr uint64_t kLineFileBytesMax = uint64_t{1} << 30;
 
 class AppendFile {
  public:
@@ -40,5 +44,9 @@ class AppendFile {
   bool torn_ = false;     // bytes of a half-written record may stand behind size_
   bool failing_ = false;  // an error was returned and no write has succeeded since
 };
+
+// A file that grew too large to be read through at every start is moved to PATH.1, .2, …: the first name that nothing
+// has, which is returned. Empty: it is not too large, or not there.
+Result<std::string> move_too_large(FileSystem& fs, const std::string& path, uint64_t bytes_max);
 
 }  // namespace lockstep

@@ -47,17 +47,6 @@ KeptLines lines_to_keep(std::string_view text, int64_t resume_step) {
   return kept;
 }
 
-// Moves a file that is too large to a name that nothing has; empty: it is not too large, or not there.
-Result<std::string> move_too_large(FileSystem& fs, const std::string& path, uint64_t bytes_max) {
-  const Result<FileInfo> info = fs.stat(path);
-  if (!info.ok() || info->kind != FileKind::kFile || info->bytes <= bytes_max) return std::string();
-  int number = 1;
-  while (fs.stat(path + "." + std::to_string(number)).ok()) ++number;
-  std::string to = path + "." + std::to_string(number);
-  TRY(fs.rename(path, to));
-  return to;
-}
-
 }  // namespace
 
 Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step, uint64_t bytes_max) {

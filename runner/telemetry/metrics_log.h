@@ -40,7 +40,7 @@ class MetricsLog {
   // torn last line. 0 begins the file anew. It is a new file under the old name at each opening: an old rank 0 that was
   // cut off goes on writing to the one that it opened. A file above bytes_max is not read through at every start: it is
   // moved to PATH.1, .2, … and a new one is begun.
-  static Result<MetricsLog> open(const std::string& path, int64_t resume_step, uint64_t bytes_max = uint64_t{1} << 30);
+  static Result<MetricsLog> open(const std::string& path, int64_t resume_step, uint64_t bytes_max = kLineFileBytesMax);
 
   // A record of a step that already has its line is left out: ok.
   Status append(const StepRecord& record);

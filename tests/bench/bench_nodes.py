@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Seconds until the next committed step when node 0 dies, when a node falls silent, and when a node joins. Writes its
-part of docs/benchmarks.md, with a verdict for each target, and ends with 1 when one was missed.
+"""Seconds until the next committed step when node 0 dies, when a node or a worker falls silent, and when a node joins.
+Writes its part of docs/benchmarks.md, with a verdict for each target, and ends with 1 when one was missed.
 
 Node 0 lost: SIGKILL of node 0's agent in a job of 2 nodes x 1 rank; `lockstep run --local_nodes` starts it again, as the
 operator would. Its survivor keeps its state. A node falls silent: SIGSTOP of node 1's agent, SIGCONT as soon as it is
-taken for lost. A node joins: a job of --nnodes 1:2 runs on one node; the second one starts.
-On a cluster the start of the pod comes on top, and for node 0 the life of its DNS record.
+taken for lost. A worker falls silent: SIGSTOP; its agent kills it. A node joins: a job of --nnodes 1:2 runs on one node;
+the second one starts. On a cluster the start of the pod comes on top, and for node 0 the life of its DNS record.
 """
 import argparse
 import datetime
@@ -48,6 +48,26 @@ def lose_node_0(draw, folder):
     finally:
         job.signal(signal.SIGKILL)
         job.end()
+
+
+def silence_a_worker(times, draw, folder):
+    """[seconds from SIGSTOP of a worker until its group was cut]"""
+    job = Job(BIN / "lockstep", DATA, folder / "run", folder, *MODEL[:-1], "20", nodes=2, nproc=1, steps=ENDLESS)
+    found = []
+    try:
+        for number in range(1, times + 1):
+            reached = job.wait_for_status(lambda s: s["phase"] == "Running" and max_step(s) > 0, "steps")
+            job.wait_for_progress(max_step(reached) + draw.randint(50, 100))
+            victim = job.all_workers()[draw.choice([0, 1])]
+            stopped_ns = time.monotonic_ns()
+            os.kill(victim, signal.SIGSTOP)
+            recovery = job.wait_for_recovery(number)["recoveries"][-1]
+            found.append((recovery["brokenNanoseconds"] - stopped_ns) / 1e9)
+            print(f"silent worker: noticed after {found[-1]:.3f} s", flush=True)
+    finally:
+        job.signal(signal.SIGKILL)
+        job.end()
+    return found
 
 
 def silence_a_node(times, draw, folder):
@@ -127,8 +147,10 @@ def main():
         joins = let_a_node_join(args.times, draw, pathlib.Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         silent = silence_a_node(args.times, draw, pathlib.Path(folder))
-    lines = [f"## Node 0 lost, a node silent, a node joins\n\n2 nodes x 1 rank on one machine, {len(lost)}, {len(silent)} "
-             f"and {len(joins)} times; {os.cpu_count()} cores, no GPU, {datetime.date.today()}. On a cluster the pod's start comes on top.\n",
+    with tempfile.TemporaryDirectory() as folder:
+        stopped = silence_a_worker(args.times, draw, pathlib.Path(folder))
+    lines = [f"## Node 0 lost, a node silent, a worker silent, a node joins\n\n2 nodes x 1 rank on one machine, "
+             f"{args.times} times each; {os.cpu_count()} cores, no GPU, {datetime.date.today()}. On a cluster the pod's start comes on top.\n",
              "| | median | least | most |", "|---|---|---|---|",
              row("node 0 lost: SIGKILL of its agent to the next step", [r["secondsFromKill"] for r in lost]),
              row("node 0 lost: of it, until the others knew", [r["detectionSecondsFromKill"] for r in lost]),
@@ -141,6 +163,8 @@ def main():
                  f"{HEARTBEAT_TIMEOUT:g} s)",
                  [cut for cut, _ in silent]),
              row("a node silent: SIGCONT to the next step", [step for _, step in silent]),
+             row(f"a worker silent: SIGSTOP until its group was cut (the heartbeat timeout is {HEARTBEAT_TIMEOUT:g} s)",
+                 stopped),
              row("a node joins: end of the last step without it to the first with it", [r["totalSeconds"] for r in joins]),
              row("a node joins: steps redone", [float(r["redoneSteps"]) for r in joins], ""), ""]
     verdicts = Verdicts()
@@ -152,6 +176,8 @@ def main():
     verdicts.at_most("a silent node is taken for lost after the heartbeat timeout, and what was on its way: within "
                      f"{HEARTBEAT_TIMEOUT + HEARTBEAT_SLACK:g} s", [cut for cut, _ in silent],
                      HEARTBEAT_TIMEOUT + HEARTBEAT_SLACK, "s")
+    verdicts.at_most("a silent worker is taken for lost after the heartbeat timeout, and the next look: within "
+                     f"{HEARTBEAT_TIMEOUT + HEARTBEAT_SLACK:g} s", stopped, HEARTBEAT_TIMEOUT + HEARTBEAT_SLACK, "s")
     verdicts.at_most("steps redone for a node that joins: at most 1", [r["redoneSteps"] for r in joins], 1, "", 0)
     write_report("\n".join(lines + verdicts.table()), "nodes")
     verdicts.end()

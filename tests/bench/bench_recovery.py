@@ -26,7 +26,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "tests/bench")]
 from verdicts import Verdicts  # noqa: E402
-from jobs import Job, children, command_line, free_port, read_status  # noqa: E402
+from jobs import Job, children, command_line, free_port, read_metrics  # noqa: E402
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build/release/bin"))
 CACHE = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep"))
 DATA = CACHE / "data/ml-100k.inter"
@@ -123,8 +123,20 @@ def measure_twin(kills, draw, folder):
     return results, 0
 
 
+def start_of_rank_0(job):
+    """Of its newest process, from node 0's page: seconds until it ran (process), and until it had its data (load)."""
+    found = {}
+
+    def is_told():
+        found.update({phase: float(seconds) for phase, seconds in re.findall(
+            r'^lockstep_startup_seconds\{phase="(\w+)",rank="0"\} (\S+)$', read_metrics(job.port), re.M)})
+        return "load" in found
+    job.wait_for(is_told, "the start of the new worker to be told")
+    return found
+
+
 def measure_ours(kills, draw, folder):
-    """[recovery of /status, with secondsFromKill and detectionSecondsFromKill]"""
+    """[recovery of /status, with secondsFromKill and detectionSecondsFromKill; of rank 0 with start, too]"""
     job = Job(BIN / "lockstep", DATA, folder / "ours", folder, "--maxlen", "50", "--hidden_units", "50",
               "--batch_size", "128", "--checkpoint_every", str(CHECKPOINT_EVERY), nodes=2, nproc=1,
               steps=10_000_000)
@@ -146,6 +158,8 @@ def measure_ours(kills, draw, folder):
             recovery["secondsFromKill"] = first - killed
             # detectionSeconds begins with the last sign of life: up to a step of it is work.
             recovery["detectionSecondsFromKill"] = (recovery["brokenNanoseconds"] - killed_ns) / 1e9
+            if rank == 0:
+                recovery["start"] = start_of_rank_0(job)
             results.append(recovery)
             print(f"lockstep  {first - killed:7.3f} s  {recovery['redoneSteps']:4d} steps redone  {recovery}",
                   flush=True)
@@ -196,6 +210,11 @@ def main():
     mine, theirs = [r["secondsFromKill"] for r in ours], [seconds for seconds, _ in twins]
     theirs_rows = [row("torchrun: SIGKILL to the next new step", theirs),
                    row("torchrun: steps redone", [float(steps) for _, steps in twins], "")] if twins else []
+    starts = [r["start"] for r in ours if "start" in r]
+    start_rows = [row(f"lockstep: of that, start of the new worker's process ({len(starts)} times, rank 0's)",
+                      [start["process"] for start in starts]),
+                  row("lockstep: of that, loading of its data",
+                      [start["load"] - start["process"] for start in starts])] if starts else []
     lines = [f"## A lost worker\n\nSIGKILL of one of 2 ranks (2 nodes x 1), SASRec on ML-100K, {len(ours)} and "
              f"{len(twins)} kills, the sides in turn; {platform.processor() or platform.machine()}, {os.cpu_count()} "
              f"cores, no GPU, {datetime.date.today()}. torchrun: elastic, c10d rendezvous, the twin resumes from its newest checkpoint (every "
@@ -206,6 +225,7 @@ def main():
              row("lockstep: of it, until the death was known", [r["detectionSecondsFromKill"] for r in ours]),
              row("lockstep: of it, until all ranks were ready (start and data of the new worker)",
                  [r["respawnSeconds"] for r in ours]),
+             *start_rows,
              row("lockstep: of it, forming the group", [r["formingSeconds"] for r in ours]),
              row("lockstep: of it, state from a live rank", [r["syncSeconds"] for r in ours]),
              ""]

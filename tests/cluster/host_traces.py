@@ -46,8 +46,12 @@ class HostTraces:
         fresh.write_text(json.dumps(self.kept), encoding="utf-8")
         fresh.rename(self.path)
 
+    # What carries one of our names already was left by a run whose record is lost, because /tmp was emptied for example:
+    # a run that is alive would hold the lock (processes.one_at_a_time), which whoever calls these two has.
+
     def make_namespace(self, name):
         self.keep("namespaces", name)
+        run("ip", "netns", "delete", name, check=False)
         run("ip", "netns", "add", name)
         run("ip", "-n", name, "link", "set", "lo", "up")
         return name
@@ -55,11 +59,13 @@ class HostTraces:
     def make_link(self, name, *words):
         """`ip link add NAME words…`."""
         self.keep("links", name)
+        run("ip", "link", "delete", name, check=False)
         run("ip", "link", "add", name, *words)
         return name
 
     def make_cgroup(self, name):
-        """In every hierarchy, with all CPUs and memory."""
+        """In every hierarchy, with all CPUs and memory. All pods of a node together have several times the weight of a
+        terminal's session: a test run with compilers beside them would else leave them a fraction of the machine."""
         self.keep("cgroups", name)
         for root in cgroup_roots():
             path = root / name
@@ -67,6 +73,9 @@ class HostTraces:
             for file in ("cpuset.cpus", "cpuset.mems"):  # of v1: empty in a new group
                 if (path / file).exists() and not (path / file).read_text().strip():
                     (path / file).write_text((root / file).read_text())
+            for file, weight in (("cpu.shares", 8192), ("cpu.weight", 800)):  # eight times the default, in v1 and in v2
+                if (path / file).exists():
+                    (path / file).write_text(str(weight))
             if (path / "cgroup.subtree_control").exists():
                 for controller in (path / "cgroup.controllers").read_text().split():
                     (path / "cgroup.subtree_control").write_text(f"+{controller}")

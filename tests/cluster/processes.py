@@ -3,12 +3,12 @@
 Each is recorded in a file, with its start time, before anything is asked of it. When a test run was itself killed, the
 next one reads the records and ends what is left: a pid counts only together with its start time, because pids return.
 """
-import fcntl
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 
@@ -34,9 +34,9 @@ def runs_still(record):
     return record["start_time"] is not None and start_time(record["pid"]) == record["start_time"]
 
 
-def registry():
+def registry(temporary=None):
     """Where the runs of this user keep their folders."""
-    return pathlib.Path(tempfile.gettempdir()) / f"lockstep-cluster-{os.getuid()}"
+    return pathlib.Path(temporary or tempfile.gettempdir()) / f"lockstep-cluster-{os.getuid()}"
 
 
 def end_leftovers(root=None):
@@ -90,10 +90,17 @@ def make_run_folder():
 
 
 def one_at_a_time():
-    """A file that is locked until it is closed: real nodes have fixed addresses, so that runs wait for each other."""
-    registry().mkdir(mode=0o700, exist_ok=True)
-    lock = open(registry() / "nodes.lock", "w", encoding="utf-8")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    """A lock, held until it is closed: real nodes have fixed addresses, so that runs wait for each other. The name of an
+    abstract socket, because that belongs to the network namespace, as the addresses do."""
+    lock = socket.socket(socket.AF_UNIX)
+
+    def is_ours():
+        try:
+            lock.bind("\0lockstep-cluster-nodes")
+            return True
+        except OSError:
+            return False
+    wait_until(is_ours, "end of another run with real nodes", timeout=2400)
     return lock
 
 

@@ -3,10 +3,12 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +19,7 @@ from control_plane import ControlPlane, kubernetes_version
 from fake_kubelet import Behaviour, Exit, oom_killed
 from kube_api import ApiError, StopWatch
 from ports import ReservedPorts
-from processes import Process, end_leftovers, make_run_folder, runs_still, start_time, write_whole
+from processes import Process, end_leftovers, make_run_folder, registry, runs_still, start_time, write_whole
 from waiting import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -252,16 +254,19 @@ def recorded(folder):
 
 
 def test_what_a_killed_run_left_is_ended_by_the_next_one():
-    with subprocess.Popen([sys.executable, "-c", LONG_LIVED, str(HERE)], stdout=subprocess.PIPE, text=True) as run:
+    root = tempfile.mkdtemp(prefix="ls-")  # a registry of its own: other tests end what they find in the common one
+    with subprocess.Popen([sys.executable, "-c", LONG_LIVED, str(HERE)], stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "TMPDIR": root}) as run:
         folder = pathlib.Path(run.stdout.readline().strip())
         records = recorded(folder)
         run.kill()
     assert {one["name"] for one in records} == {"etcd", "kube-apiserver", "kube-controller-manager"}
     assert all(runs_still(one) for one in records)
-    ended = {one["pid"] for one in end_leftovers()}
+    ended = {one["pid"] for one in end_leftovers(registry(root))}
     assert {one["pid"] for one in records} <= ended
     assert not any(runs_still(one) for one in records)
     assert not folder.exists()
+    shutil.rmtree(root)
 
 
 def test_runs_that_are_alive_are_left_alone(control_plane):

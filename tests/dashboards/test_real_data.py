@@ -12,7 +12,7 @@ from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, ROOT, annotation
                     selectors, substitute)
 from control_plane import ControlPlane
 from fake_kubelet import Exit, FakeKubelet
-from jobs import Job
+from jobs import Job, read_metrics
 from namespace import fresh_namespace
 from operator_process import OperatorProcess, operator_binary
 from programs import bin_folder, program, write_interactions
@@ -34,16 +34,27 @@ def start_operator(plane):
 def start_run(folder):
     dataset = write_interactions(folder / "small.txt")
     return Job(program(bin_folder() / "lockstep"), dataset, folder / "run", folder, "--eval_every", 20,
-               "--checkpoint_every", 25, steps=STEPS)
+               "--checkpoint_every", 25, "--max_restarts", 1, steps=STEPS)
+
+
+def failed_checkpoints(run):
+    counted = re.search(r"^lockstep_checkpoint_failures_total\{.*\} (\d+)$", read_metrics(run.port), re.M)
+    return counted is not None and int(counted[1]) > 0
 
 
 def hurt_run(run):
-    """A worker of each node is killed, and the disk is full for some checkpoints."""
+    """A worker of each node is killed, and the disk is full for some checkpoints: no new one clears the count of
+    restarts, and node 1's agent gives up when its worker is killed again."""
     run.wait_for_progress(30)
-    for number, rank in enumerate((1, 3), start=1):
-        run.kill_rank(rank)
+    run.kill_rank(1)
+    run.wait_for_recovery(1)
+    run.inject(0, "disk_full", 600.0)
+    run.wait_for(lambda: failed_checkpoints(run), "a checkpoint that was not written")
+    for number in (2, 3):
+        run.kill_rank(3)
         run.wait_for_recovery(number)
-    run.inject(0, "disk_full", 3.0)
+    run.wait_for_status(lambda status: status["ladder"]["rung"] == "pod", "the decision about node 1")
+    run.inject(0, "disk_full", 0.0)
 
 
 def hurt_train_jobs(api, kubelet):
@@ -116,20 +127,23 @@ def test_the_breaks_are_marked_in_the_graphs(recorded):
 def test_what_broke_is_in_the_panels(recorded):
     """Not zeros: what was done to the run and to the TrainJobs."""
     expected = {
-        ("training-run", "Recoveries"): {"SignalKILL": 2},
-        ("training-run", "Workers started again"): {"process: SignalKILL": 2},  # node 1's agent has no page: node 0 counts for it
+        ("training-run", "Recoveries"): {"SignalKILL": 3},
+        # Node 1's agent has no page: node 0 counts for it.
+        ("training-run", "Workers started again"): {"process: SignalKILL": 2, "process gave up: SignalKILL": 1,
+                                                    "pod: SignalKILL": 1},
         ("fleet", "TrainJobs that failed, by reason"): {"InvalidUsage": 1},
         ("fleet", "Pods and gangs started again, by reason"): {"SignalKILL": 1},
-        ("fleet", "Recoveries, by cause"): {"SignalKILL": 2},
+        ("fleet", "Recoveries, by cause"): {"SignalKILL": 3},
     }
     for (name, title), values in expected.items():
         board = load(name)
-        (target,) = [target for panel, target in queries(board) if panel["title"] == title]
-        expression = substitute(target["expr"], recorded.prometheus.grafana_values(board))
-        legend = re.sub(r"\{\{(\w+)\}\}", r"{\1}", target["legendFormat"])
+        values_of_board = recorded.prometheus.grafana_values(board)
+        asked = [(re.sub(r"\{\{(\w+)\}\}", r"{\1}", target["legendFormat"]), substitute(target["expr"], values_of_board))
+                 for panel, target in queries(board) if panel["title"] == title]
 
         def shown():
-            found = {legend.format(**labels): value for labels, value in recorded.prometheus.instant(expression)}
+            found = {legend.format(**labels): value for legend, expression in asked
+                     for labels, value in recorded.prometheus.instant(expression)}
             assert found == values, (title, found)
             return True
         wait_until(shown, title, 30)

@@ -56,7 +56,7 @@ def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep
     assert row["PHASE"] == "Running" and row["READY"] == "2/2" and int(row["STEP"]) > 0
     assert row["PROGRESS"].endswith("%") and re.fullmatch(r"(\d+[hms])+", row["ETA"])
 
-    jobs.wait_until_complete("sasrec", timeout=400)
+    jobs.wait_until_complete("sasrec", timeout=900)
     status = jobs.status("sasrec")
     assert status["progress"]["step"] == status["progress"]["totalSteps"] == 160
     assert status["progress"]["summary"] == "100%" and status["progress"]["lastCheckpointStep"] == 160

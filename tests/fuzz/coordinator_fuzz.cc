@@ -22,6 +22,7 @@ using namespace lockstep;
 
 constexpr size_t kLinesMax = 200;
 constexpr int64_t kPauseMax = 1'000'000;  // ms
+constexpr int kOurProtocol = 0;           // in a greeting: that of this build, so that the seeds do not age
 
 #define MUST(condition)                                                          \
   do {                                                                           \
@@ -56,11 +57,15 @@ class Conversation {
   void say(char slot, std::string_view text) {
     ConnectionId& connection = connections_[slot];
     if (!open_.contains(connection)) open_.insert(connection = ++last_connection_);
-    const Result<MemberMessage> message = decode_member_message(text);
+    Result<MemberMessage> message = decode_member_message(text);
     // The server closes whoever makes no sense, and whoever does not greet first (agent/coordinator_server).
     const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
     if (!message.ok() || is_greeting == greeted_.contains(connection)) return hang_up(slot);
     greeted_.insert(connection);
+    if (is_greeting) {
+      int& protocol = std::get<Greet>(*message).protocol;
+      if (protocol == kOurProtocol) protocol = kCoordinationProtocol;
+    }
     feed(NodeSaid{connection, *message});
   }
 

@@ -23,10 +23,11 @@ def ip(*words):
 def can_make_hosts():
     if os.geteuid() != 0:
         return "needs root for network namespaces"
-    made = subprocess.run(["ip", "netns", "add", "lockstep-probe"], capture_output=True, text=True, check=False)
+    probe = f"lockstep-probe-{os.getpid()}"  # of its own: another test may ask at the same moment
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
     if made.returncode != 0:
         return f"cannot make network namespaces: {made.stderr.strip()}"
-    ip("netns", "del", "lockstep-probe")
+    ip("netns", "del", probe)
     return None
 
 

@@ -1,8 +1,9 @@
 """Random kills for a long time: nothing leaks, nothing is lost, nothing is left behind.
 
-`python soak.py SECONDS` (make soak) runs it alone; test_soak.py is its short form. Every few seconds a worker is killed or
-stopped, or an agent is killed; after each recovery the processes that lived through it are looked at, the launcher among
-them, which lives through all. What must hold:
+`python soak.py SECONDS` (make soak) hurts a job for that long, and lets an undisturbed one come as far, which takes
+about half as long again; test_soak.py is the short form. Every few seconds a worker is killed or stopped, or an agent is
+killed; after each recovery the processes that lived through it are looked at, the launcher among them, which lives through
+all. What must hold:
   - each recovery ends, and redoes at most one step, whoever was hurt: somebody who holds the state is always left;
   - descriptors, sockets, memfds and threads of the survivors are the same as after the first recoveries;
   - their memory does not grow from one half of the run to the other by more than SLACK_KIB of their kind, nor, where
@@ -35,10 +36,11 @@ LOOKS_FOR_A_SLOPE = 100  # of one kind of process: the long form has them
 SETTLED_AFTER = 3  # recoveries; allocators and thread pools have their size by then
 REDONE_MAX = 1
 # What a group of four holds: a connection to each peer, and the thread that serves them with its epoll. One that Gloo
-# does not let a worker out of (dist/abandonable_backend) stays until the collective's timeout, with a thread that waits.
+# does not let a worker out of (dist/abandonable_backend) stays until the collective's timeout, with a thread that waits;
+# and no longer.
 OF_A_GROUP = {"descriptors": 4, "sockets": 3, "threads": 2, "memfds": 0}
-# Of the long form's time; the undisturbed run needs the rest to come as far without a pause.
-HURTING_PART = 0.65
+COLLECTIVE_TIMEOUT_SECONDS = 60
+GIVEN_UP_FOR_SECONDS = COLLECTIVE_TIMEOUT_SECONDS + 15
 STEPS_BETWEEN = (20, 60)  # from one recovery to the next wound
 # A node whose replacements live shorter (kShortLife) three times in a row is no node to go on with: the ladder would
 # start all again together, from a checkpoint, and rightly.
@@ -105,10 +107,9 @@ def growth_per_recovery(histories):
     return covariance / variance if variance else 0.0
 
 
-def check_growth(lived, abandoned):
-    """lived: (kind, pid) → figures after each recovery; abandoned: pid → groups that this worker gave up. What was found,
-    in words."""
-    told = [f"{sum(abandoned.values())} groups given up"]
+def check_growth(lived, groups_given_up):
+    """lived: (kind, pid) → figures after each recovery. What was found, in words."""
+    told = [f"{groups_given_up} groups given up"]
     for kind in SLACK_KIB:
         settled = {who: history[SETTLED_AFTER:] for who, history in lived.items() if who[0] == kind}
         if not settled:
@@ -116,10 +117,10 @@ def check_growth(lived, abandoned):
         most = 0
         for who, history in settled.items():
             for what, spare in [("descriptors", 2), ("sockets", 2), ("threads", 2), ("memfds", 0)]:
-                spread = [found[what] for found in history]
+                # Without what groups that were given up hold still.
+                counts = [found[what] - OF_A_GROUP[what] * found["given_up"] for found in history]
                 # A connection may be on its way out at the moment of a look.
-                kept = OF_A_GROUP[what] * abandoned[who[1]]
-                assert spread[-1] <= spread[0] + spare + kept, (who, what, spread, abandoned[who[1]])
+                assert counts[-1] <= counts[0] + spare, (who, what, history)
             sizes = [found["own_kib"] for found in history]
             middle = len(sizes) // 2
             growth = max(sizes[middle:]) - max(sizes[:middle])
@@ -130,6 +131,12 @@ def check_growth(lived, abandoned):
         assert looks < LOOKS_FOR_A_SLOPE or slope < SLOPE_KIB[kind], (kind, slope, looks)
         told.append(f"{len(settled)} of {kind} ({looks} looks): at most {most} KiB, {slope:.1f} KiB per recovery")
     return "; ".join(told)
+
+
+def note_groups_given_up(given_up, output, now):
+    for pid, count in collections.Counter(map(int, re.findall(r"worker \(pid (\d+)\): gave up", output))).items():
+        known = given_up.setdefault(pid, [])
+        known += [now] * (count - len(known))
 
 
 def left_of(session, folder):
@@ -166,7 +173,7 @@ def soak(folder, seconds, seed=1, say=print):
     folder = pathlib.Path(folder)
     dataset = write_interactions(folder / "small.txt")
     job = Job(program(bin_folder() / "lockstep"), dataset, folder / "run", folder, "--heartbeat_timeout_seconds", "2",
-              "--max_restarts", "1000000", "--checkpoint_every", "20", steps=10_000_000)
+              "--collective_timeout_seconds", COLLECTIVE_TIMEOUT_SECONDS, "--checkpoint_every", "20", steps=10_000_000)
     try:
         recoveries = hurt_again_and_again(job, folder, seconds, random.Random(seed), say)
     finally:
@@ -189,6 +196,7 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
     began = time.monotonic()
     agent_killed_at = began
     seen = {}  # (kind, pid) → [figures after each recovery that it lived through]
+    given_up = {}  # pid → [when it was first seen to have given up a group, for each of them]
     recoveries = 0
 
     def followed():
@@ -211,11 +219,13 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
         job.wait_for_progress(max_step(after) + draw.randint(*STEPS_BETWEEN))
         lives = [("launcher", job.process.pid), *(("agent", pid) for pid in job.agents().values()),
                  *(("worker", pid) for pid in job.workers().values())]
+        now = time.monotonic()
+        note_groups_given_up(given_up, job.output(), now)
         for who in lives:
             if (found := figures(who[1])) is not None:
+                found["given_up"] = sum(now - since < GIVEN_UP_FOR_SECONDS for since in given_up.get(who[1], []))
                 seen.setdefault(who, []).append(found)
-    told = check_growth(followed(), collections.Counter(
-        int(pid) for pid in re.findall(r"worker \(pid (\d+)\): gave up", job.output())))
+    told = check_growth(followed(), sum(map(len, given_up.values())))
     job.signal(signal.SIGTERM)
     assert job.end() == 143, job.output()[-3000:]
     say(f"{recoveries} recoveries in {time.monotonic() - began:.0f} s; processes followed through more than "
@@ -225,4 +235,4 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as base:
-        soak(base, HURTING_PART * float(sys.argv[1] if len(sys.argv) > 1 else 1800))
+        soak(base, float(sys.argv[1] if len(sys.argv) > 1 else 1800))

@@ -178,13 +178,16 @@ def test_fewer_nodes_go_on_and_a_joiner_is_let_in_at_a_step_boundary(run, lockst
 
 
 def test_a_job_that_grows_keeps_the_curve_that_it_had(lockstep, hosts, agents, dataset, tmp_path):
-    hosts.name("job-0.job", 0)
+    # By its address: nobody is waited for because a name may still lead elsewhere.
+    coordinator = f"{hosts.address(0)}:29400"
     folder = tmp_path / "run"
     flags = ["--rejoin_timeout_seconds", "1", "--checkpoint_every", str(ENDLESS)]
-    nodes = [start(agents, lockstep, hosts, n, n, dataset, folder, tmp_path, *flags, nodes="2:3", steps=ENDLESS)
+    nodes = [start(agents, lockstep, hosts, n, n, dataset, folder, tmp_path, *flags, nodes="2:3", steps=ENDLESS,
+                   coordinator=coordinator)
              for n in range(2)]
     smaller = nodes[0].wait_for_status(lambda s: max_step(s) > 50 and s["worldSize"] == 2, "2 ranks at work")
-    nodes.append(start(agents, lockstep, hosts, 2, 2, dataset, folder, tmp_path, *flags, nodes="2:3", steps=ENDLESS))
+    nodes.append(start(agents, lockstep, hosts, 2, 2, dataset, folder, tmp_path, *flags, nodes="2:3", steps=ENDLESS,
+                   coordinator=coordinator))
     larger = nodes[0].wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 3, "3 ranks at work")
     status = nodes[0].wait_for_status(lambda s: max_step(s) > max_step(larger) + STEPS_COMPARED, "steps of 3 ranks")
     assert_state_was_kept(nodes, status, redone_max=0)
@@ -192,7 +195,7 @@ def test_a_job_that_grows_keeps_the_curve_that_it_had(lockstep, hosts, agents, d
     found = losses(folder)
     # Two nodes of at most three have the batch of three, in two micro-batches: the same again, without a third one.
     alone = [start(agents, lockstep, hosts, n, n, dataset, tmp_path / "reference", tmp_path, *flags, nodes="2:3",
-                   steps=max(found)) for n in range(2)]
+                   steps=max(found), coordinator=coordinator) for n in range(2)]
     assert [node.end() for node in alone] == [0, 0], alone[0].output()
     changes = changes_of_world_size(status, 2)
     assert changes and max_step(smaller) < changes[0]

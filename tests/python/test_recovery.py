@@ -17,6 +17,7 @@ from jobs import Job, fresh_starts, is_alive, max_step, read_metrics, sasrec_fla
 from runs import checkpoints, equal_weights, losses, weights
 
 STEPS = 250  # most tests hurt the job at step 50: two hundred follow
+EVALUATING = ["--eval_every", "20"]
 KILLS = 20
 
 
@@ -32,6 +33,11 @@ def run_undisturbed(base, steps, *flags):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), STEPS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed_evaluating(tmp_path_factory):
+    return run_undisturbed(tmp_path_factory.mktemp("undisturbed"), STEPS, *EVALUATING)
 
 
 def assert_same(folder, reference):
@@ -133,17 +139,19 @@ def test_a_stopped_worker_is_found_by_its_silence(lockstep, small_dataset, tmp_p
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--heartbeat_timeout_seconds", "2", steps=STEPS)
     job.wait_for_progress(50)
     job.kill_rank(1, signal.SIGSTOP)
-    status = job.wait_for_recovery(1)
-    assert status["recoveries"][-1]["detectionSeconds"] < 6
+    recovery = job.wait_for_recovery(1)["recoveries"][-1]
+    # How much later than the heartbeat timeout is the benchmark's to say: this is far above it.
+    assert recovery["rank"] == 1 and 2 <= recovery["detectionSeconds"] < 6
     finish(job, tmp_path / "run", undisturbed)
-    assert "rank 1" in job.output()
+    assert re.search(r"rank 1 .*its process has not run for [2-5] s \(stopped, frozen or starved\)", job.output())
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_stopped_agent_that_goes_on_is_let_in_again(lockstep, small_dataset, tmp_path, undisturbed, node):
-    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--heartbeat_timeout_seconds", "2", steps=STEPS)
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--heartbeat_timeout_seconds", "3", steps=STEPS)
     job.wait_for_progress(50)
     agent = job.agents()[node]
+    job.inject(2 * (1 - node), "stall_compute", 6.0)  # or the job might be over before the silence is noticed
     os.kill(agent, signal.SIGSTOP)
     if node == 1:
         job.wait_for_status(lambda s: s["phase"] == "Recovering", "the loss of node 1")
@@ -159,17 +167,15 @@ def test_a_stopped_agent_that_goes_on_is_let_in_again(lockstep, small_dataset, t
 @pytest.mark.parametrize("fault, activity", [("stall_forming", "forming"), ("stall_restoring", "restoring"),
                                              ("stall_evaluation", "evaluating")])
 @pytest.mark.parametrize("killed", [1, 3])
-def test_a_loss_during(lockstep, small_dataset, tmp_path, fault, activity, killed):
-    flags = ["--eval_every", "20"]
-    reference = run_undisturbed(tmp_path / "reference", STEPS, *flags)
-    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *flags, steps=STEPS)
+def test_a_loss_during(lockstep, small_dataset, tmp_path, undisturbed_evaluating, fault, activity, killed):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *EVALUATING, steps=STEPS)
     job.wait_for_progress(40)
     job.inject(0, fault, 3.0)
     if fault != "stall_evaluation":
         job.kill_rank(2)
     job.wait_for_status(lambda s: s["workers"][0]["activity"] == activity, f"rank 0 {activity}")
     job.kill_rank(killed)
-    finish(job, tmp_path / "run", reference)
+    finish(job, tmp_path / "run", undisturbed_evaluating)
 
 
 # The source stops in the middle of sending, or a receiver of receiving; then either dies.
@@ -260,14 +266,13 @@ def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, smal
     assert re.search(r"stack of the training thread:(?:\n.*){1,15}InjectedFaults\w*stall_here", job.output())
 
 
-def test_a_worker_that_hangs_in_an_evaluation_is_blamed_and_not_those_that_wait_for_it(lockstep, small_dataset, tmp_path):
-    flags = ["--eval_every", "20"]
-    reference = run_undisturbed(tmp_path / "reference", STEPS, *flags)
-    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *flags, "--stall_timeout_seconds", "2", steps=STEPS)
+def test_a_worker_that_hangs_in_an_evaluation_is_blamed_and_not_those_that_wait_for_it(lockstep, small_dataset, tmp_path,
+                                                                                       undisturbed_evaluating):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *EVALUATING, "--stall_timeout_seconds", "2", steps=STEPS)
     job.wait_for_progress(50)
     job.inject(3, "stall_evaluation", 600.0)
     job.wait_for_text("rank 3 .*no progress .*evaluating; 3 ranks wait for it")
-    finish(job, tmp_path / "run", reference)
+    finish(job, tmp_path / "run", undisturbed_evaluating)
     assert not re.search("rank [012] .*no progress", job.output())
 
 
@@ -312,13 +317,13 @@ def test_a_crash_loop_stops_the_job_with_the_reason(lockstep, small_dataset, tmp
     job.wait_for_progress(20)
     at = max_step(job.status())
     for _ in range(8):
-        job.inject(0, "stall_restoring", 30.0)
         try:
+            job.inject(0, "stall_restoring", 30.0)
             job.kill_rank(3)
             job.wait_for_status(lambda s: s["workers"][0]["activity"] == "restoring", "rank 0 restoring")
             job.kill_rank(0)
             job.wait_for_status(lambda s: s["workers"][0]["activity"] != "restoring", "a new rank 0")
-        except (AssertionError, KeyError):
+        except (AssertionError, KeyError, OSError):  # it is over
             break
     assert job.end() not in (0, 143), job.output()
     assert "crash loop" in job.output(), (at, job.output())
@@ -341,6 +346,35 @@ def test_node_0_shows_what_the_ladders_of_all_nodes_and_of_their_parent_decide(l
     assert re.search(r'^lockstep_restarts_total\{[^}]*reason="SignalKILL"[^}]*rung="pod"[^}]*\} 1$', text, re.M), text
     job.signal(signal.SIGTERM)
     assert job.end() == 143, job.output()
+
+
+def test_node_0_shows_that_a_node_and_that_the_parent_gave_up(lockstep, small_dataset, tmp_path):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--max_restarts", "1", "--checkpoint_every", "0",
+              steps=10_000_000)
+
+    def kill_rank_3(then):
+        before = job.wait_for_status(lambda s: s["phase"] == "Running" and s["worldSize"] == 4, "training")
+        job.wait_for_progress(max_step(before) + 10)
+        job.kill_rank(3)
+        return job.wait_for_status(lambda s: s["generation"] > before["generation"] and then(s), "what follows", timeout=60)
+    job.wait_for_progress(10)
+    kill_rank_3(lambda s: s["ladder"]["rung"] == "process")
+    # Told by the agent that ends, then by its successor.
+    kill_rank_3(lambda s: s["ladder"]["rung"] == "pod" and s["phase"] == "Running")
+    text = read_metrics(job.port)
+    assert re.search(r'^lockstep_gave_up_total\{[^}]*reason="SignalKILL"[^}]*rung="process"[^}]*\} 1$', text, re.M), text
+    assert re.search(r'^lockstep_restarts_total\{[^}]*rung="pod"[^}]*\} 1$', text, re.M), text
+    kill_rank_3(lambda s: s["ladder"]["rung"] == "process")
+    job.wait_for_progress(max_step(job.status()) + 10)
+    job.inject(0, "stall_compute", 10.0)  # node 0 ends later than its page says why
+    job.kill_rank(3)
+    status = job.wait_for_status(lambda s: s["ladder"]["rung"] == "pod", "the last decision", timeout=30)
+    assert re.fullmatch(r"giving up after 1 replaced nodes \(--max_restarts 1\); node 1 .*giving up after 1 restarts "
+                        r"\(--max_restarts 1\); rank 3 .*SIGKILL.*; ending the job", status["ladder"]["lastDecision"])
+    text = read_metrics(job.port)
+    assert re.search(r'^lockstep_gave_up_total\{[^}]*rung="process"[^}]*\} 2$', text, re.M), text
+    assert re.search(r'^lockstep_gave_up_total\{[^}]*reason="SignalKILL"[^}]*rung="pod"[^}]*\} 1$', text, re.M), text
+    assert job.end() == 137, job.output()
 
 
 def test_a_stop_while_a_group_forms_keeps_the_state(lockstep, small_dataset, tmp_path):

@@ -223,7 +223,7 @@ TEST_F(RealServer, a_watch_tells_what_happens_in_order_and_ends_with_a_bookmark)
   const Result<ObjectList> list = client_->list(kConfigMaps, mine());
   ASSERT_TRUE(list.ok());
   std::vector<std::string> seen;
-  std::promise<void> all;
+  std::promise<void> first;
   auto end = std::async(std::launch::async, [&] {
     return client_->watch(
         kConfigMaps,
@@ -233,10 +233,13 @@ TEST_F(RealServer, a_watch_tells_what_happens_in_order_and_ends_with_a_bookmark)
          .server_timeout = seconds(5)},
         [&](const WatchEvent& event) {
           seen.push_back(std::to_string(static_cast<int>(event.type)) + " " + api::key_of(event.object).name);
+          if (seen.size() == 1) first.set_value();
         },
         {});
   });
   ASSERT_TRUE(client_->create(kConfigMaps, config_map("watched")).ok());
+  // The server has a bookmark to give only when something has come since the watch began.
+  ASSERT_EQ(first.get_future().wait_for(seconds(5)), std::future_status::ready);
   ASSERT_TRUE(client_->merge_patch(kConfigMaps, {the_namespace, "watched"}, {{"data", {{"a", "b"}}}}).ok());
   ASSERT_TRUE(client_->remove(kConfigMaps, {the_namespace, "watched"}).ok());
   const Status ended = end.get();

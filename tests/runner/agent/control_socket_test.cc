@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <boost/asio/post.hpp>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -39,6 +40,15 @@ TEST(ControlRequest, is_one_of_the_commands) {
   EXPECT_EQ(std::get<RecoveriesWanted>(*parse_control_request(R"({"command":"recoveries","after":-1})")).after, -1);
 }
 
+TEST(ControlRequest, tells_a_decision) {
+  const LadderDecision told{.rung = "gang", .reason = "Crash", .line = "node 1 …; ending the job", .gives_up = true};
+  const auto heard = std::get<DecisionTold>(*parse_control_request(decision_request(told))).decision;
+  EXPECT_EQ(heard.rung, told.rung);
+  EXPECT_EQ(heard.reason, told.reason);
+  EXPECT_EQ(heard.line, told.line);
+  EXPECT_TRUE(heard.gives_up);
+}
+
 TEST(ControlRequest, names_what_is_wrong) {
   EXPECT_THAT(problem_of("nonsense"), HasSubstr("request"));
   EXPECT_THAT(problem_of("[]"), HasSubstr("not a JSON object"));
@@ -51,6 +61,7 @@ TEST(ControlRequest, names_what_is_wrong) {
   EXPECT_THAT(problem_of(R"({"command":"inject","rank":1})"), HasSubstr("\"fault\""));
   EXPECT_THAT(problem_of(R"({"command":"inject","rank":1,"fault":"x"})"), HasSubstr("disk_full"));
   EXPECT_THAT(problem_of(R"({"command":"recoveries"})"), HasSubstr("\"after\""));
+  EXPECT_THAT(problem_of(R"({"command":"decision"})"), HasSubstr("\"rung\""));
 }
 
 class ControlSocketInAFolder : public testing::Test {
@@ -129,6 +140,23 @@ TEST_F(ControlSocketInAFolder, leaves_a_living_agent_its_own) {
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, ErrorCode::kConflict);
   EXPECT_THAT(ask(folder, R"({"command":"status"})"), HasSubstr("ok"));
+}
+
+TEST_F(ControlSocketInAFolder, of_an_agent_that_is_frozen_holds_nobody_up_and_stays_its_own) {
+  const std::string folder = root_.string();
+  const auto frozen = open(folder);  // its loop does not run
+  ASSERT_TRUE(frozen.ok());
+  std::deque<LineChannel> waiting;  // they do not move
+  Result<int> fd = connect_control_socket(folder, 0);
+  for (; fd.ok() && waiting.size() < 4 * kControlClientsMax; fd = connect_control_socket(folder, 0)) {
+    waiting.emplace_back(*fd);
+  }
+  ASSERT_FALSE(fd.ok());
+  EXPECT_EQ(fd.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(fd.error().message, HasSubstr("agent.sock: its agent has taken no connection for 1 s: it is stopped or"));
+  const auto second = open(folder);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kConflict);
 }
 
 TEST_F(ControlSocketInAFolder, closes_a_client_with_an_endless_line) {

@@ -89,7 +89,7 @@ class CoordinatorOnLoopback : public testing::Test {
             .on_cause = [this](const std::string& cause) { causes_.push_back(cause); },
             .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); },
             .on_broken_before = [this](const GroupBreak& seen,
-                                       const JobRecord::Commit& newest) { broken_before_.emplace_back(newest, seen); },
+                                       const Commit& newest) { broken_before_.emplace_back(newest, seen); },
             .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); },
             .on_remote_decision = [this](int node,
                                          const LadderDecision& said) { remote_decisions_.emplace_back(node, said); }});
@@ -148,6 +148,12 @@ class CoordinatorOnLoopback : public testing::Test {
   // Nobody listens there.
   int closed_port() { return Tcp::acceptor(loop_, loopback(0)).local_endpoint().port(); }
 
+  // The coordinator in this process welcomes the link.
+  bool finds(LocalCoordinatorLink& link, const Heard& heard) {
+    link.seek();
+    return until([&] { return heard.found.size() == 1; });
+  }
+
   // Runs the loop until it is so.
   bool until(const std::function<bool()>& is_so) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -163,7 +169,7 @@ class CoordinatorOnLoopback : public testing::Test {
   std::vector<GroupPlaced> placed_;
   std::vector<std::pair<int, Broken>> remote_ends_;
   std::vector<std::pair<int, LadderDecision>> remote_decisions_;
-  std::vector<std::pair<JobRecord::Commit, GroupBreak>> broken_before_;
+  std::vector<std::pair<Commit, GroupBreak>> broken_before_;
   int questions_ = 0;  // to the name service
 };
 
@@ -171,8 +177,7 @@ TEST_F(CoordinatorOnLoopback, places_a_near_and_a_far_node_and_carries_their_sto
   const auto server = serve(options(7));
   Heard near;
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
-  first.seek();
-  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  ASSERT_TRUE(finds(first, near));
   first.send(Join{.nproc = 2, .generation = 0, .ready = true});
   Heard far;
   const auto second = link(greet(1), far, {server->port()});
@@ -208,8 +213,7 @@ TEST_F(CoordinatorOnLoopback, tells_what_a_worker_s_end_cost_and_who_it_was) {
   const auto server = serve(alone);
   Heard heard;
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(heard));
-  first.seek();
-  ASSERT_TRUE(until([&] { return heard.found.size() == 1; }));
+  ASSERT_TRUE(finds(first, heard));
   first.send(Join{.nproc = 2, .generation = 0, .ready = true});
   ASSERT_TRUE(until([&] { return heard.last<Placement>() != nullptr; }));
   first.send(Broken{.generation = heard.last<Placement>()->generation,
@@ -228,8 +232,7 @@ TEST_F(CoordinatorOnLoopback, tells_of_another_node_s_worker_even_when_its_peer_
   const auto server = serve(options(7));
   Heard near;
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
-  first.seek();
-  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  ASSERT_TRUE(finds(first, near));
   first.send(Join{.nproc = 1, .generation = 0, .ready = true});
   Heard far;
   const auto second = link(greet(1), far, {server->port()});
@@ -302,8 +305,7 @@ TEST_F(CoordinatorOnLoopback, tells_of_a_group_that_broke_before_it_ahead_of_its
   const auto server = serve(two);
   Heard near;
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
-  first.seek();
-  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  ASSERT_TRUE(finds(first, near));
   first.send(Join{.nproc = 1, .generation = 0, .ready = true});
   Heard far;
   const auto second = link(greet(1), far, {server->port()});
@@ -329,8 +331,7 @@ TEST_F(CoordinatorOnLoopback, takes_nobody_for_silent_because_its_own_loop_stood
   const auto server = serve(hasty);
   Heard near;
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
-  first.seek();
-  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  ASSERT_TRUE(finds(first, near));
   first.send(Join{.nproc = 1, .generation = 0, .ready = true});
   ASSERT_TRUE(until([&] { return placed_.size() == 1; }));
   // Due before the silence is, as the agent's own timer.
@@ -897,8 +898,7 @@ TEST_F(ConnectedAndHinted, stays_when_the_same_one_answers_there_with_a_later_ge
   const auto server = serve(options(7));
   Heard near;
   LocalCoordinatorLink first(*server, greet(0, 7), handlers_of(near));
-  first.seek();
-  ASSERT_TRUE(until([&] { return near.found.size() == 1; }));
+  ASSERT_TRUE(finds(first, near));
   first.send(Join{.nproc = 1, .generation = 0, .ready = true});
   connect_and_hint(*server, server->port());
   ASSERT_TRUE(until([&] { return heard_.last<Placement>() != nullptr; }));

@@ -54,6 +54,21 @@ JobRecord after_one_recovery(std::optional<Recovery>& recovery) {
   return job;
 }
 
+TEST(JobRecord, knows_whether_a_step_was_committed) {
+  JobRecord nothing_to_train(at(0));
+  Resumed found_complete = resumed(100, 1'000, 1);
+  found_complete.resumed_step = 100;
+  nothing_to_train.on_resumed(found_complete);
+  EXPECT_FALSE(nothing_to_train.has_committed());
+  JobRecord resumes(at(0));
+  resumes.on_resumed(resumed(101, 1'000, 1));
+  EXPECT_TRUE(resumes.has_committed());
+  JobRecord begins(at(0));
+  EXPECT_FALSE(begins.has_committed());
+  begins.on_beats(committed(1, 1'000));
+  EXPECT_TRUE(begins.has_committed());
+}
+
 TEST(JobRecord, measures_a_recovery_in_parts) {
   std::optional<Recovery> recovery;
   const JobRecord job = after_one_recovery(recovery);
@@ -127,7 +142,7 @@ TEST(JobRecord, learns_the_cause_when_who_lost_a_peer_was_heard_first) {
   // Its time, too, was lost to what is known now: 0.992 s of the step in flight and 1.008 s until the next commit.
   EXPECT_EQ(
       job.goodput_line(at(4'000)),
-      "goodput   25.0 % of 4.0 s: work 1.0 s, waiting 2.0 s (SignalSEGV 1.0, startup 1.0), redone 1.0 s (1 step)");
+      "  goodput   25.0 % of 4.0 s: work 1.0 s, waiting 2.0 s (SignalSEGV 1.0, startup 1.0), redone 1.0 s (1 step)");
   for (const GoodputPart& part : job.goodput(at(4'000)).parts) EXPECT_NE(part.cause, "PeerLost");
 }
 
@@ -150,7 +165,7 @@ TEST(JobRecord, says_where_the_time_went) {
   std::optional<Recovery> recovery;
   const JobRecord job = after_one_recovery(recovery);
   EXPECT_EQ(job.goodput_line(at(21'400)),
-            "goodput   93.0 % of 21.4 s: work 19.9 s, waiting 1.4 s (SignalKILL 0.4, startup 1.0), redone 0.1 s (1 "
+            "  goodput   93.0 % of 21.4 s: work 19.9 s, waiting 1.4 s (SignalKILL 0.4, startup 1.0), redone 0.1 s (1 "
             "step)");
   double sum = 0;
   for (const GoodputPart& part : job.goodput(at(21'400)).parts) sum += part.seconds;
@@ -178,7 +193,7 @@ GroupBreak before(int64_t milliseconds, uint64_t generation, bool step_in_flight
           .at = at(milliseconds)};
 }
 
-JobRecord::Commit commit(int64_t step, int64_t milliseconds = -450) { return {.step = step, .at = at(milliseconds)}; }
+Commit commit(int64_t step, int64_t milliseconds = -450) { return {.step = step, .at = at(milliseconds)}; }
 
 // An agent that takes a lost node 0's place at 0 s.
 TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
@@ -376,7 +391,10 @@ TEST(AgentMetrics, speak_of_the_job_on_node_0_alone) {
   status.world_size = 4;
   status.workers = {WorkerStatus{.rank = 3, .seconds_unchanged = 1.5}};
   status.slowest = SlowestStatus{.rank = 3, .lag_seconds = 0.25};
-  AgentFigures figures{.status = status, .workers_alive = 2, .restarts = {{{"process", "SignalKILL"}, 1}}};
+  AgentFigures figures{.status = status,
+                       .workers_alive = 2,
+                       .restarts = {{{"process", "SignalKILL"}, 1}},
+                       .gave_up = {{{"pod", "Crash"}, 2}}};
   const std::vector<MetricFamily> alone = agent_metrics(figures);
   EXPECT_EQ(alone.size(), 3U);
   figures.job = &job;
@@ -384,8 +402,9 @@ TEST(AgentMetrics, speak_of_the_job_on_node_0_alone) {
   const std::vector<MetricFamily> families = agent_metrics(figures);
   const std::string text = metrics_text({&families});
   for (const char* line :
-       {"lockstep_restarts_total{reason=\"SignalKILL\",rung=\"process\"} 1\n", "lockstep_generation 2\n",
-        "lockstep_nodes 2\n", "lockstep_world_size 4\n", "lockstep_recoveries_total{cause=\"SignalKILL\"} 1\n",
+       {"lockstep_restarts_total{reason=\"SignalKILL\",rung=\"process\"} 1\n",
+        "lockstep_gave_up_total{reason=\"Crash\",rung=\"pod\"} 2\n", "lockstep_generation 2\n", "lockstep_nodes 2\n",
+        "lockstep_world_size 4\n", "lockstep_recoveries_total{cause=\"SignalKILL\"} 1\n",
         "lockstep_redone_steps_total 1\n", "lockstep_slowest_rank 3\n", "lockstep_straggler_lag_seconds 0.25\n",
         "lockstep_rank_unchanged_seconds{rank=\"3\"} 1.5\n",
         "lockstep_recovery_duration_seconds_bucket{part=\"detect\",le=\"0.01\"} 1\n",

@@ -55,15 +55,24 @@ TEST_F(FakeProc, shows_a_limited_number_of_threads) {
   EXPECT_EQ(lines.back(), "and 3 more threads");
 }
 
-TEST(CatchesSignal, is_true_for_a_handler_alone) {
+TEST(HandlesSignal, is_true_for_a_handler_alone) {
   const pid_t self = ::getpid();
-  EXPECT_FALSE(catches_signal("/proc", self, SIGUSR2));
+  EXPECT_FALSE(handles_signal("/proc", self, SIGUSR2));
   std::signal(SIGUSR2, [](int) {});
-  EXPECT_TRUE(catches_signal("/proc", self, SIGUSR2));
+  EXPECT_TRUE(handles_signal("/proc", self, SIGUSR2));
   std::signal(SIGUSR2, SIG_IGN);
-  EXPECT_FALSE(catches_signal("/proc", self, SIGUSR2));
+  EXPECT_FALSE(handles_signal("/proc", self, SIGUSR2));
   std::signal(SIGUSR2, SIG_DFL);
-  EXPECT_FALSE(catches_signal("/nowhere", self, SIGUSR2));
+  EXPECT_FALSE(handles_signal("/nowhere", self, SIGUSR2));
+}
+
+TEST_F(FakeProc, shows_that_a_stopped_process_handles_nothing) {
+  std::filesystem::create_directories(root_ / "42");
+  const std::string caught = "SigCgt:\t0000000000000200\n";  // SIGUSR1
+  std::ofstream(root_ / "42/status") << "State:\tS (sleeping)\n" << caught;
+  EXPECT_TRUE(handles_signal(root_.string(), 42, SIGUSR1));
+  std::ofstream(root_ / "42/status") << "State:\tT (stopped)\n" << caught;
+  EXPECT_FALSE(handles_signal(root_.string(), 42, SIGUSR1));
 }
 
 }  // namespace

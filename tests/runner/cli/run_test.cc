@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "runner/base/json.h"
@@ -12,6 +13,7 @@
 namespace lockstep::test {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -78,6 +80,7 @@ TEST(Run, ends_with_0_when_all_workers_do) {
   AgentProcess agent(two("* * beat 1\n* * exit 0\n"));
   EXPECT_EQ(agent.wait(), 0) << agent.output();
   EXPECT_THAT(agent.output(), StartsWith("training on the CPU with 2 ranks\n"));
+  EXPECT_THAT(agent.output(), ContainsRegex("goodput +[0-9.]+ % of [0-9.]+ s: work"));
   EXPECT_EQ(parse_json(agent.termination_log(), "log")->at("exitCode"), 0);
 }
 
@@ -88,6 +91,7 @@ TEST(Run, relays_rank_0_as_it_is_and_names_the_others) {
   EXPECT_THAT(agent.output(), HasSubstr("[rank 1] from one\n"));
   EXPECT_THAT(agent.output(), HasSubstr("[rank 1] err of one\n"));
   EXPECT_THAT(agent.output(), HasSubstr("no newline\n"));
+  EXPECT_THAT(agent.output(), Not(HasSubstr("goodput"))) << "nothing was committed";
   EXPECT_THAT(agent.output(), Not(HasSubstr("[rank 0]")));
 }
 
@@ -275,6 +279,13 @@ TEST(Run, serves_status_metrics_and_health) {
           {"--status_port", port}));
   ASSERT_TRUE(agent.wait_for_output("\nwaiting for a signal"));
   ASSERT_TRUE(agent.wait_for_output("[rank 1] waiting for a signal"));
+  // What the beats say is on the page at the agent's next look.
+  const auto shows_what_beats_say = [&] {
+    const Result<Json> page = parse_json(body_of(http_get(port, "/status")), "/status");
+    return page.ok() && !page->at("progress").is_null() && page->at("workers").size() == 2 &&
+           page->at("workers").at(0).at("step") == 5 && page->at("workers").at(1).at("activity") == "training";
+  };
+  for (int looks = 0; looks < 1000 && !shows_what_beats_say(); ++looks) ::poll(nullptr, 0, 10);
 
   EXPECT_THAT(http_get(port, "/healthz"), StartsWith("HTTP/1.1 200 OK"));
   EXPECT_THAT(http_get(port, "/readyz"), StartsWith("HTTP/1.1 200 OK"));

@@ -101,12 +101,14 @@ TEST(Coordination, keeps_what_a_node_says_about_itself) {
   to_coordinator(NodeDone{});
   EXPECT_EQ(to_coordinator(CheckpointNews{77}).step, 77);
 
-  const LadderDecision decision = to_coordinator(
-      LadderDecision{.rung = "pod", .reason = "SignalKILL", .line = "node 1 is started again", .is_exported = true});
+  const LadderDecision decision = to_coordinator(LadderDecision{
+      .rung = "pod", .reason = "SignalKILL", .line = "node 1 is started again", .gives_up = true, .is_exported = true});
   EXPECT_EQ(decision.rung, "pod");
   EXPECT_EQ(decision.reason, "SignalKILL");
   EXPECT_EQ(decision.line, "node 1 is started again");
+  EXPECT_TRUE(decision.gives_up);
   EXPECT_TRUE(decision.is_exported);
+  EXPECT_FALSE(to_coordinator(LadderDecision{}).gives_up);
 
   const NodeFailed failed = to_coordinator(NodeFailed{.code = 3, .message = "no data", .for_good = true});
   EXPECT_EQ(failed.code, 3);

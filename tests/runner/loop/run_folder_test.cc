@@ -128,6 +128,27 @@ TEST_F(RunFolderTest, writes_nothing_while_nobody_can_tell_whose_it_is) {
   EXPECT_THAT(folder.record(evaluation(20)), IsEmpty());
 }
 
+TEST_F(RunFolderTest, replaces_no_log_that_it_cannot_read) {
+  FaultFileSystem fs(posix_, FaultFileSystem::Fault::kNone, 0);
+  open(fs).record(evaluation(10));
+  const std::string before = text("log.txt");
+  fs.hold_back("log.txt");
+  const Result<RunFolder> opened =
+      RunFolder::open(fs, config_, workload_, {.path = folder_, .host_name = "here", .resume_step = 10});
+  ASSERT_FALSE(opened.ok());
+  EXPECT_THAT(opened.error().message, HasSubstr("log.txt: Input/output error"));
+  EXPECT_EQ(text("log.txt"), before);
+}
+
+TEST_F(RunFolderTest, moves_a_log_that_is_too_large_and_says_so) {
+  open(posix_).record(evaluation(10));
+  std::filesystem::resize_file(join_path(folder_, "log.txt"), kLineFileBytesMax + 1);  // sparse
+  const RunFolder folder = open(posix_, 10);
+  EXPECT_EQ(folder.remark(),
+            "log.txt had more than 1 GiB: it is " + join_path(folder_, "log.txt") + ".1 now, and a new one is begun");
+  EXPECT_EQ(text("log.txt"), "epoch (figures)\n");
+}
+
 TEST_F(RunFolderTest, names_each_file_of_an_evaluation_that_cannot_be_written) {
   RunFolder folder = open(posix_);
   std::filesystem::remove(join_path(folder_, "log.txt"));

@@ -23,6 +23,7 @@ namespace lockstep {
 namespace {
 
 struct Synced {
+  int messages = 0;  // of tensors
   Counters counters;
   bool improved = false;
   double first_weight = 0.0;
@@ -43,13 +44,19 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
     arrange(group.rank(), state);
     PosixFileSystem fs;
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
-    const SyncOptions options{.folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}};
-    const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, clock, options);
-    ASSERT_FALSE(outcome.failure) << outcome.failure->message;
-    found[static_cast<size_t>(group.rank())] = {.counters = state.counters,
+    int messages = 0;
+    const SyncOptions options{
+        .folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}, .on_message = [&] {
+          ++messages;
+        }};
+    const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock}, options);
+    const auto* const result = std::get_if<SyncResult>(&outcome);
+    ASSERT_NE(result, nullptr) << std::get<Failure>(outcome).message;
+    found[static_cast<size_t>(group.rank())] = {.messages = messages,
+                                                .counters = state.counters,
                                                 .improved = state.journal.improved,
                                                 .first_weight = state.parameters()[0].tensor.detach()[0].item<double>(),
-                                                .from_live_rank = outcome.result.from_live_rank};
+                                                .from_live_rank = result->from_live_rank};
   });
   return found;
 }
@@ -99,6 +106,16 @@ TEST(StateSync, the_rank_that_is_a_step_ahead_gives_its_weights) {
   for (const Synced& rank : found) {
     EXPECT_EQ(rank.counters.step, 8);
     EXPECT_EQ(rank.first_weight, 0.75);
+    EXPECT_GT(rank.messages, 0);
+  }
+}
+
+TEST(StateSync, ranks_that_lack_nothing_are_sent_nothing) {
+  const auto found = sync_two_ranks([](int, TrainingState& state) { hold(state, 8); });
+  for (const Synced& rank : found) {
+    EXPECT_TRUE(rank.from_live_rank);
+    EXPECT_EQ(rank.counters.step, 8);
+    EXPECT_EQ(rank.messages, 0);
   }
 }
 
@@ -137,8 +154,8 @@ TEST(StateSync, tells_a_rank_0_that_reads_from_those_that_wait_for_it) {
         .identity = {},
         .generation = 5,
         .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2}};
-    const SyncOutcome outcome = sync_state(config, workload, state, group, store, fs, clock, options);
-    ASSERT_FALSE(outcome.failure) << outcome.failure->message;
+    const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock}, options);
+    ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
     EXPECT_EQ(fs.has_looked, group.rank() == 0);
     EXPECT_EQ(clock.phase(), Phase::kStartup);
   });
@@ -163,7 +180,7 @@ TEST(StateSync, says_where_a_run_begins_before_a_group_can_break) {
         .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2},
         .on_start = [&](const SyncResult& start) { origins[rank].push_back(start.origin); },
         .on_message = [] { throw std::runtime_error("the group broke"); }};
-    EXPECT_THROW(sync_state(config, workload, state, group, store, fs, clock, options), std::runtime_error);
+    EXPECT_THROW(sync_state({config, workload, state, group, store, fs, clock}, options), std::runtime_error);
     EXPECT_EQ(state.counters.has_state, rank == 0);
   });
   EXPECT_EQ(origins[0], std::vector<std::string>{"initialised from seed " + std::to_string(RunConfig{}.training.seed)});

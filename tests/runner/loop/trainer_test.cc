@@ -95,6 +95,23 @@ class TestWorker {
   std::unique_ptr<Trainer> trainer_;
 };
 
+// A step that was given up takes the step on the page back. The agent would take the time of that for a commit's.
+TEST(Reporter, shows_a_commit_only_where_the_step_goes_on) {
+  const RunConfig config;
+  PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+  BeatPage page;
+  Reporter reporter({.config = &config, .world = world_of(0, 1), .clock = &clock, .page = &page});
+  reporter.beat(7, Activity::kTraining);
+  const int64_t committed = page.committed_ns;
+  EXPECT_GT(committed, 0);
+  reporter.beat(7, Activity::kEvaluating);
+  reporter.beat(6, Activity::kAwaiting);
+  EXPECT_EQ(page.committed_ns, committed);
+  EXPECT_EQ(page.step, 6);
+  reporter.beat(7, Activity::kTraining);
+  EXPECT_GT(page.committed_ns, committed);
+}
+
 // Whatever call of the volume fails: the run says that it failed, or its last checkpoint is there, and is marked the
 // best, even where it was written a second time.
 TEST(Trainer, keeps_the_best_mark_of_a_checkpoint_that_is_written_again) {
@@ -189,50 +206,41 @@ TEST(Trainer, writes_the_best_checkpoint_although_rank_0_missed_the_evaluation) 
   EXPECT_FALSE(last->checkpoint->state.is_best);
 }
 
-// A rank 0 that is not rank 0 any more has closed its files: two writers in a folder would write one name.
-// Node 1 was cut off after two steps and keeps its state; the others went on without it, wrote their steps down, and
-// are gone: what node 1 holds is of the past.
-TEST(Trainer, goes_on_from_the_volume_when_all_that_is_in_memory_is_older) {
+// A rank that has made two steps in one group, and a fresh rank 0 on whose volume another group has written four; both
+// go on in generation 8. What they print.
+std::string go_on_in_8(const TemporaryFolder& volume, uint64_t group_in_memory, uint64_t group_on_volume) {
   PosixFileSystem fs;
-  const TemporaryFolder folder;
-  const TemporaryFolder elsewhere;
-  TestWorker cut_off(fs, elsewhere.path(), 0, 1);
-  ASSERT_EQ(cut_off.run_alone(5).code, ExitCode::kDone);
-  TestWorker lost(fs, folder.path(), 0, 1);
-  lost.config.training.num_epochs = 2;
-  ASSERT_EQ(lost.run_alone(6).code, ExitCode::kDone);
-
-  TestWorker fresh(fs, folder.path(), 0, 2);
-  for (TestWorker* const worker : {&fresh, &cut_off}) worker->config.training.num_epochs = 3;
-  testing::internal::CaptureStdout();
-  const auto outcomes = run_both({&fresh, &cut_off}, 8);
-  const std::string said = testing::internal::GetCapturedStdout();
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
-  EXPECT_NE(said.find("resumed from " + folder.path() + "/step-00000004"), std::string::npos) << said;
-  EXPECT_NE(said.find("no rank had anything newer than step 2"), std::string::npos) << said;
-}
-
-// The same two states, but no group in between: the volume holds what a later start has written into the folder of a
-// live run, which is nobody's to read while the run has its state.
-TEST(Trainer, does_not_look_at_the_volume_when_the_group_before_this_one_is_there) {
-  PosixFileSystem fs;
-  const TemporaryFolder folder;
   const TemporaryFolder elsewhere;
   TestWorker survivor(fs, elsewhere.path(), 0, 1);
-  ASSERT_EQ(survivor.run_alone(7).code, ExitCode::kDone);
-  TestWorker lost(fs, folder.path(), 0, 1);
+  EXPECT_EQ(survivor.run_alone(group_in_memory).code, ExitCode::kDone);
+  TestWorker lost(fs, volume.path(), 0, 1);
   lost.config.training.num_epochs = 2;
-  ASSERT_EQ(lost.run_alone(7).code, ExitCode::kDone);
+  EXPECT_EQ(lost.run_alone(group_on_volume).code, ExitCode::kDone);
 
-  TestWorker fresh(fs, folder.path(), 0, 2);
+  TestWorker fresh(fs, volume.path(), 0, 2);
   for (TestWorker* const worker : {&fresh, &survivor}) worker->config.training.num_epochs = 3;
   testing::internal::CaptureStdout();
   const auto outcomes = run_both({&fresh, &survivor}, 8);
-  const std::string said = testing::internal::GetCapturedStdout();
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  return testing::internal::GetCapturedStdout();
+}
+
+// Node 1 was cut off and keeps its state; the others went on without it, wrote their steps down, and are gone.
+TEST(Trainer, goes_on_from_the_volume_when_all_that_is_in_memory_is_older) {
+  const TemporaryFolder volume;
+  const std::string said = go_on_in_8(volume, 5, 6);
+  EXPECT_NE(said.find("resumed from " + volume.path() + "/step-00000004"), std::string::npos) << said;
+  EXPECT_NE(said.find("no rank had anything newer than step 2"), std::string::npos) << said;
+}
+
+// What a later start has written into the folder of a live run is nothing to its ranks.
+TEST(Trainer, does_not_look_at_the_volume_when_the_group_before_this_one_is_there) {
+  const TemporaryFolder volume;
+  const std::string said = go_on_in_8(volume, 7, 7);
   EXPECT_EQ(said.find("resumed from"), std::string::npos) << said;
 }
 
+// A rank 0 that is not rank 0 any more has closed its files: two writers in a folder would write one name.
 TEST(Trainer, leaves_the_folder_to_the_new_rank_0) {
   const TemporaryFolder old_folder;
   const TemporaryFolder new_folder;

@@ -720,6 +720,19 @@ TEST(Coordinator, nobody_is_lost_because_the_coordinator_did_not_run) {
   EXPECT_EQ(count<CutGroup>(job.pass(1s, 1)), 1U);
 }
 
+// A gap that a busy machine makes is no stop: half of the heartbeat timeout, and two beats of a short one.
+TEST(Coordinator, a_late_tick_forgives_no_silence) {
+  for (const auto& [timeout, gap] : {std::pair(5000ms, 2400ms), std::pair(2000ms, 1500ms)}) {
+    Job job(2);
+    job.state.options.heartbeat_timeout = timeout;
+    job.place(2);
+    job.now += gap;
+    EXPECT_THAT(notes(job.feed(CoordinatorTick{})), Not(HasSubstr("did not run")));
+    EXPECT_EQ(count<CutGroup>(job.pass(timeout - gap - 1ms, 1)), 0U);
+    EXPECT_EQ(count<CutGroup>(job.pass(1ms, 1)), 1U) << timeout.count();
+  }
+}
+
 TEST(Coordinator, no_wait_is_over_because_the_coordinator_did_not_run) {
   Job job(1, 2);
   job.join(0, true);
@@ -1321,6 +1334,22 @@ TEST(Coordinator, groups_that_come_to_nothing_end_the_job_with_the_reason) {
   EXPECT_THAT(end->message, HasSubstr("10.0.0.7:41234 timed out"));
   EXPECT_THAT(end->message, HasSubstr("do the nodes reach each other on all ports"));
   EXPECT_LE(job.now - began, 311s);
+}
+
+TEST(Coordinator, no_group_came_to_nothing_in_the_time_that_the_coordinator_did_not_run) {
+  Job job(2);
+  job.place(2);
+  for (int groups = 0; groups < 2; ++groups) {
+    lose_each_other(job);
+    job.ready(1);
+    job.pass(2s);
+  }
+  lose_each_other(job);
+  job.ready(1);
+  job.now += 400s;
+  const Outputs outputs = job.feed(CoordinatorTick{});
+  EXPECT_EQ(count<EndJob>(outputs), 0U);
+  EXPECT_EQ(count<Placement>(outputs) + count<Placement>(job.pass(10s)), 2U);
 }
 
 // Whoever is missing is the reason, whatever came before.

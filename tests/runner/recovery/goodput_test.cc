@@ -186,6 +186,60 @@ TEST(Goodput, loses_nothing_when_all_left_together_at_the_end_of_a_step) {
   EXPECT_EQ(job.goodput.redone_steps(), 0);
 }
 
+TEST(Goodput, counts_the_step_once_that_a_lost_rank_alone_had_committed) {
+  Job job;
+  job.work(10);  // until second 14
+  job.goodput.on_break("SignalKILL", Job::at(14.1));
+  job.goodput.on_resume(9, Job::at(15));
+  job.goodput.on_commit(12, Job::at(18));
+  EXPECT_EQ(job.goodput.redone_steps(), 1);
+  EXPECT_NEAR(job.seconds(redone("SignalKILL"), 18), 0.1 + 1, 1e-9);
+  job.goodput.on_break("Join", Job::at(18), /*step_in_flight=*/false);
+  job.goodput.on_resume(11, Job::at(19));
+  job.goodput.on_commit(12, Job::at(20));
+  EXPECT_EQ(job.goodput.redone_steps(), 2) << "nothing was in flight";
+}
+
+TEST(Goodput, counts_such_a_step_once_for_each_break) {
+  Job job;
+  job.work(10);  // until second 14
+  job.goodput.on_break("SignalKILL", Job::at(14.1));
+  job.goodput.on_resume(9, Job::at(15));
+  EXPECT_EQ(job.goodput.redone_steps(), 1) << "it never falls, whatever comes next";
+  job.goodput.on_break("NodeLost", Job::at(15.5));
+  job.goodput.on_resume(9, Job::at(16));
+  EXPECT_EQ(job.goodput.redone_steps(), 2);
+  job.goodput.on_commit(10, Job::at(17));
+  EXPECT_EQ(job.goodput.redone_steps(), 2);
+  job.goodput.on_break("SignalSEGV", Job::at(17.5));
+  job.goodput.on_resume(4, Job::at(18));
+  job.goodput.on_commit(10, Job::at(24));
+  EXPECT_EQ(job.goodput.redone_steps(), 2 + 1 + 6);
+}
+
+TEST(Goodput, has_no_step_in_flight_any_more_when_one_was_committed_after_the_break) {
+  Job job;
+  job.work(10);  // until second 14
+  job.goodput.on_break("SignalKILL", Job::at(14.1));
+  job.goodput.on_commit(11, Job::at(16));
+  job.goodput.on_break("Join", Job::at(16), /*step_in_flight=*/false);
+  job.goodput.on_resume(10, Job::at(17));
+  job.goodput.on_commit(11, Job::at(18));
+  EXPECT_EQ(job.goodput.redone_steps(), 1 + 1);
+}
+
+TEST(Goodput, counts_such_a_step_of_a_group_before_once_too) {
+  Job other;
+  other.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/true, Job::at(1));
+  other.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/false, Job::at(1));
+  EXPECT_EQ(other.goodput.redone_steps(), 1);
+  Job job;
+  job.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/true, Job::at(1));
+  job.goodput.on_resume(119, Job::at(2));
+  job.goodput.on_commit(121, Job::at(4));
+  EXPECT_EQ(job.goodput.redone_steps(), 1);
+}
+
 TEST(Goodput, redoes_what_was_committed_after_the_checkpoint) {
   Job job;
   job.work(10);  // until second 14

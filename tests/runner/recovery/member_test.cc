@@ -252,6 +252,10 @@ TEST(Member, without_a_coordinator_for_rendezvous_timeout_the_node_ends_with_10)
   EXPECT_EQ(find<EndNode>(outputs)->message,
             "no coordinator for 300 s: refused: there already; check that node 0 runs and that --coordinator names it, "
             "or wait longer with --rendezvous_timeout_seconds");
+
+  Scenario seeker;
+  seeker.feed(SeekProblem{"connection refused"});
+  EXPECT_THAT(find<EndNode>(seeker.pass(301s, false))->message, HasSubstr("for 300 s: connection refused; check"));
 }
 
 TEST(Member, a_coordinator_that_welcomes_and_never_speaks_is_no_coordinator) {
@@ -329,6 +333,18 @@ TEST(Member, no_coordinator_is_lost_because_the_agent_did_not_run) {
   EXPECT_NE(find<Seek>(node.pass(1s, false)), nullptr);
 }
 
+TEST(Member, a_late_tick_forgives_no_silence) {
+  for (const auto& [timeout, gap] : {std::pair(5000ms, 2400ms), std::pair(2000ms, 1500ms)}) {
+    Scenario node;
+    node.state.options.heartbeat_timeout = timeout;
+    node.join_and_place();
+    node.now += gap;
+    EXPECT_EQ(find<Seek>(node.feed(MemberTick{})), nullptr);
+    EXPECT_EQ(find<Seek>(node.pass(timeout - gap - 1ms, false)), nullptr);
+    EXPECT_NE(find<Seek>(node.pass(1ms, false)), nullptr) << timeout.count();
+  }
+}
+
 TEST(Member, time_that_the_agent_did_not_run_is_no_time_without_a_coordinator) {
   Scenario node;
   node.now += 400s;
@@ -403,7 +419,7 @@ TEST(Member, cuts_the_group_that_its_workers_are_in_and_no_other) {
   EXPECT_EQ(find<CutWorkers>(node.hear(CutGroup{generation(1), "NodeLost", ""})), nullptr);
 }
 
-BrokenBefore broken_before(Scenario& node, std::optional<CoordinatorFound::Commit> commit) {
+BrokenBefore broken_before(Scenario& node, std::optional<Commit> commit) {
   const Outputs outputs = node.feed(CoordinatorFound{Welcome{generation(0, 4)}, commit});
   const Join* const join = told<Join>(outputs);
   return join == nullptr ? BrokenBefore{.seconds = -2.0} : join->broken_before;

@@ -166,7 +166,8 @@ TEST_P(NodeLadderEndsTheJob, with_this_code) {
   Outputs outputs = run.end(1, GetParam(), "why");
   EXPECT_EQ(find<StartNode>(outputs), nullptr);
   EXPECT_EQ(get<SignalNodes>(outputs).signal, SIGTERM);
-  EXPECT_EQ(get<NodeDecision>(outputs).rung, "");
+  EXPECT_EQ(get<NodeDecision>(outputs).rung, "pod");
+  EXPECT_TRUE(get<NodeDecision>(outputs).gives_up);
   EXPECT_EQ(run.state.deadline, run.now + kStopGrace + kNodeStopMargin);
   outputs = run.end(0, 143);
   EXPECT_EQ(get<FinishNodes>(outputs).code, GetParam());
@@ -290,10 +291,32 @@ TEST(NodeLadder, climbs_to_the_gang_once) {
   run.crash_often(4, 1s);
   run.end(0, 143);
   EXPECT_NE(find<StartNode>(run.crash_often(2, 1s)), nullptr);
-  EXPECT_EQ(find<StartNode>(run.crash_often(1, 1s)), nullptr);
+  const Outputs outputs = run.crash_often(1, 1s);
+  EXPECT_EQ(find<StartNode>(outputs), nullptr);
+  EXPECT_TRUE(get<NodeDecision>(outputs).gives_up);
+  EXPECT_EQ(get<NodeDecision>(outputs).rung, "gang");
   const FinishNodes finish = get<FinishNodes>(run.end(0, 143));
   EXPECT_EQ(finish.code, 139);
   EXPECT_THAT(finish.message, HasSubstr("after all nodes had been started again together; node 1"));
+}
+
+TEST(NodeLadder, gives_up_by_the_rung_that_cannot_help_whatever_was_tried_before) {
+  const auto after_the_gang = [] {
+    Nodes run(2, 6);
+    run.feed(NodeLadderStarted{});
+    run.crash_often(4, 1s);
+    run.end(0, 143);
+    EXPECT_TRUE(run.state.gang_used);
+    return run;
+  };
+  Nodes used_up = after_the_gang();
+  EXPECT_NE(find<StartNode>(used_up.crash_often(3, 60s)), nullptr);
+  const Outputs outputs = used_up.crash_often(1, 60s);
+  EXPECT_TRUE(get<NodeDecision>(outputs).gives_up);
+  EXPECT_EQ(get<NodeDecision>(outputs).rung, "pod");
+
+  Nodes wrong_input = after_the_gang();
+  EXPECT_EQ(get<NodeDecision>(wrong_input.end(1, 2)).rung, "pod");
 }
 
 TEST(NodeLadder, bounds_uncounted_replacements_too) {
@@ -412,6 +435,22 @@ TEST(NodeLadder, gives_a_second_signal_or_the_end_no_more_time) {
   EXPECT_EQ(run.state.deadline, until);
   run.end(0, 0);
   EXPECT_EQ(run.state.deadline, until);
+}
+
+TEST(NodeLadder, kills_nobody_for_the_time_in_which_it_did_not_run_itself) {
+  Nodes run;
+  run.feed(NodeLadderStarted{});
+  run.feed(NodesStopRequested{SIGTERM});
+  run.now += 400s;
+  EXPECT_EQ(find<KillNode>(run.feed(NodeLadderTick{})), nullptr);
+  EXPECT_EQ(run.state.deadline, run.now + kStopGrace + kNodeStopMargin);
+  EXPECT_EQ(count<KillNode>(run.tick_at_deadline()), 2);
+
+  Nodes late;
+  late.feed(NodeLadderStarted{});
+  late.feed(NodesStopRequested{SIGTERM});
+  late.now += kStopGrace + kNodeStopMargin + kAsleepMin;
+  EXPECT_EQ(count<KillNode>(late.feed(NodeLadderTick{})), 2);
 }
 
 TEST(NodeLadder, ends_before_it_has_begun) {

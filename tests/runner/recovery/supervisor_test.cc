@@ -909,6 +909,34 @@ TEST(Supervisor, kills_what_has_not_stopped_in_time) {
   EXPECT_THAT(finish.message, HasSubstr("had not stopped 60 s after it was asked to"));
 }
 
+TEST(Supervisor, kills_nobody_for_the_time_in_which_it_did_not_run_itself) {
+  Scenario run;
+  run.train();
+  run.feed(StopRequested{SIGTERM});
+  run.now += 20s;
+  run.feed(WorkerAtStep{0, 1});
+  run.now += 400s;  // a frozen container
+  EXPECT_EQ(find<KillProcess>(run.feed(SupervisorTick{})), nullptr);
+  EXPECT_EQ(run.state.deadline, run.now + kStopGrace - 20s);
+  EXPECT_EQ(count<KillProcess>(run.tick_at_deadline()), 2);
+
+  Scenario starting;
+  starting.feed(Started{});
+  starting.now += 100s;
+  starting.feed(WorkerSaidHello{0});
+  starting.now += 400s;
+  EXPECT_EQ(find<KillProcess>(starting.feed(SupervisorTick{})), nullptr);
+  EXPECT_EQ(get<KillProcess>(starting.tick_at_deadline()).local_rank, 1);
+}
+
+TEST(Supervisor, forgives_nothing_for_a_late_tick) {
+  Scenario run;
+  run.train();
+  run.feed(StopRequested{SIGTERM});
+  run.now += kStopGrace + kAsleepMin;
+  EXPECT_EQ(count<KillProcess>(run.feed(SupervisorTick{})), 2);
+}
+
 TEST(Supervisor, gives_a_stop_the_time_that_it_is_told) {
   Scenario run;
   run.state.options.stop_timeout = 300s;

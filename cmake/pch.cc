@@ -1,0 +1,1 @@
+// Holds a precompiled header that others reuse (cmake/LibTorch.cmake, cmake/LockstepTargets.cmake).
