@@ -17,6 +17,8 @@ using api::ConditionStatus;
 constexpr size_t kFailureMessageBytesMax = 1024;
 // A container of node 0 that does not come up for so long, while an older pod of it exists, waits for the volume.
 constexpr api::UnixSeconds kVolumeWaitSeconds = 30;
+// A claim that was applied together with its job is bound a moment later; until then the scheduler finds no machine.
+constexpr api::UnixSeconds kSchedulingWaitSeconds = 5;
 
 constexpr std::array<std::string_view, 4> kOrdinaryReasons = {"AllPodsReady", "PodsStarting", "PodsNotReady",
                                                               "Suspended"};
@@ -75,6 +77,9 @@ std::optional<Obstacle> volume_obstacle(const Scene& scene) {
                       "node.kubernetes.io/out-of-service"};
 }
 
+bool finds_no_machine(const PodView& pod) { return !pod.scheduled && !pod.unschedulable.empty(); }
+api::UnixSeconds scheduling_patient_until(const PodView& pod) { return pod.meta.created + kSchedulingWaitSeconds; }
+
 // The scheduler says only that an affinity does not match.
 std::string avoided_text(const Scene& scene) {
   std::string hosts;
@@ -90,7 +95,7 @@ std::optional<Obstacle> pod_obstacle(const Scene& scene) {
     return "node " + std::to_string(pod.node) + " (pod " + pod.meta.name + ")";
   };
   auto obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
-    if (pod.scheduled || pod.unschedulable.empty()) return std::nullopt;
+    if (!finds_no_machine(pod) || scheduling_patient_until(pod) > scene.observed.now) return std::nullopt;
     return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable + avoided_text(scene)};
   });
   if (obstacle) return obstacle;
@@ -101,6 +106,17 @@ std::optional<Obstacle> pod_obstacle(const Scene& scene) {
                         (pod.waiting->message.empty() ? pod.waiting->reason : pod.waiting->message)};
   });
   return obstacle ? obstacle : volume_obstacle(scene);
+}
+
+// When what is still taken for the ordinary course of things becomes an obstacle.
+std::optional<api::UnixSeconds> patient_until(const Scene& scene) {
+  std::optional<api::UnixSeconds> until;
+  const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
+  if (const std::optional<VolumeWait> wait = volume_wait(scene)) take(wait->patient_until());
+  for (const PodView* pod : scene.current) {
+    if (pod != nullptr && finds_no_machine(*pod)) take(scheduling_patient_until(*pod));
+  }
+  return until;
 }
 
 std::string ready_of(const Scene& scene, const api::NodeCounts& counts) {
@@ -141,7 +157,7 @@ Says says_pods_ready(const Scene& scene) {
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
   Says says = scene.book.were_ready ? Says{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
                                     : Says{ConditionStatus::kFalse, "PodsStarting", ready + "; the others start."};
-  if (const std::optional<VolumeWait> wait = volume_wait(scene)) says.look_again_at = wait->patient_until();
+  says.look_again_at = patient_until(scene);
   return says;
 }
 

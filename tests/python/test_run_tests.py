@@ -30,3 +30,44 @@ def test_skips_are_found_in_the_reports_of_both_runners(run_tests, tmp_path):
         ("tls_test", "no IPv6 on this machine"): ["over_ipv6"],
         ("python.test_hosts", "needs root"): ["test_a", "test_b"],
         ("died_test", "its report is cut off: it died"): ["?"]}
+
+
+CTEST = """\
+      Start  3: agent_test
+ 1/4 Test  #3: agent_test .......................***Failed    0.51 sec
+[ RUN      ] ControlSocket.opens
+a long log
+/x/control_socket_test.cc:12: Failure
+Value of: 1
+  Actual: 1
+Expected: 2
+another long log
+[  FAILED  ] ControlSocket.opens (3 ms)
+
+      Start  1: check.tsan
+ 2/4 Test  #2: check.lint .......................   Passed    0.01 sec
+ 3/4 Test  #1: check.tsan .......................***Failed   90.00 sec
+ 1/9 Test  #7: dist_test ........................   Passed    0.01 sec
+ 2/9 Test  #8: recovery_test ....................***Failed    0.01 sec
+89% tests passed, 1 tests failed out of 9
+ 4/4 Test  #4: check.silent .....................***Timeout   1.00 sec
+nothing that tells
+but this
+50% tests passed, 3 tests failed out of 4
+"""
+
+
+def test_a_failed_entry_shows_why_and_its_whole_output_comes_later(run_tests):
+    outputs = {}
+    shown = list(run_tests.shortened(CTEST.splitlines(keepends=True), outputs))
+    hidden = ["[ RUN      ] ControlSocket.opens\n", "a long log\n", "another long log\n", "\n",
+              " 1/9 Test  #7: dist_test ........................   Passed    0.01 sec\n",
+              "89% tests passed, 1 tests failed out of 9\n"]
+    expected = [line for line in CTEST.splitlines(keepends=True) if line not in hidden]
+    assert shown == [*expected[:-1], None, expected[-1]]
+    assert outputs["agent_test"][1] == "a long log\n" and len(outputs["agent_test"]) == 9
+    assert outputs["check.silent"] == ["nothing that tells\n", "but this\n"]
+
+
+def test_no_more_is_shown_than_a_screen_holds(run_tests):
+    assert len(run_tests.telling([f"E   {n}\n" for n in range(1000)])) == run_tests.LINES_MAX
