@@ -333,7 +333,7 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
       CoordinatorServer::Handlers{
           .on_note = [this](const Note& note) { on_note(note); },
           .on_break = [this](const GroupBreak& seen) { on_break(seen); },
-          .on_cause = [this](const std::string& cause) { job_.on_cause(cause); },
+          .on_cause = [this](const CauseLearned& learned) { job_.on_cause(learned); },
           .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
           .on_broken_before = [this](const GroupBreak& seen, const Commit& newest) { on_broken_before(seen, newest); },
           .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); },

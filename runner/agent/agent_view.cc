@@ -64,14 +64,15 @@ void Agent::publish() {
   status_.ladder.budget_left = options_.supervisor.max_restarts - static_cast<int>(supervisor_.restarts.size());
   fill_workers();
   if (is_first()) fill_job_status();
-  board_.publish(status_);
   AgentFigures figures{
       .status = status_, .workers_alive = workers_.count_alive(), .restarts = restarts_, .gave_up = gave_up_};
   if (is_first()) {
     figures.job = &job_;
     figures.goodput_counters = job_.goodput_counters(now());
   }
+  // First: who has seen something in /status finds it in the metrics.
   board_.publish_agent_metrics(agent_metrics(figures));
+  board_.publish(status_);
 }
 
 // Its own ones; on node 0 those of the other nodes too, as their heartbeats tell. Node 0 comes first: they are in the

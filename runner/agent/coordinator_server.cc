@@ -205,6 +205,8 @@ void CoordinatorServer::feed(const CoordinatorEvent& event) {
 
 void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds,
                                      TimePoint at) {
+  const auto* const said = std::get_if<NodeSaid>(&event);
+  const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr;
   const bool is_new = state_.placed != before.placed && state_.group == GroupState::kPlaced;
   if (before.group == GroupState::kPlaced && (is_new || state_.group == GroupState::kBroken)) {
     GroupBreak seen{.generation = before.placed,
@@ -213,15 +215,21 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
                     .detection_seconds = silent_seconds,
                     .step_in_flight = !(before.regrouping && state_.cause == before.cause),
                     .at = at};
-    const auto* const said = std::get_if<NodeSaid>(&event);
-    if (const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr) {
+    if (broken != nullptr) {
       seen.rank = broken->rank;
       seen.detection_seconds = broken->detection_seconds;
     }
     handlers_.on_break(seen);
   }
   const bool stays_broken = before.group == GroupState::kBroken && state_.group == GroupState::kBroken;
-  if (stays_broken && state_.cause != before.cause) handlers_.on_cause(state_.cause);
+  if (stays_broken && state_.cause != before.cause) {
+    CauseLearned learned{.cause = state_.cause};
+    if (broken != nullptr) {
+      learned.rank = broken->rank;
+      learned.detection_seconds = broken->detection_seconds;
+    }
+    handlers_.on_cause(learned);
+  }
   tell_of_remote_end(event, before.placed);
   tell_of_remote_decision(event);
   tell_of_break_before(event, before.placed, at);

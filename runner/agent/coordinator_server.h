@@ -37,7 +37,7 @@ class CoordinatorServer {
     std::function<void(const Note&)> on_note;
     std::function<void(const GroupBreak&)> on_break;
     // What the newest break was because of, when it is known better than when it was told.
-    std::function<void(const std::string& cause)> on_cause;
+    std::function<void(const CauseLearned&)> on_cause;
     std::function<void(const GroupPlaced&)> on_placed;
     // Before the first placement: a group of an earlier coordinator had made the commit `newest` when it broke.
     std::function<void(const GroupBreak&, const Commit& newest)> on_broken_before;

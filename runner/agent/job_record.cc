@@ -31,6 +31,12 @@ std::string fixed(double value, int digits) {
 
 std::string steps_text(int64_t steps) { return std::to_string(steps) + (steps == 1 ? " step" : " steps"); }
 
+// A peer's word: infinite or not a number, it would spoil every sum that it is part of.
+double believable(double detection_seconds) {
+  const bool is_plausible = detection_seconds <= std::chrono::duration<double>(kToldTimeMax).count();
+  return is_plausible ? detection_seconds : -1.0;
+}
+
 // What would be shown as 0.0 is left out.
 constexpr double kShownSeconds = 0.05;
 
@@ -76,9 +82,7 @@ void JobRecord::on_beats(const BeatSnapshot& rank_0) {
 }
 
 void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
-  // A peer's word: infinite or not a number, it would spoil every sum that it is part of.
-  const bool is_plausible = group_break.detection_seconds <= std::chrono::duration<double>(kToldTimeMax).count();
-  if (!is_plausible) group_break.detection_seconds = -1.0;
+  group_break.detection_seconds = believable(group_break.detection_seconds);
   if (pending_) {  // the group that was to mend the first one broke too, perhaps after its first commit
     pending_->again = group_break;
     pending_->again_unix_seconds = unix_seconds;
@@ -104,17 +108,21 @@ void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
   goodput_.on_break(group_break.cause, broke, group_break.step_in_flight);
 }
 
-// Who lost a peer may be heard before who knows why.
-void JobRecord::on_cause(const std::string& cause) {
-  if (!pending_ || cause.empty()) return;
-  newest_break().cause = cause;
+void JobRecord::on_cause(const CauseLearned& learned) {
+  if (!pending_ || learned.cause.empty()) return;
+  GroupBreak& known = newest_break();
+  known.cause = learned.cause;
+  if (known.rank < 0 && learned.rank >= 0) {
+    known.rank = learned.rank;
+    known.detection_seconds = believable(learned.detection_seconds);
+  }
   const bool is_waited_for = !pending_->again || pending_->is_again_counted;
-  if (is_waited_for && !pending_->is_published) goodput_.learn_cause(cause);
+  if (is_waited_for && !pending_->is_published) goodput_.learn_cause(known.cause);
 }
 
 void JobRecord::on_placed(const GroupPlaced& placed) {
   if (!pending_) return;
-  on_cause(placed.cause);
+  on_cause({.cause = placed.cause});
   pending_->placed = placed;
 }
 

@@ -31,6 +31,13 @@ struct GroupBreak {
   std::chrono::steady_clock::time_point at;
 };
 
+// Who lost a peer may be heard before who knows what became of it.
+struct CauseLearned {
+  std::string cause;
+  int rank = -1;
+  double detection_seconds = -1.0;
+};
+
 struct GroupPlaced {
   uint64_t generation = 0;
   std::string cause;  // why there is a new one, as known by now
@@ -64,7 +71,7 @@ class JobRecord {
   void on_beats(const BeatSnapshot& rank_0);
   void on_break(GroupBreak group_break, int64_t unix_seconds);
   // What the newest break was because of, when it is known better than when it was told.
-  void on_cause(const std::string& cause);
+  void on_cause(const CauseLearned& learned);
   void on_placed(const GroupPlaced& placed);
   // Told at `when`, ahead of the first placement, by a node that was in a group before this agent was there. Of several
   // the newest group counts, and its earliest break.

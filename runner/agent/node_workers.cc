@@ -8,6 +8,7 @@
 
 #include "runner/agent/thread_states.h"
 #include "runner/contract/exit_code.h"
+#include "runner/contract/stack_lines.h"
 
 namespace lockstep {
 
@@ -44,6 +45,7 @@ Status NodeWorkers::start(int local_rank) {
 std::shared_ptr<OutputRelay> NodeWorkers::relay(int fd, int local_rank, bool to_stderr) {
   return std::make_shared<OutputRelay>(loop_, fd, [this, local_rank, to_stderr](const std::string& line) {
     handlers_.on_line(local_rank, to_stderr, line);
+    if (to_stderr && line == kStackEnd) on_stack_end(local_rank);
   });
 }
 
@@ -142,6 +144,12 @@ void NodeWorkers::kill(int local_rank) {
   worker.kill_timer->async_wait([this, local_rank, pid = worker.pid](boost::system::error_code error) {
     if (!error && this->pid(local_rank) == pid) kill_now(*at(local_rank));
   });
+}
+
+void NodeWorkers::on_stack_end(int local_rank) {
+  Worker& worker = *at(local_rank);
+  worker.dumped_at.reset();
+  if (worker.kill_timer != nullptr) kill_now(worker);
 }
 
 void NodeWorkers::kill_now(Worker& worker) {

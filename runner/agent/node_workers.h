@@ -24,8 +24,8 @@
 
 namespace lockstep {
 
-// A worker that hangs gets this long to print its own stack before it is killed.
-inline constexpr std::chrono::milliseconds kStackTime{300};
+// A worker that hangs is killed when it has printed its own stack, or after so long.
+inline constexpr std::chrono::seconds kStackTime{3};
 
 struct WorkerEnd {
   int local_rank = 0;
@@ -58,7 +58,7 @@ class NodeWorkers {
   void signal_all(int signal);
   // False when it is not alive.
   bool signal(int local_rank, int signal);
-  // Writes what the kernel knows of its threads, and asks it for its stack; a kill waits kStackTime then.
+  // Writes what the kernel knows of its threads, and asks it for its stack; a kill waits for that.
   void dump_stacks(int local_rank, int rank);
   void kill(int local_rank);
   void kill_all();
@@ -80,8 +80,8 @@ class NodeWorkers {
     BeatMemory beats;
     bool killed_by_us = false;
     std::string last_words;
-    std::set<uint64_t> open_requests;  // of the store
-    std::optional<std::chrono::steady_clock::time_point> dumped_at;
+    std::set<uint64_t> open_requests;                                // of the store
+    std::optional<std::chrono::steady_clock::time_point> dumped_at;  // and the stack has not come yet
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
   };
 
@@ -89,6 +89,7 @@ class NodeWorkers {
   void on_message(Worker& worker, const WorkerMessage& message);
   void on_bad_line(Worker& worker, const Error& error);
   void on_end(Worker& worker, int wait_status);
+  void on_stack_end(int local_rank);
   void kill_now(Worker& worker);
   std::shared_ptr<OutputRelay> relay(int fd, int local_rank, bool to_stderr);
 

@@ -8,21 +8,25 @@
 #include <csignal>
 #include <string_view>
 
+#include "runner/contract/stack_lines.h"
+
 namespace lockstep {
 namespace {
 
 constexpr int kFramesMax = 64;
 
-void write_text(std::string_view text) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+void write_line(std::string_view text) {
+  [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  written = ::write(STDERR_FILENO, "\n", 1);
 }
 
 void on_signal(int /*signal*/) {
   const int saved = errno;
   std::array<void*, kFramesMax> frames{};
   const int count = ::backtrace(frames.data(), kFramesMax);
-  write_text("stack of the training thread:\n");
+  write_line(kStackBegin);
   ::backtrace_symbols_fd(frames.data(), count, STDERR_FILENO);
+  write_line(kStackEnd);
   errno = saved;
 }
 

@@ -80,6 +80,13 @@ class Running:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def ends_within(self, seconds):
+        try:
+            self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def end(self, timeout=180):
         """The exit code."""
         try:

@@ -191,7 +191,7 @@ int run(const Load& load) {
   CoordinatorServer server(server_loop, options,
                            {.on_note = [](const Note&) {},
                             .on_break = [](const GroupBreak&) {},
-                            .on_cause = [](const std::string&) {},
+                            .on_cause = [](const CauseLearned&) {},
                             .on_placed = [](const GroupPlaced&) {},
                             .on_remote_end = [](int, const Broken&) {}});
   if (const Status listening = server.listen(0); !listening.ok()) {

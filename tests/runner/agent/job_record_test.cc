@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "runner/agent/agent_metrics.h"
@@ -144,6 +145,28 @@ TEST(JobRecord, learns_the_cause_when_who_lost_a_peer_was_heard_first) {
       job.goodput_line(at(4'000)),
       "  goodput   25.0 % of 4.0 s: work 1.0 s, waiting 2.0 s (SignalSEGV 1.0, startup 1.0), redone 1.0 s (1 step)");
   for (const GoodputPart& part : job.goodput(at(4'000)).parts) EXPECT_NE(part.cause, "PeerLost");
+}
+
+TEST(JobRecord, learns_who_was_lost_and_when_that_was_noticed_when_a_peer_s_word_came_first) {
+  for (const double said : {0.25, std::nan("")}) {
+    JobRecord job(at(0));
+    job.on_beats(committed(1, 1'000));
+    GroupBreak nobody_s = broke(2'000, "PeerLost");
+    nobody_s.rank = -1;
+    nobody_s.detection_seconds = -1.0;
+    job.on_break(nobody_s, 1);
+    job.on_cause({.cause = "SignalSEGV", .rank = 3, .detection_seconds = said});
+    job.on_placed({.generation = 2, .cause = "SignalSEGV", .world_size = 2, .nnodes = 1, .at = at(2'100)});
+    const std::optional<Recovery> recovery = job.on_resumed(resumed(2, 3'000));
+    EXPECT_EQ(recovery->rank, 3);
+    EXPECT_EQ(recovery->detection_seconds, std::isnan(said) ? -1.0 : said);
+  }
+  JobRecord knows(at(0));
+  knows.on_beats(committed(1, 1'000));
+  const GroupBreak known = broke(2'000, "SignalKILL");
+  knows.on_break(known, 1);
+  knows.on_cause({.cause = "SignalKILL", .rank = known.rank + 1, .detection_seconds = 9.0});
+  EXPECT_EQ(knows.on_resumed(resumed(2, 3'000))->rank, known.rank);
 }
 
 TEST(JobRecord, keeps_the_newest_recoveries) {
@@ -348,7 +371,7 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   // The coordinator hears it at once, and the new worker takes its time.
   job.on_break(broke(4'500, "PeerLost", 2), 2);
   EXPECT_THAT(counted_at(4'600), Not(Contains(Key("PeerLost"))));
-  job.on_cause("SignalKILL");
+  job.on_cause({.cause = "SignalKILL"});
   EXPECT_NEAR(counted_at(24'000)["SignalKILL"], 20.0, 1.0);
   job.on_placed({.generation = 3, .cause = "SignalKILL", .world_size = 2, .nnodes = 1, .at = at(24'500)});
   job.on_resumed(resumed(4, 25'000, 3));
@@ -358,7 +381,7 @@ TEST(JobRecord, counts_a_lost_peer_when_it_is_known_what_became_of_it) {
   job.on_break(broke(27'000, "PeerLost", 3), 2);
   EXPECT_THAT(counted_at(33'900), Not(Contains(Key("PeerLost"))));
   EXPECT_NEAR(sum(counted_at(34'100)), 34.1, 1e-9);
-  job.on_cause("Timeout");  // too late: it has been counted
+  job.on_cause({.cause = "Timeout"});  // too late: it has been counted
   EXPECT_NEAR(sum(counted_at(34'150)), 34.15, 1e-9);
   // … and one after it is counted on top, when it is known.
   job.on_placed({.generation = 4, .cause = "PeerLost", .world_size = 2, .nnodes = 1, .at = at(34'200)});
