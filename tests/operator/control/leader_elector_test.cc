@@ -16,15 +16,20 @@ using std::chrono::seconds;
 
 const api::ObjectKey kKey{"ns", "lock"};
 
+// What is tested are the threads; the rules are tested in turned time. On the real clock a lease outlives whatever time
+// a thread gets no CPU; where it is to run out, the clock is the test's.
+constexpr seconds kLeaseDuration{60};
+constexpr seconds kRenewDeadline{40};
+constexpr milliseconds kMoment{1};
+
 class LeaderElectorTest : public ::testing::Test {
  protected:
-  // Short durations of the real clock: what is tested are the threads, the rules are tested in turned time.
   LeaderElector::Options options(const std::string& identity) {
     LeaderElector::Options result;
     result.election.identity = identity;
     result.election.lease = kKey;
-    result.election.lease_duration = seconds(1);
-    result.election.renew_deadline = milliseconds(600);
+    result.election.lease_duration = kLeaseDuration;
+    result.election.renew_deadline = kRenewDeadline;
     result.election.retry_period = milliseconds(50);
     result.on_started = [this, identity] { journal_.write(identity + " started"); };
     result.on_stopped = [this, identity](const std::string& why) {
@@ -70,12 +75,18 @@ TEST_F(LeaderElectorTest, takes_the_lease_leads_and_gives_it_back) {
 
 TEST_F(LeaderElectorTest, goes_on_leading_for_longer_than_the_lease_lives) {
   kube::Client client = this->client("a");
-  LeaderElector elector(client, options("a"));
+  // A second goes by with each look at the clock, so that time stands still with the threads: from one renewal to the
+  // next there are four looks, so that 30 of them outlast the lease.
+  std::atomic<int> looks{0};
+  LeaderElector::Options hasty = options("a");
+  hasty.now = [&] { return Clock::time_point(seconds(++looks)); };
+  LeaderElector elector(client, hasty);
   elector.start();
   ASSERT_TRUE(journal_.wait_for("a started"));
   ASSERT_TRUE(server_->wait_until([](const MemoryApiServer& server) {
     return server.count("PUT /apis/coordination.k8s.io/v1/namespaces/ns/leases/lock") >= 30;
   }));
+  EXPECT_GT(seconds(looks), kLeaseDuration);
   EXPECT_TRUE(elector.is_leader());
   EXPECT_EQ(journal_.lines().size(), 3U);
 }
@@ -99,27 +110,56 @@ TEST_F(LeaderElectorTest, the_second_follows_the_first_that_gave_the_lease_back)
 TEST_F(LeaderElectorTest, a_leader_that_is_cut_off_stops_before_another_one_starts) {
   kube::Client client_a = client("a");
   kube::Client client_b = client("b");
-  LeaderElector a(client_a, options("a"));
-  LeaderElector b(client_b, options("b"));
+  TestClock clock;
+  LeaderElector::Options options_a = options("a");
+  LeaderElector::Options options_b = options("b");
+  options_a.now = options_b.now = clock.source();
+  // Asked for when a candidate has left the lease alone.
+  options_b.random = [this] {
+    journal_.write("b waits");
+    return 0.0;
+  };
+  const auto b_waits = [this](int times) {
+    return journal_.wait_until(
+        [&](const Journal::Lines& lines) { return std::count(lines.begin(), lines.end(), "b waits") == times; });
+  };
+  LeaderElector a(client_a, options_a);
+  LeaderElector b(client_b, options_b);
   a.start();
   ASSERT_TRUE(journal_.wait_for("a started"));
   b.start();
+  ASSERT_TRUE(b_waits(1));
   cut_off("a");
+  clock.turn(kRenewDeadline - kMoment);
+  ASSERT_TRUE(b_waits(2));
+  EXPECT_EQ(holder(), "a");
+  EXPECT_TRUE(a.is_leader());
+  clock.turn(kMoment);
+  const std::string end_of_a = "a stopped: the lease was not renewed in time; lease of a";
+  ASSERT_TRUE(journal_.wait_for(end_of_a));
+  clock.turn(kLeaseDuration - kRenewDeadline);
   ASSERT_TRUE(journal_.wait_for("b started"));
   EXPECT_FALSE(a.is_leader());
   const Journal::Lines lines = journal_.lines();
-  const auto stopped =
-      std::find(lines.begin(), lines.end(), "a stopped: the lease was not renewed in time; lease of a");
+  const auto stopped = std::find(lines.begin(), lines.end(), end_of_a);
   const auto started = std::find(lines.begin(), lines.end(), "b started");
   EXPECT_LT(stopped, started);
 }
 
 TEST_F(LeaderElectorTest, stops_in_time_while_a_request_hangs) {
+  TestClock clock;
   kube::Client client = this->client("a");
-  LeaderElector elector(client, options("a"));
+  LeaderElector::Options turned = options("a");
+  turned.now = clock.source();
+  LeaderElector elector(client, turned);
   elector.start();
   ASSERT_TRUE(journal_.wait_for("a started"));
   server_->hold();
+  // The renewal is due, and the deadline so near that nobody waits for it on the real clock for long.
+  clock.turn(kRenewDeadline - kMoment);
+  ASSERT_TRUE(server_->wait_for_held(1));
+  EXPECT_TRUE(elector.is_leader());
+  clock.turn(kMoment);
   ASSERT_TRUE(journal_.wait_for("a stopped: the lease was not renewed in time; lease of a"));
   EXPECT_FALSE(elector.is_leader());
   EXPECT_TRUE(server_->wait_for_held(1)) << "the request is still there";

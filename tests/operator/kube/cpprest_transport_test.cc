@@ -467,23 +467,23 @@ TEST(CpprestTransport, a_stream_may_be_quiet_up_to_its_time_out_and_no_longer) {
   Gate over;
   HttpServer server({}, [&](Exchange& exchange) {
     exchange.begin(200);
-    // In all longer than the time-out, each pause shorter.
-    for (int i = 0; i < 4; ++i) {
+    // In all longer than the time-out, each pause far shorter.
+    for (int i = 0; i < 9; ++i) {
       exchange.chunk("beat\n");
-      over.wait(milliseconds(150));
+      over.wait(milliseconds(400));
     }
     exchange.wait_for_client_to_go();
   });
   HttpRequest request = get("/");
-  request.timeout = milliseconds(400);
+  request.timeout = seconds(3);
   std::string seen;
   const auto begin = std::chrono::steady_clock::now();
   const auto end =
       connect(server)->stream(request, [&](std::string_view bytes) { return seen.append(bytes), true; }, {});
   ASSERT_TRUE(end.ok()) << end.error().message;
   EXPECT_EQ(end->status, 200);
-  EXPECT_EQ(seen, "beat\nbeat\nbeat\nbeat\n");
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(850));
+  EXPECT_EQ(seen, "beat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\nbeat\n");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 8 * milliseconds(400) + request.timeout);
 }
 
 TEST(CpprestTransport, a_stream_without_an_answer_meets_its_time_out) {
@@ -512,7 +512,7 @@ TEST(CpprestTransport, a_stop_token_ends_an_idle_stream_at_once) {
   stop.request_stop();
   const Result<HttpResponse> result = end.get();
   EXPECT_EQ(result.error().code, ErrorCode::kCancelled);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(1)) << seconds_since(begin);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong / 3) << seconds_since(begin);
   EXPECT_EQ(transport
                 ->stream(
                     get("/"), [](std::string_view) { return true; }, stop.get_token())
@@ -581,7 +581,7 @@ TEST(CpprestTransport, shutting_down_ends_everything_and_refuses_what_comes_afte
   const auto begin = std::chrono::steady_clock::now();
   transport->shut_down();
   for (auto& end : ends) EXPECT_EQ(end.get(), ErrorCode::kCancelled);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(1)) << seconds_since(begin);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong / 3) << seconds_since(begin);
   EXPECT_EQ(transport->send(get("/")).error().code, ErrorCode::kCancelled);
   transport->shut_down();
 }

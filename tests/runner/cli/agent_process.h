@@ -69,6 +69,18 @@ class AgentProcess {
     return true;
   }
 
+  // The same; the whole line in which `text` stands, empty for false.
+  std::string wait_for_line(const std::string& text) {
+    if (!wait_for_output(text)) return "";
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const size_t at = output_.find(text);
+    while (output_.find('\n', at) == std::string::npos) {
+      if (!read_some(deadline)) return "";
+    }
+    const size_t begin = output_.rfind('\n', at) + 1;  // 0 in the first line
+    return output_.substr(begin, output_.find('\n', at) - begin);
+  }
+
   // Reads to the end of the output and returns the exit code (128 + n for a signal).
   int wait() {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
