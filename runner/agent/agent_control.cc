@@ -130,7 +130,8 @@ void Agent::control(const DecisionTold& request, const ControlSocket::Answer& an
   answer({{"ok", true}});
 }
 
-// Those that wait for what there is by now, or have waited long enough; all of them at the end.
+// Those that wait for what there is by now, or have waited long enough; all of them at the end. Who has left is
+// forgotten.
 void Agent::answer_recoveries() {
   const auto at = std::chrono::steady_clock::now();
   OrderedJson recent = OrderedJson::array();
@@ -142,7 +143,7 @@ void Agent::answer_recoveries() {
   for (auto it = recoveries_waiters_.begin(); it != recoveries_waiters_.end();) {
     const bool is_due = job_.recoveries_total() > it->after || it->timer.expiry() <= at || exit_code_;
     if (is_due) it->answer(all);
-    it = is_due ? recoveries_waiters_.erase(it) : std::next(it);
+    it = is_due || !it->answer.is_awaited() ? recoveries_waiters_.erase(it) : std::next(it);
   }
 }
 

@@ -238,13 +238,16 @@ void ControlSocket::on_accept(Unix::socket socket) {
 }
 
 void ControlSocket::on_line(uint64_t client, const std::string& line) {
-  const Answer answer = [this, client, alive = std::weak_ptr<bool>(alive_)](const OrderedJson& json) {
-    if (alive.expired()) return;
-    if (const auto it = clients_.find(client); it != clients_.end()) it->second->send(dump_line(json));
-  };
+  const Answer answer(this, client);
   const Result<ControlRequest> request = parse_control_request(line);
   if (!request.ok()) return answer({{"error", request.error().message}});
   on_request_(*request, answer);
+}
+
+bool ControlSocket::Answer::is_awaited() const { return !alive_.expired() && control_->clients_.contains(client_); }
+
+void ControlSocket::Answer::operator()(const OrderedJson& json) const {
+  if (is_awaited()) control_->clients_.at(client_)->send(dump_line(json));
 }
 
 bool ControlSocket::is_idle() const {

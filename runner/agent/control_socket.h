@@ -74,8 +74,20 @@ std::vector<int> control_sockets_in(const std::string& folder);
 
 class ControlSocket {
  public:
-  // Called once, now or later.
-  using Answer = std::function<void(const OrderedJson&)>;
+  // To one request. Called once, now or later; nothing happens when the client has left.
+  class Answer {
+   public:
+    void operator()(const OrderedJson& json) const;
+    [[nodiscard]] bool is_awaited() const;
+
+   private:
+    friend class ControlSocket;
+    Answer(ControlSocket* control, uint64_t client) : control_(control), client_(client), alive_(control->alive_) {}
+
+    ControlSocket* control_;
+    uint64_t client_;
+    std::weak_ptr<bool> alive_;
+  };
   using OnRequest = std::function<void(const ControlRequest&, const Answer&)>;
 
   // Makes `folder` when it is missing; replaces what a dead agent left. For the owner only (0600). kConflict: another

@@ -2,11 +2,9 @@
 
 As root everything happens in a network namespace of its own: ports such as 8080 are free whatever else runs here, and
 no command can reach out."""
-import ctypes
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -18,18 +16,12 @@ import pytest  # noqa: E402
 from control_plane import ControlPlane, kube_bin  # noqa: E402
 from operator_process import OperatorProcess  # noqa: E402
 from pages import ROOT  # noqa: E402
-from programs import bin_folder, clean_environment, program  # noqa: E402
+from programs import bin_folder, clean_environment, leave_the_network, program  # noqa: E402
 from shell import Shell  # noqa: E402
 
 CRD = "crd/trainjobs.lockstep.dev"
-CLONE_NEWNET = 0x40000000
 PROGRAMS = ("lockstep", "lockstep-worker", "lockstep-operator", "kubectl-lockstep")
 USERS, ITEMS, EVENTS = 160, 60, 10
-
-
-def leave_the_network():
-    if os.geteuid() == 0 and ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) == 0:
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
 leave_the_network()

@@ -172,7 +172,7 @@ def check_losses(dataset, found, folder):
 def soak(folder, seconds, seed=1, say=print):
     folder = pathlib.Path(folder)
     dataset = write_interactions(folder / "small.txt")
-    job = Job(program(bin_folder() / "lockstep"), dataset, folder / "run", folder, "--heartbeat_timeout_seconds", "2",
+    job = Job(program(bin_folder() / "lockstep"), dataset, folder / "run", folder, "--heartbeat_timeout_seconds", "5",
               "--collective_timeout_seconds", COLLECTIVE_TIMEOUT_SECONDS, "--checkpoint_every", "20", steps=10_000_000)
     try:
         recoveries = hurt_again_and_again(job, folder, seconds, random.Random(seed), say)
@@ -181,7 +181,7 @@ def soak(folder, seconds, seed=1, say=print):
             job.signal(signal.SIGKILL)
             job.end()
     # Who was told to die needs a moment more than who told it.
-    wait_until(lambda: not left_of(job.process.pid, folder / "run"), "end of the job's last processes", timeout=5)
+    wait_until(lambda: not left_of(job.process.pid, folder / "run"), "end of the job's last processes", timeout=60)
     assert [path.name for path in (folder / "run").glob("*.sock")] == []
     found = losses(folder / "run")
     assert sorted(found) == list(range(1, max(found) + 1))
@@ -204,7 +204,7 @@ def hurt_again_and_again(job, folder, seconds, draw, say):
     while time.monotonic() - began < seconds or not followed():
         assert time.monotonic() - began < 5 * seconds + 60, "nobody lives long enough to be followed"
         job.all_workers()
-        before = job.status()
+        before = job.wait_for_status(lambda s: True, "a status")
         furthest, hurt_at, hurt_at_unix = max_step(before), time.monotonic(), time.time()
         kind, done = hurt(job, draw, hurt_at - agent_killed_at > AGENT_LIFE_SECONDS)
         agent_killed_at = hurt_at if kind == "kill-agent" else agent_killed_at

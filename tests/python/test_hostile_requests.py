@@ -19,10 +19,11 @@ def training(lockstep, small_dataset, tmp_path, free_port):
     port = free_port()
     folder = tmp_path / "run"
     running = Running([lockstep, "run", "sasrec", "--dataset", small_dataset, "--train_dir", folder, "--nproc", "2",
-                       "--log_every", "1", *SMALL_MODEL, "--max_steps", "1000000", "--status_port", port,
+                       "--log_every", "1", *SMALL_MODEL, "--num_epochs", "1000000", "--status_port", port,
                        "--nnodes", "1:3", "--node_rank", "0", "--rejoin_timeout_seconds", "1",
                        "--coordinator", f"127.0.0.1:{free_port()}"], tmp_path, LOCKSTEP_TOKEN="secret")
     running.wait_for_step(folder, 5)
+    running.wait_for(lambda: b"lockstep_steps_total" in get(port, "/metrics"), "metrics")
     running.port = port
     workers = running.worker_pids()
     yield running

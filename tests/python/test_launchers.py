@@ -49,7 +49,7 @@ def test_torchrun_restarts_a_killed_worker_and_the_curve_stays(worker, run, lock
                                                                   free_port):
     """The launcher's store outlives the restart: nothing of the first attempt may be read by the second."""
     from runs import Running
-    arguments = [a if a != "20" else "150" for a in flags(small_dataset, tmp_path / "run")] + ["--checkpoint_every", "10"]
+    arguments = [a if a != "20" else "600" for a in flags(small_dataset, tmp_path / "run")] + ["--checkpoint_every", "10"]
     undisturbed = [a if a != str(tmp_path / "run") else str(tmp_path / "undisturbed") for a in arguments]
     assert run([lockstep, "run", *undisturbed, "--nproc", "2"]).returncode == 0
     running = Running(["torchrun", "--no-python", "--nproc_per_node=2", "--max-restarts=1",

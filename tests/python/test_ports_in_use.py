@@ -4,6 +4,8 @@ import socket
 
 import pytest
 
+from jobs import wait_until
+
 DEFAULT_PORT = 8080
 SMALL_MODEL = ["--hidden_units", "8", "--maxlen", "10", "--batch_size", "16"]  # and no word of a port
 
@@ -18,11 +20,19 @@ def taken_port():
 
 @contextlib.contextmanager
 def default_port_taken():
-    """Port 8080, by us or by whoever had it before."""
+    """Port 8080, by us or by whoever has it for good; who looks whether it is free lets go of it soon."""
     with socket.socket() as holder:
-        with contextlib.suppress(OSError):
-            holder.bind(("0.0.0.0", DEFAULT_PORT))
-            holder.listen()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+        def is_ours():
+            try:
+                holder.bind(("0.0.0.0", DEFAULT_PORT))
+                holder.listen()
+            except OSError:
+                return False
+            return True
+        with contextlib.suppress(AssertionError):
+            wait_until(is_ours, "free port", timeout=5)
         yield
 
 

@@ -119,24 +119,74 @@ def gradient_errors(twin, tensors, sides):
     return loss.item(), errors, kinks
 
 
+def our_sides(twin, tensors):
+    """(loss, {parameter: error}, sides, whether that is at a kink) of a twin with our weights: at a kink the sides with
+    the smallest errors."""
+    loss, errors, kinks = gradient_errors(twin, tensors, {})
+    sides = {}
+    is_at_a_kink = max(errors.values()) >= TOLERANCE
+    if is_at_a_kink:
+        assert len(kinks) <= KINKS_MAX, f"{len(kinks)} ReLU inputs near zero"
+        for passes in itertools.product((0.0, 1.0), repeat=len(kinks)):
+            tried = gradient_errors(twin, tensors, dict(zip(kinks, passes)))[1]
+            if max(tried.values()) < max(errors.values()):
+                errors, sides = tried, dict(zip(kinks, passes))
+    return loss, errors, sides, is_at_a_kink
+
+
 def test_gradients_from_equal_weights_and_batches(dump):
     form, heads, folder = dump
     at_a_kink = []
     for step in range(STEPS):
         tensors, num_items = read(folder / f"step-{step:02d}.safetensors")
         twin = make_twin(form, heads, weights_of(tensors), num_items)
-        loss, errors, kinks = gradient_errors(twin, tensors, {})
+        loss, errors, _, is_at_a_kink = our_sides(twin, tensors)
         assert loss == pytest.approx(tensors["loss"].item(), rel=TOLERANCE), f"step {step}"
-        if max(errors.values()) >= TOLERANCE:
+        if is_at_a_kink:
             at_a_kink.append(step)
-            assert len(kinks) <= KINKS_MAX, f"step {step}: {len(kinks)} ReLU inputs near zero"
-            for passes in itertools.product((0.0, 1.0), repeat=len(kinks)):
-                tried = gradient_errors(twin, tensors, dict(zip(kinks, passes)))[1]
-                errors = min(errors, tried, key=lambda e: max(e.values()))
         worst = max(errors, key=errors.get)
         assert errors[worst] < TOLERANCE, f"step {step}: gradient of {worst} differs by {errors[worst]:.1e} of its norm"
     print(f"{form}, {heads} heads: steps at a kink of ReLU: {at_a_kink}")
     assert len(at_a_kink) <= STEPS_AT_A_KINK_MAX, at_a_kink
+
+
+# A twin that trains apart from us has other weights by rounding, and so a few of its ReLU inputs on the other side of
+# zero. Adam makes steps of nearly the same length of whatever gradient there is: one of them can move the logits by some
+# 1e-4. So the twin takes the sides of our weights; what it would have chosen itself may differ in a few elements only.
+SIDES_THAT_DIFFER_MAX = 4  # of 320,000
+
+
+def relu_masks(twin, ids, sides):
+    """By layer: which ReLU inputs pass, with `sides` where it is given."""
+    masks = []
+    handles = [block.relu.register_forward_hook(lambda _, inputs, output: masks.append(inputs[0] > 0))
+               for block in twin.forward_layers]
+    with torch.no_grad():
+        twin(*ids)
+    for handle in handles:
+        handle.remove()
+    for (layer, i), passes in sides.items():
+        masks[layer].view(-1)[i] = passes > 0
+    return masks
+
+
+@contextlib.contextmanager
+def with_relu_masks(twin, masks):
+    """Within it, those ReLU inputs pass; yields, by layer, how many would not have been on that side."""
+    differing = []
+
+    def hook(mask):
+        def choose(_, inputs, output):
+            differing.append(((inputs[0] > 0) != mask).sum().item())
+            return inputs[0] * mask
+        return choose
+
+    handles = [block.relu.register_forward_hook(hook(mask)) for block, mask in zip(twin.forward_layers, masks)]
+    try:
+        yield differing
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def test_losses_and_logits_after_20_steps(dump):
@@ -145,9 +195,13 @@ def test_losses_and_logits_after_20_steps(dump):
     twin = make_twin(form, heads, weights_of(tensors), num_items)
     adam = torch.optim.Adam(twin.parameters(), lr=1e-3, betas=(0.9, 0.98))
     for step in range(STEPS):
-        tensors, _ = read(folder / f"step-{step:02d}.safetensors")
+        tensors, num_items = read(folder / f"step-{step:02d}.safetensors")
         seq, pos, neg = tensors["ids"]
-        loss = bce_loss(*twin(seq, pos, neg), pos)
+        ours = make_twin(form, heads, weights_of(tensors), num_items)
+        masks = relu_masks(ours, tensors["ids"], our_sides(ours, tensors)[2])
+        with with_relu_masks(twin, masks) as differing:
+            loss = bce_loss(*twin(seq, pos, neg), pos)
+        assert sum(differing) <= SIDES_THAT_DIFFER_MAX, f"step {step}: {differing}"
         assert loss.item() == pytest.approx(tensors["loss"].item(), rel=TOLERANCE), f"step {step}"
         adam.zero_grad()
         loss.backward()

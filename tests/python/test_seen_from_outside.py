@@ -15,7 +15,7 @@ from runs import SMALL_MODEL, Running, records
 
 def command(lockstep, dataset, folder, *flags):
     return [lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--nproc", "2", "--log_every", "1",
-            *SMALL_MODEL, *flags]
+            "--num_epochs", "1000000", *SMALL_MODEL, *flags]
 
 
 def get(port, path):
@@ -36,9 +36,11 @@ def get_status(port):
 def test_the_http_server_tells_what_the_run_does(lockstep, small_dataset, tmp_path, free_port):
     port = free_port()
     folder = tmp_path / "run"
-    running = Running(command(lockstep, small_dataset, folder, "--max_steps", "1000000", "--status_port", port), tmp_path)
+    running = Running(command(lockstep, small_dataset, folder, "--max_steps", "100000000", "--status_port", port), tmp_path)
     running.wait_for_step(folder, 20)
-    running.wait_for(lambda: "lockstep_steps_total" in get(port, "/metrics")[1], "the workers' metrics")
+    running.wait_for(lambda: all(re.search(rf'^lockstep_steps_total\{{[^}}]*rank="{rank}"', get(port, "/metrics")[1], re.M)
+                                 for rank in (0, 1)), "the workers' metrics")
+    running.wait_for(lambda: (get_status(port).get("progress") or {}).get("step", 0) >= 1, "progress")
     assert get(port, "/healthz")[0] == 200
     assert get(port, "/readyz")[0] == 200
     status = json.loads(get(port, "/status")[1])
@@ -71,7 +73,7 @@ def test_each_part_of_the_start_is_timed_and_so_is_reading_a_checkpoint(lockstep
     port = free_port()
     folder = tmp_path / "run"
     words = [lockstep, "run", "sasrec", "--dataset", small_dataset, "--train_dir", folder, *SMALL_MODEL,
-             "--status_port", port, "--checkpoint_every", "5"]
+             "--num_epochs", "1000000", "--status_port", port, "--checkpoint_every", "5"]
 
     def seconds():
         """phase → seconds since the process began; nothing while nobody answers."""
@@ -83,7 +85,7 @@ def test_each_part_of_the_start_is_timed_and_so_is_reading_a_checkpoint(lockstep
         return {phase: float(value) for phase, value in found}
 
     def parts(restored):
-        running = Running([*words, "--max_steps", "1000000"], tmp_path)
+        running = Running([*words, "--max_steps", "100000000"], tmp_path)
         running.wait_for(lambda: "first_step" in seconds(), "the first step's time")
         found = seconds()
         assert list(sorted(found, key=found.get)) == ["process", "load", "rendezvous", "restore", "first_step"]
@@ -99,7 +101,7 @@ def test_each_part_of_the_start_is_timed_and_so_is_reading_a_checkpoint(lockstep
 
 def test_only_the_operator_says_how_many_nodes_are_wanted(lockstep, small_dataset, tmp_path, free_port):
     port = free_port()
-    running = Running(command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "1000000", "--status_port", port,
+    running = Running(command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "100000000", "--status_port", port,
                               "--nnodes", "1:3", "--node_rank", 0, "--rejoin_timeout_seconds", "1", "--coordinator",
                               f"127.0.0.1:{free_port()}"), tmp_path, LOCKSTEP_TOKEN="secret")
     running.wait_for(lambda: get_status(port).get("wantedNodes") == 3, "the status page")

@@ -10,13 +10,13 @@ import pytest
 
 from runs import SMALL_MODEL, Running, checkpoints, equal_weights, losses, records, weights
 
-STEPS = 120
+STEPS = 1200  # so many that a signal at the 25th finds the run at work, even where this test waits for the CPU
 
 
 def command(lockstep, dataset, folder, *flags, nproc=2, steps=STEPS):
     return [lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--nproc", nproc, "--dropout_rate",
-            "0.2", "--max_steps", steps, "--log_every", "1", "--eval_every", "0", "--checkpoint_every", "10",
-            "--ema_decay", "0.9", *SMALL_MODEL, *flags]
+            "0.2", "--num_epochs", 1_000_000, "--max_steps", steps, "--log_every", "1", "--eval_every", "0",
+            "--checkpoint_every", "10", "--ema_decay", "0.9", *SMALL_MODEL, *flags]
 
 
 # Enough steps that a signal always finds the run at work.
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_with_three_and_with_one(run, lockstep
         folder = tmp_path / f"w{nproc}"
         first = run(command(lockstep, small_dataset, folder, steps=60))
         assert first.returncode == 0, first.stdout + first.stderr
-        second = run(command(lockstep, small_dataset, folder, nproc=nproc))
+        second = run(command(lockstep, small_dataset, folder, nproc=nproc, steps=120))
         assert second.returncode == 0, second.stdout + second.stderr
         reference = losses(undisturbed)
         for step, loss in losses(folder).items():
@@ -207,13 +207,14 @@ def test_the_last_checkpoint_holds_what_the_last_evaluation_found(run, lockstep,
 
 def test_a_stop_between_a_step_and_its_evaluation_loses_no_evaluation(run, lockstep, small_dataset, tmp_path):
     flags = ["--lr_schedule", "plateau", "--plateau_patience", "1", "--eval_every", "1"]
-    assert run(command(lockstep, small_dataset, tmp_path / "whole", *flags)).returncode == 0
+    steps = 400  # each evaluation takes longer than its steps
+    assert run(command(lockstep, small_dataset, tmp_path / "whole", *flags, steps=steps)).returncode == 0
     folder = tmp_path / "stopped"
-    running = Running(command(lockstep, small_dataset, folder, *flags), tmp_path)
+    running = Running(command(lockstep, small_dataset, folder, *flags, steps=steps), tmp_path)
     running.wait_for_step(folder, 15)
     running.signal(signal.SIGTERM)
     assert running.end() == 143, running.output()
-    assert run(command(lockstep, small_dataset, folder, *flags)).returncode == 0
+    assert run(command(lockstep, small_dataset, folder, *flags, steps=steps)).returncode == 0
     assert losses(folder) == losses(tmp_path / "whole")
     evaluations = [r["step"] for r in records(folder) if r.get("evaluation")]
     assert evaluations == [r["step"] for r in records(tmp_path / "whole") if r.get("evaluation")]
@@ -273,7 +274,7 @@ def assert_all_complete(lockstep, folder):
 def is_alive(pid):
     try:
         return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -110,6 +110,7 @@ TEST_F(HealthServerTest, takes_nothing) {
 
 // The kubelet starts an operator again whose health it is not told in time.
 TEST_F(HealthServerTest, answers_while_many_peers_say_half_a_request) {
+  const auto begin = std::chrono::steady_clock::now();
   std::vector<int> slow;
   for (int i = 0; i < 400; ++i) {
     slow.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -120,9 +121,9 @@ TEST_F(HealthServerTest, answers_while_many_peers_say_half_a_request) {
     ASSERT_EQ(::connect(slow.back(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
     ASSERT_EQ(::send(slow.back(), "GET /he", 7, MSG_NOSIGNAL), 7);
   }
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, kHttpRequestTime / 2);
+  // No slow one's time was over: nobody waited for it.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kHttpRequestTime);
   for (const int fd : slow) ::close(fd);
 }
 

@@ -96,6 +96,13 @@ class ControlSocketInAFolder : public testing::Test {
     return answer;
   }
 
+  bool until(const std::function<bool()>& is_so) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    loop_.restart();
+    while (!is_so() && std::chrono::steady_clock::now() < deadline) loop_.run_one_for(std::chrono::milliseconds(50));
+    return is_so();
+  }
+
   boost::asio::io_context loop_;
   TemporaryFolder temporary_;
   std::filesystem::path root_ = temporary_.path();
@@ -157,6 +164,27 @@ TEST_F(ControlSocketInAFolder, of_an_agent_that_is_frozen_holds_nobody_up_and_st
   const auto second = open(folder);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, ErrorCode::kConflict);
+}
+
+TEST_F(ControlSocketInAFolder, knows_whether_an_answer_is_still_awaited) {
+  const std::string folder = root_.string();
+  std::optional<ControlSocket::Answer> answer;
+  auto control = ControlSocket::open(
+      loop_, folder, 0, [&](const ControlRequest&, const ControlSocket::Answer& wanted) { answer.emplace(wanted); });
+  ASSERT_TRUE(control.ok());
+  auto client = std::make_unique<LineChannel>(*connect_control_socket(folder, 0));
+  ASSERT_TRUE(client->write_line(R"({"command":"status"})").ok());
+  ASSERT_TRUE(until([&] { return answer.has_value(); }));
+  EXPECT_TRUE(answer->is_awaited());
+  client.reset();
+  ASSERT_TRUE(until([&] { return !answer->is_awaited(); }));
+  (*answer)({{"too", "late"}});
+  client = std::make_unique<LineChannel>(*connect_control_socket(folder, 0));
+  ASSERT_TRUE(client->write_line(R"({"command":"status"})").ok());
+  ASSERT_TRUE(until([&] { return answer->is_awaited(); }));
+  *control = nullptr;
+  EXPECT_FALSE(answer->is_awaited());
+  (*answer)({{"too", "late"}});
 }
 
 TEST_F(ControlSocketInAFolder, closes_a_client_with_an_endless_line) {

@@ -159,19 +159,19 @@ TEST_F(HttpServerTest, a_handler_that_throws_costs_one_answer) {
 }
 
 TEST_F(HttpServerTest, answers_while_many_peers_say_half_a_request) {
+  const auto begin = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<Client>> slow;
   for (size_t i = 0; i < 2 * kHttpConnectionsMax; ++i) {
     slow.push_back(std::make_unique<Client>(server_->port()));
     ASSERT_TRUE(slow.back()->is_connected());
     slow.back()->send("GET / HTTP/1.1\r\nX-Slow: ");
   }
-  const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
     for (const auto& client : slow) client->send("a");  // each byte keeps a server awake that waits for the next
   }
-  // Well below the time that a slow request may take: nobody waited for it.
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, kHttpRequestTime / 2);
+  // No slow one's time was over: nobody waited for it.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kHttpRequestTime);
 }
 
 TEST_F(HttpServerTest, peers_that_ask_and_do_not_read_keep_nobody_waiting) {

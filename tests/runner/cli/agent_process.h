@@ -19,7 +19,7 @@
 
 namespace lockstep::test {
 
-inline constexpr std::chrono::seconds kPatience{30};  // for what takes milliseconds when all is well
+inline constexpr std::chrono::seconds kPatience{60};  // for what takes milliseconds when all is well
 
 class AgentProcess {
  public:

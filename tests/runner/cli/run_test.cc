@@ -19,7 +19,8 @@ using testing::Not;
 using testing::StartsWith;
 
 AgentProcess::Setup two(std::string script, std::vector<std::string> more_flags = {}) {
-  std::vector<std::string> flags{"--nproc", "2", "--device", "cpu"};
+  // A worker that gets no CPU for seconds is not silent here.
+  std::vector<std::string> flags{"--nproc", "2", "--device", "cpu", "--heartbeat_timeout_seconds", "20"};
   flags.insert(flags.end(), more_flags.begin(), more_flags.end());
   return {.script = std::move(script), .flags = std::move(flags), .environment = {}, .command = {}};
 }
@@ -149,6 +150,7 @@ TEST(Run, starts_the_dead_one_alone_again_and_goes_on) {
 
 TEST(Run, kills_a_survivor_that_hangs_in_a_collective_and_shows_its_threads) {
   AgentProcess agent(two("1 0 set up\n1 0 collective\n1 0 hang\n1 1 wait up\n1 1 exit 77\n2 * print again\n"));
+  ASSERT_TRUE(agent.wait_for_output(") hangs; its threads")) << agent.output();
   EXPECT_EQ(agent.wait(), 0) << agent.output();
   EXPECT_THAT(agent.output(), HasSubstr(") hangs; its threads, as the kernel sees them:\nlockstep:   thread "));
   EXPECT_THAT(agent.output(), HasSubstr("rank 1 (pid "));
@@ -282,8 +284,9 @@ TEST(Run, serves_status_metrics_and_health) {
   // What the beats say is on the page at the agent's next look.
   const auto shows_what_beats_say = [&] {
     const Result<Json> page = parse_json(body_of(http_get(port, "/status")), "/status");
-    return page.ok() && !page->at("progress").is_null() && page->at("workers").size() == 2 &&
-           page->at("workers").at(0).at("step") == 5 && page->at("workers").at(1).at("activity") == "training";
+    return page.ok() && !page->at("progress").is_null() && !page->at("lastCheckpoint").is_null() &&
+           page->at("workers").size() == 2 && page->at("workers").at(0).at("step") == 5 &&
+           page->at("workers").at(1).at("activity") == "training";
   };
   for (int looks = 0; looks < 1000 && !shows_what_beats_say(); ++looks) ::poll(nullptr, 0, 10);
 

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 
 #include "runner/data/synthetic.h"
@@ -306,17 +306,18 @@ TEST_F(Files, are_read_through_symbolic_links) {
 }
 
 // A million lines, the size of MovieLens-1M. The bound is far above the normal time (see the report of a run) so that
-// only a change of order, such as a quadratic sort, can fail it.
+// only a change of order, such as a quadratic sort, can fail it. CPU time: what others take of the machine does not
+// count.
 TEST_F(Files, of_a_million_lines_take_a_moment) {
   const std::string path =
       write("large.txt", synthetic_ratings({.users = 6000, .items = 3700, .events_min = 140, .events_max = 190}));
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const Result<Dataset> dataset = read_interactions(path, {});
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(dataset.ok()) << dataset.error().message;
   EXPECT_GT(dataset->report.lines, 900'000);
-  RecordProperty("seconds", std::to_string(seconds.count()));
-  EXPECT_LT(seconds.count(), 10.0);
+  RecordProperty("seconds", std::to_string(seconds));
+  EXPECT_LT(seconds, 10.0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -28,6 +29,7 @@ inline void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& b
   // c10d's flight recorder is one per process and not safe for several groups in several threads.
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::latch formed(world_size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -35,6 +37,7 @@ inline void on_ranks(int world_size, const std::function<void(ProcessGroup&)>& b
                                               .device = device,
                                               .timeout = std::chrono::seconds(30),
                                               .network_interface = ""});
+      formed.arrive_and_wait();  // nobody leaves while others still connect
       ASSERT_TRUE(group.ok()) << group.error().message;
       body(**group);
     });
