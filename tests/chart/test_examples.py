@@ -23,7 +23,7 @@ EXAMPLES = sorted((ROOT / "manifests/examples").glob("*.yaml"))
 @pytest.fixture(scope="module")
 def crd(control_plane):
     control_plane.kubectl("apply", "--server-side", "-f", ROOT / "manifests/base/crd.yaml")
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/trainjobs.lockstep.dev")
+    control_plane.wait_for_crd("trainjobs.lockstep.dev")
     yield control_plane
     control_plane.kubectl("delete", "crd", "trainjobs.lockstep.dev")
 
@@ -105,10 +105,12 @@ def test_without_the_prometheus_operator_the_monitoring_overlay_is_refused_with_
 @pytest.fixture(scope="module")
 def cluster_of_overlays(crd):
     """With the CRDs of the Prometheus operator, and the namespaces."""
-    files = [word for path in sorted(MONITORING_CRDS.glob("*.yaml")) for word in ("-f", path)]
+    paths = sorted(MONITORING_CRDS.glob("*.yaml"))
+    files = [word for path in paths for word in ("-f", path)]
     assert files, f"{MONITORING_CRDS} is empty: run scripts/setup test"
     crd.kubectl("apply", "--server-side", *files)
-    crd.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
+    for path in paths:
+        crd.wait_for_crd(yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"]["name"])
     team = crd.make_namespace("lockstep-jobs")
     yield crd
     crd.api.delete("namespaces", name=team)

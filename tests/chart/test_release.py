@@ -69,6 +69,17 @@ def uninstall(helm):
     helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait")
 
 
+def leftovers(api):
+    """What ends only some time after the command that deletes its owner."""
+    found = {("namespaces", one["metadata"]["name"]) for one in api.list("namespaces")
+             if "deletionTimestamp" in one["metadata"]}
+    found |= {(resource, one["metadata"]["name"]) for resource in ("pods", "apps/v1/replicasets")
+              for one in api.list(resource, NAMESPACE)}
+    services = {one["metadata"]["name"] for one in api.list("apiregistration.k8s.io/v1/apiservices")}
+    ours = (".lockstep.dev", ".monitoring.coreos.com")
+    return found | {("apiservices", name) for name in services if name.endswith(ours)}
+
+
 @pytest.fixture
 def plane(control_plane, cluster_helm):
     """Without a release, a CRD and a key, before and after."""
@@ -78,6 +89,8 @@ def plane(control_plane, cluster_helm):
         # An API server that has just begun to serve a CRD is in no hurry to stop it.
         control_plane.kubectl("delete", "crd", CRD_NAME, "--ignore-not-found", timeout=400)
         control_plane.kubectl("delete", "secret", "lockstep-token-key", "-n", NAMESPACE, "--ignore-not-found")
+        wait_until(lambda: leftovers(control_plane.api) == set(), "end of earlier tests' objects", 180,
+                   lambda: str(leftovers(control_plane.api)))
     clear()
     yield control_plane
     clear()
@@ -179,8 +192,10 @@ def test_no_trainjob_notices_an_upgrade_a_rollback_an_uninstall_and_a_new_instal
     uninstall(cluster_helm)
     witness.assert_untouched()
     mine = {("pods", witness.namespace, "witness-0-0"), ("pods", witness.namespace, "witness-1-0")}
-    left = {one for one in inventory(plane.api) - before if one[1] != witness.namespace and one[2] != witness.namespace}
-    assert left == KEPT
+
+    def left():
+        return {one for one in inventory(plane.api) - before if witness.namespace not in one[1:]}
+    wait_until(lambda: left() == KEPT, "end of all else", 60, lambda: str(left() ^ KEPT))
     assert mine <= {("pods", witness.namespace, name) for name, _ in witness.running()}
 
     install(cluster_helm)  # takes over what was kept
@@ -241,7 +256,7 @@ def test_the_trainjob_of_the_notes_is_one(plane, cluster_helm):
 
 def test_a_crd_of_somebody_else_is_refused_and_taken_over_on_demand_with_its_trainjobs(plane, cluster_helm):
     plane.kubectl("apply", "--server-side", "-f", BASE / "crd.yaml")
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{CRD_NAME}")
+    plane.wait_for_crd(CRD_NAME)
     uid = stored_crd(plane)["metadata"]["uid"]
     refused = install(cluster_helm, check=False)
     assert refused.returncode != 0 and "invalid ownership metadata" in refused.stderr and CRD_NAME in refused.stderr
@@ -316,7 +331,8 @@ def monitoring(plane):
 
     def add():
         plane.kubectl("apply", "--server-side", *names)
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+        for path in files:
+            plane.wait_for_crd(yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"]["name"])
     yield add
     plane.kubectl("delete", "--ignore-not-found", *names)
 

@@ -63,7 +63,7 @@ def start(release, hooks, tmp_path):
 
 def end(process):
     """(exit code, stdout, stderr)"""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     return process.returncode, out, err
 
 
@@ -99,9 +99,9 @@ def test_without_an_operator_it_says_that_nobody_looked(release, start):
 
 
 def test_a_job_that_never_ends_is_told_with_what_it_last_said(release, operator, start):
-    code, _, err = end(start(None, "--timeout_seconds=5"))
+    code, _, err = end(start(None, "--timeout_seconds=20"))
     assert code == 1
-    assert "has not ended within 5 s: Starting: " in err or "has not ended within 5 s: Running: " in err
+    assert "has not ended within 20 s: Starting: " in err or "has not ended within 20 s: Running: " in err
 
 
 def test_a_job_that_somebody_deletes_is_told(release, operator, start):

@@ -304,10 +304,15 @@ current-context: lockstep-test
         """manifests/base but for the operator's Deployment: nobody would run its image."""
         files = [word for name in APPLIED for word in ("-f", BASE / name)]
         self.kubectl("apply", "--server-side", *files)
+        self.wait_for_crd("trainjobs.lockstep.dev")
+
+    def wait_for_crd(self, name):
+        """Until it is established and its objects can be asked for: a client finds out about them later still."""
         # kubectl fails at once as long as the CRD has no conditions at all.
-        wait_until(lambda: self.kubectl("wait", "--for=condition=Established", "--timeout=60s",
-                                        "crd/trainjobs.lockstep.dev", check=False).returncode == 0,
-                   "established CRD")
+        wait_until(lambda: self.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{name}",
+                                        check=False).returncode == 0, f"established CRD {name}")
+        wait_until(lambda: self.kubectl("get", name, "--all-namespaces", check=False).returncode == 0,
+                   f"list of {name}")
 
     def make_token_key(self):
         """The operator's Secret, made as a person does it; returns the key."""

@@ -464,11 +464,13 @@ class StatusServer:
             def log_message(self, *_):
                 pass
 
-        try:
-            self.server = Server((address, AGENT_PORT), Handler)
-        except OSError as error:
-            raise RuntimeError(f"{address}:{AGENT_PORT} cannot be served: {error}. Another program of this machine may "
-                               f"listen on port {AGENT_PORT} of all addresses (ss -ltnp): end it") from error
+        def bound():
+            try:
+                return Server((address, AGENT_PORT), Handler)
+            except OSError as error:
+                raise AssertionError(f"{address}:{AGENT_PORT}: {error}") from error
+        # Another test may listen on this port of all addresses for a while; `ss -ltnp` names any other program.
+        self.server = wait_until(bound, f"free port {AGENT_PORT}", 120)
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
         self.thread.start()
 

@@ -107,7 +107,7 @@ class NodeCluster(ControlPlane):
         if not self.exists("secrets", "lockstep-system", "lockstep-token-key"):
             self.make_token_key()
         self.kubectl("apply", "--server-side", "--force-conflicts", "-k", BASE)
-        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/trainjobs.lockstep.dev")
+        self.wait_for_crd("trainjobs.lockstep.dev")
         self.kubectl("rollout", "status", "deployment/lockstep-operator", "--timeout=120s",
                      namespace="lockstep-system")
 

@@ -62,6 +62,10 @@ class OperatorProcess:
     def wait_until_ready(self, timeout=60):
         self.process.wait_until(lambda: self.answers("readyz"), "answer to /readyz", timeout)
 
+    def wait_until_alive(self):
+        """/healthz answers; fails at once when the operator has ended."""
+        self.process.wait_until(lambda: self.answers("healthz"), "answer to /healthz")
+
     def answers(self, path):
         """Is the answer to this path a 200?"""
         try:
@@ -71,11 +75,17 @@ class OperatorProcess:
             return False
 
     def metrics(self):
-        """name{labels} → value of /metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
+        """name{labels} → value of /metrics, as soon as it answers."""
+        lines = self.process.wait_until(self.lines_of_metrics, "answer to /metrics")
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
+
+    def lines_of_metrics(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+                return answer.read().decode().splitlines()
+        except NO_ANSWER as error:
+            raise AssertionError(f"/metrics: {error!r}") from error
 
     # --- faults
 

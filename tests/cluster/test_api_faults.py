@@ -2,6 +2,7 @@
 operator. Whatever happens: every pod is made once, a failure is counted once, and the job comes to its end."""
 import collections
 import contextlib
+import itertools
 import json
 import time
 import urllib.error
@@ -18,7 +19,6 @@ from waiting import wait_until
 
 OPERATOR = ("lockstep-system", "lockstep-operator")
 LEASES = "coordination.k8s.io/v1/leases"
-LEASE_SECONDS = 15
 ALWAYS = 1_000_000
 
 
@@ -137,7 +137,7 @@ def test_an_api_server_that_is_away_for_30_s_in_the_middle_of_a_replacement(api,
     proxy.clear()
     back_at = time.monotonic() + 30  # the outage itself, not a wait for something
     wait_until(lambda: time.monotonic() >= back_at, "end of the outage")
-    assert process.is_running() and process.answers("healthz")  # a restart of the operator would mend nothing
+    process.wait_until_alive()  # a restart of the operator would mend nothing
     api.control_plane.restart_component("kube-apiserver")
     jobs.wait_for_pods("job-0-0", "job-1-1", timeout=120)
     jobs.wait_for_condition("PodsReady", timeout=120)
@@ -222,7 +222,8 @@ def test_a_stale_operator_overwrites_nothing_of_a_job_that_changed_meanwhile(api
     asked = agent.gets
     agent.document = run_report(step=50)
     wait_until(lambda: agent.gets > asked, "further look at the progress")  # it works with what it has
-    assert sorted(jobs.pods()) == ["job-0-0", "job-1-0"]
+    # No others are made. The 409 of a status write may have told it of the suspension, so that these are gone already.
+    assert jobs.pods().keys() <= {"job-0-0", "job-1-0"}
     proxy.release_watches()
     jobs.wait_for_condition("Suspended")
     jobs.wait_for(lambda: jobs.pods() == {}, "no pods")
@@ -330,7 +331,8 @@ def test_an_operator_without_rights_says_which_verb_on_what_and_goes_on_once_it_
     process = operator(wait=False, kubeconfig=kubeconfig)
     missing = 'cannot list resource "trainjobs" in API group "lockstep.dev" in the namespace "' + api.namespace
     process.process.wait_until(lambda: missing in readyz(process), "the missing right in /readyz")
-    assert not process.answers("readyz") and process.answers("healthz")
+    process.wait_until_alive()
+    assert not process.answers("readyz")
     assert any("cannot list resource" in json.dumps(record) for record in process.records())
     api.kubectl("create", "rolebinding", "operator", "--clusterrole=lockstep-operator",
                 f"--serviceaccount={api.namespace}:default")
@@ -393,6 +395,18 @@ def holder(control_plane):
     return control_plane.api.get(LEASES, *OPERATOR)["spec"].get("holderIdentity", "")
 
 
+def said_at(process, message):
+    """When its log first says so."""
+    return next(record["ts"] for record in process.records() if record["msg"] == message)
+
+
+def looks_before_it_leads(proxy, since):
+    """How often the lease was read through this proxy after the first `since` requests, up to the first write of it."""
+    with proxy.lock:
+        asked = [(request.is_write, status) for request, status in proxy.requests[since:] if is_lease(request)]
+    return len(list(itertools.takewhile(lambda one: not (one[0] and one[1] == 200), asked)))
+
+
 def repair_by_the_other(jobs, kubelet, replicas, history):
     kubelet.exit(jobs.api.namespace, "job-1-0", Exit(1))
     jobs.wait_for_pods("job-0-0", "job-1-1", timeout=90)
@@ -426,8 +440,9 @@ def test_a_leader_that_reaches_no_api_server_leaves_before_the_other_begins(api,
     replicas.proxy.answer(lambda request: True, 503, "ServiceUnavailable", times=ALWAYS)
     replicas.proxy.cut_watches()
     assert replicas.leader.wait() != 0
-    assert not leads(replicas.other)  # the lease outlives the leadership
     repair_by_the_other(jobs, kubelet, replicas, history)
+    # The lease outlives the leadership.
+    assert said_at(replicas.leader, "no longer leading") < said_at(replicas.other, "leading")
 
 
 def test_a_leader_that_is_asked_to_end_gives_its_lease_back(api, kubelet, replicas, history):
@@ -436,8 +451,9 @@ def test_a_leader_that_is_asked_to_end_gives_its_lease_back(api, kubelet, replic
     jobs.wait_for_condition("PodsReady")
     was = holder(api.control_plane)
     assert replicas.leader.terminate() == 0
-    ended = time.monotonic()
+    since = replicas.other_proxy.answered(lambda request: True)
     assert holder(api.control_plane) != was
     wait_until(lambda: leads(replicas.other), "other leader")
-    assert time.monotonic() - ended < LEASE_SECONDS * 2 / 3  # a candidate looks every 2 s or so
+    # A candidate looks every 2 s or so; without the lease back, it would have to look until that is over.
+    assert looks_before_it_leads(replicas.other_proxy, since) <= 2
     repair_by_the_other(jobs, kubelet, replicas, history)

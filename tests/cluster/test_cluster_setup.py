@@ -35,7 +35,7 @@ def api(plane, request):
 
 def apply_crd(plane, crd):
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.dump(crd))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{CRD_NAME}")
+    plane.wait_for_crd(CRD_NAME)
 
 
 def older(*paths):
@@ -126,8 +126,17 @@ def without(plane):
         (rule,) = [one for one in rules if resource in one["resources"]]
         rule["verbs"].remove(verb)
         plane.api.patch(roles, {"rules": rules}, name=OPERATOR_ROLE)
+        taken.append((verb, resource + ("." + rule["apiGroups"][0] if rule["apiGroups"][0] else "")))
+        wait_until(lambda: can_i(*taken[-1]) == "no", f"end of the right to {verb} {resource}")
+
+    def can_i(verb, resource):
+        """"yes" or "no": the authorizer learns of a role some time after it is written."""
+        return plane.kubectl("auth", "can-i", verb, resource, "--all-namespaces", "--as",
+                             f"system:serviceaccount:lockstep-system:{OPERATOR_ROLE}", check=False).stdout.strip()
+    taken = []
     yield take
     plane.api.patch(roles, {"rules": whole}, name=OPERATOR_ROLE)
+    wait_until(lambda: all(can_i(*one) == "yes" for one in taken), "the rights of before")
 
 
 def as_operator(plane, name, **flags):

@@ -20,6 +20,10 @@ def client(api, proxy):
     """Of a ServiceAccount that may edit the test's namespace, through the proxy."""
     api.kubectl("create", "rolebinding", "edits", "--clusterrole=edit", f"--serviceaccount={api.namespace}:default")
     plane = api.control_plane
+    who = f"system:serviceaccount:{api.namespace}:default"
+    # The authorizer learns of a binding some time after it is made.
+    wait_until(lambda: api.kubectl("auth", "can-i", "create", "configmaps", "--as", who, check=False).returncode == 0,
+               "right of the binding")
     return KubeApi(proxy.port, plane.certificates.ca, token=plane.token_of(api.namespace, "default"))
 
 

@@ -163,8 +163,8 @@ def test_a_job_is_deleted_when_its_time_is_over(jobs, api, kubelet):
     jobs.create(nodes=1, ttlSecondsAfterFinished=1)
     jobs.wait_for_condition("PodsReady")
     kubelet.exit(api.namespace, "job-0-0", Exit(0))
-    jobs.wait_until_gone()
-    jobs.wait_for_absence(lambda: jobs.pods() == {}, "end of its pods")
+    jobs.wait_until_gone(timeout=120)
+    jobs.wait_for_absence(lambda: jobs.pods() == {}, "end of its pods", 120)
 
 
 def test_the_deadline_ends_a_job(jobs):

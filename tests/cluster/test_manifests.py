@@ -8,6 +8,7 @@ import pytest
 from control_plane import BASE, TOKEN_KEY_LINE
 from operator_process import operator_binary
 from test_rbac import MAY, verbs_of
+from waiting import wait_until
 
 NAMESPACED = BASE.parent / "overlays/namespaced"
 TEAM = "lockstep-jobs"  # the overlay's own
@@ -69,7 +70,9 @@ def test_every_flag_of_the_deployment_is_one_of_the_operator(base, namespaced):
 @pytest.mark.parametrize("resource", sorted(MAY.keys() - {"nodes"}))
 def test_the_namespaced_operator_may_do_the_same_in_its_namespace_and_nothing_elsewhere(namespaced, resource):
     operator = f"system:serviceaccount:{TEAM}:lockstep-operator"
-    assert verbs_of(namespaced, operator, resource, TEAM) == MAY[resource]
+    # The authorizer learns of a binding some time after it is made.
+    wait_until(lambda: verbs_of(namespaced, operator, resource, TEAM) == MAY[resource], f"rights on {resource}", 60,
+               lambda: str(verbs_of(namespaced, operator, resource, TEAM)))
     assert verbs_of(namespaced, operator, resource, "default") == set()
 
 

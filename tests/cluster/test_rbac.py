@@ -3,6 +3,8 @@ import itertools
 
 import pytest
 
+from waiting import wait_until
+
 OPERATOR = "system:serviceaccount:lockstep-system:lockstep-operator"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
@@ -98,8 +100,11 @@ def test_whoever_has_a_standard_role_has_it_for_trainjobs(api, role):
     api.kubectl("create", "rolebinding", "people", f"--clusterrole={role}", "--user=ann")
     for resource, verbs in PEOPLE[role].items():
         plural, slash, subresource = resource.partition("/")
-        found = verbs_of(api.control_plane, "ann", f"{plural}.lockstep.dev{slash}{subresource}", api.namespace)
-        assert found == verbs, f"{role}: {resource}"
+
+        def found(name=f"{plural}.lockstep.dev{slash}{subresource}"):
+            return verbs_of(api.control_plane, "ann", name, api.namespace)
+        # The authorizer learns of a binding some time after it is made.
+        wait_until(lambda: found() == verbs, f"{role}: {resource}", 60, lambda: str(found()))  # pylint: disable=W0640
     assert verbs_of(api.control_plane, "ann", "trainjobs.lockstep.dev", "default") == set()
 
 

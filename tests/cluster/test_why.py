@@ -145,7 +145,9 @@ def test_no_machine_for_a_pod(api, jobs):
     jobs.create(nodes=1, trainer={"podTemplate": {"spec": {"nodeSelector": {"no": "where"}}}})
     screen = wait_for_verdict(api, ["finds no machine to run on"])
     assert screen.code == 1
-    assert "node affinity/selector" in screen.flat and "FailedScheduling" in screen.text
+    assert "node affinity/selector" in screen.flat
+    # The scheduler posts its event some time after the pod's condition.
+    wait_until(lambda: "FailedScheduling" in why(api).text, "event in the answer", 60, lambda: repr(why(api)))
 
 
 def test_a_claim_that_is_missing(api, jobs):

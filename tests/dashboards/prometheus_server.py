@@ -1,4 +1,5 @@
 """A real Prometheus beside a test, with the rules of dashboards/ loaded, asked as Grafana asks it."""
+import http.client
 import json
 import time
 import urllib.error
@@ -50,12 +51,18 @@ class Prometheus:
             return False
 
     def get(self, path, **words):
+        """The data of the first answer; a refusal is a ValueError at once."""
+        return self.process.wait_until(lambda: [self.ask(path, words)], f"answer to {path}")[0]
+
+    def ask(self, path, words):
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?" + urllib.parse.urlencode(words)
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise ValueError(f"{words}: {error.read().decode()}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise AssertionError(f"{words}: {error!r}") from error
 
     def instant(self, expression):
         """[(labels, value)] now."""

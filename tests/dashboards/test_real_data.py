@@ -1,6 +1,7 @@
 """Every query of every panel and every rule, on a real Prometheus that scraped a real run in which workers were killed
 and the disk was full for a while, and a real operator with a TrainJob that failed and one that recovered.
 """
+import http.client
 import json
 import re
 import types
@@ -38,7 +39,11 @@ def start_run(folder):
 
 
 def failed_checkpoints(run):
-    counted = re.search(r"^lockstep_checkpoint_failures_total\{.*\} (\d+)$", read_metrics(run.port), re.M)
+    try:
+        text = read_metrics(run.port)
+    except (OSError, http.client.HTTPException):
+        return False
+    counted = re.search(r"^lockstep_checkpoint_failures_total\{.*\} (\d+)$", text, re.M)
     return counted is not None and int(counted[1]) > 0
 
 

@@ -12,6 +12,7 @@ import urllib.request
 
 from images import RUNNER
 from jobs import max_step, sasrec_flags
+from pod_history import JobHistory
 from programs import bin_folder, clean_environment, program, write_interactions
 from runs import equal_weights, losses, weights
 from train_jobs import Jobs, TRAIN_JOBS
@@ -30,7 +31,7 @@ def run_undisturbed(base, steps):
     argv = [program(bin_folder() / "lockstep"), "run", "sasrec", "--nproc", 2, "--status_port", 0,
             *sasrec_flags(dataset, base / "run", steps)]
     done = subprocess.run([str(word) for word in argv], env=clean_environment(), capture_output=True, text=True,
-                          timeout=300, check=False)
+                          timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return base / "run"
 
@@ -44,6 +45,18 @@ def read_json(url, timeout=2.0):
         return None
 
 
+def read_metrics(address):
+    """/metrics of port 8080 of address(), as soon as it answers."""
+    def read():
+        url = f"http://{address()}:8080/metrics"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return answer.read().decode()
+        except NO_ANSWER as error:
+            raise AssertionError(f"{url}: {error!r}") from error
+    return wait_until(read, "answer to /metrics")
+
+
 class RealJobs(Jobs):
     """The TrainJobs of one namespace. Their data and checkpoints are folders of this machine."""
 
@@ -51,11 +64,14 @@ class RealJobs(Jobs):
         super().__init__(api)
         self.plane = api.control_plane
         self.folder = self.plane.folder / "volumes" / api.namespace
+        self.history = JobHistory(api)
 
     def __enter__(self):
+        self.history.__enter__()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *details):
+        self.history.__exit__(*details)
         for volume in self.plane.api.list("persistentvolumes"):
             if volume["spec"]["claimRef"]["namespace"] == self.api.namespace:
                 self.plane.api.delete("persistentvolumes", name=volume["metadata"]["name"])
@@ -112,7 +128,7 @@ class RealJobs(Jobs):
     def run_folder(self, name="job"):
         return self.checkpoints / name
 
-    def wait_for_step(self, step, name="job", timeout=120):
+    def wait_for_step(self, step, name="job", timeout=300):
         """Node 0's agent says that it is committed; its status."""
         def reached():
             status = self.agent(0, name)
@@ -120,7 +136,7 @@ class RealJobs(Jobs):
         return wait_until(reached, f"step {step}", timeout,
                           lambda: f"{self.status(name)}\n{self.logs(name)}")
 
-    def wait_until_complete(self, name="job", timeout=240):
+    def wait_until_complete(self, name="job", timeout=600):
         self.wait_for(lambda: self.status(name).get("phase") in ("Complete", "Failed"), "end", name, timeout)
         status = self.status(name)
         assert status["phase"] == "Complete", status
@@ -156,14 +172,16 @@ class RealJobs(Jobs):
         ip = pod and pod["status"].get("podIP")
         return read_json(f"http://{ip}:8080/status") if ip else None
 
+    def answer(self, node, name="job"):
+        """The same, as soon as it answers."""
+        return wait_until(lambda: self.agent(node, name), f"answer of node {node}")
+
     def metrics_text(self, node, name="job"):
-        ip = self.pod_of(node, name)["status"]["podIP"]
-        with urllib.request.urlopen(f"http://{ip}:8080/metrics", timeout=5) as answer:
-            return answer.read().decode()
+        return read_metrics(lambda: self.pod_of(node, name)["status"]["podIP"])
 
     def worker_pid(self, node, name="job"):
         """In the pod's own numbers."""
-        (pid,) = [worker["pid"] for worker in self.agent(node, name)["workers"] if worker["pid"]]
+        (pid,) = [worker["pid"] for worker in self.answer(node, name)["workers"] if worker["pid"]]
         return pid
 
     def processes(self, node, name="job"):
@@ -217,7 +235,7 @@ class RealJobs(Jobs):
 
     def seconds_to_next_step(self, hurt, name="job", timeout=120):
         """Does hurt(), and returns the seconds from just before it to the first step that a new group has committed."""
-        before = wait_until(lambda: self.agent(0, name), "answer of node 0")
+        before = self.answer(0, name)
         begin = time.monotonic()
         hurt()
 
@@ -229,6 +247,14 @@ class RealJobs(Jobs):
         return time.monotonic() - begin
 
     # --- words
+
+    def wait_for_recovered(self, message, name="job", timeout=60):
+        """The condition Recovering said so, with this in its message; the end of the job may have replaced it since."""
+        def said():
+            return [one["message"] for one in self.history.of("Recovering", "Recovered", name=name)
+                    if one["status"] == "False"]
+        wait_until(lambda: any(message in one for one in said()), f"Recovering=False Recovered: {message!r}", timeout,
+                   lambda: f"{said()}; the status is {self.status(name)}")
 
     def describe(self, name="job"):
         return self.api.kubectl("describe", "trainjob", name).stdout

@@ -130,9 +130,9 @@ def test_a_kubelet_that_is_killed_while_training_stops_nothing(cluster, jobs, un
     machine.kill("kubelet")
     try:
         wait_until(lambda: not cluster.node_is_usable(machine.name), "loss of the machine's lease", 60)
-        before = jobs.agent(0)
+        before = jobs.answer(0)
         jobs.wait_for_step(max(worker["step"] for worker in before["workers"]) + 50)
-        assert jobs.agent(0)["generation"] == before["generation"]
+        assert jobs.answer(0)["generation"] == before["generation"]
     finally:
         machine.restart("kubelet")
         machine.wait_until_usable()

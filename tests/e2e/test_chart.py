@@ -39,6 +39,12 @@ def operator_pods(cluster):
             "deletionTimestamp" not in pod["metadata"]}
 
 
+def settled(cluster):
+    """operator_pods(), once they are two: Helm does not wait until the last old one is asked to end."""
+    wait_until(lambda: len(operator_pods(cluster)) == 2, "two operator pods", 60, lambda: str(operator_pods(cluster)))
+    return operator_pods(cluster)
+
+
 @pytest.mark.first
 def test_the_chart_takes_over_trains_and_leaves(cluster, helm, jobs):
     jobs.start(steps=ENDLESS)
@@ -54,14 +60,14 @@ def test_the_chart_takes_over_trains_and_leaves(cluster, helm, jobs):
     assert not [one for one in released(cluster) if one.endswith(f"{RELEASE}-test")]
     assert cluster.api.list("lockstep.dev/v1/trainjobs", NAMESPACE) == []
 
-    replicas = operator_pods(cluster)
+    replicas = settled(cluster)
     helm("upgrade", RELEASE, CHART, "-n", NAMESPACE, "--reuse-values", "--set", "logLevel=debug", "--wait",
          "--timeout", "120s")
-    upgraded = operator_pods(cluster)
-    assert len(upgraded) == 2 and not upgraded.keys() & replicas.keys()
+    upgraded = settled(cluster)
+    assert not upgraded.keys() & replicas.keys()
     assert all("--log_level=debug" in args for args in upgraded.values())
     helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--wait", "--timeout", "120s")
-    assert sorted(operator_pods(cluster).values()) == sorted(replicas.values())
+    assert sorted(settled(cluster).values()) == sorted(replicas.values())
     assert (jobs.processes(0), jobs.processes(1)) == before
 
     helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait")

@@ -45,7 +45,7 @@ def test_a_trainjob_gives_each_pod_its_rank(api, jobs):
     jobs.start(steps=ENDLESS)
     jobs.wait_for_step(10)
     for node in (0, 1):
-        status = jobs.agent(node)
+        status = jobs.answer(node)
         (own,) = [worker for worker in status["workers"] if worker["pid"]]
         assert status["node"] == own["node"] == own["rank"] == node
 

@@ -64,11 +64,11 @@ def assert_described(jobs, *words):
 
 def assert_recovery_is_told(jobs, reason, *words):
     """One event, in these words; the condition's reason and message; and all of it in `kubectl describe`."""
-    jobs.wait_for_condition("Recovering", "False", "Recovered")
     message = one_event(jobs, reason)
     for word in words:
         assert word in message, f"{word!r} is not in {message!r}"
-    assert message in jobs.condition("Recovering")["message"]
+    jobs.wait_for_recovered(message)
+    jobs.wait_for_event(lambda event: event[0] == "Recovered", "event Recovered")
     assert_described(jobs, reason, message, "Recovered")
 
 
