@@ -6,6 +6,18 @@ import subprocess
 import pytest
 
 from programs import ROOT, bin_folder, clean_environment, program, tools_folder, write_interactions
+from runs import Running
+
+
+@pytest.fixture(autouse=True)
+def no_run_outlives_its_test():
+    """One that fails does not come to the end of its run."""
+    Running.started.clear()
+    yield
+    for running in Running.started:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
 
 
 @pytest.fixture(scope="session")

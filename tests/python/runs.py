@@ -46,12 +46,15 @@ def equal_weights(first, second):
 class Running:
     """A program that runs while a test looks at it. Its output goes to a file, so that nothing blocks."""
 
+    started = []  # since the test began
+
     def __init__(self, argv, folder, **environment):
         self.output_path = pathlib.Path(folder) / f"output-{time.monotonic_ns()}.txt"
         self.output_file = open(self.output_path, "w", encoding="utf-8")
         self.process = subprocess.Popen([str(word) for word in argv], stdout=self.output_file,
                                         stderr=subprocess.STDOUT, env=clean_environment(**environment),
                                         start_new_session=True)
+        Running.started.append(self)
 
     def output(self):
         return self.output_path.read_text(encoding="utf-8", errors="replace")
