@@ -85,7 +85,7 @@ bool is_futile(const CoordinatorState& state) {
 // (Beats come often enough to see the end of a pause.)
 bool pauses(const CoordinatorState& state, TimePoint now) {
   if (state.group != GroupState::kBroken || state.futile_groups < 2) return false;
-  const int doublings = std::min(state.futile_groups - 2, 5);
+  const int doublings = std::clamp(state.futile_groups - 2, 0, 5);
   return now < state.waiting_since + std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax);
 }
 

@@ -1386,6 +1386,52 @@ TEST(Coordinator, a_group_that_has_done_a_step_did_not_come_to_nothing) {
   EXPECT_FALSE(job.state.end);
 }
 
+TEST(Coordinator, only_groups_in_a_row_came_to_nothing) {
+  Job job(2);
+  job.place(2);
+  lose_each_other(job);
+  ASSERT_EQ(placements_of(job), 2U);
+  job.say(1, Broken{job.state.placed, 1, "SignalKILL", "rank 1 was killed"});
+  job.ready(0);
+  ASSERT_EQ(placements_of(job), 2U);
+  lose_each_other(job);
+  EXPECT_EQ(placements_of(job), 2U) << "it is the first one again";
+}
+
+TEST(Coordinator, a_step_speaks_for_its_own_group_alone) {
+  Job job(2);
+  job.place(2);
+  WorkerBeat beat;
+  beat.activity = Activity::kTraining;
+  beat.generation = job.state.placed;
+  for (const int64_t step : {4, 5}) {
+    beat.step = step;
+    job.say(0, Heartbeat{{beat}});
+  }
+  for (const size_t placements : {2U, 2U, 0U}) {  // the second and the third came to nothing
+    lose_each_other(job);
+    EXPECT_EQ(placements_of(job), placements);
+  }
+}
+
+TEST(Coordinator, one_group_that_came_to_nothing_is_no_reason_to_end) {
+  Job job(2);
+  job.place(2);
+  lose_each_other(job);
+  job.pass(299'900ms);
+  job.now += 200ms;
+  EXPECT_EQ(placements_of(job), 2U);
+}
+
+TEST(Coordinator, a_placement_tells_the_wanted_nodes) {
+  Job job(1, 2);
+  job.join(0, true);
+  const auto placements = sent<Placement>(job.pass(30s));
+  ASSERT_EQ(placements.size(), 1U);
+  EXPECT_EQ(placements[0].second.nnodes, 1);
+  EXPECT_EQ(placements[0].second.wanted_nodes, 2);
+}
+
 TEST(Coordinator, a_group_that_was_left_together_did_not_come_to_nothing) {
   Job job(2, 3);
   job.state.options.wanted_nodes = 2;
@@ -1495,6 +1541,24 @@ TEST(Coordinator, beats_once_in_an_interval_for_all) {
   job.place(2);
   const Outputs outputs = job.pass(3s);
   EXPECT_EQ(count<CoordinatorBeat>(outputs), 6U);
+}
+
+TEST(Coordinator, beats_once_in_an_interval_however_often_it_is_asked) {
+  Job job(2);
+  job.place(2);
+  EXPECT_EQ(count<CoordinatorBeat>(job.pass(kBeatInterval)), 2U);
+  job.now += 1ms;
+  EXPECT_EQ(count<CoordinatorBeat>(job.feed(CoordinatorTick{})), 0U);
+}
+
+TEST(Coordinator, without_a_group_the_job_stops_when_all_that_are_there_leave) {
+  Job job(2);
+  job.join(0);
+  job.join(1);
+  job.say(0, Leave{143});
+  EXPECT_EQ(job.state.stop_code, 0);
+  job.say(1, Leave{143});
+  EXPECT_EQ(job.state.stop_code, 143);
 }
 
 WorkerBeat beat_of(double seconds_unchanged, Phase phase, uint64_t in_generation = generation(1)) {

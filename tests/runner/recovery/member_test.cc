@@ -686,6 +686,41 @@ TEST(Member, a_node_that_is_done_waits_for_the_end) {
   EXPECT_EQ(find<CutWorkers>(node.feed(CoordinatorLost{"reset"})), nullptr);
 }
 
+TEST(Member, a_node_that_is_done_is_not_ready_for_the_next_coordinator) {
+  Scenario node;
+  node.find_coordinator();
+  node.feed(WorkersReady{true});
+  node.feed(WorkersDone{});
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_FALSE(told<Join>(node.find_coordinator())->ready);
+}
+
+TEST(Member, a_node_that_is_done_and_heard_by_its_coordinator_waits_for_its_word_when_told_to_leave) {
+  Scenario node;
+  node.join_and_place();
+  node.feed(WorkersDone{});
+  EXPECT_EQ(find<EndNode>(node.feed(LeaveRequested{143})), nullptr);
+}
+
+TEST(Member, wants_a_tick_when_its_coordinator_will_have_been_silent_and_never_one_in_the_past) {
+  Scenario node;
+  node.join_and_place();
+  ASSERT_TRUE(node.state.deadline);
+  EXPECT_LE(*node.state.deadline, node.now + node.state.options.heartbeat_timeout);
+  node.now += 2 * node.state.options.heartbeat_timeout;
+  node.feed(WorkersReady{true});
+  EXPECT_TRUE(!node.state.deadline || *node.state.deadline > node.now);
+}
+
+TEST(Member, who_leaves_together_for_good_stops) {
+  for (const bool leaving : {false, true}) {
+    Scenario node;
+    node.join_and_place();
+    node.hear(Regroup{generation(1), leaving});
+    EXPECT_EQ(node.state.stopping, leaving);
+  }
+}
+
 TEST(Member, a_node_that_is_done_ends_with_0_when_nobody_is_left_to_tell) {
   Scenario node;
   node.join_and_place();

@@ -159,6 +159,7 @@ TEST(StragglerView, looks_at_the_last_window_alone) {
   later[1].beat.busy_seconds += 100;
   view.add(later);
   EXPECT_EQ(view.slowest().rank, 1);
+  EXPECT_NEAR(view.slowest().busy_seconds_per_step, 0.1 + 100.0 / 20, 1e-9);
 }
 
 TEST(StragglerView, one_rank_alone_is_not_slow) {

@@ -397,6 +397,17 @@ TEST(Supervisor, waits_for_the_member_although_it_is_asked_to_stop) {
   EXPECT_EQ(get<Finish>(run.feed(JobEnded{.code = 3, .message = ""})).message, "no file");
 }
 
+TEST(Supervisor, waits_for_the_member_although_the_time_for_the_stop_is_over) {
+  Scenario run(2);
+  run.member_answers = false;
+  run.train();
+  ASSERT_NE(find<TellGaveUp>(run.end(0, 3, "no file")), nullptr);
+  run.feed(StopRequested{SIGTERM});
+  EXPECT_EQ(find<Finish>(run.end(1, 143)), nullptr);
+  EXPECT_EQ(find<Finish>(run.tick_at_deadline()), nullptr);
+  EXPECT_EQ(get<Finish>(run.feed(JobEnded{.code = 3, .message = ""})).message, "no file");
+}
+
 TEST(Supervisor, kills_the_others_when_it_gives_up_and_waits_for_nobody_to_say_so) {
   Scenario run;
   run.member_answers = false;
