@@ -1590,6 +1590,19 @@ TEST(Coordinator, a_hanging_worker_is_killed_once) {
   EXPECT_EQ(count<KillWorker>(job.pass(1s)), 1U);
 }
 
+TEST(Coordinator, who_hangs_in_its_device_while_its_group_is_broken_is_killed) {
+  Job job(2);
+  job.place(2);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.ready(0);
+  job.say(1, Heartbeat{{beat_of(600, Phase::kDevice)}});
+  const Outputs outputs = job.pass(1s);
+  EXPECT_EQ(count<CutGroup>(outputs), 0U) << "there is no group to leave";
+  const auto kills = sent<KillWorker>(outputs);
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills[0].first, job.connections[1]);
+}
+
 void all_stuck(Job& job, uint64_t in_generation, int64_t step) {
   WorkerBeat beat = beat_of(600, Phase::kGradSync, in_generation);
   beat.step = step;
