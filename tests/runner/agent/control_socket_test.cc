@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runner/base/line_channel.h"
+#include "tests/runner/agent/run_until.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -18,8 +19,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr std::chrono::seconds kPatience{20};
 
 std::string problem_of(const std::string& line) {
   const Result<ControlRequest> request = parse_control_request(line);
@@ -96,12 +95,7 @@ class ControlSocketInAFolder : public testing::Test {
     return answer;
   }
 
-  bool until(const std::function<bool()>& is_so) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    loop_.restart();
-    while (!is_so() && std::chrono::steady_clock::now() < deadline) loop_.run_one_for(std::chrono::milliseconds(50));
-    return is_so();
-  }
+  bool until(const std::function<bool()>& is_so) { return run_until(loop_, is_so); }
 
   boost::asio::io_context loop_;
   TemporaryFolder temporary_;

@@ -11,6 +11,8 @@
 #include <random>
 #include <thread>
 
+#include "tests/runner/agent/run_until.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,7 +22,6 @@ using testing::HasSubstr;
 using testing::Not;
 using Tcp = asio::ip::tcp;
 
-constexpr std::chrono::seconds kPatience{20};  // for what takes milliseconds when all is well
 // What is to be quicker than a timeout of the code is so once; who waits for the timeout is too slow each time.
 constexpr int kAttempts = 5;
 
@@ -162,12 +163,7 @@ class CoordinatorOnLoopback : public testing::Test {
   }
 
   // Runs the loop until it is so.
-  bool until(const std::function<bool()>& is_so) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    loop_.restart();
-    while (!is_so() && std::chrono::steady_clock::now() < deadline) loop_.run_one_for(std::chrono::milliseconds(50));
-    return is_so();
-  }
+  bool until(const std::function<bool()>& is_so) { return run_until(loop_, is_so); }
 
   static bool in_one_attempt(const std::function<bool()>& attempt) {
     for (int i = 0; i < kAttempts; ++i) {

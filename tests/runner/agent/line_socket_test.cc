@@ -6,6 +6,8 @@
 
 #include <boost/asio/local/stream_protocol.hpp>
 
+#include "tests/runner/agent/run_until.h"
+
 namespace lockstep {
 namespace {
 
@@ -13,8 +15,6 @@ namespace asio = boost::asio;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Unix = asio::local::stream_protocol;
-
-constexpr std::chrono::seconds kPatience{20};
 
 // Two ends of one connection.
 class LineSockets : public testing::Test {
@@ -37,12 +37,7 @@ class LineSockets : public testing::Test {
     end.socket->start({.on_line = [&end](const std::string& line) { end.lines.push_back(line); },
                        .on_closed = [&end](const std::string& why) { end.closed.push_back(why); }});
   }
-  bool until(const std::function<bool()>& is_so) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    loop_.restart();
-    while (!is_so() && std::chrono::steady_clock::now() < deadline) loop_.run_one_for(std::chrono::milliseconds(50));
-    return is_so();
-  }
+  bool until(const std::function<bool()>& is_so) { return run_until(loop_, is_so); }
 
   asio::io_context loop_;
   End ends_[2];

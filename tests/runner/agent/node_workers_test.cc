@@ -7,13 +7,12 @@
 #include <functional>
 
 #include "runner/contract/stack_lines.h"
+#include "tests/runner/agent/run_until.h"
 
 namespace lockstep {
 namespace {
 
 using testing::ElementsAre;
-
-constexpr std::chrono::seconds kPatience{20};
 
 // A worker that is a shell: it hangs, and answers SIGUSR1 with `stack`.
 class AWorkerThatHangs : public testing::Test {
@@ -40,12 +39,7 @@ class AWorkerThatHangs : public testing::Test {
     return std::chrono::steady_clock::now() - begin;
   }
 
-  bool until(const std::function<bool()>& is_so) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    loop_.restart();
-    while (!is_so() && std::chrono::steady_clock::now() < deadline) loop_.run_one_for(std::chrono::milliseconds(10));
-    return is_so();
-  }
+  bool until(const std::function<bool()>& is_so) { return run_until(loop_, is_so); }
 
   boost::asio::io_context loop_;
   std::vector<std::string> lines_;
