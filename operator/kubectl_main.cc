@@ -24,6 +24,7 @@
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/world.h"
+#include "runner/models/workload_flags.h"
 
 namespace {
 
@@ -130,7 +131,7 @@ manifest::CommandParts manifest_parts() {
           .out = std::cout,
           .err = std::cerr,
           .check_args = [](const manifest::ArgsOf& of) -> std::optional<manifest::ArgsProblem> {
-            const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks);
+            const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks, all_workload_flags());
             if (!problem) return std::nullopt;
             return manifest::ArgsProblem{problem->index, problem->message};
           }};

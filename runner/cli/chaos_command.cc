@@ -294,7 +294,7 @@ void declare(CLI::App& app, ChaosOptions& options) {
       "FOLDER is the run's folder, where its agents have their sockets; without it the run that was started last,\n"
       "among this folder and those in it.\n\n"
       "Example:\n"
-      "  lockstep run sasrec --dataset ml-100k --local_nodes 2 --nproc 2 &\n"
+      "  lockstep run WORKLOAD … --local_nodes 2 --nproc 2 &\n"
       "  lockstep chaos kill-rank --rank 3");
   const auto seconds_option = [](CLI::Option* option) {
     option->type_name("SECONDS")->check(CLI::Range(0.0, kControlSecondsMax).description(""));

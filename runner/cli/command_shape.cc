@@ -5,8 +5,10 @@
 #include <CLI/Formatter.hpp>
 
 #include <sstream>
+#include <utility>
 
 #include "runner/config/flag_table.h"
+#include "runner/config/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -65,26 +67,32 @@ CommandShape shape_of(const CLI::App& app) {
   return shape;
 }
 
-CommandShape run_shape() {
-  CommandShape any{.name = "run", .help = ""};
-  for (const Flag& flag : flag_table()) {
-    any.options.push_back(flag_shape(flag));
+namespace {
+
+CommandShape shape_of_flags(std::string name, std::string help, const WorkloadFlags* workload) {
+  CommandShape shape{.name = std::move(name), .help = std::move(help)};
+  for (const Flag& flag : flag_table(workload)) {
+    shape.options.push_back(flag_shape(flag));
     // The parser takes --no_no_time too; nobody is to be led there.
     if (flag.is_bool && !flag.name.starts_with("no_"))
-      any.options.push_back({.names = {"--no_" + flag.name},
-                             .takes = Takes::kNothing,
-                             .help = "not: " + flag.help,
-                             .takes_dashes = true});
+      shape.options.push_back({.names = {"--no_" + flag.name},
+                               .takes = Takes::kNothing,
+                               .help = "not: " + flag.help,
+                               .takes_dashes = true});
   }
-  any.options.push_back({.names = {"--config"}, .takes = Takes::kFile, .help = "a YAML file of flags"});
-  any.options.push_back({.names = {"--help", "-h"}, .takes = Takes::kNothing, .help = "all flags"});
-  CommandShape run = any;
+  shape.options.push_back({.names = {"--config"}, .takes = Takes::kFile, .help = "a YAML file of flags"});
+  shape.options.push_back({.names = {"--help", "-h"}, .takes = Takes::kNothing, .help = "all flags"});
+  return shape;
+}
+
+}  // namespace
+
+CommandShape run_shape(const WorkloadList& workloads) {
+  CommandShape run = shape_of_flags("run", "", nullptr);
   run.options.push_back({.names = {"--filename", "--file", "-f"}, .takes = Takes::kFile, .help = "a TrainJob's file"});
   run.options.push_back({.names = {"--mount"}, .takes = Takes::kWord, .help = "with -f: POD_PATH=LOCAL_PATH"});
-  for (const std::string& workload : workload_names()) {
-    any.name = workload;
-    any.help = "workload";
-    run.subcommands.push_back(any);
+  for (const WorkloadFlags& workload : workloads) {
+    run.subcommands.push_back(shape_of_flags(workload.name, workload.summary, &workload));
   }
   return run;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/run_config.h"
+
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;
 }
@@ -34,6 +36,6 @@ struct CommandShape {
 CommandShape shape_of(const CLI::App& app);
 
 // `lockstep run`: the workloads, each with its flags.
-CommandShape run_shape();
+CommandShape run_shape(const WorkloadList& workloads);
 
 }  // namespace lockstep

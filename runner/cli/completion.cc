@@ -10,6 +10,7 @@
 #include "runner/cli/completion_scripts.h"
 #include "runner/cli/doctor_command.h"
 #include "runner/contract/exit_code.h"
+#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +45,7 @@ struct Command {
   CommandShape (*shape)();
 };
 constexpr Command kCommands[] = {
-    {"run", "start the ranks of this machine and train", run_shape},
+    {"run", "start the ranks of this machine and train", [] { return run_shape(all_workload_flags()); }},
     {"doctor", "is this machine fit to train, and what to do where it is not", doctor_shape},
     {"validate", "say what is wrong with a TrainJob's file", validate_shape},
     {"render", "print the pods that the operator would make of a TrainJob's file", render_shape},

@@ -15,10 +15,11 @@
 #include "runner/cli/run_command.h"
 #include "runner/config/check_arguments.h"
 #include "runner/contract/exit_code.h"
+#include "runner/models/workload_flags.h"
 
 namespace {
 
-constexpr const char* kHelp = R"(lockstep - trains models on any number of ranks
+constexpr const char* kCommandsHelp = R"(lockstep - trains models on any number of ranks
 
 Usage:
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
@@ -34,13 +35,18 @@ Usage:
   lockstep ckpt --help                     all about checkpoints
   lockstep chaos --help                    all about breaking things
 
-Example:
-  lockstep run sasrec --dataset ml-100k --nproc 2
-  lockstep run sasrec --dataset ml-100k --local_nodes 2 --nproc 2     as on two machines
+)";
 
+constexpr const char* kExitCodesHelp = R"(
 Exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 10 peer lost, 11 timed out, 12 device fault,
 13 out of memory, 130 stopped by Ctrl-C, 143 stopped by SIGTERM, others: a crash.
 )";
+
+std::string help() {
+  std::string text = std::string(kCommandsHelp) + "Examples:\n";
+  for (const lockstep::WorkloadFlags& workload : lockstep::all_workload_flags()) text += "  " + workload.example + "\n";
+  return text + "  the same with --local_nodes 2     as on two machines\n" + kExitCodesHelp;
+}
 
 lockstep::manifest::CommandParts manifest_parts() {
   using namespace lockstep;
@@ -49,7 +55,7 @@ lockstep::manifest::CommandParts manifest_parts() {
           .out = std::cout,
           .err = std::cerr,
           .check_args = [](const manifest::ArgsOf& of) -> std::optional<manifest::ArgsProblem> {
-            const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks);
+            const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks, all_workload_flags());
             if (!problem) return std::nullopt;
             return manifest::ArgsProblem{problem->index, problem->message};
           }};
@@ -61,11 +67,11 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string command = arguments.empty() ? "" : arguments.front();
   if (command.empty()) {
-    std::fputs(kHelp, stderr);
+    std::fputs(help().c_str(), stderr);
     return static_cast<int>(lockstep::ExitCode::kUsage);
   }
   if (command == "--help" || command == "-h" || command == "help") {
-    std::fputs(kHelp, stdout);
+    std::fputs(help().c_str(), stdout);
     return 0;
   }
   if (command == "version" || command == "--version") {

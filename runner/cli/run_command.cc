@@ -24,10 +24,11 @@
 #include "runner/cli/local_nodes.h"
 #include "runner/cli/trainjob_run.h"
 #include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/world.h"
-#include "runner/data/dataset.h"
+#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -122,11 +123,6 @@ TerminalOptions terminal_of(const Environment& environment) {
   return terminal_options(seen);
 }
 
-bool is_given(const RunConfig& config, std::string_view name) {
-  return std::any_of(config.flags.begin(), config.flags.end(),
-                     [name](const FlagValue& flag) { return flag.name == name && flag.given; });
-}
-
 uint64_t random_number() {
   std::random_device device;
   return (uint64_t{device()} << 32U) | device();
@@ -160,15 +156,15 @@ struct Request {
   std::string remark;  // lines about the file and the data set; empty for none
 };
 
-// `--dataset auto` is settled here, once: the folder, the workers and the other agents of `--local_nodes` get the data
-// set's own name. A person is told the command that was given.
-Status settle_dataset(Request& request) {
-  if (request.config.sasrec.dataset != kAutoDataset) return {};
-  TRY_ASSIGN(DatasetChoice choice, choose_dataset(request.config.sasrec.data_dir));
+// What such a value as `--dataset auto` stands for is found out here, once: the workers and the other agents of
+// `--local_nodes` get the data set's own name. A person is told the command that was given.
+Status settle(Request& request) {
+  TRY_ASSIGN(const SettledRun settled, settled_run(request.config, request.arguments, all_workload_flags()));
+  if (settled.arguments == request.arguments) return {};
   request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(request.arguments));
-  request.arguments = with_dataset(std::move(request.arguments), choice.dataset);
-  TRY_ASSIGN(request.config, parse_run_config(request.arguments));
-  if (!choice.remark.empty()) request.remark += (request.remark.empty() ? "" : "\n") + choice.remark;
+  request.arguments = settled.arguments;
+  request.config = settled.config;
+  if (!settled.remark.empty()) request.remark += (request.remark.empty() ? "" : "\n") + settled.remark;
   return {};
 }
 
@@ -183,7 +179,7 @@ Result<Request> make_request(const std::vector<std::string>& arguments) {
     request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(arguments));
     for (const std::string& line : run.remarks) request.remark += (request.remark.empty() ? "" : "\n") + line;
   }
-  TRY_ASSIGN(request.config, parse_run_config(request.arguments));
+  TRY_ASSIGN(request.config, parse_run_config(request.arguments, all_workload_flags()));
   return request;
 }
 
@@ -410,13 +406,15 @@ int run_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     const bool names_file = arguments.front() == "-f" || arguments.front().starts_with("--file");
     const bool names_workload = !arguments.front().starts_with("-");
-    std::fputs(names_file ? kTrainJobRunHelp : run_help(names_workload ? arguments.front() : "").c_str(), stdout);
+    std::fputs(
+        names_file ? kTrainJobRunHelp : run_help(names_workload ? arguments.front() : "", all_workload_flags()).c_str(),
+        stdout);
     return 0;
   }
   Result<Request> made = make_request(arguments);
   if (!made.ok()) return fail(made.error());
   Request& request = *made;
-  if (const Status settled = settle_dataset(request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
+  if (const Status settled = settle(request); !settled.ok()) return fail(settled.error(), ExitCode::kData);
   if (request.config.launch.local_nodes) return run_on_local_nodes(std::move(request));
   Result<Prepared> prepared = prepare(request.arguments, std::move(request.config), std::move(request.environment));
   if (!prepared.ok()) return fail(prepared.error());

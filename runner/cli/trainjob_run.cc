@@ -12,6 +12,7 @@
 #include "runner/config/flag_table.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/env_names.h"
+#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 
@@ -115,7 +116,11 @@ bool is_below(const std::string& path, const std::string& folder) {
 class Localizer {
  public:
   Localizer(const manifest::JobInFile& file, const TrainJobRunOptions& options, const PathExists& exists)
-      : written_(file.written), job_(*file.job), options_(options), exists_(exists), table_(flag_table()) {}
+      : written_(file.written),
+        job_(*file.job),
+        options_(options),
+        exists_(exists),
+        table_(flags_of_all(all_workload_flags())) {}
 
   Result<TrainJobRun> run() {
     TRY(check_program());

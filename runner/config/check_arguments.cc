@@ -6,6 +6,7 @@
 #include "runner/base/nearest.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -26,8 +27,8 @@ std::string table_name(const std::vector<Flag>& table, const std::string& name) 
 }
 
 // The last argument that gives the flag: that one counts.
-std::optional<size_t> index_of_flag(const std::vector<std::string>& arguments, const std::string& name) {
-  const std::vector<Flag> table = flag_table();
+std::optional<size_t> index_of_flag(const std::vector<Flag>& table, const std::vector<std::string>& arguments,
+                                    const std::string& name) {
   for (size_t i = arguments.size(); i-- > 0;) {
     const std::string given = flag_name(arguments[i]);
     if (!given.empty() && table_name(table, given) == table_name(table, name)) return i;
@@ -36,12 +37,13 @@ std::optional<size_t> index_of_flag(const std::vector<std::string>& arguments, c
 }
 
 // The first flag or quoted word of a message that is among the arguments.
-std::optional<size_t> index_in_message(const std::vector<std::string>& arguments, const std::string& message) {
+std::optional<size_t> index_in_message(const std::vector<Flag>& table, const std::vector<std::string>& arguments,
+                                       const std::string& message) {
   for (size_t at = message.find("--"); at != std::string::npos; at = message.find("--", at + 2)) {
     const size_t end =
         message.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", at);
     const auto index =
-        index_of_flag(arguments, flag_name(message.substr(at, end == std::string::npos ? end : end - at)));
+        index_of_flag(table, arguments, flag_name(message.substr(at, end == std::string::npos ? end : end - at)));
     if (index) return index;
   }
   const size_t open = message.find('"');
@@ -54,21 +56,25 @@ std::optional<size_t> index_in_message(const std::vector<std::string>& arguments
 
 }  // namespace
 
-std::optional<ArgumentProblem> check_arguments(const std::vector<std::string>& arguments, int ranks) {
+std::optional<ArgumentProblem> check_arguments(const std::vector<std::string>& arguments, int ranks,
+                                               const WorkloadList& workloads) {
   if (arguments.empty()) return std::nullopt;
   if (arguments.front() != "run") {
     std::string message = "is \"" + arguments.front() + "\", expected run WORKLOAD [flags]";
     if (!nearest_name(arguments.front(), {"run"}).empty()) message += "; did you mean run?";
     return ArgumentProblem{0, message};
   }
-  if (index_of_flag(arguments, "config")) return std::nullopt;
-  const Result<RunConfig> config = parse_run_config({arguments.begin() + 1, arguments.end()});
-  if (!config.ok()) return ArgumentProblem{index_in_message(arguments, config.error().message), config.error().message};
+  const std::vector<Flag> table = flags_of_all(workloads);
+  if (index_of_flag(table, arguments, "config")) return std::nullopt;
+  const Result<RunConfig> config = parse_run_config({arguments.begin() + 1, arguments.end()}, workloads);
+  if (!config.ok()) {
+    return ArgumentProblem{index_in_message(table, arguments, config.error().message), config.error().message};
+  }
   const TrainingOptions& training = config->training;
   if (training.batch_scope != BatchScope::kTotal || training.batch_size >= ranks) return std::nullopt;
-  return ArgumentProblem{index_of_flag(arguments, "batch_size"), "--batch_size " + std::to_string(training.batch_size) +
-                                                                     " is smaller than the " + std::to_string(ranks) +
-                                                                     " ranks it is shared by"};
+  return ArgumentProblem{index_of_flag(table, arguments, "batch_size"),
+                         "--batch_size " + std::to_string(training.batch_size) + " is smaller than the " +
+                             std::to_string(ranks) + " ranks it is shared by"};
 }
 
 }  // namespace lockstep

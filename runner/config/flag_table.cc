@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
-#include <utility>
 
 #include "runner/base/nearest.h"
+#include "runner/config/flag_table_builder.h"
+#include "runner/config/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -18,227 +17,17 @@ constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
 constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
 constexpr FlagScope kMaths = FlagScope::kMaths;
 
-// Limits that keep products (batch × length × width) inside 64 bits and typing errors visible.
-constexpr int64_t kCountMax = 1'000'000'000;
-constexpr int64_t kWidthMax = 65'536;
-
-template <typename T>
-bool parse_whole(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// The shortest text that reads back as the same number.
-std::string number_text(double value) {
-  std::array<char, 32> buffer{};
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return error == std::errc() ? std::string(buffer.data(), end) : std::string();
-}
-
-std::string range_text(int64_t min, int64_t max) {
-  if (max == std::numeric_limits<int64_t>::max()) return "of at least " + std::to_string(min);
-  return "from " + std::to_string(min) + " to " + std::to_string(max);
-}
-
-// Builds a Flag around one field. `field`: RunConfig& → reference to the value.
-class TableBuilder {
- public:
-  void group(std::string name) { group_ = std::move(name); }
-
-  // `Field` is called with RunConfig& and const RunConfig& alike.
-  template <typename Field>
-  Flag& integer(const char* name, FlagScope scope, int64_t min, int64_t max, Field field, const char* help) {
-    Flag& flag = add(name, scope, "an integer " + range_text(min, max), help);
-    using Value = std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>;
-    flag.set = [=](std::string_view text, RunConfig& config) {
-      int64_t value = 0;
-      if (!parse_whole(text, value) || value < min || value > max) return false;
-      field(config) = static_cast<Value>(value);
-      return true;
-    };
-    flag.get = [=](const RunConfig& config) { return std::to_string(field(config)); };
-    return flag;
-  }
-
-  // Unset stands as "auto".
-  template <typename Field>
-  Flag& optional_integer(const char* name, FlagScope scope, int64_t min, int64_t max, Field field, const char* help) {
-    Flag& flag = add(name, scope, "an integer " + range_text(min, max) + ", or auto", help);
-    using Value = typename std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>::value_type;
-    flag.set = [=](std::string_view text, RunConfig& config) {
-      int64_t value = 0;
-      if (text == "auto") {
-        field(config).reset();
-        return true;
-      }
-      if (!parse_whole(text, value) || value < min || value > max) return false;
-      field(config) = static_cast<Value>(value);
-      return true;
-    };
-    flag.get = [=](const RunConfig& config) {
-      return field(config) ? std::to_string(*field(config)) : std::string("auto");
-    };
-    return flag;
-  }
-
-  // Real numbers in [min, max], or [min, max) with `open`.
-  template <typename Field>
-  Flag& real(const char* name, FlagScope scope, double min, double max, bool open, Field field, const char* help) {
-    const std::string upper = open ? " to below " : " to ";
-    Flag& flag = add(name, scope, "a number from " + number_text(min) + upper + number_text(max), help);
-    flag.set = [=](std::string_view text, RunConfig& config) {
-      double value = 0.0;
-      if (!parse_whole(text, value) || !std::isfinite(value)) return false;
-      if (value < min || value > max || (open && value == max)) return false;
-      field(config) = value + 0.0;  // -0 becomes 0: one canonical text
-      return true;
-    };
-    flag.get = [=](const RunConfig& config) { return number_text(field(config)); };
-    return flag;
-  }
-
-  template <typename Field>
-  Flag& boolean(const char* name, FlagScope scope, Field field, const char* help) {
-    Flag& flag = add(name, scope, "true or false", help);
-    flag.is_bool = true;
-    flag.set = [=](std::string_view text, RunConfig& config) {
-      bool value = false;
-      if (!parse_bool_word(text, value)) return false;
-      field(config) = value;
-      return true;
-    };
-    flag.get = [=](const RunConfig& config) { return bool_text(field(config)); };
-    return flag;
-  }
-
-  // `words` in the order of the enumeration's values from 0.
-  template <typename Field>
-  Flag& choice(const char* name, FlagScope scope, std::vector<std::string> words, Field field, const char* help) {
-    std::string expects = words.front();
-    for (size_t i = 1; i < words.size(); ++i) expects += (i + 1 == words.size() ? " or " : ", ") + words[i];
-    Flag& flag = add(name, scope, std::move(expects), help);
-    flag.words = words;
-    using Value = std::remove_cvref_t<decltype(field(std::declval<RunConfig&>()))>;
-    flag.set = [=](std::string_view text, RunConfig& config) {
-      const auto it = std::find(words.begin(), words.end(), text);
-      if (it == words.end()) return false;
-      field(config) = static_cast<Value>(it - words.begin());
-      return true;
-    };
-    flag.get = [=](const RunConfig& config) { return words[static_cast<size_t>(field(config))]; };
-    return flag;
-  }
-
-  template <typename Field>
-  Flag& text(const char* name, FlagScope scope, const char* expects, Field field, const char* help) {
-    Flag& flag = add(name, scope, expects, help);
-    flag.set = [=](std::string_view text, RunConfig& config) {
-      // args.txt and the log are made of lines.
-      if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
-      field(config) = std::string(text);
-      return true;
-    };
-    flag.get = [=](const RunConfig& config) { return std::string(field(config)); };
-    return flag;
-  }
-
-  Flag& custom(const char* name, FlagScope scope, const char* expects, const char* help) {
-    return add(name, scope, expects, help);
-  }
-
-  std::vector<Flag> take() { return std::move(flags_); }
-
- private:
-  Flag& add(const char* name, FlagScope scope, std::string expects, const char* help) {
-    Flag flag;
-    flag.name = name;
-    flag.group = group_;
-    flag.expects = std::move(expects);
-    flag.help = help;
-    flag.scope = scope;
-    return flags_.emplace_back(std::move(flag));
-  }
-
-  std::string group_;
-  std::vector<Flag> flags_;
-};
-
 // Field accessors: `IN(training.lr)` is a function from a config to that member, const or not.
 #define IN(member) \
   [](auto& config) -> auto& { return config.member; }
 
-void add_data_flags(TableBuilder& table) {
-  table.group("Data");
-  table
-      .text("dataset", kMaths, "a name or a path", IN(sasrec.dataset),
-            "data set: a file, a folder, or a name looked for under --data_dir; generated: one made in memory; auto: "
-            "the only one under --data_dir, or generated (required)")
-      .names_path = NamesPath::kFile;
-  table.text("data_dir", kThisProcess, "a folder", IN(sasrec.data_dir), "where data sets are looked for by name")
-      .names_path = NamesPath::kFolder;
-  table
-      .text("train_dir", kThisProcess, "a name or a path", IN(sasrec.train_dir),
-            "output folder <dataset>_<train_dir>; with a '/' it is the folder itself")
-      .names_path = NamesPath::kFolder;
-  table.optional_integer("min_count", kMaths, 0, kCountMax, IN(sasrec.min_count),
-                         "drop users and items with fewer lines, counted once; auto: 5 with ratings or times, else 0");
-  table.real("max_bad_lines", kAllRanks, 0.0, 1.0, false, IN(sasrec.max_bad_lines),
-             "share of malformed lines above which the data set is refused");
-  table.integer("num_workers", kThisProcess, 0, 4096, IN(training.num_workers),
-                "accepted; batches are made in the training thread");
-}
-
-// --norm_first and --original are two words for one choice; the last one given decides, and both true is refused.
-void add_form_flags(TableBuilder& table) {
-  const auto add = [&table](const char* name, SasrecForm form, const char* help) {
-    Flag& flag = table.custom(name, kMaths, "true or false", help);
-    flag.is_bool = true;
-    flag.set = [form](std::string_view text, RunConfig& config) {
-      bool value = false;
-      if (!parse_bool_word(text, value)) return false;
-      if (value) config.sasrec.form = form;
-      if (!value && config.sasrec.form == form) config.sasrec.form = SasrecForm::kPostNorm;
-      return true;
-    };
-    flag.get = [form](const RunConfig& config) { return bool_text(config.sasrec.form == form); };
-  };
-  add("norm_first", SasrecForm::kPreNorm, "layer norm before attention and feed-forward instead of after");
-  add("original", SasrecForm::kOriginal, "the form of the original SASRec code");
-}
-
-void add_model_flags(TableBuilder& table) {
-  table.group("Model");
-  table.text("variant", kMaths, "sasrec", IN(sasrec.variant), "model variant");
-  add_form_flags(table);
-  table.integer("maxlen", kMaths, 1, kWidthMax, IN(sasrec.maxlen), "longest sequence, in items");
-  table.integer("hidden_units", kMaths, 1, kWidthMax, IN(sasrec.hidden_units), "width; divisible by --num_heads");
-  table.integer("num_blocks", kMaths, 0, 1024, IN(sasrec.num_blocks), "attention blocks");
-  table.integer("num_heads", kMaths, 1, kWidthMax, IN(sasrec.num_heads), "attention heads");
-  table.real("dropout_rate", kMaths, 0.0, 1.0, true, IN(sasrec.dropout_rate), "dropout probability");
-  table.real("l2_emb", kMaths, 0.0, 1e6, false, IN(sasrec.l2_emb), "weight of the squared item embeddings in the loss");
-
-  table.group("TiSASRec and mHC (accepted; used by --variant tisasrec only)");
-  const auto tisasrec = [](Flag& flag) { flag.only_tisasrec = true; };
-  tisasrec(table.integer("time_span", kThisProcess, 1, kCountMax, IN(sasrec.tisasrec.time_span),
-                         "longest time gap told apart, in --time_unit"));
-  tisasrec(table.choice("time_unit", kThisProcess, {"second", "minute", "hour", "day"}, IN(sasrec.tisasrec.time_unit),
-                        "unit of --time_span"));
-  tisasrec(table.boolean("no_time", kThisProcess, IN(sasrec.tisasrec.no_time), "no time intervals"));
-  tisasrec(table.boolean("no_mhc", kThisProcess, IN(sasrec.tisasrec.no_mhc), "plain residual connections"));
-  tisasrec(table.integer("mhc_expansion_rate", kThisProcess, 1, 1024, IN(sasrec.tisasrec.mhc_expansion_rate),
-                         "residual streams of mHC"));
-  tisasrec(table.real("mhc_init_gate", kThisProcess, 0.0, 1e6, false, IN(sasrec.tisasrec.mhc_init_gate),
-                      "initial gate of mHC"));
-  tisasrec(table.integer("mhc_sinkhorn_iter", kThisProcess, 0, 10000, IN(sasrec.tisasrec.mhc_sinkhorn_iter),
-                         "Sinkhorn iterations of mHC"));
-  tisasrec(table.boolean("mhc_no_amp", kThisProcess, IN(sasrec.tisasrec.mhc_no_amp), "mHC in full precision"));
-}
-
-void add_training_flags(TableBuilder& table) {
+void add_training_flags(FlagTableBuilder& table) {
   table.group("Training");
   Flag& seed = table.custom("seed", kMaths, "an integer of at least 0", "seed of every random draw");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, config.training.seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(config.training.seed); };
+  table.integer("num_workers", kThisProcess, 0, 4096, IN(training.num_workers),
+                "accepted; batches are made in the training thread");
   table.integer("num_epochs", kAllRanks, 0, kCountMax, IN(training.num_epochs), "passes over the data");
   table.integer("max_steps", kAllRanks, 0, std::numeric_limits<int64_t>::max(), IN(training.max_steps),
                 "stop after this many optimizer steps; 0: --num_epochs decides");
@@ -285,13 +74,16 @@ void add_training_flags(TableBuilder& table) {
                 "steps between comparisons of the ranks' parameters; 0: off");
 }
 
-void add_evaluation_flags(TableBuilder& table) {
+void add_evaluation_flags(FlagTableBuilder& table) {
   table.group("Evaluation, logs, checkpoints");
-  table.integer("eval_every", kAllRanks, 0, kCountMax, IN(training.eval_every),
-                "epochs between evaluations; 0: only at the end");
-  table.integer("eval_users", kAllRanks, 0, kCountMax, IN(sasrec.eval_users), "evaluate at most so many; 0: all");
-  table.integer("eval_negatives", kAllRanks, 1, 1'000'000, IN(sasrec.eval_negatives), "random items to rank against");
-  table.boolean("full_ranking", kAllRanks, IN(sasrec.full_ranking), "rank against all items as well");
+  table
+      .text("train_dir", kThisProcess, "a name or a path", IN(training.train_dir),
+            "output folder <data set>_<train_dir>; with a '/' it is the folder itself")
+      .names_path = NamesPath::kFolder;
+  table
+      .integer("eval_every", kAllRanks, 0, kCountMax, IN(training.eval_every),
+               "epochs between evaluations; 0: only at the end")
+      .changes_evaluations = true;
   table.boolean("inference_only", kAllRanks, IN(training.inference_only), "evaluate and stop");
   table
       .text("state_dict_path", kAllRanks, "a file", IN(training.state_dict_path),
@@ -312,7 +104,7 @@ void add_evaluation_flags(TableBuilder& table) {
   table.boolean("keep_best", kThisProcess, IN(training.keep_best), "keep the best checkpoint");
 }
 
-void add_multi_gpu_flag(TableBuilder& table) {
+void add_multi_gpu_flag(FlagTableBuilder& table) {
   Flag& flag = table.custom("multi_gpu", kThisProcess, "true, false or auto", "false: one rank; auto: see --nproc");
   flag.is_bool = true;
   flag.set = [](std::string_view text, RunConfig& config) {
@@ -330,7 +122,7 @@ void add_multi_gpu_flag(TableBuilder& table) {
   };
 }
 
-void add_coordinator_flag(TableBuilder& table) {
+void add_coordinator_flag(FlagTableBuilder& table) {
   Flag& flag = table.custom("coordinator", kThisProcess, "HOST:PORT", "where node 0's agent listens");
   flag.set = [](std::string_view text, RunConfig& config) {
     const size_t colon = text.rfind(':');
@@ -344,7 +136,7 @@ void add_coordinator_flag(TableBuilder& table) {
 }
 
 // N, or MIN:MAX for a job that may shrink and grow.
-void add_nnodes_flag(TableBuilder& table) {
+void add_nnodes_flag(FlagTableBuilder& table) {
   constexpr int kNodesMax = 1'000'000;
   Flag& flag = table.custom("nnodes", kThisProcess, "an integer from 1 to 1000000, or MIN:MAX, or auto",
                             "nodes; MIN:MAX: go on with as few as MIN when some are lost");
@@ -370,7 +162,7 @@ void add_nnodes_flag(TableBuilder& table) {
   };
 }
 
-void add_launch_flags(TableBuilder& table) {
+void add_launch_flags(FlagTableBuilder& table) {
   table.group("Ranks and devices");
   table
       .optional_integer("nproc", kThisProcess, 1, 4096, IN(launch.nproc),
@@ -414,14 +206,21 @@ void add_launch_flags(TableBuilder& table) {
 
 }  // namespace
 
-std::vector<Flag> flag_table() {
-  TableBuilder table;
-  add_data_flags(table);
-  add_model_flags(table);
+std::vector<Flag> flag_table(const WorkloadFlags* workload) {
+  FlagTableBuilder table;
+  if (workload != nullptr) workload->add_flags(table);
   add_training_flags(table);
   add_evaluation_flags(table);
   add_launch_flags(table);
   return table.take();
+}
+
+std::vector<Flag> flags_of_all(const WorkloadList& workloads) {
+  FlagTableBuilder table;
+  for (const WorkloadFlags& workload : workloads) workload.add_flags(table);
+  std::vector<Flag> all = table.take();
+  for (Flag& flag : flag_table(nullptr)) all.push_back(std::move(flag));
+  return all;
 }
 
 const Flag* find_flag(const std::vector<Flag>& table, std::string_view name) {
@@ -472,6 +271,17 @@ bool parse_bool_word(std::string_view text, bool& value) {
     if (lower == word) return value = false, true;
   }
   return false;
+}
+
+std::string number_text(double value) {
+  std::array<char, 32> buffer{};
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return error == std::errc() ? std::string(buffer.data(), end) : std::string();
+}
+
+std::string range_text(int64_t min, int64_t max) {
+  if (max == std::numeric_limits<int64_t>::max()) return "of at least " + std::to_string(min);
+  return "from " + std::to_string(min) + " to " + std::to_string(max);
 }
 
 std::string bool_text(bool value) { return value ? "true" : "false"; }

@@ -1,5 +1,5 @@
-// The list of flags: one declaration per flag, from which parsing, --help, args.txt, start table, hash and the ranks'
-// comparison are made.
+// The list of flags of a workload: one declaration per flag, from which parsing, --help, args.txt, start table, hash
+// and the ranks' comparison are made.
 //
 // Role: text ↔ RunConfig, one flag at a time. Threads: pure; the table is a value.
 #pragma once
@@ -33,15 +33,21 @@ struct Flag {
   bool is_bool = false;
   std::vector<std::string> words;         // all values that it may have, where they are few
   NamesPath names_path = NamesPath::kNo;  // for completion in a shell
-  bool only_tisasrec = false;             // accepted, without effect on --variant sasrec
+  // What an evaluation finds depends on it: part of the maths where the plateau schedule acts on evaluations.
+  bool changes_evaluations = false;
+  // How a value stands in config_hash and in the ranks' comparison, where that is not its text: a data set by its name
+  // and not by its path. Empty: its text.
+  std::function<std::string(const std::string& value)> identity;
   // Reads the text into the config; false when it is not what `expects` says.
   std::function<bool(std::string_view text, RunConfig& config)> set;
   // The effective value as canonical text; set(get(config)) gives the same config.
   std::function<std::string(const RunConfig& config)> get;
 };
 
-// Sorted by group as --help shows them. The same for every workload today.
-std::vector<Flag> flag_table();
+// The workload's own flags and those that every workload has, sorted by group as --help shows them. Null: the latter.
+std::vector<Flag> flag_table(const WorkloadFlags* workload);
+// Where it is not known yet which workload is meant: the flags of all of them. Several may have the same name.
+std::vector<Flag> flags_of_all(const WorkloadList& workloads);
 
 // By name or alias, as spelt with underscores; null when there is none. Borrowed from `table`.
 const Flag* find_flag(const std::vector<Flag>& table, std::string_view name);

@@ -13,11 +13,11 @@
 #include "runner/base/sha256.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/flags_yaml.h"
+#include "runner/config/workload_flags.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kSasrec = "sasrec";
 // Above the limit of parse_flags_yaml, so that its message is the one that is seen.
 constexpr std::streamsize kYamlReadMax = 1024 * 1024;
 
@@ -52,24 +52,44 @@ Result<std::string> negated_value(const Flag& flag, const std::string& text, con
   return bool_text(!value);
 }
 
-bool is_workload(const std::string& word) {
-  const std::vector<std::string> names = workload_names();
-  return std::find(names.begin(), names.end(), word) != names.end();
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// The first word that is neither a flag nor the value of one. torch.distributed.launch puts a flag of its own before
+// it, so the flags of all workloads are known here: which one it is, this word says.
+std::string workload_word(const std::vector<std::string>& arguments, const WorkloadList& workloads) {
+  const std::vector<Flag> all = flags_of_all(workloads);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (!word.starts_with("-")) return word;
+    if (!word.starts_with("--") || word.find('=') != std::string::npos) continue;
+    const std::string name = with_underscores(word.substr(2));
+    const Flag* flag = find_flag(all, name);
+    const bool takes_value = name == "config" || (flag != nullptr && !flag->is_bool);
+    // "--use_amp true WORKLOAD" as well as "--use_amp WORKLOAD"
+    bool ignored = false;
+    const bool has_next = i + 1 < arguments.size();
+    const bool is_bool = !takes_value && has_next && parse_bool_word(arguments[i + 1], ignored);
+    if ((takes_value && has_next && !arguments[i + 1].starts_with("--")) || is_bool) ++i;
+  }
+  return {};
 }
 
 // Brings the guide's liberties into the form that CLI11 reads: dashes for underscores, --no_x, booleans without a
 // value, negative numbers. Every flag leaves as one word "--name=value".
 class Normalizer {
  public:
-  Normalizer(const std::vector<Flag>& table, const std::vector<std::string>& arguments)
-      : table_(table), arguments_(arguments) {}
+  Normalizer(const std::vector<Flag>& table, std::string workload, const std::vector<std::string>& arguments)
+      : table_(table), workload_(std::move(workload)), arguments_(arguments) {}
 
   Result<std::vector<std::string>> run() {
     std::vector<std::string> words;
     while (at_ < arguments_.size()) {
       const std::string& word = arguments_[at_++];
       if (!word.starts_with("--") || word.size() == 2) {
-        workload_seen_ = workload_seen_ || is_workload(word);
+        workload_seen_ = workload_seen_ || word == workload_;
         words.push_back(word);
         continue;
       }
@@ -110,11 +130,12 @@ class Normalizer {
   // Is the next word the value of the flag before it?
   [[nodiscard]] bool takes_next(bool is_bool) const {
     const std::string& next = arguments_[at_];
-    if (is_bool) return !next.starts_with("-") && (workload_seen_ || !is_workload(next));
+    if (is_bool) return !next.starts_with("-") && (workload_seen_ || next != workload_);
     return !next.starts_with("--");
   }
 
   const std::vector<Flag>& table_;
+  std::string workload_;
   const std::vector<std::string>& arguments_;
   size_t at_ = 0;
   bool workload_seen_ = false;
@@ -140,8 +161,7 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-CommandLine make_command_line(const std::vector<Flag>& table) {
-  const RunConfig defaults;
+CommandLine make_command_line(const std::vector<Flag>& table, const RunConfig& defaults) {
   CommandLine line;
   line.app = std::make_unique<CLI::App>(
       "Trains a model. Dashes may stand for underscores; booleans take --x, --x=false, "
@@ -184,15 +204,22 @@ Status check_extras(const std::vector<Flag>& table, const CLI::App& app) {
   return invalid(message);
 }
 
-Result<std::string> checked_workload(const std::string& word) {
-  const std::string known = "known: " + workload_names().front();
+Result<const WorkloadFlags*> checked_workload(const std::string& word, const WorkloadList& workloads) {
+  const std::string known = "known: " + workload_names(workloads);
   if (word.empty()) return invalid("no workload given: expected `lockstep run WORKLOAD …`; " + known);
-  if (!is_workload(word)) {
-    const std::string nearest = nearest_name(word, workload_names());
-    return invalid("unknown workload \"" + word + "\"; " +
-                   (nearest.empty() ? known : "did you mean \"" + nearest + "\"?"));
-  }
-  return word;
+  if (const WorkloadFlags* workload = find_workload(workloads, word)) return workload;
+  std::vector<std::string> names;
+  for (const WorkloadFlags& workload : workloads) names.push_back(workload.name);
+  const std::string nearest = nearest_name(word, names);
+  return invalid("unknown workload \"" + word + "\"; " +
+                 (nearest.empty() ? known : "did you mean \"" + nearest + "\"?"));
+}
+
+RunConfig default_config(const WorkloadFlags& workload) {
+  RunConfig config;
+  config.workload = workload.name;
+  workload.set_defaults(config);
+  return config;
 }
 
 Result<std::string> read_yaml_file(const std::string& path) {
@@ -244,28 +271,10 @@ Status check_local_nodes(const LaunchOptions& launch) {
   return {};
 }
 
-// What no single flag can know.
-Status check_together(const RunConfig& config, const GivenFlags& given) {
-  const auto given_true = [&given](const char* name) {
-    const auto it = given.find(name);
-    bool value = false;
-    return it != given.end() && parse_bool_word(it->second.text, value) && value;
-  };
-  const SasrecOptions& sasrec = config.sasrec;
+// What no single flag can know, of the flags that every workload has.
+Status check_together(const RunConfig& config) {
   const LaunchOptions& launch = config.launch;
-  if (sasrec.dataset.empty()) return invalid("--dataset is required: a name looked for under --data_dir, or a path");
-  if (sasrec.train_dir.empty()) return invalid("--train_dir: found nothing, expected a name or a path");
-  if (sasrec.variant != kSasrec) {
-    const std::string why = sasrec.variant == "tisasrec" ? "TiSASRec is not in this build" : "no such variant";
-    return invalid("--variant: found \"" + sasrec.variant + "\" (" + why + "), expected sasrec");
-  }
-  if (given_true("norm_first") && given_true("original")) {
-    return invalid("--norm_first and --original contradict each other: give one of them");
-  }
-  if (sasrec.hidden_units % sasrec.num_heads != 0) {
-    return invalid("--hidden_units " + std::to_string(sasrec.hidden_units) + " is not divisible by --num_heads " +
-                   std::to_string(sasrec.num_heads));
-  }
+  if (config.training.train_dir.empty()) return invalid("--train_dir: found nothing, expected a name or a path");
   if (launch.multi_gpu == false && launch.nproc.value_or(1) > 1) {
     return invalid("--multi_gpu false means one rank, but --nproc is " + std::to_string(*launch.nproc) +
                    ": give one of them");
@@ -299,8 +308,7 @@ FlagScope effective_scope(const Flag& flag, const RunConfig& config) {
   // A total batch stays what it is however many parts it is worked through in.
   if (flag.name == "grad_accum_steps" && training.batch_scope == BatchScope::kTotal) return FlagScope::kAllRanks;
   // Plateau turns evaluations into learning rates.
-  const bool evaluation = flag.name == "eval_every" || flag.name == "eval_users" || flag.name == "eval_negatives";
-  if (evaluation && training.lr_schedule == LrScheduleKind::kPlateau) return FlagScope::kMaths;
+  if (flag.changes_evaluations && training.lr_schedule == LrScheduleKind::kPlateau) return FlagScope::kMaths;
   return flag.scope;
 }
 
@@ -309,8 +317,14 @@ std::vector<FlagValue> effective_values(const std::vector<Flag>& table, const Ru
   std::vector<FlagValue> values;
   for (const Flag& flag : table) {
     const FlagScope scope = effective_scope(flag, config);
-    values.push_back({flag.name, flag.get(config), given.contains(flag.name), scope == FlagScope::kMaths,
-                      scope != FlagScope::kThisProcess});
+    std::string value = flag.get(config);
+    std::string identity = flag.identity ? flag.identity(value) : value;
+    values.push_back({.name = flag.name,
+                      .value = std::move(value),
+                      .identity = std::move(identity),
+                      .given = given.contains(flag.name),
+                      .changes_maths = scope == FlagScope::kMaths,
+                      .same_on_all_ranks = scope != FlagScope::kThisProcess});
   }
   std::sort(values.begin(), values.end(), [](const FlagValue& a, const FlagValue& b) { return a.name < b.name; });
   return values;
@@ -319,50 +333,92 @@ std::vector<FlagValue> effective_values(const std::vector<Flag>& table, const Ru
 Json flags_object(const RunConfig& config, bool FlagValue::*selected) {
   Json object = Json::object();
   for (const FlagValue& flag : config.flags) {
-    if (flag.*selected) object[flag.name] = flag.name == "dataset" ? dataset_name(flag.value) : flag.value;
+    if (flag.*selected) object[flag.name] = flag.identity;
   }
   return object;
 }
+
+std::vector<std::string> notes_of(const WorkloadFlags& workload, const RunConfig& config) {
+  std::vector<std::string> lines;
+  if (workload.notes) lines = workload.notes(config);
+  if (is_given(config, "num_workers")) {
+    lines.emplace_back("--num_workers: accepted; batches are made in the training thread, no workers needed");
+  }
+  if (config.training.lr_schedule == LrScheduleKind::kExponential && !is_given(config, "lr_schedule")) {
+    lines.emplace_back("--lr_schedule exponential: because --lr_decay_rate or --lr_decay_step was given");
+  }
+  if (config.training.use_amp && config.training.precision_given) {
+    lines.emplace_back("--use_amp: overridden by --precision");
+  }
+  return lines;
+}
+
+}  // namespace
 
 bool is_given(const RunConfig& config, std::string_view name) {
   return std::any_of(config.flags.begin(), config.flags.end(),
                      [name](const FlagValue& flag) { return flag.name == name && flag.given; });
 }
 
-}  // namespace
+const WorkloadFlags* find_workload(const WorkloadList& workloads, std::string_view name) {
+  const auto it = std::find_if(workloads.begin(), workloads.end(),
+                               [name](const WorkloadFlags& workload) { return workload.name == name; });
+  return it == workloads.end() ? nullptr : &*it;
+}
 
-std::vector<std::string> workload_names() { return {kSasrec}; }
+Result<SettledRun> settled_run(const RunConfig& config, std::vector<std::string> arguments,
+                               const WorkloadList& workloads) {
+  SettledRun run{.config = config, .arguments = std::move(arguments), .remark = {}};
+  const WorkloadFlags* workload = find_workload(workloads, config.workload);
+  if (workload == nullptr || !workload->settle) return run;
+  TRY_ASSIGN(std::optional<WorkloadFlags::Settled> settled, workload->settle(config));
+  if (!settled) return run;
+  run.arguments.insert(run.arguments.end(), settled->arguments.begin(), settled->arguments.end());
+  TRY_ASSIGN(run.config, parse_run_config(run.arguments, workloads));
+  run.remark = std::move(settled->remark);
+  return run;
+}
+
+std::string workload_names(const WorkloadList& workloads) {
+  std::string names;
+  for (const WorkloadFlags& workload : workloads) names += (names.empty() ? "" : ", ") + workload.name;
+  return names;
+}
 
 bool wants_help(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
-std::string run_help(const std::string& workload) {
-  CommandLine line = make_command_line(flag_table());
+std::string run_help(const std::string& word, const WorkloadList& workloads) {
+  const WorkloadFlags* workload = find_workload(workloads, word);
+  CommandLine line =
+      make_command_line(flag_table(workload), workload == nullptr ? RunConfig{} : default_config(*workload));
   line.workload->group("");  // hidden: the usage line names it already
   line.app->set_help_flag("-h,--help", "print this and stop");
   line.app->formatter(std::make_shared<HelpFormatter>());
-  line.app->footer(
-      "A TrainJob's file says it all, too: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
-      "Exit codes: lockstep --help, or README.md");
-  line.app->name("lockstep run " + (workload.empty() ? "WORKLOAD" : workload));
-  std::string help = line.app->help();
-  if (workload.empty()) {
-    help += "\nWorkloads:";
-    for (const std::string& name : workload_names()) help += " " + name;
-    help += "\n";
+  std::string footer;
+  if (workload == nullptr) {
+    footer = "Workloads (lockstep run WORKLOAD --help: its own flags, too):\n";
+    for (const WorkloadFlags& w : workloads) footer += "  " + w.name + "  " + w.summary + "\n";
+    footer += "\n";
+  } else {
+    footer = "Example: " + workload->example + "\n\n";
   }
-  return help;
+  line.app->footer(footer +
+                   "A TrainJob's file says it all, too: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
+                   "Exit codes: lockstep --help, or README.md");
+  line.app->name("lockstep run " + (workload == nullptr ? "WORKLOAD" : workload->name));
+  return line.app->help();
 }
 
-Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments) {
-  const std::vector<Flag> table = flag_table();
-  TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, arguments).run());
-  CommandLine line = make_command_line(table);
+Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, const WorkloadList& workloads) {
+  TRY_ASSIGN(const WorkloadFlags* workload, checked_workload(workload_word(arguments, workloads), workloads));
+  const std::vector<Flag> table = flag_table(workload);
+  TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, workload->name, arguments).run());
+  RunConfig config = default_config(*workload);
+  CommandLine line = make_command_line(table, config);
   TRY(run_command_line(line, std::move(words)));
-  TRY_ASSIGN(const std::string workload,
-             checked_workload(line.workload->empty() ? std::string() : line.workload->results().back()));
   TRY(check_extras(table, *line.app));
 
   GivenFlags given;
@@ -371,15 +427,16 @@ Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments) {
     if (!option->empty()) given[name] = GivenText{option->results().back(), ""};
   }
 
-  RunConfig config;
-  config.workload = workload;
   for (const Flag& flag : table) {
     const auto it = given.find(flag.name);
     if (it != given.end()) TRY(set_flag(flag, it->second.text, it->second.where, config));
   }
-  TRY(check_together(config, given));
   infer_schedule(given, config);
   config.flags = effective_values(table, config, given);
+  TRY(workload->check(config));
+  TRY(check_together(config));
+  config.data_name = workload->data_name(config);
+  config.notes = notes_of(*workload, config);
   return config;
 }
 
@@ -418,46 +475,10 @@ std::vector<std::string> differing_flags(const Json& our_flags, const std::strin
   return differences;
 }
 
-std::vector<std::string> notes(const RunConfig& config) {
-  std::vector<std::string> lines;
-  if (config.sasrec.variant == kSasrec) {
-    for (const Flag& flag : flag_table()) {
-      if (flag.only_tisasrec && is_given(config, flag.name)) {
-        lines.push_back("--" + flag.name + ": used by --variant tisasrec only");
-      }
-    }
-  }
-  if (is_given(config, "num_workers")) {
-    lines.emplace_back("--num_workers: accepted; batches are made in the training thread, no workers needed");
-  }
-  if (config.training.lr_schedule == LrScheduleKind::kExponential && !is_given(config, "lr_schedule")) {
-    lines.emplace_back("--lr_schedule exponential: because --lr_decay_rate or --lr_decay_step was given");
-  }
-  if (config.training.use_amp && config.training.precision_given) {
-    lines.emplace_back("--use_amp: overridden by --precision");
-  }
-  return lines;
-}
-
 std::string args_txt(const RunConfig& config) {
   std::string text;
   for (const FlagValue& flag : config.flags) text += flag.name + "," + flag.value + "\n";
   return text;
-}
-
-std::string dataset_name(const std::string& name_or_path) {
-  std::string path = name_or_path;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  const size_t slash = path.rfind('/');
-  std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
-  // A folder's ratings.dat is known by the folder.
-  if (base == "ratings.dat" && slash != std::string::npos && slash > 0) return dataset_name(path.substr(0, slash));
-  for (const std::string_view extension : {".txt", ".inter", ".dat", ".tsv"}) {
-    if (base.size() > extension.size() && base.ends_with(extension)) {
-      return base.substr(0, base.size() - extension.size());
-    }
-  }
-  return base;
 }
 
 namespace {
@@ -472,11 +493,6 @@ std::string shell_word(const std::string& word) {
 }
 
 }  // namespace
-
-std::vector<std::string> with_dataset(std::vector<std::string> arguments, const std::string& dataset) {
-  arguments.push_back("--dataset=" + dataset);  // the last one counts
-  return arguments;
-}
 
 std::string resume_command_of(const std::vector<std::string>& arguments) {
   std::string command = "lockstep run";
@@ -497,9 +513,9 @@ std::string output_folder(const RunConfig& config, const std::string& checkpoint
   };
   if (!checkpoint_dir.empty() && job.empty()) return without_slashes(checkpoint_dir);
   if (!checkpoint_dir.empty()) return without_slashes(checkpoint_dir) + "/" + job;
-  const std::string& train_dir = config.sasrec.train_dir;
+  const std::string& train_dir = config.training.train_dir;
   if (train_dir.find('/') != std::string::npos) return without_slashes(train_dir);
-  return dataset_name(config.sasrec.dataset) + "_" + train_dir;
+  return config.data_name + "_" + train_dir;
 }
 
 }  // namespace lockstep

@@ -7,9 +7,10 @@
 // list. Threads: plain values.
 #pragma once
 
+#include <any>
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runner/base/json.h"
@@ -17,6 +18,9 @@
 #include "runner/contract/launch_options.h"
 
 namespace lockstep {
+
+struct WorkloadFlags;
+using WorkloadList = std::vector<WorkloadFlags>;  // workload_flags.h
 
 enum class BatchScope { kTotal, kPerDevice };
 enum class LrScaling { kNone, kLinear, kSqrt };
@@ -65,64 +69,31 @@ struct TrainingOptions {
   bool inference_only = false;
   int64_t num_workers = 3;  // accepted; see the start table
   bool tensorboard = true;
-};
-
-enum class SasrecForm { kPostNorm, kPreNorm, kOriginal };
-
-enum class TimeUnit { kSecond, kMinute, kHour, kDay };
-
-// Flags of --variant tisasrec and of mHC, spelt as in the guide. Accepted, and without effect on --variant sasrec.
-struct TisasrecOptions {
-  int64_t time_span = 100;  // in time_unit; longer gaps count as this
-  TimeUnit time_unit = TimeUnit::kHour;
-  bool no_time = false;
-  bool no_mhc = true;  // plain residual connections
-  int64_t mhc_expansion_rate = 4;
-  double mhc_init_gate = 0.01;
-  int64_t mhc_sinkhorn_iter = 20;
-  bool mhc_no_amp = false;
-};
-
-struct SasrecOptions {
-  std::string dataset;  // NAME or PATH, required
-  std::string data_dir = "./data";
-  std::string train_dir = "default";  // a path (has '/') is taken as it is, else <dataset>_<train_dir>
-  std::string variant = "sasrec";
-  SasrecForm form = SasrecForm::kPostNorm;
-  int64_t maxlen = 200;
-  int64_t hidden_units = 50;
-  int64_t num_blocks = 2;
-  int64_t num_heads = 1;
-  double dropout_rate = 0.2;
-  double l2_emb = 0.0;
-  std::optional<int64_t> min_count;  // unset: 5 with ratings or times, none for `user item`
-  double max_bad_lines = 0.01;       // share of lines that may be malformed
-  int64_t eval_users = 10000;        // at most; 0 = all
-  int64_t eval_negatives = 100;
-  bool full_ranking = true;
-  TisasrecOptions tisasrec;
+  std::string train_dir = "default";  // a path (has '/') is taken as it is, else <data name>_<train_dir>
 };
 
 // One flag with its effective value, for args.txt, the start table, the hash and the comparison between ranks.
 struct FlagValue {
   std::string name;                // the guide's spelling, no dashes
   std::string value;               // as text, canonical
+  std::string identity;            // as config_hash and the comparison see it: a data set by its name
   bool given = false;              // by the user (command line or YAML), not by default
   bool changes_maths = false;      // part of config_hash
   bool same_on_all_ranks = false;  // compared at the first forming; differing values would hang or diverge the run
 };
 
 struct RunConfig {
-  std::string workload;  // "sasrec"
+  std::string workload;  // its name, the word after `lockstep run`
   LaunchOptions launch;
   TrainingOptions training;
-  SasrecOptions sasrec;          // when workload == "sasrec"
-  std::vector<FlagValue> flags;  // sorted by name
+  std::any options;                // the workload's own (WorkloadFlags::set_defaults says which type)
+  std::vector<FlagValue> flags;    // sorted by name
+  std::string data_name;           // of what is trained on, for the output folder: "ml-100k"
+  std::vector<std::string> notes;  // remarks for the start table: flags without effect, values that follow from others
 
   // sha256 (hex) over the workload and the flags that change the maths.
   [[nodiscard]] std::string config_hash() const;
-  // Those flags as a JSON object {name: value text}, for state.json. The dataset stands there by its name, not its
-  // path.
+  // Those flags as a JSON object {name: identity}, for state.json.
   [[nodiscard]] Json maths_flags() const;
   // The flags that must be the same on all ranks, in the same form; a superset of maths_flags().
   [[nodiscard]] Json shared_flags() const;
@@ -136,31 +107,21 @@ std::vector<std::string> differing_flags(const Json& our_flags, const std::strin
 // `arguments`: what stands after `lockstep run` or `lockstep-worker`: WORKLOAD [flags]. Reads the file of --config and
 // nothing else; never the environment. A flag given twice: the last one counts; the command line wins over the file.
 // Errors (kInvalid; kNotFound for the file of --config): unknown workload or flag (names the nearest), wrong type, out
-// of range, values that contradict each other, missing --dataset, bad YAML (file:line).
+// of range, values that contradict each other, what the workload's own check says, bad YAML (file:line).
 // Dashes are accepted for underscores; booleans take --x, --x=true|false, --x true|false, --no_x.
-Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments);
+Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, const WorkloadList& workloads);
 
 // Is --help or -h among the arguments? The program then prints run_help and stops; parse_run_config knows neither.
 bool wants_help(const std::vector<std::string>& arguments);
 
-// The text of `lockstep run WORKLOAD --help`, or of `--help` alone with an empty workload.
-std::string run_help(const std::string& workload);
+// The text of `lockstep run WORKLOAD --help`; of `lockstep run --help` where `workload` is none of the list's.
+std::string run_help(const std::string& workload, const WorkloadList& workloads);
 
-// The names of all workloads known to parse_run_config.
-std::vector<std::string> workload_names();
-
-// Remarks for the start table: flags that were given and do nothing here, and values that follow from another flag.
-std::vector<std::string> notes(const RunConfig& config);
+// Was the flag given, on the command line or in the file?
+bool is_given(const RunConfig& config, std::string_view name);
 
 // The guide's args.txt: one line "name,value" per flag, sorted by name.
 std::string args_txt(const RunConfig& config);
-
-// The name of a dataset given as NAME or PATH: "data/ml-100k.inter" → "ml-100k", "data/ml-1m/ratings.dat" and
-// "data/ml-1m/" → "ml-1m". Text alone, no look at the disk.
-std::string dataset_name(const std::string& name_or_path);
-
-// The same arguments with another --dataset.
-std::vector<std::string> with_dataset(std::vector<std::string> arguments, const std::string& dataset);
 
 // The line for a shell that goes on with this run: `lockstep run` and these arguments without --resume, since the run's
 // own checkpoints are newer than the one named there.
@@ -168,7 +129,7 @@ std::string resume_command_of(const std::vector<std::string>& arguments);
 
 // The folder for everything that the run writes, without a final '/': checkpoint_dir/job when checkpoint_dir is not
 // empty (a pod: LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB, passed in by the caller; checkpoint_dir itself without a
-// job); else train_dir as it is when it holds a '/'; else <dataset name>_<train_dir>.
+// job); else train_dir as it is when it holds a '/'; else <data name>_<train_dir>.
 std::string output_folder(const RunConfig& config, const std::string& checkpoint_dir, const std::string& job);
 
 }  // namespace lockstep

@@ -127,4 +127,19 @@ Result<DatasetChoice> choose_dataset(const std::string& data_dir) {
                                          "; give --dataset PATH, or --dataset generated to train without"};
 }
 
+std::string dataset_name(const std::string& name_or_path) {
+  std::string path = name_or_path;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
+  // A folder's ratings.dat is known by the folder.
+  if (base == "ratings.dat" && slash != std::string::npos && slash > 0) return dataset_name(path.substr(0, slash));
+  for (const std::string_view extension : {".txt", ".inter", ".dat", ".tsv"}) {
+    if (base.size() > extension.size() && base.ends_with(extension)) {
+      return base.substr(0, base.size() - extension.size());
+    }
+  }
+  return base;
+}
+
 }  // namespace lockstep

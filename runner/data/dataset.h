@@ -38,4 +38,8 @@ struct DatasetChoice {
 // kInvalid (not a folder).
 Result<DatasetChoice> choose_dataset(const std::string& data_dir);
 
+// The name of a data set given as NAME or PATH: "data/ml-100k.inter" → "ml-100k", "data/ml-1m/ratings.dat" and
+// "data/ml-1m/" → "ml-1m". Text alone, no look at the disk.
+std::string dataset_name(const std::string& name_or_path);
+
 }  // namespace lockstep

@@ -99,7 +99,7 @@ Rows start_table_rows(const StartFacts& f) {
   rows.emplace_back("state", f.origin);
   rows.emplace_back("output", f.folder);
   for (const std::string& note : f.precision.notes) rows.emplace_back("note", note);
-  for (const std::string& note : notes(f.config)) rows.emplace_back("note", note);
+  for (const std::string& note : f.config.notes) rows.emplace_back("note", note);
   add_flags(rows, f.config);
   return rows;
 }

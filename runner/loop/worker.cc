@@ -15,10 +15,10 @@
 #include "runner/base/file_system.h"
 #include "runner/base/kernel_file.h"
 #include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
 #include "runner/contract/beat_page.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
-#include "runner/data/dataset.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/link_store.h"
 #include "runner/dist/rendezvous.h"
@@ -30,6 +30,7 @@
 #include "runner/loop/stop_signals.h"
 #include "runner/loop/trainer.h"
 #include "runner/models/registry.h"
+#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -433,25 +434,20 @@ class Worker {
 
 int run_worker(const WorkerInput& input) {
   if (wants_help(input.arguments)) {
-    std::fputs(run_help(input.arguments.front()).c_str(), stdout);
+    std::fputs(run_help(input.arguments.front(), all_workload_flags()).c_str(), stdout);
     return 0;
   }
   const auto refuse = [](const Error& error, ExitCode code) {
     std::fprintf(stderr, "error: %s\n", error.message.c_str());
     return static_cast<int>(code);
   };
-  Result<RunConfig> config = parse_run_config(input.arguments);
-  std::string remark;
-  // An agent has settled it before it started this worker.
-  if (config.ok() && config->sasrec.dataset == kAutoDataset) {
-    const Result<DatasetChoice> choice = choose_dataset(config->sasrec.data_dir);
-    if (!choice.ok()) return refuse(choice.error(), ExitCode::kData);
-    remark = choice->remark;
-    config = parse_run_config(with_dataset(input.arguments, choice->dataset));
-  }
+  const Result<RunConfig> config = parse_run_config(input.arguments, all_workload_flags());
   if (!config.ok()) return refuse(config.error(), ExitCode::kUsage);
+  // With an agent nothing is left to settle: it did so before it started this worker.
+  Result<SettledRun> run = settled_run(*config, input.arguments, all_workload_flags());
+  if (!run.ok()) return refuse(run.error(), ExitCode::kData);
   try {
-    return Worker(input, std::move(*config), std::move(remark)).run();
+    return Worker(input, std::move(run->config), std::move(run->remark)).run();
   } catch (const std::exception& e) {
     const Failure fault = classify_fault(e);
     std::fprintf(stderr, "error: %s\n", fault.message.c_str());

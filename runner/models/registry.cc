@@ -4,22 +4,11 @@
 #include <utility>
 
 #include "runner/data/dataset.h"
+#include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sasrec_workload.h"
 
 namespace lockstep {
 namespace {
-
-Status check_sasrec_flags(const SasrecOptions& options) {
-  if (options.variant != "sasrec") {
-    return Error{ErrorCode::kInvalid, "--variant is " + options.variant + ", expected sasrec (the only variant)"};
-  }
-  if (options.num_heads < 1 || options.hidden_units % options.num_heads != 0) {
-    return Error{ErrorCode::kInvalid, "--num_heads is " + std::to_string(options.num_heads) +
-                                          " and does not divide --hidden_units " +
-                                          std::to_string(options.hidden_units) + "; choose a divisor"};
-  }
-  return {};
-}
 
 Result<Dataset> load_interactions(const SasrecOptions& options) {
   return load_dataset(options.dataset, options.data_dir,
@@ -27,9 +16,9 @@ Result<Dataset> load_interactions(const SasrecOptions& options) {
 }
 
 WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device) {
-  const Status flags = check_sasrec_flags(config.sasrec);
+  const Status flags = sasrec_flags().check(config);
   if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
-  Result<Dataset> dataset = load_interactions(config.sasrec);
+  Result<Dataset> dataset = load_interactions(sasrec_options(config));
   if (!dataset.ok()) return Failure{ExitCode::kData, dataset.error().message};
   Result<std::unique_ptr<SasrecWorkload>> workload = SasrecWorkload::create(config, std::move(dataset).value(), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};

@@ -13,6 +13,7 @@
 #include "operator/manifest/job_file.h"
 #include "operator/manifest/rendered_objects.h"
 #include "runner/config/check_arguments.h"
+#include "runner/models/workload_flags.h"
 
 namespace {
 
@@ -41,7 +42,7 @@ void check_valid(const Json& written) {
 }
 
 std::optional<manifest::ArgsProblem> check_args(const manifest::ArgsOf& of) {
-  const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks);
+  const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks, all_workload_flags());
   if (!problem) return std::nullopt;
   require(!problem->index || *problem->index < of.args.size());
   return manifest::ArgsProblem{problem->index, problem->message};

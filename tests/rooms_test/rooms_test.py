@@ -8,6 +8,7 @@ What it holds the code to (docs/decisions.md says why):
     rooms of the operator from which the command line reads TrainJobs;
   - cpprestsdk is included by one file;
   - the environment is read in contract/world.cc alone; everybody else takes it as an argument;
+  - what every model stands on names none: runner/{loop,config,cli,agent} have no word that is the name of a model;
   - every header starts its code with #pragma once;
   - no test sleeps.
 `rooms_test.py ROOT` checks a tree. Its rules are first tried on small wrong trees made for the purpose: a rule that
@@ -35,10 +36,13 @@ ROOMS = {
     "kernels": WITH_TENSORS,
     "optim": WITH_TENSORS + ["kernels"],
     "checkpoint": WITH_TENSORS + ["formats"],
-    "models": WITH_TENSORS + ["data", "kernels"],
-    "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "models"],
+    # runner/models/**/*_flags.{h,cc}: what the command line knows of the models.
+    "model_flags": BELOW_TORCH + ["data"],
+    "models": WITH_TENSORS + ["data", "kernels", "model_flags"],
+    "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
+                            "models"],
     "doctor": ["base", "contract", "agent"],
-    "cli": BELOW_TORCH + ["recovery", "agent", "data", "formats", "doctor"],
+    "cli": BELOW_TORCH + ["recovery", "agent", "formats", "doctor", "model_flags"],
 }
 OPERATOR_ROOMS = {
     "api": [],
@@ -51,7 +55,9 @@ OPERATOR_ROOMS = {
 OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract"}
 # The command line reads TrainJobs: by what is pure of the operator, and links no cpprestsdk.
 CLI_MAY_USE_OF_THE_OPERATOR = {"api", "train", "manifest"}
-NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "doctor", "cli"}
+NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "model_flags", "doctor", "cli"}
+# Rooms that name no model; a model's name is that of its folder.
+NAMES_NO_MODEL = {"loop", "config", "cli", "agent"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
 CPPREST_HEADER = re.compile(r"^(cpprest|pplx)/")
@@ -83,14 +89,34 @@ def without_comments_and_strings(text):
     return NO_CODE.sub(blank, text).split("\n")
 
 
+def room_of(parts):
+    """The room of a file or of a header: its folder, but for what the command line knows of the models."""
+    if parts[1] == "models" and parts[-1].split(".")[0].endswith("_flags"):
+        return "model_flags"
+    return parts[1]
+
+
+def named_model(root, text):
+    """The first model that a text names, in its code, comments or strings."""
+    for folder in sorted((root / "runner/models").glob("*/")):
+        if re.search(rf"(?<![a-zA-Z]){folder.name}(?![a-zA-Z])", text, re.I):
+            return folder.name
+    return None
+
+
 def check_file(root, path):
     name = path.relative_to(root).as_posix()
     parts = name.split("/")
     lines = without_comments_and_strings(path.read_text(encoding="utf-8"))
     half = parts[0]
     rooms = OPERATOR_ROOMS if half == "operator" else ROOMS
-    room = parts[1] if half in ("runner", "operator") and len(parts) > 2 else None
+    room = room_of(parts) if half in ("runner", "operator") and len(parts) > 2 else None
     problems = []
+    if half == "runner" and room in NAMES_NO_MODEL:
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            if model := named_model(root, line):
+                problems.append(f"{name}:{number}: names the model {model}; room '{room}' serves every model: what is "
+                                "one model's stands in its folder of runner/models")
     if room is not None and room not in rooms:
         problems.append(f"{name}:1: room '{room}' is not in ROOMS of tests/rooms_test/rooms_test.py")
         room = None
@@ -121,8 +147,8 @@ def check_include(where, room, header):
     parts = header.split("/")
     if parts[0] == "operator" and not (room == "cli" and parts[1] in CLI_MAY_USE_OF_THE_OPERATOR):
         problems.append(f"{where}: the runner knows nothing of the operator, but includes {header}")
-    if parts[0] == "runner" and len(parts) > 2 and parts[1] != room and parts[1] not in ROOMS[room]:
-        problems.append(f"{where}: room '{room}' may not include room '{parts[1]}' ({header}); "
+    if parts[0] == "runner" and len(parts) > 2 and room_of(parts) != room and room_of(parts) not in ROOMS[room]:
+        problems.append(f"{where}: room '{room}' may not include room '{room_of(parts)}' ({header}); "
                         f"it may include: {', '.join(ROOMS[room]) or 'none'}")
     return problems
 
@@ -162,6 +188,15 @@ TRIALS = [
     ("runner/base/a.h", '#pragma once\n#include "runner/contract/b.h"\n', "may not include room 'contract'"),
     ("runner/dist/a.cc", '#include "runner/data/b.h"\n', "may not include room 'data'"),
     ("runner/models/a.cc", '#include "runner/data/b.h"\n', None),
+    ("runner/loop/h.cc", "// as SASRec does\n", "names the model sasrec"),
+    ("runner/cli/h.cc", 'const char* name = "sasrec_x";\n', "names the model sasrec"),
+    ("runner/config/h.cc", "int sasreckon = 0;\n", None),
+    ("runner/data/h.cc", "// as SASRec does\n", None),
+    ("runner/models/sasrec/a_flags.cc", '#include "runner/models/workload_flags.h"\n', None),
+    ("runner/models/sasrec/b_flags.cc", "#include <torch/torch.h>\n", "room 'model_flags' has no torch"),
+    ("runner/models/sasrec/c_flags.cc", '#include "runner/models/workload.h"\n', "may not include room 'models'"),
+    ("runner/cli/f.cc", '#include "runner/models/workload_flags.h"\n', None),
+    ("runner/cli/g.cc", '#include "runner/models/registry.h"\n', "may not include room 'models'"),
     ("runner/data/a.cc", '#include "runner/models/b.h"\n', "may not include room 'models'"),
     ("runner/agent/a.cc", "#include <torch/torch.h>\n", "has no torch"),
     ("runner/formats/a.cc", "#  include <ATen/ATen.h>\n", "has no torch"),
@@ -199,7 +234,8 @@ def failed_trials():
     for name, text, expected in TRIALS:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            (root / name).parent.mkdir(parents=True)
+            (root / "runner/models/sasrec").mkdir(parents=True)
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
             found = check_tree(root)
             if expected is None and found:

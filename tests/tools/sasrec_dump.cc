@@ -34,16 +34,15 @@ int64_t number(const Flags& flags, const std::string& name, int64_t fallback) {
 }
 
 RunConfig config_of(const Flags& flags) {
-  const std::map<std::string, SasrecForm> forms = {
-      {"post", SasrecForm::kPostNorm}, {"pre", SasrecForm::kPreNorm}, {"original", SasrecForm::kOriginal}};
   RunConfig config;
   config.workload = "sasrec";
-  config.sasrec.dataset = flags.at("dataset");
-  config.sasrec.form = forms.at(flags.at("form"));
-  config.sasrec.maxlen = number(flags, "maxlen", 50);
-  config.sasrec.hidden_units = number(flags, "hidden_units", 50);
-  config.sasrec.num_heads = number(flags, "num_heads", 1);
-  config.sasrec.dropout_rate = 0.0;
+  config.options = SasrecOptions{.dataset = flags.at("dataset"),
+                                 .norm_first = flags.at("form") == "pre",
+                                 .original = flags.at("form") == "original",
+                                 .maxlen = number(flags, "maxlen", 50),
+                                 .hidden_units = number(flags, "hidden_units", 50),
+                                 .num_heads = number(flags, "num_heads", 1),
+                                 .dropout_rate = 0.0};
   config.training.seed = static_cast<uint64_t>(number(flags, "seed", 42));
   return config;
 }

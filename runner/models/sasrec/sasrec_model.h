@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runner/config/run_config.h"
 #include "runner/kernels/dropout.h"
+#include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {

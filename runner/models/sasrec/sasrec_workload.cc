@@ -68,7 +68,7 @@ SasrecShape shape_of(const SasrecOptions& options, int64_t num_items) {
                      .num_blocks = options.num_blocks,
                      .num_heads = options.num_heads,
                      .dropout_rate = options.dropout_rate,
-                     .form = options.form};
+                     .form = options.form()};
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& 
 }
 
 SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Device device)
-    : options_(config.sasrec),
+    : options_(sasrec_options(config)),
       lr_(config.training.lr),
       device_(device),
       data_(std::move(data)),
@@ -105,7 +105,7 @@ std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() cons
   const auto evaluated = options_.eval_users == 0 ? evaluable : std::min(options_.eval_users, evaluable);
   const auto text = [](int64_t value) { return std::to_string(value); };
   std::vector<std::pair<std::string, std::string>> lines = {
-      {"variant", options_.variant + ", " + form_name(options_.form)},
+      {"variant", options_.variant + ", " + form_name(options_.form())},
       {"parameters", text(weights)},
       {"data set", report.path + " (" + to_string(report.format) + ")"},
       {"users", text(data_.num_users())},

@@ -14,6 +14,7 @@
 #include "runner/config/run_config.h"
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
+#include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sasrec_model.h"
 #include "runner/models/workload.h"
 

@@ -1,4 +1,5 @@
 #include "runner/cli/completion.h"
+#include "runner/models/workload_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -98,7 +99,7 @@ TEST(Completion, no_flag_of_run_is_unknown_to_its_parser) {
       EXPECT_TRUE(wants_help({"sasrec", name}));
       continue;
     }
-    const Result<RunConfig> config = parse_run_config({"sasrec", name + "=?"});
+    const Result<RunConfig> config = parse_run_config({"sasrec", name + "=?"}, all_workload_flags());
     if (config.ok()) continue;
     EXPECT_EQ(config.error().message.find("unknown"), std::string::npos) << config.error().message;
   }
@@ -106,7 +107,7 @@ TEST(Completion, no_flag_of_run_is_unknown_to_its_parser) {
 
 TEST(Completion, every_flag_in_the_help_of_run_is_offered) {
   const std::vector<std::string> names = texts(after({"run", "sasrec"}, "--"));
-  std::istringstream lines(run_help("sasrec"));
+  std::istringstream lines(run_help("sasrec", all_workload_flags()));
   int flags = 0;
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("  --")) continue;

@@ -1,4 +1,5 @@
 #include "runner/cli/local_nodes.h"
+#include "runner/models/workload_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +27,8 @@ const LocalNetwork kNetwork{.coordinator_host = "127.0.0.1", .coordinator_port =
 TEST(NodeLaunch, tells_each_agent_its_place) {
   const NodeLaunch launch = node_launch(two_nodes(), kNetwork, 1, 99);
   ASSERT_EQ(launch.arguments.front(), "run");
-  const Result<RunConfig> config = parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()});
+  const Result<RunConfig> config =
+      parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()}, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->launch.node_rank, 1);
   EXPECT_EQ(config->launch.nnodes, 2);
@@ -45,7 +47,8 @@ TEST(NodeLaunch, tells_each_agent_its_place) {
 
 int status_port(const LocalNodesOptions& options, int node) {
   const NodeLaunch launch = node_launch(options, kNetwork, node, 1);
-  return parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()})->launch.status_port;
+  return parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()}, all_workload_flags())
+      ->launch.status_port;
 }
 
 TEST(NodeLaunch, gives_node_0_alone_a_status_page) {
@@ -67,7 +70,9 @@ TEST(NodeLaunch, leaves_threads_alone_that_were_given) {
   options.share_cores = false;
   options.arguments.emplace_back("--threads=5");
   const NodeLaunch launch = node_launch(options, kNetwork, 0, 1);
-  EXPECT_EQ(parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()})->launch.threads, 5);
+  EXPECT_EQ(
+      parse_run_config({launch.arguments.begin() + 1, launch.arguments.end()}, all_workload_flags())->launch.threads,
+      5);
 }
 
 TEST(NodeLaunch, shares_the_gpus_out) {

@@ -1,4 +1,5 @@
 #include "runner/cli/trainjob_run.h"
+#include "runner/models/workload_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +52,7 @@ TEST(TrainJobRun, takes_arguments_nodes_and_ranks) {
   ASSERT_TRUE(run.ok()) << run.error().message;
   EXPECT_THAT(run->arguments,
               ElementsAre("sasrec", "--nproc=3", "--local_nodes=2", "--dataset", "x", "--num_epochs", "2"));
-  const Result<RunConfig> config = parse_run_config(run->arguments);
+  const Result<RunConfig> config = parse_run_config(run->arguments, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->launch.local_nodes, 2);
 }
@@ -66,7 +67,7 @@ TEST(TrainJobRun, keeps_the_elastic_bounds_and_time_outs) {
           "  elastic: {minNodes: 2, maxNodes: 4, rejoinTimeoutSeconds: 7}\n  health: {stallTimeoutSeconds: 9}\n");
   const Result<TrainJobRun> run = run_of(elastic);
   EXPECT_THAT(run->arguments, ElementsAre("sasrec", "--local_nodes=3", "--nnodes=2:3", "--dataset", "x"));
-  EXPECT_TRUE(parse_run_config(run->arguments).ok());
+  EXPECT_TRUE(parse_run_config(run->arguments, all_workload_flags()).ok());
   EXPECT_THAT(run->environment, Contains(Pair("LOCKSTEP_REJOIN_TIMEOUT_SECONDS", "7")));
   EXPECT_THAT(run->environment, Contains(Pair("LOCKSTEP_STALL_TIMEOUT_SECONDS", "9")));
 }

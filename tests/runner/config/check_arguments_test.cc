@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runner/models/workload_flags.h"
+
 namespace lockstep {
 namespace {
 
@@ -30,7 +32,7 @@ TEST(CheckArguments, names_the_argument_that_is_wrong) {
       {{"run", "sasrec", "--dataset", "x", "--hidden_units", "50", "--num_heads=3"}, 4, "is not divisible by"},
   };
   for (const Case& one : cases) {
-    const std::optional<ArgumentProblem> problem = check_arguments(one.arguments, 1);
+    const std::optional<ArgumentProblem> problem = check_arguments(one.arguments, 1, all_workload_flags());
     ASSERT_TRUE(problem.has_value()) << one.says;
     EXPECT_EQ(problem->index, one.index) << problem->message;
     EXPECT_THAT(problem->message, HasSubstr(one.says));
@@ -38,24 +40,27 @@ TEST(CheckArguments, names_the_argument_that_is_wrong) {
 }
 
 TEST(CheckArguments, accepts_what_a_run_would_begin_with) {
-  EXPECT_FALSE(check_arguments({"run", "sasrec", "--dataset", "/data/x.inter", "--no_full_ranking"}, 4).has_value());
-  EXPECT_FALSE(check_arguments({}, 1).has_value());
+  EXPECT_FALSE(
+      check_arguments({"run", "sasrec", "--dataset", "/data/x.inter", "--no_full_ranking"}, 4, all_workload_flags())
+          .has_value());
+  EXPECT_FALSE(check_arguments({}, 1, all_workload_flags()).has_value());
 }
 
 TEST(CheckArguments, leaves_a_file_of_flags_to_the_pod_that_has_it) {
-  EXPECT_FALSE(check_arguments({"run", "sasrec", "--config", "/etc/nowhere.yaml"}, 1).has_value());
+  EXPECT_FALSE(
+      check_arguments({"run", "sasrec", "--config", "/etc/nowhere.yaml"}, 1, all_workload_flags()).has_value());
 }
 
 TEST(CheckArguments, a_batch_is_shared_by_all_ranks) {
   const std::vector<std::string> small = {"run", "sasrec", "--batch-size", "8", "--dataset", "x"};
-  EXPECT_FALSE(check_arguments(small, 8).has_value());
-  const std::optional<ArgumentProblem> problem = check_arguments(small, 9);
+  EXPECT_FALSE(check_arguments(small, 8, all_workload_flags()).has_value());
+  const std::optional<ArgumentProblem> problem = check_arguments(small, 9, all_workload_flags());
   ASSERT_TRUE(problem.has_value());
   EXPECT_EQ(problem->index, 2U);
   EXPECT_THAT(problem->message, HasSubstr("--batch_size 8 is smaller than the 9 ranks"));
-  EXPECT_FALSE(
-      check_arguments({"run", "sasrec", "--batch_size", "8", "--batch_scope", "per_device", "--dataset", "x"}, 9)
-          .has_value());
+  EXPECT_FALSE(check_arguments({"run", "sasrec", "--batch_size", "8", "--batch_scope", "per_device", "--dataset", "x"},
+                               9, all_workload_flags())
+                   .has_value());
 }
 
 }  // namespace

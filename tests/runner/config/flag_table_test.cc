@@ -5,19 +5,37 @@
 
 #include <set>
 
+#include "runner/config/workload_flags.h"
+#include "runner/models/workload_flags.h"
+
 namespace lockstep {
 namespace {
 
+std::vector<Flag> sasrec_table() { return flag_table(find_workload(all_workload_flags(), "sasrec")); }
+
 TEST(FlagTable, has_no_name_twice) {
-  std::set<std::string> names;
-  for (const Flag& flag : flag_table()) {
-    EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
-    for (const std::string& alias : flag.aliases) EXPECT_TRUE(names.insert(alias).second) << alias;
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    std::set<std::string> names;
+    for (const Flag& flag : flag_table(&workload)) {
+      EXPECT_TRUE(names.insert(flag.name).second) << workload.name << " --" << flag.name;
+      for (const std::string& alias : flag.aliases) EXPECT_TRUE(names.insert(alias).second) << alias;
+    }
   }
 }
 
+TEST(FlagTable, without_a_workload_has_the_flags_that_every_workload_has) {
+  const std::vector<Flag> common = flag_table(nullptr);
+  EXPECT_NE(find_flag(common, "lr"), nullptr);
+  EXPECT_EQ(find_flag(common, "maxlen"), nullptr);
+  const std::vector<Flag> of_sasrec = sasrec_table();
+  for (const Flag& flag : common) EXPECT_NE(find_flag(of_sasrec, flag.name), nullptr) << flag.name;
+  const std::vector<Flag> of_all = flags_of_all(all_workload_flags());
+  EXPECT_NE(find_flag(of_all, "maxlen"), nullptr);
+  EXPECT_NE(find_flag(of_all, "lr"), nullptr);
+}
+
 TEST(FlagTable, has_the_guide_s_and_the_parent_s_spelling) {
-  const std::vector<Flag> table = flag_table();
+  const std::vector<Flag> table = sasrec_table();
   for (const char* name : {"dataset",
                            "train_dir",
                            "batch_size",
@@ -62,9 +80,11 @@ TEST(FlagTable, has_the_guide_s_and_the_parent_s_spelling) {
 }
 
 TEST(FlagTable, reads_back_every_default_that_it_writes) {
-  for (const Flag& flag : flag_table()) {
-    const std::string value = flag.get(RunConfig{});
-    RunConfig config;
+  RunConfig defaults;
+  find_workload(all_workload_flags(), "sasrec")->set_defaults(defaults);
+  for (const Flag& flag : sasrec_table()) {
+    const std::string value = flag.get(defaults);
+    RunConfig config = defaults;
     if (value.empty()) continue;  // an unset path or host
     EXPECT_TRUE(set_flag(flag, value, "", config).ok()) << flag.name << " " << value;
     EXPECT_EQ(flag.get(config), value) << flag.name;
@@ -74,7 +94,7 @@ TEST(FlagTable, reads_back_every_default_that_it_writes) {
 }
 
 TEST(FlagTable, writes_numbers_so_that_equal_values_are_equal_texts) {
-  const std::vector<Flag> table = flag_table();
+  const std::vector<Flag> table = sasrec_table();
   const Flag& lr = *find_flag(table, "lr");
   std::set<std::string> texts;
   for (const char* text : {"0.001", "1e-3", "1.0e-03", "0.00100"}) {
@@ -87,7 +107,7 @@ TEST(FlagTable, writes_numbers_so_that_equal_values_are_equal_texts) {
 }
 
 TEST(NearestFlag, offers_what_was_probably_meant) {
-  const std::vector<Flag> table = flag_table();
+  const std::vector<Flag> table = sasrec_table();
   EXPECT_EQ(nearest_flag(table, "batchsize"), "batch_size");
   EXPECT_EQ(nearest_flag(table, "num_epoch"), "num_epochs");
   EXPECT_EQ(nearest_flag(table, "learning_curve_of_the_model"), "");
@@ -95,7 +115,7 @@ TEST(NearestFlag, offers_what_was_probably_meant) {
 }
 
 TEST(Nnodes, is_a_number_or_a_range) {
-  const std::vector<Flag> table = flag_table();
+  const std::vector<Flag> table = sasrec_table();
   const Flag& nnodes = *find_flag(table, "nnodes");
   RunConfig config;
   const auto text_after = [&](const std::string& text) {

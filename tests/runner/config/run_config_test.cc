@@ -5,6 +5,10 @@
 
 #include <algorithm>
 
+#include "runner/config/workload_flags.h"
+#include "runner/data/dataset.h"
+#include "runner/models/sasrec/sasrec_flags.h"
+#include "runner/models/workload_flags.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -27,13 +31,13 @@ Words with_dataset(const Words& words) {
 
 // `words` follow `sasrec --dataset ml-1m`.
 RunConfig parse(const Words& words = {}) {
-  Result<RunConfig> config = parse_run_config(with_dataset(words));
+  Result<RunConfig> config = parse_run_config(with_dataset(words), all_workload_flags());
   EXPECT_TRUE(config.ok()) << config.error().message;
   return config.ok() ? std::move(config).value() : RunConfig{};
 }
 
 std::string refused_whole(const Words& words) {
-  const Result<RunConfig> config = parse_run_config(words);
+  const Result<RunConfig> config = parse_run_config(words, all_workload_flags());
   EXPECT_FALSE(config.ok());
   if (config.ok()) return "";
   EXPECT_EQ(config.error().code, ErrorCode::kInvalid);
@@ -52,12 +56,12 @@ const FlagValue& flag(const RunConfig& config, const std::string& name) {
 TEST(RunConfig, has_the_reference_s_defaults) {
   const RunConfig config = parse();
   EXPECT_EQ(config.workload, "sasrec");
-  EXPECT_EQ(config.sasrec.variant, "sasrec");
-  EXPECT_EQ(config.sasrec.maxlen, 200);
-  EXPECT_EQ(config.sasrec.hidden_units, 50);
-  EXPECT_EQ(config.sasrec.num_blocks, 2);
-  EXPECT_EQ(config.sasrec.num_heads, 1);
-  EXPECT_EQ(config.sasrec.train_dir, "default");
+  EXPECT_EQ(sasrec_options(config).variant, "sasrec");
+  EXPECT_EQ(sasrec_options(config).maxlen, 200);
+  EXPECT_EQ(sasrec_options(config).hidden_units, 50);
+  EXPECT_EQ(sasrec_options(config).num_blocks, 2);
+  EXPECT_EQ(sasrec_options(config).num_heads, 1);
+  EXPECT_EQ(config.training.train_dir, "default");
   EXPECT_EQ(config.training.num_epochs, 200);
   EXPECT_EQ(config.training.batch_size, 128);
   EXPECT_EQ(config.training.batch_scope, BatchScope::kTotal);
@@ -68,7 +72,7 @@ TEST(RunConfig, has_the_reference_s_defaults) {
   EXPECT_FALSE(config.training.use_amp);
   EXPECT_FALSE(config.launch.multi_gpu.has_value());
   EXPECT_FALSE(config.launch.nproc.has_value());
-  EXPECT_FALSE(config.sasrec.min_count.has_value());
+  EXPECT_FALSE(sasrec_options(config).min_count.has_value());
 }
 
 TEST(RunConfig, reads_the_guide_s_command_line) {
@@ -100,7 +104,7 @@ TEST(RunConfig, reads_the_guide_s_command_line) {
                                   "29501"});
   EXPECT_EQ(config.training.batch_size, 512);
   EXPECT_EQ(config.training.lr, 0.002);
-  EXPECT_EQ(config.sasrec.num_heads, 4);
+  EXPECT_EQ(sasrec_options(config).num_heads, 4);
   EXPECT_EQ(config.training.num_epochs, 300);
   EXPECT_TRUE(config.training.use_amp);
   EXPECT_EQ(config.launch.multi_gpu, true);
@@ -130,8 +134,8 @@ TEST(RunConfig, takes_booleans_in_every_spelling) {
 }
 
 TEST(RunConfig, keeps_flags_whose_own_name_begins_with_no) {
-  EXPECT_TRUE(parse({"--no_time"}).sasrec.tisasrec.no_time);
-  EXPECT_FALSE(parse({"--no_no_mhc"}).sasrec.tisasrec.no_mhc);
+  EXPECT_TRUE(sasrec_options(parse({"--no_time"})).tisasrec.no_time);
+  EXPECT_FALSE(sasrec_options(parse({"--no_no_mhc"})).tisasrec.no_mhc);
   EXPECT_THAT(refused({"--no_lr"}), HasSubstr("unknown flag --no_lr"));
 }
 
@@ -147,7 +151,8 @@ TEST(RunConfig, takes_negative_numbers_as_values) {
 
 TEST(RunConfig, takes_the_workload_anywhere) {
   // torch.distributed.launch puts its own flag first.
-  const Result<RunConfig> config = parse_run_config({"--local-rank=1", "--use_amp", "sasrec", "--dataset", "x"});
+  const Result<RunConfig> config =
+      parse_run_config({"--local-rank=1", "--use_amp", "sasrec", "--dataset", "x"}, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->launch.local_rank, 1);
   EXPECT_TRUE(config->training.use_amp);
@@ -221,18 +226,18 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(RunConfig, knows_the_three_forms) {
-  EXPECT_EQ(parse().sasrec.form, SasrecForm::kPostNorm);
-  EXPECT_EQ(parse({"--norm_first"}).sasrec.form, SasrecForm::kPreNorm);
-  EXPECT_EQ(parse({"--original"}).sasrec.form, SasrecForm::kOriginal);
-  EXPECT_EQ(parse({"--norm_first", "--original=false"}).sasrec.form, SasrecForm::kPreNorm);
-  EXPECT_EQ(parse({"--no_norm_first", "--original"}).sasrec.form, SasrecForm::kOriginal);
+  EXPECT_EQ(sasrec_options(parse()).form(), SasrecForm::kPostNorm);
+  EXPECT_EQ(sasrec_options(parse({"--norm_first"})).form(), SasrecForm::kPreNorm);
+  EXPECT_EQ(sasrec_options(parse({"--original"})).form(), SasrecForm::kOriginal);
+  EXPECT_EQ(sasrec_options(parse({"--norm_first", "--original=false"})).form(), SasrecForm::kPreNorm);
+  EXPECT_EQ(sasrec_options(parse({"--no_norm_first", "--original"})).form(), SasrecForm::kOriginal);
 }
 
 TEST(RunConfig, takes_decay_flags_without_a_schedule_as_exponential) {
   const RunConfig config = parse({"--lr_decay_rate", "0.95"});
   EXPECT_EQ(config.training.lr_schedule, LrScheduleKind::kExponential);
   EXPECT_EQ(flag(config, "lr_schedule").value, "exponential");
-  EXPECT_THAT(notes(config), Contains(HasSubstr("--lr_schedule exponential")));
+  EXPECT_THAT(config.notes, Contains(HasSubstr("--lr_schedule exponential")));
   EXPECT_EQ(parse({"--lr_decay_rate", "0.95", "--lr_schedule", "constant"}).training.lr_schedule,
             LrScheduleKind::kConstant);
 }
@@ -241,12 +246,12 @@ TEST(RunConfig, knows_whether_the_precision_was_given) {
   EXPECT_FALSE(parse({"--use_amp"}).training.precision_given);
   const RunConfig config = parse({"--use_amp", "--precision", "fp32"});
   EXPECT_TRUE(config.training.precision_given);
-  EXPECT_THAT(notes(config), Contains(HasSubstr("--use_amp: overridden by --precision")));
+  EXPECT_THAT(config.notes, Contains(HasSubstr("--use_amp: overridden by --precision")));
 }
 
 TEST(RunConfig, notes_flags_without_effect) {
-  EXPECT_THAT(notes(parse()), IsEmpty());
-  EXPECT_THAT(notes(parse({"--time_span", "256", "--num_workers", "4"})),
+  EXPECT_THAT(parse().notes, IsEmpty());
+  EXPECT_THAT(parse({"--time_span", "256", "--num_workers", "4"}).notes,
               ElementsAre("--time_span: used by --variant tisasrec only", HasSubstr("--num_workers: accepted")));
 }
 
@@ -267,14 +272,15 @@ TEST(RunConfig, writes_args_txt_as_name_comma_value) {
 }
 
 TEST(RunConfig, shows_every_flag_with_range_and_default_in_help) {
-  const std::string help = run_help("sasrec");
+  const std::string help = run_help("sasrec", all_workload_flags());
   for (const FlagValue& value : parse().flags) EXPECT_THAT(help, HasSubstr("--" + value.name)) << value.name;
   EXPECT_THAT(
       help, AllOf(HasSubstr("--nproc_per_node"), HasSubstr("from 1 to 65535"), HasSubstr("0.98"), HasSubstr("--config"),
                   HasSubstr("Usage: lockstep run sasrec [flags]\n"), HasSubstr("-h, --help"), HasSubstr("Exit codes:"),
                   HasSubstr("an integer of at least 0"), HasSubstr("metrics.jsonl and TensorBoard")));
-  EXPECT_THAT(run_help(""), HasSubstr("Usage: lockstep run WORKLOAD [flags]\n"));
-  EXPECT_THAT(run_help(""), HasSubstr("Workloads: sasrec"));
+  EXPECT_THAT(run_help("", all_workload_flags()), HasSubstr("Usage: lockstep run WORKLOAD [flags]\n"));
+  EXPECT_THAT(run_help("", all_workload_flags()),
+              AllOf(HasSubstr("\nWorkloads"), HasSubstr("  sasrec  "), HasSubstr("--lr "), Not(HasSubstr("--maxlen"))));
   EXPECT_TRUE(wants_help({"sasrec", "--help"}));
   EXPECT_TRUE(wants_help({"-h"}));
   EXPECT_FALSE(wants_help({"sasrec", "--lr", "1"}));
@@ -327,13 +333,39 @@ TEST(DifferingFlags, names_flag_and_both_values) {
   EXPECT_THAT(differing_flags(Json(), "a", Json::array(), "b"), IsEmpty());
 }
 
-TEST(RunConfig, takes_another_data_set_as_if_it_had_been_given) {
-  const Words given{"sasrec", "--dataset", "auto", "--lr", "0.5"};
-  const Result<RunConfig> config = parse_run_config(lockstep::with_dataset(given, "/data/ml-100k.inter"));
+TEST(SettledRun, has_the_data_set_that_auto_stands_for_as_if_it_had_been_given) {
+  const TemporaryFolder folder;
+  folder.write("ml-100k.inter", "user_id:token\titem_id:token\n1\t1\n");
+  const Words given{"sasrec", "--dataset", "auto", "--lr", "0.5", "--data_dir", folder.path()};
+  const Result<RunConfig> config = parse_run_config(given, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->sasrec.dataset, "/data/ml-100k.inter");
-  EXPECT_EQ(config->config_hash(), parse_run_config({"sasrec", "--dataset=ml-100k", "--lr=0.5"})->config_hash());
-  EXPECT_EQ(output_folder(*config, "", ""), "ml-100k_default");
+  const Result<SettledRun> run = settled_run(*config, given, all_workload_flags());
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(sasrec_options(run->config).dataset, folder.path() + "/ml-100k.inter");
+  EXPECT_EQ(run->arguments.back(), "--dataset=" + folder.path() + "/ml-100k.inter");
+  EXPECT_EQ(run->config.config_hash(),
+            parse_run_config({"sasrec", "--dataset=ml-100k", "--lr=0.5"}, all_workload_flags())->config_hash());
+  EXPECT_EQ(output_folder(run->config, "", ""), "ml-100k_default");
+}
+
+TEST(SettledRun, is_the_run_as_it_was_given_where_nothing_is_to_settle) {
+  const Words given = with_dataset({});
+  const Result<SettledRun> run = settled_run(parse(), given, all_workload_flags());
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(run->arguments, given);
+  EXPECT_EQ(run->remark, "");
+}
+
+TEST(SettledRun, passes_on_that_there_are_several_data_sets) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a.inter", "b.inter"}) {
+    folder.write(name, "user_id:token\titem_id:token\n1\t1\n");
+  }
+  const Words given{"sasrec", "--dataset", "auto", "--data_dir", folder.path()};
+  const Result<SettledRun> run =
+      settled_run(*parse_run_config(given, all_workload_flags()), given, all_workload_flags());
+  ASSERT_FALSE(run.ok());
+  EXPECT_EQ(run.error().code, ErrorCode::kConflict);
 }
 
 TEST(OutputFolder, is_named_after_dataset_and_train_dir) {
@@ -364,12 +396,12 @@ class ConfigFile : public ::testing::Test {
 
 TEST_F(ConfigFile, gives_flags_and_the_command_line_wins) {
   const std::string path = write("dataset: ml-100k\nlr: 0.5\nbatch-size: 32\nno_full_ranking: true\nuse_amp: yes\n");
-  const Result<RunConfig> config = parse_run_config({"sasrec", "--config", path, "--lr", "0.25"});
+  const Result<RunConfig> config = parse_run_config({"sasrec", "--config", path, "--lr", "0.25"}, all_workload_flags());
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->sasrec.dataset, "ml-100k");
+  EXPECT_EQ(sasrec_options(*config).dataset, "ml-100k");
   EXPECT_EQ(config->training.lr, 0.25);
   EXPECT_EQ(config->training.batch_size, 32);
-  EXPECT_FALSE(config->sasrec.full_ranking);
+  EXPECT_FALSE(sasrec_options(*config).full_ranking);
   EXPECT_TRUE(config->training.use_amp);
   EXPECT_TRUE(flag(*config, "batch_size").given);
 }
@@ -390,7 +422,8 @@ TEST_F(ConfigFile, is_refused_with_file_and_line) {
 }
 
 TEST_F(ConfigFile, that_is_missing_is_named) {
-  const Result<RunConfig> config = parse_run_config({"sasrec", "--config", folder_ + "/none.yaml"});
+  const Result<RunConfig> config =
+      parse_run_config({"sasrec", "--config", folder_ + "/none.yaml"}, all_workload_flags());
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.error().code, ErrorCode::kNotFound);
   EXPECT_THAT(config.error().message, HasSubstr("none.yaml"));

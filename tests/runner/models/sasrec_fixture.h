@@ -27,11 +27,14 @@ inline Dataset small_dataset() {
 inline RunConfig small_config() {
   RunConfig config;
   config.workload = "sasrec";
-  config.sasrec.maxlen = 12;
-  config.sasrec.hidden_units = 16;
-  config.sasrec.num_blocks = 2;
-  config.sasrec.num_heads = 2;
-  config.sasrec.dropout_rate = 0.2;
+  config.options =
+      SasrecOptions{.maxlen = 12, .hidden_units = 16, .num_blocks = 2, .num_heads = 2, .dropout_rate = 0.2};
+  return config;
+}
+
+inline RunConfig with_form(RunConfig config, SasrecForm form) {
+  sasrec_options(config).norm_first = form == SasrecForm::kPreNorm;
+  sasrec_options(config).original = form == SasrecForm::kOriginal;
   return config;
 }
 

@@ -28,10 +28,9 @@ void clear_gradients(const SasrecWorkload& workload) {
 
 TEST(SasrecWorkload, starts_at_two_log_two_in_every_form) {
   for (const SasrecForm form : kForms) {
-    RunConfig config = small_config();
-    config.sasrec.form = form;
-    config.sasrec.hidden_units = 50;
-    config.sasrec.num_heads = 1;
+    RunConfig config = with_form(small_config(), form);
+    sasrec_options(config).hidden_units = 50;
+    sasrec_options(config).num_heads = 1;
     const auto workload = make_small(config);
     const auto batch = workload->make_batch(batch_spec(0, 64));
     const double loss = workload->loss_sum(*batch).item<double>() / batch->weight();
@@ -41,8 +40,7 @@ TEST(SasrecWorkload, starts_at_two_log_two_in_every_form) {
 
 TEST(SasrecWorkload, every_parameter_gets_a_gradient_and_padding_none) {
   for (const SasrecForm form : kForms) {
-    RunConfig config = small_config();
-    config.sasrec.form = form;
+    RunConfig config = with_form(small_config(), form);
     const auto workload = make_small(config);
     workload->loss_sum(*workload->make_batch(batch_spec(0, 32))).backward();
     for (const NamedTensor& parameter : workload->parameters()) {
@@ -58,7 +56,7 @@ TEST(SasrecWorkload, every_parameter_gets_a_gradient_and_padding_none) {
 
 TEST(SasrecWorkload, names_and_shapes_are_those_of_the_python_implementation) {
   RunConfig config = small_config();
-  config.sasrec.num_blocks = 1;
+  sasrec_options(config).num_blocks = 1;
   const auto workload = make_small(config);
   const int64_t items = workload->data().num_items();
   const std::vector<std::pair<std::string, std::vector<int64_t>>> expected = {
@@ -99,7 +97,7 @@ TEST(SasrecWorkload, parameters_are_a_function_of_the_seed) {
 
 TEST(SasrecWorkload, matrices_are_xavier_normal_and_padding_rows_zero) {
   RunConfig config = small_config();
-  config.sasrec.hidden_units = 64;
+  sasrec_options(config).hidden_units = 64;
   const auto workload = make_small(config);
   for (const NamedTensor& parameter : workload->parameters()) {
     const at::Tensor& value = parameter.tensor;
@@ -129,8 +127,7 @@ TEST(SasrecWorkload, a_batch_does_not_depend_on_how_it_is_split) {
 
 TEST(SasrecWorkload, loss_and_gradients_with_dropout_do_not_depend_on_how_the_batch_is_split) {
   for (const SasrecForm form : kForms) {
-    RunConfig config = small_config();
-    config.sasrec.form = form;
+    RunConfig config = with_form(small_config(), form);
     const auto workload = make_small(config);
     const at::Tensor whole = workload->loss_sum(*workload->make_batch(batch_spec(0, 24)));
     whole.backward();
@@ -166,8 +163,7 @@ TEST(SasrecWorkload, an_empty_share_runs_a_backward_of_zeros) {
 
 TEST(SasrecWorkload, no_position_sees_what_comes_after_it) {
   for (const SasrecForm form : kForms) {
-    RunConfig config = small_config();
-    config.sasrec.form = form;
+    RunConfig config = with_form(small_config(), form);
     const auto workload = make_small(config);
     const at::NoGradGuard no_grad;
     const at::Tensor seq = at::arange(1, 13).view({1, 12});
@@ -183,7 +179,7 @@ TEST(SasrecWorkload, no_position_sees_what_comes_after_it) {
 TEST(SasrecWorkload, regularization_is_off_by_default_and_the_squared_table_otherwise) {
   EXPECT_FALSE(make_small(small_config())->regularization().defined());
   RunConfig config = small_config();
-  config.sasrec.l2_emb = 0.5;
+  sasrec_options(config).l2_emb = 0.5;
   const auto workload = make_small(config);
   const double squares = workload->parameters()[0].tensor.square().sum().item<double>();
   EXPECT_NEAR(workload->regularization().item<double>(), 0.5 * squares, 1e-3);
@@ -228,15 +224,15 @@ TEST(SasrecWorkload, learning_rates_in_file_names_are_written_as_python_does) {
 
 TEST(Registry, says_how_the_worker_ends) {
   RunConfig config = small_config();
-  config.sasrec.dataset = "no-such-data-set";
+  sasrec_options(config).dataset = "no-such-data-set";
   const auto missing = make_workload(config, at::Device(at::kCPU));
   ASSERT_TRUE(std::holds_alternative<Failure>(missing));
   EXPECT_EQ(std::get<Failure>(missing).code, ExitCode::kData);
-  config.sasrec.num_heads = 3;
+  sasrec_options(config).num_heads = 3;
   const auto heads = make_workload(config, at::Device(at::kCPU));
   ASSERT_TRUE(std::holds_alternative<Failure>(heads));
   EXPECT_EQ(std::get<Failure>(heads).code, ExitCode::kUsage);
-  EXPECT_NE(std::get<Failure>(heads).message.find("--num_heads is 3"), std::string::npos);
+  EXPECT_NE(std::get<Failure>(heads).message.find("--num_heads 3"), std::string::npos);
 }
 
 }  // namespace

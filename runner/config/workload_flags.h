@@ -1,0 +1,63 @@
+// WorkloadFlags: what the command line knows of one workload. Declared beside the workload's model in a file without
+// torch (runner/models/*/*_flags.cc), so that the agent refuses a bad command line before it starts a worker. Parsing,
+// --help, completion, `lockstep validate`, args.txt, the start table, the hash and the ranks' comparison come from it.
+// Threads: plain values; the functions are pure, but for settle, which looks at the disk.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/config/run_config.h"
+
+namespace lockstep {
+
+class FlagTableBuilder;
+
+struct WorkloadFlags {
+  std::string name;     // the word after `lockstep run`
+  std::string summary;  // what it trains, in half a line
+  std::string example;  // a command line that works as it stands
+
+  // Puts the workload's options into config.options, with their defaults, and changes the defaults of other flags.
+  std::function<void(RunConfig& config)> set_defaults;
+  std::function<void(FlagTableBuilder& table)> add_flags;
+  // What no single flag can know. Error: kInvalid.
+  std::function<Status(const RunConfig& config)> check;
+  // The name of what is trained on, for the run's folder <data_name>_<train_dir>: "ml-100k".
+  std::function<std::string(const RunConfig& config)> data_name;
+  // Remarks for the start table about the workload's own flags. May be empty.
+  std::function<std::vector<std::string>(const RunConfig& config)> notes;
+
+  // What a value such as `--dataset auto` stands for, found out once, by the agent, or by a worker without one.
+  struct Settled {
+    std::vector<std::string> arguments;  // to be put behind those that were given: {"--dataset=ml-100k"}
+    std::string remark;                  // for people; empty for none
+  };
+  // Empty, or a nullopt: nothing to settle. Errors: those of the data set.
+  std::function<Result<std::optional<Settled>>(const RunConfig& config)> settle;
+};
+
+// All that a program knows, in the order of `lockstep run --help`.
+using WorkloadList = std::vector<WorkloadFlags>;
+
+// Null when there is none of that name.
+const WorkloadFlags* find_workload(const WorkloadList& workloads, std::string_view name);
+
+// A run whose values are all settled (WorkloadFlags::settle).
+struct SettledRun {
+  RunConfig config;
+  std::vector<std::string> arguments;  // those that were given, and what settle added
+  std::string remark;
+};
+// Errors: those of settle.
+Result<SettledRun> settled_run(const RunConfig& config, std::vector<std::string> arguments,
+                               const WorkloadList& workloads);
+
+// Their names with commas between them.
+std::string workload_names(const WorkloadList& workloads);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// What the command line knows of SASRec. Links no torch. Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
+
+namespace lockstep {
+
+enum class SasrecForm { kPostNorm, kPreNorm, kOriginal };
+
+enum class TimeUnit { kSecond, kMinute, kHour, kDay };
+
+// Flags of --variant tisasrec and of mHC, spelt as in the guide. Accepted, and without effect on --variant sasrec.
+struct TisasrecOptions {
+  int64_t time_span = 100;  // in time_unit; longer gaps count as this
+  TimeUnit time_unit = TimeUnit::kHour;
+  bool no_time = false;
+  bool no_mhc = true;  // plain residual connections
+  int64_t mhc_expansion_rate = 4;
+  double mhc_init_gate = 0.01;
+  int64_t mhc_sinkhorn_iter = 20;
+  bool mhc_no_amp = false;
+};
+
+struct SasrecOptions {
+  std::string dataset;  // NAME or PATH, required
+  std::string data_dir = "./data";
+  std::string variant = "sasrec";
+  bool norm_first = false;
+  bool original = false;
+  int64_t maxlen = 200;
+  int64_t hidden_units = 50;
+  int64_t num_blocks = 2;
+  int64_t num_heads = 1;
+  double dropout_rate = 0.2;
+  double l2_emb = 0.0;
+  std::optional<int64_t> min_count;  // unset: 5 with ratings or times, none for `user item`
+  double max_bad_lines = 0.01;       // share of lines that may be malformed
+  int64_t eval_users = 10000;        // at most; 0 = all
+  int64_t eval_negatives = 100;
+  bool full_ranking = true;
+  TisasrecOptions tisasrec;
+
+  [[nodiscard]] SasrecForm form() const {
+    if (original) return SasrecForm::kOriginal;
+    return norm_first ? SasrecForm::kPreNorm : SasrecForm::kPostNorm;
+  }
+};
+
+WorkloadFlags sasrec_flags();
+
+// RunConfig::options of a run of this workload.
+const SasrecOptions& sasrec_options(const RunConfig& config);
+SasrecOptions& sasrec_options(RunConfig& config);
+
+}  // namespace lockstep
