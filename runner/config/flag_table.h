@@ -33,6 +33,9 @@ struct Flag {
   bool is_bool = false;
   std::vector<std::string> words;         // all values that it may have, where they are few
   NamesPath names_path = NamesPath::kNo;  // for completion in a shell
+  // What the flag needs to have an effect, where this configuration lacks it: "--variant tisasrec"; else "". Without
+  // its need a flag is no part of the maths, and a remark says so when it was given. Empty: it always has one.
+  std::function<std::string(const RunConfig& config)> missing_need;
   // What an evaluation finds depends on it: part of the maths where the plateau schedule acts on evaluations.
   bool changes_evaluations = false;
   // How a value stands in config_hash and in the ranks' comparison, where that is not its text: a data set by its name

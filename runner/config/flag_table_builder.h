@@ -95,6 +95,26 @@ class FlagTableBuilder {
     return flag;
   }
 
+  // Unset stands as "auto".
+  template <typename Field>
+  Flag& optional_real(const char* name, FlagScope scope, double min, double max, Field field, const char* help) {
+    Flag& flag = add(name, scope, "a number from " + number_text(min) + " to " + number_text(max) + ", or auto", help);
+    flag.set = [=](std::string_view text, RunConfig& config) {
+      double value = 0.0;
+      if (text == "auto") {
+        field(config).reset();
+        return true;
+      }
+      if (!parse_whole(text, value) || !std::isfinite(value) || value < min || value > max) return false;
+      field(config) = value + 0.0;
+      return true;
+    };
+    flag.get = [=](const RunConfig& config) {
+      return field(config) ? number_text(*field(config)) : std::string("auto");
+    };
+    return flag;
+  }
+
   template <typename Field>
   Flag& boolean(const char* name, FlagScope scope, Field field, const char* help) {
     Flag& flag = add(name, scope, "true or false", help);

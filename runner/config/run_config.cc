@@ -305,6 +305,7 @@ void infer_schedule(const GivenFlags& given, RunConfig& config) {
 // The scope of a flag under this configuration, where it depends on another flag.
 FlagScope effective_scope(const Flag& flag, const RunConfig& config) {
   const TrainingOptions& training = config.training;
+  if (flag.missing_need && !flag.missing_need(config).empty()) return FlagScope::kThisProcess;
   // A total batch stays what it is however many parts it is worked through in.
   if (flag.name == "grad_accum_steps" && training.batch_scope == BatchScope::kTotal) return FlagScope::kAllRanks;
   // Plateau turns evaluations into learning rates.
@@ -338,9 +339,14 @@ Json flags_object(const RunConfig& config, bool FlagValue::*selected) {
   return object;
 }
 
-std::vector<std::string> notes_of(const WorkloadFlags& workload, const RunConfig& config) {
+std::vector<std::string> notes_of(const std::vector<Flag>& table, const RunConfig& config) {
   std::vector<std::string> lines;
-  if (workload.notes) lines = workload.notes(config);
+  for (const Flag& flag : table) {
+    const std::string need = flag.missing_need ? flag.missing_need(config) : std::string();
+    if (!need.empty() && is_given(config, flag.name)) {
+      lines.push_back("--" + flag.name + ": without effect, it needs " + need);
+    }
+  }
   if (is_given(config, "num_workers")) {
     lines.emplace_back("--num_workers: accepted; batches are made in the training thread, no workers needed");
   }
@@ -436,7 +442,7 @@ Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, co
   TRY(workload->check(config));
   TRY(check_together(config));
   config.data_name = workload->data_name(config);
-  config.notes = notes_of(*workload, config);
+  config.notes = notes_of(table, config);
   return config;
 }
 

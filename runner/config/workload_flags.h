@@ -29,8 +29,6 @@ struct WorkloadFlags {
   std::function<Status(const RunConfig& config)> check;
   // The name of what is trained on, for the run's folder <data_name>_<train_dir>: "ml-100k".
   std::function<std::string(const RunConfig& config)> data_name;
-  // Remarks for the start table about the workload's own flags. May be empty.
-  std::function<std::vector<std::string>(const RunConfig& config)> notes;
 
   // What a value such as `--dataset auto` stands for, found out once, by the agent, or by a worker without one.
   struct Settled {

@@ -30,7 +30,6 @@ constexpr size_t kBadSamples = 3;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
 constexpr size_t kSampleBytesMax = 80;
 constexpr int64_t kDefaultMinCount = 5;
-constexpr int64_t kEventsForEvaluation = 4;
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
@@ -547,9 +546,9 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
 
 bool has_known_format(std::string_view head) { return !head.starts_with(kGzipMagic) && detect_layout(head, "").ok(); }
 
-UserSplit leave_one_out(const Interactions& interactions, int64_t user) {
+UserSplit leave_one_out(const Interactions& interactions, int64_t user, int64_t events_min) {
   const std::span<const int32_t> items = interactions.items_of(user);
-  if (static_cast<int64_t>(items.size()) < kEventsForEvaluation) return {items, 0, 0};
+  if (static_cast<int64_t>(items.size()) < events_min) return {items, 0, 0};
   return {items.first(items.size() - 2), items[items.size() - 2], items[items.size() - 1]};
 }
 

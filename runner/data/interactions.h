@@ -83,13 +83,13 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
 bool has_known_format(std::string_view head);
 
 // Leave-one-out: the last event is the test, the one before it the validation, the rest is trained on.
-// Users with fewer than four events are trained on whole and not evaluated.
+// Users with fewer than `events_min` events are trained on whole and not evaluated.
 struct UserSplit {
   std::span<const int32_t> train;  // borrowed from the Interactions
   int32_t valid = 0;               // 0 = not evaluated
   int32_t test = 0;
   [[nodiscard]] bool evaluated() const { return test != 0; }
 };
-UserSplit leave_one_out(const Interactions& interactions, int64_t user);
+UserSplit leave_one_out(const Interactions& interactions, int64_t user, int64_t events_min = 4);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-"""Our SASRec against the PyTorch twin, in the same run: gradients from equal weights and batches at each of 20 steps,
-losses and logits after 20 steps, three forms.
+"""Our SASRec and TiSASRec against their PyTorch twins, in the same run: gradients from equal weights and batches at each
+of 20 steps, losses and logits after 20 steps; three forms of SASRec, two of TiSASRec's time attention.
 
 LOCKSTEP_BIN: the folder with our programs (build/dev/bin). LOCKSTEP_CACHE: where data/ml-100k.inter lies.
 """
@@ -16,8 +16,10 @@ import torch
 from safetensors import safe_open
 
 from sasrec_twin import FORMS, SASRec, bce_loss
+from tisasrec_twin import TiSASRec
 
 STEPS = 20
+TIMED_FORMS = ("tisasrec-table", "tisasrec-pairwise")
 TOLERANCE = 1e-4
 
 
@@ -45,7 +47,7 @@ def weights_of(tensors):
     return {name.removeprefix("weight/"): tensor for name, tensor in tensors.items() if name.startswith("weight/")}
 
 
-@pytest.fixture(scope="module", params=[(form, heads) for form in FORMS for heads in (1, 2)],
+@pytest.fixture(scope="module", params=[(form, heads) for form in FORMS + TIMED_FORMS for heads in (1, 2)],
                 ids=lambda param: f"{param[0]}-{param[1]}-heads")
 def dump(request, tmp_path_factory):
     """(form, heads, folder): our run of 20 steps."""
@@ -58,15 +60,30 @@ def dump(request, tmp_path_factory):
 
 
 def make_twin(form, heads, weights, num_items):
-    twin = SASRec(num_items, maxlen=50, hidden_units=50, num_blocks=2, num_heads=heads, dropout_rate=0.0, form=form)
+    if form in TIMED_FORMS:
+        twin = TiSASRec(num_items, num_heads=heads, dropout_rate=0.0)
+    else:
+        twin = SASRec(num_items, maxlen=50, hidden_units=50, num_blocks=2, num_heads=heads, dropout_rate=0.0, form=form)
     assert list(twin.state_dict()) == [name for name, _ in twin.named_parameters()]
     assert sorted(twin.state_dict()) == sorted(weights)
     twin.load_state_dict(weights)
     return twin
 
 
+def inputs(tensors):
+    """What a twin's forward takes."""
+    return [*tensors["ids"], *([tensors["times"]] if "times" in tensors else [])]
+
+
+def loss_of(twin, tensors):
+    loss = bce_loss(*twin(*inputs(tensors)), tensors["ids"][1])
+    return loss + twin.penalty() if hasattr(twin, "penalty") else loss
+
+
 def without_key_bias(name, gradient):
     """The key bias shifts every score of a query alike: its gradient is zero but for rounding."""
+    if name.endswith("K_w.bias"):
+        return gradient.new_ones(1)
     if not name.endswith("in_proj_bias"):
         return gradient
     d = gradient.numel() // 3
@@ -107,10 +124,9 @@ def relu_sides(twin, sides):
 
 def gradient_errors(twin, tensors, sides):
     """(loss, {parameter: error relative to the norm}, kinks)"""
-    seq, pos, neg = tensors["ids"]
     twin.zero_grad()
     with relu_sides(twin, sides) as kinks:
-        loss = bce_loss(*twin(seq, pos, neg), pos)
+        loss = loss_of(twin, tensors)
     loss.backward()
     errors = {}
     for name, parameter in twin.named_parameters():
@@ -156,7 +172,7 @@ def test_gradients_from_equal_weights_and_batches(dump):
 NEAR = 1e-5
 
 
-def sides_near_zero(twin, ids):
+def sides_near_zero(twin, tensors):
     """{(layer, flat index): passes} of the ReLU inputs that are near zero."""
     sides = {}
 
@@ -168,7 +184,7 @@ def sides_near_zero(twin, ids):
 
     handles = [block.relu.register_forward_hook(note(layer)) for layer, block in enumerate(twin.forward_layers)]
     with torch.no_grad():
-        twin(*ids)
+        twin(*inputs(tensors))
     for handle in handles:
         handle.remove()
     return sides
@@ -181,19 +197,17 @@ def test_losses_and_logits_after_20_steps(dump):
     adam = torch.optim.Adam(twin.parameters(), lr=1e-3, betas=(0.9, 0.98))
     for step in range(STEPS):
         tensors, num_items = read(folder / f"step-{step:02d}.safetensors")
-        seq, pos, neg = tensors["ids"]
         ours = make_twin(form, heads, weights_of(tensors), num_items)
-        sides = {**sides_near_zero(ours, tensors["ids"]), **our_sides(ours, tensors)[2]}
+        sides = {**sides_near_zero(ours, tensors), **our_sides(ours, tensors)[2]}
         with relu_sides(twin, sides):
-            loss = bce_loss(*twin(seq, pos, neg), pos)
+            loss = loss_of(twin, tensors)
         assert loss.item() == pytest.approx(tensors["loss"].item(), rel=TOLERANCE), f"step {step}"
         adam.zero_grad()
         loss.backward()
         adam.step()
     final, _ = read(folder / "final.safetensors")
-    seq, pos, neg = final["ids"]
     with torch.no_grad():
-        logits = torch.stack(twin(seq, pos, neg))
+        logits = torch.stack(twin(*inputs(final)))
     error = ((logits - final["logits"]).norm() / logits.norm()).item()
     assert error < TOLERANCE, f"logits differ by {error:.1e} of their norm"
 
@@ -203,7 +217,7 @@ def test_the_twin_with_our_weights_gives_our_logits(dump):
     final, num_items = read(folder / "final.safetensors")
     twin = make_twin(form, heads, weights_of(final), num_items)
     with torch.no_grad():
-        logits = torch.stack(twin(*final["ids"]))
+        logits = torch.stack(twin(*inputs(final)))
     torch.testing.assert_close(final["logits"], logits, rtol=TOLERANCE, atol=TOLERANCE)
 
 

@@ -43,6 +43,12 @@ RunConfig config_of(const Flags& flags) {
                                  .hidden_units = number(flags, "hidden_units", 50),
                                  .num_heads = number(flags, "num_heads", 1),
                                  .dropout_rate = 0.0};
+  const std::string& form = flags.at("form");
+  if (form.starts_with("tisasrec")) {
+    SasrecOptions& options = sasrec_options(config);
+    options.variant = SequenceVariant::kTisasrec;
+    options.tisasrec.time_dropout = form == "tisasrec-pairwise" ? TimeDropout::kPairwise : TimeDropout::kTable;
+  }
   config.training.seed = static_cast<uint64_t>(number(flags, "seed", 42));
   return config;
 }
@@ -72,6 +78,12 @@ void append(NamedTensors& out, const std::string& prefix, const SasrecWorkload& 
   }
 }
 
+NamedTensors inputs_of(const SasrecBatch& batch) {
+  NamedTensors inputs = {{"ids", batch.ids_3BT}};
+  if (batch.times_BT.defined()) inputs.push_back({"times", batch.times_BT});
+  return inputs;
+}
+
 Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::string& folder) {
   const auto seed = static_cast<uint64_t>(number(flags, "seed", 42));
   const auto learning_rate = flags.contains("lr") ? std::stod(flags.at("lr")) : 1e-3;
@@ -92,9 +104,12 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
                                  .first_slot = 0,
                                  .samples = sampler.batch(step / per_epoch, step % per_epoch)});
     adam.zero_grad();
-    const at::Tensor loss = workload.loss_sum(*batch) / batch->weight();
+    at::Tensor loss = workload.loss_sum(*batch) / batch->weight();
+    const at::Tensor regularization = workload.regularization();
+    if (regularization.defined()) loss = loss + regularization;
     loss.backward();
-    NamedTensors out = {{"ids", static_cast<const SasrecBatch&>(*batch).ids_3BT}, {"loss", loss.detach()}};
+    NamedTensors out = inputs_of(static_cast<const SasrecBatch&>(*batch));
+    out.push_back({"loss", loss.detach()});
     append(out, "weight/", workload, /*gradients=*/false);
     append(out, "grad/", workload, /*gradients=*/true);
     const std::string number_text = (step < 10 ? "0" : "") + std::to_string(step);
@@ -103,8 +118,8 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
   }
   const at::NoGradGuard no_grad;
   const auto& last = static_cast<const SasrecBatch&>(*batch);
-  NamedTensors out = {{"ids", last.ids_3BT},
-                      {"logits", workload.model().train_logits(last.ids_3BT, last.dropout).contiguous()}};
+  NamedTensors out = inputs_of(last);
+  out.push_back({"logits", workload.model().train_logits(last.ids_3BT, last.times_BT, last.dropout).contiguous()});
   append(out, "weight/", workload, /*gradients=*/false);
   return write_tensors(folder + "/final.safetensors", out, items);
 }

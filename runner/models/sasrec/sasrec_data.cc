@@ -1,6 +1,7 @@
 #include "runner/models/sasrec/sasrec_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -27,12 +28,56 @@ void right_align(const Range& source, std::span<int64_t> row) {
   std::copy(source.end() - static_cast<std::ptrdiff_t>(n), source.end(), row.end() - static_cast<std::ptrdiff_t>(n));
 }
 
+// A time that is no whole second: how many of its units make one.
+struct TimestampUnit {
+  int64_t from;  // the smallest timestamp that is taken for one of these: seconds reach the year 5138 below it
+  int64_t per_second;
+  const char* name;
+};
+constexpr TimestampUnit kTimestampUnits[] = {{100'000'000'000'000'000, 1'000'000'000, "nanoseconds"},
+                                             {100'000'000'000'000, 1'000'000, "microseconds"},
+                                             {100'000'000'000, 1'000, "milliseconds"}};
+
+// The smallest time between two events in a row, of those that are apart; 1 when none are.
+int64_t smallest_gap(std::span<const int64_t> ascending) {
+  int64_t gap = 0;
+  for (size_t i = 1; i < ascending.size(); ++i) {
+    const int64_t apart = ascending[i] - ascending[i - 1];
+    if (apart > 0 && (gap == 0 || apart < gap)) gap = apart;
+  }
+  return std::max<int64_t>(gap, 1);
+}
+
+int64_t seconds_of(TimeUnit unit) {
+  switch (unit) {
+    case TimeUnit::kMinute:
+      return 60;
+    case TimeUnit::kHour:
+      return 3600;
+    case TimeUnit::kDay:
+      return 86400;
+    case TimeUnit::kSecond:
+    case TimeUnit::kUser:
+      return 1;
+  }
+  return 1;
+}
+
 }  // namespace
 
-Result<SasrecData> SasrecData::create(Dataset dataset) {
-  SasrecData data;
+SequenceProtocol protocol_of(const SasrecOptions& options) {
+  if (options.variant == SequenceVariant::kSasrec) return {};
+  return {.has_times = !options.tisasrec.no_time,
+          .time_unit = options.tisasrec.time_unit,
+          .evaluation_events_min = 3,
+          .excludes_held_out = true};
+}
+
+Result<SasrecData> SasrecData::create(Dataset dataset, const SequenceProtocol& protocol) {
+  SasrecData data(protocol);
   data.interactions_ = std::move(dataset.interactions);
   data.report_ = std::move(dataset.report);
+  if (protocol.has_times) TRY(data.make_times_relative());
   data.index_users();
   if (data.usable_users_.empty()) {
     return Error{ErrorCode::kInvalid,
@@ -41,6 +86,52 @@ Result<SasrecData> SasrecData::create(Dataset dataset) {
                      " left to serve as a negative; bring more events, or lower --min_count"};
   }
   return data;
+}
+
+// In place: the file's own times are not needed any more.
+Status SasrecData::make_times_relative() {
+  std::vector<int64_t>& times = interactions_.timestamps;
+  if (times.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 report_.path + " (" + to_string(report_.format) +
+                     ") has no timestamps, and --variant tisasrec learns from them: bring a file with "
+                     "times, or give --no_time or --variant sasrec"};
+  }
+  const auto [oldest, newest] = std::minmax_element(times.begin(), times.end());
+  if (*oldest < 0) {
+    return Error{ErrorCode::kInvalid,
+                 report_.path + ": found the timestamp " + std::to_string(*oldest) +
+                     ", expected seconds since 1970: bring a file with such times, or give --no_time"};
+  }
+  int64_t per_second = 1;
+  for (const TimestampUnit& unit : kTimestampUnits) {
+    if (*newest < unit.from) continue;
+    per_second = unit.per_second;
+    timestamp_unit_ = unit.name;
+    break;
+  }
+  for (int64_t user = 1; user <= num_users(); ++user) {
+    const auto u = static_cast<size_t>(user);
+    const auto begin = static_cast<size_t>(interactions_.offsets[u]);
+    const auto end = static_cast<size_t>(interactions_.offsets[u + 1]);
+    const std::span<int64_t> own(times.data() + begin, end - begin);
+    if (own.empty()) continue;
+    const int64_t unit =
+        protocol_.time_unit == TimeUnit::kUser ? smallest_gap(own) : seconds_of(protocol_.time_unit) * per_second;
+    const int64_t first = own.front();
+    for (int64_t& time : own) {
+      // To the nearest, halves to even, as the public implementation's round().
+      time = static_cast<int64_t>(std::nearbyint(static_cast<double>(time - first) / static_cast<double>(unit))) + 1;
+    }
+  }
+  return {};
+}
+
+std::span<const int64_t> SasrecData::times_of(int64_t user) const {
+  if (!protocol_.has_times) return {};
+  const auto u = static_cast<size_t>(user);
+  const auto begin = static_cast<size_t>(interactions_.offsets[u]);
+  return {interactions_.timestamps.data() + begin, static_cast<size_t>(interactions_.offsets[u + 1]) - begin};
 }
 
 void SasrecData::index_users() {
@@ -54,7 +145,8 @@ void SasrecData::index_users() {
     const auto u = static_cast<size_t>(user);
     distinct_[u] = static_cast<int32_t>(std::unique(begin, train_sorted_.end()) - begin);
     train_offsets_[u] = begin - train_sorted_.begin();
-    const bool has_negatives = distinct_[u] < num_items();
+    const int64_t held_out = protocol_.excludes_held_out ? 2 : 0;
+    const bool has_negatives = distinct_[u] + held_out < num_items();
     if (has_negatives && parts.train.size() >= kTrainEventsMin) usable_users_.push_back(user);
     if (has_negatives && parts.evaluated()) evaluable_users_.push_back(user);
   }
@@ -76,9 +168,10 @@ int64_t SasrecData::fill_train_row(const MicroBatchSpec& spec, int64_t index_in_
   }
   const std::span<const int32_t> train = split(user).train;
   right_align(train.first(train.size() - 1), row.seq);
+  if (!row.times.empty()) right_align(times_of(user).first(train.size() - 1), row.times);
   right_align(train.subspan(1), row.pos);
   const PhiloxStream stream{spec.seed, static_cast<uint32_t>(RandomPlace::kNegatives), step, slot};
-  draw_untrained_row(user, stream, row.neg);
+  draw_other_row({.trained = trained_on(user)}, stream, row.neg);
   const size_t positives = std::min(train.size() - 1, row.pos.size());
   std::fill_n(row.neg.begin(), row.neg.size() - positives, 0);
   return static_cast<int64_t>(positives);
@@ -99,44 +192,50 @@ std::vector<int64_t> SasrecData::evaluation_users(int64_t limit, uint64_t seed) 
   return users;
 }
 
-void SasrecData::fill_evaluation_row(int64_t user, EvaluationPass pass, std::span<int64_t> seq) const {
+void SasrecData::fill_evaluation_row(int64_t user, EvaluationPass pass, std::span<int64_t> seq,
+                                     std::span<int64_t> times) const {
   const UserSplit parts = split(user);
-  if (pass == EvaluationPass::kValid) {
-    right_align(parts.train, seq);
-    return;
-  }
-  right_align(parts.train, seq.first(seq.size() - 1));
-  seq.back() = parts.valid;
+  const bool is_test = pass == EvaluationPass::kTest;
+  right_align(parts.train, is_test ? seq.first(seq.size() - 1) : seq);
+  if (is_test) seq.back() = parts.valid;
+  if (!times.empty()) right_align(times_of(user).first(parts.train.size() + (is_test ? 1 : 0)), times);
 }
 
 void SasrecData::draw_candidates(int64_t user, EvaluationPass pass, uint64_t seed,
                                  std::span<int64_t> candidates) const {
   const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kEvalNegatives), static_cast<uint32_t>(pass),
                             static_cast<uint32_t>(user)};
-  draw_untrained_row(user, stream, candidates);
+  Avoided avoided{.trained = trained_on(user)};
+  if (protocol_.excludes_held_out) {
+    const UserSplit parts = split(user);
+    avoided.held_out[0] = parts.valid;
+    if (pass == EvaluationPass::kTest) avoided.held_out[1] = parts.test;
+  }
+  draw_other_row(avoided, stream, candidates);
 }
 
-void SasrecData::draw_untrained_row(int64_t user, const PhiloxStream& stream, std::span<int64_t> out) const {
+void SasrecData::draw_other_row(const Avoided& avoided, const PhiloxStream& stream, std::span<int64_t> out) const {
   Philox4 words{};
   for (uint32_t i = 0; i < out.size(); ++i) {
     if (i % 4 == 0) words = stream.block(i / 4);
-    out[i] = draw_untrained(user, stream, i, words.x[i % 4]);
+    out[i] = draw_other(avoided, stream, i, words.x[i % 4]);
   }
 }
 
-int64_t SasrecData::draw_untrained(int64_t user, const PhiloxStream& stream, uint32_t element,
-                                   uint32_t first_word) const {
-  const std::span<const int32_t> trained = trained_on(user);
-  const auto is_trained = [&](int64_t item) {
-    return std::binary_search(trained.begin(), trained.end(), static_cast<int32_t>(item));
-  };
+bool SasrecData::Avoided::contains(int64_t item) const {
+  return item == held_out[0] || item == held_out[1] ||
+         std::binary_search(trained.begin(), trained.end(), static_cast<int32_t>(item));
+}
+
+int64_t SasrecData::draw_other(const Avoided& avoided, const PhiloxStream& stream, uint32_t element,
+                               uint32_t first_word) const {
   int64_t item = 1 + below(first_word, num_items());
-  for (uint32_t retry = 0; is_trained(item) && retry < kRetryBlocks * 4; ++retry) {
+  for (uint32_t retry = 0; avoided.contains(item) && retry < kRetryBlocks * 4; ++retry) {
     const uint64_t block = kRetryBase + element * kRetryBlocks;
     item = 1 + below(stream.word(block * 4 + retry), num_items());
   }
   // So many hits in a row happen only to users who know nearly every item: take the next one that is free.
-  while (is_trained(item)) item = item % num_items() + 1;
+  while (avoided.contains(item)) item = item % num_items() + 1;
   return item;
 }
 

@@ -47,7 +47,7 @@ struct PassSums {
 
 class ShardEvaluation {
  public:
-  ShardEvaluation(const SasrecModel& model, const SasrecData& data, const SasrecEvaluationOptions& options,
+  ShardEvaluation(const SequenceModel& model, const SasrecData& data, const SasrecEvaluationOptions& options,
                   uint64_t seed)
       : model_(model),
         data_(data),
@@ -75,18 +75,24 @@ class ShardEvaluation {
  private:
   // [users, I + 1] on the host.
   at::Tensor score_all_items(std::span<const int64_t> users, EvaluationPass pass) const {
-    const int64_t maxlen = model_.shape().maxlen;
-    const at::Tensor seq_BT = at::empty({static_cast<int64_t>(users.size()), maxlen}, at::kLong);
-    for (size_t i = 0; i < users.size(); ++i) {
-      int64_t* const row = seq_BT.data_ptr<int64_t>() + static_cast<int64_t>(i) * maxlen;
-      data_.fill_evaluation_row(users[i], pass, {row, static_cast<size_t>(maxlen)});
+    const int64_t t = options_.maxlen;
+    const auto b = static_cast<int64_t>(users.size());
+    const at::Tensor items_and_times_2BT = at::zeros({data_.has_times() ? 2 : 1, b, t}, at::kLong);
+    for (int64_t i = 0; i < b; ++i) {
+      const auto row = [&](int64_t role) {
+        return std::span<int64_t>(items_and_times_2BT.data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
+      };
+      data_.fill_evaluation_row(users[static_cast<size_t>(i)], pass, row(0),
+                                data_.has_times() ? row(1) : std::span<int64_t>());
     }
     const at::Tensor& item_emb = model_.item_embedding();
-    const at::Tensor h_BD = model_.encode(seq_BT.to(item_emb.device())).select(1, maxlen - 1);
+    const at::Tensor inputs_2BT = items_and_times_2BT.to(item_emb.device());
+    const at::Tensor times_BT = data_.has_times() ? inputs_2BT[1] : at::Tensor();
+    const at::Tensor h_BD = model_.encode(inputs_2BT[0], times_BT).select(1, t - 1);
     return at::mm(h_BD.to(item_emb.scalar_type()), item_emb.t()).to(at::kCPU, at::kFloat).contiguous();
   }
 
-  const SasrecModel& model_;
+  const SequenceModel& model_;
   const SasrecData& data_;
   SasrecEvaluationOptions options_;
   uint64_t seed_;
@@ -101,7 +107,7 @@ double ndcg_at_10(int64_t rank) {
   return std::round(kGrain / std::log2(static_cast<double>(rank) + 2.0)) / kGrain;
 }
 
-std::vector<MetricSum> evaluate_sasrec(const SasrecModel& model, const SasrecData& data,
+std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecData& data,
                                        const SasrecEvaluationOptions& options, const EvaluationShard& shard) {
   const at::NoGradGuard no_grad;
   const std::vector<int64_t> users = data.evaluation_users(options.users_max, shard.seed);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runner/models/sasrec/sasrec_data.h"
-#include "runner/models/sasrec/sasrec_model.h"
+#include "runner/models/sasrec/sequence_model.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -20,6 +20,7 @@ inline constexpr int64_t kUsersPerChunk = 64;
 inline constexpr int64_t kTopK = 10;
 
 struct SasrecEvaluationOptions {
+  int64_t maxlen = 0;
   int64_t users_max = 0;  // 0 = all
   int64_t candidates = 100;
   bool full_ranking = true;
@@ -28,7 +29,7 @@ struct SasrecEvaluationOptions {
 // valid_ndcg@10, valid_hr@10, test_ndcg@10, test_hr@10, and with full_ranking the same with "full_" in front.
 // The candidates come from `shard.seed`. In full ranking the items trained on are left out, in the test pass the
 // validation item too. Ties favour the held-out item; a score that is not a number counts against it.
-std::vector<MetricSum> evaluate_sasrec(const SasrecModel& model, const SasrecData& data,
+std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecData& data,
                                        const SasrecEvaluationOptions& options, const EvaluationShard& shard);
 
 // 1 / log2(rank + 2) below kTopK, rounded to a multiple of 2^-30, else 0. `rank` counts from 0.

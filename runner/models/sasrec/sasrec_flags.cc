@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <any>
-#include <array>
 #include <utility>
 
 #include "runner/config/flag_table_builder.h"
@@ -15,10 +14,19 @@ constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
 constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
 constexpr FlagScope kMaths = FlagScope::kMaths;
 
-// Accepted, and without effect on --variant sasrec.
-constexpr std::array<const char*, 8> kTisasrecFlags = {
-    "time_span",          "time_unit",     "no_time",           "no_mhc",
-    "mhc_expansion_rate", "mhc_init_gate", "mhc_sinkhorn_iter", "mhc_no_amp"};
+std::string needs_tisasrec(const RunConfig& config) {
+  return sasrec_options(config).variant == SequenceVariant::kTisasrec ? "" : "--variant tisasrec";
+}
+
+std::string needs_times(const RunConfig& config) {
+  const bool has_times = !sasrec_options(config).tisasrec.no_time;
+  return has_times ? needs_tisasrec(config) : "--variant tisasrec with times (no --no_time)";
+}
+
+std::string needs_mhc(const RunConfig& config) {
+  const bool has_mhc = !sasrec_options(config).tisasrec.no_mhc;
+  return has_mhc ? needs_tisasrec(config) : "--variant tisasrec with --no_mhc=false";
+}
 
 // `OPTION(maxlen)` is a function from a config to that option, const or not.
 #define OPTION(member) \
@@ -42,7 +50,8 @@ void add_data_flags(FlagTableBuilder& table) {
 
 void add_model_flags(FlagTableBuilder& table) {
   table.group("Model");
-  table.text("variant", kMaths, "sasrec", OPTION(variant), "model variant");
+  table.choice("variant", kMaths, {"sasrec", "tisasrec"}, OPTION(variant),
+               "the model: SASRec, or TiSASRec, which also knows the time between events");
   table.boolean("norm_first", kMaths, OPTION(norm_first),
                 "layer norm before attention and feed-forward instead of after");
   table.boolean("original", kMaths, OPTION(original), "the form of the original SASRec code");
@@ -51,21 +60,40 @@ void add_model_flags(FlagTableBuilder& table) {
   table.integer("num_blocks", kMaths, 0, 1024, OPTION(num_blocks), "attention blocks");
   table.integer("num_heads", kMaths, 1, kWidthMax, OPTION(num_heads), "attention heads");
   table.real("dropout_rate", kMaths, 0.0, 1.0, true, OPTION(dropout_rate), "dropout probability");
-  table.real("l2_emb", kMaths, 0.0, 1e6, false, OPTION(l2_emb), "weight of the squared item embeddings in the loss");
+  table.optional_real(
+      "l2_emb", kMaths, 0.0, 1e6, OPTION(l2_emb),
+      "weight in the loss of the squared item embeddings, or of the norms of TiSASRec's tables; auto: 0, "
+      "of TiSASRec 5e-5");
 
-  table.group("TiSASRec and mHC (accepted; used by --variant tisasrec only)");
-  table.integer("time_span", kThisProcess, 1, kCountMax, OPTION(tisasrec.time_span),
-                "longest time gap told apart, in --time_unit");
-  table.choice("time_unit", kThisProcess, {"second", "minute", "hour", "day"}, OPTION(tisasrec.time_unit),
-               "unit of --time_span");
-  table.boolean("no_time", kThisProcess, OPTION(tisasrec.no_time), "no time intervals");
-  table.boolean("no_mhc", kThisProcess, OPTION(tisasrec.no_mhc), "plain residual connections");
-  table.integer("mhc_expansion_rate", kThisProcess, 1, 1024, OPTION(tisasrec.mhc_expansion_rate),
-                "residual streams of mHC");
-  table.real("mhc_init_gate", kThisProcess, 0.0, 1e6, false, OPTION(tisasrec.mhc_init_gate), "initial gate of mHC");
-  table.integer("mhc_sinkhorn_iter", kThisProcess, 0, 10000, OPTION(tisasrec.mhc_sinkhorn_iter),
-                "Sinkhorn iterations of mHC");
-  table.boolean("mhc_no_amp", kThisProcess, OPTION(tisasrec.mhc_no_amp), "mHC in full precision");
+  table.group("TiSASRec (--variant tisasrec)");
+  table
+      .integer("time_span", kMaths, 1, kWidthMax, OPTION(tisasrec.time_span),
+               "longest time between two events that is told apart, in --time_unit")
+      .missing_need = needs_times;
+  table
+      .choice("time_unit", kMaths, {"user", "second", "minute", "hour", "day"}, OPTION(tisasrec.time_unit),
+              "unit of --time_span; user: each user's smallest time between two events")
+      .missing_need = needs_times;
+  table
+      .choice(
+          "time_dropout", kMaths, {"table", "pairwise"}, OPTION(tisasrec.time_dropout),
+          "time tables are dropped out once for a batch, or for each pair of positions (slow, and memory grows with "
+          "--maxlen squared times --hidden_units)")
+      .missing_need = needs_times;
+  table.boolean("no_time", kMaths, OPTION(tisasrec.no_time), "positions alone, without times").missing_need =
+      needs_tisasrec;
+  table
+      .boolean("no_mhc", kMaths, OPTION(tisasrec.no_mhc),
+               "plain residual connections; false: the guide's mHC, which comes down to a gate")
+      .missing_need = needs_tisasrec;
+  table.integer("mhc_expansion_rate", kMaths, 1, 64, OPTION(tisasrec.mhc_expansion_rate), "mHC: copies").missing_need =
+      needs_mhc;
+  table.real("mhc_init_gate", kMaths, 0.0, 1e6, false, OPTION(tisasrec.mhc_init_gate), "mHC: gates at the start")
+      .missing_need = needs_mhc;
+  table.integer("mhc_sinkhorn_iter", kMaths, 0, 1000, OPTION(tisasrec.mhc_sinkhorn_iter), "mHC: Sinkhorn iterations")
+      .missing_need = needs_mhc;
+  table.boolean("mhc_no_amp", kMaths, OPTION(tisasrec.mhc_no_amp), "mHC: in fp32 also with --use_amp").missing_need =
+      needs_mhc;
 }
 
 void add_evaluation_flags(FlagTableBuilder& table) {
@@ -83,26 +111,20 @@ Status check(const RunConfig& config) {
   const SasrecOptions& options = sasrec_options(config);
   const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   if (options.dataset.empty()) return invalid("--dataset is required: a name looked for under --data_dir, or a path");
-  if (options.variant != "sasrec") {
-    const std::string why = options.variant == "tisasrec" ? "TiSASRec is not in this build" : "no such variant";
-    return invalid("--variant: found \"" + options.variant + "\" (" + why + "), expected sasrec");
-  }
   if (options.norm_first && options.original) {
     return invalid("--norm_first and --original contradict each other: give one of them");
+  }
+  const bool is_tisasrec = options.variant == SequenceVariant::kTisasrec;
+  for (const char* form : {"norm_first", "original"}) {
+    if (is_tisasrec && (options.norm_first || options.original) && is_given(config, form)) {
+      return invalid(std::string("--") + form + " is a form of SASRec; --variant tisasrec has one form: leave it out");
+    }
   }
   if (options.hidden_units % options.num_heads != 0) {
     return invalid("--hidden_units " + std::to_string(options.hidden_units) + " is not divisible by --num_heads " +
                    std::to_string(options.num_heads));
   }
   return {};
-}
-
-std::vector<std::string> notes(const RunConfig& config) {
-  std::vector<std::string> lines;
-  for (const std::string name : kTisasrecFlags) {
-    if (is_given(config, name)) lines.push_back("--" + name + ": used by --variant tisasrec only");
-  }
-  return lines;
 }
 
 Result<std::optional<WorkloadFlags::Settled>> settle(const RunConfig& config) {
@@ -117,7 +139,7 @@ Result<std::optional<WorkloadFlags::Settled>> settle(const RunConfig& config) {
 
 WorkloadFlags sasrec_flags() {
   return {.name = "sasrec",
-          .summary = "SASRec: the next item of a user's sequence, by self-attention",
+          .summary = "SASRec and TiSASRec: the next item of a user's sequence",
           .example = "lockstep run sasrec --dataset ml-100k --nproc 2",
           .set_defaults = [](RunConfig& config) { config.options = SasrecOptions{}; },
           .add_flags =
@@ -128,7 +150,6 @@ WorkloadFlags sasrec_flags() {
               },
           .check = check,
           .data_name = [](const RunConfig& config) { return dataset_name(sasrec_options(config).dataset); },
-          .notes = notes,
           .settle = settle};
 }
 

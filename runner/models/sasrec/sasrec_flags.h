@@ -12,14 +12,22 @@ namespace lockstep {
 
 enum class SasrecForm { kPostNorm, kPreNorm, kOriginal };
 
-enum class TimeUnit { kSecond, kMinute, kHour, kDay };
+enum class SequenceVariant { kSasrec, kTisasrec };
 
-// Flags of --variant tisasrec and of mHC, spelt as in the guide. Accepted, and without effect on --variant sasrec.
+// kUser: each user's smallest time between two events.
+enum class TimeUnit { kUser, kSecond, kMinute, kHour, kDay };
+
+// Where TiSASRec's time tables are dropped out: once for a batch, or for each pair of positions as the paper's form has
+// it, which needs a row of the table for each pair in memory.
+enum class TimeDropout { kTable, kPairwise };
+
+// Flags of --variant tisasrec, spelt as in the guide.
 struct TisasrecOptions {
-  int64_t time_span = 100;  // in time_unit; longer gaps count as this
-  TimeUnit time_unit = TimeUnit::kHour;
-  bool no_time = false;
-  bool no_mhc = true;  // plain residual connections
+  int64_t time_span = 256;  // in time_unit; longer gaps count as this
+  TimeUnit time_unit = TimeUnit::kUser;
+  TimeDropout time_dropout = TimeDropout::kTable;
+  bool no_time = false;  // positions alone
+  bool no_mhc = true;    // plain residual connections
   int64_t mhc_expansion_rate = 4;
   double mhc_init_gate = 0.01;
   int64_t mhc_sinkhorn_iter = 20;
@@ -29,7 +37,7 @@ struct TisasrecOptions {
 struct SasrecOptions {
   std::string dataset;  // NAME or PATH, required
   std::string data_dir = "./data";
-  std::string variant = "sasrec";
+  SequenceVariant variant = SequenceVariant::kSasrec;
   bool norm_first = false;
   bool original = false;
   int64_t maxlen = 200;
@@ -37,7 +45,7 @@ struct SasrecOptions {
   int64_t num_blocks = 2;
   int64_t num_heads = 1;
   double dropout_rate = 0.2;
-  double l2_emb = 0.0;
+  std::optional<double> l2_emb;      // unset: 0, of TiSASRec 5e-5
   std::optional<int64_t> min_count;  // unset: 5 with ratings or times, none for `user item`
   double max_bad_lines = 0.01;       // share of lines that may be malformed
   int64_t eval_users = 10000;        // at most; 0 = all

@@ -4,72 +4,17 @@
 
 #include <cmath>
 #include <limits>
-#include <numbers>
-#include <optional>
 #include <string>
 
 #include "runner/base/check.h"
-#include "runner/base/philox.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kNormEps = 1e-8;
-constexpr int64_t kPadding = 0;
-
-// Values of one parameter: element i depends on (seed, index of the parameter, i) alone.
-class InitialValues {
- public:
-  InitialValues(uint64_t seed, size_t parameter)
-      : stream_{seed, static_cast<uint32_t>(RandomPlace::kInit), static_cast<uint32_t>(parameter), 0} {}
-
-  // Box-Muller: each block gives two pairs of normals.
-  [[nodiscard]] at::Tensor normal(at::IntArrayRef sizes, double deviation) const {
-    return fill(sizes, [&](const Philox4& words, float* out) {
-      for (int pair = 0; pair < 2; ++pair) {
-        const double radius = std::sqrt(-2.0 * std::log(unit_above_zero(words.x[2 * pair]))) * deviation;
-        const double angle = 2.0 * std::numbers::pi * unit_above_zero(words.x[2 * pair + 1]);
-        out[2 * pair] = static_cast<float>(radius * std::cos(angle));
-        out[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
-      }
-    });
-  }
-
-  [[nodiscard]] at::Tensor uniform(at::IntArrayRef sizes, double bound) const {
-    return fill(sizes, [&](const Philox4& words, float* out) {
-      for (int i = 0; i < 4; ++i) out[i] = static_cast<float>((2.0 * unit_above_zero(words.x[i]) - 1.0) * bound);
-    });
-  }
-
- private:
-  static double unit_above_zero(uint32_t word) { return (static_cast<double>(word) + 1.0) / 4294967296.0; }
-
-  template <typename Draw>
-  [[nodiscard]] at::Tensor fill(at::IntArrayRef sizes, const Draw& draw) const {
-    at::Tensor values = at::empty(sizes, at::kFloat);
-    float* const out = values.data_ptr<float>();
-    const int64_t n = values.numel();
-    for (int64_t first = 0; first < n; first += 4) {
-      float four[4];
-      draw(stream_.block(static_cast<uint32_t>(first / 4)), four);
-      for (int64_t i = first; i < std::min(first + 4, n); ++i) out[i] = four[i - first];
-    }
-    return values;
-  }
-
-  PhiloxStream stream_;
-};
-
-// Fans as torch counts them: [out, in, receptive field …].
-double xavier_normal_deviation(const at::Tensor& parameter) {
-  const int64_t field = parameter.numel() / (parameter.size(0) * parameter.size(1));
-  return std::sqrt(2.0 / static_cast<double>((parameter.size(0) + parameter.size(1)) * field));
-}
-
 at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& values, int64_t hidden_units) {
   const std::string& name = parameter.name;
   const at::Tensor& tensor = parameter.tensor;
-  if (tensor.dim() >= 2) return values.normal(tensor.sizes(), xavier_normal_deviation(tensor));
+  if (tensor.dim() >= 2) return values.xavier_normal(tensor.sizes());
   if (name.find("layernorm") != std::string::npos) {
     return name.ends_with(".weight") ? at::ones(tensor.sizes()) : at::zeros(tensor.sizes());
   }
@@ -81,45 +26,21 @@ at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& valu
 
 }  // namespace
 
-class SasrecModel::Dropouts {
- public:
-  Dropouts() = default;
-  Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
-
-  at::Tensor operator()(const at::Tensor& x) {
-    if (!key_) return x;
-    const at::Tensor out = philox_dropout(x, rate_, *key_);
-    ++key_->layer;
-    return out;
-  }
-
- private:
-  double rate_ = 0.0;
-  std::optional<DropoutKey> key_;
-};
-
 SasrecModel::SasrecModel(const SasrecShape& shape, at::Device device) : shape_(shape) {
   LOCKSTEP_CHECK(shape.hidden_units % shape.num_heads == 0, "num_heads must divide hidden_units");
   const int64_t d = shape.hidden_units;
-  const auto trained = [&](at::IntArrayRef sizes) {
-    return at::zeros(sizes, at::TensorOptions(at::kFloat).device(device)).requires_grad_();
-  };
-  const auto norm = [&] { return Norm{trained({d}), trained({d})}; };
-  item_emb_ = trained({shape.num_items + 1, d});
-  pos_emb_ = trained({shape.maxlen + 1, d});
+  item_emb_ = trained({shape.num_items + 1, d}, device);
+  pos_emb_ = trained({shape.maxlen + 1, d}, device);
   for (int64_t i = 0; i < shape.num_blocks; ++i) {
-    blocks_.push_back(Block{.attention_norm = norm(),
-                            .in_proj_weight = trained({3 * d, d}),
-                            .in_proj_bias = trained({3 * d}),
-                            .out_proj_weight = trained({d, d}),
-                            .out_proj_bias = trained({d}),
-                            .forward_norm = norm(),
-                            .conv1_weight = trained({d, d, 1}),
-                            .conv1_bias = trained({d}),
-                            .conv2_weight = trained({d, d, 1}),
-                            .conv2_bias = trained({d})});
+    blocks_.push_back(Block{.attention_norm = make_norm(d, device),
+                            .in_proj_weight = trained({3 * d, d}, device),
+                            .in_proj_bias = trained({3 * d}, device),
+                            .out_proj_weight = trained({d, d}, device),
+                            .out_proj_bias = trained({d}, device),
+                            .forward_norm = make_norm(d, device),
+                            .forward = make_feed_forward(d, device)});
   }
-  last_norm_ = norm();
+  last_norm_ = make_norm(d, device);
   positions_T_ = at::arange(1, shape.maxlen + 1, at::TensorOptions(at::kLong).device(device));
   causal_mask_TT_ = at::full({shape.maxlen, shape.maxlen}, -std::numeric_limits<double>::infinity(),
                              at::TensorOptions(at::kFloat).device(device))
@@ -138,8 +59,7 @@ void SasrecModel::name_parameters() {
   add("item_emb.weight", item_emb_);
   add("pos_emb.weight", pos_emb_);
   for_each_block("attention_layernorms", [&](const std::string& name, const Block& block) {
-    add(name + ".weight", block.attention_norm.weight);
-    add(name + ".bias", block.attention_norm.bias);
+    add_parameters(parameters_, name, block.attention_norm);
   });
   for_each_block("attention_layers", [&](const std::string& name, const Block& block) {
     add(name + ".in_proj_weight", block.in_proj_weight);
@@ -148,17 +68,12 @@ void SasrecModel::name_parameters() {
     add(name + ".out_proj.bias", block.out_proj_bias);
   });
   for_each_block("forward_layernorms", [&](const std::string& name, const Block& block) {
-    add(name + ".weight", block.forward_norm.weight);
-    add(name + ".bias", block.forward_norm.bias);
+    add_parameters(parameters_, name, block.forward_norm);
   });
   for_each_block("forward_layers", [&](const std::string& name, const Block& block) {
-    add(name + ".conv1.weight", block.conv1_weight);
-    add(name + ".conv1.bias", block.conv1_bias);
-    add(name + ".conv2.weight", block.conv2_weight);
-    add(name + ".conv2.bias", block.conv2_bias);
+    add_parameters(parameters_, name, block.forward);
   });
-  add("last_layernorm.weight", last_norm_.weight);
-  add("last_layernorm.bias", last_norm_.bias);
+  add_parameters(parameters_, "last_layernorm", last_norm_);
 }
 
 void SasrecModel::initialize(uint64_t seed) {
@@ -171,23 +86,22 @@ void SasrecModel::initialize(uint64_t seed) {
   pos_emb_[kPadding].zero_();
 }
 
-at::Tensor SasrecModel::encode(const at::Tensor& seq_BT) const {
+at::Tensor SasrecModel::encode(const at::Tensor& items_BT, const at::Tensor& /*times_BT*/) const {
   Dropouts off;
-  return encode_embedded(seq_BT, at::embedding(item_emb_, seq_BT, kPadding), off);
+  return encode_embedded(items_BT, at::embedding(item_emb_, items_BT, kPadding), off);
 }
 
-at::Tensor SasrecModel::train_logits(const at::Tensor& ids_3BT, const DropoutKey& key) const {
+at::Tensor SasrecModel::train_logits(const at::Tensor& ids_3BT, const at::Tensor& /*times_BT*/,
+                                     const DropoutKey& key) const {
   Dropouts dropouts(shape_.dropout_rate, key);
-  // A split, unlike two selections, costs one copy in the backward pass.
-  const auto roles = at::embedding(item_emb_, ids_3BT, kPadding).split_with_sizes({1, 2}, 0);
-  const at::Tensor h_BTD = encode_embedded(ids_3BT[0], roles[0].squeeze(0), dropouts);
-  return at::mul(roles[1], h_BTD.unsqueeze(0)).sum(-1, /*keepdim=*/false, at::kFloat);
+  return pair_logits(item_emb_, ids_3BT,
+                     [&](const at::Tensor& items_BTD) { return encode_embedded(ids_3BT[0], items_BTD, dropouts); });
 }
 
-at::Tensor SasrecModel::encode_embedded(const at::Tensor& seq_BT, const at::Tensor& items_BTD,
+at::Tensor SasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
                                         Dropouts& dropouts) const {
   const bool original = shape_.form == SasrecForm::kOriginal;
-  const at::Tensor used_BT = seq_BT.ne(kPadding);
+  const at::Tensor used_BT = items_BT.ne(kPadding);
   const at::Tensor places_BTD = at::embedding(pos_emb_, at::mul(positions_T_, used_BT), kPadding);
   const at::Tensor used_BT1 = original ? used_BT.unsqueeze(-1).to(items_BTD.scalar_type()) : at::Tensor();
 
@@ -196,18 +110,18 @@ at::Tensor SasrecModel::encode_embedded(const at::Tensor& seq_BT, const at::Tens
     switch (shape_.form) {
       case SasrecForm::kPostNorm:
         x_BTD = normalize(block.attention_norm, x_BTD + attend(block, x_BTD, x_BTD, dropouts));
-        x_BTD = normalize(block.forward_norm, x_BTD + feed_forward(block, x_BTD, dropouts));
+        x_BTD = normalize(block.forward_norm, x_BTD + feed_forward(block.forward, x_BTD, dropouts));
         break;
       case SasrecForm::kPreNorm: {
         const at::Tensor normed_BTD = normalize(block.attention_norm, x_BTD);
         x_BTD = x_BTD + attend(block, normed_BTD, normed_BTD, dropouts);
-        x_BTD = x_BTD + feed_forward(block, normalize(block.forward_norm, x_BTD), dropouts);
+        x_BTD = x_BTD + feed_forward(block.forward, normalize(block.forward_norm, x_BTD), dropouts);
         break;
       }
       case SasrecForm::kOriginal: {
         const at::Tensor query_BTD = normalize(block.attention_norm, x_BTD);
         x_BTD = normalize(block.forward_norm, query_BTD + attend(block, query_BTD, x_BTD, dropouts));
-        x_BTD = (x_BTD + feed_forward(block, x_BTD, dropouts)) * used_BT1;
+        x_BTD = (x_BTD + feed_forward(block.forward, x_BTD, dropouts)) * used_BT1;
         break;
       }
     }
@@ -242,15 +156,6 @@ at::Tensor SasrecModel::attend(const Block& block, const at::Tensor& query_BTD, 
   const at::Tensor heads_NTE = at::bmm(attention_NTT, split_heads(qkv[2]));
   const at::Tensor joined_BTD = heads_NTE.view({b, h, t, d / h}).transpose(1, 2).reshape({b, t, d});
   return at::linear(joined_BTD, block.out_proj_weight, block.out_proj_bias);
-}
-
-at::Tensor SasrecModel::feed_forward(const Block& block, const at::Tensor& x_BTD, Dropouts& dropouts) const {
-  const at::Tensor inner_BTD = at::relu(dropouts(at::linear(x_BTD, block.conv1_weight.squeeze(-1), block.conv1_bias)));
-  return dropouts(at::linear(inner_BTD, block.conv2_weight.squeeze(-1), block.conv2_bias));
-}
-
-at::Tensor SasrecModel::normalize(const Norm& norm, const at::Tensor& x_BTD) const {
-  return at::layer_norm(x_BTD, {shape_.hidden_units}, norm.weight, norm.bias, kNormEps);
 }
 
 }  // namespace lockstep

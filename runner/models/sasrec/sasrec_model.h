@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "runner/kernels/dropout.h"
 #include "runner/models/sasrec/sasrec_flags.h"
-#include "runner/tensor/named_tensor.h"
+#include "runner/models/sasrec/sequence_layers.h"
+#include "runner/models/sasrec/sequence_model.h"
 
 namespace lockstep {
 
@@ -28,32 +28,23 @@ struct SasrecShape {
   SasrecForm form = SasrecForm::kPostNorm;
 };
 
-class SasrecModel {
+class SasrecModel final : public SequenceModel {
  public:
   // hidden_units must be a multiple of num_heads. Parameters are fp32 on `device`, not yet initialised.
   SasrecModel(const SasrecShape& shape, at::Device device);
 
   // Xavier-normal matrices and embeddings, layer norms 1 and 0, attention biases 0, feed-forward biases uniform in
-  // ±1/√D, rows 0 of both embeddings 0. Drawn on the host from Philox by (seed, parameter, element).
-  void initialize(uint64_t seed);
-
-  // In the order of the PyTorch implementation's state_dict.
-  [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
-  [[nodiscard]] const at::Tensor& item_embedding() const { return item_emb_; }  // [I + 1, D]
-  [[nodiscard]] const SasrecShape& shape() const { return shape_; }
-
-  // seq_BT: items, left-padded with 0. Dropout off; no graph needed. Returns h_BTD.
-  [[nodiscard]] at::Tensor encode(const at::Tensor& seq_BT) const;
-
-  // Training: one gather serves the three roles. ids_3BT: input, positives, negatives (int64).
-  // Returns the logits of positives and negatives: logits_2BT (fp32), with a graph.
-  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const DropoutKey& key) const;
+  // ±1/√D, rows 0 of both embeddings 0.
+  void initialize(uint64_t seed) override;
+  [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
+  [[nodiscard]] const at::Tensor& item_embedding() const override { return item_emb_; }
+  [[nodiscard]] at::Tensor encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const override;
+  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
+                                        const DropoutKey& key) const override;
+  // The sum of the squared item embeddings.
+  [[nodiscard]] at::Tensor embedding_penalty() const override { return item_emb_.square().sum(); }
 
  private:
-  struct Norm {
-    at::Tensor weight;
-    at::Tensor bias;
-  };
   struct Block {
     Norm attention_norm;
     at::Tensor in_proj_weight;  // [3D, D]: query, key, value
@@ -61,21 +52,14 @@ class SasrecModel {
     at::Tensor out_proj_weight;
     at::Tensor out_proj_bias;
     Norm forward_norm;
-    at::Tensor conv1_weight;  // [D, D, 1]: a convolution of width 1 is a linear layer
-    at::Tensor conv1_bias;
-    at::Tensor conv2_weight;
-    at::Tensor conv2_bias;
+    FeedForward forward;
   };
-  // Hands out one key per dropout, in the order of the forward pass; no key = evaluation.
-  class Dropouts;
 
   void name_parameters();
-  [[nodiscard]] at::Tensor encode_embedded(const at::Tensor& seq_BT, const at::Tensor& items_BTD,
+  [[nodiscard]] at::Tensor encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
                                            Dropouts& dropouts) const;
   [[nodiscard]] at::Tensor attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                   Dropouts& dropouts) const;
-  [[nodiscard]] at::Tensor feed_forward(const Block& block, const at::Tensor& x_BTD, Dropouts& dropouts) const;
-  [[nodiscard]] at::Tensor normalize(const Norm& norm, const at::Tensor& x_BTD) const;
 
   SasrecShape shape_;
   at::Tensor item_emb_;  // [I + 1, D]

@@ -9,6 +9,8 @@
 #include <cstdio>
 
 #include "runner/base/check.h"
+#include "runner/models/sasrec/sasrec_model.h"
+#include "runner/models/sasrec/tisasrec_model.h"
 
 namespace lockstep {
 namespace {
@@ -61,21 +63,59 @@ const char* form_name(SasrecForm form) {
   return "";
 }
 
-SasrecShape shape_of(const SasrecOptions& options, int64_t num_items) {
-  return SasrecShape{.num_items = num_items,
-                     .maxlen = options.maxlen,
-                     .hidden_units = options.hidden_units,
-                     .num_blocks = options.num_blocks,
-                     .num_heads = options.num_heads,
-                     .dropout_rate = options.dropout_rate,
-                     .form = options.form()};
+std::string variant_text(const SasrecOptions& options) {
+  if (options.variant == SequenceVariant::kSasrec) return std::string("sasrec, ") + form_name(options.form());
+  const TisasrecOptions& t = options.tisasrec;
+  std::string text = "tisasrec, ";
+  if (t.no_time) {
+    text += "without times";
+  } else {
+    constexpr const char* kUnits[] = {"of the user's smallest gap", "seconds", "minutes", "hours", "days"};
+    text += "times up to " + std::to_string(t.time_span) + " " + kUnits[static_cast<size_t>(t.time_unit)];
+  }
+  return text + (t.no_mhc ? "" : ", mHC with " + std::to_string(t.mhc_expansion_rate) + " copies");
+}
+
+std::unique_ptr<SequenceModel> make_model(const SasrecOptions& options, int64_t num_items, at::Device device) {
+  if (options.variant == SequenceVariant::kSasrec) {
+    return std::make_unique<SasrecModel>(SasrecShape{.num_items = num_items,
+                                                     .maxlen = options.maxlen,
+                                                     .hidden_units = options.hidden_units,
+                                                     .num_blocks = options.num_blocks,
+                                                     .num_heads = options.num_heads,
+                                                     .dropout_rate = options.dropout_rate,
+                                                     .form = options.form()},
+                                         device);
+  }
+  const TisasrecOptions& t = options.tisasrec;
+  TisasrecShape shape{.num_items = num_items,
+                      .maxlen = options.maxlen,
+                      .hidden_units = options.hidden_units,
+                      .num_blocks = options.num_blocks,
+                      .num_heads = options.num_heads,
+                      .dropout_rate = options.dropout_rate,
+                      .time_span = std::nullopt,
+                      .time_dropout = t.time_dropout,
+                      .hyper_connections = std::nullopt};
+  if (!t.no_time) shape.time_span = t.time_span;
+  if (!t.no_mhc) {
+    shape.hyper_connections = HyperConnectionOptions{.copies = t.mhc_expansion_rate,
+                                                     .initial_gate = t.mhc_init_gate,
+                                                     .sinkhorn_iterations = t.mhc_sinkhorn_iter,
+                                                     .full_precision = t.mhc_no_amp};
+  }
+  return std::make_unique<TisasrecModel>(shape, device);
+}
+
+double embedding_penalty_weight(const SasrecOptions& options) {
+  return options.l2_emb.value_or(options.variant == SequenceVariant::kTisasrec ? 5e-5 : 0.0);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& config, Dataset dataset,
                                                                at::Device device) {
-  TRY_ASSIGN(SasrecData data, SasrecData::create(std::move(dataset)));
+  TRY_ASSIGN(SasrecData data, SasrecData::create(std::move(dataset), protocol_of(sasrec_options(config))));
   return std::unique_ptr<SasrecWorkload>(new SasrecWorkload(config, std::move(data), device));
 }
 
@@ -84,7 +124,7 @@ SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Dev
       lr_(config.training.lr),
       device_(device),
       data_(std::move(data)),
-      model_(shape_of(options_, data_.num_items()), device),
+      model_(make_model(options_, data_.num_items(), device)),
       best_(kSavedMetrics.size(), 0.0) {}
 
 double SasrecWorkload::flops_per_sample() const {
@@ -93,19 +133,22 @@ double SasrecWorkload::flops_per_sample() const {
   const double projections = 2.0 * 6.0 * d * d;  // per position: three in, one out, two of the feed-forward
   const double attention = 2.0 * 2.0 * t * d;    // per position: scores and their sum
   const double logits = 2.0 * 2.0 * d;
+  // Per position: a product with each time table.
+  const double times = data_.has_times() ? 2.0 * 2.0 * static_cast<double>(options_.tisasrec.time_span + 1) * d : 0.0;
   constexpr double kForwardAndBackward = 3.0;
-  return kForwardAndBackward * t * (static_cast<double>(options_.num_blocks) * (projections + attention) + logits);
+  return kForwardAndBackward * t *
+         (static_cast<double>(options_.num_blocks) * (projections + attention + times) + logits);
 }
 
 std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() const {
   const InteractionsReport& report = data_.report();
   int64_t weights = 0;
-  for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
+  for (const NamedTensor& parameter : model_->parameters()) weights += parameter.tensor.numel();
   const auto evaluable = data_.evaluable_users();
   const auto evaluated = options_.eval_users == 0 ? evaluable : std::min(options_.eval_users, evaluable);
   const auto text = [](int64_t value) { return std::to_string(value); };
   std::vector<std::pair<std::string, std::string>> lines = {
-      {"variant", options_.variant + ", " + form_name(options_.form())},
+      {"variant", variant_text(options_)},
       {"parameters", text(weights)},
       {"data set", report.path + " (" + to_string(report.format) + ")"},
       {"users", text(data_.num_users())},
@@ -120,6 +163,7 @@ std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() cons
                         ? "none"
                         : text(report.min_count) + " (dropped " + text(report.dropped_users) + " users, " +
                               text(report.dropped_items) + " items, " + text(report.dropped_events) + " events)"}};
+  if (!data_.timestamp_unit().empty()) lines.emplace_back("timestamps", "taken for " + data_.timestamp_unit());
   for (const BadLine& bad : report.bad_samples) {
     lines.emplace_back("bad line " + text(bad.line), bad.reason + ": " + bad.text);
   }
@@ -130,16 +174,22 @@ std::unique_ptr<MicroBatch> SasrecWorkload::make_batch(const MicroBatchSpec& spe
   const auto b = static_cast<int64_t>(spec.samples.size());
   const int64_t t = options_.maxlen;
   const bool to_device = !device_.is_cpu();
-  const at::Tensor ids_3BT = at::empty({3, b, t}, at::TensorOptions(at::kLong).pinned_memory(to_device));
+  const bool has_times = data_.has_times();
+  // Input, positives, negatives, and the input's times: one tensor, so that one copy brings them to the device.
+  const at::Tensor rows_RBT =
+      at::empty({has_times ? 4 : 3, b, t}, at::TensorOptions(at::kLong).pinned_memory(to_device));
   int64_t positions = 0;
   for (int64_t i = 0; i < b; ++i) {
     const auto row = [&](int64_t role) {
-      return std::span<int64_t>(ids_3BT.data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
+      return std::span<int64_t>(rows_RBT.data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
     };
-    positions += data_.fill_train_row(spec, i, {.seq = row(0), .pos = row(1), .neg = row(2)});
+    positions += data_.fill_train_row(
+        spec, i, {.seq = row(0), .pos = row(1), .neg = row(2), .times = has_times ? row(3) : std::span<int64_t>()});
   }
   auto batch = std::make_unique<SasrecBatch>();
-  batch->ids_3BT = to_device ? ids_3BT.to(device_, /*non_blocking=*/true) : ids_3BT;
+  const at::Tensor here_RBT = to_device ? rows_RBT.to(device_, /*non_blocking=*/true) : rows_RBT;
+  batch->ids_3BT = here_RBT.narrow(0, 0, 3);
+  if (has_times) batch->times_BT = here_RBT[3];
   batch->dropout = DropoutKey{.seed = spec.seed, .step = spec.step, .first_slot = spec.first_slot, .layer = 0};
   batch->positions = static_cast<double>(positions);
   batch->samples = b;
@@ -148,22 +198,26 @@ std::unique_ptr<MicroBatch> SasrecWorkload::make_batch(const MicroBatchSpec& spe
 
 at::Tensor SasrecWorkload::loss_sum(const MicroBatch& batch) {
   const auto& made = static_cast<const SasrecBatch&>(batch);
-  const auto logits_BT = model_.train_logits(made.ids_3BT, made.dropout).unbind(0);  // positives, negatives
+  const auto logits_BT =
+      model_->train_logits(made.ids_3BT, made.times_BT, made.dropout).unbind(0);  // positives, negatives
   // -log sigmoid(x) for a positive, -log sigmoid(-x) for a negative, 0 where there is no positive.
   const at::Tensor gains_BT = at::log_sigmoid(logits_BT[0]) + at::log_sigmoid(-logits_BT[1]);
   return -(gains_BT * made.ids_3BT[1].ne(0)).sum();
 }
 
 at::Tensor SasrecWorkload::regularization() {
-  if (options_.l2_emb == 0.0) return {};
-  return options_.l2_emb * model_.item_embedding().square().sum();
+  const double weight = embedding_penalty_weight(options_);
+  if (weight == 0.0) return {};
+  return weight * model_->embedding_penalty();
 }
 
 std::vector<MetricSum> SasrecWorkload::evaluate(const EvaluationShard& shard) {
-  return evaluate_sasrec(
-      model_, data_,
-      {.users_max = options_.eval_users, .candidates = options_.eval_negatives, .full_ranking = options_.full_ranking},
-      shard);
+  return evaluate_sasrec(*model_, data_,
+                         {.maxlen = options_.maxlen,
+                          .users_max = options_.eval_users,
+                          .candidates = options_.eval_negatives,
+                          .full_ranking = options_.full_ranking},
+                         shard);
 }
 
 std::vector<std::string> SasrecWorkload::evaluation_lines(const EvaluationReport& report) {
@@ -196,7 +250,8 @@ std::string SasrecWorkload::reference_weight_file(const EvaluationReport& report
     best_[i] = std::max(best_[i], value);
   }
   if (!improved) return {};
-  return "SASRec.epoch=" + std::to_string(report.epoch) + ".lr=" + python_float(lr_) +
+  return std::string(options_.variant == SequenceVariant::kTisasrec ? "TiSASRec" : "SASRec") +
+         ".epoch=" + std::to_string(report.epoch) + ".lr=" + python_float(lr_) +
          ".layer=" + std::to_string(options_.num_blocks) + ".head=" + std::to_string(options_.num_heads) +
          ".hidden=" + std::to_string(options_.hidden_units) + ".maxlen=" + std::to_string(options_.maxlen) + ".pth";
 }

@@ -1,4 +1,4 @@
-// SasrecWorkload: SASRec behind the Workload interface.
+// SasrecWorkload: SASRec and TiSASRec behind the Workload interface.
 //
 // Role: joins data, network and evaluation; knows the file names and console lines of the guide.
 // Ownership: owns the data and the parameters.
@@ -15,13 +15,14 @@
 #include "runner/models/sasrec/sasrec_data.h"
 #include "runner/models/sasrec/sasrec_evaluation.h"
 #include "runner/models/sasrec/sasrec_flags.h"
-#include "runner/models/sasrec/sasrec_model.h"
+#include "runner/models/sasrec/sequence_model.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
 
 struct SasrecBatch final : MicroBatch {
-  at::Tensor ids_3BT;  // int64: input, positives, negatives
+  at::Tensor ids_3BT;   // int64: input, positives, negatives
+  at::Tensor times_BT;  // int64: of the input; undefined without times
   DropoutKey dropout;
   double positions = 0.0;  // with a positive
   int64_t samples = 0;
@@ -33,13 +34,14 @@ struct SasrecBatch final : MicroBatch {
 class SasrecWorkload final : public Workload {
  public:
   // Errors (kInvalid): see SasrecData::create.
+  // The variant is one of the options.
   static Result<std::unique_ptr<SasrecWorkload>> create(const RunConfig& config, Dataset dataset, at::Device device);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] int version() const override { return 1; }
-  [[nodiscard]] std::vector<NamedTensor> parameters() const override { return model_.parameters(); }
+  [[nodiscard]] std::vector<NamedTensor> parameters() const override { return model_->parameters(); }
   [[nodiscard]] std::vector<NamedTensor> buffers() const override { return {}; }
-  void initialize(uint64_t seed) override { model_.initialize(seed); }
+  void initialize(uint64_t seed) override { model_->initialize(seed); }
 
   [[nodiscard]] int64_t num_samples() const override { return data_.num_users(); }
   [[nodiscard]] LastBatch last_batch() const override { return LastBatch::kShort; }
@@ -61,7 +63,7 @@ class SasrecWorkload final : public Workload {
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
 
-  [[nodiscard]] const SasrecModel& model() const { return model_; }
+  [[nodiscard]] const SequenceModel& model() const { return *model_; }
   [[nodiscard]] const SasrecData& data() const { return data_; }
 
  private:
@@ -72,7 +74,7 @@ class SasrecWorkload final : public Workload {
   double lr_;
   at::Device device_;
   SasrecData data_;
-  SasrecModel model_;
+  std::unique_ptr<SequenceModel> model_;
   std::vector<double> best_;  // of the four figures in kSavedMetrics' order; 0 before the first evaluation
 };
 

@@ -56,7 +56,7 @@ const FlagValue& flag(const RunConfig& config, const std::string& name) {
 TEST(RunConfig, has_the_reference_s_defaults) {
   const RunConfig config = parse();
   EXPECT_EQ(config.workload, "sasrec");
-  EXPECT_EQ(sasrec_options(config).variant, "sasrec");
+  EXPECT_EQ(sasrec_options(config).variant, SequenceVariant::kSasrec);
   EXPECT_EQ(sasrec_options(config).maxlen, 200);
   EXPECT_EQ(sasrec_options(config).hidden_units, 50);
   EXPECT_EQ(sasrec_options(config).num_blocks, 2);
@@ -213,8 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"nproc_zero", {"--nproc", "0"}, {"--nproc", "from 1", "auto"}},
         BadValue{"coordinator_without_port", {"--coordinator", "host"}, {"--coordinator", "HOST:PORT"}},
         BadValue{"no_value", {"--lr"}, {"--lr", "needs a value", "the end"}},
-        BadValue{"variant_of_later", {"--variant", "tisasrec"}, {"--variant", "TiSASRec", "not in this build"}},
-        BadValue{"unknown_variant", {"--variant", "bert"}, {"\"bert\"", "expected sasrec"}},
+        BadValue{"unknown_variant", {"--variant", "bert"}, {"\"bert\"", "expected sasrec or tisasrec"}},
+        BadValue{"form_of_sasrec", {"--variant", "tisasrec", "--norm_first"}, {"--norm_first", "--variant tisasrec"}},
         BadValue{"two_forms", {"--norm_first", "--original"}, {"--norm_first", "--original", "contradict"}},
         BadValue{"heads", {"--num_heads", "3"}, {"--hidden_units 50", "--num_heads 3"}},
         BadValue{"one_rank_and_two", {"--multi_gpu", "false", "--nproc", "2"}, {"--multi_gpu", "--nproc"}},
@@ -251,8 +251,9 @@ TEST(RunConfig, knows_whether_the_precision_was_given) {
 
 TEST(RunConfig, notes_flags_without_effect) {
   EXPECT_THAT(parse().notes, IsEmpty());
-  EXPECT_THAT(parse({"--time_span", "256", "--num_workers", "4"}).notes,
-              ElementsAre("--time_span: used by --variant tisasrec only", HasSubstr("--num_workers: accepted")));
+  EXPECT_THAT(
+      parse({"--time_span", "256", "--num_workers", "4"}).notes,
+      ElementsAre("--time_span: without effect, it needs --variant tisasrec", HasSubstr("--num_workers: accepted")));
 }
 
 TEST(RunConfig, lists_every_flag_sorted_with_what_was_given) {

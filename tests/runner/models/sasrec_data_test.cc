@@ -18,7 +18,7 @@ struct Row {
 };
 
 SasrecData data_from(Dataset dataset) {
-  Result<SasrecData> data = SasrecData::create(std::move(dataset));
+  Result<SasrecData> data = SasrecData::create(std::move(dataset), {});
   EXPECT_TRUE(data.ok());
   return std::move(data).value();
 }
@@ -113,7 +113,7 @@ TEST(SasrecData, a_limited_evaluation_takes_the_same_users_for_the_same_seed) {
 }
 
 TEST(SasrecData, nothing_to_train_on_is_an_error_that_names_the_file) {
-  const Result<SasrecData> data = SasrecData::create(dataset_from("1 1\n2 2\n3 3\n"));
+  const Result<SasrecData> data = SasrecData::create(dataset_from("1 1\n2 2\n3 3\n"), {});
   ASSERT_FALSE(data.ok());
   EXPECT_NE(data.error().message.find("test data: nothing to train on"), std::string::npos) << data.error().message;
 }

@@ -57,7 +57,7 @@ TEST(SasrecEvaluation, ranking_agrees_with_one_user_and_one_item_at_a_time) {
   for (const int64_t user : data.evaluation_users(0, 5)) {
     const at::Tensor seq = at::empty({1, 12}, at::kLong);
     data.fill_evaluation_row(user, EvaluationPass::kTest, {seq.data_ptr<int64_t>(), 12});
-    const at::Tensor h = workload->model().encode(seq)[0][11];
+    const at::Tensor h = workload->model().encode(seq, {})[0][11];
     const at::Tensor scores = at::mv(workload->model().item_embedding(), h);
     const UserSplit split = data.split(user);
     const float target = scores[split.test].item<float>();

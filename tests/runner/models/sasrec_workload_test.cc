@@ -169,8 +169,8 @@ TEST(SasrecWorkload, no_position_sees_what_comes_after_it) {
     const at::Tensor seq = at::arange(1, 13).view({1, 12});
     const at::Tensor changed = seq.clone();
     changed[0][11] = 20;
-    const at::Tensor before = workload->model().encode(seq);
-    const at::Tensor after = workload->model().encode(changed);
+    const at::Tensor before = workload->model().encode(seq, {});
+    const at::Tensor after = workload->model().encode(changed, {});
     EXPECT_TRUE(at::allclose(before.slice(1, 0, 11), after.slice(1, 0, 11)));
     EXPECT_FALSE(at::allclose(before.slice(1, 11), after.slice(1, 11)));
   }

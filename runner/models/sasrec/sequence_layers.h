@@ -1,0 +1,85 @@
+// What SASRec and TiSASRec are both made of: their layers, their dropouts, their first values.
+//
+// Threads: one. Shapes: B samples, T = maxlen positions, D = hidden_units.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "runner/kernels/dropout.h"
+#include "runner/tensor/named_tensor.h"
+
+namespace lockstep {
+
+inline constexpr int64_t kPadding = 0;  // the item that is none
+
+// A trainable fp32 leaf of zeros.
+at::Tensor trained(at::IntArrayRef sizes, at::Device device);
+
+// Hands out one key per dropout, in the order of the forward pass; no key = evaluation.
+class Dropouts {
+ public:
+  Dropouts() = default;
+  Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
+
+  // x [B, …]: a mask for each sample.
+  at::Tensor operator()(const at::Tensor& x);
+  // x: one mask for the whole global batch, the same on every rank and in every micro-batch.
+  at::Tensor of_table(const at::Tensor& x);
+
+ private:
+  double rate_ = 0.0;
+  std::optional<DropoutKey> key_;
+};
+
+struct Norm {
+  at::Tensor weight;  // [D]
+  at::Tensor bias;
+};
+Norm make_norm(int64_t hidden_units, at::Device device);
+at::Tensor normalize(const Norm& norm, const at::Tensor& x_BTD);  // layer norm, eps 1e-8
+
+// Two convolutions of width 1, which are linear layers, with a ReLU between them.
+struct FeedForward {
+  at::Tensor conv1_weight;  // [D, D, 1]
+  at::Tensor conv1_bias;
+  at::Tensor conv2_weight;
+  at::Tensor conv2_bias;
+};
+FeedForward make_feed_forward(int64_t hidden_units, at::Device device);
+at::Tensor feed_forward(const FeedForward& layer, const at::Tensor& x_BTD, Dropouts& dropouts);
+
+// Names in the form of the PyTorch implementations: "attention_layernorms.0.weight".
+void add_parameters(NamedTensors& all, const std::string& name, const Norm& norm);
+void add_parameters(NamedTensors& all, const std::string& name, const FeedForward& layer);
+
+// Training: one gather from the item table serves input, positives and negatives. ids_3BT: the three (int64).
+// `encode`: the embedded input → h_BTD. Returns the logits of positives and negatives: logits_2BT (fp32), with a graph.
+at::Tensor pair_logits(const at::Tensor& item_emb, const at::Tensor& ids_3BT,
+                       const std::function<at::Tensor(const at::Tensor& items_BTD)>& encode);
+
+// Values of one parameter: element i depends on (seed, index of the parameter, i) alone. Drawn on the host.
+class InitialValues {
+ public:
+  InitialValues(uint64_t seed, size_t parameter);
+
+  [[nodiscard]] at::Tensor normal(at::IntArrayRef sizes, double deviation) const;
+  [[nodiscard]] at::Tensor uniform(at::IntArrayRef sizes, double bound) const;  // in ±bound
+  // Xavier's (Glorot and Bengio, 2010), with fans as torch counts them: [out, in, receptive field …].
+  [[nodiscard]] at::Tensor xavier_normal(at::IntArrayRef sizes) const;
+  [[nodiscard]] at::Tensor xavier_uniform(at::IntArrayRef sizes) const;
+
+ private:
+  template <typename Draw>
+  [[nodiscard]] at::Tensor fill(at::IntArrayRef sizes, const Draw& draw) const;
+
+  uint64_t seed_;
+  size_t parameter_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include "runner/models/sasrec/tisasrec_model.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "runner/base/check.h"
+#include "runner/models/sasrec/time_attention.h"
+
+namespace lockstep {
+namespace {
+
+at::Tensor initial_value(const NamedTensor& parameter, const InitialValues& values, const TisasrecShape& shape) {
+  const std::string& name = parameter.name;
+  const at::IntArrayRef sizes = parameter.tensor.sizes();
+  if (sizes.size() >= 2) return values.xavier_uniform(sizes);
+  if (name.find("layernorm") != std::string::npos) {
+    return name.ends_with(".weight") ? at::ones(sizes) : at::zeros(sizes);
+  }
+  if (name.find(".alpha_") != std::string::npos) return at::full(sizes, shape.hyper_connections->initial_gate);
+  if (name.find(".bias_") != std::string::npos) return at::zeros(sizes);
+  return values.uniform(sizes, 1.0 / std::sqrt(static_cast<double>(shape.hidden_units)));
+}
+
+}  // namespace
+
+TisasrecModel::TisasrecModel(const TisasrecShape& shape, at::Device device) : shape_(shape) {
+  LOCKSTEP_CHECK(shape.hidden_units % shape.num_heads == 0, "num_heads must divide hidden_units");
+  const int64_t d = shape.hidden_units;
+  item_emb_ = trained({shape.num_items + 1, d}, device);
+  abs_pos_K_emb_ = trained({shape.maxlen, d}, device);
+  abs_pos_V_emb_ = trained({shape.maxlen, d}, device);
+  if (shape.time_span) {
+    time_matrix_K_emb_ = trained({*shape.time_span + 1, d}, device);
+    time_matrix_V_emb_ = trained({*shape.time_span + 1, d}, device);
+  }
+  const auto linear = [&] { return Linear{.weight = trained({d, d}, device), .bias = trained({d}, device)}; };
+  for (int64_t i = 0; i < shape.num_blocks; ++i) {
+    Block block{.attention_norm = make_norm(d, device),
+                .query = linear(),
+                .key = linear(),
+                .value = linear(),
+                .attention_connection = std::nullopt,
+                .forward_norm = make_norm(d, device),
+                .forward = make_feed_forward(d, device),
+                .forward_connection = std::nullopt};
+    if (shape.hyper_connections) {
+      block.attention_connection.emplace(*shape.hyper_connections, d, device);
+      block.forward_connection.emplace(*shape.hyper_connections, d, device);
+    }
+    blocks_.push_back(std::move(block));
+  }
+  last_norm_ = make_norm(d, device);
+  causal_mask_TT_ = at::full({shape.maxlen, shape.maxlen}, -std::numeric_limits<double>::infinity(),
+                             at::TensorOptions(at::kFloat).device(device))
+                        .triu(1);
+  name_parameters();
+}
+
+void TisasrecModel::name_parameters() {
+  const auto add = [this](const std::string& name, const at::Tensor& tensor) { parameters_.push_back({name, tensor}); };
+  // Each kind of layer is a list over the blocks, as in the PyTorch implementation.
+  const auto for_each_block = [this](const std::string& list, const auto& add_block) {
+    for (size_t i = 0; i < blocks_.size(); ++i) add_block(list + "." + std::to_string(i), blocks_[i]);
+  };
+  add("item_emb.weight", item_emb_);
+  add("abs_pos_K_emb.weight", abs_pos_K_emb_);
+  add("abs_pos_V_emb.weight", abs_pos_V_emb_);
+  if (shape_.time_span) {
+    add("time_matrix_K_emb.weight", time_matrix_K_emb_);
+    add("time_matrix_V_emb.weight", time_matrix_V_emb_);
+  }
+  for_each_block("attention_layernorms", [&](const std::string& name, const Block& block) {
+    add_parameters(parameters_, name, block.attention_norm);
+  });
+  for_each_block("attention_layers", [&](const std::string& name, const Block& block) {
+    for (const auto& [part, linear] :
+         {std::pair("Q_w", &block.query), std::pair("K_w", &block.key), std::pair("V_w", &block.value)}) {
+      add(name + "." + part + ".weight", linear->weight);
+      add(name + "." + part + ".bias", linear->bias);
+    }
+  });
+  for_each_block("forward_layernorms", [&](const std::string& name, const Block& block) {
+    add_parameters(parameters_, name, block.forward_norm);
+  });
+  for_each_block("forward_layers", [&](const std::string& name, const Block& block) {
+    add_parameters(parameters_, name, block.forward);
+  });
+  for_each_block("connections", [&](const std::string& name, const Block& block) {
+    if (block.attention_connection) block.attention_connection->add_parameters(parameters_, name + ".attention");
+    if (block.forward_connection) block.forward_connection->add_parameters(parameters_, name + ".forward");
+  });
+  add_parameters(parameters_, "last_layernorm", last_norm_);
+}
+
+void TisasrecModel::initialize(uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i].tensor;
+    tensor.copy_(initial_value(parameters_[i], InitialValues(seed, i), shape_));
+  }
+  item_emb_[kPadding].zero_();
+}
+
+at::Tensor TisasrecModel::encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const {
+  Dropouts off;
+  return encode_embedded(items_BT, at::embedding(item_emb_, items_BT, kPadding), times_BT, off);
+}
+
+at::Tensor TisasrecModel::train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
+                                       const DropoutKey& key) const {
+  Dropouts dropouts(shape_.dropout_rate, key);
+  return pair_logits(item_emb_, ids_3BT, [&](const at::Tensor& items_BTD) {
+    return encode_embedded(ids_3BT[0], items_BTD, times_BT, dropouts);
+  });
+}
+
+at::Tensor TisasrecModel::embedding_penalty() const {
+  at::Tensor penalty = item_emb_.norm() + abs_pos_K_emb_.norm() + abs_pos_V_emb_.norm();
+  if (shape_.time_span) penalty = penalty + time_matrix_K_emb_.norm() + time_matrix_V_emb_.norm();
+  return penalty;
+}
+
+TisasrecModel::Tables TisasrecModel::drop_out_tables(const at::Tensor& times_BT, int64_t samples,
+                                                     Dropouts& dropouts) const {
+  const auto of_samples = [&](const at::Tensor& table_TD) {
+    return dropouts(table_TD.unsqueeze(0).expand({samples, -1, -1}));
+  };
+  Tables tables{.abs_K = of_samples(abs_pos_K_emb_), .abs_V = of_samples(abs_pos_V_emb_)};
+  if (!shape_.time_span) return tables;
+  tables.relations_BTT = time_relations(times_BT, *shape_.time_span);
+  const auto of_times = [&](const at::Tensor& table_RD) {
+    if (shape_.time_dropout == TimeDropout::kTable) return dropouts.of_table(table_RD);
+    return dropouts(at::embedding(table_RD, tables.relations_BTT));
+  };
+  tables.time_K = of_times(time_matrix_K_emb_);
+  tables.time_V = of_times(time_matrix_V_emb_);
+  return tables;
+}
+
+at::Tensor TisasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
+                                          const at::Tensor& times_BT, Dropouts& dropouts) const {
+  const at::Tensor used_BT1 = items_BT.ne(kPadding).unsqueeze(-1).to(items_BTD.scalar_type());
+  at::Tensor x_BTD = dropouts(items_BTD * std::sqrt(static_cast<double>(shape_.hidden_units))) * used_BT1;
+  const Tables tables = drop_out_tables(times_BT, items_BT.size(0), dropouts);
+  for (const Block& block : blocks_) {
+    const at::Tensor query_BTD = normalize(block.attention_norm, x_BTD);
+    x_BTD = residual(block.attention_connection, query_BTD, attend(block, query_BTD, x_BTD, tables, dropouts));
+    x_BTD = normalize(block.forward_norm, x_BTD);
+    x_BTD = residual(block.forward_connection, x_BTD, feed_forward(block.forward, x_BTD, dropouts)) * used_BT1;
+  }
+  return normalize(last_norm_, x_BTD);
+}
+
+// Causal, without a mask for padded keys: those on the left are attended to. What padded queries get is set to zero at
+// the end of the block.
+at::Tensor TisasrecModel::attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
+                                 const Tables& tables, Dropouts& dropouts) const {
+  const int64_t b = query_BTD.size(0);
+  const int64_t t = shape_.maxlen;
+  const int64_t d = shape_.hidden_units;
+  const int64_t h = shape_.num_heads;
+  const auto split_heads = [&](const at::Tensor& x_BTD) { return x_BTD.view({b, t, h, d / h}).transpose(1, 2); };
+  const auto project = [&](const Linear& linear, const at::Tensor& x_BTD) {
+    return at::linear(x_BTD, linear.weight, linear.bias);
+  };
+  const bool pairwise = shape_.time_dropout == TimeDropout::kPairwise;
+
+  const at::Tensor query_BHTE = split_heads(project(block.query, query_BTD));
+  const at::Tensor key_BHTE = split_heads(project(block.key, memory_BTD) + tables.abs_K);
+  const at::Tensor value_BHTE = split_heads(project(block.value, memory_BTD) + tables.abs_V);
+  at::Tensor scores_BHTT = at::matmul(query_BHTE, key_BHTE.transpose(2, 3));
+  if (shape_.time_span) {
+    scores_BHTT = scores_BHTT + (pairwise ? pairwise_time_scores(query_BHTE, tables.time_K)
+                                          : bucketed_time_scores(query_BHTE, tables.time_K, tables.relations_BTT));
+  }
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d / h));
+  const at::Tensor attention_BHTT = dropouts(at::softmax(scores_BHTT * scale + causal_mask_TT_, -1));
+  at::Tensor out_BHTE = at::matmul(attention_BHTT, value_BHTE);
+  if (shape_.time_span) {
+    out_BHTE = out_BHTE + (pairwise ? pairwise_time_values(attention_BHTT, tables.time_V)
+                                    : bucketed_time_values(attention_BHTT, tables.time_V, tables.relations_BTT));
+  }
+  return out_BHTE.transpose(1, 2).reshape({b, t, d});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+// TisasrecModel: SASRec that also knows how much time lies between two events (Li, Wang and McAuley, "Time Interval
+// Aware Self-Attention for Sequential Recommendation", WSDM 2020), with the parameter names and the numbers of the
+// public PyTorch implementation, whose trained weights it loads.
+//
+// Role: sequences of items and their times → a vector per position.
+// The form: queries from a normalised input, keys and values from the input as it is; keys and values also from where
+// an event stands (abs_pos tables) and from how long before the query it was (time_matrix tables); no output
+// projection; a residual inside the feed-forward; padded positions are set back to zero after each block. Threads: one.
+// Shapes: B samples, T = maxlen positions, D = hidden_units, H heads, E = D / H, R = time_span + 1 relations, I items.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runner/models/sasrec/hyper_connection.h"
+#include "runner/models/sasrec/sasrec_flags.h"
+#include "runner/models/sasrec/sequence_layers.h"
+#include "runner/models/sasrec/sequence_model.h"
+
+namespace lockstep {
+
+struct TisasrecShape {
+  int64_t num_items = 0;
+  int64_t maxlen = 0;
+  int64_t hidden_units = 0;
+  int64_t num_blocks = 0;
+  int64_t num_heads = 0;
+  double dropout_rate = 0.0;
+  std::optional<int64_t> time_span;  // none: positions alone
+  TimeDropout time_dropout = TimeDropout::kTable;
+  std::optional<HyperConnectionOptions> hyper_connections;
+};
+
+class TisasrecModel final : public SequenceModel {
+ public:
+  // hidden_units must be a multiple of num_heads. Parameters are fp32 on `device`, not yet initialised.
+  TisasrecModel(const TisasrecShape& shape, at::Device device);
+
+  // Xavier-uniform matrices and tables, layer norms 1 and 0, other biases uniform in ±1/√D, row 0 of the item table 0.
+  void initialize(uint64_t seed) override;
+  [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
+  [[nodiscard]] const at::Tensor& item_embedding() const override { return item_emb_; }
+  [[nodiscard]] at::Tensor encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const override;
+  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
+                                        const DropoutKey& key) const override;
+  // The sum of the Frobenius norms (not squared) of the item, position and time tables.
+  [[nodiscard]] at::Tensor embedding_penalty() const override;
+
+ private:
+  struct Linear {
+    at::Tensor weight;  // [D, D]
+    at::Tensor bias;
+  };
+  struct Block {
+    Norm attention_norm;
+    Linear query;
+    Linear key;
+    Linear value;
+    std::optional<HyperConnection> attention_connection;
+    Norm forward_norm;
+    FeedForward forward;
+    std::optional<HyperConnection> forward_connection;
+  };
+  // What all blocks of one forward pass share: each table after its dropout.
+  struct Tables {
+    at::Tensor abs_K;  // [T, D] or [B, T, D]
+    at::Tensor abs_V;
+    at::Tensor time_K;  // [R, D], or [B, T, T, D] with a dropout for each pair; undefined without times
+    at::Tensor time_V;
+    at::Tensor relations_BTT;
+  };
+
+  void name_parameters();
+  [[nodiscard]] at::Tensor encode_embedded(const at::Tensor& items_BT, const at::Tensor& items_BTD,
+                                           const at::Tensor& times_BT, Dropouts& dropouts) const;
+  [[nodiscard]] Tables drop_out_tables(const at::Tensor& times_BT, int64_t samples, Dropouts& dropouts) const;
+  [[nodiscard]] at::Tensor attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
+                                  const Tables& tables, Dropouts& dropouts) const;
+
+  TisasrecShape shape_;
+  at::Tensor item_emb_;           // [I + 1, D]
+  at::Tensor abs_pos_K_emb_;      // [T, D]
+  at::Tensor abs_pos_V_emb_;      // [T, D]
+  at::Tensor time_matrix_K_emb_;  // [R, D]; undefined without times
+  at::Tensor time_matrix_V_emb_;
+  std::vector<Block> blocks_;
+  Norm last_norm_;
+  at::Tensor causal_mask_TT_;  // 0 where a position may look, -inf above the diagonal
+  NamedTensors parameters_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+"""TiSASRec as a user trains it: it learns from times what SASRec cannot know, takes the public implementation's weights, and
+refuses what it cannot train on."""
+import random
+
+import pytest
+import torch
+
+from runs import SMALL_MODEL, equal_weights, losses, records, weights
+from tisasrec_twin import TiSASRec
+
+ITEMS = 40
+SHORT, LONG = 60, 86400
+
+
+@pytest.fixture(scope="module")
+def timed_dataset(tmp_path_factory):
+    """After a short gap comes the next item of a circle, after a long one the item opposite: who sees the items alone can
+    only guess which of the two."""
+    draw = random.Random(3)
+    lines = []
+    for user in range(1, 301):
+        item, when = draw.randrange(ITEMS), 1_000_000 * user
+        gap = SHORT
+        for _ in range(25):
+            lines.append(f"{user}\t{item + 1}\t1\t{when}\n")
+            item = (item + (1 if gap == SHORT else ITEMS // 2)) % ITEMS
+            gap = draw.choice((SHORT, LONG))
+            when += gap
+    path = tmp_path_factory.mktemp("data") / "timed.txt"
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def train(run, lockstep, dataset, folder, *flags):
+    done = run([lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--status_port", "0", "--maxlen",
+                "20", "--hidden_units", "32", "--num_blocks", "1", "--eval_every", "0", "--lr", "0.003", *flags])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_times_that_decide_what_comes_next_are_learned(run, lockstep, timed_dataset, tmp_path):
+    ndcg = {}
+    for variant in ("sasrec", "tisasrec"):
+        train(run, lockstep, timed_dataset, tmp_path / variant, "--variant", variant, "--num_epochs", "60",
+              "--batch_size", "32")
+        ndcg[variant] = records(tmp_path / variant)[-1]["test_ndcg@10"]
+    assert ndcg["sasrec"] < 0.9 < ndcg["tisasrec"], ndcg
+
+
+def test_weights_of_the_public_implementation_are_taken_over(run, lockstep, timed_dataset, tmp_path):
+    twin = TiSASRec(ITEMS, maxlen=20, hidden_units=32, num_blocks=1, time_span=16)
+    torch.save(twin.state_dict(), tmp_path / "TiSASRec.epoch=20.pth")
+    train(run, lockstep, timed_dataset, tmp_path / "run", "--variant", "tisasrec", "--time_span", "16", "--lr", "0",
+          "--max_steps", "1", "--state_dict_path", tmp_path / "TiSASRec.epoch=20.pth")
+    assert equal_weights(weights(tmp_path / "run"), twin.state_dict())
+
+
+@pytest.mark.parametrize("flags", [["--time_dropout", "pairwise"], ["--no_time"], ["--no_mhc=false"],
+                                   ["--no_mhc=false", "--mhc_expansion_rate", "2", "--mhc_sinkhorn_iter", "0"],
+                                   ["--time_unit", "hour", "--time_span", "100"]], ids=" ".join)
+def test_every_form_trains_and_its_flags_change_what_is_learned(run, lockstep, timed_dataset, tmp_path, flags):
+    for folder, more in (("plain", []), ("form", flags)):
+        train(run, lockstep, timed_dataset, tmp_path / folder, "--variant", "tisasrec", "--max_steps", "5", "--log_every",
+              "1", *more)
+    plain, form = losses(tmp_path / "plain"), losses(tmp_path / "form")
+    assert len(form) == 5 and all(loss < 10 for loss in form.values())
+    assert plain != form
+
+
+def test_a_file_without_times_is_refused_with_the_ways_out(run, lockstep, small_dataset, tmp_path):
+    done = run([lockstep, "run", "sasrec", "--variant", "tisasrec", "--dataset", small_dataset, "--train_dir",
+                tmp_path / "run", *SMALL_MODEL])
+    assert done.returncode == 3
+    for part in (str(small_dataset), "has no timestamps", "--no_time", "--variant sasrec"):
+        assert part in done.stdout + done.stderr
+
+
+def test_a_checkpoint_of_the_other_variant_is_refused_by_name(run, lockstep, timed_dataset, tmp_path):
+    train(run, lockstep, timed_dataset, tmp_path / "run", "--max_steps", "2")
+    done = run([lockstep, "run", "sasrec", "--variant", "tisasrec", "--dataset", timed_dataset, "--train_dir",
+                tmp_path / "run", "--status_port", "0", "--maxlen", "20", "--hidden_units", "32", "--num_blocks", "1",
+                "--lr", "0.003", "--max_steps", "4"])
+    assert done.returncode == 2
+    assert "--variant is tisasrec in this command and sasrec in the checkpoint" in done.stdout + done.stderr
+
+
+def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, timed_dataset, tmp_path):
+    curves = {}
+    for n in (1, 2, 3):
+        train(run, lockstep, timed_dataset, tmp_path / f"w{n}", "--variant", "tisasrec", "--nproc", str(n), "--max_steps",
+              "30", "--log_every", "1", "--batch_size", "12")
+        curves[n] = losses(tmp_path / f"w{n}")
+    assert sorted(curves[1]) == list(range(1, 31))
+    for n in (2, 3):
+        for step, loss in curves[1].items():
+            assert curves[n][step] == pytest.approx(loss, rel=1e-5), f"step {step} with {n} ranks"
