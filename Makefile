@@ -10,7 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
 
-.PHONY: help setup gpu demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile asan asan-torch tsan soak mutate clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile asan asan-torch tsan soak clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -105,10 +105,6 @@ bench-recovery: build ## seconds from a killed worker to the next step, beside t
 	@cmake --build --preset dev --target coordination_cost flags_cost coordinator_load
 	@missed=0; for part in recovery nodes coordination; do \
 	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part.py || missed=1; done; exit $$missed
-
-mutate: ## removes each rule of the recovery machines in turn; a test must notice (minutes)
-	@scripts/setup test
-	@scripts/mutate
 
 clean: ## removes build/ (not the downloads in LOCKSTEP_CACHE)
 	@rm -rf build

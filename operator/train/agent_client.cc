@@ -46,6 +46,14 @@ class Exchange {
       });
     });
     loop_.run();
+    if (error_ == http::error::body_limit) {
+      return Error{
+          ErrorCode::kCorrupt,
+          where(ip_, port_, to_view(request_.target())) + ": the answer has more than " +
+              std::to_string(kAgentBodyMax >> 20) +
+              " MiB, as the full status of thousands of ranks has; an agent of this version of lockstep sends a "
+              "summary: use its image"};
+    }
     if (error_) {
       const bool is_garbage = error_.category() == http::make_error_code(http::error::bad_version).category();
       return Error{is_garbage ? ErrorCode::kCorrupt : ErrorCode::kUnavailable,
@@ -98,7 +106,7 @@ Status post(const std::string& ip, int port, const std::string& token, const cha
 }  // namespace
 
 Result<std::string> read_agent_status(const std::string& ip, int port) {
-  return exchange(ip, port, {http::verb::get, "/status", kHttp11});
+  return exchange(ip, port, {http::verb::get, "/status?view=summary", kHttp11});
 }
 
 Status tell_agent_nodes(const std::string& ip, int port, const std::string& token, int nodes) {

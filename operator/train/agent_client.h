@@ -1,5 +1,5 @@
-// AgentClient: what the operator says to agents over plain HTTP: GET /status and POST /nodes to node 0's, POST
-// /coordinator to the others'.
+// AgentClient: what the operator says to agents over plain HTTP: GET /status?view=summary and POST /nodes to node 0's,
+// POST /coordinator to the others'.
 //
 // Threads: safe from all threads; calls block for at most kAgentTimeout.
 // Errors: kUnavailable when nobody answers in time, kCorrupt for an answer that is none or too long, kRetry for a
@@ -13,10 +13,12 @@
 
 namespace lockstep::train {
 
-inline constexpr std::chrono::seconds kAgentTimeout{2};   // of a whole exchange
-inline constexpr size_t kAgentBodyMax = size_t{1} << 20;  // of /status: thousands of ranks
+inline constexpr std::chrono::seconds kAgentTimeout{2};  // of a whole exchange
+// Of an answer: a summary of /status has about 100 bytes for each node.
+inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
 
-// `ip`: of the pod, IPv4 or IPv6.
+// `ip`: of the pod, IPv4 or IPv6. An agent of an earlier version does not know the summary and answers with all of its
+// status, which has 200 bytes for each rank.
 Result<std::string> read_agent_status(const std::string& ip, int port);
 // With the job's token.
 Status tell_agent_nodes(const std::string& ip, int port, const std::string& token, int nodes);

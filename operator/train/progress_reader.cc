@@ -17,7 +17,8 @@ struct ProgressReader::Impl {
     Target target;
     std::optional<RunReport> newest;
     Clock::time_point due;
-    bool is_read = false;  // by a thread, now
+    bool is_read = false;    // by a thread, now
+    bool is_warned = false;  // of an answer that cannot be read; until one can
   };
   using Due = std::pair<Clock::time_point, api::ObjectKey>;
 
@@ -70,9 +71,15 @@ struct ProgressReader::Impl {
     const bool is_same = job.target.pod_uid == target.pod_uid && job.target.ip == target.ip;
     schedule(key, job, is_same ? Clock::now() + period(job) : Clock::now());
     if (!report.ok()) {
-      options.logger.debug("no progress report", {{"job", api::to_string(key)}, {"error", report.error().message}});
+      // Who does not answer is starting, or has just ended. Who answers with too much or with nonsense does so again.
+      const bool is_unreadable = report.error().code == ErrorCode::kCorrupt;
+      const bool is_news = is_unreadable && !std::exchange(job.is_warned, true);
+      const LogFields fields{{"job", api::to_string(key)}, {"error", report.error().message}};
+      is_news ? options.logger.warning("the progress of this job cannot be read", fields)
+              : options.logger.debug("no progress report", fields);
       return;
     }
+    job.is_warned = false;
     job.newest = std::move(*report);
     lock.unlock();
     if (options.on_report) options.on_report(key);

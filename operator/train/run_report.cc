@@ -88,6 +88,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
   for (const Json& node : list_field(json, {"nodes"})) {
     report.nodes.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
   }
+  // An agent of an earlier version names nodes there alone.
   std::map<int, int> node_of_rank;
   for (const Json& worker : list_field(json, {"workers"})) {
     node_of_rank[int_field(worker, {"rank"})] = int_field(worker, {"node"});
@@ -113,7 +114,10 @@ Result<RunReport> parse_run_report(const std::string& body) {
                                .time = time_in(failure)});
   }
   if (const auto slowest = number_field(json, {"slowest", "rank"}); slowest && *slowest >= 0) {
-    report.slowest = SlowestRank{static_cast<int>(*slowest), node_of(static_cast<int>(*slowest))};
+    const auto rank = static_cast<int>(*slowest);
+    const auto node = number_field(json, {"slowest", "node"});
+    report.slowest =
+        SlowestRank{rank, node && *node >= 0 ? std::optional<int>(static_cast<int>(*node)) : node_of(rank)};
   }
   return report;
 }

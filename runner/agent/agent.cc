@@ -17,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kLingerInterval{10};
 // Looks that come so late mean that this process did not run: whether a worker is silent is judged at the next one.
 constexpr int64_t kLateLookNs = 5 * std::chrono::nanoseconds(kLookInterval).count();
 // A coordinator that is not there yet is no news for this long.
@@ -190,9 +189,9 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
   if (const auto beats = workers_.beats(local_rank)) look_at_worker(local_rank, *beats, ns_of(now()), false);
   WorkerStatus& status = status_of(local_rank);
   std::visit(Overloaded{
-                 [&](const Hello&) {
+                 [&](const Hello& m) {
                    status.state = "waiting";
-                   feed(SupervisorEvent(WorkerSaidHello{local_rank}));
+                   feed(SupervisorEvent(WorkerSaidHello{local_rank, m.terms}));
                  },
                  [&](const StoreRequest&) {},
                  [&](const Progress& m) { status_.progress = m; },
@@ -383,11 +382,13 @@ std::shared_ptr<CoordinatorLink> Agent::make_link() {
 }
 
 // The address of a lost coordinator may be a stranger's by now, while the name still leads there: no reason to end for
-// a node that had found the right one, nor for a pod that takes another one's place.
+// a node that had found the right one, nor for a pod that takes another one's place. Whoever has welcomed us and
+// refuses what we said then is no stranger.
 void Agent::on_refused(Refused refused) {
   const CoordinatorOptions& options = options_.coordinator_options;
   const bool is_replacement = options.attempt > 0 && !is_start_time(options.attempt);
-  const bool may_be_stale = member_.highest != 0 || (is_replacement && options.name_life.count() > 0);
+  const bool may_be_stale =
+      !member_.joined && (member_.highest != 0 || (is_replacement && options.name_life.count() > 0));
   const bool is_seeking = member_.seeking_since && now() - *member_.seeking_since < kStrangersPatience;
   refused.retry = refused.retry || (may_be_stale && is_seeking);
   feed(MemberEvent(CoordinatorRefused{std::move(refused)}));
@@ -550,7 +551,7 @@ void Agent::perform(const SignalWorkers& output) { workers_.signal_all(output.si
 void Agent::perform(const DumpStacks& output) { workers_.dump_stacks(output.local_rank, rank_of(output.local_rank)); }
 void Agent::perform(const KillProcess& output) { workers_.kill(output.local_rank); }
 
-void Agent::perform(const TellReady& output) { feed(MemberEvent(WorkersReady{output.ready})); }
+void Agent::perform(const TellReady& output) { feed(MemberEvent(WorkersReady{output.ready, output.terms})); }
 
 void Agent::perform(const TellBroken& output) {
   Broken broken = output.broken;

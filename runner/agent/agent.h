@@ -41,8 +41,9 @@ namespace lockstep {
 
 // How often the workers' pages are looked at.
 inline constexpr std::chrono::milliseconds kLookInterval{200};
-// What was said last may take this long to leave, at the end.
+// What was said last may take this long to leave, at the end; how often is looked whether it has.
 inline constexpr std::chrono::seconds kLastWordsTimeout{1};
+inline constexpr std::chrono::milliseconds kLingerInterval{10};
 // Whoever reads our output may take this long to read the end of it.
 inline constexpr std::chrono::seconds kReaderPatience{10};
 
@@ -199,7 +200,8 @@ class Agent {
   // The local rank of a rank that runs here; -1 after having answered with an error.
   int local_rank_for(int rank, const ControlSocket::Answer& answer);
   OrderedJson answer_about(int local_rank);
-  void kill_self_when_said();
+  // When the clients have taken their answers, at `latest` in any case.
+  void kill_self(TimePoint latest);
   void answer_recoveries();
 
   struct RecoveriesWaiter {

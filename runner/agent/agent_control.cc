@@ -1,7 +1,6 @@
 // What the agent does for its control socket (control_socket.h).
 #include <unistd.h>
 
-#include <boost/asio/post.hpp>
 #include <csignal>
 #include <utility>
 
@@ -101,12 +100,15 @@ void Agent::control(const KillAgent&, const ControlSocket::Answer& answer) {
           {"node", options_.node_rank},
           {"step", local_workers_[0].step},
           {"nanoseconds", monotonic_ns()}});
-  kill_self_when_said();
+  kill_self(std::chrono::steady_clock::now() + kLastWordsTimeout);
 }
 
-void Agent::kill_self_when_said() {
-  if (control_->is_idle()) ::kill(::getpid(), SIGKILL);
-  boost::asio::post(loop_, [this] { kill_self_when_said(); });
+void Agent::kill_self(TimePoint latest) {
+  if (control_->is_idle() || std::chrono::steady_clock::now() >= latest) ::kill(::getpid(), SIGKILL);
+  linger_timer_.expires_after(kLingerInterval);
+  linger_timer_.async_wait([this, latest](boost::system::error_code error) {
+    if (!error) kill_self(latest);
+  });
 }
 
 void Agent::control(const RecoveriesWanted& request, const ControlSocket::Answer& answer) {

@@ -131,10 +131,11 @@ void CoordinatorServer::on_line(ConnectionId connection, const std::string& line
   after_message(connection);
 }
 
-// Before a Join nobody is trusted with more than a greeting.
+// How long a line may be depends on how far the peer has come.
 void CoordinatorServer::after_message(ConnectionId connection) {
   const auto it = peers_.find(connection);
   if (it == peers_.end() || it->second.joined) return;
+  if (state_.greetings.contains(connection)) it->second.socket->set_line_bytes_max(kJoinBytesMax);
   if (!state_.rank_of.contains(connection)) return;
   it->second.joined = true;
   it->second.socket->set_line_bytes_max(kCoordinationLineBytesMax);

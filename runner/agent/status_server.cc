@@ -52,13 +52,16 @@ bool is_ready(const RunStatus& status) {
 
 namespace {
 
+constexpr const char* kSummaryQuery = "view=summary";
 constexpr const char* kHtml = "text/html; charset=utf-8";
 constexpr const char* kJson = "application/json";
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 
-HttpAnswer answer_get(const StatusBoard& board, const std::string& path) {
+HttpAnswer answer_get(const StatusBoard& board, const HttpRequest& request) {
+  const std::string& path = request.path;
   if (path == "/") return {200, kHtml, std::string(kStatusPage)};
+  if (path == "/status" && request.query == kSummaryQuery) return {200, kJson, dump_line(summary_of(*board.status()))};
   if (path == "/status") return {200, kJson, dump_pretty(to_json(*board.status()))};
   if (path == "/metrics") return {200, kPrometheus, board.metrics()};
   if (path == "/healthz") return {200, kText, "ok\n"};
@@ -79,7 +82,7 @@ StatusServer::StatusServer(std::unique_ptr<HttpServer> server) : server_(std::mo
 Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const StatusBoard& board, OperatorControl control) {
   HttpServer::Options options{.port = port, .body_max = kRequestBodyMax};
   options.handler = [&board, control = std::move(control)](const HttpRequest& request) {
-    return request.method == "POST" ? answer_post(control, request) : answer_get(board, request.path);
+    return request.method == "POST" ? answer_post(control, request) : answer_get(board, request);
   };
   Result<std::unique_ptr<HttpServer>> server = HttpServer::start(std::move(options));
   if (server.ok()) return std::unique_ptr<StatusServer>(new StatusServer(std::move(*server)));

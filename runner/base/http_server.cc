@@ -96,9 +96,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     HttpRequest request{.method = method == http::verb::post ? "POST" : "GET",
                         .path = std::string(message.target()),
+                        .query = "",
                         .authorization = std::string(message[http::field::authorization]),
                         .body = std::move(message.body())};
-    request.path.resize(std::min(request.path.find('?'), request.path.size()));
+    if (const size_t mark = request.path.find('?'); mark != std::string::npos) {
+      request.query = request.path.substr(mark + 1);
+      request.path.resize(mark);
+    }
     try {
       return options_.handler(request);
     } catch (const std::exception& e) {

@@ -26,6 +26,7 @@ inline constexpr std::chrono::milliseconds kHttpGraceTime{250};
 struct HttpRequest {
   std::string method;  // "GET", for HEAD too: the server leaves the body out; "POST"
   std::string path;    // without "?…"; as it was sent, nothing decoded
+  std::string query;   // what follows the "?"; empty without one
   std::string authorization;
   std::string body;
 };

@@ -73,9 +73,4 @@ struct PhiloxStream {
   }
 };
 
-// Uniform in [0, 1), 24 bits.
-LOCKSTEP_HOST_DEVICE inline float uniform01(uint32_t word) {
-  return static_cast<float>(word >> 8) * (1.0F / 16777216.0F);
-}
-
 }  // namespace lockstep

@@ -71,14 +71,12 @@ std::string random_token() {
   return token;
 }
 
-// An agent process, and what stands between its fork and its exec: made before, for the parent has threads.
+// What stands between an agent's fork and its exec: made before, for the parent has threads.
 struct ChildPlan {
   const char* program;
   char* const* arguments;
   char* const* environment;
-  int stdout_fd;     // -1: ours
-  int stderr_fd;     // -1: ours
-  int namespace_fd;  // -1: ours
+  AgentDescriptors descriptors;
   pid_t parent;
 };
 
@@ -87,12 +85,13 @@ struct ChildPlan {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != plan.parent) ::_exit(1);
-  if (plan.stdout_fd >= 0) ::dup2(plan.stdout_fd, STDOUT_FILENO);
-  if (plan.stderr_fd >= 0) ::dup2(plan.stderr_fd, STDERR_FILENO);
-  if (plan.namespace_fd >= 0 && ::setns(plan.namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
+  const AgentDescriptors& fds = plan.descriptors;
+  if (fds.stdout_fd >= 0) ::dup2(fds.stdout_fd, STDOUT_FILENO);
+  if (fds.stderr_fd >= 0) ::dup2(fds.stderr_fd, STDERR_FILENO);
+  if (fds.namespace_fd >= 0 && ::setns(fds.namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
-  ::sigaction(SIGPIPE, &default_action, nullptr);
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -313,7 +312,9 @@ class LocalNodes {
     if (node != 0 && (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0)) {
       return unavailable("no pipe");
     }
-    agent.pid = fork_agent(launch, node, out[1], err[1]);
+    const int namespace_fd = namespaces_ == nullptr ? -1 : namespaces_->fd(node);
+    agent.pid = start_agent(program_, launch,
+                            AgentDescriptors{.stdout_fd = out[1], .stderr_fd = err[1], .namespace_fd = namespace_fd});
     const Status forked = agent.pid > 0 ? Status() : unavailable("no process");
     for (const int fd : {out[1], err[1]}) {
       if (fd >= 0) ::close(fd);
@@ -325,25 +326,6 @@ class LocalNodes {
       agent.err = relay(node, err[0], true);
     }
     return {};
-  }
-
-  pid_t fork_agent(const NodeLaunch& launch, int node, int stdout_fd, int stderr_fd) const {
-    std::vector<std::string> arguments{program_};
-    arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
-    std::vector<std::string> environment;
-    for (const auto& [name, value] : launch.environment) environment.push_back(name + "=" + value);
-    const std::vector<char*> argv = pointers_to(arguments);
-    const std::vector<char*> envp = pointers_to(environment);
-    const ChildPlan plan{.program = program_.c_str(),
-                         .arguments = argv.data(),
-                         .environment = envp.data(),
-                         .stdout_fd = stdout_fd,
-                         .stderr_fd = stderr_fd,
-                         .namespace_fd = namespaces_ == nullptr ? -1 : namespaces_->fd(node),
-                         .parent = ::getpid()};
-    const pid_t pid = ::fork();
-    if (pid == 0) run_child(plan);
-    return pid;
   }
 
   std::shared_ptr<OutputRelay> relay(int node, int fd, bool to_stderr) {
@@ -460,6 +442,32 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
     environment[std::string(env::kCudaVisibleDevices)] = list;
   }
   return launch;
+}
+
+pid_t start_agent(const std::string& program, const NodeLaunch& launch, const AgentDescriptors& descriptors) {
+  std::vector<std::string> arguments{program};
+  arguments.insert(arguments.end(), launch.arguments.begin(), launch.arguments.end());
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : launch.environment) environment.push_back(name + "=" + value);
+  const std::vector<char*> argv = pointers_to(arguments);
+  const std::vector<char*> envp = pointers_to(environment);
+  const ChildPlan plan{.program = program.c_str(),
+                       .arguments = argv.data(),
+                       .environment = envp.data(),
+                       .descriptors = descriptors,
+                       .parent = ::getpid()};
+  // The parent's handlers write into a pipe that the child has, too: until the child is in a process group of its own
+  // and has none of them any more, one Ctrl-C would reach the parent twice, and two of them mean "leave at once".
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = ::fork();
+  if (pid == 0) run_child(plan);
+  const int why = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = why;
+  return pid;
 }
 
 int run_local_nodes(const LocalNodesOptions& options) {

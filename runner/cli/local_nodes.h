@@ -5,6 +5,8 @@
 // Threads: one event loop on the calling thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -52,6 +54,14 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
 // The GPUs of node `node` when each gets `nproc` of them; all of them when there are too few to go round (ranks then
 // share them, which needs --backend gloo). Pure.
 std::vector<std::string> gpus_of_node(const std::vector<std::string>& gpus, int nodes, int nproc, int node);
+
+// Starts an agent in a process group of its own; it is killed when its parent ends. Its pid; -1: errno says why not.
+struct AgentDescriptors {
+  int stdout_fd = -1;     // -1: the caller's
+  int stderr_fd = -1;     // -1: the caller's
+  int namespace_fd = -1;  // its network; -1: the caller's
+};
+pid_t start_agent(const std::string& program, const NodeLaunch& launch, const AgentDescriptors& descriptors);
 
 // Returns the exit code of the whole (contract/exit_code).
 int run_local_nodes(const LocalNodesOptions& options);

@@ -475,10 +475,23 @@ std::vector<std::string> differing_flags(const Json& our_flags, const std::strin
   std::vector<std::string> differences;
   for (const auto& [name, values] : sides) {
     if (values.first == values.second) continue;
-    differences.push_back("--" + name + " is " + values.first + " in " + ours + " and " + values.second + " in " +
-                          theirs);
+    const bool is_flag = name.find(' ') == std::string::npos;
+    differences.push_back((is_flag ? "--" : "the ") + name + " is " + values.first + " in " + ours + " and " +
+                          values.second + " in " + theirs);
   }
   return differences;
+}
+
+std::string disagreement(const std::string& our_terms, const std::string& ours, const std::string& their_terms,
+                         const std::string& theirs) {
+  if (our_terms == their_terms || our_terms.empty() || their_terms.empty()) return "";
+  const Result<Json> our_json = parse_json(our_terms, "the terms of " + ours);
+  if (!our_json.ok()) return our_json.error().message;
+  const Result<Json> their_json = parse_json(their_terms, "the terms of " + theirs);
+  if (!their_json.ok()) return their_json.error().message;
+  const std::vector<std::string> differences = differing_flags(*our_json, ours, *their_json, theirs);
+  if (differences.empty()) return "";
+  return differences[0] + "; start all ranks with the same flags, data and version of lockstep";
 }
 
 std::string args_txt(const RunConfig& config) {

@@ -33,11 +33,13 @@ void fields(V& v, typename V::template Ref<Join> m) {
   v("leaving_code", m.leaving_code);
   v("done", m.done);
   v("broken_before", m.broken_before);
+  v("terms", m.terms);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<NodeReady> m) {
   v("ready", m.ready);
   v("generation", m.generation);
+  v("terms", m.terms);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Broken> m) {

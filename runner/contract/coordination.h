@@ -24,7 +24,7 @@
 namespace lockstep {
 
 // Raised when old and new agents would misunderstand each other; a coordinator refuses any other than its own.
-inline constexpr int kCoordinationProtocol = 5;
+inline constexpr int kCoordinationProtocol = 6;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
 // Silence of our own, without an event or a Tick, that means that this process did not run: where Ticks come, they come
@@ -34,8 +34,10 @@ inline constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
 // end at the latest (the side that waits to be connected to has no socket yet that could be shut down). An agent gives
 // workers that were told to leave a group longer than this.
 inline constexpr std::chrono::seconds kFormingTimeout{10};
-// Before a Join nobody is trusted with more than a greeting.
+// A line of somebody who has not been welcomed, and of one who has (he knows the job's token) and has not joined: a
+// Join holds the terms.
 inline constexpr size_t kGreetingBytesMax = 4096;
+inline constexpr size_t kJoinBytesMax = size_t{64} << 10;
 
 // ---- agent -> coordinator ----
 
@@ -60,7 +62,8 @@ struct BrokenBefore {
   bool step_in_flight = true;       // false: all left together at a step's end
 };
 
-// The agent has chosen this coordinator. `ready`, `leaving_code` and `done` as in the messages of these names.
+// The agent has chosen this coordinator. `ready` with `terms`, `leaving_code` and `done` as in NodeReady, Leave and
+// NodeDone.
 struct Join {
   int nproc = 1;
   uint64_t generation = 0;  // the highest that this agent has seen
@@ -68,6 +71,7 @@ struct Join {
   int leaving_code = 0;
   bool done = false;
   BrokenBefore broken_before;
+  std::string terms;
 };
 
 // All workers of the node are alive and wait for an assignment, or no longer. `generation` is the highest that this
@@ -75,6 +79,9 @@ struct Join {
 struct NodeReady {
   bool ready = false;
   uint64_t generation = 0;
+  // As Hello's, the same for all workers of the node; empty when they are not ready. A node whose terms differ from
+  // those of node 0 is refused.
+  std::string terms;
 };
 
 // The cause of a Broken for a placement that came while a worker was being started again, and no end is known to blame.

@@ -11,6 +11,7 @@ template <typename V>
 void fields(V& v, typename V::template Ref<Hello> m) {
   v("local_rank", m.local_rank);
   v("pid", m.pid);
+  v("terms", m.terms);
 }
 template <typename V>
 void fields(V& v, typename V::template Ref<Progress> m) {

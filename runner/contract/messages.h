@@ -31,6 +31,9 @@ namespace lockstep {
 struct Hello {
   int local_rank = 0;
   int64_t pid = 0;
+  // One JSON object of what must be the same on all ranks: flags, number of samples, backend, versions
+  // (config/run_config.h, disagreement).
+  std::string terms;
 };
 
 enum class StoreOp { kSet, kGet, kAdd, kCompareSet, kDelete, kCheck, kNumKeys, kWait, kAppend };

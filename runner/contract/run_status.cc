@@ -54,7 +54,7 @@ OrderedJson to_json(const GoodputStatus& g) {
 }
 
 OrderedJson to_json(const SlowestStatus& s) {
-  return {{"rank", s.rank}, {"lagSeconds", finite_or_null(s.lag_seconds)}};
+  return {{"rank", s.rank}, {"node", s.node}, {"lagSeconds", finite_or_null(s.lag_seconds)}};
 }
 
 OrderedJson to_json(const WorkerFailure& f) {
@@ -132,7 +132,7 @@ OrderedJson figures_of(const RunStatus& s) {
           {"recentFailures", array_of(s.recent_failures)}};
 }
 
-OrderedJson to_json(const RunStatus& s) {
+OrderedJson summary_of(const RunStatus& s) {
   OrderedJson json = {
       {"job", s.job},
       {"workload", s.workload},
@@ -146,7 +146,6 @@ OrderedJson to_json(const RunStatus& s) {
       {"nnodes", s.nnodes},
       {"wantedNodes", s.wanted_nodes},
       {"nodes", array_of(s.nodes)},
-      {"workers", array_of(s.workers)},
   };
   json.update(figures_of(s));
   const OrderedJson rest = {
@@ -155,6 +154,12 @@ OrderedJson to_json(const RunStatus& s) {
       {"goodput", object_or_null(s.goodput)},  {"slowest", object_or_null(s.slowest)},
   };
   json.update(rest);
+  return json;
+}
+
+OrderedJson to_json(const RunStatus& s) {
+  OrderedJson json = summary_of(s);
+  json["workers"] = array_of(s.workers);
   return json;
 }
 

@@ -1,4 +1,5 @@
-// RunStatus: the document that an agent serves under /status, for people, the status page and the operator. Pure.
+// RunStatus: the document that an agent serves under /status (/status?view=summary: without the workers), for people,
+// the status page and the operator. Pure.
 //
 // Node 0's agent speaks for the whole job; every other one for its own workers, and names the coordinator it follows.
 // Threads: plain values.
@@ -93,6 +94,7 @@ struct GoodputStatus {
 
 struct SlowestStatus {
   int rank = -1;
+  int node = -1;             // node rank
   double lag_seconds = 0.0;  // its own work per step, above the median
 };
 
@@ -128,6 +130,8 @@ struct RunStatus {
 
 // Field names are camelCase as in the TrainJob's status. Numbers that are not finite or not known become null.
 OrderedJson to_json(const RunStatus& status);
+// The same without `workers`, the one part that grows with the ranks: what the operator reads every ten seconds.
+OrderedJson summary_of(const RunStatus& status);
 // Its parts that stay true when the run is over, the most wanted first: progress, lastCheckpoint, restarts, metrics,
 // recentFailures; the same names and forms.
 OrderedJson figures_of(const RunStatus& status);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runner/base/clock.h"
-#include "runner/base/json.h"
 #include "runner/config/run_config.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/store_handle.h"
@@ -14,6 +13,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kHereCount = "here";
+constexpr const char* kAllHere = "all-here";
 std::string here_key(int rank) { return "here/" + std::to_string(rank); }
 std::string terms_key(int rank) { return "terms/" + std::to_string(rank); }
 
@@ -74,13 +75,21 @@ Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds
 
 StoreHandle make_local_store() { return StoreHandle(c10::make_intrusive<c10d::HashStore>()); }
 
+Status rendezvous(const StoreHandle& store, const World& world, const std::string& terms,
+                  std::chrono::milliseconds timeout) {
+  TRY(meet(store, world, timeout));
+  if (world.source == WorldSource::kAgent) return {};
+  return agree(store, world, terms);
+}
+
 Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout) {
   c10d::Store& keys = *store.get();
-  std::vector<std::string> everyone;
-  for (int r = 0; r < world.world_size; ++r) everyone.push_back(here_key(r));
   try {
+    // The rank's own key is for the words about who is missing. A wait for all of them would name world_size keys in
+    // each rank's request.
     keys.set(here_key(world.rank), bytes("1"));
-    keys.wait(everyone, timeout);
+    if (keys.add(kHereCount, 1) == world.world_size) keys.set(kAllHere, bytes("1"));
+    keys.wait({kAllHere}, timeout);
     return {};
   } catch (const std::exception& e) {
     if (classify_fault(e).code != ExitCode::kTimeout) return store_fault("waiting for the other ranks", e);
@@ -95,24 +104,21 @@ Status meet(const StoreHandle& store, const World& world, std::chrono::milliseco
   }
 }
 
-Status agree(const StoreHandle& store, const World& world, const Json& flags) {
+Status agree(const StoreHandle& store, const World& world, const std::string& terms) {
   c10d::Store& keys = *store.get();
   try {
-    const std::string mine = dump_line(flags);
-    keys.set(terms_key(world.rank), bytes(mine));
-    TRY_ASSIGN(const Json first, parse_json(text(keys.get(terms_key(0))), "the flags of rank 0"));
+    keys.set(terms_key(world.rank), bytes(terms));
+    const std::string first = text(keys.get(terms_key(0)));
     // Every rank reads all terms, so that all of them refuse, and say the same.
     for (int r = 1; r < world.world_size; ++r) {
-      TRY_ASSIGN(const Json other, parse_json(text(keys.get(terms_key(r))), "the flags of rank " + std::to_string(r)));
-      const std::vector<std::string> differences = differing_flags(first, "rank 0", other, "rank " + std::to_string(r));
-      if (!differences.empty()) {
-        wait_until_all_have_read(keys, world, "terms");
-        return Error{ErrorCode::kInvalid, differences[0] + "; start all ranks with the same flags"};
-      }
+      const std::string why = disagreement(first, "rank 0", text(keys.get(terms_key(r))), "rank " + std::to_string(r));
+      if (why.empty()) continue;
+      wait_until_all_have_read(keys, world, "terms");
+      return Error{ErrorCode::kInvalid, why};
     }
     return {};
   } catch (const std::exception& e) {
-    return store_fault("comparing the flags of all ranks", e);
+    return store_fault("comparing the terms of all ranks", e);
   }
 }
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <string>
 
-#include "runner/base/json.h"
 #include "runner/base/result.h"
 #include "runner/contract/world.h"
 
@@ -20,12 +19,18 @@ Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds
 // One rank alone: keys in memory.
 StoreHandle make_local_store();
 
-// Says "here", waits for all others. Errors: kRetry, naming the ranks that did not come.
+// The ranks of a group meet, and may train together: meet(), and agree() unless there is an agent, whose coordinator
+// has compared the terms before.
+Status rendezvous(const StoreHandle& store, const World& world, const std::string& terms,
+                  std::chrono::milliseconds timeout);
+
+// Says "here", waits for all others. Three or four requests of each rank, whatever their number. Errors: kRetry, naming
+// the ranks that did not come.
 Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout);
 
-// Refuses different flags on different ranks, on all ranks alike. `flags`: a JSON object of what must be equal
-// everywhere. Errors: kInvalid names the flag, the ranks and both values.
-Status agree(const StoreHandle& store, const World& world, const Json& flags);
+// Refuses ranks with different terms (config/run_config.h, disagreement), on all ranks alike. world_size requests of
+// each rank. Errors: kInvalid names the difference, the ranks and both values.
+Status agree(const StoreHandle& store, const World& world, const std::string& terms);
 
 // Rank 0 says, the others listen: one JSON document about this forming. Blocks up to the store's timeout.
 Result<std::string> tell_all(const StoreHandle& store, const World& world, const std::string& topic,

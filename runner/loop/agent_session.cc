@@ -36,7 +36,9 @@ AgentSession::~AgentSession() {
   reader_.join();
 }
 
-void AgentSession::hello() { send(Hello{.local_rank = local_rank_, .pid = getpid()}); }
+void AgentSession::hello(const std::string& terms) {
+  send(Hello{.local_rank = local_rank_, .pid = getpid(), .terms = terms});
+}
 
 std::optional<AgentSession::Received> AgentSession::await_assignment() {
   std::unique_lock lock(mutex_);
@@ -69,11 +71,6 @@ void AgentSession::stop_watching() {
 bool AgentSession::was_cut(uint64_t generation) const {
   const std::lock_guard lock(mutex_);
   return cut_generation_ >= generation;
-}
-
-std::string AgentSession::cut_cause() const {
-  const std::lock_guard lock(mutex_);
-  return cut_cause_;
 }
 
 std::optional<int> AgentSession::leave_together(uint64_t generation) const {

@@ -38,8 +38,8 @@ class AgentSession final : public StoreTransport {
   AgentSession(const AgentSession&) = delete;
   AgentSession& operator=(const AgentSession&) = delete;
 
-  // The data is read: this worker can be placed.
-  void hello();
+  // The data is read: this worker can be placed. `terms`: as Hello's.
+  void hello(const std::string& terms);
 
   struct Received {
     Assignment assignment;
@@ -54,8 +54,6 @@ class AgentSession final : public StoreTransport {
   void watch(uint64_t generation, std::shared_ptr<GroupAbort> abort);
   void stop_watching();
   [[nodiscard]] bool was_cut(uint64_t generation) const;
-  // The cause that came with the newest cut.
-  [[nodiscard]] std::string cut_cause() const;
 
   // Are the ranks of `generation` to leave together at the end of a step? The code with which this worker ends then;
   // 0: it waits for an assignment.

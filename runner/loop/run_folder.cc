@@ -79,8 +79,8 @@ std::string RunFolder::remark() const {
   for (const auto& [name, moved_to] :
        {std::pair("metrics.jsonl", log_.moved_to()), std::pair(kLogFile, log_moved_to_)}) {
     if (moved_to.empty()) continue;
-    text += (text.empty() ? "" : "; ") + std::string(name) + " had more than 1 GiB: it is " + moved_to +
-            " now, and a new one is begun";
+    text += (text.empty() ? "" : "; ") + std::string(name) + " had more than " +
+            std::to_string(kLineFileBytesMax >> 20) + " MiB: it is " + moved_to + " now, and a new one is begun";
   }
   return text;
 }

@@ -25,6 +25,7 @@
 #include "runner/loop/agent_session.h"
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
+#include "runner/loop/own_build.h"
 #include "runner/loop/reporter.h"
 #include "runner/loop/stack_dump.h"
 #include "runner/loop/stop_signals.h"
@@ -203,7 +204,7 @@ class Worker {
   // Waits for the first assignment, where there is an agent to give one.
   std::optional<Failure> meet_the_agent() {
     if (!session_) return std::nullopt;
-    session_->hello();
+    session_->hello(terms());
     page_->activity.store(Activity::kAwaiting);
     // Nothing to lose yet: a stop ends the process in its handler, so that there is always an assignment.
     const auto received = session_->await_assignment();
@@ -352,14 +353,23 @@ class Worker {
   }
 
   Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options) {
-    TRY(meet(store, world_, std::chrono::seconds(config_.launch.rendezvous_timeout_seconds)));
-    Json terms = config_.shared_flags();
-    terms["samples"] = workload_->num_samples();       // another data set under the same name
-    terms["backend in effect"] = to_string(backend_);  // `auto` may find a GPU here and none there
-    terms["precision in effect"] = to_string(precision_.precision);
-    TRY(agree(store, world_, terms));
+    TRY(rendezvous(store, world_, terms(), std::chrono::seconds(config_.launch.rendezvous_timeout_seconds)));
     faults_.stall_here(Fault::kStallForming);
     return ProcessGroup::form(store, options);
+  }
+
+  // What must be the same on all ranks (config/run_config.h, disagreement).
+  [[nodiscard]] std::string terms() const {
+    const WorkerBuild build = own_build();
+    Json terms = config_.shared_flags();
+    terms["number of samples"] = workload_->num_samples();  // another data set under the same name
+    terms["backend in effect"] = to_string(backend_);       // `auto` may find a GPU here and none there
+    terms["precision in effect"] = to_string(precision_.precision);
+    terms["version of lockstep"] = build.version;
+    terms["version of torch"] = build.torch;
+    terms["version of CUDA"] = build.cuda;
+    terms["version of NCCL"] = build.nccl;
+    return dump_line(terms);
   }
 
   // Without an agent the start time of rank 0 is the attempt (architecture §3).

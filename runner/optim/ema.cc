@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runner/base/check.h"
-#include "runner/optim/named_state.h"
 
 namespace lockstep {
 
@@ -46,8 +45,6 @@ NamedTensors Ema::state() const {
   for (size_t i = 0; i < parameters_.size(); ++i) state.push_back({parameters_[i].name, averages_[i]});
   return state;
 }
-
-Status Ema::load_state(const NamedTensors& source) { return copy_named(source, state(), "EMA state"); }
 
 Ema::SwapIn::SwapIn(const Ema& ema) : ema_(ema) {
   const torch::NoGradGuard no_grad;

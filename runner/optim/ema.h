@@ -9,7 +9,6 @@
 
 #include <vector>
 
-#include "runner/base/result.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
@@ -24,10 +23,8 @@ class Ema {
   // The averages become copies of the parameters (after a load of weights alone).
   void reset();
 
-  // Names of the parameters; the live tensors.
+  // Names of the parameters; the live tensors: a copy into them is a load.
   [[nodiscard]] NamedTensors state() const;
-  // Errors (kInvalid): a name that is missing or unknown, a shape or dtype that differs. Then nothing has changed.
-  Status load_state(const NamedTensors& state);
 
   // While it lives the parameters hold the averages (for an evaluation); then they get their own values back. The Ema
   // must outlive it and must not be updated meanwhile.

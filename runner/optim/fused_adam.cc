@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "runner/base/check.h"
-#include "runner/optim/named_state.h"
 
 namespace lockstep {
 
@@ -53,7 +52,5 @@ NamedTensors Adam::state() const {
   state.push_back({"step", step_});
   return state;
 }
-
-Status Adam::load_state(const NamedTensors& source) { return copy_named(source, state(), "optimizer state"); }
 
 }  // namespace lockstep

@@ -10,7 +10,6 @@
 
 #include <vector>
 
-#include "runner/base/result.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
@@ -35,9 +34,6 @@ class Adam {
   // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", and "step" (fp32 scalar, the updates that were not skipped). The
   // tensors are the live ones: a copy into them is a load.
   [[nodiscard]] NamedTensors state() const;
-
-  // Errors (kInvalid): a name that is missing or unknown, a shape or dtype that differs. Then nothing has changed.
-  Status load_state(const NamedTensors& state);
 
  private:
   NamedTensors parameters_;

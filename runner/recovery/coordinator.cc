@@ -7,6 +7,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/one_line.h"
 #include "runner/base/same_secret.h"
+#include "runner/config/run_config.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 
@@ -366,6 +367,7 @@ class Stepper {
       n.host = greet.host;
       n.nproc = join.nproc;
       n.ready = join.ready;
+      n.terms.clear();
       n.leaving_code = 0;
       n.done = false;
       n.placed = 0;
@@ -381,6 +383,7 @@ class Stepper {
     note(name(rank, node) + " has joined, attempt " + std::to_string(node.attempt));
     if (leaves_a_group) break_group(kNodeLost, name(rank, node) + " has lost its connection and joined again");
     if (s_.end) return send(node, *s_.end);
+    if (join.ready && !accept_terms(rank, node, join.terms)) return;
     if (s_.stop_code != 0) send(node, StopJob{s_.stop_code});  // it was lost when all were told
     if (join.leaving_code != 0) hear(rank, node, Leave{join.leaving_code});
     if (join.done) hear(rank, node, NodeDone{});
@@ -399,6 +402,34 @@ class Stepper {
     change(node, [](Node& n) { n.connection = 0; });
   }
 
+  // ---- terms ----
+
+  // False: the node was refused. Node 0 itself never is: those that differ from it are.
+  bool accept_terms(int rank, Node& node, const std::string& terms) {
+    node.terms = terms;
+    if (s_.end) return true;
+    if (rank != 0) return !refuse_other_terms(rank);
+    std::vector<int> others;
+    for (const auto& [other, present] : s_.nodes) {
+      if (other != 0 && present.connection != 0 && present.terms != terms) others.push_back(other);
+    }
+    for (const int other : others) refuse_other_terms(other);
+    return true;
+  }
+
+  // What is not known yet is compared when it is.
+  bool refuse_other_terms(int rank) {
+    const auto first = s_.nodes.find(0);
+    const Node& node = s_.nodes.at(rank);
+    if (first == s_.nodes.end() || first->second.connection == 0) return false;
+    const std::string who = name(rank, node);
+    const std::string why = disagreement(first->second.terms, name(0, first->second), node.terms, who);
+    if (why.empty()) return false;
+    refuse(node.connection, "the agent of " + who + " does not fit: " + why, false);
+    lose(rank, End::kClosed, "it was refused");
+    return true;
+  }
+
   // ---- what a node that has joined says ----
 
   void hear(int rank, Node& node, const Greet&) { break_order(rank, node); }
@@ -410,6 +441,7 @@ class Stepper {
 
   void hear(int rank, Node& node, const NodeReady& said) {
     if (said.generation < node.placed) return;
+    if (said.ready && !accept_terms(rank, node, said.terms)) return;
     change(node, [&](Node& n) { n.ready = said.ready; });
     const bool in_group = s_.group == GroupState::kPlaced && node.member && !s_.regrouping;
     if (said.ready && in_group) break_group(peer_lost(), "the workers of " + name(rank, node) + " have left the group");

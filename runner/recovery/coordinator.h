@@ -20,6 +20,10 @@
 // A group in which no step is done before its ranks lose each other (closed ports, a wrong interface) is tried again
 // after a pause that doubles, and for rendezvous_timeout in all.
 //
+// All nodes must run the same (terms, contract/messages.h). Node 0 is in every group: a node that is ready with other
+// terms than node 0's is refused with the words that name the difference. That it has its workers' terms is known no
+// earlier than that they are ready.
+//
 // Hangs: a rank that is late by itself is killed. Where all wait, in a collective or for their devices, the group is
 // broken first: whoever can leaves with its state, and who still sits there is killed by its agent (supervisor.h) or as
 // late by itself. A group that is stuck again at the same step is killed as a whole.
@@ -139,6 +143,7 @@ struct Node {
   std::string host;
   int nproc = 1;
   bool ready = false;
+  std::string terms;     // of its workers when they were ready last, since it joined; empty: not known
   int leaving_code = 0;  // 130 or 143: not to be placed again
   bool done = false;     // for people: the job ends with the first one
   bool member = false;   // of the newest group

@@ -50,7 +50,8 @@ class MemberStepper {
     s_.last_refusal.clear();
     s_.joined = true;
     s_.last_heard = now_;
-    say(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done, broken_before(found.commit)});
+    say(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done, broken_before(found.commit),
+             s_.ready ? s_.terms : std::string()});
     if (s_.failed) say(*s_.failed);
     if (s_.untold_checkpoint) say(CheckpointNews{*std::exchange(s_.untold_checkpoint, std::nullopt)});
   }
@@ -79,8 +80,9 @@ class MemberStepper {
   void operator()(const WorkersReady& event) {
     if (event.ready == s_.ready) return;
     s_.ready = event.ready;
+    s_.terms = event.terms;
     if (s_.ready) s_.placed = 0;
-    tell(NodeReady{s_.ready, s_.highest});
+    tell(NodeReady{s_.ready, s_.highest, s_.terms});
   }
 
   void operator()(const GroupBroke& event) {

@@ -58,6 +58,7 @@ struct CoordinatorSaid {
 // From the supervisor.
 struct WorkersReady {
   bool ready = false;
+  std::string terms;  // as NodeReady's
 };
 struct GroupBroke {
   Broken broken;
@@ -140,6 +141,7 @@ struct MemberState {
   };
   std::vector<Break> breaks;
   bool ready = false;
+  std::string terms;  // of the workers when they were ready last
   int leaving_code = 0;
   bool stopping = false;  // the workers were told to stop or to leave for good
   bool done = false;

@@ -7,6 +7,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/clock.h"
+#include "runner/config/run_config.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {
@@ -55,7 +56,9 @@ class Stepper {
     SupervisedWorker& w = worker(event.local_rank);
     if (w.phase != WorkerPhase::kStarting) return;
     w.phase = WorkerPhase::kAwaiting;
+    w.terms = event.terms;
     if (!w.code_when_killed) w.deadline.reset();
+    if (!s_.stopping() && !is_over()) compare_terms(event.local_rank);
   }
 
   void operator()(const WorkerLeft& event) {
@@ -347,7 +350,23 @@ class Stepper {
     const bool ready = !s_.finished && !s_.stopping() && !is_over() && all_await();
     if (ready == s_.said_ready) return;
     s_.said_ready = ready;
-    if (!s_.finished) out_.emplace_back(TellReady{ready});
+    if (!s_.finished) out_.emplace_back(TellReady{ready, ready ? s_.workers[0].terms : std::string()});
+  }
+
+  // The workers of one node have the same flags and programs, but may find other devices, or other data when it is
+  // replaced meanwhile.
+  void compare_terms(int local_rank) {
+    const SupervisedWorker& w = worker(local_rank);
+    for (int other = 0; other < s_.options.nproc; ++other) {
+      const std::string why = disagreement(worker(other).terms, "rank " + std::to_string(rank_of(other)), w.terms,
+                                           "rank " + std::to_string(rank_of(local_rank)));
+      if (why.empty()) continue;
+      return give_up(WorkerEndRecord{.local_rank = local_rank,
+                                     .rank = rank_of(local_rank),
+                                     .code = static_cast<int>(ExitCode::kUsage),
+                                     .message = why},
+                     "", /*for_good=*/true);
+    }
   }
 
   // ---- a bad end, and the ladder ----

@@ -9,7 +9,8 @@
 // incident; so are several processes that were started again after the same incident and end before they are placed.
 // After one incident, kNoProgressIncidentsMax more in a row, none at a later step than the ones before it, are a crash
 // loop: the job ends, for a new process, pod or gang would come no further. Codes 2, 3 and 5 end the job at once; so
-// does 4 when nothing was ever committed: nothing that the run wrote can be the reason. A node whose count is used up
+// does 4 when nothing was ever committed: nothing that the run wrote can be the reason. So do workers of one node whose
+// terms differ (messages.h, Hello). A node whose count is used up
 // ends alone (the pod rung: its pod may be replaced).
 //
 // Complete for one is complete for all: after the first end with 0 nothing is started again, and what ends badly is
@@ -62,6 +63,7 @@ struct SupervisorOptions {
 struct Started {};  // the first event, once
 struct WorkerSaidHello {
   int local_rank = 0;
+  std::string terms;  // as Hello's
 };
 struct WorkerLeft {  // its group; it waits for a placement
   int local_rank = 0;
@@ -148,6 +150,7 @@ struct KillProcess {  // SIGKILL, its whole process group
 // For the member.
 struct TellReady {
   bool ready = false;
+  std::string terms;  // of the workers; empty when they are not ready
 };
 struct TellBroken {
   Broken broken;
@@ -197,6 +200,7 @@ struct SupervisedWorker {
   uint64_t generation = 0;  // of its last placement
   bool was_cut = false;     // told to cut, has not left yet
   bool in_collective = false;
+  std::string terms;                    // that it said with its hello
   std::optional<int> code_when_killed;  // set when we kill it: our SIGKILL is a consequence, never the cause
   std::string message_when_killed;
   bool is_given_up = false;    // it did not end when it was killed; whatever it does later counts no more

@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// What a start still reads through of such a file.
-inline constexpr uint64_t kLineFileBytesMax = uint64_t{1} << 30;
+// Of such a file, when it is opened again: it is copied then, while the other ranks wait, in less than a second.
+inline constexpr uint64_t kLineFileBytesMax = uint64_t{64} << 20;
 
 class AppendFile {
  public:
@@ -45,7 +45,7 @@ class AppendFile {
   bool failing_ = false;  // an error was returned and no write has succeeded since
 };
 
-// A file that grew too large to be read through at every start is moved to PATH.1, .2, …: the first name that nothing
+// A file that grew too large to be copied at every start is moved to PATH.1, .2, …: the first name that nothing
 // has, which is returned. Empty: it is not too large, or not there.
 Result<std::string> move_too_large(FileSystem& fs, const std::string& path, uint64_t bytes_max);
 

@@ -2,6 +2,8 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
@@ -30,19 +32,28 @@ std::optional<LineKey> key_of(std::string_view line) {
   return LineKey{.step = step->get<int64_t>(), .evaluation = parsed->contains("evaluation")};
 }
 
-// Whole lines up to `resume_step`, each step once.
+// Whole lines up to `resume_step`, each step once. Read from the end: the steps of the lines never fall, so that all
+// lines before the first one of an earlier step stay, unread.
 KeptLines lines_to_keep(std::string_view text, int64_t resume_step) {
   KeptLines kept;
   if (resume_step == 0) return kept;
-  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end + 1);
+  size_t end = text.rfind('\n') + 1;                                 // behind the last whole line; 0 when there is none
+  std::vector<std::pair<LineKey, std::string_view>> of_resume_step;  // from the last one on
+  while (end > 0) {
+    const size_t begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1;
+    const std::string_view line = text.substr(begin, end - begin);
     const std::optional<LineKey> key = key_of(line);
-    if (!key || key->step > resume_step) continue;
-    int64_t& last = key->evaluation ? kept.last_evaluation_step : kept.last_step;
-    if (key->step <= last) continue;
-    last = key->step;
-    kept.text.append(line).push_back('\n');
+    if (key && key->step < resume_step) {
+      (key->evaluation ? kept.last_evaluation_step : kept.last_step) = key->step;
+      break;
+    }
+    if (key && key->step == resume_step) of_resume_step.emplace_back(*key, line);
+    end = begin;
+  }
+  kept.text = text.substr(0, end);
+  for (auto it = of_resume_step.rbegin(); it != of_resume_step.rend(); ++it) {
+    int64_t& last = it->first.evaluation ? kept.last_evaluation_step : kept.last_step;
+    if (std::exchange(last, resume_step) < resume_step) kept.text.append(it->second);
   }
   return kept;
 }

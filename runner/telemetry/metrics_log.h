@@ -38,8 +38,9 @@ class MetricsLog {
  public:
   // `resume_step`: steps done by the checkpoint that the run continues from; lines after it are removed, and so is a
   // torn last line. 0 begins the file anew. It is a new file under the old name at each opening: an old rank 0 that was
-  // cut off goes on writing to the one that it opened. A file above bytes_max is not read through at every start: it is
-  // moved to PATH.1, .2, … and a new one is begun.
+  // cut off goes on writing to the one that it opened. The lines are parsed from the end, down to the first one of a
+  // step before `resume_step`: those before it were written by this class. A file above bytes_max is not copied at
+  // every start: it is moved to PATH.1, .2, … and a new one is begun.
   static Result<MetricsLog> open(const std::string& path, int64_t resume_step, uint64_t bytes_max = kLineFileBytesMax);
 
   // A record of a step that already has its line is left out: ok.
@@ -58,6 +59,7 @@ class MetricsLog {
 
   AppendFile file_;
   std::string moved_to_;
+  // Of the lines that were parsed or appended.
   int64_t last_step_ = -1;
   int64_t last_evaluation_step_ = -1;
 };

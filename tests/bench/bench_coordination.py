@@ -6,8 +6,8 @@ checkpoints out of the way), and those of the training thread and of the link's 
 thread must make none that waits: this ends with 1 when it does. Steps per second: 2 ranks of the same lockstep-worker,
 under the agent and under torchrun, in turn; the ratio of each pair. Instructions: callgrind over what a step does for
 its agent (tests/tools/coordination_cost.cc). The small all-reduce of a step's flags, which any launcher pays for: alone,
-by tests/tools/flags_cost.cc. A big job's connections on one coordinator, with Gloo's questions one by one (as it asks any
-store) and 128 keys at a time (as it asks ours): tests/tools/coordinator_load.cc, the two in turn. Writes its part of
+by tests/tools/flags_cost.cc. A big job's connections on one coordinator, with all requests of a forming, Gloo's one by one (as
+it asks any store) and 128 keys at a time (as it asks ours): tests/tools/coordinator_load.cc, the two in turn. Writes its part of
 docs/benchmarks.md. Needs strace and valgrind.
 """
 import argparse
@@ -152,7 +152,7 @@ def load_table(times):
                     f"{statistics.median(o['store_seconds'] for _, o in pairs):.3f} | {ratio:.3f} |")
     big = load(1000, 8, "one_key")
     return ["### Connections of a big job", "", "One coordinator, its nodes' connections over loopback, 2 cores for both "
-            "sides; what a Gloo group asks the store when it forms.", "",
+            "sides; all that the ranks of a Gloo group ask the store when they form it, their meeting included.", "",
             "| nodes x ranks | requests, one by one | s | requests, 128 keys at a time | s | ratio |",
             "|---|---|---|---|---|---|", *rows, "",
             f"1,000 nodes x 8 ranks that wait for one key, as NCCL's do: greeted in {big['greet_seconds']:.2f} s one after "

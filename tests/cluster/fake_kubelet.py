@@ -451,7 +451,7 @@ class StatusServer:
 
             def do_GET(self):  # noqa: N802
                 outer.gets += 1
-                if self.path == "/status":
+                if self.path.partition("?")[0] == "/status":
                     self.answer(200, json.dumps(outer.document).encode())
                 else:
                     self.answer(404, b"{}")

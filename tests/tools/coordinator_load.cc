@@ -1,10 +1,11 @@
 // A coordinator under the connections of a big job: coordinator_load NODES WORKERS one_key|pairs|at_once
 //
 // A real CoordinatorServer on its own thread; NODES agents, as far as the coordinator can tell them from real ones, on
-// another, over loopback. They join, are placed, and their workers ask the store for what a process group asks when it
-// forms: one_key as NCCL does (rank 0 sets its id when all others wait for it), pairs as Gloo does (each rank sets its
-// address and asks for each other one in turn), at_once as Gloo does when the agent has
-// switched it to the store's extended calls. Prints one JSON object: seconds of each part, and the store's requests.
+// another, over loopback. They join with their terms, are placed, and their workers ask the store for all that a
+// forming asks: they meet (dist/rendezvous), then their group's backend asks: one_key as NCCL does (rank 0 sets its id,
+// all others get it), pairs as Gloo does (each rank sets its address and asks for each other one in turn), at_once as
+// Gloo does when the agent has switched it to the store's extended calls. Prints one JSON object: seconds of each part,
+// and the store's requests.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,6 +38,8 @@ constexpr int kKeysAtOnce = 128;       // Gloo's
 constexpr size_t kIdBytes = 128;       // NCCL's
 constexpr size_t kAddressBytes = 154;  // Gloo's, to which it adds 8 for each rank unless a rank is its sequence number
 
+constexpr size_t kTermsBytes = 2000;  // of the flags, about
+
 enum class Asks { kOneKey, kPairs, kAtOnce };
 
 struct Load {
@@ -54,6 +58,9 @@ struct Progress {
 };
 
 std::string key_of(int rank) { return "0/" + std::to_string(rank); }
+
+// The requests of a rank, in their order.
+enum Request { kSetHere, kCount, kSetAllHere, kWaitForAll, kFirstOfBackend };
 
 class SimulatedNode {
  public:
@@ -80,44 +87,20 @@ class SimulatedNode {
     greet.incarnation = static_cast<uint64_t>(rank_) + 1;
     say(greet);
   }
-  void join() { say(Join{.nproc = load_.workers, .ready = true}); }
+  void join() {
+    say(Join{.nproc = load_.workers, .ready = true, .terms = "{\"flags\":\"" + std::string(kTermsBytes, 'f') + "\"}"});
+  }
   void close() { socket_->close(); }
 
-  void set(int local_rank) {
-    const int rank = first_rank_ + local_rank;
-    StoreRequest request = blank(StoreOp::kSet);
-    request.keys = {key_of(rank)};
-    request.values = {std::string(bytes_of_value(), 'a')};
-    ask(local_rank, std::move(request));
-  }
-  // What a worker asks after the answer to its `count` earlier ones; false: nothing more.
-  bool ask_next(int local_rank, int count) {
-    const int batches = (load_.ranks() + kKeysAtOnce - 1) / kKeysAtOnce;
-    const int asked = load_.asks == Asks::kPairs ? 2 * load_.ranks() : load_.asks == Asks::kAtOnce ? batches : 1;
-    if (count >= asked) return false;
-    StoreRequest request = blank(load_.asks == Asks::kPairs && count % 2 == 0 ? StoreOp::kWait : StoreOp::kGet);
-    request.keys = {key_of(load_.asks == Asks::kPairs ? count / 2 : 0)};
-    if (load_.asks == Asks::kAtOnce) {
-      request.keys.clear();
-      const int begin = count * kKeysAtOnce;
-      for (int rank = begin; rank < std::min(begin + kKeysAtOnce, load_.ranks()); ++rank) {
-        request.keys.push_back(key_of(rank));
-      }
-    }
-    ask(local_rank, std::move(request));
-    return true;
+  // The first request of each worker; each next one follows the answer to the one before.
+  void begin() {
+    next_.assign(static_cast<size_t>(load_.workers), kSetHere);
+    for (int local = 0; local < load_.workers; ++local) ask_next(local);
   }
 
  private:
   void say(const MemberMessage& message) { socket_->send(encode(message)); }
 
-  [[nodiscard]] StoreRequest blank(StoreOp op) const {
-    StoreRequest request;
-    request.generation = generation_;
-    request.op = op;
-    request.timeout = kStoreTimeout;
-    return request;
-  }
   [[nodiscard]] size_t bytes_of_value() const {
     switch (load_.asks) {
       case Asks::kOneKey:
@@ -129,9 +112,69 @@ class SimulatedNode {
     }
     return 0;
   }
-  void ask(int local_rank, StoreRequest request) {
+  void ask_next(int local_rank) {
+    std::optional<StoreRequest> request =
+        request_of(first_rank_ + local_rank, next_[static_cast<size_t>(local_rank)]++);
+    if (!request) {
+      ++progress_.ranks_done;
+      return;
+    }
     ++progress_.requests;
-    say(StoreCall{.local_rank = local_rank, .request = std::move(request)});
+    say(StoreCall{.local_rank = local_rank, .request = std::move(*request)});
+  }
+
+  // nullopt: the rank's group has formed.
+  [[nodiscard]] std::optional<StoreRequest> request_of(int rank, int number) const {
+    switch (number) {
+      case kSetHere:
+        return set("here/" + std::to_string(rank), "1");
+      case kCount: {
+        StoreRequest request = ask(StoreOp::kAdd, {"here"});
+        request.amount = 1;
+        return request;
+      }
+      case kSetAllHere:
+        return set("all-here", "1");
+      case kWaitForAll:
+        return ask(StoreOp::kWait, {"all-here"});
+      default:
+        return request_of_backend(rank, number - kFirstOfBackend);
+    }
+  }
+  [[nodiscard]] std::optional<StoreRequest> request_of_backend(int rank, int number) const {
+    const bool has_value = load_.asks != Asks::kOneKey || rank == 0;
+    if (number == 0 && has_value) return set(key_of(rank), std::string(bytes_of_value(), 'a'));
+    const int count = has_value ? number - 1 : number;  // of those that ask for the others' values
+    switch (load_.asks) {
+      case Asks::kOneKey:
+        if (rank == 0 || count > 0) return std::nullopt;
+        return ask(StoreOp::kGet, {key_of(0)});
+      case Asks::kPairs:
+        if (count == 2 * load_.ranks()) return std::nullopt;
+        return ask(count % 2 == 0 ? StoreOp::kWait : StoreOp::kGet, {key_of(count / 2)});
+      case Asks::kAtOnce: {
+        std::vector<std::string> keys;
+        for (int of = count * kKeysAtOnce; of < std::min((count + 1) * kKeysAtOnce, load_.ranks()); ++of) {
+          keys.push_back(key_of(of));
+        }
+        if (keys.empty()) return std::nullopt;
+        return ask(StoreOp::kGet, std::move(keys));
+      }
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] StoreRequest ask(StoreOp op, std::vector<std::string> keys) const {
+    StoreRequest request;
+    request.generation = generation_;
+    request.op = op;
+    request.keys = std::move(keys);
+    request.timeout = kStoreTimeout;
+    return request;
+  }
+  [[nodiscard]] StoreRequest set(const std::string& key, const std::string& value) const {
+    StoreRequest request = ask(StoreOp::kSet, {key});
+    request.values = {value};
+    return request;
   }
 
   void on_line(const std::string& line) {
@@ -144,7 +187,6 @@ class SimulatedNode {
     if (const auto* const placement = std::get_if<Placement>(&*message)) {
       generation_ = placement->generation;
       first_rank_ = placement->first_rank;
-      answered_.assign(static_cast<size_t>(load_.workers), 0);
       ++progress_.placed;
     }
     if (const auto* const answer = std::get_if<StoreAnswerTo>(&*message)) on_answer(*answer);
@@ -155,11 +197,10 @@ class SimulatedNode {
       std::fprintf(stderr, "rank %d: %s\n", first_rank_ + answer.local_rank, answer.reply.message.c_str());
       std::exit(1);
     }
-    const bool is_rank_0_of_nccl = load_.asks == Asks::kOneKey && first_rank_ + answer.local_rank == 0;
-    int& count = answered_[static_cast<size_t>(answer.local_rank)];
-    // The answer to set comes first, except with one key, where only rank 0 sets.
-    const int asked = load_.asks == Asks::kOneKey ? ++count : count++;
-    if (is_rank_0_of_nccl || !ask_next(answer.local_rank, asked)) ++progress_.ranks_done;
+    // Only the last rank to come says that all are here.
+    int& next = next_[static_cast<size_t>(answer.local_rank)];
+    if (next == kSetAllHere && answer.reply.number < load_.ranks()) ++next;
+    ask_next(answer.local_rank);
   }
 
   asio::io_context& loop_;
@@ -169,7 +210,7 @@ class SimulatedNode {
   std::shared_ptr<LineSocket> socket_;
   uint64_t generation_ = 0;
   int first_rank_ = 0;
-  std::vector<int> answered_;  // of each worker
+  std::vector<int> next_;  // request, of each worker
 };
 
 void allow_many_files() {
@@ -227,16 +268,7 @@ int run(const Load& load) {
   const double place_seconds = seconds_since(begin_join);
 
   const auto begin_store = Clock::now();
-  for (int rank = load.nodes - 1; rank >= 0; --rank) {
-    for (int local = 0; local < load.workers; ++local) {
-      SimulatedNode& node = *nodes[static_cast<size_t>(rank)];
-      if (load.asks != Asks::kOneKey || (rank == 0 && local == 0)) {
-        node.set(local);
-      } else {
-        node.ask_next(local, 0);
-      }
-    }
-  }
+  for (const auto& node : nodes) node->begin();
   run_until(progress.ranks_done, load.ranks());
   const double store_seconds = seconds_since(begin_store);
 

@@ -24,7 +24,7 @@ auto patiently(const Ask& ask) {
 TEST(AgentClient, reads_the_status) {
   HttpServer server({}, [](Exchange& exchange) {
     EXPECT_EQ(exchange.request().method, "GET");
-    EXPECT_EQ(exchange.request().path, "/status");
+    EXPECT_EQ(exchange.request().path, "/status?view=summary");
     // A pod's address may be another pod's by now: the token is for POST alone.
     EXPECT_FALSE(exchange.request().headers.contains("authorization"));
     exchange.answer(200, "{\"phase\":\"Running\"}");
@@ -80,6 +80,7 @@ TEST(AgentClient, takes_no_body_that_never_ends) {
   const Result<std::string> body = patiently([&] { return read_agent_status(kLoopback, server.port()); });
   ASSERT_FALSE(body.ok());
   EXPECT_EQ(body.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(body.error().message.find("more than 1 MiB"), std::string::npos) << body.error().message;
 }
 
 TEST(AgentClient, takes_nothing_that_is_no_http) {

@@ -119,6 +119,31 @@ TEST_F(ProgressReaderTest, an_agent_that_is_slow_holds_up_no_other_job) {
   agent_.hold(false);
 }
 
+// Nobody who only sees that a job makes no progress could tell why.
+TEST(ProgressReader, warns_once_of_an_answer_that_it_cannot_read) {
+  std::vector<std::string> lines;  // the reader's one thread writes them, and has ended when they are looked at
+  Agent agent;
+  {
+    ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+                           .on_report = [&](const api::ObjectKey&) { agent.reported(); },
+                           .threads = 1,
+                           .logger = Logger({.sink = [&](const std::string& line) { lines.push_back(line); }})});
+    agent.set(Error{ErrorCode::kCorrupt, "the answer has more than 1 MiB"});
+    for (const char* uid : {"uid-0", "uid-1", "uid-2"}) {
+      const std::string ip = std::string("10.0.0.") + uid;
+      reader.follow(kJob, {.pod_uid = uid, .ip = ip});
+      ASSERT_TRUE(agent.wait_until_asked(ip));
+    }
+    agent.set(std::string("{}"));
+    reader.follow(kJob, {.pod_uid = "uid-3", .ip = "10.0.0.3"});
+    ASSERT_TRUE(agent.wait_for_reports(1));
+  }
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("\"level\":\"warning\""), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("ns/sasrec"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("the answer has more than 1 MiB"), std::string::npos) << lines[0];
+}
+
 TEST(ProgressReader, ends_while_it_waits_for_the_next_time) {
   const auto begin = std::chrono::steady_clock::now();
   {

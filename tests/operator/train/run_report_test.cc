@@ -68,6 +68,19 @@ TEST(RunReport, reads_what_an_agent_writes) {
   EXPECT_EQ(read->slowest->node, 1);
 }
 
+TEST(RunReport, reads_as_much_from_the_summary) {
+  RunStatus status = full_status();
+  status.slowest->node = 1;
+  const Result<RunReport> read = parse_run_report(dump_line(summary_of(status)));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->nodes.size(), 2U);
+  EXPECT_EQ(read->checkpoint_step, 200);
+  EXPECT_EQ(read->failures.at(0).node, 1);
+  ASSERT_TRUE(read->slowest.has_value());
+  EXPECT_EQ(read->slowest->rank, 1);
+  EXPECT_EQ(read->slowest->node, 1);
+}
+
 TEST(RunReport, reads_an_agent_that_has_just_started) {
   const Result<RunReport> read = parse_run_report(dump_pretty(to_json(RunStatus{})));
   ASSERT_TRUE(read.ok());

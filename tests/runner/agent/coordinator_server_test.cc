@@ -543,13 +543,21 @@ TEST_F(CoordinatorOnLoopback, a_stranger_forges_no_line) {
   for (const std::string& note : notes_) EXPECT_EQ(note.find_first_of("\n\x1b"), std::string::npos) << note;
 }
 
-TEST_F(CoordinatorOnLoopback, trusts_nobody_with_more_than_a_greeting_before_a_join) {
+TEST_F(CoordinatorOnLoopback, trusts_nobody_with_more_than_a_join_before_a_join) {
   const auto server = serve(options(7));
   RawPeer peer(loop_, server->port());
-  peer.send(encode(MemberMessage(greet(1))) + "\n" + std::string(2 * kGreetingBytesMax, ' '));
+  peer.send(encode(MemberMessage(greet(1))) + "\n" + std::string(2 * kJoinBytesMax, ' '));
   peer.wait_for_the_end();
   ASSERT_TRUE(until([&] { return peer.ended(); }));
   EXPECT_THAT(peer.received(), HasSubstr("welcome"));
+}
+
+TEST_F(CoordinatorOnLoopback, takes_a_join_with_the_terms_of_many_flags) {
+  const auto server = serve(options(7));
+  RawPeer peer(loop_, server->port());
+  const Join join{.nproc = 1, .ready = true, .terms = std::string(2 * kGreetingBytesMax, 't')};
+  peer.send(encode(MemberMessage(greet(1))) + "\n" + encode(MemberMessage(join)) + "\n");
+  EXPECT_TRUE(until([&] { return server->state().nodes.contains(1); }));
 }
 
 TEST_F(CoordinatorOnLoopback, takes_a_large_line_of_a_member_but_not_a_larger_one) {

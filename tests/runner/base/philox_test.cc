@@ -49,10 +49,5 @@ TEST(PhiloxStream, below_stays_below_and_reaches_every_value) {
   EXPECT_EQ(stream.below(0, 1), 0U);
 }
 
-TEST(Uniform01, is_in_the_half_open_unit_interval) {
-  EXPECT_EQ(uniform01(0), 0.0F);
-  EXPECT_LT(uniform01(~0U), 1.0F);
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 // FAKE_WORKER_SCRIPT names a file of lines "COUNTER RANK COMMAND [ARGUMENT…]", where COUNTER is the lower half of the
 // generation and RANK the rank ("*" = any); both come with the assignment, so hello is said before the script is read.
 // A cut ends the script of its generation: the worker says Left and waits for the next assignment, as a real one does.
-// With FAKE_WORKER_SILENT it says nothing at all.
+// With FAKE_WORKER_SILENT it says nothing at all. FAKE_WORKER_TERMS: of its hello.
 #include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -56,7 +56,9 @@ class FakeWorker {
   }
 
   int run() {
-    say(Hello{.local_rank = std::atoi(std::getenv("LOCAL_RANK")), .pid = ::getpid()});
+    const char* const terms = std::getenv("FAKE_WORKER_TERMS");
+    say(Hello{
+        .local_rank = std::atoi(std::getenv("LOCAL_RANK")), .pid = ::getpid(), .terms = terms == nullptr ? "" : terms});
     while (true) {
       page_->activity = Activity::kAwaiting;
       await_assignment();

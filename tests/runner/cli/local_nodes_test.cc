@@ -1,8 +1,15 @@
 #include "runner/cli/local_nodes.h"
 #include "runner/models/workload_flags.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction is POSIX
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 
 #include "runner/config/run_config.h"
 
@@ -85,6 +92,41 @@ TEST(NodeLaunch, shares_the_gpus_out) {
 TEST(GpusOfNode, are_all_of_them_when_they_do_not_go_round) {
   EXPECT_THAT(gpus_of_node({"0", "1"}, 2, 1, 1), ElementsAre("1"));
   EXPECT_THAT(gpus_of_node({"0", "1"}, 2, 2, 1), ElementsAre("0", "1"));
+}
+
+// What the parent's handler writes, as that of an event loop: into a pipe that a child has, too.
+struct SignalPipe {
+  std::array<int, 2> fds{};
+  bool raises_in_child = false;
+};
+SignalPipe& signal_pipe() {
+  static SignalPipe pipe;
+  return pipe;
+}
+
+// A Ctrl-C of the terminal in the moment in which the child is still in the parent's process group.
+TEST(StartAgent, lets_no_handler_of_its_parent_run_in_the_child) {
+  SignalPipe& signals = signal_pipe();
+  ASSERT_EQ(::pipe2(signals.fds.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  struct sigaction counts {};
+  struct sigaction before {};
+  counts.sa_handler = [](int) { [[maybe_unused]] const ssize_t written = ::write(signal_pipe().fds[1], "x", 1); };
+  ASSERT_EQ(::sigaction(SIGINT, &counts, &before), 0);
+  ASSERT_EQ(::pthread_atfork(nullptr, nullptr,
+                             [] {
+                               if (signal_pipe().raises_in_child) ::raise(SIGINT);
+                             }),
+            0);
+  signals.raises_in_child = true;
+  const pid_t pid = start_agent("/bin/true", NodeLaunch{}, AgentDescriptors{});
+  signals.raises_in_child = false;
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  char written = 0;
+  EXPECT_LT(::read(signals.fds[0], &written, 1), 0) << "the parent counts the signal of its child";
+  EXPECT_TRUE(WIFSIGNALED(status)) << status;
+  ::sigaction(SIGINT, &before, nullptr);
+  for (const int fd : signals.fds) ::close(fd);
 }
 
 }  // namespace

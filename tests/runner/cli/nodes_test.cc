@@ -10,7 +10,9 @@
 #include <regex>
 #include <vector>
 
+#include "runner/agent/control_socket.h"
 #include "runner/base/json.h"
+#include "runner/base/line_channel.h"
 #include "runner/cli/control_client.h"
 #include "runner/cli/run_program.h"
 #include "runner/recovery/node_ladder.h"
@@ -277,6 +279,22 @@ TEST(Chaos, cuts_a_node_off_and_lets_it_come_back) {
   EXPECT_EQ(run.wait(), 143);
 }
 
+// Its buffers fill up with answers that it does not take.
+TEST(Chaos, kills_an_agent_whose_client_does_not_read) {
+  AgentProcess run(local_nodes(kTrainForLong));
+  ASSERT_TRUE(wait_until(run, is_training));
+  const Result<int> fd = connect_control_socket(run.file("x_default"), 1);
+  ASSERT_TRUE(fd.ok()) << fd.error().message;
+  LineChannel client(*fd);
+  constexpr int kQuestions = 1000;  // their answers fill the socket, and less than the agent keeps for a client
+  for (int i = 0; i < kQuestions; ++i) ASSERT_TRUE(client.write_line(R"({"command":"status"})").ok());
+  ASSERT_TRUE(client.write_line(R"({"command":"kill-agent"})").ok());
+  EXPECT_TRUE(run.wait_for_output("node 1 (pid ")) << run.output();
+  EXPECT_THAT(run.wait_for_line("node 1 (pid "), HasSubstr("SIGKILL"));
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait(), 143);
+}
+
 // ---- agents one by one, as on several machines ----
 
 // Agents of one job that share a port of this machine.
@@ -322,6 +340,23 @@ TEST_F(SeparateAgents, are_refused_with_a_wrong_token) {
   EXPECT_EQ(stranger.wait(), 2) << stranger.output();
   EXPECT_THAT(stranger.output(), HasSubstr("TOKEN"));
   AgentProcess second(node(1, "* * exit 0\n"));
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+}
+
+TEST_F(SeparateAgents, are_refused_with_other_flags_than_node_0_which_waits_for_one_that_fits) {
+  const auto with_terms = [&](int rank, const std::string& terms) {
+    AgentProcess::Setup setup = node(rank, "* * exit 0\n");
+    setup.environment.push_back("FAKE_WORKER_TERMS=" + terms);
+    return setup;
+  };
+  AgentProcess first(with_terms(0, R"({"lr":"0.1","number of samples":5})"));
+  AgentProcess other(with_terms(1, R"({"lr":"0.2","number of samples":5})"));
+  EXPECT_EQ(other.wait(), 2) << other.output();
+  EXPECT_THAT(other.output(), HasSubstr("--lr is 0.1 in node 0 ("));
+  EXPECT_THAT(other.output(), HasSubstr(") and 0.2 in node 1 ("));
+  EXPECT_THAT(other.output(), HasSubstr("; start all ranks with the same flags, data and version of lockstep"));
+  AgentProcess second(with_terms(1, R"({"lr":"0.1","number of samples":5})"));
   EXPECT_EQ(first.wait(), 0) << first.output();
   EXPECT_EQ(second.wait(), 0) << second.output();
 }

@@ -334,6 +334,23 @@ TEST(DifferingFlags, names_flag_and_both_values) {
   EXPECT_THAT(differing_flags(Json(), "a", Json::array(), "b"), IsEmpty());
 }
 
+TEST(Disagreement, names_the_first_difference_and_what_to_do) {
+  const auto why = [](const std::string& ours, const std::string& theirs) {
+    return disagreement(ours, "rank 0", theirs, "rank 1");
+  };
+  EXPECT_EQ(
+      why(R"({"lr":"0.1","seed":"1"})", R"({"lr":"0.2","seed":"2"})"),
+      "--lr is 0.1 in rank 0 and 0.2 in rank 1; start all ranks with the same flags, data and version of lockstep");
+  EXPECT_EQ(
+      why(R"({"number of samples":5})", R"({"number of samples":6})"),
+      "the number of samples is 5 in rank 0 and 6 in rank 1; start all ranks with the same flags, data and version "
+      "of lockstep");
+  EXPECT_EQ(why(R"({"a":"1","b":"2"})", R"({"b":"2","a":"1"})"), "");
+  EXPECT_EQ(why("", R"({"lr":"0.2"})"), "");
+  EXPECT_EQ(why(R"({"lr":"0.2"})", ""), "");
+  EXPECT_THAT(why("{}", "nonsense"), HasSubstr("the terms of rank 1"));
+}
+
 TEST(SettledRun, has_the_data_set_that_auto_stands_for_as_if_it_had_been_given) {
   const TemporaryFolder folder;
   folder.write("ml-100k.inter", "user_id:token\titem_id:token\n1\t1\n");

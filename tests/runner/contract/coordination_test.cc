@@ -76,6 +76,7 @@ TEST(Coordination, keeps_what_a_node_says_about_itself) {
                         .generation = kGeneration,
                         .step = 120,
                         .step_in_flight = false};
+  join.terms = R"({"lr":"0.1"})";
   const Join back = to_coordinator(join);
   EXPECT_EQ(back.nproc, 8);
   EXPECT_EQ(back.generation, kGeneration);
@@ -88,12 +89,15 @@ TEST(Coordination, keeps_what_a_node_says_about_itself) {
   EXPECT_EQ(back.broken_before.generation, kGeneration);
   EXPECT_EQ(back.broken_before.step, 120);
   EXPECT_FALSE(back.broken_before.step_in_flight);
+  EXPECT_EQ(back.terms, R"({"lr":"0.1"})");
   EXPECT_LT(to_coordinator(Join{}).broken_before.seconds, 0.0);
 
   NodeReady ready;
   ready.ready = true;
   ready.generation = kGeneration;
+  ready.terms = "{}";
   EXPECT_TRUE(to_coordinator(ready).ready);
+  EXPECT_EQ(to_coordinator(ready).terms, "{}");
   EXPECT_EQ(to_coordinator(ready).generation, kGeneration);
   EXPECT_FALSE(to_coordinator(NodeReady{}).ready);
 

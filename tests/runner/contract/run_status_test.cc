@@ -25,6 +25,23 @@ TEST(RunStatus, has_null_for_what_is_not_known) {
   EXPECT_TRUE(to_json(status).at("progress").at("estimatedRemainingSeconds").is_null());
 }
 
+// The operator reads at most 1 MiB (operator/train/agent_client.h).
+TEST(RunStatus, has_a_summary_that_does_not_grow_with_the_ranks) {
+  RunStatus status;
+  status.slowest = SlowestStatus{.rank = 9999, .node = 1249, .lag_seconds = 0.5};
+  for (int node = 0; node < 1250; ++node) {
+    status.nodes.push_back({.node = node, .host = "sasrec-" + std::to_string(node), .attempt = 1, .state = "member"});
+  }
+  const std::string before = dump_line(summary_of(status));
+  for (int rank = 0; rank < 10'000; ++rank) {
+    status.workers.push_back({.rank = rank, .node = rank / 8, .state = "joined", .step = 1'000'000});
+  }
+  EXPECT_EQ(dump_line(summary_of(status)), before);
+  EXPECT_LT(before.size(), size_t{1} << 20);
+  EXPECT_GT(dump_pretty(to_json(status)).size(), size_t{1} << 20);
+  EXPECT_EQ(summary_of(status).at("slowest").at("node"), 1249);
+}
+
 TEST(RunStatus, tells_all_it_knows) {
   RunStatus status;
   status.job = "job";

@@ -189,7 +189,7 @@ TEST(Agree, refuses_different_flags_on_every_rank_with_the_same_sentence) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       const Json flags{{"lr", rank == 0 ? "0.1" : "0.2"}, {"seed", "1"}};
-      const Status agreed = agree(store, world_of(rank, 2), flags);
+      const Status agreed = agree(store, world_of(rank, 2), dump_line(flags));
       ASSERT_FALSE(agreed.ok());
       EXPECT_EQ(agreed.error().code, ErrorCode::kInvalid);
       said[static_cast<size_t>(rank)] = agreed.error().message;

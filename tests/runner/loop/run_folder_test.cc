@@ -145,7 +145,7 @@ TEST_F(RunFolderTest, moves_a_log_that_is_too_large_and_says_so) {
   std::filesystem::resize_file(join_path(folder_, "log.txt"), kLineFileBytesMax + 1);  // sparse
   const RunFolder folder = open(posix_, 10);
   EXPECT_EQ(folder.remark(),
-            "log.txt had more than 1 GiB: it is " + join_path(folder_, "log.txt") + ".1 now, and a new one is begun");
+            "log.txt had more than 64 MiB: it is " + join_path(folder_, "log.txt") + ".1 now, and a new one is begun");
   EXPECT_EQ(text("log.txt"), "epoch (figures)\n");
 }
 

@@ -63,22 +63,6 @@ TEST_P(EmaOf, swaps_in_for_a_scope_and_back) {
   expect_equal(copies(parameters), own);
 }
 
-TEST_P(EmaOf, loads_what_it_saved_and_refuses_another_models) {
-  const NamedTensors parameters = make_parameters();
-  Ema saved(parameters, 0.9);
-  shift(parameters, 1.0);
-  saved.update(flag(0.0));
-  Ema loaded(parameters, 0.9);
-  ASSERT_TRUE(loaded.load_state(copies(saved.state())).ok());
-  expect_equal(loaded.state(), saved.state());
-
-  NamedTensors fewer = copies(saved.state());
-  fewer.erase(fewer.begin());
-  const Status refused = loaded.load_state(fewer);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("'item_emb.weight' is missing"), std::string::npos);
-}
-
 TEST_P(EmaOf, reset_takes_the_parameters_as_they_are) {
   const NamedTensors parameters = make_parameters();
   Ema ema(parameters, 0.9);

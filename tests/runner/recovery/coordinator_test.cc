@@ -355,6 +355,74 @@ TEST(Coordinator, refuses_another_number_of_workers_and_names_both) {
   EXPECT_FALSE(job.state.nodes.contains(1));
 }
 
+// ---- terms ----
+
+constexpr const char* kTerms = R"({"lr":"0.1","number of samples":5})";
+constexpr const char* kOtherTerms = R"({"lr":"0.2","number of samples":5})";
+
+TEST(Coordinator, refuses_a_node_that_is_ready_with_other_terms_than_node_0_and_names_both) {
+  Job job(3);
+  for (int node = 0; node < 3; ++node) job.join(node);
+  job.say(0, NodeReady{true, generation(0), kTerms});
+  const Outputs outputs = job.say(2, NodeReady{true, generation(0), kOtherTerms});
+  const Refused refused = refusal_of(job, 2, outputs);
+  EXPECT_FALSE(refused.retry);
+  EXPECT_EQ(refused.message,
+            "the agent of node 2 (host2) does not fit: --lr is 0.1 in node 0 (host0) and 0.2 in node 2 (host2); start "
+            "all ranks with the same flags, data and version of lockstep");
+  EXPECT_THAT(notes(outputs), HasSubstr("refused: the agent of node 2"));
+  EXPECT_EQ(job.state.nodes.at(2).connection, 0U);
+  EXPECT_EQ(job.state.tally.ready, 1);
+  // The others wait for one that fits.
+  job.say(1, NodeReady{true, generation(0), kTerms});
+  EXPECT_EQ(count<Placement>(job.join(2, Join{.nproc = 1, .ready = true, .terms = kTerms})), 3U);
+}
+
+TEST(Coordinator, refuses_those_who_differ_from_node_0_when_it_comes_last) {
+  Job job(3);
+  job.join(1, Join{.nproc = 1, .ready = true, .terms = kOtherTerms});
+  job.join(2, Join{.nproc = 1, .ready = true, .terms = kTerms});
+  const Outputs outputs = job.join(0, Join{.nproc = 1, .ready = true, .terms = kTerms});
+  EXPECT_THAT(refusal_of(job, 1, outputs).message, HasSubstr("--lr is 0.1 in node 0 (host0) and 0.2 in node 1"));
+  EXPECT_EQ(count<Refused>(outputs), 1U);
+  EXPECT_EQ(job.state.tally.ready, 2);
+}
+
+TEST(Coordinator, refuses_a_join_with_other_terms_while_a_group_trains) {
+  Job job(1, 2);
+  job.join(0, Join{.nproc = 1, .ready = true, .terms = kTerms});
+  job.pass(60s);
+  ASSERT_EQ(job.state.group, GroupState::kPlaced);
+  const Outputs outputs = job.join(1, Join{.nproc = 1, .ready = true, .terms = kOtherTerms});
+  EXPECT_THAT(refusal_of(job, 1, outputs).message, HasSubstr("--lr"));
+  EXPECT_EQ(count<Regroup>(job.pass(1s)), 0U);
+  EXPECT_EQ(job.state.group, GroupState::kPlaced);
+}
+
+TEST(Coordinator, compares_no_terms_of_workers_that_are_not_ready) {
+  Job job(2);
+  job.join(0, Join{.nproc = 1, .ready = true, .terms = kTerms});
+  EXPECT_EQ(count<Refused>(job.join(1)), 0U);
+  EXPECT_EQ(count<Refused>(job.say(1, NodeReady{false, generation(0), ""})), 0U);
+}
+
+TEST(Coordinator, forgets_the_terms_of_a_node_0_that_is_lost) {
+  Job job(2);
+  job.join(0, Join{.nproc = 1, .ready = true, .terms = kTerms});
+  job.drop(0);
+  EXPECT_EQ(count<Refused>(job.join(1, Join{.nproc = 1, .ready = true, .terms = kOtherTerms})), 0U);
+  const Join same{.nproc = 1, .ready = true, .terms = kOtherTerms};
+  EXPECT_EQ(count<Placement>(job.join(0, same, 2, 8)), 2U);
+}
+
+TEST(Coordinator, says_when_terms_cannot_be_read) {
+  Job job(2);
+  job.join(0, Join{.nproc = 1, .ready = true, .terms = kTerms});
+  const Outputs outputs = job.join(1, Join{.nproc = 1, .ready = true, .terms = "nonsense\nlockstep: all is well"});
+  EXPECT_THAT(refusal_of(job, 1, outputs).message, HasSubstr("the terms of node 1"));
+  EXPECT_THAT(notes(outputs), Not(HasSubstr("\nlockstep: all is well")));
+}
+
 TEST(Coordinator, refuses_a_number_of_workers_that_cannot_be) {
   for (const int nproc : {-1, 0, kNprocMax + 1}) {
     Job job(3);

@@ -100,6 +100,17 @@ TEST(Member, wants_to_look_when_its_search_is_over_and_no_beat_later) {
   EXPECT_EQ(find<EndNode>(outputs)->code, 10);
 }
 
+TEST(Member, tells_the_terms_of_workers_that_are_ready) {
+  Scenario node;
+  EXPECT_EQ(told<Join>(node.find_coordinator())->terms, "");
+  EXPECT_EQ(told<NodeReady>(node.feed(WorkersReady{true, "{}"}))->terms, "{}");
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(told<Join>(node.find_coordinator())->terms, "{}");
+  node.place(1);
+  node.feed(CoordinatorLost{"reset"});
+  EXPECT_EQ(told<Join>(node.find_coordinator(generation(1)))->terms, "");
+}
+
 TEST(Member, joins_the_coordinator_that_was_found) {
   Scenario node;
   const Outputs outputs = node.find_coordinator(generation(5));

@@ -133,6 +133,32 @@ TEST(Supervisor, is_ready_when_the_last_worker_has_said_hello) {
   EXPECT_FALSE(run.state.deadline.has_value());
 }
 
+TEST(Supervisor, is_ready_with_the_terms_of_its_workers) {
+  Scenario run;
+  run.feed(Started{});
+  run.feed(WorkerSaidHello{1, "{}"});
+  EXPECT_EQ(get<TellReady>(run.feed(WorkerSaidHello{0, "{}"})).terms, "{}");
+  run.place();
+  run.end(1, 139);
+  run.leave(0);
+  EXPECT_EQ(get<TellReady>(run.feed(WorkerSaidHello{1, "{}"})).terms, "{}");
+}
+
+TEST(Supervisor, ends_the_job_when_its_workers_have_other_terms) {
+  Scenario run;
+  run.feed(Started{});
+  run.feed(WorkerSaidHello{0, R"({"backend in effect":"nccl"})"});
+  const Outputs outputs = run.feed(WorkerSaidHello{1, R"({"backend in effect":"gloo"})"});
+  EXPECT_EQ(find<TellReady>(outputs), nullptr);
+  const NodeFailed failed = get<TellGaveUp>(outputs).failed;
+  EXPECT_EQ(failed.code, 2);
+  EXPECT_TRUE(failed.for_good);
+  EXPECT_EQ(failed.message,
+            "the backend in effect is nccl in rank 0 and gloo in rank 1; start all ranks with the same flags, data and "
+            "version of lockstep");
+  EXPECT_EQ(count<KillProcess>(outputs), 2);
+}
+
 TEST(Supervisor, hands_a_placement_to_its_workers) {
   Scenario run;
   run.feed(Started{});

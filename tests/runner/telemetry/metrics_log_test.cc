@@ -102,6 +102,27 @@ TEST(MetricsLog, cuts_back_to_the_step_it_resumes_from) {
   EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "1e", "2", "2e", "3", "3e", "4"));
 }
 
+// What it does not look at it cannot drop: a start takes as long with a thousand lines as with ten million.
+TEST(MetricsLog, looks_from_the_end_at_no_more_lines_than_it_must) {
+  const TemporaryFolder folder;
+  const std::string text = "not looked at\n{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"evaluation\":true}\n";
+  const std::string path = folder.write("metrics.jsonl", text + "nonsense\n{\"step\":3}\n");
+  const MetricsLog log = open_log(path, 2);
+  EXPECT_EQ(contents(path), text);
+  EXPECT_TRUE(log.has_step(2));
+  EXPECT_TRUE(log.has_evaluation(2));
+  EXPECT_FALSE(log.has_step(3));
+}
+
+TEST(MetricsLog, has_one_line_of_the_step_that_it_resumes_from) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("metrics.jsonl",
+                                        "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"evaluation\":true}\n"
+                                        "{\"step\":2}\n{\"step\":2,\"evaluation\":true}\n");
+  const MetricsLog log = open_log(path, 2);
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "2e"));
+}
+
 TEST(MetricsLog, drops_a_torn_last_line) {
   const TemporaryFolder folder;
   const std::string path = folder.file("metrics.jsonl");
