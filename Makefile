@@ -10,7 +10,7 @@ SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
 
-.PHONY: help setup gpu demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile asan asan-torch tsan soak clean cluster cluster-stop cluster-sanitizers e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -26,9 +26,7 @@ build: setup
 	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target lockstep lockstep-worker
 
-# Told to what may be left out of a run that takes too long.
-test: export LOCKSTEP_TEST_BEGAN := $(shell date +%s)
-test: ## installs what tests need, builds, runs every test and check
+test: ## installs what tests need, builds, runs the tests and checks that CI runs
 	@scripts/setup test
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
@@ -60,15 +58,14 @@ cuda-compile: ## that the CUDA sources compile (nvcc from the wheels; no GPU nee
 	@scripts/setup test
 	@scripts/check cuda-compile
 
-asan: ## the tests without torch under AddressSanitizer and UBSan
+sanitizers: ## the tests without torch, and the operator on a real API server, under ASan+UBSan, then under TSan (an hour)
+	@scripts/setup test
 	@scripts/check asan
+	@scripts/check tsan
 
-asan-torch: ## all tests of the rooms, torch's included, under AddressSanitizer and UBSan (long)
+asan-torch: ## all tests of the rooms, torch's included, under ASan and all of UBSan (hours)
 	@scripts/setup test
 	@scripts/check asan-torch
-
-tsan: ## the tests without torch under ThreadSanitizer
-	@scripts/check tsan
 
 gpu: ## the tests that need a GPU, in a build with CUDA (compiles with nvcc from the wheels)
 	@scripts/setup test
@@ -118,16 +115,6 @@ cluster: ## a Kubernetes control plane with the operator and fake nodes, to play
 
 cluster-stop: ## ends the one in the background
 	@LOCKSTEP_BIN=$(CURDIR)/build/release/bin python3 tests/cluster/cluster.py stop
-
-cluster-sanitizers: ## the operator under ASan+UBSan and under TSan on a real API server (long)
-	@scripts/setup test
-	@mkdir -p build
-	@for preset in asan tsan; do \
-	  cmake --preset $$preset >build/$$preset.log 2>&1 || { cat build/$$preset.log; exit 1; }; \
-	  cmake --build --preset $$preset --target lockstep-operator || exit 1; \
-	  (cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/$$preset/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
-	    -p no:cacheprovider test_lifecycle.py test_api_faults.py) || exit 1; \
-	done
 
 images: ## the operator's image and the runner's for CPUs, by podman or docker
 	@scripts/setup

@@ -5,8 +5,9 @@ Reads BUILD_FOLDER/compile_commands.json. Sources with torch take half a minute 
 unless ALL=1 is in the environment. A source that passed is not looked at again until it, a header of ours that it
 includes, or .clang-tidy changes; what passed is remembered under LOCKSTEP_CACHE.
 
-TIDY_SECONDS in the environment: after so long no other source is begun. Which ones are left out is drawn anew each time,
-and said here and in the JUnit file that TIDY_REPORT names (scripts/run_tests shows it).
+In the environment: TIDY_CHANGED=1 leaves out the sources that are as they were a day before the newest commit.
+TIDY_SECONDS: after so long no other source is begun. Which ones are left out is drawn anew each time, and said here and
+in the JUnit file that TIDY_REPORT names (scripts/run_tests shows it).
 """
 import concurrent.futures
 import hashlib
@@ -47,6 +48,17 @@ def digest(root, files, command):
     return sum_.hexdigest()
 
 
+def changed(root):
+    """The paths that are not as they were a day before the newest commit; None where git does not know that day."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.split("\n")
+    newest = git("log", "-1", "--format=%ct")[0]
+    before = newest and git("rev-list", "-1", f"--before={int(newest) - 24 * 3600}", "HEAD")[0]
+    if not before:
+        return None
+    return {root / name for name in [*git("diff", "--name-only", before), *git("ls-files", "--others", "--exclude-standard")]}
+
+
 def tidy(commands_folder, source):
     command = ["clang-tidy-14", "--quiet", f"-p={commands_folder}", "--extra-arg=-Wno-unknown-warning-option",
                "--extra-arg=-Wno-ignored-optimization-argument", str(source)]
@@ -67,7 +79,8 @@ def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     cache = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep")) / "tidy"
     cache.mkdir(parents=True, exist_ok=True)
-    todo, passed, left_out = {}, 0, 0
+    wanted = changed(root) if os.environ.get("TIDY_CHANGED") == "1" else None
+    todo, passed, older, left_out = {}, 0, 0, 0
     commands = json.loads((build / "compile_commands.json").read_text())
     for entry in commands:
         source = pathlib.Path(entry["directory"], entry["file"]).resolve()
@@ -80,6 +93,9 @@ def main():
         entry["command"] = PRECOMPILED.sub(header, entry["command"])
         if (is_test or has_torch) and os.environ.get("ALL") != "1":
             left_out += 1
+            continue
+        if wanted is not None and source not in wanted:
+            older += 1
             continue
         stamp = cache / digest(root, closure(root, source), entry["command"])
         if stamp.exists():
@@ -105,7 +121,7 @@ def main():
     if not_begun:
         report(f"{not_begun} of {len(todo) + passed} sources", f"no time for them within {seconds:.0f} s; make lint has")
     print(f"tidy: {len(todo) - not_begun} looked at, {failed} failed, {passed} unchanged since they passed, "
-          f"{not_begun} not begun for want of time, {left_out} left out (torch, tests: ALL=1)")
+          f"{older} older than a day, {not_begun} not begun for want of time, {left_out} left out (torch, tests: ALL=1)")
     return 1 if failed else 0
 
 

@@ -35,7 +35,7 @@ KWOK_NODE_LABEL = "lockstep.dev/played-by=kwok"
 
 def kubernetes_version():
     """The one that tests/cluster/kube builds."""
-    text = (HERE / "kube/kubernetes/go.mod").read_text(encoding="utf-8")
+    text = (HERE / "kube/go.mod").read_text(encoding="utf-8")
     return re.search(r"k8s\.io/kubernetes v([0-9.]+)", text).group(1)
 
 
