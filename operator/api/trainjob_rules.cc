@@ -50,10 +50,10 @@ bool same_env(const Json& self, const Json& stored) {
   return now == nullptr || before == nullptr ? now == before : by_name(*now) == by_name(*before);
 }
 
+// The operator says so; of a job that it has not seen yet, the user.
 bool is_stopped(const Json& stored) {
-  if (!stored.at("spec").at("suspend").get<bool>()) return false;
-  const Json* active = at(stored, {"status", "nodes", "active"});
-  return active == nullptr || *active <= 0;
+  const Json* phase = at(stored, {"status", "phase"});
+  return phase != nullptr ? *phase == "Suspended" : stored.at("spec").at("suspend").get<bool>();
 }
 
 bool unchanged(const Json& self, const Json& stored) { return self == stored; }
@@ -113,9 +113,7 @@ bool is_outside_shared_memory(const Json& self, const Json& /*stored*/) {
 
 // What the pods are made of changes while there are none.
 constexpr std::string_view kOrStopped =
-    "(oldSelf.spec.suspend && !(has(oldSelf.status) && has(oldSelf.status.nodes) && has(oldSelf.status.nodes.active) "
-    "&& "
-    "oldSelf.status.nodes.active > 0))";
+    "(has(oldSelf.status) && has(oldSelf.status.phase) ? oldSelf.status.phase == 'Suspended' : oldSelf.spec.suspend)";
 std::string or_stopped(std::string_view rule) { return std::string(rule).append(" || ").append(kOrStopped); }
 
 std::map<std::string, RuleHolds, std::less<>> make_rules() {
@@ -124,6 +122,26 @@ std::map<std::string, RuleHolds, std::less<>> make_rules() {
       // of the whole object
       {"self.metadata.name.size() <= 45", name_is_short},
       {"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')", name_is_label},
+      {or_stopped("self.spec.trainer.image == oldSelf.spec.trainer.image"),
+       [](const Json& self, const Json& stored) {
+         return same(self, stored, {"spec", "trainer", "image"}) || is_stopped(stored);
+       }},
+      {or_stopped("(has(self.spec.trainer.command) == has(oldSelf.spec.trainer.command) && "
+                  "(!has(self.spec.trainer.command) || "
+                  "self.spec.trainer.command == oldSelf.spec.trainer.command))"),
+       [](const Json& self, const Json& stored) {
+         return same(self, stored, {"spec", "trainer", "command"}) || is_stopped(stored);
+       }},
+      {or_stopped("(has(self.spec.trainer.args) == has(oldSelf.spec.trainer.args) && "
+                  "(!has(self.spec.trainer.args) || self.spec.trainer.args == oldSelf.spec.trainer.args))"),
+       [](const Json& self, const Json& stored) {
+         return same(self, stored, {"spec", "trainer", "args"}) || is_stopped(stored);
+       }},
+      {or_stopped("(has(self.spec.trainer.env) == has(oldSelf.spec.trainer.env) && "
+                  "(!has(self.spec.trainer.env) || self.spec.trainer.env == oldSelf.spec.trainer.env))"),
+       [](const Json& self, const Json& stored) {
+         return same_env(self.at("spec").at("trainer"), stored.at("spec").at("trainer")) || is_stopped(stored);
+       }},
       {or_stopped("self.spec.trainer.numNodes == oldSelf.spec.trainer.numNodes || has(oldSelf.spec.elastic)"),
        [](const Json& self, const Json& stored) {
          return same(self, stored, {"spec", "trainer", "numNodes"}) || at(stored, {"spec", "elastic"}) != nullptr ||
@@ -164,11 +182,6 @@ std::map<std::string, RuleHolds, std::less<>> make_rules() {
        "'NODE_RANK', 'NNODES', 'WORLD_SIZE', 'RANK', 'PET_NNODES', 'PET_NPROC_PER_NODE', 'PET_NODE_RANK', "
        "'PET_MASTER_ADDR', 'PET_MASTER_PORT']))",
        no_foreign_names},
-      {"has(self.command) == has(oldSelf.command) && (!has(self.command) || self.command == oldSelf.command)",
-       [](const Json& self, const Json& stored) { return same(self, stored, {"command"}); }},
-      {"has(self.args) == has(oldSelf.args) && (!has(self.args) || self.args == oldSelf.args)",
-       [](const Json& self, const Json& stored) { return same(self, stored, {"args"}); }},
-      {"has(self.env) == has(oldSelf.env) && (!has(self.env) || self.env == oldSelf.env)", same_env},
       // of spec.trainer.env[]
       {"!self.startsWith('LOCKSTEP_')",
        [](const Json& self, const Json& /*stored*/) {

@@ -107,7 +107,7 @@ class Diagnoser {
     if (status_.conditions.is_true(api::condition::kFailed)) return decide_failed();
     if (is_unseen()) return decide_unseen();
     if (is(api::JobPhase::kSuspended)) return decide_suspended();
-    if (spec_.suspend) {
+    if (spec_.suspend || book_.held) {
       const api::Condition* const suspending = condition(api::condition::kSuspended);
       return conclude(true,
                       subject() + " is being suspended" + (suspending == nullptr ? "" : ": " + suspending->message));
@@ -241,14 +241,16 @@ class Diagnoser {
     });
   }
 
-  // "restarted 1 of 10": of the budget; what does not count, and what an agent did by itself, is said so.
+  // "restarted (1 of maxRestarts 10 used)": RESTARTS may be higher, since not every restart counts; what does not, and
+  // what an agent did by itself, is said so.
   std::string restart_words(const Ending& ending) const {
     const auto attempt = status_.attempts.find(ending.node);
     if ((attempt == status_.attempts.end() ? 0 : attempt->second) == ending.attempt)
       return "started again by its agent";
     const int used = counted_failures();
     if (used == 0) return "restarted";
-    return "restarted " + std::to_string(used) + " of " + std::to_string(spec_.restart_policy.max_restarts);
+    return "restarted (" + std::to_string(used) + " of maxRestarts " +
+           std::to_string(spec_.restart_policy.max_restarts) + " used)";
   }
 
   void decide_failed() {
@@ -295,6 +297,11 @@ class Diagnoser {
   }
 
   void decide_suspended() {
+    if (book_.held) {
+      conclude(false,
+               subject() + " was suspended by the operator (" + book_.held->reason + "): " + book_.held->message);
+      return advise(advice_for_ending(book_.held->reason, job_));
+    }
     std::string text = subject() + " is suspended";
     const std::optional<int64_t> step = status_.progress ? status_.progress->last_checkpoint_step : std::nullopt;
     text += step               ? "; it goes on from its checkpoint of step " + std::to_string(*step)

@@ -17,17 +17,18 @@ std::string suspend_patch(const JobName& job, bool suspend) {
       "tj " + job.name + R"( --type=merge -p '{"spec": {"suspend": )" + (suspend ? "true" : "false") + "}}'");
 }
 
-// Resources, placement and numProcPerNode change while the job is suspended.
+Advice run_anew(const std::string& what) {
+  return {what + " in the TrainJob's file, check it, and make a new TrainJob of it:",
+          "lockstep validate -f trainjob.yaml"};
+}
+
+// What pods are made of changes while the job is suspended.
 std::vector<Advice> change_while_suspended(const std::string& what, const api::TrainJob& job) {
+  if (job.status.conditions.is_true(api::condition::kFailed)) return {run_anew(what)};
   const JobName name{job.meta.ns, job.meta.name};
   return {{what + "; that changes while the job is suspended:", suspend_patch(name, true)},
           {"then", kubectl("edit", name, "tj " + name.name)},
           {"and", suspend_patch(name, false)}};
-}
-
-Advice run_anew(const std::string& what) {
-  return {what + " in the TrainJob's file, check it, and make a new TrainJob of it:",
-          "lockstep validate -f trainjob.yaml"};
 }
 
 std::string claim_of(const api::TrainJob& job) {
@@ -47,6 +48,7 @@ std::string ending_words(const std::string& reason, std::optional<int> exit_code
   static const std::map<std::string, std::string> words = {
       {"Done", "has ended with 0"},
       {"InvalidUsage", "refused its arguments"},
+      {"ConfigurationChanged", "refused to go on with other flags than its checkpoint was made with"},
       {"DataUnreadable", "could not read its data"},
       {"CheckpointFailed", "could not read or write a checkpoint"},
       {"NotFinite", "stopped because loss or gradient were not finite"},
@@ -115,6 +117,12 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
     return advice;
   }
   if (reason == "InvalidUsage") return {run_anew("correct spec.trainer.args")};
+  if (reason == "ConfigurationChanged") {
+    return {
+        {"set the flags that are named back, or add --resume with the checkpoint's path to spec.trainer.args; the "
+         "job goes on when its spec has changed:",
+         kubectl("edit", name, "tj " + name.name)}};
+  }
   if (reason == "InvalidSpec") return {run_anew("correct the field")};
   if (reason == "DataUnreadable") {
     return {{"look at the volume with the data: is it mounted where --dataset says, and filled?",
@@ -144,6 +152,7 @@ std::vector<Advice> advice_for_ending(const std::string& reason, const api::Trai
 
 std::string wait_words(const std::string& reason) {
   static const std::map<std::string, std::string> words = {
+      {"InvalidSpec", "has a spec of which no pod can be made; pods that run are kept"},
       {"Unschedulable", "finds no machine to run on"},
       {"ErrImagePull", "cannot pull its image"},
       {"ImagePullBackOff", "cannot pull its image"},
@@ -177,11 +186,14 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
   }
   if (reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "InvalidImageName" ||
       reason == "ErrImageNeverPull") {
-    return {
+    std::vector<Advice> advice = {
         {"is " + job.spec.trainer.image + " spelt right, pushed, and may this namespace pull it (imagePullSecrets)?",
-         kubectl("describe", name, "pod " + pod)},
-        run_anew("an image that is only misspelt cannot be changed: correct it")};
+         kubectl("describe", name, "pod " + pod)}};
+    const std::vector<Advice> more = change_while_suspended("correct spec.trainer.image", job);
+    advice.insert(advice.end(), more.begin(), more.end());
+    return advice;
   }
+  if (reason == "InvalidSpec") return change_while_suspended("correct the field that is named", job);
   if (reason == "CreateContainerConfigError" || reason == "CreateContainerError" || reason == "RunContainerError") {
     return {{"the kubelet's words:", kubectl("describe", name, "pod " + pod)}};
   }

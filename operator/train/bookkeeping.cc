@@ -98,6 +98,10 @@ Json to_json(const Bookkeeping& book) {
   if (!book.done.empty()) json["done"] = ranges_text(book.done);
   if (book.first_done_at != 0) json["firstDoneAt"] = book.first_done_at;
   if (book.suspending) json["suspending"] = true;
+  if (book.held) {
+    json["held"] = {
+        {"generation", book.held->generation}, {"reason", book.held->reason}, {"message", book.held->message}};
+  }
   if (book.waiting_since != 0) json["waitingSince"] = book.waiting_since;
   if (book.were_ready) json["wereReady"] = true;
   if (book.has_stepped) json["hasStepped"] = true;
@@ -116,6 +120,9 @@ Bookkeeping bookkeeping_from_json(const Json& json) {
   book.done = read_ranges(json, "done");
   book.first_done_at = number_field(json, {"firstDoneAt"}).value_or(0);
   book.suspending = bool_field(json, {"suspending"});
+  if (const std::optional<int64_t> generation = number_field(json, {"held", "generation"})) {
+    book.held = Hold{*generation, text_field(json, {"held", "reason"}), text_field(json, {"held", "message"})};
+  }
   book.waiting_since = number_field(json, {"waitingSince"}).value_or(0);
   book.were_ready = bool_field(json, {"wereReady"});
   book.has_stepped = bool_field(json, {"hasStepped"});

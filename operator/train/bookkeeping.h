@@ -32,6 +32,14 @@ struct Haste {
   bool operator==(const Haste&) const = default;
 };
 
+// The operator itself keeps the job suspended, as long as its spec stays as it is.
+struct Hold {
+  int64_t generation = 0;  // metadata.generation of the spec that cannot go on
+  std::string reason;      // CamelCase
+  std::string message;     // a sentence
+  bool operator==(const Hold&) const = default;
+};
+
 inline constexpr int kGang = -1;  // in place of a node rank
 
 struct Bookkeeping {
@@ -52,6 +60,7 @@ struct Bookkeeping {
 
   // of the current run, which begins when the job is made and on each resume
   bool suspending = false;
+  std::optional<Hold> held;
   api::UnixSeconds waiting_since = 0;  // too few pods are ready; 0: enough are
   bool were_ready = false;             // all pods have been ready
   bool has_stepped = false;            // a step was committed

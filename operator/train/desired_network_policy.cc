@@ -1,5 +1,6 @@
 #include "operator/train/desired_network_policy.h"
 
+#include "operator/train/field.h"
 #include "operator/train/object_names.h"
 
 namespace lockstep::train {
@@ -39,6 +40,11 @@ Json desired_network_policy(const api::TrainJob& job, const Settings& settings) 
             {"policyTypes", Json::array({"Ingress", "Egress"})},
             {"ingress", ingress},
             {"egress", egress}}}};
+}
+
+bool network_policy_differs(const Json& policy, const Json& desired) {
+  const Json* const is = field(policy, {"spec"});
+  return is == nullptr || *is != *field(desired, {"spec"});
 }
 
 }  // namespace lockstep::train

@@ -238,7 +238,9 @@ void fill_pod_spec(const Observed& o, const PodOf& of, Json& pod_spec) {
   put(pod_spec, "restartPolicy", "Never");
   put(pod_spec, "hostname", pod_host_name(o.job.meta.name, of.node));
   put(pod_spec, "subdomain", o.job.meta.name);
-  put_if_absent(pod_spec, "terminationGracePeriodSeconds", std::max(grace_period_needed(spec), kGraceDefaultSeconds));
+  const char* const grace = "terminationGracePeriodSeconds";
+  put_if_absent(pod_spec, grace, kGraceDefaultSeconds);
+  put(pod_spec, grace, std::max(grace_period_needed(spec), pod_spec[grace].get<int64_t>()));
   put_if_absent(pod_spec, "automountServiceAccountToken", false);
   put_if_absent(pod_spec, "enableServiceLinks", false);
   if (bool_field(pod_spec, {"hostNetwork"})) put_if_absent(pod_spec, "dnsPolicy", "ClusterFirstWithHostNet");

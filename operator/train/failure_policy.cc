@@ -48,6 +48,9 @@ bool is_out_of_memory(const PodEnd& end) {
 Verdict judge_exit(const PodEnd& end, const api::TrainJobSpec& spec) {
   const RuleAction retry = action_of_scope(spec);
   const bool is_ours = spec.trainer.launcher == api::Launcher::kLockstep;
+  if (end.reason == kConfigurationChanged) {
+    return {RuleAction::kFail, true, false, "the job is suspended, and goes on when its spec has changed", true};
+  }
   switch (code_of(end)) {
     case ExitCode::kUsage:
     case ExitCode::kData:
@@ -137,7 +140,7 @@ bool tells_of_progress(const PodEnd& end, const Verdict& verdict, const api::Tra
 std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
   std::string text = describe(end);
   text += verdict.action == RuleAction::kRestartGang ? "; all nodes get a new pod" : "; it gets a new pod";
-  if (!verdict.is_counted) text += ", which does not count as a restart";
+  if (!verdict.is_counted) text += ", which restartPolicy.maxRestarts does not count";
   if (verdict.avoids_host && !end.host.empty()) text += ", on another machine than " + end.host;
   if (!verdict.because.empty()) text += " (" + verdict.because + ")";
   return text;
@@ -178,6 +181,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     if (verdict.avoids_host) avoid(end, scene.now, book);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
+      outcome.is_mendable = verdict.is_mendable;
       outcome.replacements.push_back({std::move(end), std::move(verdict), ""});
       return outcome;
     }

@@ -31,7 +31,8 @@ struct Verdict {
   api::RuleAction action = api::RuleAction::kReplacePod;
   bool is_counted = true;
   bool avoids_host = false;
-  std::string because;  // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
+  std::string because;       // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
+  bool is_mendable = false;  // with kFail: a change of the spec mends it, so that the job is suspended instead
 };
 // Of one end, budgets aside.
 Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec);
@@ -50,6 +51,7 @@ struct Replacement {
 
 struct FailureOutcome {
   std::optional<JobFailure> failure;      // the job is over; nothing is replaced
+  bool is_mendable = false;               // it is suspended, and not over
   std::vector<Replacement> replacements;  // ends that were judged, in the order of time
   bool is_gang = false;                   // all nodes get a new pod, because of the first of them that says so
 };

@@ -178,14 +178,11 @@ class Planner {
   void decide() {
     const Success success = succeed();
     if (is_over_) return;
-    suspend_ = apply_suspend(
-        spec_, {.was_suspended = status_.conditions.is_true(api::condition::kSuspended), .pods_left = pods_left_});
-    if (suspend_.step == SuspendStep::kStopping) return stop_for_suspend();
-    if (suspend_.step == SuspendStep::kSuspended) return stay_suspended();
-    if (suspend_.step == SuspendStep::kResuming) resume();
+    if (book_.held && book_.held->generation != o_.job.meta.generation) book_.held.reset();
+    if (keep_suspended()) return;
     if (book_.suspending) take_back_suspend();
     if (!success.replaces_nobody) react_to_ends();
-    if (is_over_) return;
+    if (is_over_ || book_.held) return;
     keep_deadlines();
     if (is_over_) return;
     release_avoided_hosts();
@@ -230,20 +227,39 @@ class Planner {
     end_job(api::condition::kFailed, failure);
   }
 
+  // Does what spec.suspend, or the operator's own hold, asks for. Returns whether the job may have no pods.
+  bool keep_suspended() {
+    suspend_ = apply_suspend(spec_, {.was_suspended = status_.conditions.is_true(api::condition::kSuspended),
+                                     .pods_left = pods_left_,
+                                     .held = book_.held ? &*book_.held : nullptr});
+    if (suspend_.step == SuspendStep::kResuming) resume();
+    if (suspend_.step == SuspendStep::kStopping) stop_for_suspend();
+    if (suspend_.step == SuspendStep::kSuspended) stay_suspended();
+    return suspend_.step == SuspendStep::kStopping || suspend_.step == SuspendStep::kSuspended;
+  }
+
+  // The job cannot go on as its spec stands, and whoever changed that can mend it. spec.suspend stays the user's: what
+  // writes the spec from elsewhere (GitOps) would set it back.
+  void hold(const JobFailure& why) {
+    event(true, why.reason, why.message, "Suspend");
+    book_.held = Hold{o_.job.meta.generation, why.reason, why.message + "."};
+    keep_suspended();
+  }
+
   void stop_for_suspend() {
-    if (!book_.suspending) event(false, "Suspending", suspend_.message, "Suspend");
+    if (!book_.suspending && !book_.held) event(false, "Suspending", suspend_.message, "Suspend");
     book_.suspending = true;
     forget_waits();
     const std::set<std::string> kept = pods_kept_for_logs(spec_, status_, o_.pods);
     for (const PodView& pod : o_.pods) {
       if (pod.deleting || kept.count(pod.meta.name) > 0) continue;
-      act(DeletePod{pod.meta.name, pod.meta.uid}, "spec.suspend is true");
+      act(DeletePod{pod.meta.name, pod.meta.uid}, book_.held ? book_.held->reason : "spec.suspend is true");
     }
     plan_.why = suspend_.message;
   }
 
   void stay_suspended() {
-    if (!status_.conditions.is_true(api::condition::kSuspended)) {
+    if (!status_.conditions.is_true(api::condition::kSuspended) && !book_.held) {
       event(false, "Suspended", suspend_.message, "Suspend");
     }
     book_.suspending = false;
@@ -275,13 +291,12 @@ class Planner {
     event(false, "Resumed", suspend_.message, "Resume");
   }
 
-  // spec.suspend was taken back while pods were on their way out: they are followed by others.
+  // spec.suspend was taken back, or the spec mended, while pods were on their way out: they are followed by others.
   void take_back_suspend() {
     book_.suspending = false;
     for (const PodEnd& end : ends_) raise_attempt(end.node);
     ends_.clear();
-    event(false, "Resumed", "spec.suspend was taken back; pods that were already told to stop get successors.",
-          "Resume");
+    event(false, "Resumed", "The job goes on; pods that were already told to stop get successors.", "Resume");
   }
 
   void raise_attempt(int node) {
@@ -311,7 +326,7 @@ class Planner {
                    .time = r.end.time},
                   status_);
     }
-    if (outcome.failure) return fail(*outcome.failure);
+    if (outcome.failure) return outcome.is_mendable ? hold(*outcome.failure) : fail(*outcome.failure);
     outcome.is_gang ? restart_gang(outcome) : replace_pods(outcome);
   }
 
@@ -436,8 +451,8 @@ class Planner {
     const std::vector<int> missing = replaces_nobody ? std::vector<int>() : missing_nodes();
     const bool is_valid = missing.empty() || is_template_valid();
     if (is_over_) return;
-    // Looked at also while nobody is missing: without the Service no agent finds a new node 0.
-    const bool may_create = !replaces_nobody && is_valid && has_surroundings();
+    // Looked at also while nobody is missing, or no pod can be made: without the Service no agent finds a new node 0.
+    const bool may_create = !replaces_nobody && (is_valid || has_had_pods()) && has_surroundings() && is_valid;
     for (const LookUpPod& lookup : lookups_) act(lookup, "it was there, and the cache does not have it");
     stop_serving();
     if (may_create) create_pods(missing);
@@ -465,7 +480,7 @@ class Planner {
     const int64_t generation = o_.job.meta.generation;
     Result<Json> pod = desired_pod(o_, pod_of(0));
     if (!pod.ok()) {
-      fail({"InvalidSpec", pod.error().message});
+      refuse_spec(pod.error().message);
       return false;
     }
     if (book_.checked_generation == generation) return true;
@@ -474,12 +489,21 @@ class Planner {
       return false;
     }
     if (!o_.dry_run->invalid.empty()) {
-      fail({"InvalidSpec", "the API server refuses a pod of this spec: " + with_template_paths(o_.dry_run->invalid)});
+      refuse_spec("the API server refuses a pod of this spec: " + with_template_paths(o_.dry_run->invalid));
       return false;
     }
     book_.checked_generation = generation;
     return true;
   }
+
+  // A job that never had a pod was made wrong, and ends. One that had pods keeps those that run, and waits for another
+  // spec.
+  void refuse_spec(const std::string& message) {
+    if (!has_had_pods()) return fail({"InvalidSpec", message});
+    hold_up({"InvalidSpec", message});
+  }
+
+  bool has_had_pods() const { return book_.checked_generation != 0 || !o_.pods.empty(); }
 
   // Claim, Service, NetworkPolicy. Pods come after them.
   bool has_surroundings() {
@@ -489,13 +513,11 @@ class Planner {
       look_again(now_ + kTryAgainSeconds);
       return false;
     }
-    bool has_all = has_object("Service", o_.service, desired_service(o_.job));
-    if (o_.service && api::meta_of(*o_.service).deletion_time == std::nullopt &&
-        service_differs(*o_.service, desired_service(o_.job))) {
-      act(ApplyObject{desired_service(o_.job)}, "somebody changed it");
-    }
+    bool has_all = has_object("Service", o_.service, desired_service(o_.job), service_differs);
     if (spec_.network_policy == api::NetworkPolicyMode::kIntraJob) {
-      has_all = has_object("NetworkPolicy", o_.network_policy, desired_network_policy(o_.job, o_.settings)) && has_all;
+      has_all = has_object("NetworkPolicy", o_.network_policy, desired_network_policy(o_.job, o_.settings),
+                           network_policy_differs) &&
+                has_all;
     }
     return has_all;
   }
@@ -506,10 +528,14 @@ class Planner {
   }
 
   // False while pods cannot be made for want of it. One that is made in this pass is in time.
-  bool has_object(const std::string& kind, const std::optional<Json>& object, Json desired) {
+  bool has_object(const std::string& kind, const std::optional<Json>& object, Json desired,
+                  bool (*differs)(const Json& object, const Json& desired)) {
     const std::string name = kind + " " + o_.job.meta.name;
     if (object) {
-      if (!api::meta_of(*object).deletion_time) return true;
+      if (!api::meta_of(*object).deletion_time) {
+        if (differs(*object, desired)) act(ApplyObject{std::move(desired)}, "somebody changed it");
+        return true;
+      }
       hold_up({"ObjectTerminating", name + " is being deleted; it is made again when it is gone"});
       return false;
     }
@@ -552,7 +578,7 @@ class Planner {
       }
       if (is_held_up("pod " + name)) continue;
       Result<Json> pod = desired_pod(o_, of);
-      if (!pod.ok()) return fail({"InvalidSpec", pod.error().message});
+      if (!pod.ok()) return refuse_spec(pod.error().message);
       act(CreatePod{std::move(*pod)},
           of.attempt == 0 ? "node " + std::to_string(node) + " has no pod"
                           : "it is attempt " + std::to_string(of.attempt) + " of node " + std::to_string(node));
@@ -675,8 +701,8 @@ class Planner {
     const bool is_stopping = suspend_.step == SuspendStep::kStopping;
     const api::Condition* const before = status_.conditions.find(api::condition::kSuspended);
     if (is_suspended || is_stopping) {
-      set(api::condition::kSuspended, is_suspended ? ConditionStatus::kTrue : ConditionStatus::kFalse,
-          is_suspended ? "Suspended" : "Suspending", suspend_.message);
+      set(api::condition::kSuspended, is_suspended ? ConditionStatus::kTrue : ConditionStatus::kFalse, suspend_.reason,
+          suspend_.message);
       set(api::condition::kAdmitted, ConditionStatus::kFalse, "Suspended", "A suspended job may not have pods.");
       return;
     }

@@ -52,6 +52,7 @@ void add_container_end(const PodView& pod, PodEnd& end) {
     end.rank = words->rank;
     end.step = words->step;
     end.job_ended = words->job_ended;
+    if (words->reason == kConfigurationChanged) end.reason = words->reason;
   } else if (killed_for_memory) {  // the program had no time to say so: its last output is about something else
     end.message = "the kernel ended the container, which had used up its memory limit";
   } else if (!container.message.empty()) {
@@ -61,8 +62,7 @@ void add_container_end(const PodView& pod, PodEnd& end) {
 
 bool is_stop_code(int code) {
   constexpr int kKilled = 137;  // after the grace period
-  return code == static_cast<int>(ExitCode::kTerminated) || code == static_cast<int>(ExitCode::kInterrupted) ||
-         code == kKilled;
+  return is_stop(code) || code == kKilled || code == static_cast<int>(ExitCode::kDone);
 }
 
 bool is_on_unknown_host(const PodView& pod, const Observed& o) {
@@ -109,16 +109,20 @@ PodEnd disrupted(const PodView& pod, const Observed& o) {
 }  // namespace
 
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
+  // The kubelet gives a pod a reason of its own for what is not its program's: Evicted, NodeShutdown, OutOfcpu, …
+  const bool failed_as_a_pod = pod.phase == PodPhase::kFailed && (!pod.reason.empty() || !pod.end);
+  const bool is_disrupted = !pod.disruption.empty() || failed_as_a_pod;
   const bool trainer_ended = pod.end && pod.end->container == kTrainerContainer;
-  if (pod.phase == PodPhase::kSucceeded || (trainer_ended && pod.end->exit_code == 0)) {
+  const bool ended_with_0 = pod.phase == PodPhase::kSucceeded || (trainer_ended && pod.end->exit_code == 0);
+  // Our agent ends with 0 only when the run is done; another program may do so, too, when it is told to stop.
+  const bool may_be_stopped = o.job.spec.trainer.launcher != api::Launcher::kLockstep && (is_disrupted || pod.deleting);
+  if (ended_with_0 && !may_be_stopped) {
     PodEnd end = new_end(EndKind::kDone, pod, o.now);
     add_container_end(pod, end);
     end.exit_code = 0;
     return end;
   }
-  // The kubelet gives a pod a reason of its own for what is not its program's: Evicted, NodeShutdown, OutOfcpu, …
-  const bool failed_as_a_pod = pod.phase == PodPhase::kFailed && (!pod.reason.empty() || !pod.end);
-  if (!pod.disruption.empty() || failed_as_a_pod) return disrupted(pod, o);
+  if (is_disrupted) return disrupted(pod, o);
   if (pod.end && !(pod.deleting && is_stop_code(pod.end->exit_code))) {
     PodEnd end = new_end(EndKind::kExit, pod, o.now);
     add_container_end(pod, end);

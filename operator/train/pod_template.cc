@@ -53,7 +53,7 @@ Status check_metadata(const Json& pod_template) {
   return {};
 }
 
-Status check_pod_fields(const Json& spec, const std::string& path, int64_t grace_needed) {
+Status check_pod_fields(const Json& spec, const std::string& path) {
   TRY(check_is_absent(spec, path, "hostname", "the operator names the hosts of a job; remove it"));
   TRY(check_is_absent(spec, path, "subdomain", "it is the name of the job's Service; remove it"));
   TRY(check_is_absent(spec, path, "activeDeadlineSeconds",
@@ -63,17 +63,8 @@ Status check_pod_fields(const Json& spec, const std::string& path, int64_t grace
                    "is " + found(*restart) + ", but the operator itself replaces pods (spec.restartPolicy); remove it");
   }
   const Json* const grace = field(spec, {"terminationGracePeriodSeconds"});
-  if (grace == nullptr || grace->is_null()) return {};
-  if (!grace->is_number_integer()) {
-    return invalid(path + ".terminationGracePeriodSeconds", "is " + found(*grace) + ", expected a whole number");
-  }
-  if (grace->get<int64_t>() < grace_needed) {
-    return invalid(path + ".terminationGracePeriodSeconds",
-                   "is " + found(*grace) + ", expected at least " + std::to_string(grace_needed) +
-                       ", which is spec.checkpoint.onSuspendTimeoutSeconds and " + std::to_string(kGraceMarginSeconds) +
-                       " s more, so that the last checkpoint can be written; raise it or remove it");
-  }
-  return {};
+  if (grace == nullptr || grace->is_null() || grace->is_number_integer()) return {};
+  return invalid(path + ".terminationGracePeriodSeconds", "is " + found(*grace) + ", expected a whole number");
 }
 
 Status check_volumes(const Json& spec, const std::string& path) {
@@ -197,7 +188,7 @@ Status check_pod_template(const api::TrainJobSpec& spec) {
   TRY(check_metadata(pod_template));
   const std::string path = std::string(kTemplatePath) + ".spec";
   TRY_ASSIGN(const Json pod, object_of(pod_template, "spec", path));
-  TRY(check_pod_fields(pod, path, grace_period_needed(spec)));
+  TRY(check_pod_fields(pod, path));
   TRY(object_of(pod, "securityContext", path + ".securityContext"));
   TRY(check_volumes(pod, path));
   return check_containers(pod, path, spec);

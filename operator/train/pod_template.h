@@ -21,13 +21,14 @@ Result<Json*> list_member(Json& parent, const std::string& name, const std::stri
 Result<Json> object_of(const Json& parent, const std::string& name, const std::string& path);
 
 // Refuses what would break the contract: a host name of its own, a restart policy, reserved variables, labels, volumes,
-// a grace period that is too short for the last checkpoint, …
+// …
 Status check_pod_template(const api::TrainJobSpec& spec);
 
 // The container named `trainer`; -1 when the template has none. Only after check_pod_template.
 int trainer_index(const Json& pod_template);
 
-// The least terminationGracePeriodSeconds: the last checkpoint's time and a margin. 0: none is needed.
+// The least terminationGracePeriodSeconds: the last checkpoint's time and a margin. 0: none is needed. A template that
+// asks for less gets this: onSuspendTimeoutSeconds may be raised at any time, the template may not.
 int64_t grace_period_needed(const api::TrainJobSpec& spec);
 
 // The API server's words about a pod, with the paths of the TrainJob: "spec.containers[1].image: Required value" →

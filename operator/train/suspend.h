@@ -1,9 +1,13 @@
 // suspend: from a running job to one without pods, with a checkpoint in between, and back. Pure.
+//
+// spec.suspend is the user's. Where a job cannot go on as its spec stands, the operator holds it in the status instead
+// (Bookkeeping::held), until the spec changes.
 #pragma once
 
 #include <string>
 
 #include "operator/api/trainjob.h"
+#include "operator/train/bookkeeping.h"
 
 namespace lockstep::train {
 
@@ -17,10 +21,12 @@ enum class SuspendStep {
 struct SuspendScene {
   bool was_suspended = false;  // the condition Suspended is True
   int pods_left = 0;           // that have not ended, those on lost machines left out
+  const Hold* held = nullptr;  // why the operator itself suspends it; nullptr: it does not
 };
 
 struct SuspendDecision {
   SuspendStep step = SuspendStep::kNone;
+  std::string reason;   // CamelCase, for the condition while it is True
   std::string message;  // a sentence, for the condition
 };
 SuspendDecision apply_suspend(const api::TrainJobSpec& spec, const SuspendScene& scene);

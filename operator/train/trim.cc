@@ -76,7 +76,11 @@ Json trim_service(const Json& service) {
   return kept;
 }
 
-Json trim_network_policy(const Json& policy) { return pick_object(policy); }
+Json trim_network_policy(const Json& policy) {
+  Json kept = pick_object(policy);
+  if (const Json* spec = field(policy, {"spec"})) kept["spec"] = *spec;
+  return kept;
+}
 
 Json trim_host(const Json& node) {
   Json kept = pick_object(node);

@@ -54,14 +54,14 @@ def test_what_is_wrong_is_refused_with_its_place(api, body, field, says):
     ({"successPolicy": "Node0"}, "spec.successPolicy"),
     ({"managedBy": "example.com/other"}, "spec.managedBy"),
 ])
-def test_what_a_run_is_never_changes(api, jobs, patch, field):
+def test_what_a_run_is_does_not_change_while_it_runs(api, jobs, patch, field):
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady")
     with pytest.raises(ApiError) as refused:
         jobs.patch({"spec": patch})
     assert refused.value.status == 422
     assert field in refused.value.message
-    assert re.search(r"make a new TrainJob|suspend the job", refused.value.message)
+    assert re.search(r"make a new TrainJob|suspend (the job|it)", refused.value.message)
     assert jobs.live_pods() == ["job-0-0", "job-1-0"] and jobs.get()["metadata"]["generation"] == 1
 
 
@@ -79,13 +79,32 @@ def test_a_template_that_makes_no_pod_fails_the_job_with_its_path(jobs, template
     jobs.wait_for(lambda: [event[0] for event in jobs.events()] == ["InvalidSpec"], "one event")
 
 
-def test_a_grace_period_too_short_for_the_last_checkpoint_is_refused(api, jobs):
-    api.create("persistentvolumeclaims", claim("ckpt"))
-    checkpoint = {"volume": {"persistentVolumeClaim": {"claimName": "ckpt"}}, "onSuspendTimeoutSeconds": 100}
-    jobs.create(trainer={"podTemplate": {"spec": {"terminationGracePeriodSeconds": 5}}}, checkpoint=checkpoint)
-    failed = jobs.wait_for_condition("Failed", reason="InvalidSpec")
-    assert f"{TEMPLATE}.spec.terminationGracePeriodSeconds" in failed["message"]
-    assert "expected at least 130" in failed["message"]
+def test_the_grace_period_follows_the_time_for_the_last_checkpoint(api, jobs, kubelet):
+    checkpoint = {"volume": {"emptyDir": {}}, "onSuspendTimeoutSeconds": 30}
+    jobs.create(nodes=2, trainer={"podTemplate": {"spec": {"terminationGracePeriodSeconds": 60}}}, checkpoint=checkpoint)
+    jobs.wait_for_condition("PodsReady")
+    survivor = jobs.pods()["job-0-0"]["metadata"]["uid"]
+    jobs.patch({"spec": {"checkpoint": {"onSuspendTimeoutSeconds": 100}}})
+    kubelet.exit(api.namespace, "job-1-0", Exit(1))
+    jobs.wait_for_pods("job-0-0", "job-1-1")
+    pods = jobs.pods()
+    assert pods["job-0-0"]["metadata"]["uid"] == survivor
+    assert [pods[name]["spec"]["terminationGracePeriodSeconds"] for name in ("job-0-0", "job-1-1")] == [60, 130]
+
+
+def test_a_template_that_is_changed_for_one_that_makes_no_pod_waits_and_heals(jobs):
+    jobs.create(nodes=1)
+    jobs.wait_for_condition("PodsReady")
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for_condition("Suspended")
+    broken = {"spec": {"tolerations": [{"key": "a", "operator": "Sometimes"}]}}
+    jobs.patch({"spec": {"suspend": False, "trainer": {"podTemplate": broken}}})
+    said = jobs.wait_for_condition("PodsReady", "False", "InvalidSpec")
+    assert f"{TEMPLATE}.spec.tolerations[0].operator" in said["message"]
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for_condition("Suspended")
+    jobs.patch({"spec": {"suspend": False, "trainer": {"podTemplate": None}}})
+    jobs.wait_for_condition("PodsReady")
 
 
 def test_what_a_template_may_say_reaches_the_pods(jobs):
@@ -350,6 +369,19 @@ def test_a_service_that_somebody_changes_is_put_right(api, jobs):
     selector = api.get("services", "job")["spec"]["selector"]
     api.client.patch("services", {"spec": {"selector": {"app": "theirs"}}}, api.namespace, "job")
     wait_until(lambda: api.get("services", "job")["spec"]["selector"] == selector, "the right selector")
+
+
+def test_a_network_policy_that_somebody_changes_is_put_right_and_then_left_alone(api, jobs):
+    policies = "networking.k8s.io/v1/networkpolicies"
+    jobs.create(nodes=2, networkPolicy="IntraJob")
+    jobs.wait_for_condition("PodsReady")
+    made = api.get(policies, "job")
+    assert made["metadata"]["generation"] == 1  # it is what it should be, as the API server stores it
+    labels = {"podSelector": {"matchLabels": {"app": "theirs"}}}
+    api.client.patch(policies, {"spec": {"ingress": [{}], **labels}}, api.namespace, "job")
+    wait_until(lambda: api.get(policies, "job")["spec"] == made["spec"], "the right policy",
+               on_timeout=lambda: repr(api.get(policies, "job")))
+    assert api.get(policies, "job")["metadata"]["generation"] == 3
 
 
 # --- the operator's own configuration

@@ -7,7 +7,7 @@ import pytest
 
 from fake_kubelet import Behaviour, Exit, oom_killed
 from operator_process import ROOT
-from train_jobs import Jobs, environment_of, run_report
+from train_jobs import ApiError, Jobs, environment_of, run_report
 
 TOKEN_KEY = bytes(range(32))  # as OperatorProcess has it
 
@@ -142,6 +142,54 @@ def test_suspend_keeps_what_resume_goes_on_with(jobs, api, kubelet):
     kubelet.exit(api.namespace, "job-0-1", Exit(0))
     kubelet.exit(api.namespace, "job-1-1", Exit(0))
     jobs.wait_for_condition("Complete")
+
+
+RUN_OF = {"image": "registry.example/runner:2", "command": ["lockstep"], "args": ["run", "sasrec", "--lr", "0.01"],
+          "env": [{"name": "MINE", "value": "1"}]}
+
+
+def test_what_runs_is_changed_while_the_job_is_suspended(jobs, api):
+    jobs.create(nodes=1)
+    jobs.wait_for_condition("PodsReady")
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for_condition("Suspended")
+    jobs.patch({"spec": {"suspend": False, "trainer": RUN_OF}})  # in one write
+    jobs.wait_for_pods("job-0-1")
+    (container,) = jobs.pods()["job-0-1"]["spec"]["containers"]
+    assert {field: container[field] for field in ("image", "command", "args")} == {
+        field: RUN_OF[field] for field in ("image", "command", "args")}
+    assert environment_of(jobs.pods()["job-0-1"])["MINE"] == "1"
+    with pytest.raises(ApiError) as refused:
+        jobs.patch({"spec": {"trainer": {"args": ["run", "sasrec"]}}})
+    assert "spec.trainer.args" in refused.value.message and "only while the job is suspended" in refused.value.message
+
+
+def test_a_configuration_that_does_not_fit_the_checkpoint_suspends_the_job_until_it_is_mended(jobs, api, kubelet):
+    jobs.create(nodes=2, trainer={"args": ["run", "sasrec", "--lr", "0.01"]})
+    jobs.wait_for_condition("PodsReady")
+    words = json.dumps({"exitCode": 2, "reason": "ConfigurationChanged", "message": "--lr is 0.01 and was 0.001"})
+    kubelet.exit(api.namespace, "job-0-0", Exit(2, words))
+    suspended = jobs.wait_for_condition("Suspended", reason="ConfigurationChanged")
+    assert "--lr is 0.01 and was 0.001" in suspended["message"]
+    jobs.wait_for_event(lambda event: event[0] == "ConfigurationChanged" and "--lr is 0.01" in event[1], "event")
+    job = jobs.get()
+    assert job["spec"]["suspend"] is False and job["status"]["phase"] == "Suspended" and jobs.live_pods() == []
+    jobs.patch({"spec": {"trainer": {"args": ["run", "sasrec", "--lr", "0.001"]}}})
+    jobs.wait_for_pods("job-0-1", "job-1-1")
+    jobs.wait_for_condition("PodsReady")
+    assert jobs.condition("Suspended")["reason"] == "Resumed"
+    assert "0.001" in jobs.pods()["job-0-1"]["spec"]["containers"][0]["args"]
+
+
+def test_another_program_that_ends_with_0_because_it_is_suspended_is_not_complete(jobs, api, kubelet):
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace, Behaviour(on_delete=Exit(0)))
+    jobs.create(nodes=2, trainer={"launcher": "None"})
+    jobs.wait_for_condition("PodsReady")
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for_condition("Suspended")
+    assert jobs.condition("Complete")["status"] == "False"
+    jobs.patch({"spec": {"suspend": False}})
+    jobs.wait_for_pods("job-0-1", "job-1-1")
 
 
 def test_kubectl_scale_changes_an_elastic_job_and_tells_node_0(jobs, api, kubelet):

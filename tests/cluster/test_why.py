@@ -96,7 +96,7 @@ def test_a_rank_that_the_kernel_killed_and_that_trains_again(api, jobs, kubelet)
     kubelet.exit(api.namespace, "job-1-0", oom_killed(last_words(13, "OutOfMemory", "worker was killed", 3, 812)))
     jobs.wait_for_pods("job-0-0", "job-1-1")
     jobs.wait_for_condition("Running")
-    screen = wait_for_verdict(api, ["Rank 3 on node 1 was killed by the kernel (out of memory)", "restarted 1 of 10",
+    screen = wait_for_verdict(api, ["Rank 3 on node 1 was killed by the kernel (out of memory)", "restarted (1 of maxRestarts 10 used)",
                                     "training again since"])
     assert screen.code == 0
     assert "exit code 137: killed by SIGKILL" in screen.text

@@ -135,6 +135,13 @@ std::vector<VerdictCase> verdict_cases() {
               .spec(R"({"suspend": true})")
               .condition("Suspended", "False", "Suspending", "2 pods were told to stop.")),
        true, "TrainJob sasrec is being suspended: 2 pods were told to stop", ""},
+      {"held",
+       of(built()
+              .status(R"({"phase": "Suspended", "bookkeeping": {"held": {"generation": 1,
+                          "reason": "ConfigurationChanged", "message": "Node 0 ended: --lr is 1 and was 2."}}})")
+              .condition("Suspended", "True", "ConfigurationChanged")),
+       false, "TrainJob sasrec was suspended by the operator (ConfigurationChanged): Node 0 ended: --lr is 1 and was 2",
+       "kubectl edit -n team tj sasrec"},
       {"starting",
        of(built()
               .condition("Running", "False", "NoStepYet")
@@ -149,8 +156,8 @@ std::vector<VerdictCase> verdict_cases() {
        "on",
        "kubectl get nodes"},
       {"trains_again", again.facts, true,
-       "rank 3 on node 1 was killed by the kernel (out of memory) at step 812; restarted 1 of 10; training again since "
-       "40s",
+       "rank 3 on node 1 was killed by the kernel (out of memory) at step 812; restarted (1 of maxRestarts 10 used); "
+       "training again since 40s",
        "--batch_size"},
       {"straggler",
        of(built().condition("Degraded", "True", "Straggler", "Rank 1 on node 1 (host-1) is slower than the others.")),
@@ -268,10 +275,10 @@ TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
 // --- waits
 
 TEST(Wait, every_reason_of_the_operator_has_words) {
-  for (const char* reason :
-       {"Unschedulable", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError",
-        "CreateContainerError", "ClaimMissing", "VolumeStillAttached", "QuotaExceeded", "CreateRefused", "NameTaken",
-        "PreviousRunTerminating", "ObjectTerminating", "NamespaceTerminating", "BackingOff"}) {
+  for (const char* reason : {"InvalidSpec", "Unschedulable", "ErrImagePull", "ImagePullBackOff", "InvalidImageName",
+                             "CreateContainerConfigError", "CreateContainerError", "ClaimMissing",
+                             "VolumeStillAttached", "QuotaExceeded", "CreateRefused", "NameTaken",
+                             "PreviousRunTerminating", "ObjectTerminating", "NamespaceTerminating", "BackingOff"}) {
     FactsBuilder builder;
     builder.condition("Running", "False", "NoStepYet")
         .condition("PodsReady", "False", reason, "the words of " + std::string(reason) + ".", 60);

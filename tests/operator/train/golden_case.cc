@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "operator/api/yaml.h"
+#include "operator/train/desired_network_policy.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
@@ -310,6 +311,10 @@ std::optional<Json> surrounding(const Json& yaml, const char* word, bool is_ther
   if (std::string(kind) == "Service") {
     object["spec"] = {{"publishNotReadyAddresses", true},
                       {"selector", {{std::string(kJobLabel), meta.name}, {std::string(kServingLabel), "true"}}}};
+  } else {
+    api::TrainJob owner;
+    owner.meta = meta;
+    object["spec"] = desired_network_policy(owner, golden_settings())["spec"];
   }
   if (given != nullptr && given->is_object()) object.merge_patch(*given);
   return object;

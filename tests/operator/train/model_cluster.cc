@@ -99,8 +99,9 @@ bool ModelCluster::delete_pod(const std::string& name, const std::string& uid) {
   return true;
 }
 
-void ModelCluster::fail(const std::string& pod, int code) {
+void ModelCluster::fail(const std::string& pod, int code, const std::string& last_words) {
   end_container(pods_.at(pod), code, now_);
+  pods_.at(pod)["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = last_words;
   note(pod);
 }
 

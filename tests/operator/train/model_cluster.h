@@ -29,7 +29,7 @@ class ModelCluster {
 
   // ---- the world ----
   void live(bool is_calm);  // something happens: a pod starts, fails, ends; a machine goes; somebody changes the spec
-  void fail(const std::string& pod, int code);
+  void fail(const std::string& pod, int code, const std::string& last_words = "");
   void change_spec(const Json& patch);
   void pass_time(api::UnixSeconds seconds) { now_ += seconds; }
   int pick(int below) { return std::uniform_int_distribution<int>(0, below - 1)(random_); }

@@ -231,6 +231,33 @@ TEST_P(Simulation, suspends_resumes_and_scalings_in_the_storm_end_in_completion)
   EXPECT_TRUE(status_of(cluster).conditions.is_true(api::condition::kComplete)) << status_of(cluster).message;
 }
 
+TEST_P(Simulation, holds_by_the_operator_and_changes_of_the_spec_in_the_storm_end_in_completion) {
+  ModelCluster cluster(GetParam(), spec_with("Lockstep"));
+  ModelOperator op(cluster, true);
+  for (int step = 0; step < kStormSteps; ++step) {
+    cluster.live(false);
+    const auto pods = cluster.pods();
+    for (const auto& [name, pod] : pods) {
+      if (text_field(pod, {"status", "phase"}) == "Running" && cluster.pick(40) == 0) {
+        cluster.fail(name, 2, R"({"reason":"ConfigurationChanged","message":"--lr is 1 and was 2"})");
+      }
+    }
+    if (cluster.pick(15) == 0) cluster.change_spec({{"suspend", cluster.pick(4) == 0}});
+    op.reconcile(cluster.pick(3) == 0 ? cluster.pick(4) : 1000);
+    check_now(cluster);
+    if (HasFatalFailure()) return;
+  }
+  // What is left of them is mended.
+  for (int step = 0; step < kCalmSteps && !cluster.is_finished(); ++step) {
+    cluster.live(true);
+    op.reconcile(1000);
+    if (status_of(cluster).phase == api::JobPhase::kSuspended) cluster.change_spec({{"suspend", false}});
+  }
+  come_to_rest(cluster, op);
+  if (HasFatalFailure()) return;
+  EXPECT_TRUE(status_of(cluster).conditions.is_true(api::condition::kComplete)) << status_of(cluster).message;
+}
+
 TEST_P(Simulation, gangs_end_in_completion) {
   ModelCluster cluster(GetParam(), spec_with("Torchrun"));
   ModelOperator op(cluster, true);

@@ -4,6 +4,7 @@
 #include "operator/api/trainjob.h"
 #include "operator/train/bookkeeping.h"
 #include "operator/train/desired_env.h"
+#include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_pod.h"
 #include "operator/train/failure_policy.h"
 #include "operator/train/field.h"
@@ -12,6 +13,7 @@
 #include "operator/train/pod_view.h"
 #include "operator/train/trim.h"
 #include "runner/contract/env_names.h"
+#include "runner/contract/exit_code.h"
 #include "runner/contract/world.h"
 
 namespace lockstep::train {
@@ -49,6 +51,19 @@ TEST(FailurePolicy, keeps_the_table_of_exit_codes) {
     EXPECT_EQ(verdict.is_counted, row.is_counted) << row.code;
     EXPECT_EQ(verdict.avoids_host, row.avoids_host) << row.code;
   }
+}
+
+TEST(FailurePolicy, a_changed_configuration_can_be_mended_and_another_usage_error_cannot) {
+  PodEnd end = exit_with(2);
+  end.reason = kConfigurationChanged;
+  Bookkeeping book;
+  const FailureOutcome mendable = apply_failure_policy({}, {end}, {.now = 1000}, book);
+  ASSERT_TRUE(mendable.failure.has_value());
+  EXPECT_TRUE(mendable.is_mendable);
+  EXPECT_EQ(mendable.failure->reason, "ConfigurationChanged");
+  const FailureOutcome final = apply_failure_policy({}, {exit_with(2)}, {.now = 1000}, book);
+  ASSERT_TRUE(final.failure.has_value());
+  EXPECT_FALSE(final.is_mendable);
 }
 
 TEST(FailurePolicy, counts_exit_code_10_of_an_image_that_is_not_ours) {
@@ -139,6 +154,7 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
   book.haste = {{1, {3, 99}}};
   book.avoided = {{"host-b", 5}};
   book.suspending = true;
+  book.held = Hold{4, "ConfigurationChanged", "words"};
   book.waiting_since = 44;
   book.were_ready = true;
   book.has_stepped = true;
@@ -312,6 +328,19 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
     EXPECT_TRUE(pod_index(trimmed).empty());
     EXPECT_FALSE(view_of_pod(trimmed, 0).has_value());
   }
+}
+
+TEST(Trim, leaves_a_network_policy_comparable) {
+  api::TrainJob job;
+  job.meta = {.name = "a", .ns = "b", .uid = "c"};
+  const Json desired = desired_network_policy(job, Settings{});
+  Json stored = desired;
+  stored["metadata"]["managedFields"] = Json::array({"x"});
+  EXPECT_FALSE(network_policy_differs(trim_network_policy(stored), desired));
+  stored["spec"]["egress"].push_back(Json::object());
+  EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));
+  stored.erase("spec");
+  EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));
 }
 
 TEST(LastWords, are_read_as_far_as_they_go) {

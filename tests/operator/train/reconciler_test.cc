@@ -419,6 +419,76 @@ TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
   EXPECT_EQ(pod_names(), Names{});
 }
 
+// What was valid at first may not be so later: in a template that was changed while the job was suspended.
+TEST_F(ReconcilerTest, a_template_that_is_invalid_later_waits_until_it_is_mended_and_keeps_what_runs) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.query.find("dryRun=All") == std::string::npos) return std::nullopt;
+    Json body = Json::parse(MemoryApiServer::status(422, "Invalid", "Pod \"sim-0-0\" is invalid: spec.x: bad").body);
+    body["details"]["causes"] = Json::array({{{"message", "bad"}, {"field", "spec.x"}}});
+    return kube::HttpResponse{.status = 422, .headers = {}, .body = body.dump()};
+  };
+  change_spec({{"trainer", {{"podTemplate", {{"spec", {{"priority", 1}}}}}}}});
+  exited("sim-1-0", 1);
+  settle();
+  EXPECT_EQ(phase_of(job()), "Recovering");
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "InvalidSpec");
+  EXPECT_NE(message_of(job(), "PodsReady").find("spec.trainer.podTemplate.spec.x: bad"), std::string::npos);
+  EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));  // the other runs, the lost one has its logs
+  fault = {};
+  change_spec({{"trainer", {{"podTemplate", nullptr}}}});
+  settle();
+  all_ready();
+  settle();
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "AllPodsReady");
+  EXPECT_EQ(made["sim-0-0"], 1);
+  EXPECT_EQ(made["sim-1-1"], 1);
+}
+
+TEST_F(ReconcilerTest, a_network_policy_that_somebody_changes_is_put_right_once) {
+  make_job({{"networkPolicy", "IntraJob"}});
+  settle();
+  all_ready();
+  settle();
+  const Json right = (*server->get(kube::network_policies(), kJob))["spec"];
+  Json changed = *server->get(kube::network_policies(), kJob);
+  changed["spec"]["ingress"] = Json::array({Json::object()});
+  server->put(kube::network_policies(), changed);
+  settle();
+  EXPECT_EQ((*server->get(kube::network_policies(), kJob))["spec"], right);
+  const size_t before = writes;
+  settle();
+  EXPECT_EQ(writes, before);
+}
+
+TEST_F(ReconcilerTest, a_changed_configuration_suspends_the_job_until_its_spec_changes) {
+  make_job();
+  settle();
+  all_ready();
+  settle();
+  const Json refusal = {{"exitCode", 2}, {"reason", "ConfigurationChanged"}, {"message", "--lr is 1 and was 2"}};
+  set_pod("sim-0-0", {{"phase", "Failed"},
+                      {"containerStatuses",
+                       Json::array({{{"name", "trainer"},
+                                     {"state", {{"terminated", {{"exitCode", 2}, {"message", refusal.dump()}}}}}}})}});
+  settle();
+  EXPECT_EQ(phase_of(job()), "Suspended");
+  EXPECT_EQ(job()["spec"].contains("suspend"), false);  // the user's, and untouched
+  EXPECT_EQ(reason_of(job(), "Suspended"), "ConfigurationChanged");
+  EXPECT_NE(message_of(job(), "Suspended").find("--lr is 1 and was 2"), std::string::npos);
+  EXPECT_EQ(pod_names(), Names{"sim-0-0"});  // for its logs
+  settle();
+  EXPECT_EQ(phase_of(job()), "Suspended");
+  change_spec({{"trainer", {{"args", {"run", "sasrec", "--lr", "2"}}}}});
+  settle();
+  EXPECT_EQ(reason_of(job(), "Suspended"), "Resumed");
+  EXPECT_EQ(made["sim-0-1"], 1);
+  EXPECT_EQ(made["sim-1-1"], 1);
+}
+
 // A webhook that says no without a code is answered with 400, a ValidatingAdmissionPolicy with 422, at dry runs too.
 TEST_F(ReconcilerTest, what_admission_refuses_waits_and_says_why_whatever_its_code) {
   const std::string no = "admission webhook \"policy.example\" denied the request: not before noon";
