@@ -256,7 +256,9 @@ TrainJobSpec read_spec(const Fields& from) {
   spec.restart_policy = read_restart_policy(from.object("restartPolicy"));
   const Fields health = from.object("health");
   health.read("startupTimeoutSeconds", spec.health.startup_timeout_seconds);
+  health.read("placementTimeoutSeconds", spec.health.placement_timeout_seconds);
   health.read("stallTimeoutSeconds", spec.health.stall_timeout_seconds);
+  health.read("notReadyTimeoutSeconds", spec.health.not_ready_timeout_seconds);
   if (from.has("checkpoint")) {
     const Fields checkpoint = from.object("checkpoint");
     spec.checkpoint.emplace();
@@ -485,12 +487,14 @@ Json to_json(const TrainJobSpec& spec) {
                  {"scope", to_string(policy.scope)}}},
                {"health",
                 {{"startupTimeoutSeconds", spec.health.startup_timeout_seconds},
-                 {"stallTimeoutSeconds", spec.health.stall_timeout_seconds}}},
+                 {"stallTimeoutSeconds", spec.health.stall_timeout_seconds},
+                 {"notReadyTimeoutSeconds", spec.health.not_ready_timeout_seconds}}},
                {"successPolicy", to_string(spec.success_policy)},
                {"suspend", spec.suspend},
                {"managedBy", spec.managed_by},
                {"podCleanup", to_string(spec.pod_cleanup)},
                {"networkPolicy", to_string(spec.network_policy)}};
+  put_if_set(json["health"], "placementTimeoutSeconds", spec.health.placement_timeout_seconds);
   for (const FailureRule& rule : policy.rules) json["restartPolicy"]["rules"].push_back(to_json(rule));
   if (spec.elastic) {
     json["elastic"] = {{"minNodes", spec.elastic->min_nodes},

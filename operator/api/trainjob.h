@@ -75,7 +75,9 @@ struct RestartPolicy {
 
 struct Health {
   int startup_timeout_seconds = 900;
+  std::optional<int> placement_timeout_seconds;
   int stall_timeout_seconds = 600;
+  int not_ready_timeout_seconds = 40;
 };
 
 struct Checkpoint {

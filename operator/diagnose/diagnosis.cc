@@ -383,9 +383,14 @@ class Diagnoser {
   void add_wait(const std::pair<std::string, std::string>& wait) {
     const api::Condition& ready = *condition(api::condition::kPodsReady);
     out_.details.push_back(wait.first + ": " + on_one_line(wait.second));
-    out_.details.push_back("not ready since " + format_duration(facts_.now - ready.last_transition_time) +
-                           "; the job fails when that lasts " + format_duration(spec_.health.startup_timeout_seconds) +
-                           " (health.startupTimeoutSeconds)");
+    std::string line = "not ready since " + format_duration(facts_.now - ready.last_transition_time);
+    if (book_.waiting_since != 0) {
+      line += "; the job fails when this has kept it for " + format_duration(spec_.health.startup_timeout_seconds) +
+              " (health.startupTimeoutSeconds), " + format_duration(facts_.now - book_.waiting_since) + " so far";
+    } else {
+      line += "; the job waits for as long as it takes";
+    }
+    out_.details.push_back(std::move(line));
     advise(advice_for_wait(wait.first, job_, first_pod_not_ready()));
   }
 

@@ -154,6 +154,9 @@ std::string wait_words(const std::string& reason) {
   static const std::map<std::string, std::string> words = {
       {"InvalidSpec", "has a spec of which no pod can be made; pods that run are kept"},
       {"Unschedulable", "finds no machine to run on"},
+      {"NotScheduled", "waits for a scheduler, and none has looked at it"},
+      {"SchedulingGated", "is held back by its scheduling gates"},
+      {"PodsGivenBack", "has given its machines back, because they were too few, and tries again later"},
       {"ErrImagePull", "cannot pull its image"},
       {"ImagePullBackOff", "cannot pull its image"},
       {"InvalidImageName", "has an image name that is none"},
@@ -183,6 +186,18 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
     const std::vector<Advice> more = change_while_suspended("or ask for less (resourcesPerNode), or fewer nodes", job);
     advice.insert(advice.end(), more.begin(), more.end());
     return advice;
+  }
+  if (reason == "NotScheduled") {
+    return {{"does a scheduler of the name that the pod asks for run (podTemplate.spec.schedulerName)?",
+             kubectl("get", name, "pod " + pod + " -o jsonpath='{.spec.schedulerName}'")}};
+  }
+  if (reason == "SchedulingGated") {
+    return {{"see which gates, and whether the queue that set them lets the job in:",
+             kubectl("get", name, "pod " + pod + " -o jsonpath='{.spec.schedulingGates}'")}};
+  }
+  if (reason == "PodsGivenBack") {
+    return {{"see what the machines have left:",
+             "kubectl get nodes; kubectl describe nodes | grep -A 8 'Allocated resources'"}};
   }
   if (reason == "ErrImagePull" || reason == "ImagePullBackOff" || reason == "InvalidImageName" ||
       reason == "ErrImageNeverPull") {

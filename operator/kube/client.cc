@@ -82,11 +82,16 @@ std::string string_in(const Json& object, const char* name) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
-// The caller's deadline and attempts.
+// A request's attempts. Its time to be tried again in begins with the first of them: what it waited for its turn before
+// that, behind the many others of a large job, is not the server's doing.
 struct Progress {
-  Clock::time_point began;
+  std::optional<Clock::time_point> began;
   int attempts = 0;
   bool token_renewed = false;
+
+  void attempt_at(Clock::time_point now) {
+    if (!began) began = now;
+  }
 };
 
 Error as_retry(Error error) {
@@ -167,11 +172,12 @@ struct Client::Impl {
       options.token_refused();
       return milliseconds::zero();
     }
-    const RetryQuestion question{.idempotent = call.idempotent,
-                                 .attempts = progress.attempts,
-                                 .elapsed = std::chrono::duration_cast<milliseconds>(now() - progress.began),
-                                 .retry_for = options.retry_for,
-                                 .random = random()};
+    const RetryQuestion question{
+        .idempotent = call.idempotent,
+        .attempts = progress.attempts,
+        .elapsed = std::chrono::duration_cast<milliseconds>(now() - progress.began.value_or(now())),
+        .retry_for = options.retry_for,
+        .random = random()};
     return wait_before_retry(question, outcome);
   }
 
@@ -185,10 +191,11 @@ struct Client::Impl {
   // Until it succeeds, or fails for good. `attempt` sends it once.
   Result<HttpResponse> perform(Call call, const std::function<Result<HttpResponse>(const HttpRequest&)>& attempt,
                                const std::stop_token& stop = {}) {
-    Progress progress{now()};
+    Progress progress;
     while (true) {
       if (!wait_for_turn(1, stop)) return cancelled(call);
       TRY(add_credentials(call.http));
+      progress.attempt_at(now());
       Result<HttpResponse> outcome = attempt(call.http);
       const std::optional<milliseconds> pause = next_attempt(call, outcome, progress);
       if (!pause) return settle(call, std::move(outcome));
@@ -387,7 +394,7 @@ std::vector<Result<Json>> Client::create_all(const Resource& resource, std::span
       answers[i] = good.error();
     }
   }
-  std::vector<Progress> progress(objects.size(), Progress{impl_->now()});
+  std::vector<Progress> progress(objects.size());
   while (!pending.empty()) impl_->create_round(calls, pending, answers, progress);
   std::vector<Result<Json>> all;
   all.reserve(answers.size());
@@ -412,6 +419,7 @@ void Client::Impl::create_round(std::vector<Call>& calls, std::vector<size_t>& p
     Status credentials;
     for (size_t i = begin; i < begin + count; ++i) {
       if (credentials.ok()) credentials = add_credentials(calls[pending[i]].http);
+      progress[pending[i]].attempt_at(now());
       requests.push_back(calls[pending[i]].http);
     }
     std::vector<Result<HttpResponse>> outcomes;

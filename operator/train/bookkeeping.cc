@@ -97,6 +97,12 @@ Json to_json(const Bookkeeping& book) {
   if (!book.created.empty()) json["created"] = ranges_text(book.created);
   if (!book.done.empty()) json["done"] = ranges_text(book.done);
   if (book.first_done_at != 0) json["firstDoneAt"] = book.first_done_at;
+  if (book.enough_were_ready) json["enoughWereReady"] = true;
+  if (book.placement != Placement{}) {
+    json["placement"] = {{"shortSince", book.placement.short_since},
+                         {"timesGivenBack", book.placement.times_given_back},
+                         {"againAt", book.placement.again_at}};
+  }
   if (book.suspending) json["suspending"] = true;
   if (book.held) {
     json["held"] = {
@@ -119,6 +125,11 @@ Bookkeeping bookkeeping_from_json(const Json& json) {
   book.created = read_ranges(json, "created");
   book.done = read_ranges(json, "done");
   book.first_done_at = number_field(json, {"firstDoneAt"}).value_or(0);
+  book.enough_were_ready = bool_field(json, {"enoughWereReady"});
+  book.placement = {
+      .short_since = number_field(json, {"placement", "shortSince"}).value_or(0),
+      .times_given_back = static_cast<int>(number_field(json, {"placement", "timesGivenBack"}).value_or(0)),
+      .again_at = number_field(json, {"placement", "againAt"}).value_or(0)};
   book.suspending = bool_field(json, {"suspending"});
   if (const std::optional<int64_t> generation = number_field(json, {"held", "generation"})) {
     book.held = Hold{*generation, text_field(json, {"held", "reason"}), text_field(json, {"held", "message"})};

@@ -40,6 +40,14 @@ struct Hold {
   bool operator==(const Hold&) const = default;
 };
 
+// health.placementTimeoutSeconds
+struct Placement {
+  api::UnixSeconds short_since = 0;  // it holds pods, and too few of them have a machine; 0: not so
+  int times_given_back = 0;          // in a row, since enough nodes were ready
+  api::UnixSeconds again_at = 0;     // no pod is made before then
+  bool operator==(const Placement&) const = default;
+};
+
 inline constexpr int kGang = -1;  // in place of a node rank
 
 struct Bookkeeping {
@@ -58,10 +66,13 @@ struct Bookkeeping {
   std::map<int, Haste> haste;                       // node → (kGang: all of them)
   std::map<std::string, api::UnixSeconds> avoided;  // host → since when
 
+  bool enough_were_ready = false;  // elastic.minNodes, or all, at some time in the job's life
+  Placement placement;
+
   // of the current run, which begins when the job is made and on each resume
   bool suspending = false;
   std::optional<Hold> held;
-  api::UnixSeconds waiting_since = 0;  // too few pods are ready; 0: enough are
+  api::UnixSeconds waiting_since = 0;  // health.startupTimeoutSeconds runs since then; 0: it does not
   bool were_ready = false;             // all pods have been ready
   bool has_stepped = false;            // a step was committed
   std::optional<Recovering> recovering;

@@ -1,4 +1,9 @@
-// health.startupTimeoutSeconds: how long too few pods may be ready. Pure. (stallTimeoutSeconds is the agents' to keep.)
+// health.startupTimeoutSeconds: how long too few pods may be ready. Pure. (placement_timeout has
+// placementTimeoutSeconds, pod_end notReadyTimeoutSeconds; stallTimeoutSeconds is the agents' to keep.)
+//
+// It is for what the job does wrong: an image that cannot be pulled, a program that never gets ready. A job that lacks
+// machines or quota waits for as long as it takes. And once enough nodes were ready, image and program are known to be
+// good: a registry or a mount in trouble must not end a run of days; crashes are restartPolicy's.
 #pragma once
 
 #include <optional>
@@ -9,17 +14,19 @@
 namespace lockstep::train {
 
 struct StartupScene {
-  int ready = 0;   // nodes that are ready or done
-  int needed = 0;  // elastic.minNodes, or all
+  int ready = 0;                  // nodes that are ready or done
+  int needed = 0;                 // elastic.minNodes, or all
+  bool were_ready = false;        // so many nodes were ready at some time in the job's life
+  bool waits_for_others = false;  // for machines or quota, and nothing else is known to be wrong
   api::UnixSeconds now = 0;
 };
 
 struct Startup {
-  api::UnixSeconds waiting_since = 0;    // 0: enough are ready
+  api::UnixSeconds waiting_since = 0;    // 0: the time does not run
   std::optional<std::string> timed_out;  // a clause: how long was waited for how many
   std::optional<api::UnixSeconds> look_again_at;
 };
-// `waiting_since` as it was decided last time; it begins anew whenever the pods were ready in between.
+// `waiting_since` as it was decided last time; it begins anew whenever the time did not run in between.
 Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupScene& scene, api::UnixSeconds waiting_since);
 
 }  // namespace lockstep::train

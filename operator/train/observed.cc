@@ -39,10 +39,12 @@ HostView view_of_host(const Json& node) {
     const std::string status = text_field(condition, {"status"});
     host.ready = status == "True";
     if (status == "Unknown") host.unreachable = true;
+    host.since = api::parse_time(text_field(condition, {"lastTransitionTime"})).value_or(0);
   }
   for (const Json& taint : list_field(node, {"spec", "taints"})) {
     const std::string key = text_field(taint, {"key"});
-    if (key == kUnreachableTaint || key == kOutOfServiceTaint) host.unreachable = true;
+    if (key == kUnreachableTaint) host.unreachable = true;
+    if (key == kOutOfServiceTaint) host.out_of_service = true;
   }
   return host;
 }

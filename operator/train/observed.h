@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "operator/api/trainjob.h"
@@ -31,11 +32,14 @@ struct Settings {
 
 // A Kubernetes node.
 struct HostView {
-  bool ready = true;         // its Ready condition is True
-  bool unreachable = false;  // tainted so, or Ready is Unknown: its kubelet does not answer
+  bool ready = true;            // its Ready condition is True
+  bool unreachable = false;     // tainted so, or Ready is Unknown: its kubelet does not answer
+  bool out_of_service = false;  // tainted so by a person: it is not coming back as it was
+  api::UnixSeconds since = 0;   // Ready is what it is since then; 0: not known
   bool operator==(const HostView&) const = default;
 };
 
+inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";  // CreateProblem::reason
 // What became of a create that did not make our object.
 struct CreateProblem {
   enum class Kind {
@@ -46,9 +50,10 @@ struct CreateProblem {
   };
   Kind kind = Kind::kRefused;
   std::string object;   // "pod sasrec-0-0"
-  std::string reason;   // CamelCase, for PodsReady: "NameTaken", "QuotaExceeded", "CreateRefused", …
+  std::string reason;   // CamelCase, for PodsReady: "NameTaken", kQuotaExceeded, "CreateRefused", …
   std::string message;  // a sentence
   api::UnixSeconds time = 0;
+  int times = 1;  // in a row, for this reason
 };
 
 // A dry-run create of node 0's pod.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "operator/train/bookkeeping.h"
+#include "operator/train/capacity.h"
 #include "operator/train/deadline.h"
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_pod.h"
@@ -14,6 +15,7 @@
 #include "operator/train/field.h"
 #include "operator/train/health.h"
 #include "operator/train/object_names.h"
+#include "operator/train/placement_timeout.h"
 #include "operator/train/pod_cleanup.h"
 #include "operator/train/pod_end.h"
 #include "operator/train/pod_template.h"
@@ -29,6 +31,8 @@ using api::ConditionStatus;
 
 // What is not watched is looked at again: a create that was refused, a claim that is missing.
 constexpr api::UnixSeconds kTryAgainSeconds = 10;
+// What a quota refuses is tried again after 10 s, 20 s, 40 s, then once a minute.
+constexpr api::UnixSeconds kQuotaWaitMaxSeconds = 60;
 // A report that is older says nothing about now.
 constexpr api::UnixSeconds kReportFreshSeconds = 60;
 
@@ -38,6 +42,13 @@ std::string nodes_text(int n) { return std::to_string(n) + (n == 1 ? " node" : "
 
 bool is_finished(const api::TrainJobStatus& status) {
   return status.conditions.is_true(api::condition::kComplete) || status.conditions.is_true(api::condition::kFailed);
+}
+
+api::UnixSeconds try_again_at(const CreateProblem& problem) {
+  if (problem.reason != kQuotaExceeded) return problem.time + kTryAgainSeconds;
+  constexpr int kDoublingsMax = 8;
+  return problem.time +
+         std::min(kTryAgainSeconds << std::clamp(problem.times - 1, 0, kDoublingsMax), kQuotaWaitMaxSeconds);
 }
 
 bool has_ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
@@ -183,8 +194,10 @@ class Planner {
     if (book_.suspending) take_back_suspend();
     if (!success.replaces_nobody) react_to_ends();
     if (is_over_ || book_.held) return;
-    keep_deadlines();
+    const Capacity capacity = count_capacity();
+    keep_deadlines(capacity);
     if (is_over_) return;
+    if (book_.done.empty()) keep_placement(capacity);
     release_avoided_hosts();
     scale();
     plan_pods(success.replaces_nobody);
@@ -277,6 +290,7 @@ class Planner {
   void forget_waits() {
     book_.recovering.reset();
     book_.waiting_since = 0;
+    book_.placement = {};
   }
 
   void resume() {
@@ -405,15 +419,20 @@ class Planner {
 
   // ---- deadlines ----
 
-  void keep_deadlines() {
+  void keep_deadlines(const Capacity& capacity) {
     const Deadline deadline = apply_deadline(spec_, status_.start_time.value_or(now_), now_);
     if (deadline.look_again_at) look_again(*deadline.look_again_at);
     if (deadline.passed) return fail({"DeadlineExceeded", *deadline.passed});
 
+    if (are_enough_ready() || book_.were_ready) book_.enough_were_ready = true;
     const api::NodeCounts counts = count_nodes(scene());
-    const Startup startup = apply_startup_timeout(
-        spec_, {.ready = counts.ready + counts.succeeded, .needed = nodes_needed(spec_), .now = now_},
-        book_.waiting_since);
+    const Startup startup = apply_startup_timeout(spec_,
+                                                  {.ready = counts.ready + counts.succeeded,
+                                                   .needed = capacity.needed,
+                                                   .were_ready = book_.enough_were_ready,
+                                                   .waits_for_others = capacity.is_short() && !capacity.is_at_fault,
+                                                   .now = now_},
+                                                  book_.waiting_since);
     book_.waiting_since = startup.waiting_since;
     if (startup.look_again_at) look_again(*startup.look_again_at);
     if (!startup.timed_out) return;
@@ -422,6 +441,63 @@ class Planner {
     const api::Condition* const before = status_.conditions.find(api::condition::kPodsReady);
     if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;
     fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});
+  }
+
+  // ---- capacity ----
+
+  [[nodiscard]] bool are_enough_ready() const {
+    const api::NodeCounts counts = count_nodes(scene());
+    return counts.ready + counts.succeeded >= nodes_needed(spec_);
+  }
+
+  // A quota is all pods' of the job: of those that are to be made and that it has refused, the one whose time to try
+  // again comes last.
+  [[nodiscard]] const CreateProblem* quota_refusal() const {
+    const CreateProblem* last = nullptr;
+    const bool is_any = std::any_of(o_.problems.begin(), o_.problems.end(),
+                                    [](const auto& problem) { return problem.second.reason == kQuotaExceeded; });
+    if (!is_any) return nullptr;
+    for (const int node : missing_nodes()) {
+      const auto it = o_.problems.find("pod " + pod_name(o_.job.meta.name, node, attempt_of(node)));
+      if (it == o_.problems.end() || it->second.reason != kQuotaExceeded) continue;
+      if (last == nullptr || try_again_at(it->second) > try_again_at(*last)) last = &it->second;
+    }
+    return last;
+  }
+
+  [[nodiscard]] Capacity count_capacity() const {
+    Capacity capacity{.desired = spec_.trainer.num_nodes, .needed = nodes_needed(spec_)};
+    const bool is_refused = quota_refusal() != nullptr;
+    const bool is_given_back = book_.placement.again_at > now_;
+    const auto waits_for_earlier_job = [this](int node) {
+      return !o_.previous_pods.empty() &&
+             o_.previous_pods.count(pod_name(o_.job.meta.name, node, attempt_of(node))) > 0;
+    };
+    for (size_t i = 0; i < current_.size(); ++i) {
+      const int node = static_cast<int>(i);
+      if (book_.done.count(node) > 0) continue;
+      const PodView* const pod = current_[i];
+      if (pod == nullptr) {
+        if (is_refused || is_given_back || waits_for_earlier_job(node)) ++capacity.waiting;
+        continue;
+      }
+      if (pod->scheduled || is_refused) ++capacity.holding;
+      pod->scheduled ? ++capacity.placed : ++capacity.waiting;
+      if (pod->scheduled && pod->waiting) capacity.is_at_fault = true;
+    }
+    return capacity;
+  }
+
+  void keep_placement(const Capacity& capacity) {
+    const PlacementTimeout timeout = apply_placement_timeout(
+        spec_, {.capacity = capacity, .are_enough_ready = are_enough_ready(), .job_uid = o_.job.meta.uid, .now = now_},
+        book_.placement);
+    if (timeout.look_again_at) look_again(*timeout.look_again_at);
+    if (!timeout.gives_back) return;
+    event(true, std::string(kPodsGivenBack), *timeout.gives_back, "GiveBackPods");
+    plan_.why = *timeout.gives_back;
+    const std::set<int> created = book_.created;
+    for (const int node : created) raise_attempt(node);
   }
 
   // ---- elastic ----
@@ -553,13 +629,23 @@ class Planner {
   bool is_held_up(const std::string& name) {
     const auto it = o_.problems.find(name);
     if (it == o_.problems.end()) return false;
-    hold_up({it->second.reason, it->second.message});
-    const api::UnixSeconds again = it->second.time + kTryAgainSeconds;
+    return is_held_up(it->second);
+  }
+  bool is_held_up(const CreateProblem& problem) {
+    hold_up({problem.reason, problem.message});
+    const api::UnixSeconds again = try_again_at(problem);
     look_again(std::max(again, now_ + 1));
     return now_ < again;
   }
 
   void create_pods(const std::vector<int>& missing) {
+    if (book_.placement.again_at > now_) {
+      hold_up({std::string(kPodsGivenBack),
+               "too few nodes had a machine, and all pods were given back; they are made again at " +
+                   api::format_time(book_.placement.again_at)});
+      return;
+    }
+    if (const CreateProblem* const refusal = quota_refusal(); refusal != nullptr && is_held_up(*refusal)) return;
     for (const int node : missing) {
       const PodOf of = pod_of(node);
       const std::string name = pod_name(o_.job.meta.name, node, of.attempt);
@@ -721,7 +807,9 @@ class Planner {
     const std::string reason_before = before == nullptr ? "" : before->reason;
     const Says says = says_pods_ready(scene());
     set(api::condition::kPodsReady, says);
-    if (says.reason != reason_before && is_problem(says.reason)) event(true, says.reason, says.message, "MakePods");
+    if (says.reason != reason_before && is_problem(says.reason) && says.reason != kPodsGivenBack) {
+      event(says.reason != kSchedulingGated, says.reason, says.message, "MakePods");
+    }
     if (says.status != ConditionStatus::kTrue || book_.were_ready) return;
     book_.were_ready = true;
     const api::UnixSeconds took = now_ - status_.start_time.value_or(now_);

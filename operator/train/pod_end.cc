@@ -65,28 +65,47 @@ bool is_stop_code(int code) {
   return is_stop(code) || code == kKilled || code == static_cast<int>(ExitCode::kDone);
 }
 
-bool is_on_unknown_host(const PodView& pod, const Observed& o) {
-  return o.hosts && !pod.host.empty() && pod.started_at != 0 && o.hosts->count(pod.host) == 0;
+// While a report is fresh that has the pod as a member of the group; nothing: there is none.
+std::optional<api::UnixSeconds> known_to_live_until(const PodView& pod, const Observed& o) {
+  if (!o.report) return std::nullopt;
+  const bool is_member = std::any_of(o.report->nodes.begin(), o.report->nodes.end(), [&](const ReportedNode& node) {
+    return node.node == pod.node && node.attempt == pod.attempt && node.state == "member";
+  });
+  return is_member ? std::optional(o.report->read_at + kReportFreshSeconds) : std::nullopt;
+}
+
+// Why the machine of a pod is taken for lost, and from when on.
+struct HostLoss {
+  std::string why;
+  api::UnixSeconds from = 0;
+};
+
+// A silent kubelet is no loss yet where nobody else says how the pod is: with launcher Lockstep its peers do, of the
+// others' programs all have to start anew for it, and most kubelets come back.
+HostLoss silent_host(const PodView& pod, const HostView& host, const Observed& o) {
+  HostLoss loss{"the Kubernetes node " + pod.host + (host.unreachable ? " is unreachable" : " is not ready"), 0};
+  if (o.job.spec.trainer.launcher == api::Launcher::kLockstep) return loss;
+  const int patience = o.job.spec.health.not_ready_timeout_seconds;
+  loss.why += ", for longer than health.notReadyTimeoutSeconds (" + std::to_string(patience) + ")";
+  loss.from = host.since + patience;
+  return loss;
 }
 
 // Nothing: the host is there, or nobody knows.
-std::optional<std::string> why_host_is_lost(const PodView& pod, const Observed& o) {
-  if (is_on_unknown_host(pod, o) && pod.started_at + kHostSeenSeconds <= o.now) {
-    return "the Kubernetes node " + pod.host + " does not exist any more";
-  }
-  if (!o.hosts) return std::nullopt;
+std::optional<HostLoss> loss_of_host(const PodView& pod, const Observed& o) {
+  if (!o.hosts || pod.host.empty()) return std::nullopt;
+  std::optional<HostLoss> loss;
   const auto host = o.hosts->find(pod.host);
-  if (host == o.hosts->end()) return std::nullopt;
-  if (host->second.unreachable) return "the Kubernetes node " + pod.host + " is unreachable";
-  if (!host->second.ready && !pod.ready) return "the Kubernetes node " + pod.host + " is not ready";
-  return std::nullopt;
-}
-
-bool is_known_to_live(const PodView& pod, const Observed& o) {
-  if (!o.report || o.report->read_at + kReportFreshSeconds <= o.now) return false;
-  return std::any_of(o.report->nodes.begin(), o.report->nodes.end(), [&](const ReportedNode& node) {
-    return node.node == pod.node && node.attempt == pod.attempt && node.state == "member";
-  });
+  if (host == o.hosts->end()) {
+    if (pod.started_at == 0) return std::nullopt;
+    loss = {"the Kubernetes node " + pod.host + " does not exist any more", pod.started_at + kHostSeenSeconds};
+  } else if (host->second.out_of_service) {
+    loss = {"the Kubernetes node " + pod.host + " is out of service", 0};
+  } else if (host->second.unreachable || (!host->second.ready && !pod.ready)) {
+    loss = silent_host(pod, host->second, o);
+  }
+  if (loss) loss->from = std::max(loss->from, known_to_live_until(pod, o).value_or(0));
+  return loss;
 }
 
 PodEnd disrupted(const PodView& pod, const Observed& o) {
@@ -128,8 +147,9 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
     add_container_end(pod, end);
     return end;
   }
-  std::optional<std::string> lost = why_host_is_lost(pod, o);
-  if (lost && is_known_to_live(pod, o)) lost.reset();
+  const std::optional<HostLoss> host_loss = loss_of_host(pod, o);
+  std::optional<std::string> lost;
+  if (host_loss && host_loss->from <= o.now) lost = host_loss->why;
   if (!lost && pod.overdue) {
     lost = "it was to be gone by " + api::format_time(*pod.meta.deletion_time) + ", and its kubelet does not answer";
   }
@@ -149,10 +169,8 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
 }
 
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& o) {
-  if (why_host_is_lost(pod, o)) {
-    return is_known_to_live(pod, o) ? std::optional(o.report->read_at + kReportFreshSeconds) : std::nullopt;
-  }
-  return is_on_unknown_host(pod, o) ? std::optional(pod.started_at + kHostSeenSeconds) : std::nullopt;
+  const std::optional<HostLoss> loss = loss_of_host(pod, o);
+  return loss && loss->from > o.now ? std::optional(loss->from) : std::nullopt;
 }
 
 PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now) {

@@ -35,7 +35,8 @@ struct PodEnd {
 };
 
 // Nothing: it goes on (or is on its way). A host that is not ready is believed to be lost, unless a fresh report says
-// that the pod is a member of the group: heartbeats know better than a kubelet.
+// that the pod is a member of the group: heartbeats know better than a kubelet. Where there are no heartbeats
+// (launchers other than Lockstep) it is believed after health.notReadyTimeoutSeconds.
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
 // When time alone will make end_of believe that the machine of a pod is lost; nothing: it does so now, or has no reason
 // to.

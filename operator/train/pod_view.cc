@@ -137,6 +137,9 @@ std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now) {
   view.message = text_field(pod, {"status", "message"});
   read_conditions(pod, view);
   if (!view.host.empty()) view.scheduled = true;
+  for (const Json& gate : list_field(pod, {"spec", "schedulingGates"})) {
+    view.gates.append(view.gates.empty() ? "" : ", ").append(text_field(gate, {"name"}));
+  }
   read_containers(pod, view);
   return view;
 }

@@ -57,6 +57,7 @@ struct PodView {
   bool ready = false;
   bool scheduled = false;
   std::string unschedulable;  // the scheduler's words while it is not
+  std::string gates;          // spec.schedulingGates, "a, b": no scheduler looks at it before they are gone
   bool started = false;       // the trainer container runs, or has run
   bool all_ended = false;     // all its containers have ended; the kubelet says so before it says Succeeded or Failed
   std::string host;           // spec.nodeName

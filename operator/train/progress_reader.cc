@@ -1,9 +1,11 @@
 #include "operator/train/progress_reader.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -12,6 +14,12 @@
 
 namespace lockstep::train {
 
+ProgressReader::Clock::duration read_period(bool trains, int failures) {
+  constexpr int kDoublingsMax = 16;
+  const std::chrono::seconds period = trains ? kReadEvery : kReadEveryWhileStarting;
+  return std::min(period * (1 << std::min(failures, kDoublingsMax)), kReadEveryMax);
+}
+
 struct ProgressReader::Impl {
   struct Job {
     Target target;
@@ -19,41 +27,64 @@ struct ProgressReader::Impl {
     Clock::time_point due;
     bool is_read = false;    // by a thread, now
     bool is_warned = false;  // of an answer that cannot be read; until one can
+    int failures = 0;        // in a row
   };
   using Due = std::pair<Clock::time_point, api::ObjectKey>;
 
   explicit Impl(Options given) : options(std::move(given)) {
     if (!options.wall) options.wall = [] { return static_cast<api::UnixSeconds>(std::time(nullptr)); };
+    if (!options.period) options.period = read_period;
   }
 
   Clock::duration period(const Job& job) {
-    const Clock::duration period = job.target.trains ? Clock::duration(kReadEvery) : kReadEveryWhileStarting;
+    const Clock::duration period = options.period(job.target.trains, job.failures);
     return period + std::chrono::duration_cast<Clock::duration>(period * kReadJitter * draw(random));
   }
 
   // With the lock held.
   void schedule(const api::ObjectKey& key, Job& job, Clock::time_point due) {
-    by_time.erase({job.due, key});
+    take_off(key, job);
     if (job.target.ip.empty()) return;
     job.due = due;
-    by_time.emplace(due, key);
+    (job.failures == 0 ? answering : silent).emplace(due, key);
     changed.notify_one();
+  }
+
+  void take_off(const api::ObjectKey& key, const Job& job) {
+    answering.erase({job.due, key});
+    silent.erase({job.due, key});
+  }
+
+  // Of those whose turn it is, those who answered last time come first: the others may cost a thread their time-out.
+  std::optional<api::ObjectKey> next_turn() {
+    const Clock::time_point now = Clock::now();
+    for (std::set<Due>* const jobs_by_time : {&answering, &silent}) {
+      if (jobs_by_time->empty() || jobs_by_time->begin()->first > now) continue;
+      return jobs_by_time->extract(jobs_by_time->begin()).value().second;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Clock::time_point> next_due() const {
+    std::optional<Clock::time_point> next;
+    for (const std::set<Due>* const jobs_by_time : {&answering, &silent}) {
+      if (jobs_by_time->empty()) continue;
+      const Clock::time_point due = jobs_by_time->begin()->first;
+      next = std::min(next.value_or(due), due);
+    }
+    return next;
   }
 
   void work() {
     std::unique_lock lock(mutex);
     while (!ending) {
-      if (by_time.empty()) {
+      if (const std::optional<api::ObjectKey> turn = next_turn()) {
+        read(*turn, lock);
+      } else if (const std::optional<Clock::time_point> due = next_due()) {
+        changed.wait_until(lock, *due);
+      } else {
         changed.wait(lock);
-        continue;
       }
-      const Due first = *by_time.begin();
-      if (first.first > Clock::now()) {
-        changed.wait_until(lock, first.first);
-        continue;
-      }
-      by_time.erase(by_time.begin());
-      read(first.second, lock);
     }
   }
 
@@ -69,6 +100,7 @@ struct ProgressReader::Impl {
     Job& job = at->second;
     job.is_read = false;
     const bool is_same = job.target.pod_uid == target.pod_uid && job.target.ip == target.ip;
+    job.failures = report.ok() || !is_same ? 0 : job.failures + 1;
     schedule(key, job, is_same ? Clock::now() + period(job) : Clock::now());
     if (!report.ok()) {
       // Who does not answer is starting, or has just ended. Who answers with too much or with nonsense does so again.
@@ -100,7 +132,8 @@ struct ProgressReader::Impl {
   // State below is protected by mutex.
   bool ending = false;
   std::map<api::ObjectKey, Job> jobs;
-  std::set<Due> by_time;
+  // Jobs by their next turn: those who answered last time or were not asked yet, and those who did not answer.
+  std::set<Due> answering, silent;
   std::mt19937_64 random{std::random_device{}()};
   std::uniform_real_distribution<double> draw{0.0, 1.0};
 
@@ -127,14 +160,17 @@ void ProgressReader::follow(const api::ObjectKey& job, const Target& target) {
   if (!is_new && followed.target == target) return;
   const bool is_other = is_new || followed.target.pod_uid != target.pod_uid || followed.target.ip != target.ip;
   followed.target = target;
-  if (is_other && !followed.is_read) impl_->schedule(job, followed, Clock::now());
+  if (!is_other) return;
+  impl_->take_off(job, followed);
+  followed.failures = 0;
+  if (!followed.is_read) impl_->schedule(job, followed, Clock::now());
 }
 
 void ProgressReader::forget(const api::ObjectKey& job) {
   const std::lock_guard lock(impl_->mutex);
   const auto at = impl_->jobs.find(job);
   if (at == impl_->jobs.end()) return;
-  impl_->by_time.erase({at->second.due, job});
+  impl_->take_off(job, at->second);
   impl_->jobs.erase(at);
 }
 

@@ -3,8 +3,9 @@
 // Level, not edge: reconcilers say whom to follow each time they look, and read what is known. A job that is followed
 // anew is asked at once; then in a period with jitter, so that a thousand jobs do not ask together, and more often
 // while the job is not known to train, so that its first step shows soon. An agent that does not answer costs its
-// thread kAgentTimeout at most. Threads: safe from all threads; `threads` of its own, from the constructor to the
-// destructor. `on_report` runs on them.
+// thread kAgentTimeout at most; it is asked after twice as long each time, and after those who answer, so that a
+// namespace whose network is closed to the operator does not hold up the others. Threads: safe from all threads;
+// `threads` of its own, from the constructor to the destructor. `on_report` runs on them.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,8 @@ namespace lockstep::train {
 
 inline constexpr std::chrono::seconds kReadEvery{10};
 inline constexpr std::chrono::seconds kReadEveryWhileStarting{2};
-inline constexpr double kReadJitter = 0.2;  // a period is up to this share longer
+inline constexpr std::chrono::seconds kReadEveryMax{300};  // of a job that does not answer
+inline constexpr double kReadJitter = 0.2;                 // a period is up to this share longer
 
 class ProgressReader {
  public:
@@ -31,7 +33,8 @@ class ProgressReader {
     // The body of /status at this address.
     std::function<Result<std::string>(const std::string& ip)> read;
     std::function<void(const api::ObjectKey& job)> on_report;
-    std::function<api::UnixSeconds()> wall;  // the system's clock when it is absent
+    std::function<api::UnixSeconds()> wall;                            // the system's clock when it is absent
+    std::function<Clock::duration(bool trains, int failures)> period;  // read_period when it is absent
     int threads = 8;
     Logger logger = Logger::silent();
   };
@@ -56,5 +59,8 @@ class ProgressReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// From one reading to the next, of a job that has failed to answer so often in a row.
+ProgressReader::Clock::duration read_period(bool trains, int failures);
 
 }  // namespace lockstep::train

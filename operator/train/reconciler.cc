@@ -50,7 +50,8 @@ CreateProblem refusal(const std::string& object, const Error& error, api::UnixSe
     return {CreateProblem::Kind::kNamespaceTerminating, object, error.reason, error.message, now};
   }
   const bool is_quota = error.reason == kube::kReasonExceededQuota;
-  return {CreateProblem::Kind::kRefused, object, is_quota ? "QuotaExceeded" : "CreateRefused", error.message, now};
+  return {CreateProblem::Kind::kRefused, object, is_quota ? std::string(kQuotaExceeded) : "CreateRefused",
+          error.message, now};
 }
 
 // Of those labels by which the caches find an object, and the plan knows which pod it is: what `object` lacks.
@@ -396,12 +397,21 @@ class Pass {
     return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
   }
 
-  Status create_pods(const Observed& observed, const std::vector<Json>& pods) {
-    std::vector<Result<Json>> answers = p_.client.create_all(kube::pods(), pods);
+  // 1, 2, 4, … at a time, as Kubernetes' Job controller makes them: a quota that has no more room refuses about as many
+  // as it has let in, not all the others, and a server in trouble is spared the rest.
+  Status create_pods(const Observed& observed, std::span<const Json> pods) {
     Status first;
-    for (size_t i = 0; i < pods.size(); ++i) {
-      const Status taken = take_answer(observed, pod_text(pods[i]), kube::pods(), pods[i], answers[i], p_.pods);
-      if (first.ok() && !taken.ok()) first = taken;
+    bool is_quota_exceeded = false;
+    for (size_t size = 1; !pods.empty() && first.ok() && !is_quota_exceeded; size *= 2) {
+      TRY(may_write());
+      const std::span<const Json> batch = pods.first(std::min(size, pods.size()));
+      pods = pods.subspan(batch.size());
+      const std::vector<Result<Json>> answers = p_.client.create_all(kube::pods(), batch);
+      for (size_t i = 0; i < batch.size(); ++i) {
+        const Status taken = take_answer(observed, pod_text(batch[i]), kube::pods(), batch[i], answers[i], p_.pods);
+        if (first.ok() && !taken.ok()) first = taken;
+        if (!answers[i].ok() && answers[i].error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
+      }
     }
     return first;
   }
@@ -417,7 +427,7 @@ class Pass {
     }
     const Error& error = answer.error();
     if (is_refusal(error)) {
-      remember(refusal(text, error, now_));
+      remember(refusal(text, error, options_.now()));
       return {};
     }
     if (error.code != ErrorCode::kExists) return error;
@@ -456,7 +466,7 @@ class Pass {
                            stored.ok() ? "it was put back, and somebody takes it away: look for a policy or a "
                                          "controller that changes labels"
                                        : stored.error().message,
-                           now_));
+                           options_.now()));
     if (stored.ok()) cache.assume(*stored);
     return {};
   }
@@ -464,19 +474,21 @@ class Pass {
   void look_at_namesake(const Observed& observed, const std::string& text, const api::ObjectMeta& meta) {
     if (is_of_another_run(meta, observed.job.meta)) {
       remember({CreateProblem::Kind::kPreviousRun, text, "PreviousRunTerminating",
-                text + " of an earlier TrainJob of this name is still there; the garbage collector deletes it", now_});
+                text + " of an earlier TrainJob of this name is still there; the garbage collector deletes it",
+                options_.now()});
       return;
     }
     remember({CreateProblem::Kind::kNameTaken, text, "NameTaken",
               text +
                   " is there already and belongs to somebody else; it is left alone. Delete it, or give the TrainJob "
                   "another name",
-              now_});
+              options_.now()});
   }
 
   // A problem that is known and new in nothing but its time needs no second look.
   void remember(CreateProblem problem) {
     const auto [at, is_new] = memory_.problems.try_emplace(problem.object, problem);
+    if (!is_new && at->second.reason == problem.reason) problem.times = at->second.times + 1;
     if (is_new || at->second.reason != problem.reason || at->second.message != problem.message) outcome_.learned = true;
     at->second = std::move(problem);
   }

@@ -19,6 +19,8 @@ constexpr size_t kFailureMessageBytesMax = 1024;
 constexpr api::UnixSeconds kVolumeWaitSeconds = 30;
 // A claim that was applied together with its job is bound a moment later; until then the scheduler finds no machine.
 constexpr api::UnixSeconds kSchedulingWaitSeconds = 5;
+// A busy scheduler looks at a new pod within seconds.
+constexpr api::UnixSeconds kSchedulerWaitSeconds = 60;
 
 constexpr std::array<std::string_view, 4> kOrdinaryReasons = {"AllPodsReady", "PodsStarting", "PodsNotReady",
                                                               "Suspended"};
@@ -77,8 +79,9 @@ std::optional<Obstacle> volume_obstacle(const Scene& scene) {
                       "node.kubernetes.io/out-of-service"};
 }
 
-bool finds_no_machine(const PodView& pod) { return !pod.scheduled && !pod.unschedulable.empty(); }
-api::UnixSeconds scheduling_patient_until(const PodView& pod) { return pod.meta.created + kSchedulingWaitSeconds; }
+api::UnixSeconds scheduling_patient_until(const PodView& pod) {
+  return pod.meta.created + (pod.unschedulable.empty() ? kSchedulerWaitSeconds : kSchedulingWaitSeconds);
+}
 
 // The scheduler says only that an affinity does not match.
 std::string avoided_text(const Scene& scene) {
@@ -94,16 +97,26 @@ std::optional<Obstacle> pod_obstacle(const Scene& scene) {
   const auto who = [](const PodView& pod) {
     return "node " + std::to_string(pod.node) + " (pod " + pod.meta.name + ")";
   };
+  // What the job itself does wrong comes first: that is the user's to mend.
   auto obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
-    if (!finds_no_machine(pod) || scheduling_patient_until(pod) > scene.observed.now) return std::nullopt;
-    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable + avoided_text(scene)};
-  });
-  if (obstacle) return obstacle;
-  obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (!pod.waiting) return std::nullopt;
     return Obstacle{pod.waiting->reason,
                     who(pod) + ", container " + pod.waiting->container + ": " +
                         (pod.waiting->message.empty() ? pod.waiting->reason : pod.waiting->message)};
+  });
+  if (obstacle) return obstacle;
+  obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
+    if (pod.scheduled) return std::nullopt;
+    if (!pod.gates.empty()) {
+      return Obstacle{std::string(kSchedulingGated), who(pod) + " is held back by its scheduling gates (" + pod.gates +
+                                                         "), which whoever set them takes away"};
+    }
+    const bool is_age_known = pod.meta.created != 0;
+    if (!is_age_known || scheduling_patient_until(pod) > scene.observed.now) return std::nullopt;
+    if (pod.unschedulable.empty()) {
+      return Obstacle{"NotScheduled", who(pod) + " waits for a scheduler: none has looked at it"};
+    }
+    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable + avoided_text(scene)};
   });
   return obstacle ? obstacle : volume_obstacle(scene);
 }
@@ -114,7 +127,7 @@ std::optional<api::UnixSeconds> patient_until(const Scene& scene) {
   const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
   if (const std::optional<VolumeWait> wait = volume_wait(scene)) take(wait->patient_until());
   for (const PodView* pod : scene.current) {
-    if (pod != nullptr && finds_no_machine(*pod)) take(scheduling_patient_until(*pod));
+    if (pod != nullptr && !pod->scheduled) take(scheduling_patient_until(*pod));
   }
   return until;
 }

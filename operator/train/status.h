@@ -51,6 +51,10 @@ Says says_recovering(const Scene& scene, const Says& before);
 Says says_degraded(const Scene& scene, const Says& running);
 Says says_checkpoint_ready(const api::TrainJobStatus& status, const Says& before);
 
+// The reason of PodsReady while somebody, such as a queue, holds pods back on purpose.
+inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
+// And while health.placementTimeoutSeconds holds them back; an event of its own tells of it.
+inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
 // Is the reason of PodsReady something that somebody should look at?
 bool is_problem(std::string_view pods_ready_reason);
 

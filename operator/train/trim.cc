@@ -49,7 +49,7 @@ Json pick_all(const Json& list, std::initializer_list<std::string_view> names) {
 
 Json trim_pod(const Json& pod) {
   Json kept = pick_object(pod);
-  if (const Json* spec = field(pod, {"spec"})) kept["spec"] = pick(*spec, {"nodeName"});
+  if (const Json* spec = field(pod, {"spec"})) kept["spec"] = pick(*spec, {"nodeName", "schedulingGates"});
   if (const Json* status = field(pod, {"status"})) {
     Json& to = kept["status"] = pick(*status, {"phase", "podIP", "startTime", "reason", "message"});
     to["conditions"] = pick_all(list_field(*status, {"conditions"}), {"type", "status", "reason", "message"});
@@ -91,7 +91,8 @@ Json trim_host(const Json& node) {
   if (const Json* status = field(node, {"status"})) {
     Json conditions = Json::array();
     for (const Json& condition : list_field(*status, {"conditions"})) {
-      if (text_field(condition, {"type"}) == "Ready") conditions.push_back(pick(condition, {"type", "status"}));
+      if (text_field(condition, {"type"}) == "Ready")
+        conditions.push_back(pick(condition, {"type", "status", "lastTransitionTime"}));
     }
     kept["status"]["conditions"] = std::move(conditions);
   }

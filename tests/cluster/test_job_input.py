@@ -2,6 +2,7 @@
 answered by taking or deleting what is somebody else's."""
 import contextlib
 import dataclasses
+import datetime
 import json
 import re
 import socket
@@ -203,6 +204,40 @@ def test_a_quota_is_said_in_the_servers_words_and_the_job_goes_on_once_it_is_rai
     jobs.wait_for_condition("PodsReady", timeout=90)
     assert history.names() == ["job-0-0", "job-1-0", "job-2-0"]
     assert jobs.status()["restarts"]["total"] == 0 and not jobs.status().get("recentFailures")
+
+
+def test_a_quota_with_room_for_some_pods_is_not_asked_for_all_the_others(api, jobs, process, history):
+    api.create("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "6"}}})
+    wait_until(lambda: api.get("resourcequotas", "few").get("status", {}).get("hard"), "quota in force")
+    jobs.create(nodes=60)
+    jobs.wait_for_condition("PodsReady", "False", "QuotaExceeded")
+    jobs.wait_for(lambda: jobs.status()["nodes"]["ready"] == 6, "six pods")
+    refused = refusals(process)
+    assert 1 <= refused <= 8  # of the batch of eight that ran into it
+    wait_until(lambda: refusals(process) > refused, "the next try", 30)
+    wait_until(lambda: refusals(process) > refused + 1, "and the one after", 40)
+    assert refusals(process) == refused + 2
+    api.client.patch("resourcequotas", {"spec": {"hard": {"pods": "60"}}}, api.namespace, "few")
+    jobs.wait_for_condition("PodsReady", timeout=120)
+    assert len(history.names()) == 60 and jobs.status()["restarts"]["total"] == 0
+
+
+def test_a_job_that_a_queue_holds_back_outlives_its_startup_timeout_and_starts_when_it_may(api, jobs, history):
+    gates = {"podTemplate": {"spec": {"schedulingGates": [{"name": "example.com/queue"}]}}}
+    jobs.create(nodes=2, trainer=gates, health={"startupTimeoutSeconds": 1})
+    held = jobs.wait_for_condition("PodsReady", "False", "SchedulingGated")
+    assert "example.com/queue" in held["message"]
+    # When the second is long over, the operator is made to look again.
+    made = datetime.datetime.fromisoformat(api.get("pods", "job-0-0")["metadata"]["creationTimestamp"][:-1] + "+00:00")
+    wait_until(lambda: datetime.datetime.now(datetime.timezone.utc) - made > datetime.timedelta(seconds=4), "four seconds")
+    generation = jobs.patch({"spec": {"health": {"startupTimeoutSeconds": 2}}})["metadata"]["generation"]
+    jobs.wait_for(lambda: jobs.status()["observedGeneration"] == generation, "a look at the change")
+    assert jobs.condition("Failed")["status"] == "False"
+    jobs.patch({"spec": {"health": {"startupTimeoutSeconds": 300}}})
+    for pod in ("job-0-0", "job-1-0"):
+        api.client.patch("pods", {"spec": {"schedulingGates": None}}, api.namespace, pod)
+    jobs.wait_for_condition("PodsReady")
+    assert history.names() == ["job-0-0", "job-1-0"]
 
 
 # --- deleted while it works

@@ -44,7 +44,7 @@ spec:
     rules:
     - {exitCodes: [12, 14], action: ReplacePod, avoidNode: true}
     - {podReasons: [Evicted], action: Ignore}
-  health: {startupTimeoutSeconds: 5, stallTimeoutSeconds: 6}
+  health: {startupTimeoutSeconds: 5, placementTimeoutSeconds: 7, stallTimeoutSeconds: 6, notReadyTimeoutSeconds: 9}
   checkpoint: {volume: {emptyDir: {}}, mountPath: /c, onSuspendTimeoutSeconds: 8}
   successPolicy: Node0
   suspend: true

@@ -278,17 +278,26 @@ TEST(Wait, every_reason_of_the_operator_has_words) {
   for (const char* reason : {"InvalidSpec", "Unschedulable", "ErrImagePull", "ImagePullBackOff", "InvalidImageName",
                              "CreateContainerConfigError", "CreateContainerError", "ClaimMissing",
                              "VolumeStillAttached", "QuotaExceeded", "CreateRefused", "NameTaken",
-                             "PreviousRunTerminating", "ObjectTerminating", "NamespaceTerminating", "BackingOff"}) {
+                             "PreviousRunTerminating", "ObjectTerminating", "NamespaceTerminating", "BackingOff",
+                             "NotScheduled", "SchedulingGated", "PodsGivenBack"}) {
     FactsBuilder builder;
-    builder.condition("Running", "False", "NoStepYet")
+    builder.status(R"({"bookkeeping": {"waitingSince": 1794999970}})")
+        .condition("Running", "False", "NoStepYet")
         .condition("PodsReady", "False", reason, "the words of " + std::string(reason) + ".", 60);
     const Diagnosis diagnosis = diagnose(builder.facts);
     EXPECT_FALSE(diagnosis.is_well) << reason;
     EXPECT_THAT(diagnosis.verdict, AllOf(StartsWith("TrainJob sasrec "), Not(HasSubstr("(")))) << reason;
     EXPECT_THAT(diagnosis.details, Contains(std::string(reason) + ": the words of " + reason)) << reason;
-    EXPECT_THAT(diagnosis.details, Contains(HasSubstr("not ready since 1m; the job fails when that lasts 15m")))
+    EXPECT_THAT(diagnosis.details,
+                Contains(HasSubstr("not ready since 1m; the job fails when this has kept it for 15m")))
         << reason;
   }
+}
+
+TEST(Wait, for_machines_says_that_it_ends_nothing) {
+  FactsBuilder builder;
+  builder.condition("Running", "False", "NoStepYet").condition("PodsReady", "False", "Unschedulable", "x", 60);
+  EXPECT_THAT(diagnose(builder.facts).details, Contains("not ready since 1m; the job waits for as long as it takes"));
 }
 
 TEST(Wait, of_an_unknown_reason_is_said_by_it) {

@@ -502,6 +502,31 @@ TEST_F(ClientByScript, of_many_creates_only_those_that_may_be_are_sent_again) {
   EXPECT_TRUE(client().create_all(pods(), {}).empty());
 }
 
+// retry_for is 10 s, and the last of them has waited 14 s for its turn.
+TEST_F(ClientByScript, the_last_of_many_creates_has_as_long_to_be_tried_again_as_the_first) {
+  options_.requests_per_second = 1.0;
+  options_.burst = 1;
+  options_.in_flight_max = 1;
+  std::vector<Json> objects;
+  for (int i = 0; i < 15; ++i) objects.push_back(pod(std::to_string(i)));
+  for (int i = 0; i < 14; ++i) transport_->then(201, pod(std::to_string(i)).dump());
+  transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "1"}});
+  transport_->then(201, pod("14").dump());
+  const auto answers = client().create_all(pods(), objects);
+  ASSERT_TRUE(answers.back().ok()) << answers.back().error().message;
+  EXPECT_EQ(*answers.back(), pod("14"));
+}
+
+TEST_F(ClientByScript, a_request_that_waited_for_its_turn_has_its_whole_time_to_be_tried_again) {
+  options_.requests_per_second = 0.05;
+  options_.burst = 1;
+  transport_->then(200, pod("x").dump());
+  transport_->then(503, failure(503, "ServiceUnavailable"));
+  transport_->then(200, pod("y").dump());
+  EXPECT_TRUE(client().get(pods(), {"team-a", "x"}).ok());
+  EXPECT_TRUE(client().get(pods(), {"team-a", "y"}).ok());
+}
+
 TEST_F(ClientByScript, many_creates_end_when_told_to_stop) {
   const std::vector<Json> objects = {pod("0"), pod("1")};
   told_to_stop_ = true;

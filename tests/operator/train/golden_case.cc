@@ -97,7 +97,14 @@ Status dress_pod(Json& pod, const std::string& is, const std::string& host, api:
     condition["reason"] = "Unschedulable";
     condition["message"] = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";
     pod["status"] = {{"phase", "Pending"}, {"conditions", Json::array({condition})}};
+  } else if (is == "gated") {
+    TRY(dress_pod(pod, "unscheduled", host, now));
+    pod["spec"]["schedulingGates"] = Json::array({{{"name", "kueue.x-k8s.io/admission"}}});
+    Json& condition = pod["status"]["conditions"][0];
+    condition["reason"] = "SchedulingGated";
+    condition["message"] = "Scheduling is blocked due to non-empty scheduling gates";
   } else if (is == "new") {
+    pod["metadata"]["creationTimestamp"] = api::format_time(now - 2);
     pod["status"] = {{"phase", "Pending"}};
   } else if (is == "done") {
     set_ended(pod, host, 0, now);
@@ -210,18 +217,25 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
   return {};
 }
 
-void add_hosts(const Json& yaml, ClusterObjects& objects) {
+void add_hosts(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) {
   const Json* const given = field(yaml, {"hosts"});
   if (given == nullptr) return;
   objects.hosts.emplace();
   for (const auto& [name, state] : given->items()) {
-    const std::string word = state.get<std::string>();
+    const std::string word = state.is_string() ? state.get<std::string>() : text_field(state, {"is"});
     if (word == "deleted") continue;
-    const char* const ready = word == "ready" ? "True" : word == "silent" ? "Unknown" : "False";
-    Json host = {{"metadata", {{"name", name}}},
-                 {"status", {{"conditions", Json::array({pod_condition("Ready", ready)})}}}};
-    if (word == "unreachable") {
-      host["spec"]["taints"] = Json::array({{{"key", "node.kubernetes.io/unreachable"}, {"effect", "NoExecute"}}});
+    const char* const ready = word == "ready" || word == "out of service" ? "True"
+                              : word == "silent"                          ? "Unknown"
+                                                                          : "False";
+    Json condition = pod_condition("Ready", ready);
+    if (const auto seconds = number_field(state, {"forSeconds"})) {
+      condition["lastTransitionTime"] = api::format_time(now - *seconds);
+    }
+    Json host = {{"metadata", {{"name", name}}}, {"status", {{"conditions", Json::array({condition})}}}};
+    const std::map<std::string, std::string> taints = {{"unreachable", "node.kubernetes.io/unreachable"},
+                                                       {"out of service", "node.kubernetes.io/out-of-service"}};
+    if (const auto taint = taints.find(word); taint != taints.end()) {
+      host["spec"]["taints"] = Json::array({{{"key", taint->second}, {"effect", "NoExecute"}}});
     }
     objects.hosts->push_back(std::move(host));
   }
@@ -272,7 +286,8 @@ Status add_problems(const Json& yaml, Observed& o) {
                           .object = object,
                           .reason = text_field(words, {"reason"}),
                           .message = text_field(words, {"message"}),
-                          .time = o.now - number_field(words, {"secondsAgo"}).value_or(0)};
+                          .time = o.now - number_field(words, {"secondsAgo"}).value_or(0),
+                          .times = static_cast<int>(number_field(words, {"times"}).value_or(1))};
   }
   return {};
 }
@@ -361,7 +376,7 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
 
   ClusterObjects objects{.job = job};
   TRY(add_pods(yaml, job, after == "all is well", now, objects));
-  add_hosts(yaml, objects);
+  add_hosts(yaml, now, objects);
   const bool is_made = !after.empty() && after != "nothing";
   objects.service = surrounding(yaml, "service", is_made, "Service", job);
   objects.network_policy = surrounding(yaml, "network policy", false, "NetworkPolicy", job);

@@ -153,6 +153,8 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
   book.without_progress = {{1, 2}};
   book.haste = {{1, {3, 99}}};
   book.avoided = {{"host-b", 5}};
+  book.enough_were_ready = true;
+  book.placement = {.short_since = 5, .times_given_back = 2, .again_at = 77};
   book.suspending = true;
   book.held = Hold{4, "ConfigurationChanged", "words"};
   book.waiting_since = 44;
@@ -301,6 +303,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   pod["metadata"]["uid"] = "pod-uid";
   pod["metadata"]["managedFields"] = Json::array({std::string(4000, 'x')});
   pod["spec"]["nodeName"] = "host-q";
+  pod["spec"]["schedulingGates"] = Json::array({{{"name", "a.example/x"}}, {{"name", "b"}}});
   pod["status"] =
       Json::parse(R"({"phase":"Failed","podIP":"10.1.2.3","startTime":"2026-11-21T10:00:00Z","reason":"Evicted",
     "message":"m","qosClass":"Guaranteed","conditions":[{"type":"Ready","status":"True","lastProbeTime":null},
@@ -315,6 +318,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   EXPECT_EQ(small_view.attempt, 3);
   EXPECT_EQ(small_view.num_nodes, whole_view.num_nodes);
   EXPECT_EQ(small_view.host, "host-q");
+  EXPECT_EQ(small_view.gates, "a.example/x, b");
   EXPECT_EQ(small_view.ip, "10.1.2.3");
   EXPECT_EQ(small_view.reason, "Evicted");
   EXPECT_EQ(small_view.disruption, "r");
@@ -341,6 +345,17 @@ TEST(Trim, leaves_a_network_policy_comparable) {
   EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));
   stored.erase("spec");
   EXPECT_TRUE(network_policy_differs(trim_network_policy(stored), desired));
+}
+
+TEST(Trim, keeps_of_a_machine_whether_it_is_there_and_since_when) {
+  const Json node = Json::parse(R"({"metadata":{"name":"h","labels":{"a":"b"}},
+    "spec":{"podCIDR":"10.0.0.0/24","taints":[{"key":"node.kubernetes.io/out-of-service","effect":"NoExecute"}]},
+    "status":{"images":[{"names":["i"]}],"conditions":[
+      {"type":"MemoryPressure","status":"False","lastTransitionTime":"2026-11-21T09:00:00Z"},
+      {"type":"Ready","status":"Unknown","lastTransitionTime":"2026-11-21T10:00:00Z","message":"m"}]}})");
+  const HostView expected{.ready = false, .unreachable = true, .out_of_service = true, .since = 1'795'255'200};
+  EXPECT_EQ(view_of_host(node), expected);
+  EXPECT_EQ(view_of_host(trim_host(node)), expected);
 }
 
 TEST(LastWords, are_read_as_far_as_they_go) {

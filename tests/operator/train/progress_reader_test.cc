@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -142,6 +143,86 @@ TEST(ProgressReader, warns_once_of_an_answer_that_it_cannot_read) {
   EXPECT_NE(lines[0].find("\"level\":\"warning\""), std::string::npos) << lines[0];
   EXPECT_NE(lines[0].find("ns/sasrec"), std::string::npos) << lines[0];
   EXPECT_NE(lines[0].find("the answer has more than 1 MiB"), std::string::npos) << lines[0];
+}
+
+TEST(ProgressReader, asks_a_job_that_does_not_answer_after_twice_as_long_each_time) {
+  using std::chrono::seconds;
+  EXPECT_EQ(read_period(false, 0), kReadEveryWhileStarting);
+  EXPECT_EQ(read_period(true, 0), kReadEvery);
+  EXPECT_EQ(read_period(false, 1), seconds(4));
+  EXPECT_EQ(read_period(false, 5), seconds(64));
+  EXPECT_EQ(read_period(true, 4), seconds(160));
+  for (const int failures : {8, 40, 1'000'000}) EXPECT_EQ(read_period(true, failures), kReadEveryMax);
+}
+
+TEST(ProgressReader, counts_failures_in_a_row_until_an_answer) {
+  Agent agent;
+  agent.set(Error{ErrorCode::kUnavailable, "nobody"});
+  std::mutex mutex;
+  std::vector<int> failures;
+  ProgressReader reader({.read = [&](const std::string& ip) { return agent.read(ip); },
+                         .on_report = [&](const api::ObjectKey&) { agent.reported(); },
+                         .period = [&](bool, int in_a_row) -> ProgressReader::Clock::duration {
+                           const std::lock_guard lock(mutex);
+                           failures.push_back(in_a_row);
+                           if (in_a_row == 3) agent.set(std::string("{}"));
+                           return std::chrono::seconds(in_a_row == 0 ? 3600 : 0);
+                         },
+                         .threads = 1});
+  reader.follow(kJob, kNode0);
+  ASSERT_TRUE(agent.wait_for_reports(1));
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(failures, (std::vector<int>{1, 2, 3, 0}));
+}
+
+// The one thread is busy with a job that does not answer while another such job is due and a new one turns up.
+TEST(ProgressReader, asks_those_who_do_not_answer_after_the_others) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::string> asked;
+  size_t may_end = 0;  // so many readings
+  const auto wait_until = [&](std::unique_lock<std::mutex>& lock, const auto& is_so) {
+    return changed.wait_for(lock, std::chrono::seconds(30), is_so);
+  };
+  ProgressReader reader({.read = [&](const std::string& ip) -> Result<std::string> {
+                           std::unique_lock lock(mutex);
+                           asked.push_back(ip);
+                           const size_t number = asked.size();
+                           changed.notify_all();
+                           wait_until(lock, [&] { return may_end >= number; });
+                           if (ip == "10.0.0.9") return std::string("{}");
+                           return Error{ErrorCode::kUnavailable, "nobody"};
+                         },
+                         .on_report = [](const api::ObjectKey&) {},
+                         .period = [](bool, int failures) -> ProgressReader::Clock::duration {
+                           return std::chrono::seconds(failures == 0 ? 3600 : 0);
+                         },
+                         .threads = 1});
+  const auto follow = [&](const std::string& name, const std::string& ip) {
+    reader.follow({.ns = "ns", .name = name}, {.pod_uid = name, .ip = ip});
+  };
+  const auto let_end = [&](size_t count) {
+    const std::lock_guard lock(mutex);
+    may_end = count;
+    changed.notify_all();
+  };
+  const auto wait_for = [&](size_t count) {
+    std::unique_lock lock(mutex);
+    return wait_until(lock, [&] { return asked.size() >= count; });
+  };
+  follow("silent-1", "10.0.0.1");
+  ASSERT_TRUE(wait_for(1));
+  follow("silent-2", "10.0.0.2");
+  let_end(2);
+  ASSERT_TRUE(wait_for(3));  // silent-1 again; silent-2 is due
+  follow("new", "10.0.0.9");
+  let_end(4);
+  ASSERT_TRUE(wait_for(5));
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(asked, (std::vector<std::string>{"10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.9", "10.0.0.2"}));
+  }
+  let_end(1'000'000'000);
 }
 
 TEST(ProgressReader, ends_while_it_waits_for_the_next_time) {

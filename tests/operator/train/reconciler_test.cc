@@ -400,6 +400,81 @@ TEST_F(ReconcilerTest, a_quota_is_said_in_the_server_s_words_and_tried_again) {
   EXPECT_EQ(reason_of(job(), "PodsReady"), "PodsStarting");
 }
 
+// As a ResourceQuota with room for so many pods.
+class Quota {
+ public:
+  explicit Quota(MemoryApiServer& server) : server_(server) {}
+  size_t room = 6;
+  int refused = 0;
+
+  std::optional<Result<kube::HttpResponse>> operator()(const kube::HttpRequest& request) {
+    if (!makes_pod(request) || server_.list(kube::pods()).size() < room) return std::nullopt;
+    ++refused;
+    return MemoryApiServer::status(403, "Forbidden", "pods is forbidden: exceeded quota: few");
+  }
+
+ private:
+  MemoryApiServer& server_;
+};
+
+TEST_F(ReconcilerTest, a_quota_with_room_for_some_pods_is_not_asked_for_all_the_others) {
+  make_job({{"trainer", {{"numNodes", 100}}}});
+  Quota quota(*server);
+  fault = std::ref(quota);
+  settle();
+  EXPECT_EQ(pod_names().size(), 6U);
+  EXPECT_EQ(quota.refused, 1);
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "QuotaExceeded");
+
+  // One create after 10 s, 20 s, 40 s, then each minute.
+  const auto refused_within = [&](int seconds) {
+    const int before = quota.refused;
+    for (int second = 0; second < seconds; ++second) {
+      ++now;
+      sync();
+      EXPECT_TRUE(reconcile().ok());
+    }
+    return quota.refused - before;
+  };
+  EXPECT_EQ(refused_within(70), 3);
+  EXPECT_EQ(refused_within(600), 10);
+
+  quota.room = 1000;
+  now += 60;
+  settle();
+  EXPECT_EQ(pod_names().size(), 100U);
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "PodsStarting");
+  for (const auto& [name, times] : made) EXPECT_EQ(times, 1) << name;
+}
+
+// A large job's creates take long under the client's rate limit.
+TEST_F(ReconcilerTest, what_was_refused_late_in_a_pass_is_not_tried_again_at_once) {
+  make_job();
+  int asked = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request) || request.body.find("sim-1-0") == std::string::npos) return std::nullopt;
+    ++asked;
+    now += 30;
+    return MemoryApiServer::status(403, "Forbidden", "denied by policy");
+  };
+  settle();
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(reason_of(job(), "PodsReady"), "CreateRefused");
+}
+
+TEST_F(ReconcilerTest, a_server_in_trouble_is_spared_the_creates_that_are_left) {
+  make_job({{"trainer", {{"numNodes", 100}}}});
+  int asked = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (!makes_pod(request)) return std::nullopt;
+    ++asked;
+    return MemoryApiServer::status(500, "InternalError", "etcd is away");
+  };
+  sync();
+  EXPECT_FALSE(reconcile().ok());
+  EXPECT_EQ(asked, 1);
+}
+
 TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
   make_job();
   fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {

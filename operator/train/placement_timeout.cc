@@ -1,0 +1,53 @@
+#include "operator/train/placement_timeout.h"
+
+#include <algorithm>
+
+#include "runner/base/sha256.h"
+
+namespace lockstep::train {
+namespace {
+
+// 0 … below, the same for one job and turn, and another for the next.
+api::UnixSeconds draw(const std::string& job_uid, int turn, api::UnixSeconds below) {
+  constexpr size_t kHexDigits = 8;
+  constexpr int kHex = 16;
+  const std::string digits = sha256_hex(job_uid + "/" + std::to_string(turn)).substr(0, kHexDigits);
+  return static_cast<api::UnixSeconds>(std::stoul(digits, nullptr, kHex)) % below;
+}
+
+api::UnixSeconds wait_after(const std::string& job_uid, int turn) {
+  constexpr int kDoublingsMax = 16;
+  const api::UnixSeconds base =
+      std::min(kGiveBackFirstSeconds << std::min(turn - 1, kDoublingsMax), kGiveBackMaxSeconds);
+  return base + draw(job_uid, turn, base);
+}
+
+}  // namespace
+
+PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementScene& scene,
+                                         Placement& placement) {
+  if (!spec.health.placement_timeout_seconds || scene.are_enough_ready) {
+    placement = {};
+    return {};
+  }
+  if (placement.again_at > scene.now) return {.gives_back = std::nullopt, .look_again_at = placement.again_at};
+  if (!scene.capacity.is_short() || scene.capacity.holding == 0) {
+    placement.short_since = 0;
+    return {};
+  }
+  if (placement.short_since == 0) placement.short_since = scene.now;
+  const api::UnixSeconds end = placement.short_since + *spec.health.placement_timeout_seconds;
+  if (scene.now < end) return {.gives_back = std::nullopt, .look_again_at = end};
+  const api::UnixSeconds waited = scene.now - placement.short_since;
+  placement.short_since = 0;
+  placement.again_at = scene.now + wait_after(scene.job_uid, ++placement.times_given_back);
+  return {.gives_back = "Of the " + std::to_string(scene.capacity.needed) + " nodes that are needed " +
+                        std::to_string(scene.capacity.placed) + " had a machine after " + std::to_string(waited) +
+                        " s (health.placementTimeoutSeconds is " +
+                        std::to_string(*spec.health.placement_timeout_seconds) +
+                        "); all pods are given back, for others to use the machines, and made again at " +
+                        api::format_time(placement.again_at) + ".",
+          .look_again_at = placement.again_at};
+}
+
+}  // namespace lockstep::train

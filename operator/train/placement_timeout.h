@@ -1,0 +1,36 @@
+// health.placementTimeoutSeconds: a job that holds too little to run lets go of it. Pure.
+//
+// Two jobs that each hold half of the machines would wait for each other for ever. Each gives its pods back and takes
+// its turn again later: after a time that grows with each turn, and that differs between jobs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "operator/api/trainjob.h"
+#include "operator/train/bookkeeping.h"
+#include "operator/train/capacity.h"
+
+namespace lockstep::train {
+
+// The wait after the n-th time in a row is kGiveBackFirstSeconds · 2^(n-1), at most kGiveBackMaxSeconds, and up to as
+// much again by the job's UID.
+inline constexpr api::UnixSeconds kGiveBackFirstSeconds = 30;
+inline constexpr api::UnixSeconds kGiveBackMaxSeconds = 600;
+
+struct PlacementScene {
+  Capacity capacity;
+  bool are_enough_ready = false;  // nodes are ready, or done
+  std::string job_uid;
+  api::UnixSeconds now = 0;
+};
+
+struct PlacementTimeout {
+  std::optional<std::string> gives_back;  // a sentence: all pods go now
+  std::optional<api::UnixSeconds> look_again_at;
+};
+// Writes into `placement` when pods may be made again.
+PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementScene& scene,
+                                         Placement& placement);
+
+}  // namespace lockstep::train

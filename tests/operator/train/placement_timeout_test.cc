@@ -1,0 +1,232 @@
+// health.placementTimeoutSeconds: by itself, and where it is for: two jobs that each hold half of the machines.
+#include "operator/train/placement_timeout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/plan.h"
+
+namespace lockstep::train {
+namespace {
+
+api::TrainJobSpec spec_with(std::optional<int> seconds) {
+  api::TrainJobSpec spec;
+  spec.health.placement_timeout_seconds = seconds;
+  return spec;
+}
+
+PlacementScene half_placed(api::UnixSeconds now, const std::string& uid = "job") {
+  return {.capacity = {.desired = 4, .needed = 4, .placed = 2, .waiting = 2, .holding = 2},
+          .are_enough_ready = false,
+          .job_uid = uid,
+          .now = now};
+}
+
+TEST(PlacementTimeout, is_off_where_nothing_is_said) {
+  Placement placement;
+  EXPECT_FALSE(apply_placement_timeout(spec_with({}), half_placed(1'000'000), placement).gives_back);
+  EXPECT_EQ(placement, Placement{});
+}
+
+TEST(PlacementTimeout, counts_from_when_too_few_machines_were_held) {
+  Placement placement;
+  const api::TrainJobSpec spec = spec_with(300);
+  const PlacementTimeout first = apply_placement_timeout(spec, half_placed(1000), placement);
+  EXPECT_FALSE(first.gives_back);
+  EXPECT_EQ(first.look_again_at, 1300);
+  EXPECT_FALSE(apply_placement_timeout(spec, half_placed(1299), placement).gives_back);
+  const PlacementTimeout over = apply_placement_timeout(spec, half_placed(1300), placement);
+  ASSERT_TRUE(over.gives_back);
+  EXPECT_NE(over.gives_back->find("Of the 4 nodes that are needed 2 had a machine after 300 s"), std::string::npos)
+      << *over.gives_back;
+  EXPECT_GE(placement.again_at, 1300 + kGiveBackFirstSeconds);
+  EXPECT_LT(placement.again_at, 1300 + 2 * kGiveBackFirstSeconds);
+}
+
+TEST(PlacementTimeout, keeps_what_is_enough_and_has_nothing_to_give_where_it_holds_nothing) {
+  Placement placement;
+  PlacementScene elastic = half_placed(1000);
+  elastic.capacity.needed = 2;
+  PlacementScene empty = half_placed(1000);
+  empty.capacity = {.desired = 4, .needed = 4, .placed = 0, .waiting = 4, .holding = 0};
+  for (PlacementScene scene : {elastic, empty}) {
+    apply_placement_timeout(spec_with(300), scene, placement);
+    scene.now = 9000;
+    EXPECT_FALSE(apply_placement_timeout(spec_with(300), scene, placement).gives_back);
+  }
+}
+
+TEST(PlacementTimeout, waits_longer_each_time_up_to_a_bound_and_forgets_it_once_enough_were_ready) {
+  const api::TrainJobSpec spec = spec_with(1);
+  Placement placement;
+  api::UnixSeconds now = 1000;
+  for (const api::UnixSeconds base : {30, 60, 120, 240, 480, 600, 600, 600}) {
+    apply_placement_timeout(spec, half_placed(now), placement);
+    ASSERT_TRUE(apply_placement_timeout(spec, half_placed(++now), placement).gives_back);
+    EXPECT_GE(placement.again_at - now, base);
+    EXPECT_LT(placement.again_at - now, 2 * base);
+    EXPECT_FALSE(apply_placement_timeout(spec, half_placed(placement.again_at - 1), placement).gives_back);
+    now = placement.again_at;
+  }
+  PlacementScene ready = half_placed(now);
+  ready.are_enough_ready = true;
+  apply_placement_timeout(spec, ready, placement);
+  EXPECT_EQ(placement, Placement{});
+}
+
+TEST(PlacementTimeout, differs_between_jobs) {
+  std::set<api::UnixSeconds> waits;
+  for (int job = 0; job < 20; ++job) {
+    Placement placement{.short_since = 1};
+    apply_placement_timeout(spec_with(1), half_placed(1000, "uid-" + std::to_string(job)), placement);
+    waits.insert(placement.again_at);
+  }
+  EXPECT_GT(waits.size(), 10U);
+}
+
+// Machines, a scheduler that serves jobs in turn, and one operator.
+class SmallCluster {
+ public:
+  static constexpr size_t kMachines = 4;
+  static constexpr api::UnixSeconds kTrainsFor = 60;
+
+  void make_job(const std::string& name, Json health) {
+    jobs_.push_back(
+        {.object = {{"metadata", {{"name", name}, {"namespace", "ns"}, {"uid", name}, {"generation", 1}}},
+                    {"spec", {{"trainer", {{"image", "i"}, {"numNodes", kMachines}}}, {"health", health}}}}});
+  }
+
+  void live(api::UnixSeconds seconds) {
+    for (const api::UnixSeconds end = now_ + seconds; now_ < end; now_ += 5) {
+      for (Job& job : jobs_) look_at(job);
+      schedule();
+      for (Job& job : jobs_) train(job);
+    }
+  }
+
+  [[nodiscard]] api::TrainJobStatus status(size_t job) const {
+    return api::trainjob_from_json(jobs_[job].object)->status;
+  }
+  [[nodiscard]] size_t placed(size_t job) const {
+    const auto& pods = jobs_[job].pods;
+    return static_cast<size_t>(
+        std::count_if(pods.begin(), pods.end(), [](const auto& pod) { return runs(pod.second); }));
+  }
+
+ private:
+  struct Job {
+    Json object;
+    std::map<std::string, Json> pods;
+    api::UnixSeconds trains_since = 0;
+  };
+
+  static bool runs(const Json& pod) {
+    return !text_field(pod, {"spec", "nodeName"}).empty() && text_field(pod, {"status", "phase"}) != "Succeeded";
+  }
+
+  void look_at(Job& job) {
+    ClusterObjects objects{.job = job.object};
+    for (const auto& [name, pod] : job.pods) objects.pods.push_back(pod);
+    const api::ObjectMeta meta = api::meta_of(job.object);
+    objects.service =
+        Json{{"metadata", {{"name", meta.name}, {"ownerReferences", owner_references(meta)}}},
+             {"spec",
+              {{"publishNotReadyAddresses", true},
+               {"selector", {{std::string(kJobLabel), meta.name}, {std::string(kServingLabel), "true"}}}}}};
+    Result<Observed> o = observe(objects, now_);
+    ASSERT_TRUE(o.ok()) << o.error().message;
+    o->dry_run = DryRun{1, ""};
+    const Plan plan = make_plan(*o);
+    if (plan.status) job.object["status"] = api::to_json(*plan.status);
+    for (const Action& action : plan.actions) {
+      if (const auto* create = std::get_if<CreatePod>(&action.what)) {
+        Json pod = create->pod;
+        const std::string name = api::meta_of(pod).name;
+        pod["metadata"]["uid"] = name;
+        pod["metadata"]["creationTimestamp"] = api::format_time(now_);
+        pod["status"] = {{"phase", "Pending"}};
+        job.pods.emplace(name, std::move(pod));
+      } else if (const auto* remove = std::get_if<DeletePod>(&action.what)) {
+        job.pods.erase(remove->name);
+      }
+    }
+  }
+
+  // One pod of each job in turn: what makes two jobs that begin together hold half of the machines each.
+  void schedule() {
+    size_t used = 0;
+    for (size_t job = 0; job < jobs_.size(); ++job) used += placed(job);
+    for (size_t turn = 0; turn < kMachines; ++turn) {
+      for (Job& job : jobs_) {
+        const auto waiting = std::find_if(job.pods.begin(), job.pods.end(), [](const auto& pod) {
+          return text_field(pod.second, {"spec", "nodeName"}).empty();
+        });
+        if (waiting == job.pods.end()) continue;
+        Json& pod = waiting->second;
+        if (used == kMachines) {
+          pod["status"]["conditions"] = Json::array(
+              {{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", "all taken"}}});
+          continue;
+        }
+        ++used;
+        pod["spec"]["nodeName"] = "host";
+        pod["status"] = {{"phase", "Running"}, {"conditions", Json::array()}};
+      }
+    }
+  }
+
+  void train(Job& job) {
+    const auto running =
+        std::count_if(job.pods.begin(), job.pods.end(), [](const auto& pod) { return runs(pod.second); });
+    if (running < static_cast<std::ptrdiff_t>(kMachines)) {
+      job.trains_since = 0;
+      return;
+    }
+    if (job.trains_since == 0) job.trains_since = now_;
+    const bool is_done = job.trains_since + kTrainsFor <= now_;
+    for (auto& [name, pod] : job.pods) {
+      Json state = {{"running", Json::object()}};
+      if (is_done) state = {{"terminated", {{"exitCode", 0}}}};
+      pod["status"] = {{"phase", is_done ? "Succeeded" : "Running"},
+                       {"conditions", Json::array({{{"type", "Ready"}, {"status", is_done ? "False" : "True"}}})},
+                       {"containerStatuses", Json::array({{{"name", "trainer"}, {"state", std::move(state)}}})}};
+    }
+  }
+
+  std::vector<Job> jobs_;
+  api::UnixSeconds now_ = 1'795'255'200;
+};
+
+constexpr api::UnixSeconds kHour = 3600;
+
+TEST(TwoJobsWithHalfOfTheMachinesEach, wait_for_each_other_where_nobody_asked_them_to_let_go) {
+  SmallCluster cluster;
+  cluster.make_job("a", Json::object());
+  cluster.make_job("b", Json::object());
+  cluster.live(24 * kHour);
+  for (const size_t job : {0, 1}) {
+    EXPECT_EQ(cluster.placed(job), 2U);
+    EXPECT_EQ(cluster.status(job).phase, api::JobPhase::kStarting) << cluster.status(job).message;
+    EXPECT_EQ(cluster.status(job).reason, "Unschedulable");
+  }
+}
+
+TEST(TwoJobsWithHalfOfTheMachinesEach, train_one_after_the_other_with_a_placement_timeout) {
+  SmallCluster cluster;
+  cluster.make_job("a", {{"placementTimeoutSeconds", 120}});
+  cluster.make_job("b", {{"placementTimeoutSeconds", 120}});
+  cluster.live(2 * kHour);
+  for (const size_t job : {0, 1}) {
+    EXPECT_EQ(cluster.status(job).phase, api::JobPhase::kComplete) << cluster.status(job).message;
+    EXPECT_EQ(cluster.status(job).restarts.total, 0);
+    EXPECT_TRUE(cluster.status(job).recent_failures.empty());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
