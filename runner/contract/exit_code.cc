@@ -45,6 +45,14 @@ std::string exit_reason(int code) {
   return signal_name != nullptr ? "Signal" + std::string(signal_name) : "Crash";
 }
 
+std::string termination_reason(int code, std::string_view message) {
+  const bool is_refusal = code == static_cast<int>(ExitCode::kUsage);
+  if (is_refusal && message.find(kConfigurationChanged) != std::string_view::npos) {
+    return std::string(kConfigurationChanged);
+  }
+  return exit_reason(code);
+}
+
 int exit_code_of_wait_status(int wait_status) {
   return WIFSIGNALED(wait_status) ? kSignalCodes + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }

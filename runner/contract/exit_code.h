@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -34,6 +35,12 @@ std::string exit_reason(int code);
 
 // 128 + n for a signal, else the code, from a waitpid status.
 int exit_code_of_wait_status(int wait_status);
+
+// The reason of a run that was refused (kUsage) because the flags of its TrainJob are not those of its checkpoint; such
+// a message begins with it.
+inline constexpr std::string_view kConfigurationChanged = "ConfigurationChanged";
+// What the termination message gives as the reason: the word above where `message` has it, else exit_reason(code).
+std::string termination_reason(int code, std::string_view message);
 
 // May the agent start the worker again after this end? False for 2, 3, 5.
 bool is_respawned(int code);

@@ -152,6 +152,9 @@ class Worker {
   }
 
   std::optional<Failure> find_world() {
+    Result<JobIdentity> job = job_identity(input_.environment);
+    if (!job.ok()) return Failure{ExitCode::kUsage, job.error().message};
+    job_ = std::move(*job);
     const std::string fd = lookup(input_.environment, env::kAgentFd);
     if (fd.empty()) {
       Result<World> world = derive_world(input_.environment, input_.host_name, config_.launch);
@@ -252,7 +255,7 @@ class Worker {
                                                  .folder = folder_,
                                                  .locks_folder = lookup(input_.environment, env::kPodAttempt).empty(),
                                                  .host_name = input_.host_name,
-                                                 .job_uid = lookup(input_.environment, env::kJobUid),
+                                                 .job = job_,
                                                  .resume_command = resume_command(),
                                                  .nccl_variables = nccl_variables(input_.environment)});
   }
@@ -414,6 +417,7 @@ class Worker {
   FillableFileSystem fs_{posix_, faults_};
   BeatPage own_page_;  // read by nobody, when there is no agent
   BeatPage* page_ = &own_page_;
+  JobIdentity job_;
   World world_;
   std::string address_;  // of this node, from the assignment
   Trainer::Formed formed_;
