@@ -136,6 +136,7 @@ class Worker {
     started_seconds_ = clock_.seconds().total();
     install_stack_dump();
     if (auto failure = find_world()) return fail(*failure);
+    if (auto failure = find_job()) return fail(*failure);
     if (auto failure = choose_hardware()) return fail(*failure);
     if (auto failure = load_data()) return fail(*failure);
     if (auto failure = meet_the_agent()) return fail(*failure);
@@ -152,9 +153,6 @@ class Worker {
   }
 
   std::optional<Failure> find_world() {
-    Result<JobIdentity> job = job_identity(input_.environment);
-    if (!job.ok()) return Failure{ExitCode::kUsage, job.error().message};
-    job_ = std::move(*job);
     const std::string fd = lookup(input_.environment, env::kAgentFd);
     if (fd.empty()) {
       Result<World> world = derive_world(input_.environment, input_.host_name, config_.launch);
@@ -176,6 +174,13 @@ class Worker {
     session_ = std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, faults_,
                                               [this] { return signals_.requested() != 0; });
     world_.local_rank = *local_rank;
+    return std::nullopt;
+  }
+
+  std::optional<Failure> find_job() {
+    Result<JobIdentity> job = job_identity(input_.environment);
+    if (!job.ok()) return Failure{ExitCode::kUsage, job.error().message};
+    job_ = std::move(*job);
     return std::nullopt;
   }
 
