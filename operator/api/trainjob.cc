@@ -36,6 +36,8 @@ constexpr std::array kNetworkPolicies = {Word<NetworkPolicyMode>{NetworkPolicyMo
 constexpr std::array kRuleActions = {
     Word<RuleAction>{RuleAction::kFail, "Fail"}, Word<RuleAction>{RuleAction::kReplacePod, "ReplacePod"},
     Word<RuleAction>{RuleAction::kRestartGang, "RestartGang"}, Word<RuleAction>{RuleAction::kIgnore, "Ignore"}};
+constexpr std::array kResumes = {Word<Resume>{Resume::kSameConfig, "SameConfig"},
+                                 Word<Resume>{Resume::kSameJob, "SameJob"}, Word<Resume>{Resume::kNever, "Never"}};
 constexpr std::array kPhases = {
     Word<JobPhase>{JobPhase::kPending, "Pending"},       Word<JobPhase>{JobPhase::kSuspended, "Suspended"},
     Word<JobPhase>{JobPhase::kStarting, "Starting"},     Word<JobPhase>{JobPhase::kRunning, "Running"},
@@ -265,6 +267,7 @@ TrainJobSpec read_spec(const Fields& from) {
     checkpoint.require("volume", "a volume such as {persistentVolumeClaim: {claimName: NAME}}");
     checkpoint.read_object("volume", spec.checkpoint->volume);
     checkpoint.read("mountPath", spec.checkpoint->mount_path);
+    checkpoint.read("resume", spec.checkpoint->resume, kResumes);
     checkpoint.read("onSuspendTimeoutSeconds", spec.checkpoint->on_suspend_timeout_seconds);
   }
   from.read("successPolicy", spec.success_policy, kSuccessPolicies);
@@ -428,6 +431,7 @@ const char* to_string(SuccessPolicy value) { return text_of(kSuccessPolicies, va
 const char* to_string(PodCleanup value) { return text_of(kPodCleanups, value); }
 const char* to_string(NetworkPolicyMode value) { return text_of(kNetworkPolicies, value); }
 const char* to_string(RuleAction value) { return text_of(kRuleActions, value); }
+const char* to_string(Resume value) { return text_of(kResumes, value); }
 const char* to_string(JobPhase phase) { return text_of(kPhases, phase); }
 
 Result<TrainJob> trainjob_from_json(const Json& object) {
@@ -504,6 +508,7 @@ Json to_json(const TrainJobSpec& spec) {
   if (spec.checkpoint) {
     json["checkpoint"] = {{"volume", spec.checkpoint->volume},
                           {"mountPath", spec.checkpoint->mount_path},
+                          {"resume", to_string(spec.checkpoint->resume)},
                           {"onSuspendTimeoutSeconds", spec.checkpoint->on_suspend_timeout_seconds}};
   }
   put_if_set(json, "activeDeadlineSeconds", spec.active_deadline_seconds);

@@ -31,6 +31,7 @@ enum class SuccessPolicy { kAllNodes, kNode0 };
 enum class PodCleanup { kRunning, kAll, kNone };
 enum class NetworkPolicyMode { kNone, kIntraJob };
 enum class RuleAction { kFail, kReplacePod, kRestartGang, kIgnore };
+enum class Resume { kSameConfig, kSameJob, kNever };  // contract/checkpoint_layout.h says what they do
 
 // The words of the API ("Lockstep", "AllNodes", …).
 const char* to_string(Launcher value);
@@ -39,6 +40,7 @@ const char* to_string(SuccessPolicy value);
 const char* to_string(PodCleanup value);
 const char* to_string(NetworkPolicyMode value);
 const char* to_string(RuleAction value);
+const char* to_string(Resume value);
 
 struct Trainer {
   std::string image;
@@ -83,6 +85,7 @@ struct Health {
 struct Checkpoint {
   Json volume = Json::object();  // a core/v1 Volume without its name
   std::string mount_path = "/checkpoints";
+  Resume resume = Resume::kSameConfig;
   int on_suspend_timeout_seconds = 120;
 };
 

@@ -12,11 +12,13 @@
 namespace lockstep::manifest {
 namespace {
 
-void hide_token(Json& pod) {
+// What only a cluster knows.
+void put_placeholders(Json& pod, bool is_made) {
   for (Json& container : pod["spec"]["containers"]) {
     if (container["name"] != train::kTrainerContainer) continue;
     for (Json& variable : container["env"]) {
       if (variable["name"] == env::kToken) variable["value"] = std::string(kTokenPlaceholder);
+      if (variable["name"] == env::kRun && !is_made) variable["value"] = std::string(kRunPlaceholder);
     }
   }
 }
@@ -49,7 +51,7 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
   }
   for (int node = 0; node < spec.trainer.num_nodes; ++node) {
     TRY_ASSIGN(Json pod, train::desired_pod(observed, {.node = node, .attempt = options.attempt}));
-    hide_token(pod);
+    put_placeholders(pod, meta.created != 0);
     objects.push_back(std::move(pod));
   }
   return objects;

@@ -14,6 +14,7 @@ namespace lockstep::manifest {
 
 // What is known in a cluster alone.
 inline constexpr std::string_view kUidPlaceholder = "<the TrainJob's UID>";
+inline constexpr std::string_view kRunPlaceholder = "<from its creation time and UID>";
 inline constexpr std::string_view kTokenPlaceholder = "<from the operator's key>";
 inline constexpr std::string_view kDefaultNamespace = "default";
 

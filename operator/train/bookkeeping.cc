@@ -112,6 +112,7 @@ Json to_json(const Bookkeeping& book) {
   if (book.were_ready) json["wereReady"] = true;
   if (book.has_stepped) json["hasStepped"] = true;
   if (book.recovering) json["recovering"] = to_json(*book.recovering);
+  if (!book.origin.empty()) json["origin"] = book.origin;
   if (book.process_restarts_before != 0) json["processRestartsBefore"] = book.process_restarts_before;
   if (book.process_restarts_now != 0) json["processRestartsNow"] = book.process_restarts_now;
   if (!book.process_restarts_pod.empty()) json["processRestartsPod"] = book.process_restarts_pod;
@@ -148,6 +149,7 @@ Bookkeeping bookkeeping_from_json(const Json& json) {
     }
     book.recovering = std::move(r);
   }
+  book.origin = text_field(json, {"origin"});
   book.process_restarts_before = number_field(json, {"processRestartsBefore"}).value_or(0);
   book.process_restarts_now = number_field(json, {"processRestartsNow"}).value_or(0);
   book.process_restarts_pod = text_field(json, {"processRestartsPod"});

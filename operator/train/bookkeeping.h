@@ -76,6 +76,7 @@ struct Bookkeeping {
   bool were_ready = false;             // all pods have been ready
   bool has_stepped = false;            // a step was committed
   std::optional<Recovering> recovering;
+  std::string origin;  // where node 0's agent says that the state came from, at its start
 
   // status.restarts.process: node 0's agent counts from its own start
   int64_t process_restarts_before = 0;  // by earlier agents

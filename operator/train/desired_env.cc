@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "operator/train/object_names.h"
+#include "runner/base/sha256.h"
 #include "runner/contract/env_names.h"
 
 namespace lockstep::train {
@@ -49,6 +50,12 @@ void add_foreign(const api::TrainJob& job, const EnvironmentOf& of, List& list) 
 
 }  // namespace
 
+uint64_t run_number(const api::ObjectMeta& job) {
+  constexpr int kUidBits = 20;
+  const uint64_t uid_bits = std::stoull(sha256_hex(job.uid).substr(0, kUidBits / 4), nullptr, 16);
+  return (static_cast<uint64_t>(std::max<api::UnixSeconds>(job.created, 0)) << kUidBits) | uid_bits;
+}
+
 std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of) {
   const api::TrainJobSpec& spec = job.spec;
   const int nodes = spec.trainer.num_nodes;
@@ -56,6 +63,7 @@ std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of)
   list.add(env::kJob, job.meta.name);
   list.add(env::kNamespace, job.meta.ns);
   list.add(env::kJobUid, job.meta.uid);
+  list.add(env::kRun, std::to_string(run_number(job.meta)));
   list.add(env::kNodeRank, of.node);
   list.add(env::kNumNodes, nodes);
   list.add(env::kMinNodes, spec.elastic ? spec.elastic->min_nodes : nodes);
@@ -64,6 +72,7 @@ std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of)
   list.add(env::kCoordinator, node0_address(job.meta) + ":" + std::to_string(kCoordinatorPort));
   list.add(env::kPodAttempt, of.attempt);
   if (spec.checkpoint) list.add(env::kCheckpointDir, spec.checkpoint->mount_path);
+  if (spec.checkpoint) list.add(env::kResume, api::to_string(spec.checkpoint->resume));
   list.add(env::kToken, of.token);
   if (spec.elastic) list.add(env::kRejoinTimeout, spec.elastic->rejoin_timeout_seconds);
   list.add(env::kStallTimeout, spec.health.stall_timeout_seconds);

@@ -1,6 +1,7 @@
 // The environment that the contract promises to a pod's trainer container (architecture §4). Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,10 @@ struct EnvironmentOf {
 // core/v1 EnvVars. The same names for every node, also where a node has no use for one: a node 0 that comes back on
 // another machine, and a node that is looked into, read the same.
 std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of);
+
+// LOCKSTEP_RUN: (seconds of its creation << 20) | 20 bits of its UID. Higher for a TrainJob that was made later; below
+// 2^53, so that every reader of JSON keeps it exact.
+uint64_t run_number(const api::ObjectMeta& job);
 
 // Does the operator write this name for this launcher, or keep it for itself?
 bool is_reserved(std::string_view name, api::Launcher launcher);

@@ -64,8 +64,13 @@ Result<Observed> observe(const ClusterObjects& objects, api::UnixSeconds now) {
   for (const Json& pod : objects.pods) {
     const api::ObjectMeta meta = api::meta_of(pod);
     if (is_of_another_run(meta, o.job.meta)) o.previous_pods.insert(meta.name);
-    if (!is_controlled_by(meta, o.job.meta)) continue;
-    if (std::optional<PodView> view = view_of_pod(pod, now)) o.pods.push_back(std::move(*view));
+    std::optional<PodView> view = view_of_pod(pod, now);
+    if (!view) continue;
+    if (is_controlled_by(meta, o.job.meta)) {
+      o.pods.push_back(std::move(*view));
+    } else if (view->node == 0 && view->phase != PodPhase::kSucceeded && view->phase != PodPhase::kFailed) {
+      o.previous_node0 = meta.name;
+    }
   }
   std::sort(o.pods.begin(), o.pods.end(), [](const PodView& a, const PodView& b) {
     return std::tie(a.node, a.attempt, a.meta.name) < std::tie(b.node, b.attempt, b.meta.name);

@@ -84,6 +84,9 @@ struct Observed {
   std::optional<DryRun> dry_run;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
   std::optional<Told> told;
+  // A pod of node 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
+  // its last checkpoint may still come. Empty: none.
+  std::string previous_node0;
 
   // The job's words and token for its pods.
   [[nodiscard]] std::string token() const;

@@ -164,9 +164,14 @@ class Planner {
     last_words->pod_uid = node0->meta.uid;
     last_words->read_at = node0->end->time;
     take_figures(*last_words);
+    made_no_step_ = !last_words->progress && !last_words->origin.empty();
   }
 
   void take_figures(const RunReport& report) {
+    if (!report.origin.empty() && report.origin != book_.origin) {
+      book_.origin = report.origin;
+      event(false, "StateLoaded", "The run's state: " + book_.origin + ".", "Train");
+    }
     take_progress(report, status_);
     take_process_failures(report, current_, status_);
     if (report.checkpoint_step) clear_budgets_at(*report.checkpoint_step, book_);
@@ -218,6 +223,7 @@ class Planner {
     }
     Success success =
         apply_success_policy(spec_, {.nodes = std::move(nodes), .first_done_at = book_.first_done_at, .now = now_});
+    if (success.complete && made_no_step_) success.complete->append(" No step was left to make: " + book_.origin + ".");
     if (success.complete) end_job(api::condition::kComplete, {"AllDone", *success.complete});
     if (success.look_again_at) look_again(*success.look_again_at);
     return success;
@@ -662,6 +668,15 @@ class Planner {
         look_again(now_ + kTryAgainSeconds);
         continue;
       }
+      if (node == 0 && !o_.previous_node0.empty()) {
+        hold_up(
+            {"PreviousRunTerminating",
+             "pod " + o_.previous_node0 +
+                 ", node 0 of an earlier TrainJob of this name, still lives and may write a last checkpoint; this "
+                 "job's node 0 is made when it has ended (if its machine is lost for good, delete it with --force)"});
+        look_again(now_ + kTryAgainSeconds);
+        continue;
+      }
       if (is_held_up("pod " + name)) continue;
       Result<Json> pod = desired_pod(o_, of);
       if (!pod.ok()) return refuse_spec(pod.error().message);
@@ -882,7 +897,8 @@ class Planner {
   std::set<int> nodes_with_pods_;
   int pods_left_ = 0;
   const RunReport* report_ = nullptr;
-  std::string recovered_;  // Scene::recovered
+  std::string recovered_;      // Scene::recovered
+  bool made_no_step_ = false;  // node 0 has ended, and had nothing to do
   SuspendDecision suspend_;
   std::optional<Obstacle> obstacle_;
   bool is_over_ = false;

@@ -81,6 +81,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
   }
   report.phase = short_text(json, "phase");
   report.reason = short_text(json, "reason");
+  report.origin = short_text(json, "origin");
   report.num_nodes = int_field(json, {"nnodes"});
   if (const auto wanted = number_field(json, {"wantedNodes"}); wanted && *wanted > 0) {
     report.wanted_nodes = static_cast<int>(*wanted);

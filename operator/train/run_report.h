@@ -50,6 +50,7 @@ struct RunReport {
   uint64_t generation = 0;
   std::string phase;   // "Starting", "Running", "Recovering", "Stopping", "Complete", "Failed"
   std::string reason;  // of the last membership decision
+  std::string origin;  // "resumed from /checkpoints/…": of the state, in the agent's first group
   int num_nodes = 0;   // in the group
   std::optional<int> wanted_nodes;
   std::vector<ReportedNode> nodes;

@@ -192,7 +192,8 @@ Says says_running(const Scene& scene) {
     if (is_at_work && has_step) {
       return {ConditionStatus::kTrue, "StepCommitted",
               "Node 0 reports steps, on " + of(scene.report->num_nodes, counts.desired) +
-                  (counts.desired == 1 ? " node." : " nodes.")};
+                  (counts.desired == 1 ? " node" : " nodes") +
+                  (scene.book.origin.empty() ? "." : "; its state: " + scene.book.origin + ".")};
     }
     return {ConditionStatus::kFalse, "NoStepYet", "No step was committed since the group last formed."};
   }

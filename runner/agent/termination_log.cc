@@ -15,7 +15,7 @@ std::string cut_utf8(const std::string& text, size_t size) {
 }
 
 OrderedJson words_with(const Termination& t, const std::string& message) {
-  OrderedJson line{{"exitCode", t.exit_code}, {"reason", exit_reason(t.exit_code)},
+  OrderedJson line{{"exitCode", t.exit_code}, {"reason", termination_reason(t.exit_code, t.message)},
                    {"message", message},      {"rank", t.rank},
                    {"step", t.step},          {"generation", t.generation}};
   if (t.job_ended) line["jobEnded"] = true;

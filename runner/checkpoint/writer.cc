@@ -81,9 +81,9 @@ class CheckpointWriter::Impl {
     thread_.join();
   }
 
-  Status prepare(uint64_t generation) {
+  Status prepare(const CheckpointStamp& stamp) {
     wait_durable();
-    return prepare_checkpoint_folder(fs_, options_.folder, generation);
+    return prepare_checkpoint_folder(fs_, options_.folder, stamp);
   }
 
   StageCost stage(const CheckpointContent& content) {
@@ -127,7 +127,7 @@ class CheckpointWriter::Impl {
     if (!content.optimizer.empty()) files.emplace_back(kOptimizerFile, &content.optimizer);
     for (const auto& [name, tensors] : content.ema) files.emplace_back(ema_file_name(name), &tensors);
     Job job;
-    job.write = {options_.folder, content.state, {}, options_.retention};
+    job.write = {options_.folder, content.state, {}, options_.retention, options_.resume};
     staged_.resize(files.size());
     for (size_t i = 0; i < files.size(); ++i) {
       staged_[i].file = files[i].first;
@@ -200,7 +200,7 @@ CheckpointWriter::CheckpointWriter(FileSystem& fs, CheckpointWriterOptions optio
     : impl_(std::make_unique<Impl>(fs, std::move(options))) {}
 CheckpointWriter::~CheckpointWriter() = default;
 
-Status CheckpointWriter::prepare(uint64_t generation) { return impl_->prepare(generation); }
+Status CheckpointWriter::prepare(const CheckpointStamp& stamp) { return impl_->prepare(stamp); }
 StageCost CheckpointWriter::stage(const CheckpointContent& content) { return impl_->stage(content); }
 void CheckpointWriter::wait_durable() { impl_->wait_durable(); }
 std::vector<WriteReport> CheckpointWriter::poll_reports() { return impl_->poll_reports(); }

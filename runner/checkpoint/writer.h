@@ -46,6 +46,7 @@ struct StageCost {
 struct CheckpointWriterOptions {
   std::string folder;
   Retention retention;
+  ResumePolicy resume = ResumePolicy::kSameConfig;  // as CheckpointWrite's
   // Called on the caller's thread while it waits for a write and the volume answers, about once a second.
   std::function<void()> on_progress = [] {};
 };
@@ -60,7 +61,7 @@ class CheckpointWriter {
 
   // At the start of each generation: the folder is made, proved writable and rid of leftovers. No write may be in
   // flight.
-  Status prepare(uint64_t generation);
+  Status prepare(const CheckpointStamp& stamp);
 
   StageCost stage(const CheckpointContent& content);
   // Returns once nothing is in flight; what became of it is in the reports.

@@ -182,12 +182,12 @@ Status export_command(FileSystem& fs, const CkptOptions& options, std::ostream& 
 Status prune_command(FileSystem& fs, const CkptOptions& options, std::ostream& out) {
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, options.folder));
   if (entries.empty()) return Error{ErrorCode::kNotFound, options.folder + " holds no checkpoint (step-00001200)"};
-  uint64_t newest_generation = 0;
+  CheckpointStamp newest;
   for (const CheckpointEntry& entry : entries) {
-    if (entry.state) newest_generation = std::max(newest_generation, entry.state->generation);
+    if (entry.state) newest = std::max(newest, entry.state->stamp());
   }
   TRY_ASSIGN(const std::vector<std::string> removed,
-             prune_checkpoints(fs, options.folder, options.retention, newest_generation, std::nullopt));
+             prune_checkpoints(fs, options.folder, options.retention, newest, std::nullopt));
   for (const std::string& path : removed) out << "removed " << path << "\n";
   TRY_ASSIGN(const std::vector<DirectoryEntry> names, fs.list(options.folder));
   for (const DirectoryEntry& name : names) {

@@ -5,13 +5,15 @@
 #include <cstdio>
 
 #include "runner/base/sha256.h"
+#include "runner/contract/env_names.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kStalePrefix = ".stale-step-";
-constexpr std::string_view kTemporaryGenerationPrefix = ".tmp-g";
+constexpr std::string_view kTemporaryRunPrefix = ".tmp-r";
+constexpr std::string_view kGenerationMark = "-g";
 constexpr std::string_view kEmaPrefix = "ema-";
 constexpr std::string_view kEmaFile = "ema.safetensors";
 constexpr std::string_view kSafetensorsSuffix = ".safetensors";
@@ -141,20 +143,28 @@ std::optional<std::string> parse_ema_file_name(std::string_view file) {
   return file.empty() ? std::nullopt : std::optional(std::string(file));
 }
 
-std::string temporary_tag(uint64_t generation) { return "g" + std::to_string(generation); }
-
-std::string temporary_name(uint64_t generation, std::string_view what) {
-  return std::string(kTemporaryGenerationPrefix) + std::to_string(generation) + "-" + std::string(what);
+std::string temporary_tag(const CheckpointStamp& stamp) {
+  return "r" + std::to_string(stamp.run) + "-g" + std::to_string(stamp.generation);
 }
 
-std::optional<uint64_t> parse_temporary_generation(std::string_view name) {
-  if (!name.starts_with(kTemporaryGenerationPrefix)) return std::nullopt;
-  name.remove_prefix(kTemporaryGenerationPrefix.size());
-  return parse_digits<uint64_t>(name.substr(0, name.find('-')));
+std::string temporary_name(const CheckpointStamp& stamp, std::string_view what) {
+  return ".tmp-" + temporary_tag(stamp) + "-" + std::string(what);
 }
 
-std::string stale_folder_name(int64_t step, uint64_t generation, int attempt) {
-  std::string name = std::string(kStalePrefix) + padded_step(step) + "-g" + std::to_string(generation);
+std::optional<CheckpointStamp> parse_temporary_stamp(std::string_view name) {
+  if (!name.starts_with(kTemporaryRunPrefix)) return std::nullopt;
+  name.remove_prefix(kTemporaryRunPrefix.size());
+  const size_t middle = name.find(kGenerationMark);
+  if (middle == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = name.substr(middle + kGenerationMark.size());
+  const std::optional<uint64_t> run = parse_digits<uint64_t>(name.substr(0, middle));
+  const std::optional<uint64_t> generation = parse_digits<uint64_t>(rest.substr(0, rest.find('-')));
+  if (!run || !generation) return std::nullopt;
+  return CheckpointStamp{*run, *generation};
+}
+
+std::string stale_folder_name(int64_t step, const CheckpointStamp& stamp, int attempt) {
+  std::string name = std::string(kStalePrefix) + padded_step(step) + "-" + temporary_tag(stamp);
   return attempt > 0 ? name + "-" + std::to_string(attempt) : name;
 }
 
@@ -166,7 +176,9 @@ std::string dump_checkpoint_state(const CheckpointState& state) {
   json["workload"] = state.workload;
   json["workload_version"] = state.workload_version;
   json["step"] = state.step;
+  json["job"] = state.job;
   json["job_uid"] = state.job_uid;
+  json["run"] = state.run;
   json["lineage"] = state.lineage;
   json["generation"] = state.generation;
   json["global_batch"] = state.global_batch;
@@ -200,7 +212,9 @@ Result<CheckpointState> parse_checkpoint_state(std::string_view text) {
   reader.text("workload", state.workload);
   reader.integer("workload_version", state.workload_version);
   reader.integer("step", state.step);
+  reader.text("job", state.job);
   reader.text("job_uid", state.job_uid);
+  reader.count("run", state.run);
   reader.count("lineage", state.lineage);
   reader.count("generation", state.generation);
   reader.integer("global_batch", state.global_batch);
@@ -220,9 +234,45 @@ Result<CheckpointState> parse_checkpoint_state(std::string_view text) {
   return state;
 }
 
+Result<JobIdentity> job_identity(const Environment& environment) {
+  const auto value_of = [&](std::string_view name) {
+    const auto found = environment.find(std::string(name));
+    return found == environment.end() ? std::string() : found->second;
+  };
+  const auto wrong = [](std::string_view name, const std::string& value, const char* expected) {
+    return Error{ErrorCode::kInvalid, std::string(name) + " is \"" + value + "\", expected " + expected +
+                                          ": the operator writes it; do not set it by hand"};
+  };
+  JobIdentity job;
+  job.uid = value_of(env::kJobUid);
+  if (job.uid.empty()) return job;
+  job.name = value_of(env::kNamespace) + "/" + value_of(env::kJob);
+  if (const std::string run = value_of(env::kRun); !run.empty()) {
+    const std::optional<uint64_t> number = parse_digits<uint64_t>(run);
+    if (!number) return wrong(env::kRun, run, "a whole number of at least 0");
+    job.run = *number;
+  }
+  const std::string resume = value_of(env::kResume);
+  if (resume == "SameJob") {
+    job.resume = ResumePolicy::kSameJob;
+  } else if (resume == "Never") {
+    job.resume = ResumePolicy::kNever;
+  } else if (!resume.empty() && resume != "SameConfig") {
+    return wrong(env::kResume, resume, "SameJob, SameConfig or Never");
+  }
+  return job;
+}
+
 bool is_same_run(const CheckpointState& state, const RunIdentity& identity) {
-  if (!identity.job_uid.empty()) return state.job_uid == identity.job_uid;
-  return state.workload == identity.workload && state.config_hash == identity.config_hash;
+  const JobIdentity& job = identity.job;
+  if (state.workload != identity.workload || state.config_hash != identity.config_hash) return false;
+  if (job.name.empty()) return true;
+  if (state.job != job.name) return false;
+  return job.resume == ResumePolicy::kSameConfig || state.job_uid == job.uid;
+}
+
+bool is_same_job(const CheckpointState& state, const RunIdentity& identity) {
+  return identity.job.name.empty() ? is_same_run(state, identity) : state.job == identity.job.name;
 }
 
 }  // namespace lockstep

@@ -2,13 +2,16 @@
 //
 //   <folder>/step-00001200/{model,optimizer,ema}.safetensors, state.json    complete once renamed and every sum right
 //   <folder>/latest                                                         the name of the newest, for people
-//   <folder>/.tmp-g<generation>-…                                           being written, or left behind by a death
-//   <folder>/.stale-step-00001200-g<generation>[-n]                         moved aside when its step was redone
+//   <folder>/.tmp-r<run>-g<generation>-…                                    being written, or left behind by a death
+//   <folder>/.stale-step-00001200-r<run>-g<generation>[-n]                  moved aside by the writer that is named
+//
+// Which of two checkpoints is newer: CheckpointStamp, then the step.
 //
 // state.json carries the sum and size of every other file and, in `checksum`, that of its own content.
 // Threads: pure.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -17,6 +20,7 @@
 
 #include "runner/base/json.h"
 #include "runner/base/result.h"
+#include "runner/contract/world.h"
 
 namespace lockstep {
 
@@ -38,15 +42,24 @@ std::string ema_file_name(std::string_view name);
 // The NAME of such a file, else nothing.
 std::optional<std::string> parse_ema_file_name(std::string_view file);
 
-// "g17": what stands after ".tmp-" in temporary names of that generation.
-std::string temporary_tag(uint64_t generation);
-// ".tmp-g17-" + what.
-std::string temporary_name(uint64_t generation, std::string_view what);
-// The generation in such a name, else nothing.
-std::optional<uint64_t> parse_temporary_generation(std::string_view name);
+// Who wrote a checkpoint, in the order of time. Generations of a TrainJob begin low (the attempt of node 0's pod is
+// their upper half), so those of a job that was made again mean nothing beside those of the one before it: the run's
+// number comes first.
+struct CheckpointStamp {
+  uint64_t run = 0;                                          // as JobIdentity's
+  uint64_t generation = 0;                                   // of the group
+  auto operator<=>(const CheckpointStamp&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
+};
 
-// ".stale-step-00001200-g17"; attempt > 0 appends "-<attempt>", for a name that is taken.
-std::string stale_folder_name(int64_t step, uint64_t generation, int attempt);
+// "r0-g17": what stands after ".tmp-" in the temporary names of that writer.
+std::string temporary_tag(const CheckpointStamp& stamp);
+// ".tmp-r0-g17-" + what.
+std::string temporary_name(const CheckpointStamp& stamp, std::string_view what);
+// The writer in such a name, else nothing.
+std::optional<CheckpointStamp> parse_temporary_stamp(std::string_view name);
+
+// ".stale-step-00001200-r0-g17"; attempt > 0 appends "-<attempt>", for a name that is taken.
+std::string stale_folder_name(int64_t step, const CheckpointStamp& stamp, int attempt);
 bool is_stale_folder_name(std::string_view name);
 
 struct CheckpointFile {
@@ -58,7 +71,9 @@ struct CheckpointFile {
 // What state.json says.
 struct CheckpointState {
   int format_version = kCheckpointFormatVersion;
-  std::string job_uid;       // empty outside a cluster
+  std::string job;  // JobIdentity of the writer: name, uid, run
+  std::string job_uid;
+  uint64_t run = 0;
   uint64_t lineage = 0;      // generation in which the state was last restored or initialised
   uint64_t generation = 0;   // of the group that wrote it
   int64_t step = 0;          // committed optimizer steps
@@ -76,6 +91,8 @@ struct CheckpointState {
   bool is_best = false;            // the deciding figure was the best so far when this was written
   Json progress = Json::object();  // epoch, best metric, plateau, early-stop and skip counters, loss scale: the loop's
   std::map<std::string, CheckpointFile> files;  // by name, without state.json; filled by the writer
+
+  [[nodiscard]] CheckpointStamp stamp() const { return {run, generation}; }
 };
 
 // The text of state.json, with its checksum.
@@ -85,13 +102,34 @@ std::string dump_checkpoint_state(const CheckpointState& state);
 // kInvalid for a newer format_version, saying which is read.
 Result<CheckpointState> parse_checkpoint_state(std::string_view text);
 
-// Whose checkpoint may be resumed without being asked: that of the same job UID, or, without one, that of the same
-// workload and config in the same folder.
+// spec.checkpoint.resume of a TrainJob: whose checkpoints in its folder it goes on from without --resume.
+enum class ResumePolicy {
+  kSameConfig,  // its own, and those of earlier TrainJobs of its name
+  kSameJob,     // its own; a folder with those of earlier ones alone is refused
+  kNever,       // its own; those of earlier ones are moved aside
+};
+
+// The TrainJob whose pods train. Outside a cluster all of it is empty.
+struct JobIdentity {
+  std::string name;  // with its namespace: "team-a/sasrec"
+  std::string uid;
+  uint64_t run = 0;  // higher for each TrainJob that is made
+  ResumePolicy resume = ResumePolicy::kSameConfig;
+};
+// From LOCKSTEP_NAMESPACE, _JOB, _JOB_UID, _RUN and _RESUME; without a UID there is no TrainJob. kInvalid names the
+// variable.
+Result<JobIdentity> job_identity(const Environment& environment);
+
+// Whose checkpoint may be resumed without being asked. Outside a cluster: that of the same workload and config in the
+// same folder, whoever wrote it.
 struct RunIdentity {
-  std::string job_uid;
+  JobIdentity job;
   std::string config_hash;
   std::string workload;
 };
 bool is_same_run(const CheckpointState& state, const RunIdentity& identity);
+// Was it written by this TrainJob or an earlier one of its name, whatever the flags? Outside a cluster: by the same
+// run.
+bool is_same_job(const CheckpointState& state, const RunIdentity& identity);
 
 }  // namespace lockstep

@@ -13,6 +13,8 @@ namespace lockstep::env {
 inline constexpr std::string_view kJob = "LOCKSTEP_JOB";
 inline constexpr std::string_view kNamespace = "LOCKSTEP_NAMESPACE";
 inline constexpr std::string_view kJobUid = "LOCKSTEP_JOB_UID";
+// Higher for each TrainJob that is made: what a job that was made again writes is newer than what the one before wrote.
+inline constexpr std::string_view kRun = "LOCKSTEP_RUN";
 inline constexpr std::string_view kNodeRank = "LOCKSTEP_NODE_RANK";
 inline constexpr std::string_view kNumNodes = "LOCKSTEP_NUM_NODES";
 inline constexpr std::string_view kMinNodes = "LOCKSTEP_MIN_NODES";
@@ -21,6 +23,7 @@ inline constexpr std::string_view kNprocPerNode = "LOCKSTEP_NPROC_PER_NODE";
 inline constexpr std::string_view kCoordinator = "LOCKSTEP_COORDINATOR";
 inline constexpr std::string_view kPodAttempt = "LOCKSTEP_POD_ATTEMPT";
 inline constexpr std::string_view kCheckpointDir = "LOCKSTEP_CHECKPOINT_DIR";
+inline constexpr std::string_view kResume = "LOCKSTEP_RESUME";  // spec.checkpoint.resume
 inline constexpr std::string_view kToken = "LOCKSTEP_TOKEN";
 // Defaults of the flags of the same names: spec.elastic and spec.health of the TrainJob.
 inline constexpr std::string_view kRejoinTimeout = "LOCKSTEP_REJOIN_TIMEOUT_SECONDS";
@@ -114,6 +117,7 @@ inline constexpr std::array kAllNames = {
     kJob,
     kNamespace,
     kJobUid,
+    kRun,
     kNodeRank,
     kNumNodes,
     kMinNodes,
@@ -122,6 +126,7 @@ inline constexpr std::array kAllNames = {
     kCoordinator,
     kPodAttempt,
     kCheckpointDir,
+    kResume,
     kToken,
     kRejoinTimeout,
     kStallTimeout,

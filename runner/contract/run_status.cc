@@ -127,6 +127,7 @@ OrderedJson figures_of(const RunStatus& s) {
   if (s.last_checkpoint) checkpoint = {{"step", s.last_checkpoint->step}, {"path", s.last_checkpoint->path}};
   return {{"progress", object_or_null(s.progress)},
           {"lastCheckpoint", std::move(checkpoint)},
+          {"origin", s.origin.empty() ? OrderedJson(nullptr) : OrderedJson(s.origin)},
           {"restarts", s.restarts},
           {"metrics", std::move(metrics)},
           {"recentFailures", array_of(s.recent_failures)}};

@@ -118,6 +118,7 @@ struct RunStatus {
   std::optional<Progress> progress;
   std::map<std::string, double> metrics;  // of the last evaluation
   std::optional<CheckpointWritten> last_checkpoint;
+  std::string origin;                          // where the state of this agent's first group came from; on node 0
   int64_t restarts = 0;                        // of this agent's workers; on node 0 also ends that others told of
   std::vector<WorkerFailure> recent_failures;  // newest last, at most kRecentFailuresMax; on node 0 of all nodes
   int64_t recoveries_total = 0;
@@ -132,8 +133,8 @@ struct RunStatus {
 OrderedJson to_json(const RunStatus& status);
 // The same without `workers`, the one part that grows with the ranks: what the operator reads every ten seconds.
 OrderedJson summary_of(const RunStatus& status);
-// Its parts that stay true when the run is over, the most wanted first: progress, lastCheckpoint, restarts, metrics,
-// recentFailures; the same names and forms.
+// Its parts that stay true when the run is over, the most wanted first: progress, lastCheckpoint, origin, restarts,
+// metrics, recentFailures; the same names and forms.
 OrderedJson figures_of(const RunStatus& status);
 OrderedJson to_json(const Recovery& recovery);
 

@@ -4,11 +4,13 @@
 #include <tuple>
 
 #include "runner/base/sha256.h"
+#include "runner/contract/exit_code.h"
 
 namespace lockstep {
 namespace {
 
 constexpr uint64_t kStateBytesMax = uint64_t{16} << 20;
+constexpr int kStaleNamesMax = 1000;
 
 Error incomplete(const std::string& path, const std::string& message) {
   return Error{ErrorCode::kCorrupt, path + ": " + message};
@@ -48,9 +50,36 @@ Error wrong_sum(const std::string& path, const std::string& name) {
 
 bool is_newer(const CheckpointEntry& a, const CheckpointEntry& b) {
   const auto order = [](const CheckpointEntry& entry) {
-    return std::tuple(!entry.state.has_value(), entry.state ? entry.state->generation : 0, entry.step);
+    return std::tuple(!entry.state.has_value(), entry.state ? entry.state->stamp() : CheckpointStamp{}, entry.step);
   };
   return order(a) > order(b);
+}
+
+// Of a whole one that is_same_run denies.
+Error not_this_runs(const CheckpointEntry& entry, const RunIdentity& identity) {
+  const CheckpointState& state = *entry.state;
+  const JobIdentity& job = identity.job;
+  const bool is_of_another_uid = !job.uid.empty() && state.job_uid != job.uid;
+  const auto short_hash = [](const std::string& hash) { return hash.substr(0, 8); };  // enough to tell two apart
+  std::string why;
+  std::string reason;
+  std::string anew = job.name.empty() ? "another folder" : "the TrainJob another name";
+  if (is_of_another_uid && (state.job == job.name || state.job.empty())) anew = "spec.checkpoint.resume: Never";
+  if (!is_same_job(state, identity) && !job.name.empty()) {
+    why =
+        (state.job.empty() ? "no TrainJob wrote it" : "TrainJob " + state.job + " wrote it") + ", this is " + job.name;
+  } else if (is_of_another_uid && job.resume != ResumePolicy::kSameConfig) {
+    why = "the job of this name with UID \"" + state.job_uid + "\" wrote it, this one's is \"" + job.uid +
+          "\", and spec.checkpoint.resume is not SameConfig";
+  } else {
+    why = "its flags or workload differ: config hash " + short_hash(state.config_hash) + ", this is " +
+          short_hash(identity.config_hash);
+    if (!job.name.empty()) reason = kConfigurationChanged;
+  }
+  return Error{ErrorCode::kConflict,
+               entry.path + " is a checkpoint of another run (" + why + "); to go on from it give --resume " +
+                   entry.path + ", to start anew give " + anew,
+               reason};
 }
 
 Status verify_entry(FileSystem& fs, const CheckpointEntry& entry) {
@@ -124,12 +153,18 @@ Status verify_checkpoint(FileSystem& fs, const std::string& path) {
 }
 
 Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity,
-                           uint64_t generation) {
+                           const CheckpointStamp& stamp) {
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
   for (const CheckpointEntry& entry : entries) {
-    if (!entry.state || entry.state->generation <= generation || !is_same_run(*entry.state, identity)) continue;
-    return Error{ErrorCode::kConflict, entry.path + " is of generation " + std::to_string(entry.state->generation) +
-                                           ", newer than this one's " + std::to_string(generation) +
+    if (!entry.state || entry.state->stamp() <= stamp || !is_same_job(*entry.state, identity)) continue;
+    const CheckpointStamp newer = entry.state->stamp();
+    if (newer.run != stamp.run) {
+      return Error{ErrorCode::kConflict, entry.path + " is of run " + std::to_string(newer.run) +
+                                             ", newer than this one's " + std::to_string(stamp.run) +
+                                             ": a job of this name that was made later trains here"};
+    }
+    return Error{ErrorCode::kConflict, entry.path + " is of generation " + std::to_string(newer.generation) +
+                                           ", newer than this one's " + std::to_string(stamp.generation) +
                                            ": somebody else trains this run, or the clock was set back"};
   }
   return {};
@@ -159,21 +194,39 @@ Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& fo
     } else if (is_same_run(*entry.state, identity)) {
       candidates.entries.push_back(std::move(entry));
     } else {
+      if (candidates.entries.empty() && is_same_job(*entry.state, identity)) return not_this_runs(entry, identity);
       if (other == nullptr) other = &entry;
       candidates.passed_over.push_back({entry.path, "belongs to another run"});
     }
   }
-  if (candidates.entries.empty() && other != nullptr) {
-    const auto short_hash = [](const std::string& hash) { return hash.substr(0, 8); };  // enough to tell two apart
-    const bool by_uid = !identity.job_uid.empty();
-    return Error{ErrorCode::kConflict,
-                 other->path + " is a checkpoint of another run (" +
-                     (by_uid ? "job UID \"" + other->state->job_uid + "\", this one is \"" + identity.job_uid + "\""
-                             : "its flags or workload differ: config hash " + short_hash(other->state->config_hash) +
-                                   ", this is " + short_hash(identity.config_hash)) +
-                     "); to go on from it give --resume " + other->path + ", to start anew give another folder"};
-  }
+  if (candidates.entries.empty() && other != nullptr) return not_this_runs(*other, identity);
   return candidates;
+}
+
+Result<std::string> move_aside(FileSystem& fs, const std::string& path, int64_t step, const CheckpointStamp& stamp) {
+  const std::string folder = path.substr(0, path.size() - base_name(path).size());
+  for (int attempt = 0; attempt < kStaleNamesMax; ++attempt) {
+    const std::string stale = folder + stale_folder_name(step, stamp, attempt);
+    if (fs.stat(stale).ok()) continue;
+    TRY(fs.rename(path, stale));
+    return stale;
+  }
+  return Error{ErrorCode::kInvalid, folder + " holds " + std::to_string(kStaleNamesMax) +
+                                        " checkpoints moved aside for one step; remove them"};
+}
+
+Result<std::vector<std::string>> move_others_aside(FileSystem& fs, const std::string& folder,
+                                                   const RunIdentity& identity, const CheckpointStamp& stamp) {
+  TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
+  std::vector<std::string> moved;
+  for (const CheckpointEntry& entry : entries) {
+    if (!entry.state || (!entry.state->job.empty() && entry.state->job != identity.job.name)) continue;
+    if (entry.state->job_uid == identity.job.uid) continue;
+    TRY(move_aside(fs, entry.path, entry.step, stamp));
+    moved.push_back(entry.path);
+  }
+  if (!moved.empty()) TRY(fs.fsync_directory(folder));
+  return moved;
 }
 
 Error all_damaged(const std::string& folder, const std::vector<PassedOver>& passed_over) {
@@ -195,7 +248,7 @@ Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder
 }
 
 Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::string& folder,
-                                                   const Retention& retention, uint64_t generation,
+                                                   const Retention& retention, const CheckpointStamp& stamp,
                                                    const std::optional<RunIdentity>& identity) {
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, list_checkpoints(fs, folder));
   std::vector<RetentionItem> items;
@@ -203,13 +256,13 @@ Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::st
   for (const CheckpointEntry& entry : entries) {
     // What is damaged is left for a person to look at.
     if (entry.error || (identity && !is_same_run(*entry.state, *identity))) continue;
-    items.push_back({entry.state->generation, entry.step, entry.state->is_best});
+    items.push_back({entry.state->stamp(), entry.step, entry.state->is_best});
     owners.push_back(&entry);
   }
   std::vector<std::string> removed;
   for (const size_t index : select_for_removal(items, retention)) {
     const std::string& path = owners[index]->path;
-    const std::string doomed = join_path(folder, temporary_name(generation, "pruned-" + base_name(path)));
+    const std::string doomed = join_path(folder, temporary_name(stamp, "pruned-" + base_name(path)));
     TRY(remove_tree(fs, doomed));  // of a death in the middle of the same removal
     TRY(fs.rename(path, doomed));
     TRY(fs.fsync_directory(folder));
@@ -219,12 +272,13 @@ Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::st
   return removed;
 }
 
-Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder, uint64_t generation) {
+Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder,
+                                                  const CheckpointStamp& stamp) {
   std::vector<std::string> removed;
   TRY_ASSIGN(const std::vector<DirectoryEntry> names, fs.list(folder));
   for (const DirectoryEntry& name : names) {
-    const std::optional<uint64_t> owner = parse_temporary_generation(name.name);
-    if (!owner || *owner > generation) continue;
+    const std::optional<CheckpointStamp> owner = parse_temporary_stamp(name.name);
+    if (!owner || *owner > stamp) continue;
     removed.push_back(join_path(folder, name.name));
     TRY(remove_tree(fs, removed.back()));
   }

@@ -1,8 +1,8 @@
 // The folder of a run's checkpoints: list, verify, choose, prune.
 //
 // Role: everything about the folder that needs no tensors; reader, writer and `lockstep ckpt` stand on it.
-// Threads: functions; one writer per folder and generation, any number of readers.
-// Order: newer = higher (generation, step). Complete = renamed and every sum right.
+// Threads: functions; one writer per folder and stamp, any number of readers.
+// Order: newer = higher (stamp, step). Complete = renamed and every sum right.
 #pragma once
 
 #include <optional>
@@ -44,10 +44,10 @@ CheckpointEntry inspect_checkpoint(FileSystem& fs, const std::string& path);
 // Sums of every file. kCorrupt names the file; kInvalid: a newer format.
 Status verify_checkpoint(FileSystem& fs, const std::string& path);
 
-// kConflict when the folder holds a checkpoint of the run of `identity` that a newer generation than `generation`
-// wrote: an old rank 0 that was cut off may come to a write when its successor has long written. What it holds is of
-// the past.
-Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity, uint64_t generation);
+// kConflict when the folder holds a checkpoint of the same job (is_same_job) that a newer writer than `stamp` wrote: an
+// old rank 0 that was cut off may come to a write when its successor has long written. What it holds is of the past.
+Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity,
+                           const CheckpointStamp& stamp);
 
 // The bytes of one file of a checkpoint, checked against its sum.
 Result<std::string> read_checkpoint_file(FileSystem& fs, const CheckpointEntry& entry, const std::string& name);
@@ -57,9 +57,17 @@ struct ResumeCandidates {
   std::vector<CheckpointEntry> entries;
   std::vector<PassedOver> passed_over;
 };
-// Errors: kConflict when the folder holds whole checkpoints of other runs only (names the ways out); that of one that
-// may not be passed over.
+// Errors: kConflict when the folder holds whole checkpoints of other runs only, or when the newest of this job's is not
+// to be taken: an older one would lose work (names the ways out; with reason kConfigurationChanged where a job's flags
+// differ from those of its checkpoint); that of one that may not be passed over.
 Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& folder, const RunIdentity& identity);
+
+// Gives `path`, the checkpoint of a step, a free stale name and returns that.
+Result<std::string> move_aside(FileSystem& fs, const std::string& path, int64_t step, const CheckpointStamp& stamp);
+// For ResumePolicy::kNever: what this job did not write gets stale names, but for what a job of another name wrote,
+// which may live. Returns the paths that are free now.
+Result<std::vector<std::string>> move_others_aside(FileSystem& fs, const std::string& folder,
+                                                   const RunIdentity& identity, const CheckpointStamp& stamp);
 
 struct NewestComplete {
   std::optional<CheckpointEntry> entry;  // nothing: there is none
@@ -75,10 +83,11 @@ Error all_damaged(const std::string& folder, const std::vector<PassedOver>& pass
 // Removes what `retention` lets go, of the run of `identity` only (nothing given: of any run), and returns the paths.
 // Each is renamed to a temporary name first: a death leaves no half checkpoint under a real name.
 Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::string& folder,
-                                                   const Retention& retention, uint64_t generation,
+                                                   const Retention& retention, const CheckpointStamp& stamp,
                                                    const std::optional<RunIdentity>& identity);
 
-// Removes temporary things that a death left behind, of `generation` or older. Those of newer ones are not ours.
-Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder, uint64_t generation);
+// Removes temporary things that a death left behind, of `stamp` or older. Those of newer writers are not ours.
+Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder,
+                                                  const CheckpointStamp& stamp);
 
 }  // namespace lockstep

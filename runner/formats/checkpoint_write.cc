@@ -10,8 +10,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kStaleNamesMax = 1000;
-
 // A write that fails says what the volume did, whatever the call's own code: the training loop acts on the volume.
 Error volume_error(const Error& error) {
   const bool is_ours = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict;
@@ -51,37 +49,27 @@ Result<uint64_t> write_folder(FileSystem& fs, const std::string& folder, const C
 
 bool exists(FileSystem& fs, const std::string& path) { return fs.stat(path).ok(); }
 
-// Gives `path` a free stale name and returns it.
-Result<std::string> move_aside(FileSystem& fs, const CheckpointWrite& request, const std::string& path) {
-  for (int attempt = 0; attempt < kStaleNamesMax; ++attempt) {
-    const std::string stale =
-        join_path(request.folder, stale_folder_name(request.state.step, request.state.generation, attempt));
-    if (exists(fs, stale)) continue;
-    TRY(fs.rename(path, stale));
-    return stale;
-  }
-  return Error{ErrorCode::kInvalid, request.folder + " holds " + std::to_string(kStaleNamesMax) +
-                                        " checkpoints moved aside for one step; remove them"};
+RunIdentity identity_of(const CheckpointWrite& request) {
+  const CheckpointState& s = request.state;
+  return {{.name = s.job, .uid = s.job_uid, .run = s.run, .resume = request.resume}, s.config_hash, s.workload};
 }
 
-RunIdentity identity_of(const CheckpointState& state) { return {state.job_uid, state.config_hash, state.workload}; }
-
-bool is_same_and_complete(FileSystem& fs, const std::string& path, const CheckpointState& state) {
+bool is_same_and_complete(FileSystem& fs, const std::string& path, const CheckpointWrite& request) {
   const CheckpointEntry entry = inspect_checkpoint(fs, path);
-  return entry.state && entry.state->lineage == state.lineage && is_same_run(*entry.state, identity_of(state)) &&
-         verify_checkpoint(fs, path).ok();
+  return entry.state && entry.state->run == request.state.run && entry.state->lineage == request.state.lineage &&
+         is_same_run(*entry.state, identity_of(request)) && verify_checkpoint(fs, path).ok();
 }
 
 // The temporary folder is whole: give it its name.
 Status publish(FileSystem& fs, const CheckpointWrite& request, const std::string& temporary, const std::string& final,
                WrittenCheckpoint& written) {
-  const Status newest = check_none_is_newer(fs, request.folder, identity_of(request.state), request.state.generation);
+  const Status newest = check_none_is_newer(fs, request.folder, identity_of(request), request.state.stamp());
   if (!newest.ok()) {
     return Error{newest.error().code, newest.error().message + "; its checkpoint of step " +
                                           std::to_string(request.state.step) + " was not published"};
   }
   if (exists(fs, final)) {
-    TRY_ASSIGN(written.moved_aside, move_aside(fs, request, final));
+    TRY_ASSIGN(written.moved_aside, move_aside(fs, final, request.state.step, request.state.stamp()));
   }
   const Status renamed = fs.rename(temporary, final);
   if (!renamed.ok() && !written.moved_aside.empty()) {
@@ -95,19 +83,19 @@ Status publish(FileSystem& fs, const CheckpointWrite& request, const std::string
 // `latest` is for people: readers look at the folders.
 Status keep_house(FileSystem& fs, const CheckpointWrite& request, const std::string& name, WrittenCheckpoint& written) {
   TRY(write_file_atomically(fs, join_path(request.folder, kLatestFile), name + "\n",
-                            temporary_tag(request.state.generation)));
-  TRY_ASSIGN(written.pruned, prune_checkpoints(fs, request.folder, request.retention, request.state.generation,
-                                               identity_of(request.state)));
+                            temporary_tag(request.state.stamp())));
+  TRY_ASSIGN(written.pruned,
+             prune_checkpoints(fs, request.folder, request.retention, request.state.stamp(), identity_of(request)));
   return {};
 }
 
 }  // namespace
 
-Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, uint64_t generation) {
+Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp) {
   const auto prepare = [&]() -> Status {
     TRY(make_directories(fs, folder));
-    TRY(remove_leftovers(fs, folder, generation));
-    const std::string probe = join_path(folder, temporary_name(generation, "probe"));
+    TRY(remove_leftovers(fs, folder, stamp));
+    const std::string probe = join_path(folder, temporary_name(stamp, "probe"));
     const Status wrote = write_file(fs, probe, [](const ByteSink& sink) { return sink("probe", 5); });
     // An empty file left by a full disk is removed too.
     const Status removed = remove_tree(fs, probe);
@@ -124,11 +112,11 @@ Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, uint
 
 Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite& request) {
   const std::string name = step_folder_name(request.state.step);
-  const std::string temporary = join_path(request.folder, temporary_name(request.state.generation, name));
+  const std::string temporary = join_path(request.folder, temporary_name(request.state.stamp(), name));
   const std::string context = "checkpoint of step " + std::to_string(request.state.step);
   WrittenCheckpoint written;
   written.path = join_path(request.folder, name);
-  if (exists(fs, written.path) && is_same_and_complete(fs, written.path, request.state)) {
+  if (exists(fs, written.path) && is_same_and_complete(fs, written.path, request)) {
     written.kept_existing = true;
   } else {
     const auto write = [&]() -> Status {

@@ -1,9 +1,9 @@
 // The write protocol of one checkpoint (architecture §6), without torch and without threads.
 //
-//   .tmp-g<generation>-step-N/: each file written and fsynced, state.json last, the directory fsynced
-//   → generation asked again → an existing step-N moved aside → renamed → parent fsynced → `latest` replaced → pruned
+//   .tmp-r<run>-g<generation>-step-N/: each file written and fsynced, state.json last, the directory fsynced
+//   → looked for newer writers → an existing step-N moved aside → renamed → parent fsynced → `latest` replaced → pruned
 // Whatever call fails or is the last one ever made, the older checkpoints stay whole, and step-N is whole or not there.
-// Threads: one caller at a time per folder and generation.
+// Threads: one caller at a time per folder and stamp.
 #pragma once
 
 #include <string>
@@ -27,6 +27,7 @@ struct CheckpointWrite {
   CheckpointState state;  // `files` is filled in here
   std::vector<CheckpointTensors> tensors;
   Retention retention;
+  ResumePolicy resume = ResumePolicy::kSameConfig;  // whether retention counts an earlier TrainJob's checkpoints
 };
 
 struct WrittenCheckpoint {
@@ -38,11 +39,11 @@ struct WrittenCheckpoint {
   std::string housekeeping_error;  // the checkpoint is durable, but `latest` or pruning failed; else empty
 };
 
-// Makes the folder, proves with a probe file that it can be written, and removes leftovers of `generation` or older.
+// Makes the folder, proves with a probe file that it can be written, and removes leftovers of `stamp` or older.
 // kUnavailable: "… is not writable: …".
-Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, uint64_t generation);
+Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp);
 
-// Errors: kUnavailable (full, read-only; nothing new stays behind), kConflict (a newer generation took over).
+// Errors: kUnavailable (full, read-only; nothing new stays behind), kConflict (a newer writer took over).
 Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite& request);
 
 }  // namespace lockstep

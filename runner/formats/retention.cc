@@ -10,7 +10,7 @@ std::vector<size_t> select_for_removal(const std::vector<RetentionItem>& items, 
   std::vector<size_t> order(items.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::tie(items[a].generation, items[a].step) < std::tie(items[b].generation, items[b].step);
+    return std::tie(items[a].stamp, items[a].step) < std::tie(items[b].stamp, items[b].step);
   });
   const auto best = std::find_if(order.rbegin(), order.rend(), [&](size_t i) { return items[i].is_best; });
   const size_t keep_last = static_cast<size_t>(std::max<int64_t>(retention.keep_last, 1));

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runner/contract/checkpoint_layout.h"
+
 namespace lockstep {
 
 struct Retention {
@@ -14,12 +16,12 @@ struct Retention {
 };
 
 struct RetentionItem {
-  uint64_t generation = 0;
+  CheckpointStamp stamp;
   int64_t step = 0;
   bool is_best = false;  // best so far when it was written: the newest of those is the best
 };
 
-// Indices of the items to remove, oldest first, in the order of (generation, step). Items may come in any order.
+// Indices of the items to remove, oldest first, in the order of (stamp, step). Items may come in any order.
 std::vector<size_t> select_for_removal(const std::vector<RetentionItem>& items, const Retention& retention);
 
 }  // namespace lockstep

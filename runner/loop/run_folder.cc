@@ -97,7 +97,7 @@ std::string RunFolder::record(const StepRecord& r) {
 }
 
 std::vector<std::string> RunFolder::record(const Evaluation& evaluation) {
-  const Status ours = owner_ ? check_none_is_newer(*fs_, path_, owner_->run, owner_->generation) : Status();
+  const Status ours = owner_ ? check_none_is_newer(*fs_, path_, owner_->run, owner_->stamp) : Status();
   if (!ours.ok()) {
     if (std::exchange(said_, ours.error().code) == ours.error().code) return {};
     return {ours.error().message + "; the evaluation of step " + std::to_string(evaluation.record.step) +

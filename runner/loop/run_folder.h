@@ -30,10 +30,10 @@ class RunFolder {
   };
   static Result<RunFolder> open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options);
 
-  // Who trains: the run, and the generation that its checkpoints bear now. Nobody is looked for before it is said.
+  // Who trains: the run, and the stamp that its checkpoints bear now. Nobody is looked for before it is said.
   struct Owner {
     RunIdentity run;
-    uint64_t generation = 0;
+    CheckpointStamp stamp;
   };
   void set_owner(Owner owner) { owner_ = std::move(owner); }
 

@@ -9,6 +9,7 @@
 #include "runner/data/sampler.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
+#include "runner/formats/checkpoint_dir.h"
 #include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
@@ -17,7 +18,9 @@ namespace {
 Failure failure_of(const Error& error) {
   const bool ours_to_mend =
       error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict || error.code == ErrorCode::kNotFound;
-  return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, error.message};
+  // The operator looks for that word.
+  const std::string word = error.reason == kConfigurationChanged ? error.reason + ": " : "";
+  return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, word + error.message};
 }
 
 // What the source rank says about the state beside the tensors.
@@ -98,13 +101,28 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, Train
 
 // What differs says more than that it differs.
 Error with_differences(const RunConfig& config, FileSystem& fs, const std::string& folder, Error error) {
-  const Result<ResumeResult> theirs = load_checkpoint(fs, folder);
-  if (!theirs.ok() || !theirs->checkpoint) return error;
+  const Result<std::vector<CheckpointEntry>> theirs = list_checkpoints(fs, folder);
+  if (!theirs.ok()) return error;
+  const auto newest = std::find_if(theirs->begin(), theirs->end(), [](const CheckpointEntry& e) { return !e.error; });
+  if (newest == theirs->end()) return error;
   for (const std::string& difference :
-       differing_flags(config.maths_flags(), "this command", theirs->checkpoint->state.config, "the checkpoint")) {
+       differing_flags(config.maths_flags(), "this command", newest->state->config, "the checkpoint")) {
     error.message.append("; ").append(difference);
   }
   return error;
+}
+
+// ResumePolicy::kNever: what is left are this job's own. Not where a person has named a checkpoint, perhaps one of
+// them.
+Status make_room(const RunConfig& config, FileSystem& fs, const SyncOptions& options, SyncResult& result) {
+  const bool only_reads = config.training.inference_only || !config.training.resume.empty();
+  if (options.identity.job.resume != ResumePolicy::kNever || only_reads) return {};
+  const CheckpointStamp stamp{options.identity.job.run, options.generation};
+  TRY_ASSIGN(const std::vector<std::string> moved, move_others_aside(fs, options.folder, options.identity, stamp));
+  for (const std::string& path : moved) {
+    result.remarks.push_back("moved " + path + " aside: another run wrote it, and spec.checkpoint.resume is Never");
+  }
+  return {};
 }
 
 // A run that was started with --resume and has come further since goes on from its own checkpoint: the command is the
@@ -160,8 +178,9 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
 // no reason to give up a state in memory.
 std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, const SyncOptions& options,
                                        const StateClaim& best) {
-  const auto is_newer_state = [&best](const CheckpointState& saved) {
-    return is_newer({.generation = saved.generation, .step = saved.step}, best);
+  const auto is_newer_state = [&](const CheckpointState& saved) {
+    return saved.run >= options.identity.job.run &&
+           is_newer({.generation = saved.generation, .step = saved.step}, best);
   };
   // A look without reading tensors first: mostly there is nothing newer.
   const Result<ResumeCandidates> seen = resume_candidates(fs, options.folder, options.identity);
@@ -179,25 +198,30 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
   state.counters = Counters{};
   state.journal = Journal{};
   if (!newer) {
+    TRY(make_room(parts.config, fs, options, result));
     TRY_ASSIGN(newer, find_checkpoint(parts.config, fs, options));
   }
   const ResumeResult& found = *newer;
-  std::optional<uint64_t> read;
+  std::optional<CheckpointStamp> read;
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
     TRY(copy_checkpoint(*found.checkpoint, parts.workload, state, options, result));
     result.origin = "resumed from " + found.checkpoint->path;
+    const CheckpointState& saved = found.checkpoint->state;
+    const JobIdentity& job = options.identity.job;
+    const bool is_of_an_earlier_job = !job.uid.empty() && saved.job == job.name && saved.job_uid != job.uid;
+    if (is_of_an_earlier_job) result.origin += ", which an earlier TrainJob of this name wrote";
     result.resumed_step = state.counters.step;
-    read = found.checkpoint->state.generation;
+    read = saved.stamp();
   } else {
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
     state.counters.num_samples = parts.workload.num_samples();
     TRY(initialise(parts.config, parts.workload, state, fs, result));
   }
-  const StateAge age = age_when_restored(options.generation, read);
-  state.counters.lineage = age.lineage;
-  state.counters.generation = result.generation = age.generation;
+  const CheckpointStamp stamp = stamp_when_restored({options.identity.job.run, options.generation}, read);
+  state.counters.run = stamp.run;
+  state.counters.lineage = state.counters.generation = result.generation = stamp.generation;
   if (!parts.config.training.resume.empty()) state.counters.resumed_from = parts.config.training.resume;
   state.counters.has_state = true;
   return {};

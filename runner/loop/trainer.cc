@@ -99,14 +99,13 @@ Outcome Trainer::prepare(Generation& g) {
   parts_.faults.stall_here(Fault::kStallRestoring);
   // A run that starts with fewer nodes than were asked for is the same run; more than that can only be asked for later.
   const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
-  const SyncOptions options{.folder = parts_.folder,
-                            .identity = {.job_uid = parts_.job_uid,
-                                         .config_hash = parts_.config.config_hash(),
-                                         .workload = parts_.workload.name()},
-                            .generation = g.formed.generation,
-                            .first_batch = batch_shape(training, declared_world_size),
-                            .on_start = [this](const SyncResult& start) { untold_start_ = start; },
-                            .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
+  const SyncOptions options{
+      .folder = parts_.folder,
+      .identity = {.job = parts_.job, .config_hash = parts_.config.config_hash(), .workload = parts_.workload.name()},
+      .generation = g.formed.generation,
+      .first_batch = batch_shape(training, declared_world_size),
+      .on_start = [this](const SyncResult& start) { untold_start_ = start; },
+      .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   SyncOutcome synced =
@@ -119,7 +118,7 @@ Outcome Trainer::prepare(Generation& g) {
   if (is_first) parts_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
   if (g.sync.resumed_step > 0) parts_.reporter.metrics().on_restore(restored - began);
   number_ = g.number;
-  parts_.reporter.set_owner({.run = options.identity, .generation = g.number});
+  parts_.reporter.set_owner({.run = options.identity, .stamp = stamp()});
   world_size_ = g.group.world_size();
   parts_.page.step.store(state_.counters.step);
   // The source may be gone soon: what came from it is ours to lose.
@@ -171,6 +170,7 @@ Status Trainer::open_outputs(Generation& g) {
                                            .retention = {.keep_last = training.keep_last,
                                                          .keep_every = training.keep_every,
                                                          .keep_best = training.keep_best},
+                                           .resume = parts_.job.resume,
                                            .on_progress = [&clock = parts_.clock] { clock.progress(); }});
   }
   writer_->wait_durable();
@@ -180,7 +180,7 @@ Status Trainer::open_outputs(Generation& g) {
     TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
     lock_.emplace(std::move(taken));
   }
-  TRY(writer_->prepare(g.number));
+  TRY(writer_->prepare(stamp()));
   if (opened_at_step_ >= 0 && state_.counters.step >= opened_at_step_) return {};
   TRY_ASSIGN(RunFolder folder, RunFolder::open(parts_.fs, parts_.config, parts_.workload,
                                                {.path = parts_.folder,
@@ -271,6 +271,7 @@ Outcome Trainer::train(Generation& g) {
   if (is_finished(g) && !g.sync.from_live_rank) {
     parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.total_steps) +
                         ": nothing to do; raise --num_epochs to go on");
+    say_resumed(g);
     return {};
   }
   g.reducer = std::make_unique<GradReducer>(state_.reduced(), g.group, [page = &parts_.page] {
@@ -452,7 +453,9 @@ void Trainer::stage_checkpoint(bool is_best) {
   if (is_best) best_staged_at_ = state_.counters.step;
   CheckpointContent content;
   CheckpointState& s = content.state;
-  s.job_uid = parts_.job_uid;
+  s.job = parts_.job.name;
+  s.job_uid = parts_.job.uid;
+  s.run = state_.counters.run;
   s.lineage = state_.counters.lineage;
   s.generation = number_;
   s.step = state_.counters.step;

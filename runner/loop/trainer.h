@@ -58,7 +58,7 @@ class Trainer {
     std::string folder;        // of the run
     bool locks_folder = true;  // false where an old rank 0 may live on behind a partition: generations fence it
     std::string host_name;
-    std::string job_uid;
+    JobIdentity job;
     std::string resume_command;
     std::string nccl_variables;  // for the start table
   };
@@ -110,6 +110,7 @@ class Trainer {
   void say_end(int stop_code);
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
   [[nodiscard]] bool is_finished(const Generation& generation) const;
+  [[nodiscard]] CheckpointStamp stamp() const { return {state_.counters.run, number_}; }
   [[nodiscard]] bool is_out_of_patience() const;
   Outcome check_drift(Generation& generation);
 

@@ -45,7 +45,8 @@ Json to_json(const Counters& c) {
               {"evaluated_step", c.evaluated_step},
               {"seconds_training", c.seconds_training},
               {"resumed_from", c.resumed_from},
-              {"generation", c.generation}};
+              {"generation", c.generation},
+              {"run", c.run}};
 }
 
 void count_figures(Counters& counters, const StepReport& report) {
@@ -144,6 +145,7 @@ Result<Counters> counters_from_json(const Json& json) {
     c.seconds_training = json.at("seconds_training").get<double>();
     c.resumed_from = json.at("resumed_from").get<std::string>();
     c.generation = json.at("generation").get<uint64_t>();
+    c.run = json.at("run").get<uint64_t>();
     if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0 ||
         c.num_samples < 1) {
       return Error{ErrorCode::kCorrupt,

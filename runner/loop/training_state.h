@@ -43,6 +43,7 @@ struct Counters {
   double seconds_training = 0.0;  // without evaluations; for the guide's log lines
   std::string resumed_from;       // what --resume named when this state began; empty = nothing
   uint64_t generation = 0;        // newest that this state was trained in
+  uint64_t run = 0;               // … and the run's number, as checkpoints are stamped
 };
 
 // What a step turned out to be, the same on every rank.

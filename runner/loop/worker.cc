@@ -138,6 +138,7 @@ class Worker {
     started_seconds_ = clock_.seconds().total();
     install_stack_dump();
     if (auto failure = find_world()) return fail(*failure);
+    if (auto failure = find_job()) return fail(*failure);
     if (auto failure = choose_hardware()) return fail(*failure);
     if (auto failure = load_data()) return fail(*failure);
     if (auto failure = meet_the_agent()) return fail(*failure);
@@ -175,6 +176,13 @@ class Worker {
     session_ = std::make_unique<AgentSession>(*descriptor, *local_rank, *page_, faults_,
                                               [this] { return signals_.requested() != 0; });
     world_.local_rank = *local_rank;
+    return std::nullopt;
+  }
+
+  std::optional<Failure> find_job() {
+    Result<JobIdentity> job = job_identity(input_.environment);
+    if (!job.ok()) return Failure{ExitCode::kUsage, job.error().message};
+    job_ = std::move(*job);
     return std::nullopt;
   }
 
@@ -254,7 +262,7 @@ class Worker {
                                                  .folder = folder_,
                                                  .locks_folder = lookup(input_.environment, env::kPodAttempt).empty(),
                                                  .host_name = input_.host_name,
-                                                 .job_uid = lookup(input_.environment, env::kJobUid),
+                                                 .job = job_,
                                                  .resume_command = resume_command(),
                                                  .nccl_variables = nccl_variables(input_.environment)});
   }
@@ -425,6 +433,7 @@ class Worker {
   FillableFileSystem fs_{posix_, faults_};
   BeatPage own_page_;  // read by nobody, when there is no agent
   BeatPage* page_ = &own_page_;
+  JobIdentity job_;
   World world_;
   std::string address_;  // of this node, from the assignment
   Trainer::Formed formed_;

@@ -47,9 +47,9 @@ StateAge age_in_group(uint64_t lineage, uint64_t generation, const std::vector<S
   return {.lineage = is_new_coordinator ? std::max(generation, lineage + 1) : lineage, .generation = generation};
 }
 
-StateAge age_when_restored(uint64_t generation, std::optional<uint64_t> read) {
-  if (read) generation = std::max(generation, *read + 1);
-  return {.lineage = generation, .generation = generation};
+CheckpointStamp stamp_when_restored(const CheckpointStamp& here, const std::optional<CheckpointStamp>& read) {
+  if (!read || read->run < here.run) return here;
+  return {.run = read->run, .generation = std::max(here.generation, read->generation + 1)};
 }
 
 }  // namespace lockstep

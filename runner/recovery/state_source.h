@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "runner/contract/checkpoint_layout.h"
+
 namespace lockstep {
 
 // What a rank holds when it comes to a forming.
@@ -60,9 +62,9 @@ struct StateAge {
 // commits must never be taken for newer.
 StateAge age_in_group(uint64_t lineage, uint64_t generation, const std::vector<StateClaim>& claims);
 
-// Of a state that nobody held, in a group of `generation`: read from a checkpoint of generation `read`, or made from
-// the seed (nullopt). A lineage of its own, above the checkpoint's even when a clock was set back: what follows from a
-// checkpoint must never be taken for older than it.
-StateAge age_when_restored(uint64_t generation, std::optional<uint64_t> read);
+// Of a state that nobody held, in the group of `here`: read from a checkpoint that `read` wrote, or made from the seed
+// (nullopt). Above the checkpoint's even when a clock was set back: what follows from a checkpoint must never be taken
+// for older than it. The state begins a lineage of its own, with this generation.
+CheckpointStamp stamp_when_restored(const CheckpointStamp& here, const std::optional<CheckpointStamp>& read);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@ import pytest
 
 from fake_kubelet import Behaviour, Exit
 from pod_history import PodHistory
-from train_jobs import TRAIN_JOBS, Jobs, run_report, train_job
+from train_jobs import TRAIN_JOBS, Jobs, environment_of, run_report, train_job
 from waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -316,6 +316,30 @@ def test_a_job_that_is_deleted_and_applied_again_at_once_waits_for_the_old_pods(
     for owned in (pod, service):
         assert owned["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
     assert jobs.status()["restarts"]["total"] == 0 and not jobs.status().get("recentFailures")
+
+
+def test_a_job_that_is_made_again_says_that_it_goes_on_and_its_node_0_waits_for_the_old_one(api, jobs, kubelet):
+    checkpoint = {"volume": {"emptyDir": {}}}
+    kubelet.behave_by_name(api.namespace, "job-0-1", SLOW_TO_END)
+    apply(api, nodes=1, trainer=LONG_GRACE, checkpoint=checkpoint)
+    jobs.wait_for_condition("PodsReady")
+    first = environment_of(jobs.pods()["job-0-0"])
+    kubelet.exit(api.namespace, "job-0-0", Exit(1, "it broke"))
+    jobs.wait_for_pods("job-0-1")
+    api.kubectl("delete", "tj", "job")
+    apply(api, nodes=1, trainer=LONG_GRACE, checkpoint=checkpoint)
+    # The old node 0 is attempt 1: its name is not the one that is wanted, its last checkpoint is.
+    jobs.wait_for(lambda: "pod job-0-1, node 0 of an earlier TrainJob of this name, still lives"
+                  in jobs.condition("PodsReady").get("message", ""), "wait for the old node 0")
+    kubelet.exit(api.namespace, "job-0-1", Exit(143))
+    jobs.wait_for_condition("PodsReady", timeout=90)
+    again = environment_of(jobs.pods()["job-0-0"])
+    assert int(again["LOCKSTEP_RUN"]) > int(first["LOCKSTEP_RUN"])
+    assert again["LOCKSTEP_RESUME"] == "SameConfig"
+    origin = "resumed from /checkpoints/job/step-00000040, which an earlier TrainJob of this name wrote"
+    kubelet.serve_status(api.namespace, "job-0-0", run_report(step=42, nodes=1, origin=origin))
+    described(api, "Resume: SameConfig", f"Node 0 reports steps, on 1 of 1 node; its state: {origin}.",
+              f"The run's state: {origin}.")
 
 
 # --- the example

@@ -8,7 +8,7 @@ from train_jobs import Jobs, train_job
 from waiting import wait_until
 
 ARGS = ["run", "sasrec", "--dataset", "/data/a.inter"]
-TOKEN, UID = "<from the operator's key>", "<the TrainJob's UID>"
+TOKEN, UID, RUN = "<from the operator's key>", "<the TrainJob's UID>", "<from its creation time and UID>"
 JOBS = {
     "plain": {"nodes": 3},
     "elastic": {"nodes": 2, "elastic": {"minNodes": 1, "maxNodes": 4}, "networkPolicy": "IntraJob"},
@@ -39,10 +39,12 @@ def job_of(name):
     return train_job(**options)
 
 
-def filled(rendered_object, uid, token):
+def filled(rendered_object, uid, token, run_number):
     """With what only a cluster knows."""
     text = json.dumps(rendered_object)
-    return json.loads(text.replace(json.dumps(UID)[1:-1], uid).replace(json.dumps(TOKEN)[1:-1], token))
+    for placeholder, known in ((UID, uid), (TOKEN, token), (RUN, run_number)):
+        text = text.replace(json.dumps(placeholder)[1:-1], known)
+    return json.loads(text)
 
 
 def differences(expected, found, path=""):
@@ -84,13 +86,14 @@ def test_the_objects_are_those_that_the_operator_makes(api, kubelet, operator, t
     for one in objects:
         if one["kind"] != "Pod":
             resource = {"Service": "services", "NetworkPolicy": "networking.k8s.io/v1/networkpolicies"}[one["kind"]]
-            assert differences(filled(one, uid, ""), api.get(resource, "job")) == []
+            assert differences(filled(one, uid, "", ""), api.get(resource, "job")) == []
             continue
         real = {"apiVersion": "v1", "kind": "Pod", **pods[one["metadata"]["name"]]}  # a list leaves these out
         (trainer,) = [c for c in real["spec"]["containers"] if c["name"] == "trainer"]
         (token,) = [v["value"] for v in trainer["env"] if v["name"] == "LOCKSTEP_TOKEN"]
         assert len(token) == 64 and token not in json.dumps(one)
-        assert differences(filled(one, uid, token), real) == []
+        (run_number,) = [v["value"] for v in trainer["env"] if v["name"] == "LOCKSTEP_RUN"]
+        assert differences(filled(one, uid, token, run_number), real) == []
         for rendered_container, made in zip(one["spec"]["containers"], real["spec"]["containers"]):
             assert names_of(rendered_container) == names_of(made)  # and none more
         assert [v["name"] for v in one["spec"].get("volumes", [])] == [v["name"] for v in real["spec"]["volumes"]]

@@ -45,7 +45,7 @@ spec:
     - {exitCodes: [12, 14], action: ReplacePod, avoidNode: true}
     - {podReasons: [Evicted], action: Ignore}
   health: {startupTimeoutSeconds: 5, placementTimeoutSeconds: 7, stallTimeoutSeconds: 6, notReadyTimeoutSeconds: 9}
-  checkpoint: {volume: {emptyDir: {}}, mountPath: /c, onSuspendTimeoutSeconds: 8}
+  checkpoint: {volume: {emptyDir: {}}, mountPath: /c, resume: Never, onSuspendTimeoutSeconds: 8}
   successPolicy: Node0
   suspend: true
   managedBy: example.com/other
@@ -110,6 +110,7 @@ TEST(TrainJob, reads_every_field) {
   EXPECT_EQ(spec.restart_policy.rules[0].exit_codes, (std::vector<int>{12, 14}));
   EXPECT_TRUE(spec.restart_policy.rules[0].avoid_node);
   EXPECT_EQ(spec.restart_policy.rules[1].action, RuleAction::kIgnore);
+  EXPECT_EQ(spec.checkpoint->resume, Resume::kNever);
   EXPECT_EQ(spec.checkpoint->on_suspend_timeout_seconds, 8);
   EXPECT_EQ(spec.ttl_seconds_after_finished, 0);
   EXPECT_EQ(spec.pod_cleanup, PodCleanup::kAll);

@@ -46,18 +46,24 @@ TEST(RenderedObjects, stay_within_the_elastic_bounds) {
   for (const int nodes : {1, 4}) EXPECT_THAT(names(elastic, {.nodes = nodes}).front(), HasSubstr("expected 2 to 3"));
 }
 
-TEST(RenderedObjects, show_no_token_and_no_uid) {
+TEST(RenderedObjects, show_no_token_no_uid_and_no_run) {
   const Result<std::vector<Json>> objects = rendered_objects(job(), {});
   ASSERT_TRUE(objects.ok());
   const Json& pod = objects->back();
   EXPECT_EQ(pod["metadata"]["ownerReferences"][0]["uid"], kUidPlaceholder);
   int tokens = 0;
+  int runs = 0;
   for (const Json& variable : pod["spec"]["containers"][0]["env"]) {
+    if (variable["name"] == "LOCKSTEP_RUN") {
+      ++runs;
+      EXPECT_EQ(variable["value"], kRunPlaceholder);
+    }
     if (variable["name"] != "LOCKSTEP_TOKEN") continue;
     ++tokens;
     EXPECT_EQ(variable["value"], kTokenPlaceholder);
   }
   EXPECT_EQ(tokens, 1);
+  EXPECT_EQ(runs, 1);
 }
 
 TEST(RenderedObjects, name_what_makes_no_pod) {

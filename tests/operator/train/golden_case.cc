@@ -217,6 +217,20 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
   return {};
 }
 
+// Pods of a TrainJob that had the same name and another UID.
+Status add_earlier_pods(const Json& yaml, Json job, api::UnixSeconds now, ClusterObjects& objects) {
+  const Json* const given = field(yaml, {"earlier pods"});
+  if (given == nullptr) return {};
+  job["metadata"]["uid"] = "99999999-2222-3333-4444-555555555555";
+  for (const auto& [name, is] : given->items()) {
+    TRY_ASSIGN(const auto place, place_of(name, api::meta_of(job).name));
+    Json pod = pod_object(job, place.first, place.second, now);
+    TRY(dress_pod(pod, is.get<std::string>(), host_of(place.first), now));
+    objects.pods.push_back(std::move(pod));
+  }
+  return {};
+}
+
 void add_hosts(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) {
   const Json* const given = field(yaml, {"hosts"});
   if (given == nullptr) return;
@@ -340,7 +354,6 @@ void add_what_was_learned(const Json& yaml, Observed& o) {
   if (dry_run != "none") o.dry_run = DryRun{o.job.meta.generation, dry_run == "valid" ? "" : dry_run};
   if (const std::string claim = text_field(yaml, {"claim"}); !claim.empty()) o.claim_exists = claim == "exists";
   for (const Json& name : list_field(yaml, {"missing pods"})) o.missing_pods.insert(name.get<std::string>());
-  for (const Json& name : list_field(yaml, {"earlier pods"})) o.previous_pods.insert(name.get<std::string>());
   o.settings = golden_settings();
   if (const Json* where = field(yaml, {"prometheusNamespace"}))
     o.settings.prometheus_namespace = where->get<std::string>();
@@ -376,6 +389,7 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
 
   ClusterObjects objects{.job = job};
   TRY(add_pods(yaml, job, after == "all is well", now, objects));
+  TRY(add_earlier_pods(yaml, job, now, objects));
   add_hosts(yaml, now, objects);
   const bool is_made = !after.empty() && after != "nothing";
   objects.service = surrounding(yaml, "service", is_made, "Service", job);

@@ -12,6 +12,7 @@
 #include "operator/train/pod_template.h"
 #include "operator/train/pod_view.h"
 #include "operator/train/trim.h"
+#include "runner/contract/checkpoint_layout.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 #include "runner/contract/world.h"
@@ -257,6 +258,32 @@ TEST(DesiredEnv, is_what_the_runner_derives_its_place_from) {
   EXPECT_EQ(place->wanted_nodes, 3);
   EXPECT_EQ(place->coordinator_host, "sasrec-0.sasrec.team-a.svc");
   EXPECT_EQ(place->coordinator_port, kCoordinatorPort);
+}
+
+TEST(DesiredEnv, gives_a_job_that_was_made_again_a_higher_run_number) {
+  const api::ObjectMeta first{.name = "sasrec", .ns = "team-a", .uid = "u1", .created = 1'795'255'200};
+  api::ObjectMeta second = first;
+  second.uid = "u2";
+  EXPECT_NE(run_number(first), run_number(second)) << "made in the same second";
+  second.created += 1;
+  EXPECT_LT(run_number(first), run_number(second));
+  constexpr api::UnixSeconds kYear2200 = 7'258'118'400;
+  second.created = kYear2200;
+  EXPECT_LT(run_number(second), uint64_t{1} << 53U);
+}
+
+TEST(DesiredEnv, tells_the_runner_which_job_it_is_and_what_it_may_go_on_from) {
+  api::TrainJob job;
+  job.meta = {.name = "sasrec", .ns = "team-a", .uid = "u", .created = 1'795'255'200};
+  job.spec.checkpoint = api::Checkpoint{.resume = api::Resume::kSameJob};
+  Environment environment;
+  for (const Json& variable : desired_env(job, {.token = "t"})) environment[variable["name"]] = variable["value"];
+  const Result<JobIdentity> identity = job_identity(environment);
+  ASSERT_TRUE(identity.ok()) << identity.error().message;
+  EXPECT_EQ(identity->name, "team-a/sasrec");
+  EXPECT_EQ(identity->uid, "u");
+  EXPECT_EQ(identity->run, run_number(job.meta));
+  EXPECT_EQ(identity->resume, ResumePolicy::kSameJob);
 }
 
 TEST(DesiredEnv, of_another_launcher_is_a_world_of_its_own) {

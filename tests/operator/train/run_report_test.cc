@@ -29,6 +29,7 @@ RunStatus full_status() {
                              .eta_seconds = 61.5};
   status.metrics = {{"NDCG@10", 0.51}, {"HR@10", std::numeric_limits<double>::quiet_NaN()}};
   status.last_checkpoint = CheckpointWritten{.step = 200, .path = "/ckpt"};
+  status.origin = "resumed from /ckpt/step-00000200";
   status.restarts = 2;
   status.recent_failures = {{.rank = 1,
                              .node = 1,
@@ -47,6 +48,7 @@ TEST(RunReport, reads_what_an_agent_writes) {
   EXPECT_TRUE(read->is_running());
   EXPECT_EQ(read->generation, (uint64_t{3} << 32U) | 7U);
   EXPECT_EQ(read->num_nodes, 2);
+  EXPECT_EQ(read->origin, "resumed from /ckpt/step-00000200");
   EXPECT_EQ(read->wanted_nodes, 3);
   ASSERT_EQ(read->nodes.size(), 2U);
   EXPECT_EQ(read->nodes[0].attempt, 3);

@@ -15,6 +15,12 @@ TEST(TerminationMessage, holds_the_contracts_fields) {
                                       "generation":3})"));
 }
 
+TEST(TerminationMessage, gives_a_changed_configuration_as_the_reason_even_when_the_words_are_cut) {
+  const std::string words = "ConfigurationChanged: " + std::string(2 * kTerminationMessageBytesMax, 'x');
+  const std::string message = termination_message({.exit_code = 2, .message = words});
+  EXPECT_EQ(parse_json(message, "message")->at("reason"), "ConfigurationChanged");
+}
+
 TEST(TerminationMessage, says_when_the_job_is_over_for_all) {
   const std::string message = termination_message({.exit_code = 5, .message = "nan", .job_ended = true});
   EXPECT_EQ(parse_json(message, "message")->at("jobEnded"), true);

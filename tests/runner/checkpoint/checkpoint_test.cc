@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const RunIdentity kIdentity{"", "hash", "sasrec"};
+const RunIdentity kIdentity{{}, "hash", "sasrec"};
 
 CheckpointContent content_of(int64_t step) {
   const float value = static_cast<float>(step);
@@ -178,7 +178,7 @@ TEST_F(Checkpoints, that_cannot_be_written_are_reported_and_the_older_stay) {
 TEST_F(Checkpoints, are_refused_by_a_volume_that_is_read_only_before_training) {
   FaultFileSystem read_only(posix_, FaultFileSystem::Fault::kFailForever, 1, EROFS);
   CheckpointWriter writer(read_only, options());
-  const Status status = writer.prepare(1);
+  const Status status = writer.prepare({.generation = 1});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(status.error().message, HasSubstr("not writable"));
@@ -213,7 +213,7 @@ TEST_F(Checkpoints, that_the_volume_holds_back_are_not_passed_over_for_older_one
 
 TEST_F(Checkpoints, of_another_run_are_refused_unless_named) {
   write(10);
-  const RunIdentity other{"", "other", "sasrec"};
+  const RunIdentity other{{}, "other", "sasrec"};
   const Result<ResumeResult> refused = load_newest_checkpoint(posix_, folder(), other);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kConflict);

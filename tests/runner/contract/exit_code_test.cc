@@ -19,6 +19,14 @@ TEST(ExitCode, has_a_reason_for_each_end) {
   EXPECT_EQ(exit_reason(255), "Crash");
 }
 
+TEST(ExitCode, is_refined_by_the_word_of_a_refusal_that_the_operator_knows) {
+  const std::string refusal =
+      "rank 0: ConfigurationChanged: /checkpoints/a/step-00000010 is a checkpoint of another run";
+  EXPECT_EQ(termination_reason(2, refusal), "ConfigurationChanged");
+  EXPECT_EQ(termination_reason(2, "--lr is -1, expected 0 or more"), "InvalidUsage");
+  EXPECT_EQ(termination_reason(1, refusal), "Crash");
+}
+
 int wait_status_of_child(int code, int signal) {
   const pid_t pid = ::fork();
   if (pid == 0) {

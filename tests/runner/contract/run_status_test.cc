@@ -60,6 +60,7 @@ TEST(RunStatus, tells_all_it_knows) {
   status.progress->total_steps = 1000;
   status.metrics = {{"ndcg@10", 0.5}};
   status.last_checkpoint = CheckpointWritten{.step = 200, .path = "/c"};
+  status.origin = "resumed from /c";
   status.restarts = 2;
   status.recent_failures = {WorkerFailure{.rank = 1,
                                           .pid = 4,
@@ -90,6 +91,7 @@ TEST(RunStatus, tells_all_it_knows) {
   EXPECT_EQ(json.at("metrics").at("ndcg@10"), 0.5);
   EXPECT_EQ(json.at("lastCheckpoint").at("step"), 200);
   EXPECT_EQ(json.at("recentFailures").at(0).at("exitCode"), 137);
+  EXPECT_EQ(json.at("origin"), "resumed from /c");
 }
 
 }  // namespace

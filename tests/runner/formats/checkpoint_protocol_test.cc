@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <functional>
+#include <utility>
 
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/formats/checkpoint_dir.h"
@@ -19,7 +20,9 @@ using Fault = FaultFileSystem::Fault;
 
 constexpr int kCallsMax = 500;  // a protocol of more calls than this does not end
 
-const RunIdentity kIdentity{"", "hash", "sasrec"};
+const RunIdentity kIdentity{{}, "hash", "sasrec"};
+
+CheckpointStamp stamp(uint64_t generation, uint64_t run = 0) { return {.run = run, .generation = generation}; }
 
 CheckpointState state_of(int64_t step, uint64_t generation = 1) {
   CheckpointState state;
@@ -71,7 +74,7 @@ class CheckpointProtocol : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = join_path(temporary_.path(), "run");
-    ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, 1).ok());
+    ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, stamp(1)).ok());
   }
   // Two whole checkpoints, so that the third one's write prunes too.
   void write_two() {
@@ -98,7 +101,7 @@ class CheckpointProtocol : public ::testing::Test {
 TEST_F(CheckpointProtocol, makes_each_file_durable_before_the_name_and_the_name_before_latest) {
   FaultFileSystem fs(posix_, Fault::kNone, 0);
   ASSERT_TRUE(write(fs, folder_, 10).ok());
-  const std::vector<std::string> expected = {"mkdir .tmp-g1-step-00000010",
+  const std::vector<std::string> expected = {"mkdir .tmp-r0-g1-step-00000010",
                                              "open model.safetensors",
                                              "write",
                                              "write",
@@ -113,10 +116,10 @@ TEST_F(CheckpointProtocol, makes_each_file_durable_before_the_name_and_the_name_
                                              "write",
                                              "fsync",
                                              "close",
-                                             "fsync_directory .tmp-g1-step-00000010",
+                                             "fsync_directory .tmp-r0-g1-step-00000010",
                                              "rename step-00000010",
                                              "fsync_directory run",
-                                             "open .tmp-g1-latest",
+                                             "open .tmp-r0-g1-latest",
                                              "write",
                                              "fsync",
                                              "close",
@@ -159,7 +162,7 @@ TEST_P(DeathAtEveryCall, leaves_the_newest_complete_one_loadable) {
       ASSERT_TRUE(verify_checkpoint(posix, entry.path).ok()) << entry.path << " stands under its name and is not whole";
     }
     // The next generation cleans up, goes on, and nothing temporary is left.
-    ASSERT_TRUE(prepare_checkpoint_folder(posix, folder, 2).ok());
+    ASSERT_TRUE(prepare_checkpoint_folder(posix, folder, stamp(2)).ok());
     ASSERT_TRUE(write(posix, folder, 40, 2).ok());
     ASSERT_EQ(newest_step(folder), 40);
     const std::vector<DirectoryEntry> left = *posix.list(folder);
@@ -221,7 +224,7 @@ TEST_P(VolumeFaultAtEveryCall, is_reported_and_leaves_the_older_ones) {
       ASSERT_TRUE(verify_checkpoint(posix, join_path(folder, "step-00000020")).ok());
     }
     if (!written.ok() && GetParam().errno_value == ENOSPC) {
-      ASSERT_FALSE(posix.stat(join_path(folder, ".tmp-g1-step-00000030")).ok()) << "keeps room on a full disk";
+      ASSERT_FALSE(posix.stat(join_path(folder, ".tmp-r0-g1-step-00000030")).ok()) << "keeps room on a full disk";
     }
   }
   EXPECT_TRUE(ended);
@@ -238,7 +241,7 @@ TEST_F(CheckpointProtocol, tells_a_volume_that_cannot_be_written_at_the_start) {
   bool ended = false;
   for (int n = 1; n < kCallsMax && !ended; ++n) {
     FaultFileSystem fs(posix_, Fault::kFailForever, n, EROFS);
-    const Status status = prepare_checkpoint_folder(fs, folder_, 1);
+    const Status status = prepare_checkpoint_folder(fs, folder_, stamp(1));
     ended = fs.calls() < n;
     EXPECT_EQ(status.ok(), ended);
     if (!status.ok()) {
@@ -299,21 +302,12 @@ TEST_F(CheckpointProtocol, says_that_all_are_damaged_instead_of_starting_anew) {
 
 TEST_F(CheckpointProtocol, refuses_another_runs_checkpoint_and_names_the_ways_out) {
   write_two();
-  const Result<NewestComplete> other = newest_complete(posix_, folder_, RunIdentity{"", "0123456789abcdef", "sasrec"});
+  const Result<NewestComplete> other = newest_complete(posix_, folder_, RunIdentity{{}, "0123456789abcdef", "sasrec"});
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.error().code, ErrorCode::kConflict);
   EXPECT_THAT(other.error().message, HasSubstr("--resume " + folder_ + "/step-00000020"));
   EXPECT_THAT(other.error().message, HasSubstr("another folder"));
   EXPECT_THAT(other.error().message, HasSubstr("this is 01234567)"));
-  EXPECT_EQ(newest_complete(posix_, folder_, RunIdentity{"uid", "hash", "sasrec"}).error().code, ErrorCode::kConflict);
-}
-
-TEST_F(CheckpointProtocol, resumes_by_job_uid_whatever_else_differs) {
-  CheckpointState state = state_of(10);
-  state.job_uid = "uid";
-  const std::vector<int64_t> weights(16, 10);
-  ASSERT_TRUE(write_checkpoint(posix_, write_of(folder_, weights, state)).ok());
-  EXPECT_EQ(newest_complete(posix_, folder_, RunIdentity{"uid", "changed", "sasrec"})->entry->step, 10);
 }
 
 TEST_F(CheckpointProtocol, refuses_a_newer_format_and_says_which_is_read) {
@@ -339,9 +333,9 @@ TEST_F(CheckpointProtocol, keeps_a_step_of_the_same_lineage_and_moves_any_other_
   EXPECT_TRUE(write(posix_, folder_, 10)->kept_existing);
   const Result<WrittenCheckpoint> redone = write(posix_, folder_, 10, 2);
   ASSERT_TRUE(redone.ok());
-  EXPECT_EQ(base_name(redone->moved_aside), ".stale-step-00000010-g2");
+  EXPECT_EQ(base_name(redone->moved_aside), ".stale-step-00000010-r0-g2");
   spoil(join_path(folder_, "step-00000010/model.safetensors"), [](std::string& bytes) { bytes.back() = 1; });
-  EXPECT_EQ(base_name(write(posix_, folder_, 10, 2)->moved_aside), ".stale-step-00000010-g2-1");
+  EXPECT_EQ(base_name(write(posix_, folder_, 10, 2)->moved_aside), ".stale-step-00000010-r0-g2-1");
   EXPECT_EQ(newest_step(folder_), 10);
 }
 
@@ -360,37 +354,37 @@ TEST_F(CheckpointProtocol, publishes_nothing_once_a_newer_generation_has) {
 }
 
 TEST_F(CheckpointProtocol, is_ours_until_a_newer_generation_of_the_same_run_has_written) {
-  EXPECT_TRUE(check_none_is_newer(posix_, join_path(folder_, "missing"), kIdentity, 1).ok());
+  EXPECT_TRUE(check_none_is_newer(posix_, join_path(folder_, "missing"), kIdentity, stamp(1)).ok());
   ASSERT_TRUE(write(posix_, folder_, 10, 1).ok());
-  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, 1).ok());
+  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, stamp(1)).ok());
   const std::vector<int64_t> weights(16, 30);
   CheckpointState other = state_of(30, 9);
   other.config_hash = "another run";
   ASSERT_TRUE(write_checkpoint(posix_, write_of(folder_, weights, other)).ok());
-  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, 1).ok());
+  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, stamp(1)).ok());
 
   ASSERT_TRUE(write(posix_, folder_, 5, 2).ok());  // a lower step: the generation decides
-  const Status newer = check_none_is_newer(posix_, folder_, kIdentity, 1);
+  const Status newer = check_none_is_newer(posix_, folder_, kIdentity, stamp(1));
   ASSERT_FALSE(newer.ok());
   EXPECT_EQ(newer.error().code, ErrorCode::kConflict);
   EXPECT_THAT(newer.error().message, HasSubstr("step-00000005 is of generation 2, newer than this one's 1"));
-  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, 2).ok());
+  EXPECT_TRUE(check_none_is_newer(posix_, folder_, kIdentity, stamp(2)).ok());
 }
 
 TEST_F(CheckpointProtocol, cannot_be_said_to_be_ours_while_the_folder_cannot_be_listed) {
   FaultFileSystem fs(posix_, Fault::kNone, 0);
   fs.hold_back("run");
-  const Status unknown = check_none_is_newer(fs, folder_, kIdentity, 1);
+  const Status unknown = check_none_is_newer(fs, folder_, kIdentity, stamp(1));
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable);
 }
 
 TEST_F(CheckpointProtocol, leaves_temporary_things_of_a_newer_generation_alone) {
-  for (const char* name : {".tmp-g1-step-00000030", ".tmp-g2-step-00000030", ".tmp-g3-step-00000030"}) {
+  for (const char* name : {".tmp-r0-g1-step-00000030", ".tmp-r0-g2-step-00000030", ".tmp-r0-g3-step-00000030"}) {
     ASSERT_TRUE(posix_.make_directory(join_path(folder_, name)).ok());
   }
-  ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, 2).ok());
-  EXPECT_EQ(names(), (std::vector<std::string>{".tmp-g3-step-00000030"}));
+  ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, stamp(2)).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{".tmp-r0-g3-step-00000030"}));
 }
 
 TEST_F(CheckpointProtocol, prunes_only_the_same_runs) {
@@ -409,6 +403,194 @@ TEST_F(CheckpointProtocol, takes_nothing_from_a_folder_that_is_not_there) {
   EXPECT_FALSE(newest->entry.has_value());
 }
 
+// ---- a TrainJob that was made again ----
+
+RunIdentity identity_of(const JobIdentity& job, const std::string& config_hash = "hash") {
+  return {job, config_hash, "sasrec"};
+}
+
+// The same name, one after the other: the second one's generations begin again where the first one's began.
+class MadeAgain : public CheckpointProtocol {
+ protected:
+  Result<WrittenCheckpoint> write_as(const JobIdentity& job, int64_t step, uint64_t generation,
+                                     const std::string& config_hash = "hash") {
+    CheckpointState state = state_of(step, generation);
+    state.job = job.name;
+    state.job_uid = job.uid;
+    state.run = job.run;
+    state.config_hash = config_hash;
+    const std::vector<int64_t> weights(16, step);
+    CheckpointWrite write = write_of(folder_, weights, state);
+    write.resume = job.resume;
+    return write_checkpoint(posix_, write);
+  }
+  Result<NewestComplete> newest(const RunIdentity& identity) { return newest_complete(posix_, folder_, identity); }
+
+  JobIdentity first_{.name = "team-a/sasrec", .uid = "uid-1", .run = 100};
+  JobIdentity second_{.name = "team-a/sasrec", .uid = "uid-2", .run = 200};
+};
+
+TEST_F(MadeAgain, goes_on_from_the_checkpoints_of_the_one_before) {
+  ASSERT_TRUE(write_as(first_, 20, 9).ok());
+  const Result<NewestComplete> found = newest(identity_of(second_));
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found->entry->step, 20);
+}
+
+TEST_F(MadeAgain, writes_what_counts_for_newer_although_its_generations_are_lower) {
+  ASSERT_TRUE(write_as(first_, 20, 9).ok());
+  ASSERT_TRUE(write_as(first_, 30, 9).ok());
+  const Result<WrittenCheckpoint> written = write_as(second_, 21, 1);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_EQ(newest(identity_of(second_))->entry->step, 21);
+  // Retention keeps two: the newest of the first one, and this one's.
+  ASSERT_TRUE(write_as(second_, 22, 1).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000021", "step-00000022"}));
+}
+
+TEST_F(MadeAgain, makes_a_step_of_the_one_before_anew_even_in_a_lineage_of_the_same_number) {
+  ASSERT_TRUE(write_as(first_, 20, 1).ok());
+  const Result<WrittenCheckpoint> written = write_as(second_, 20, 1);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_FALSE(written->kept_existing);
+  EXPECT_EQ(base_name(written->moved_aside), ".stale-step-00000020-r200-g1");
+  EXPECT_EQ(inspect_checkpoint(posix_, written->path).state->job_uid, "uid-2");
+}
+
+TEST_F(MadeAgain, is_not_overtaken_by_a_node_0_of_the_one_before_whatever_its_flags) {
+  ASSERT_TRUE(write_as(second_, 21, 1, "other flags").ok());
+  const Result<WrittenCheckpoint> late = write_as(first_, 30, 9);
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(late.error().message, HasSubstr("step-00000021 is of run 200, newer than this one's 100"));
+}
+
+TEST_F(MadeAgain, removes_what_a_death_of_the_one_before_left_and_spares_a_later_one) {
+  for (const char* name : {".tmp-r100-g9-step-00000030", ".tmp-r200-g1-step-00000030", ".tmp-r300-g1-step-00000030"}) {
+    ASSERT_TRUE(posix_.make_directory(join_path(folder_, name)).ok());
+  }
+  ASSERT_TRUE(prepare_checkpoint_folder(posix_, folder_, stamp(1, 200)).ok());
+  EXPECT_EQ(names(), (std::vector<std::string>{".tmp-r300-g1-step-00000030"}));
+}
+
+TEST_F(MadeAgain, is_refused_with_other_flags_by_the_word_that_the_operator_knows) {
+  ASSERT_TRUE(write_as(first_, 20, 9).ok());
+  // The same UID as well: its flags may have changed while it was suspended.
+  for (const JobIdentity& job : {first_, second_}) {
+    const Result<NewestComplete> refused = newest(identity_of(job, "changed"));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+    EXPECT_EQ(refused.error().reason, "ConfigurationChanged");
+    EXPECT_THAT(refused.error().message, HasSubstr("--resume " + folder_ + "/step-00000020"));
+  }
+  EXPECT_THAT(newest(identity_of(second_, "changed")).error().message,
+              HasSubstr("to start anew give spec.checkpoint.resume: Never"));
+  EXPECT_THAT(newest(identity_of(first_, "changed")).error().message,
+              HasSubstr("to start anew give the TrainJob another name"));
+}
+
+// With --resume it has gone on under other flags, and then they were put back: an older one would lose that work.
+TEST_F(MadeAgain, does_not_fall_back_to_an_older_checkpoint_of_the_flags_given_now) {
+  ASSERT_TRUE(write_as(first_, 20, 1).ok());
+  ASSERT_TRUE(write_as(first_, 30, 2, "changed").ok());
+  EXPECT_EQ(newest(identity_of(first_)).error().reason, "ConfigurationChanged");
+  EXPECT_EQ(newest(identity_of(first_, "changed"))->entry->step, 30);
+}
+
+TEST_F(MadeAgain, is_another_job_in_another_namespace) {
+  ASSERT_TRUE(write_as(first_, 20, 9).ok());
+  second_.name = "team-b/sasrec";
+  const Result<NewestComplete> refused = newest(identity_of(second_));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+  EXPECT_EQ(refused.error().reason, "");
+  EXPECT_THAT(refused.error().message, HasSubstr("TrainJob team-a/sasrec wrote it, this is team-b/sasrec"));
+}
+
+TEST_F(MadeAgain, with_same_job_takes_its_own_alone_and_prunes_no_others) {
+  second_.resume = ResumePolicy::kSameJob;
+  ASSERT_TRUE(write_as(first_, 20, 9).ok());
+  const Result<NewestComplete> refused = newest(identity_of(second_));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "");
+  EXPECT_THAT(refused.error().message, HasSubstr("UID \"uid-1\" wrote it"));
+  for (const int64_t step : {21, 22, 23}) ASSERT_TRUE(write_as(second_, step, 1).ok());  // it was begun with --resume
+  EXPECT_EQ(newest(identity_of(second_))->entry->step, 23);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-00000020", "step-00000022", "step-00000023"}));
+}
+
+TEST_F(MadeAgain, with_never_moves_the_others_aside_and_keeps_its_own) {
+  second_.resume = ResumePolicy::kNever;
+  ASSERT_TRUE(write(posix_, folder_, 5).ok());  // made outside a cluster
+  ASSERT_TRUE(write_as(first_, 10, 9).ok());
+  const JobIdentity elsewhere{.name = "team-b/sasrec", .uid = "uid-9", .run = 150};
+  ASSERT_TRUE(write_as(elsewhere, 15, 1).ok());
+  ASSERT_TRUE(write_as(second_, 20, 1).ok());
+  const Result<std::vector<std::string>> moved =
+      move_others_aside(posix_, folder_, identity_of(second_), stamp(2, 200));
+  ASSERT_TRUE(moved.ok()) << moved.error().message;
+  EXPECT_EQ(moved->size(), 2U);
+  EXPECT_EQ(names(), (std::vector<std::string>{".stale-step-00000005-r200-g2", ".stale-step-00000010-r200-g2", "latest",
+                                               "step-00000015", "step-00000020"}));
+  EXPECT_EQ(newest(identity_of(second_))->entry->step, 20);
+  EXPECT_TRUE(inspect_checkpoint(posix_, join_path(folder_, "step-00000020")).state.has_value());
+}
+
+TEST_F(MadeAgain, with_never_leaves_what_cannot_be_read_where_it_is_and_does_not_begin_anew) {
+  second_.resume = ResumePolicy::kNever;
+  ASSERT_TRUE(write_as(first_, 10, 9).ok());
+  FaultFileSystem fs(posix_, Fault::kNone, 0);
+  fs.hold_back("step-00000010/state.json");
+  // Whose it is cannot be told.
+  EXPECT_TRUE(move_others_aside(fs, folder_, identity_of(second_), stamp(1, 200))->empty());
+  EXPECT_EQ(newest_complete(fs, folder_, identity_of(second_)).error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(MadeAgain, outside_a_cluster_the_flags_alone_decide) {
+  ASSERT_TRUE(write_as(first_, 20, 9).ok());
+  EXPECT_EQ(newest(kIdentity)->entry->step, 20);
+}
+
+Environment pod_environment() {
+  return {{"LOCKSTEP_NAMESPACE", "team-a"},
+          {"LOCKSTEP_JOB", "sasrec"},
+          {"LOCKSTEP_JOB_UID", "uid-1"},
+          {"LOCKSTEP_RUN", "1882453312307200"},
+          {"LOCKSTEP_RESUME", "Never"}};
+}
+
+TEST(JobIdentity, is_what_the_operator_wrote) {
+  const Result<JobIdentity> job = job_identity(pod_environment());
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  EXPECT_EQ(job->name, "team-a/sasrec");
+  EXPECT_EQ(job->uid, "uid-1");
+  EXPECT_EQ(job->run, 1'882'453'312'307'200U);
+  EXPECT_EQ(job->resume, ResumePolicy::kNever);
+}
+
+TEST(JobIdentity, is_none_without_a_uid) {
+  Environment environment = pod_environment();
+  environment.erase("LOCKSTEP_JOB_UID");
+  const Result<JobIdentity> job = job_identity(environment);
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->name, "");
+  EXPECT_EQ(job->run, 0U);
+  EXPECT_EQ(job->resume, ResumePolicy::kSameConfig);
+}
+
+TEST(JobIdentity, names_the_variable_that_cannot_be_read) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"LOCKSTEP_RUN", "-1"}, {"LOCKSTEP_RUN", "99999999999999999999"}, {"LOCKSTEP_RESUME", "Always"}};
+  for (const auto& [name, value] : bad) {
+    Environment environment = pod_environment();
+    environment[name] = value;
+    const Result<JobIdentity> job = job_identity(environment);
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.error().code, ErrorCode::kInvalid);
+    EXPECT_THAT(job.error().message, HasSubstr(name + " is \"" + value + "\", expected"));
+  }
+}
+
 TEST(CheckpointLayout, names_steps_and_reads_them_back) {
   EXPECT_EQ(step_folder_name(1200), "step-00001200");
   EXPECT_EQ(parse_step_folder_name("step-00001200"), 1200);
@@ -416,8 +598,10 @@ TEST(CheckpointLayout, names_steps_and_reads_them_back) {
   for (const char* bad : {"step-1200", "step-0000120x", "step-", ".step-00001200", "step--0001200", "latest"}) {
     EXPECT_FALSE(parse_step_folder_name(bad).has_value()) << bad;
   }
-  EXPECT_EQ(parse_temporary_generation(temporary_name(7, "step-00000001")), 7U);
-  EXPECT_FALSE(parse_temporary_generation(".tmp-step").has_value());
+  EXPECT_EQ(parse_temporary_stamp(temporary_name(stamp(7, 1'795'255'200), "step-00000001")), stamp(7, 1'795'255'200));
+  for (const char* bad : {".tmp-step", ".tmp-r1-step", ".tmp-r1-gx-step", ".tmp-rx-g1-step", ".tmp-g1-step"}) {
+    EXPECT_FALSE(parse_temporary_stamp(bad).has_value()) << bad;
+  }
   EXPECT_EQ(ema_file_name(""), "ema.safetensors");
   EXPECT_EQ(parse_ema_file_name(ema_file_name("0.9999")), "0.9999");
   EXPECT_FALSE(parse_ema_file_name("model.safetensors").has_value());
@@ -431,12 +615,16 @@ TEST(CheckpointState, refuses_a_file_name_that_leaves_the_folder) {
 
 TEST(CheckpointState, says_everything_it_was_given) {
   CheckpointState state = state_of(1200, (uint64_t{1'800'000'000} << 32U) | 5);
+  state.job = "team-a/sasrec";
   state.job_uid = "uid";
+  state.run = 1'795'255'200;
   state.files["model.safetensors"] = {"ab", 12};
   const Result<CheckpointState> back = parse_checkpoint_state(dump_checkpoint_state(state));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(dump_checkpoint_state(*back), dump_checkpoint_state(state));
-  EXPECT_EQ(back->generation, state.generation);
+  EXPECT_EQ(back->stamp(), state.stamp());
+  EXPECT_EQ(back->job, "team-a/sasrec");
+  EXPECT_EQ(back->job_uid, "uid");
   EXPECT_EQ(back->progress, state.progress);
   EXPECT_EQ(back->files, state.files);
 }

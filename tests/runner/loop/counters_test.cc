@@ -20,6 +20,8 @@ Counters sample() {
   c.evaluations_without_best = 1;
   c.evaluated_step = 1000;
   c.seconds_training = 12.5;
+  c.generation = (uint64_t{1} << 32) | 4;
+  c.run = 1'882'460'887'869'183;
   return c;
 }
 

@@ -64,12 +64,12 @@ class RunFolderTest : public ::testing::Test {
   std::string folder_ = temporary_.file("run");
   RunConfig config_;
   LoggedWorkload workload_{8};
-  RunIdentity run_{.job_uid = "", .config_hash = "hash", .workload = "line"};
+  RunIdentity run_{.job = {}, .config_hash = "hash", .workload = "line"};
 };
 
 TEST_F(RunFolderTest, takes_a_line_of_each_log_and_the_weights_of_an_evaluation) {
   RunFolder folder = open(posix_);
-  folder.set_owner({.run = run_, .generation = 1});
+  folder.set_owner({.run = run_, .stamp = {.generation = 1}});
   EXPECT_THAT(folder.record(evaluation(10)), IsEmpty());
   EXPECT_EQ(text("log.txt"), "epoch (figures)\n1 of step 10\n");
   EXPECT_THAT(text("metrics.jsonl"), HasSubstr("\"step\":10"));
@@ -79,10 +79,10 @@ TEST_F(RunFolderTest, takes_a_line_of_each_log_and_the_weights_of_an_evaluation)
 
 TEST_F(RunFolderTest, takes_nothing_from_an_old_rank_0_once_a_newer_generation_has_written) {
   RunFolder old = open(posix_);
-  old.set_owner({.run = run_, .generation = 1});
+  old.set_owner({.run = run_, .stamp = {.generation = 1}});
   EXPECT_THAT(old.record(evaluation(10)), IsEmpty());
   RunFolder folder = open(posix_, 10);
-  folder.set_owner({.run = run_, .generation = 2});
+  folder.set_owner({.run = run_, .stamp = {.generation = 2}});
   write_checkpoint_of(2, 12, run_);
   EXPECT_THAT(folder.record(evaluation(20, 2.0F)), IsEmpty());
   const std::vector<std::string> before = {text("log.txt"), text("metrics.jsonl"), text(kWeights)};
@@ -97,10 +97,10 @@ TEST_F(RunFolderTest, takes_nothing_from_an_old_rank_0_once_a_newer_generation_h
 
 TEST_F(RunFolderTest, is_written_again_by_who_became_the_newer_one_and_says_a_second_loss_again) {
   RunFolder folder = open(posix_);
-  folder.set_owner({.run = run_, .generation = 1});
+  folder.set_owner({.run = run_, .stamp = {.generation = 1}});
   write_checkpoint_of(2, 10, run_);
   EXPECT_EQ(folder.record(evaluation(10)).size(), 1U);
-  folder.set_owner({.run = run_, .generation = 3});
+  folder.set_owner({.run = run_, .stamp = {.generation = 3}});
   EXPECT_THAT(folder.record(evaluation(20)), IsEmpty());
   EXPECT_THAT(text("log.txt"), HasSubstr("step 20"));
   write_checkpoint_of(4, 20, run_);
@@ -111,14 +111,14 @@ TEST_F(RunFolderTest, does_not_mind_another_runs_checkpoints_nor_any_before_its_
   RunFolder folder = open(posix_);
   write_checkpoint_of(2, 10, run_);
   EXPECT_THAT(folder.record(evaluation(10)), IsEmpty());
-  folder.set_owner({.run = {.job_uid = "", .config_hash = "another", .workload = "line"}, .generation = 1});
+  folder.set_owner({.run = {.job = {}, .config_hash = "another", .workload = "line"}, .stamp = {.generation = 1}});
   EXPECT_THAT(folder.record(evaluation(20)), IsEmpty());
 }
 
 TEST_F(RunFolderTest, writes_nothing_while_nobody_can_tell_whose_it_is) {
   FaultFileSystem fs(posix_, FaultFileSystem::Fault::kNone, 0);
   RunFolder folder = open(fs);
-  folder.set_owner({.run = run_, .generation = 1});
+  folder.set_owner({.run = run_, .stamp = {.generation = 1}});
   fs.hold_back("run");
   EXPECT_THAT(folder.record(evaluation(10)),
               ElementsAre(testing::AllOf(HasSubstr("list "), HasSubstr("mend the volume"))));

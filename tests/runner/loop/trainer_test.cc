@@ -46,7 +46,8 @@ class ScoredLine final : public LineWorkload {
 // A worker without its process: 8 samples in batches of 4 are two steps an epoch, and each epoch is evaluated.
 class TestWorker {
  public:
-  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size) : workload(8), fs_(fs) {
+  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size, JobIdentity job = {})
+      : workload(8), fs_(fs), job_(std::move(job)) {
     config.training.batch_size = 4;
     config.training.num_epochs = 1;
     config.training.eval_every = 1;
@@ -66,7 +67,8 @@ class TestWorker {
                                                         .device = at::kCPU,
                                                         .precision = {},
                                                         .folder = folder,
-                                                        .locks_folder = false});
+                                                        .locks_folder = false,
+                                                        .job = job_});
   }
 
   Outcome run(ProcessGroup& group, const StoreHandle& store, uint64_t generation) {
@@ -79,7 +81,7 @@ class TestWorker {
     return run(*group, store, generation);
   }
   [[nodiscard]] RunIdentity identity() const {
-    return {.job_uid = "", .config_hash = config.config_hash(), .workload = workload.name()};
+    return {.job = job_, .config_hash = config.config_hash(), .workload = workload.name()};
   }
 
   RunConfig config;
@@ -87,6 +89,7 @@ class TestWorker {
 
  private:
   FileSystem& fs_;
+  JobIdentity job_;
   StopSignals signals_;
   InjectedFaults faults_;
   BeatPage page_;
@@ -208,16 +211,17 @@ TEST(Trainer, writes_the_best_checkpoint_although_rank_0_missed_the_evaluation) 
 
 // A rank that has made two steps in one group, and a fresh rank 0 on whose volume another group has written four; both
 // go on in generation 8. What they print.
-std::string go_on_in_8(const TemporaryFolder& volume, uint64_t group_in_memory, uint64_t group_on_volume) {
+std::string go_on_in_8(const TemporaryFolder& volume, uint64_t group_in_memory, uint64_t group_on_volume,
+                       const JobIdentity& job_in_memory = {}, const JobIdentity& job_on_volume = {}) {
   PosixFileSystem fs;
   const TemporaryFolder elsewhere;
-  TestWorker survivor(fs, elsewhere.path(), 0, 1);
+  TestWorker survivor(fs, elsewhere.path(), 0, 1, job_in_memory);
   EXPECT_EQ(survivor.run_alone(group_in_memory).code, ExitCode::kDone);
-  TestWorker lost(fs, volume.path(), 0, 1);
+  TestWorker lost(fs, volume.path(), 0, 1, job_on_volume);
   lost.config.training.num_epochs = 2;
   EXPECT_EQ(lost.run_alone(group_on_volume).code, ExitCode::kDone);
 
-  TestWorker fresh(fs, volume.path(), 0, 2);
+  TestWorker fresh(fs, volume.path(), 0, 2, job_in_memory);
   for (TestWorker* const worker : {&fresh, &survivor}) worker->config.training.num_epochs = 3;
   testing::internal::CaptureStdout();
   const auto outcomes = run_both({&fresh, &survivor}, 8);
@@ -238,6 +242,135 @@ TEST(Trainer, does_not_look_at_the_volume_when_the_group_before_this_one_is_ther
   const TemporaryFolder volume;
   const std::string said = go_on_in_8(volume, 7, 7);
   EXPECT_EQ(said.find("resumed from"), std::string::npos) << said;
+}
+
+// ---- a TrainJob that was made again ----
+
+const JobIdentity kFirst{.name = "team-a/line", .uid = "uid-1", .run = 100};
+const JobIdentity kSecond{.name = "team-a/line", .uid = "uid-2", .run = 200};
+
+TEST(Trainer, prefers_what_its_ranks_hold_to_a_later_step_of_an_earlier_job) {
+  const TemporaryFolder volume;
+  const std::string said = go_on_in_8(volume, 5, 6, kSecond, kFirst);
+  EXPECT_EQ(said.find("resumed from"), std::string::npos) << said;
+  EXPECT_NE(go_on_in_8(TemporaryFolder(), 5, 6, kSecond, kSecond).find("resumed from"), std::string::npos);
+}
+
+// In generation 9 the first one has trained an epoch into `folder`.
+void train_the_first(const TemporaryFolder& folder) {
+  PosixFileSystem fs;
+  TestWorker first(fs, folder.path(), 0, 1, kFirst);
+  ASSERT_EQ(first.run_alone(9).code, ExitCode::kDone);
+}
+
+TEST(Trainer, goes_on_where_the_job_before_it_of_its_name_was) {
+  const TemporaryFolder folder;
+  train_the_first(folder);
+  PosixFileSystem fs;
+  TestWorker second(fs, folder.path(), 0, 1, kSecond);
+  second.config.training.num_epochs = 2;
+  testing::internal::CaptureStdout();
+  const Outcome outcome = second.run_alone(1);
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_NE(said.find("step-00000002, which an earlier TrainJob of this name wrote"), std::string::npos) << said;
+  const Result<ResumeResult> found = newest_in(folder, second);
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  const CheckpointState& state = found->checkpoint->state;
+  EXPECT_EQ(state.step, 4);
+  EXPECT_EQ(state.stamp(), (CheckpointStamp{.run = 200, .generation = 1}));
+  EXPECT_EQ(state.job_uid, "uid-2");
+}
+
+TEST(Trainer, has_nothing_to_do_where_the_job_before_it_was_complete) {
+  const TemporaryFolder folder;
+  train_the_first(folder);
+  PosixFileSystem fs;
+  TestWorker second(fs, folder.path(), 0, 1, kSecond);
+  testing::internal::CaptureStdout();
+  const Outcome outcome = second.run_alone(1);
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_NE(said.find("already at step 2 of 2: nothing to do"), std::string::npos) << said;
+  const Result<ResumeResult> found = newest_in(folder, second);
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  EXPECT_EQ(found->checkpoint->state.job_uid, "uid-1") << "it has written";
+}
+
+// Made in the same second, or after the API server's clock was set back.
+TEST(Trainer, goes_on_above_a_job_before_it_whose_run_number_is_higher) {
+  const TemporaryFolder folder;
+  train_the_first(folder);
+  PosixFileSystem fs;
+  JobIdentity job = kSecond;
+  job.run = 50;
+  TestWorker second(fs, folder.path(), 0, 1, job);
+  second.config.training.num_epochs = 2;
+  const Outcome outcome = second.run_alone(1);
+  EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  const Result<ResumeResult> found = newest_in(folder, second);
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  EXPECT_EQ(found->checkpoint->state.step, 4);
+  EXPECT_EQ(found->checkpoint->state.stamp(), (CheckpointStamp{.run = 100, .generation = 10}));
+}
+
+// Of the same UID too: a TrainJob's flags may change while it is suspended.
+TEST(Trainer, is_refused_by_checkpoints_of_other_flags_and_names_them) {
+  const TemporaryFolder folder;
+  train_the_first(folder);
+  PosixFileSystem fs;
+  for (const JobIdentity& job : {kFirst, kSecond}) {
+    TestWorker changed(fs, folder.path(), 0, 1, job);
+    changed.config.training.lr = 0.25;
+    const Outcome outcome = changed.run_alone(1);
+    EXPECT_EQ(outcome.code, ExitCode::kUsage);
+    EXPECT_EQ(outcome.message.find("ConfigurationChanged: "), 0U) << outcome.message;
+    EXPECT_NE(outcome.message.find("--lr is 0.25 in this command and"), std::string::npos) << outcome.message;
+    // … save with --resume, and then again from what it has written itself.
+    changed.config.training.resume = folder.path() + "/step-00000002";
+    changed.config.training.num_epochs = 2;
+    EXPECT_EQ(changed.run_alone(10).code, ExitCode::kDone);
+    EXPECT_EQ(newest_in(folder, changed)->checkpoint->state.step, 4);
+    ASSERT_TRUE(remove_tree(fs, folder.path() + "/step-00000004").ok());
+  }
+}
+
+TEST(Trainer, with_never_begins_anew_beside_what_the_job_before_it_wrote_and_goes_on_from_its_own) {
+  const TemporaryFolder folder;
+  train_the_first(folder);
+  PosixFileSystem fs;
+  JobIdentity job = kSecond;
+  job.resume = ResumePolicy::kNever;
+  const std::string moved = folder.path() + "/.stale-step-00000002-r200-g1";
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(TestWorker(fs, folder.path(), 0, 1, job).run_alone(1).code, ExitCode::kDone);
+  std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("initialised from seed"), std::string::npos) << said;
+  EXPECT_NE(said.find("step-00000002 aside: another run wrote it"), std::string::npos) << said;
+  EXPECT_EQ(inspect_checkpoint(fs, folder.path() + "/step-00000002").state->job_uid, "uid-2");
+  const Result<std::string> kept = read_file(fs, moved + "/state.json", 1 << 20);
+  ASSERT_TRUE(kept.ok()) << kept.error().message;
+  EXPECT_EQ(parse_checkpoint_state(*kept)->job_uid, "uid-1");
+
+  TestWorker again(fs, folder.path(), 0, 1, job);
+  again.config.training.num_epochs = 2;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(again.run_alone(2).code, ExitCode::kDone);
+  said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("resumed from " + folder.path() + "/step-00000002"), std::string::npos) << said;
+  EXPECT_EQ(said.find("earlier TrainJob"), std::string::npos) << said;
+}
+
+TEST(Trainer, with_never_only_looks_where_it_only_infers) {
+  const TemporaryFolder folder;
+  train_the_first(folder);
+  PosixFileSystem fs;
+  JobIdentity job = kSecond;
+  job.resume = ResumePolicy::kNever;
+  TestWorker reader(fs, folder.path(), 0, 1, job);
+  reader.config.training.inference_only = true;
+  EXPECT_EQ(reader.run_alone(1).code, ExitCode::kUsage);
+  EXPECT_TRUE(fs.stat(folder.path() + "/step-00000002").ok());
 }
 
 // A rank 0 that is not rank 0 any more has closed its files: two writers in a folder would write one name.

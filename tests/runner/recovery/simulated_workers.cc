@@ -185,7 +185,10 @@ void Simulation::sync(Group& group) {
     if (read != nullptr) source = read->state;
     source.exists = true;
     source.committed_in = group.generation;
-    age = age_when_restored(group.generation, read == nullptr ? std::nullopt : std::optional(read->generation));
+    const auto written =
+        read == nullptr ? std::nullopt : std::optional(CheckpointStamp{.generation = read->generation});
+    const CheckpointStamp stamp = stamp_when_restored({.generation = group.generation}, written);
+    age = {.lineage = stamp.generation, .generation = stamp.generation};
   }
   group.is_formed = true;
   group.round = source.step + 1;

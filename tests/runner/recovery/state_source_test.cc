@@ -100,18 +100,31 @@ TEST(AgeInGroup, is_above_every_claim_when_a_clock_was_set_back) {
   EXPECT_EQ(age_in_group(make_generation(9, 1), make_generation(5, 1), claims).lineage, make_generation(9, 1) + 1);
 }
 
-TEST(AgeWhenRestored, begins_a_lineage_in_this_generation) {
-  for (const StateAge& age : {age_when_restored(make_generation(4, 2), std::nullopt),
-                              age_when_restored(make_generation(4, 2), make_generation(3, 9))}) {
-    EXPECT_EQ(age.lineage, make_generation(4, 2));
-    EXPECT_EQ(age.generation, make_generation(4, 2));
-  }
+TEST(StampWhenRestored, is_of_this_generation) {
+  const CheckpointStamp here{.generation = make_generation(4, 2)};
+  EXPECT_EQ(stamp_when_restored(here, std::nullopt), here);
+  EXPECT_EQ(stamp_when_restored(here, CheckpointStamp{.generation = make_generation(3, 9)}), here);
 }
 
-TEST(AgeWhenRestored, is_above_the_checkpoint_when_a_clock_was_set_back) {
-  const StateAge age = age_when_restored(make_generation(4, 2), make_generation(7, 5));
-  EXPECT_EQ(age.lineage, make_generation(7, 5) + 1);
-  EXPECT_EQ(age.generation, make_generation(7, 5) + 1);
+TEST(StampWhenRestored, is_above_the_checkpoint_when_a_clock_was_set_back) {
+  const CheckpointStamp stamp =
+      stamp_when_restored({.generation = make_generation(4, 2)}, CheckpointStamp{.generation = make_generation(7, 5)});
+  EXPECT_EQ(stamp.generation, make_generation(7, 5) + 1);
+}
+
+TEST(StampWhenRestored, of_a_job_that_was_made_again_begins_with_its_own_low_generations) {
+  const CheckpointStamp here{.run = 200, .generation = make_generation(0, 1)};
+  EXPECT_EQ(stamp_when_restored(here, CheckpointStamp{.run = 100, .generation = make_generation(7, 5)}), here);
+}
+
+// Two that were made within a second, or an API server whose clock was set back; and a checkpoint of a cluster that is
+// gone on from on a laptop, where there are no runs.
+TEST(StampWhenRestored, is_above_the_checkpoint_of_a_run_with_a_higher_number) {
+  const CheckpointStamp read{.run = 300, .generation = make_generation(0, 5)};
+  const CheckpointStamp stamp = stamp_when_restored({.run = 200, .generation = make_generation(0, 1)}, read);
+  EXPECT_GT(stamp, read);
+  EXPECT_EQ(stamp.run, 300U);
+  EXPECT_GT(stamp_when_restored({.generation = make_generation(1'800'000'000, 1)}, read), read);
 }
 
 }  // namespace
