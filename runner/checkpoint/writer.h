@@ -46,7 +46,7 @@ struct StageCost {
 struct CheckpointWriterOptions {
   std::string folder;
   Retention retention;
-  // Called on the caller's thread while it waits for a write and the volume answers, about once a second.
+  // Called on the caller's thread while it waits for a write and the volume answers, several times a second.
   std::function<void()> on_progress = [] {};
 };
 
@@ -63,8 +63,9 @@ class CheckpointWriter {
   Status prepare(uint64_t generation);
 
   StageCost stage(const CheckpointContent& content);
-  // Returns once nothing is in flight; what became of it is in the reports.
-  void wait_durable();
+  // True once nothing is in flight; what became of it is in the reports. `gives_up` is asked several times a second; when
+  // it says yes, the wait ends with false, and the write goes on.
+  bool wait_durable(const std::function<bool()>& gives_up = [] { return false; });
   // Writes that ended since the last call, in order.
   std::vector<WriteReport> poll_reports();
 

@@ -21,15 +21,15 @@ Status check_sasrec_flags(const SasrecOptions& options) {
   return {};
 }
 
-Result<Dataset> load_interactions(const SasrecOptions& options) {
+Result<Dataset> load_interactions(const SasrecOptions& options, const std::function<void()>& on_progress) {
   return load_dataset(options.dataset, options.data_dir,
-                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines});
+                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines}, on_progress);
 }
 
-WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device) {
+WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const std::function<void()>& on_progress) {
   const Status flags = check_sasrec_flags(config.sasrec);
   if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
-  Result<Dataset> dataset = load_interactions(config.sasrec);
+  Result<Dataset> dataset = load_interactions(config.sasrec, on_progress);
   if (!dataset.ok()) return Failure{ExitCode::kData, dataset.error().message};
   Result<std::unique_ptr<SasrecWorkload>> workload = SasrecWorkload::create(config, std::move(dataset).value(), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
@@ -38,8 +38,8 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device) {
 
 }  // namespace
 
-WorkloadOrFailure make_workload(const RunConfig& config, at::Device device) {
-  if (config.workload == "sasrec") return make_sasrec(config, device);
+WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, const std::function<void()>& on_progress) {
+  if (config.workload == "sasrec") return make_sasrec(config, device, on_progress);
   return Failure{ExitCode::kUsage, "workload " + config.workload + " is not known, expected sasrec"};
 }
 
