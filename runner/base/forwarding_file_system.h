@@ -35,8 +35,8 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem& below_;
 };
 
-// Says after each read, write and fsync that the volume still answers: a slow one must not be taken for a hang. An error
-// of `answered` becomes that of the call, so that whoever reads or writes for long can be stopped in between.
+// Says after each read, write and fsync that the volume still answers: a slow one must not be taken for a hang. An
+// error of `answered` becomes that of the call, so that whoever reads or writes for long can be stopped in between.
 // Threads: `answered` is called on the thread of the call.
 class WatchedFileSystem final : public ForwardingFileSystem {
  public:

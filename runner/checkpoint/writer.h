@@ -63,8 +63,8 @@ class CheckpointWriter {
   Status prepare(uint64_t generation);
 
   StageCost stage(const CheckpointContent& content);
-  // True once nothing is in flight; what became of it is in the reports. `gives_up` is asked several times a second; when
-  // it says yes, the wait ends with false, and the write goes on.
+  // True once nothing is in flight; what became of it is in the reports. `gives_up` is asked several times a second;
+  // when it says yes, the wait ends with false, and the write goes on.
   bool wait_durable(const std::function<bool()>& gives_up = [] { return false; });
   // Writes that ended since the last call, in order.
   std::vector<WriteReport> poll_reports();

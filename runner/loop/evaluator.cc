@@ -42,11 +42,11 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
     is_complete = is_complete && !parts.stop.is_cut() && !parts.stop.requests().any();
     return is_complete;
   };
-  const std::vector<MetricSum> mine = workload.evaluate(
-      {.rank = group.rank(), .world_size = group.world_size(), .seed = parts.seed, .goes_on = [&] {
-         parts.faults.work_here(Fault::kSlowEvaluation, goes_on);
-         return goes_on();
-       }});
+  const std::vector<MetricSum> mine =
+      workload.evaluate({.rank = group.rank(), .world_size = group.world_size(), .seed = parts.seed, .goes_on = [&] {
+                           parts.faults.work_here(Fault::kSlowEvaluation, goes_on);
+                           return goes_on();
+                         }});
   if (parts.stop.is_cut()) leave_group("the group was cut during an evaluation");
 
   const StepRequests asked = parts.stop.requests();

@@ -225,7 +225,9 @@ class Reading {
   WatchedFileSystem fs_;
 };
 
-Failure reading_stopped() { return {ExitCode::kPeerLost, "the group was cut, or a stop asked for, during the restore"}; }
+Failure reading_stopped() {
+  return {ExitCode::kPeerLost, "the group was cut, or a stop asked for, during the restore"};
+}
 
 // All tensors, from `source` to those that receive.
 struct Transfer {

@@ -63,8 +63,8 @@ using SyncOutcome = std::variant<SyncResult, Failure>;
 // Rank 0 alone touches the disk; when that fails, all ranks have its failure. `progress` of the workload travels with
 // the counters. On the clock all of it is Phase::kWaiting, but for the reading, so that a rank 0 with a slow disk is
 // told from those that it keeps waiting. No tensor is sent when no rank lacks anything.
-// A cut ends the reading and the transfer (kPeerLost, or an exception of leave_group). So does a stop, except where rank
-// 0 receives: it alone writes, and what it receives is what the last checkpoint is to hold.
+// A cut ends the reading and the transfer (kPeerLost, or an exception of leave_group). So does a stop, except where
+// rank 0 receives: it alone writes, and what it receives is what the last checkpoint is to hold.
 SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options);
 
 }  // namespace lockstep

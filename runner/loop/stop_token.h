@@ -1,6 +1,6 @@
 // StopToken: what ends long work before its end. One goes through everything that a rank does for longer than a moment:
-// evaluation, restore, transfer of state, the wait for a checkpoint to be written. Whoever works long looks at it several
-// times a second.
+// evaluation, restore, transfer of state, the wait for a checkpoint to be written. Whoever works long looks at it
+// several times a second.
 //
 // A cut is obeyed by each rank alone, at once: the group is gone, and its state is kept. A request is made of one rank
 // and obeyed by all together: whoever has it says so in the next reduction.

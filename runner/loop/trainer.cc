@@ -517,14 +517,16 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   take(g.step->flush());
   Counters& counters = state_.counters;
   const bool unevaluated = !not_finite_ && !is_stop(stop_code) && counters.evaluated_step != counters.step;
+  bool has_evaluated = false;
   if (unevaluated) {
     const StepRequests asked = evaluate(g);
-    const bool is_left = counters.evaluated_step != counters.step;
-    if (is_left && asked.stop_code == 0) return leave_together(g);
-    if (is_left) stop_code = asked.stop_code;
+    has_evaluated = counters.evaluated_step == counters.step;
+    if (!has_evaluated && asked.stop_code == 0) return leave_together(g);
+    if (!has_evaluated) stop_code = asked.stop_code;
   }
   if (not_finite_) return *not_finite_;
-  if (checkpointed_step_ != counters.step || unevaluated || has_unwritten_best()) checkpoint(g, has_unwritten_best());
+  const bool best = has_unwritten_best();
+  if (checkpointed_step_ != counters.step || has_evaluated || best) checkpoint(g, best);
   make_durable(g.stop);
   double failed_writes = 0.0;
   {

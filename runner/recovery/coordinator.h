@@ -76,8 +76,8 @@ struct CoordinatorOptions {
   uint32_t attempt = 0;  // upper half of every generation
   int min_nodes = 1;
   int max_nodes = 1;
-  int wanted_nodes = 1;                                   // min_nodes … max_nodes; changed by SetWantedNodes
-  std::chrono::milliseconds rejoin_timeout{30'000};       // wait for a node before going on with fewer
+  int wanted_nodes = 1;                              // min_nodes … max_nodes; changed by SetWantedNodes
+  std::chrono::milliseconds rejoin_timeout{30'000};  // wait for a node before going on with fewer
   // Too few nodes for this long, and as long without progress of those that are there, end the job with 10.
   std::chrono::milliseconds rendezvous_timeout{300'000};
   std::chrono::milliseconds heartbeat_timeout = kHeartbeatTimeout;

@@ -87,8 +87,8 @@ StopToken token_of(const std::atomic<bool>& is_asked, const StepRequests& asked)
 
 // Rank 1 is asked in the middle of an evaluation that would never end; rank 0 has done its share and waits for it.
 TEST(Evaluator, a_rank_that_is_stopped_leaves_and_all_ranks_discard_the_evaluation_together) {
-  for (const StepRequests asked : {StepRequests{.stop_code = 143}, StepRequests{.stop_code = 130},
-                                   StepRequests{.leave_together = true}}) {
+  for (const StepRequests asked :
+       {StepRequests{.stop_code = 143}, StepRequests{.stop_code = 130}, StepRequests{.leave_together = true}}) {
     on_ranks(2, [&](ProcessGroup& group) {
       PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
       std::atomic<bool> is_asked = false;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runner/base/forwarding_file_system.h"
+#include "runner/checkpoint/weights.h"
 #include "runner/contract/beat_page.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
@@ -149,8 +150,8 @@ std::array<int64_t, 2> stop_in_transfer(int receiver, const StopToken& stop) {
   return steps;
 }
 
-// Rank 0 alone writes: what it is about to receive is what the last checkpoint is to hold. Else nothing is lost when the
-// ranks leave at once.
+// Rank 0 alone writes: what it is about to receive is what the last checkpoint is to hold. Else nothing is lost when
+// the ranks leave at once.
 TEST(StateSync, a_stop_ends_a_transfer_unless_it_is_rank_0_that_receives) {
   StopToken stop;
   stop.requests = [] { return StepRequests{.stop_code = 143}; };
@@ -164,6 +165,38 @@ TEST(StateSync, a_cut_ends_a_transfer_whoever_receives) {
   for (const int receiver : {0, 1}) {
     EXPECT_EQ(stop_in_transfer(receiver, stop), (std::array<int64_t, 2>{-1, -1})) << receiver;
   }
+}
+
+// What was read no further says nothing about the file, and must not be told to the others as its fault.
+TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  RunConfig config;
+  LineWorkload workload(10);
+  config.training.state_dict_path = folder.file("weights.safetensors");
+  ASSERT_TRUE(save_weights(fs, config.training.state_dict_path, workload.parameters()).ok());
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+  const SyncOptions options{
+      .folder = folder.path(),
+      .identity = {},
+      .generation = 5,
+      .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 1}};
+  StopToken cut;
+  cut.is_cut = [] { return true; };
+  StopToken asked;
+  asked.requests = [] { return StepRequests{.stop_code = 130}; };
+  for (const StopToken& stop : {cut, asked}) {
+    TrainingState state(workload, config.training);
+    const SyncOutcome outcome = sync_state({config, workload, state, *group, store, fs, clock, stop}, options);
+    ASSERT_TRUE(std::holds_alternative<Failure>(outcome));
+    EXPECT_EQ(std::get<Failure>(outcome).code, ExitCode::kPeerLost) << std::get<Failure>(outcome).message;
+    EXPECT_FALSE(state.counters.has_state);
+  }
+  TrainingState state(workload, config.training);
+  const SyncOutcome outcome = sync_state({config, workload, state, *group, store, fs, clock}, options);
+  ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
 }
 
 // From then on the first signal asks, and does not end the process.

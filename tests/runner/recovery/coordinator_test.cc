@@ -1735,9 +1735,10 @@ TEST(Coordinator, gives_up_when_the_progress_of_long_work_has_ended_for_as_long)
       ends = sent<EndJob>(job.pass(1s));
     }
     ASSERT_FALSE(ends.empty()) << work.name;
-    EXPECT_NEAR(unchanged, 300, 2) << work.name;
+    EXPECT_NEAR(unchanged, 300, 3) << work.name;
     EXPECT_EQ(ends[0].second.code, 10);
-    EXPECT_THAT(ends[0].second.message, HasSubstr("no group could be formed for 300 s after the last sign of progress"));
+    EXPECT_THAT(ends[0].second.message,
+                HasSubstr("no group could be formed for 300 s after the last sign of progress"));
     EXPECT_THAT(ends[0].second.message, HasSubstr("node 1 (its workers are not ready)"));
   }
 }
