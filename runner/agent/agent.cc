@@ -285,10 +285,16 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
   status.seconds_unchanged = beat.seconds_unchanged;
   if (is_first() && local_rank == 0) job_.on_beats(beats);
   const bool in_collective = is_in_collective(beats);
-  if (beats.step != seen.step || in_collective != seen.in_collective) {
+  // The supervisor waits for the hello of a worker that shows progress; what it shows later changes nothing there.
+  const bool has_progressed = beats.changed_ns != seen.changed_ns && beat.activity == Activity::kLoading;
+  if (beats.step != seen.step || in_collective != seen.in_collective || has_progressed) {
     seen.step = beats.step;
     seen.in_collective = in_collective;
-    feed(SupervisorEvent(WorkerAtStep{.local_rank = local_rank, .step = beats.step, .in_collective = in_collective}));
+    seen.changed_ns = beats.changed_ns;
+    feed(SupervisorEvent(WorkerAtStep{.local_rank = local_rank,
+                                      .step = beats.step,
+                                      .in_collective = in_collective,
+                                      .progress_at = TimePoint(std::chrono::nanoseconds(beats.changed_ns))}));
   }
   const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::nanoseconds(now_ns - last_sign_of_life_ns(beats)));

@@ -234,6 +234,7 @@ class Agent {
   struct Seen {
     int64_t step = -1;
     bool in_collective = false;
+    int64_t changed_ns = 0;
     bool said_silent = false;
     std::optional<double> detection_seconds;  // of its end, if the end broke a group
     int64_t killed_ns = 0;                    // by `lockstep chaos`

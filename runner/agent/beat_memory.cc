@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "runner/base/clock.h"
+
 namespace lockstep {
 namespace {
 
@@ -54,7 +56,10 @@ Result<BeatMemory> BeatMemory::create() {
     ::close(fd);
     return Error{ErrorCode::kUnavailable, "no memory for a worker's beats: " + why};
   }
-  return BeatMemory(fd, new (memory) BeatPage());
+  auto* const page = new (memory) BeatPage();
+  // Its process is about to start. One that comes to nothing, not even to its page, is not taken for one that works.
+  page->changed_ns = monotonic_ns();
+  return BeatMemory(fd, page);
 }
 
 BeatMemory::~BeatMemory() {

@@ -25,7 +25,8 @@ struct BeatSnapshot {
 
 class BeatMemory {
  public:
-  // A page that says nothing yet, for one worker process. kUnavailable when the system has no memory for it.
+  // A page that says nothing but that its process starts now, for one worker. kUnavailable when the system has no
+  // memory for it.
   static Result<BeatMemory> create();
   ~BeatMemory();
   BeatMemory(BeatMemory&& other) noexcept;

@@ -221,7 +221,7 @@ Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t 
     std::string bytes(info.bytes + 1, '\0');
     size_t size = 0;
     for (;;) {
-      const Result<size_t> got = fs.read(file, bytes.data() + size, bytes.size() - size);
+      const Result<size_t> got = fs.read(file, bytes.data() + size, std::min(bytes.size() - size, kReadPieceBytes));
       if (!got.ok()) return got.error().with_context(path);
       if (*got == 0) break;
       size += *got;

@@ -35,11 +35,12 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem& below_;
 };
 
-// Says after each read, write and fsync that the volume still answers: a slow one must not be taken for a hang.
+// Says after each read, write and fsync that the volume still answers: a slow one must not be taken for a hang. An
+// error of `answered` becomes that of the call, so that whoever reads or writes for long can be stopped in between.
 // Threads: `answered` is called on the thread of the call.
 class WatchedFileSystem final : public ForwardingFileSystem {
  public:
-  WatchedFileSystem(FileSystem& below, std::function<void()> answered)
+  WatchedFileSystem(FileSystem& below, std::function<Status()> answered)
       : ForwardingFileSystem(below), answered_(std::move(answered)) {}
 
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
@@ -53,11 +54,11 @@ class WatchedFileSystem final : public ForwardingFileSystem {
  private:
   template <typename T>
   T answered(T result) const {
-    answered_();
+    TRY(answered_());
     return result;
   }
 
-  std::function<void()> answered_;
+  std::function<Status()> answered_;
 };
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kProgressInterval{1};
+constexpr std::chrono::milliseconds kLookInterval{200};
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -68,7 +68,12 @@ struct Job {
 class CheckpointWriter::Impl {
  public:
   Impl(FileSystem& fs, CheckpointWriterOptions options)
-      : fs_(fs, [this] { answers_.fetch_add(1); }), options_(std::move(options)) {
+      : fs_(fs,
+            [this]() -> Status {
+              answers_.fetch_add(1);
+              return {};
+            }),
+        options_(std::move(options)) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -82,14 +87,14 @@ class CheckpointWriter::Impl {
   }
 
   Status prepare(const CheckpointStamp& stamp) {
-    wait_durable();
+    wait_to_the_end();
     return prepare_checkpoint_folder(fs_, options_.folder, stamp);
   }
 
   StageCost stage(const CheckpointContent& content) {
     StageCost cost;
     const Clock::time_point begin = Clock::now();
-    wait_durable();
+    wait_to_the_end();
     cost.stall_seconds = seconds_since(begin);
     const Clock::time_point copy_begin = Clock::now();
     Job job = make_job(content);
@@ -103,15 +108,16 @@ class CheckpointWriter::Impl {
     return cost;
   }
 
-  void wait_durable() {
+  bool wait_durable(const std::function<bool()>& gives_up) {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kProgressInterval, [this] { return !job_; })) {
-      const uint64_t answers = answers_;
-      if (std::exchange(answers_told_, answers) == answers) continue;
+    while (!changed_.wait_for(lock, kLookInterval, [this] { return !job_; })) {
       lock.unlock();
-      options_.on_progress();
+      if (gives_up()) return false;
+      const uint64_t answers = answers_;
+      if (std::exchange(answers_told_, answers) != answers) options_.on_progress();
       lock.lock();
     }
+    return true;
   }
 
   std::vector<WriteReport> poll_reports() {
@@ -120,6 +126,10 @@ class CheckpointWriter::Impl {
   }
 
  private:
+  void wait_to_the_end() {
+    wait_durable([] { return false; });
+  }
+
   // The thread is idle: the staged buffers are the caller's.
   Job make_job(const CheckpointContent& content) {
     const at::NoGradGuard no_grad;
@@ -202,7 +212,7 @@ CheckpointWriter::~CheckpointWriter() = default;
 
 Status CheckpointWriter::prepare(const CheckpointStamp& stamp) { return impl_->prepare(stamp); }
 StageCost CheckpointWriter::stage(const CheckpointContent& content) { return impl_->stage(content); }
-void CheckpointWriter::wait_durable() { impl_->wait_durable(); }
+bool CheckpointWriter::wait_durable(const std::function<bool()>& gives_up) { return impl_->wait_durable(gives_up); }
 std::vector<WriteReport> CheckpointWriter::poll_reports() { return impl_->poll_reports(); }
 
 }  // namespace lockstep

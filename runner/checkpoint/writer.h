@@ -47,7 +47,7 @@ struct CheckpointWriterOptions {
   std::string folder;
   Retention retention;
   ResumePolicy resume = ResumePolicy::kSameConfig;  // as CheckpointWrite's
-  // Called on the caller's thread while it waits for a write and the volume answers, about once a second.
+  // Called on the caller's thread while it waits for a write and the volume answers, several times a second.
   std::function<void()> on_progress = [] {};
 };
 
@@ -64,8 +64,9 @@ class CheckpointWriter {
   Status prepare(const CheckpointStamp& stamp);
 
   StageCost stage(const CheckpointContent& content);
-  // Returns once nothing is in flight; what became of it is in the reports.
-  void wait_durable();
+  // True once nothing is in flight; what became of it is in the reports. `gives_up` is asked several times a second;
+  // when it says yes, the wait ends with false, and the write goes on.
+  bool wait_durable(const std::function<bool()>& gives_up = [] { return false; });
   // Writes that ended since the last call, in order.
   std::vector<WriteReport> poll_reports();
 

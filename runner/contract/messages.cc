@@ -156,7 +156,7 @@ constexpr std::array<const char*, 3> kEnumNames<MetricType>{"counter", "gauge", 
 template <>
 constexpr std::array<const char*, kFaultCount> kEnumNames<Fault>{
     "disk_full",       "not_finite",       "stall_data",  "stall_compute", "stall_collective", "stall_forming",
-    "stall_restoring", "stall_evaluation", "stall_write", "stall_device",  "stall_transfer"};
+    "stall_restoring", "stall_evaluation", "stall_write", "stall_device",  "stall_transfer",   "slow_evaluation"};
 
 std::string encode(const WorkerMessage& message) { return encode_line(message); }
 std::string encode(const AgentMessage& message) { return encode_line(message); }

@@ -198,8 +198,10 @@ enum class Fault {
   kStallWrite,     // the writer's thread, in the middle of a checkpoint
   kStallDevice,    // as a device that does not answer
   kStallTransfer,  // in the middle of sending or receiving the state
+  // The next evaluation takes `seconds` longer on this rank. It shows progress and can be stopped, as a long one does.
+  kSlowEvaluation,
 };
-inline constexpr size_t kFaultCount = 11;
+inline constexpr size_t kFaultCount = 12;
 struct InjectFault {
   Fault fault = Fault::kDiskFull;
   double seconds = 0.0;

@@ -98,12 +98,13 @@ SyntheticOptions generated_dataset_options() {
   return {.seed = 42, .users = 500, .items = 200, .events_min = 30, .events_max = 60, .follow = 0.7};
 }
 
-Result<Dataset> load_dataset(const std::string& dataset, const std::string& data_dir, const ReadOptions& options) {
+Result<Dataset> load_dataset(const std::string& dataset, const std::string& data_dir, const ReadOptions& options,
+                             const std::function<void()>& on_progress) {
   if (dataset == kGeneratedDataset) {
-    return parse_interactions(synthetic_ratings(generated_dataset_options()), dataset, options);
+    return parse_interactions(synthetic_ratings(generated_dataset_options()), dataset, options, on_progress);
   }
   TRY_ASSIGN(const std::string path, resolve_dataset(dataset, data_dir));
-  return read_interactions(path, options);
+  return read_interactions(path, options, on_progress);
 }
 
 Result<DatasetChoice> choose_dataset(const std::string& data_dir) {

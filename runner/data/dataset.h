@@ -8,6 +8,7 @@
 // the data set's own name. Threads: pure but for the reading of folders and files.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -24,8 +25,10 @@ inline constexpr std::string_view kAutoDataset = "auto";
 // about a second on two cores, and twenty of them learn the chain.
 SyntheticOptions generated_dataset_options();
 
-// What `--dataset` names. Errors as those of resolve_dataset and read_interactions.
-Result<Dataset> load_dataset(const std::string& dataset, const std::string& data_dir, const ReadOptions& options);
+// What `--dataset` names. Errors as those of resolve_dataset and read_interactions; `on_progress` as theirs.
+Result<Dataset> load_dataset(
+    const std::string& dataset, const std::string& data_dir, const ReadOptions& options,
+    const std::function<void()>& on_progress = [] {});
 
 struct DatasetChoice {
   std::string dataset;  // for --dataset: a path, or `generated`

@@ -30,6 +30,8 @@ constexpr size_t kBadSamples = 3;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
 constexpr size_t kSampleBytesMax = 80;
 constexpr int64_t kDefaultMinCount = 5;
+constexpr size_t kReadPieceBytes = size_t{4} << 20;
+constexpr int64_t kProgressLines = 100'000;  // a few megabytes
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
@@ -325,7 +327,7 @@ Status check_bad_lines(const InteractionsReport& report, double max_bad_lines) {
 }
 
 Result<std::vector<RawEvent>> read_events(std::string_view text, const Layout& layout, double max_bad_lines,
-                                          InteractionsReport& report) {
+                                          InteractionsReport& report, const std::function<void()>& on_progress) {
   std::vector<RawEvent> events;
   constexpr size_t kTypicalLineBytes = 16;
   events.reserve(text.size() / kTypicalLineBytes);
@@ -335,6 +337,7 @@ Result<std::vector<RawEvent>> read_events(std::string_view text, const Layout& l
   std::string reason;
   bool header_pending = layout.has_header;
   while (lines.next(line)) {
+    if (lines.number() % kProgressLines == 0) on_progress();
     if (is_blank(line)) continue;
     if (std::exchange(header_pending, false)) continue;
     ++report.lines;
@@ -437,7 +440,7 @@ Status check_users(const Interactions& interactions, const InteractionsReport& r
 }
 
 // A regular file's bytes. The data set may be reached by a symbolic link.
-Result<std::string> read_whole(const std::string& path) {
+Result<std::string> read_whole(const std::string& path, const std::function<void()>& on_progress) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     const ErrorCode code = errno == ENOENT || errno == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kInvalid;
@@ -457,11 +460,12 @@ Result<std::string> read_whole(const std::string& path) {
     text.resize(static_cast<size_t>(info.st_size));
     size_t done = 0;
     while (done < text.size()) {
-      const ssize_t got = ::read(file, text.data() + done, text.size() - done);
+      const ssize_t got = ::read(file, text.data() + done, std::min(text.size() - done, kReadPieceBytes));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) problem = std::strerror(errno);
       if (got <= 0) break;
       done += static_cast<size_t>(got);
+      on_progress();
     }
     text.resize(done);
   }
@@ -522,12 +526,14 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
                    "; tried " + tried + ". Put it at one of these places, or give --dataset PATH or --data_dir FOLDER"};
 }
 
-Result<Dataset> read_interactions(const std::string& path, const ReadOptions& options) {
-  TRY_ASSIGN(const std::string text, read_whole(path));
-  return parse_interactions(text, path, options);
+Result<Dataset> read_interactions(const std::string& path, const ReadOptions& options,
+                                  const std::function<void()>& on_progress) {
+  TRY_ASSIGN(const std::string text, read_whole(path, on_progress));
+  return parse_interactions(text, path, options, on_progress);
 }
 
-Result<Dataset> parse_interactions(std::string_view text, const std::string& path, const ReadOptions& options) {
+Result<Dataset> parse_interactions(std::string_view text, const std::string& path, const ReadOptions& options,
+                                   const std::function<void()>& on_progress) {
   if (text.starts_with(kGzipMagic)) return invalid(path + " is compressed with gzip: unpack it first (gunzip)");
   TRY_ASSIGN(const Layout layout, detect_layout(text, path));
   Dataset dataset;
@@ -535,10 +541,13 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
   report.path = path;
   report.format = layout.format;
   report.min_count = options.min_count.value_or(layout.keeps_ids() ? 0 : kDefaultMinCount);
-  TRY_ASSIGN(std::vector<RawEvent> events, read_events(text, layout, options.max_bad_lines, report));
+  TRY_ASSIGN(std::vector<RawEvent> events, read_events(text, layout, options.max_bad_lines, report, on_progress));
   if (report.min_count > 1) drop_rare(events, report);
+  on_progress();
   if (!layout.keeps_ids()) renumber(events);
+  on_progress();
   dataset.interactions = to_csr(events, layout.time.has_value());
+  on_progress();
   report.events = static_cast<int64_t>(events.size());
   TRY(check_users(dataset.interactions, report));
   return dataset;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -73,11 +74,15 @@ struct ReadOptions {
 Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir);
 
 // Errors: kNotFound; kInvalid (empty, gzip, unknown format, one user only, ids below 1 or too large, too many
-// malformed lines, not readable). Each names the file, and the line where there is one.
-Result<Dataset> read_interactions(const std::string& path, const ReadOptions& options);
+// malformed lines, not readable). Each names the file, and the line where there is one. `on_progress` is called after
+// every few megabytes: a large file on a slow volume takes minutes, and must not be taken for a hang.
+Result<Dataset> read_interactions(
+    const std::string& path, const ReadOptions& options, const std::function<void()>& on_progress = [] {});
 
 // The same from memory; `path` is used in messages only.
-Result<Dataset> parse_interactions(std::string_view text, const std::string& path, const ReadOptions& options);
+Result<Dataset> parse_interactions(
+    std::string_view text, const std::string& path, const ReadOptions& options,
+    const std::function<void()>& on_progress = [] {});
 
 // Does one of the first lines have one of the formats? `head`: the beginning of a file, which may end inside a line.
 bool has_known_format(std::string_view head);

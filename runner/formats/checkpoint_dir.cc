@@ -112,7 +112,8 @@ Result<NewestComplete> first_verified(FileSystem& fs, const std::vector<Checkpoi
 }  // namespace
 
 bool may_be_passed_over(const Error& error) {
-  return error.code != ErrorCode::kInvalid && error.code != ErrorCode::kUnavailable;
+  return error.code != ErrorCode::kInvalid && error.code != ErrorCode::kUnavailable &&
+         error.code != ErrorCode::kCancelled;
 }
 
 CheckpointEntry inspect_checkpoint(FileSystem& fs, const std::string& path) {
@@ -176,8 +177,17 @@ Result<std::string> read_checkpoint_file(FileSystem& fs, const CheckpointEntry& 
   if (found == entry.state->files.end()) {
     return Error{ErrorCode::kNotFound, entry.path + " has no " + name};
   }
-  TRY_ASSIGN(std::string bytes, read_file(fs, join_path(entry.path, name), found->second.bytes));
-  if (bytes.size() != found->second.bytes || sha256_hex(bytes) != found->second.sha256) {
+  // The sum is taken piece by piece: over all of a large file it is many seconds in which nobody could stop the reader.
+  std::string bytes;
+  bytes.reserve(found->second.bytes);
+  Sha256 sum;
+  TRY(read_file(fs, join_path(entry.path, name), [&](const void* data, size_t size) -> Status {
+    if (size > found->second.bytes - bytes.size()) return wrong_sum(entry.path, name);
+    bytes.append(static_cast<const char*>(data), size);
+    sum.update(data, size);
+    return {};
+  }));
+  if (bytes.size() != found->second.bytes || sum.hex_digest() != found->second.sha256) {
     return wrong_sum(entry.path, name);
   }
   return bytes;

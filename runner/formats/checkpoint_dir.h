@@ -31,7 +31,7 @@ struct PassedOver {
 };
 
 // May an older checkpoint be taken for one with this error? Not for one of a newer format, nor for one that the volume
-// does not give now: to go on from an older one would lose work.
+// does not give now, or whose reader was told to stop: to go on from an older one would lose work.
 bool may_be_passed_over(const Error& error);
 
 // All step folders, newest first; before them those without a readable state.json. Reads state.json and the files'

@@ -1,44 +1,69 @@
 #include "runner/loop/evaluator.h"
 
+#include <array>
+
 #include "runner/contract/exit_code.h"
 #include "runner/dist/collectives.h"
 #include "runner/dist/process_group.h"
-#include "runner/loop/stop_signals.h"
+#include "runner/loop/injected_faults.h"
 #include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
+namespace {
 
-EvaluationFigures evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, uint64_t seed,
-                                        const StopSignals& signals, PhaseClock& clock) {
-  const std::vector<MetricSum> mine =
-      workload.evaluate({.rank = group.rank(), .world_size = group.world_size(), .seed = seed, .on_progress = [&clock] {
-                           clock.progress();
-                         }});
-  const int requested = signals.requested();
-  std::vector<double> row{requested == static_cast<int>(ExitCode::kTerminated) ? 1.0 : 0.0,
-                          requested == static_cast<int>(ExitCode::kInterrupted) ? 1.0 : 0.0};
+constexpr int kTerminated = static_cast<int>(ExitCode::kTerminated);
+constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
+
+// Slots of the first reduction. The figures have one of their own: a rank that was stopped has none to add.
+enum Slot : size_t { kIncomplete, kTerminates, kInterrupts, kLeaves, kSlots };
+
+std::vector<std::pair<std::string, double>> means_of(const std::vector<MetricSum>& mine, ProcessGroup& group) {
+  std::vector<double> row;
   for (const MetricSum& m : mine) {
     row.push_back(m.sum);
     row.push_back(m.count);
   }
-  std::vector<double> totals;
-  {
-    const PhaseScope waiting(clock, Phase::kWaiting);
-    totals = sum_over_ranks(group, row);
-  }
-
-  EvaluationFigures figures;
-  if (totals[0] > 0.0) {
-    figures.stop_code = static_cast<int>(ExitCode::kTerminated);
-  } else if (totals[1] > 0.0) {
-    figures.stop_code = static_cast<int>(ExitCode::kInterrupted);
-  }
+  const std::vector<double> totals = sum_over_ranks(group, row);
+  std::vector<std::pair<std::string, double>> means;
   for (size_t i = 0; i < mine.size(); ++i) {
-    const double sum = totals[2 + 2 * i];
-    const double count = totals[3 + 2 * i];
-    figures.metrics.emplace_back(mine[i].name, count > 0.0 ? sum / count : 0.0);
+    const double sum = totals[2 * i];
+    const double count = totals[2 * i + 1];
+    means.emplace_back(mine[i].name, count > 0.0 ? sum / count : 0.0);
   }
-  return figures;
+  return means;
+}
+
+}  // namespace
+
+EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, const EvaluationParts& parts) {
+  bool is_complete = true;
+  const auto goes_on = [&] {
+    parts.clock.progress();
+    is_complete = is_complete && !parts.stop.is_cut() && !parts.stop.requests().any();
+    return is_complete;
+  };
+  const std::vector<MetricSum> mine =
+      workload.evaluate({.rank = group.rank(), .world_size = group.world_size(), .seed = parts.seed, .goes_on = [&] {
+                           parts.faults.work_here(Fault::kSlowEvaluation, goes_on);
+                           return goes_on();
+                         }});
+  if (parts.stop.is_cut()) leave_group("the group was cut during an evaluation");
+
+  const StepRequests asked = parts.stop.requests();
+  const std::array<double, kSlots> row{is_complete ? 0.0 : 1.0, asked.stop_code == kTerminated ? 1.0 : 0.0,
+                                       asked.stop_code == kInterrupted ? 1.0 : 0.0, asked.leave_together ? 1.0 : 0.0};
+  const PhaseScope waiting(parts.clock, Phase::kWaiting);
+  const std::vector<double> totals = sum_over_ranks(group, row);
+  EvaluationOutcome outcome;
+  outcome.is_complete = totals[kIncomplete] == 0.0;
+  if (totals[kTerminates] > 0.0) {
+    outcome.requests.stop_code = kTerminated;
+  } else if (totals[kInterrupts] > 0.0) {
+    outcome.requests.stop_code = kInterrupted;
+  }
+  outcome.requests.leave_together = totals[kLeaves] > 0.0;
+  if (outcome.is_complete) outcome.metrics = means_of(mine, group);
+  return outcome;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 // Evaluation over all ranks: exact shards, (sum, count) added up in fp64, the same figures for every world size.
 // The wait for the other ranks' figures is Phase::kWaiting on `clock`, so that a late rank is told from those that it
 // keeps waiting.
+// It may take minutes: a rank that is asked to stop, or to leave with the others, leaves its share within one chunk and
+// says so in the reduction. Then there are figures for nobody, and all ranks know of the request. A rank whose group is
+// cut throws (leave_group).
 // Threads: the training thread; collective.
 #pragma once
 
@@ -8,20 +11,29 @@
 #include <utility>
 #include <vector>
 
+#include "runner/loop/stop_token.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
 
+class InjectedFaults;
 class PhaseClock;
 class ProcessGroup;
-class StopSignals;
 
-struct EvaluationFigures {
+struct EvaluationOutcome {
+  bool is_complete = false;                             // on all ranks; otherwise there are no figures
   std::vector<std::pair<std::string, double>> metrics;  // means, in the workload's order; 0 for one without samples
-  int stop_code = 0;                                    // 130 or 143 when any rank was asked to stop meanwhile
+  StepRequests requests;                                // that any rank has met meanwhile
 };
 
-EvaluationFigures evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, uint64_t seed,
-                                        const StopSignals& signals, PhaseClock& clock);
+// What an evaluation works with; all outlive the call.
+struct EvaluationParts {
+  uint64_t seed = 0;
+  const StopToken& stop;
+  PhaseClock& clock;
+  InjectedFaults& faults;
+};
+
+EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group, const EvaluationParts& parts);
 
 }  // namespace lockstep

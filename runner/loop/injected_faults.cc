@@ -33,6 +33,14 @@ void InjectedFaults::stall_here(Fault fault) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(wanted.exchange(0)));
 }
 
+void InjectedFaults::work_here(Fault fault, const std::function<bool()>& goes_on) {
+  constexpr std::chrono::milliseconds kPiece{10};
+  std::atomic<int64_t>& wanted = stall_ns_[static_cast<size_t>(fault)];
+  if (wanted.load(std::memory_order_relaxed) == 0) return;
+  const int64_t until = monotonic_ns() + wanted.exchange(0);
+  while (goes_on() && monotonic_ns() < until) std::this_thread::sleep_for(kPiece);
+}
+
 bool InjectedFaults::disk_is_full() const {
   const int64_t until = disk_full_until_ns_.load(std::memory_order_relaxed);
   return until != 0 && monotonic_ns() < until;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 #include "runner/base/forwarding_file_system.h"
 #include "runner/contract/messages.h"
@@ -23,6 +24,9 @@ class InjectedFaults {
   bool take_not_finite();
   // One thread per fault: stops here for as long as was said, when `fault` was injected. As deaf as a real hang.
   void stall_here(Fault fault);
+  // Works here for as long as was said, when `fault` was injected, or until `goes_on` says no; it is asked all the
+  // time.
+  void work_here(Fault fault, const std::function<bool()>& goes_on);
   // Any thread.
   [[nodiscard]] bool disk_is_full() const;
 

@@ -231,19 +231,40 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
 class Reading {
  public:
   explicit Reading(const SyncParts& parts)
-      : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [&clock = parts.clock] { clock.progress(); }) {}
+      : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [this, &parts] { return look(parts); }) {}
   FileSystem& fs() { return fs_; }
+  // It was stopped: what came of it says nothing about the volume.
+  [[nodiscard]] bool was_stopped() const { return was_stopped_; }
 
  private:
+  Status look(const SyncParts& parts) {
+    parts.clock.progress();
+    was_stopped_ = was_stopped_ || parts.stop.is_stopped();
+    if (was_stopped_) return Error{ErrorCode::kCancelled, "the reading was stopped"};
+    return {};
+  }
+
+  bool was_stopped_ = false;
   PhaseScope phase_;
   WatchedFileSystem fs_;
 };
 
+Failure reading_stopped() {
+  return {ExitCode::kPeerLost, "the group was cut, or a stop asked for, during the restore"};
+}
+
 // All tensors, from `source` to those that receive.
-void send_tensors(const SyncParts& parts, int source, bool receives, const SyncOptions& options) {
-  transfer_state(parts.group, parts.state.all_tensors(), source, receives, [&] {
+struct Transfer {
+  int source = 0;
+  bool receives = false;            // this rank
+  bool rank_zero_receives = false;  // a stop waits for it
+};
+void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOptions& options) {
+  transfer_state(parts.group, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
     parts.clock.progress();
     options.on_message();
+    const bool leaves = transfer.rank_zero_receives ? parts.stop.is_cut() : parts.stop.is_stopped();
+    if (leaves) leave_group("the group was cut, or a stop asked for, while the state was on its way");
   });
 }
 
@@ -256,6 +277,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   if (world.rank == 0) {
     Reading reading(parts);
     const Status status = restore_or_initialise(parts, reading.fs(), options, std::move(newer), result);
+    if (!status.ok() && reading.was_stopped()) return reading_stopped();
     if (status.ok()) {
       options.on_start(result);
       document = describe_state(parts.state, parts.workload, result);
@@ -274,7 +296,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   const bool receives = world.rank != 0;
   Result<Description> description = parse_description(*heard);
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
-  send_tensors(parts, /*source=*/0, receives, options);
+  send_tensors(parts, {.source = 0, .receives = receives}, options);
   if (receives) {
     const Status taken = take_description(std::move(*description), parts.state, parts.workload);
     if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
@@ -292,6 +314,7 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
   const bool receives = choice.receives[static_cast<size_t>(rank)];
   Counters& counters = parts.state.counters;
   SyncResult result{.origin = choice.reason, .from_live_rank = true};
+  options.on_live_state();
   // The same everywhere: a pure function of what all have said.
   if (std::find(choice.receives.begin(), choice.receives.end(), true) != choice.receives.end()) {
     // What the source says beside its tensors travels through the store.
@@ -306,7 +329,8 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
       if (!parsed.ok()) return Failure{ExitCode::kCrash, parsed.error().message};
       description = std::move(*parsed);
     }
-    send_tensors(parts, *choice.source, receives, options);
+    send_tensors(parts, {.source = *choice.source, .receives = receives, .rank_zero_receives = choice.receives[0]},
+                 options);
     if (description) {
       const Status taken = take_description(std::move(*description), parts.state, parts.workload);
       if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
@@ -336,7 +360,11 @@ SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
   if (may_have_missed_groups(best, options.generation)) {
     const World& world = parts.group.options().world;
     std::optional<ResumeResult> newer;
-    if (world.rank == 0) newer = find_newer(parts.config, Reading(parts).fs(), options, best);
+    if (world.rank == 0) {
+      Reading reading(parts);
+      newer = find_newer(parts.config, reading.fs(), options, best);
+      if (reading.was_stopped()) return reading_stopped();
+    }
     const Result<std::string> told = tell_all(parts.store, world, "volume", newer ? "true" : "false");
     if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
     if (*told == "true") {

@@ -17,6 +17,7 @@
 #include "runner/contract/exit_code.h"
 #include "runner/dist/process_group.h"
 #include "runner/dist/store_handle.h"
+#include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 
 namespace lockstep {
@@ -40,6 +41,8 @@ struct SyncOptions {
   // Rank 0 has read or initialised the state, which is still to go to the others: a group that breaks meanwhile finds
   // it here.
   std::function<void(const SyncResult&)> on_start = [](const SyncResult&) {};
+  // A state comes from a live rank, which may be gone soon: from now on there is something to lose.
+  std::function<void()> on_live_state = [] {};
   std::function<void()> on_message = [] {};  // after each message of a transfer
 };
 
@@ -52,6 +55,7 @@ struct SyncParts {
   const StoreHandle& store;
   FileSystem& fs;
   PhaseClock& clock;
+  StopToken stop = {};
 };
 
 using SyncOutcome = std::variant<SyncResult, Failure>;
@@ -59,6 +63,8 @@ using SyncOutcome = std::variant<SyncResult, Failure>;
 // Rank 0 alone touches the disk; when that fails, all ranks have its failure. `progress` of the workload travels with
 // the counters. On the clock all of it is Phase::kWaiting, but for the reading, so that a rank 0 with a slow disk is
 // told from those that it keeps waiting. No tensor is sent when no rank lacks anything.
+// A cut ends the reading and the transfer (kPeerLost, or an exception of leave_group). So does a stop, except where
+// rank 0 receives: it alone writes, and what it receives is what the last checkpoint is to hold.
 SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options);
 
 }  // namespace lockstep

@@ -37,6 +37,9 @@ void install(int signal, void (*handler)(int)) {
 }  // namespace
 
 StopSignals::StopSignals() {
+  g_interrupts.store(0);
+  g_terminates.store(0);
+  g_leave_at_once.store(true);
   install(SIGINT, on_interrupt);
   install(SIGTERM, on_terminate);
 }

@@ -10,7 +10,8 @@ namespace lockstep {
 
 class StopSignals {
  public:
-  // Installs the handlers. Until ask_from_now_on() a signal ends the process right in the handler.
+  // Installs the handlers; nothing has been asked for yet. Until ask_from_now_on() a signal ends the process right in
+  // the handler.
   StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

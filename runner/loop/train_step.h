@@ -21,6 +21,7 @@
 
 #include "runner/config/run_config.h"
 #include "runner/data/sampler.h"
+#include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 #include "runner/models/workload.h"
 #include "runner/telemetry/phase_clock.h"
@@ -37,12 +38,6 @@ struct StepOutcome {
   int64_t samples = 0;              // of this step's global batch
   int stop_code = 0;                // 130 or 143 when any rank was asked to stop; acted on by all at this step
   bool leave_together = false;      // any rank was asked to: all leave the group after this step
-};
-
-// What this rank was asked for.
-struct StepRequests {
-  int stop_code = 0;  // 0, 130 or 143
-  bool leave_together = false;
 };
 
 class TrainStep {

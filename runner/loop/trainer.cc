@@ -31,6 +31,7 @@ struct Trainer::Generation {
   ProcessGroup& group;
   const StoreHandle& store;
   Formed formed;
+  StopToken stop;
   uint64_t number = 0;  // as checkpoints are stamped: formed.generation, or above it (see SyncResult)
   SyncResult sync;
   int64_t synced_ns = 0;
@@ -50,7 +51,11 @@ Trainer::Trainer(const Parts& parts)
 Trainer::~Trainer() = default;
 
 Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, const Formed& formed) {
-  Generation g{.group = group, .store = store, .formed = formed, .number = formed.generation};
+  Generation g{.group = group,
+               .store = store,
+               .formed = formed,
+               .stop = stop_token(formed.generation),
+               .number = formed.generation};
   gate_.open();
   try {
     return run_generation_or_throw(g);
@@ -84,9 +89,10 @@ Outcome Trainer::run_generation_or_throw(Generation& g) {
   Outcome outcome = prepare(g);
   if (outcome.code != ExitCode::kDone) return outcome;
   if (parts_.config.training.inference_only) {
-    evaluate(g);
+    const StepRequests asked = evaluate(g);
+    if (asked.leave_together && asked.stop_code == 0) return leave_together(g);
     say_resumed(g);
-    return {};
+    return {static_cast<ExitCode>(asked.stop_code), {}, {}};
   }
   return train(g);
 }
@@ -105,11 +111,12 @@ Outcome Trainer::prepare(Generation& g) {
       .generation = g.formed.generation,
       .first_batch = batch_shape(training, declared_world_size),
       .on_start = [this](const SyncResult& start) { untold_start_ = start; },
+      .on_live_state = [this] { parts_.signals.ask_from_now_on(); },
       .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   SyncOutcome synced =
-      sync_state({parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, parts_.clock}, options);
+      sync_state({parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, parts_.clock, g.stop}, options);
   if (const auto* failure = std::get_if<Failure>(&synced)) return lost_or_failed(g, *failure);
   g.sync = std::move(std::get<SyncResult>(synced));
   g.number = g.sync.generation;
@@ -121,8 +128,6 @@ Outcome Trainer::prepare(Generation& g) {
   parts_.reporter.set_owner({.run = options.identity, .stamp = stamp()});
   world_size_ = g.group.world_size();
   parts_.page.step.store(state_.counters.step);
-  // The source may be gone soon: what came from it is ours to lose.
-  if (g.sync.from_live_rank) parts_.signals.ask_from_now_on();
 
   const BatchPlan plan{.seed = training.seed,
                        .num_samples = parts_.workload.num_samples(),
@@ -143,7 +148,7 @@ Outcome Trainer::prepare(Generation& g) {
     }
     outputs_missing_ = !opened.ok();
   } else {
-    close_outputs();
+    close_outputs(g.stop);
   }
   // A state from a live rank may never have been written down.
   if (!g.sync.from_live_rank) checkpointed_step_ = state_.counters.step;
@@ -173,7 +178,7 @@ Status Trainer::open_outputs(Generation& g) {
                                            .resume = parts_.job.resume,
                                            .on_progress = [&clock = parts_.clock] { clock.progress(); }});
   }
-  writer_->wait_durable();
+  wait_for_writer(g.stop);
   report_checkpoints();
   // A folder that cannot be made is named by the writer's probe, with what to do.
   if (!lock_ && parts_.locks_folder && make_directories(parts_.fs, parts_.folder).ok()) {
@@ -216,10 +221,10 @@ bool Trainer::try_outputs_again(Generation& g) {
 }
 
 // Another rank is rank 0 now, and the only one that writes.
-void Trainer::close_outputs() {
+void Trainer::close_outputs(const StopToken& stop) {
   if (writer_) {
     const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-    writer_->wait_durable();
+    wait_for_writer(stop);
     report_checkpoints();
   }
   writer_.reset();
@@ -291,37 +296,43 @@ Outcome Trainer::train(Generation& g) {
                                                         .precision = parts_.precision.precision,
                                                         .total_steps = g.total_steps});
   parts_.reporter.beat(counters.step, Activity::kTraining);
+  StepRequests asked;  // of any rank, and known to all
   // A stop or a fault came between this step and its evaluation, which decides on the steps that follow.
-  int stop_code = counters.evaluated_step != counters.step && is_time_to_evaluate(g) ? evaluate(g) : 0;
+  if (counters.evaluated_step != counters.step && is_time_to_evaluate(g)) asked = evaluate(g);
   if (has_unwritten_best()) checkpoint(g, /*is_best=*/true);
-  while (counters.step < g.total_steps && stop_code == 0 && !is_out_of_patience()) {
+  while (counters.step < g.total_steps && !asked.any() && !is_out_of_patience()) {
     const auto began = std::chrono::steady_clock::now();
-    const StepOutcome stepped = g.step->run(requests(g));
+    const StepOutcome stepped = g.step->run(g.stop.requests());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counters.seconds_training += seconds;
     // From here on there is something to lose: a signal asks, it does not end.
     parts_.signals.ask_from_now_on();
     parts_.reporter.on_step_done(counters.step, stepped.samples, seconds);
     say_resumed(g);
-    stop_code = stepped.stop_code;
+    asked = {.stop_code = stepped.stop_code, .leave_together = stepped.leave_together};
     take(stepped.reports);
     Outcome drift = check_drift(g);
     if (drift.code != ExitCode::kDone) return drift;
-    if (stop_code == 0 && is_time_to_evaluate(g)) stop_code = evaluate(g);
+    if (!asked.any() && is_time_to_evaluate(g)) asked = evaluate(g);
     const int64_t every = parts_.config.training.checkpoint_every;
     // The last step's checkpoint is finish's: it holds what the last evaluation found.
-    const bool due = every > 0 && counters.step % every == 0 && counters.step < g.total_steps && stop_code == 0;
+    const bool due = every > 0 && counters.step % every == 0 && counters.step < g.total_steps && asked.stop_code == 0;
     if (due || has_unwritten_best()) checkpoint(g, has_unwritten_best());
     report_checkpoints();
     if (not_finite_) return *not_finite_;
-    if (stepped.leave_together && stop_code == 0 && counters.step < g.total_steps) return leave_together(g);
   }
-  return finish(g, stop_code);
+  if (asked.leave_together && asked.stop_code == 0 && counters.step < g.total_steps) return leave_together(g);
+  return finish(g, asked.stop_code);
 }
 
-StepRequests Trainer::requests(const Generation& g) const {
-  const bool leave = parts_.agent != nullptr && parts_.agent->leave_together(g.formed.generation).has_value();
-  return {.stop_code = parts_.signals.requested(), .leave_together = leave};
+StopToken Trainer::stop_token(uint64_t generation) const {
+  const AgentSession* const agent = parts_.agent;
+  return {.is_cut = [=] { return agent != nullptr && agent->was_cut(generation); },
+          .requests =
+              [=, &signals = parts_.signals] {
+                const bool leaves = agent != nullptr && agent->leave_together(generation).has_value();
+                return StepRequests{.stop_code = signals.requested(), .leave_together = leaves};
+              }};
 }
 
 // The group works: the agent's account of the recovery is complete.
@@ -340,12 +351,12 @@ void Trainer::say_resumed(Generation& g) {
 // All ranks have committed the same step. Who leaves for good ends; when that is rank 0, what it holds is durable
 // first.
 Outcome Trainer::leave_together(Generation& g) {
-  take(g.step->flush());
+  if (g.step) take(g.step->flush());
   const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
   if (leaving_code == 0) return {ExitCode::kDone, {}, kLeftRegroup};
-  if (g.is_rank_zero()) {
+  if (g.is_rank_zero() && writer_) {
     checkpoint(g, has_unwritten_best());
-    make_durable();
+    make_durable(g.stop);
   }
   say_end(leaving_code);
   return {static_cast<ExitCode>(leaving_code), {}, {}};
@@ -396,30 +407,40 @@ bool Trainer::is_out_of_patience() const {
   return patience > 0 && state_.counters.evaluations_without_best >= patience;
 }
 
-// Returns the stop that came meanwhile, or 0.
-int Trainer::evaluate(Generation& g) {
+// Returns what any rank was asked for meanwhile. When that has ended the evaluation before its end, nothing has come of
+// it: evaluated_step stays what it was, and whoever goes on from this step makes it again.
+StepRequests Trainer::evaluate(Generation& g) {
   const PhaseScope scope(parts_.clock, Phase::kValidation);
   if (g.step) take(g.step->flush());
   Counters& counters = state_.counters;
   parts_.reporter.beat(counters.step, Activity::kEvaluating);
   parts_.faults.stall_here(Fault::kStallEvaluation);
-  EvaluationFigures figures;
+  EvaluationOutcome outcome;
   EvaluationNote note{.step = counters.step,
                       .completed_epochs = counters.step / g.steps_per_epoch,
                       .seconds_training = counters.seconds_training};
   {
     std::optional<Ema::SwapIn> averages;
     if (Ema* ema = state_.ema()) averages.emplace(*ema);
-    figures =
-        evaluate_on_all_ranks(parts_.workload, g.group, parts_.config.training.seed, parts_.signals, parts_.clock);
-    note.metrics = figures.metrics;
-    // On every rank: what is best so far belongs to the state.
-    note.weight_file = parts_.workload.reference_weight_file(
-        {.epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics});
-    parts_.reporter.on_evaluation(note, parts_.workload);
+    outcome = evaluate_on_all_ranks(
+        parts_.workload, g.group,
+        {.seed = parts_.config.training.seed, .stop = g.stop, .clock = parts_.clock, .faults = parts_.faults});
+    if (outcome.is_complete) {
+      note.metrics = outcome.metrics;
+      // On every rank: what is best so far belongs to the state.
+      note.weight_file = parts_.workload.reference_weight_file(
+          {.epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics});
+      parts_.reporter.on_evaluation(note, parts_.workload);
+    }
+  }
+  parts_.reporter.beat(counters.step, Activity::kTraining);
+  if (!outcome.is_complete) {
+    parts_.reporter.say("the evaluation of step " + std::to_string(counters.step) +
+                        " is left before its end; it is made again when the run goes on");
+    return outcome.requests;
   }
   counters.evaluated_step = counters.step;
-  for (const auto& [name, value] : figures.metrics) {
+  for (const auto& [name, value] : outcome.metrics) {
     if (name != parts_.workload.best_metric()) continue;
     state_.journal.improved = value > counters.best_metric;
     counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
@@ -427,8 +448,7 @@ int Trainer::evaluate(Generation& g) {
     counters.plateau = plateau_after(counters.plateau, value, plateau_options(parts_.config.training));
   }
   state_.journal.evaluation = std::move(note);
-  parts_.reporter.beat(counters.step, Activity::kTraining);
-  return figures.stop_code;
+  return outcome.requests;
 }
 
 // Ranks other than 0 do not know that it was written, and need not: it is past with the next step, in which rank 0
@@ -441,13 +461,16 @@ void Trainer::checkpoint(Generation& g, bool is_best) {
   // Skip counters and loss scale follow from figures that may still be on their way.
   take(g.step->flush());
   if (outputs_missing_ && !try_outputs_again(g)) return;
-  stage_checkpoint(is_best);
+  stage_checkpoint(is_best, g.stop);
 }
 
 // Rank 0 takes the copy.
-void Trainer::stage_checkpoint(bool is_best) {
+void Trainer::stage_checkpoint(bool is_best, const StopToken& stop) {
   if (!writer_) return;
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  const auto began = std::chrono::steady_clock::now();
+  wait_for_writer(stop);
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
   state_.journal.improved = false;
   checkpointed_step_ = state_.counters.step;
   if (is_best) best_staged_at_ = state_.counters.step;
@@ -476,7 +499,13 @@ void Trainer::stage_checkpoint(bool is_best) {
   content.optimizer = state_.optimizer_tensors();
   if (state_.ema() != nullptr) content.ema = {{"", state_.ema_tensors()}};
   const StageCost cost = writer_->stage(content);
-  stage_seconds_ = cost.stall_seconds + cost.copy_seconds;
+  stage_seconds_ = waited.count() + cost.stall_seconds + cost.copy_seconds;
+}
+
+// Until nothing is being written. A cut of the group ends the wait, not the write; a stop does not: it is what the last
+// checkpoint is written for. (A second Ctrl-C, and the agent's patience, end that, too.)
+void Trainer::wait_for_writer(const StopToken& stop) {
+  if (!writer_->wait_durable(stop.is_cut)) leave_group("the group was cut while a checkpoint was being written");
 }
 
 void Trainer::report_checkpoints() {
@@ -491,10 +520,17 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   take(g.step->flush());
   Counters& counters = state_.counters;
   const bool unevaluated = !not_finite_ && !is_stop(stop_code) && counters.evaluated_step != counters.step;
-  if (unevaluated) evaluate(g);
+  bool has_evaluated = false;
+  if (unevaluated) {
+    const StepRequests asked = evaluate(g);
+    has_evaluated = counters.evaluated_step == counters.step;
+    if (!has_evaluated && asked.stop_code == 0) return leave_together(g);
+    if (!has_evaluated) stop_code = asked.stop_code;
+  }
   if (not_finite_) return *not_finite_;
-  if (checkpointed_step_ != counters.step || unevaluated || has_unwritten_best()) checkpoint(g, has_unwritten_best());
-  make_durable();
+  const bool best = has_unwritten_best();
+  if (checkpointed_step_ != counters.step || has_evaluated || best) checkpoint(g, best);
+  make_durable(g.stop);
   double failed_writes = 0.0;
   {
     // Nobody leaves before rank 0's checkpoint is durable: a launcher ends the others when the first one is gone, and
@@ -525,9 +561,9 @@ void Trainer::say_end(int stop_code) {
 
 Outcome Trainer::stop_between_groups(int stop_code) {
   if (writer_ && state_.counters.has_state && checkpointed_step_ != state_.counters.step) {
-    stage_checkpoint(has_unwritten_best());
+    stage_checkpoint(has_unwritten_best(), StopToken{});
   }
-  make_durable();
+  make_durable(StopToken{});
   say_end(stop_code);
   if (!write_problem_.empty()) {
     return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + write_problem_, {}};
@@ -536,15 +572,15 @@ Outcome Trainer::stop_between_groups(int stop_code) {
 }
 
 // Rank 0 waits for its disk; a write that failed at this very step is tried once more.
-void Trainer::make_durable() {
+void Trainer::make_durable(const StopToken& stop) {
   if (!writer_) return;
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   parts_.reporter.beat(state_.counters.step, Activity::kCheckpointing);
-  writer_->wait_durable();
+  wait_for_writer(stop);
   report_checkpoints();
   if (write_problem_.empty()) return;
-  stage_checkpoint(/*is_best=*/best_staged_at_ == state_.counters.step);
-  writer_->wait_durable();
+  stage_checkpoint(/*is_best=*/best_staged_at_ == state_.counters.step, stop);
+  wait_for_writer(stop);
   report_checkpoints();
 }
 

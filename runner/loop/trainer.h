@@ -23,6 +23,7 @@
 #include "runner/loop/reporter.h"
 #include "runner/loop/state_sync.h"
 #include "runner/loop/stop_signals.h"
+#include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 #include "runner/models/workload.h"
 
@@ -96,15 +97,16 @@ class Trainer {
   bool can_go_on_without(const Generation& generation, const Error& error);
   bool try_outputs_again(Generation& generation);
   [[nodiscard]] bool has_unwritten_best() const;
-  void close_outputs();
+  void close_outputs(const StopToken& stop);
   void write_down_what_was_missed();
   void say_resumed(Generation& generation);
-  StepRequests requests(const Generation& generation) const;
-  int evaluate(Generation& generation);
+  [[nodiscard]] StopToken stop_token(uint64_t generation) const;
+  StepRequests evaluate(Generation& generation);
   void checkpoint(Generation& generation, bool is_best);
-  void stage_checkpoint(bool is_best);
+  void stage_checkpoint(bool is_best, const StopToken& stop);
+  void wait_for_writer(const StopToken& stop);
   void report_checkpoints();
-  void make_durable();
+  void make_durable(const StopToken& stop);
   Outcome leave_together(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
   void say_end(int stop_code);

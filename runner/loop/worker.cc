@@ -202,7 +202,7 @@ class Worker {
 
   // Before the ranks meet: the slowest rank's start is then the group's start.
   std::optional<Failure> load_data() {
-    WorkloadOrFailure made = make_workload(config_, device_);
+    WorkloadOrFailure made = make_workload(config_, device_, [this] { clock_.progress(); });
     if (auto* failure = std::get_if<Failure>(&made)) return *failure;
     workload_ = std::move(std::get<std::unique_ptr<Workload>>(made));
     loaded_seconds_ = clock_.seconds().total();

@@ -10,15 +10,15 @@
 namespace lockstep {
 namespace {
 
-Result<Dataset> load_interactions(const SasrecOptions& options) {
+Result<Dataset> load_interactions(const SasrecOptions& options, const std::function<void()>& on_progress) {
   return load_dataset(options.dataset, options.data_dir,
-                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines});
+                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines}, on_progress);
 }
 
-WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device) {
+WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const std::function<void()>& on_progress) {
   const Status flags = sasrec_flags().check(config);
   if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
-  Result<Dataset> dataset = load_interactions(sasrec_options(config));
+  Result<Dataset> dataset = load_interactions(sasrec_options(config), on_progress);
   if (!dataset.ok()) return Failure{ExitCode::kData, dataset.error().message};
   Result<std::unique_ptr<SasrecWorkload>> workload = SasrecWorkload::create(config, std::move(dataset).value(), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
@@ -27,8 +27,8 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device) {
 
 }  // namespace
 
-WorkloadOrFailure make_workload(const RunConfig& config, at::Device device) {
-  if (config.workload == "sasrec") return make_sasrec(config, device);
+WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, const std::function<void()>& on_progress) {
+  if (config.workload == "sasrec") return make_sasrec(config, device, on_progress);
   return Failure{ExitCode::kUsage, "workload " + config.workload + " is not known, expected sasrec"};
 }
 

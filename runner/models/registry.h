@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 #include <variant>
 
@@ -21,6 +22,8 @@ namespace lockstep {
 using WorkloadOrFailure = std::variant<std::unique_ptr<Workload>, Failure>;
 
 // Reads the data set; the parameters exist but are not initialised (Workload::initialize, or a checkpoint).
-WorkloadOrFailure make_workload(const RunConfig& config, at::Device device);
+// `on_progress` is called again and again meanwhile: whoever is silent for long is taken for one that hangs.
+WorkloadOrFailure make_workload(
+    const RunConfig& config, at::Device device, const std::function<void()>& on_progress = [] {});
 
 }  // namespace lockstep

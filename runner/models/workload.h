@@ -52,8 +52,9 @@ struct EvaluationShard {
   int rank = 0;
   int world_size = 1;
   uint64_t seed = 0;
-  // Called again and again: a rank that is silent for --stall_timeout_seconds is taken for one that hangs.
-  std::function<void()> on_progress = [] {};
+  // To be called several times a second: a rank that is silent for --stall_timeout_seconds is taken for one that hangs.
+  // False: the evaluation has been stopped. It returns as soon as it can; what it returns then counts for nothing.
+  std::function<bool()> goes_on = [] { return true; };
 };
 
 class Workload {

@@ -100,6 +100,29 @@ bool could_be_placed(const CoordinatorState& state, TimePoint now) {
   return has_wanted || has_all_there_were || has_waited;
 }
 
+// What a worker does for minutes, perhaps, and for itself: nobody has to be waited for in it.
+bool is_long_work(const WorkerBeat& beat) {
+  if (waits_for_a_peer(beat)) return false;
+  switch (beat.activity) {
+    case Activity::kLoading:
+    case Activity::kRestoring:
+    case Activity::kEvaluating:
+    case Activity::kCheckpointing:
+      return true;
+    case Activity::kAwaiting:
+    case Activity::kForming:
+    case Activity::kTraining:
+    case Activity::kStopping:
+      break;
+  }
+  return beat.phase == Phase::kCheckpointStall;
+}
+
+// A node that works will be ready; one that is not there, or hangs, may never be.
+TimePoint gives_up_at(const CoordinatorState& state) {
+  return std::max(state.waiting_since, state.worked_at) + state.options.rendezvous_timeout;
+}
+
 // The rule of decide_membership, without its words: cheap enough for every event.
 enum class Verdict { kPlace, kWait, kGiveUp, kGiveUpFutile };
 Verdict judge(const CoordinatorState& state, TimePoint now) {
@@ -108,7 +131,7 @@ Verdict judge(const CoordinatorState& state, TimePoint now) {
     const bool is_enough = state.futile_groups > 1 && now >= state.futile_since + state.options.rendezvous_timeout;
     return is_enough ? Verdict::kGiveUpFutile : Verdict::kPlace;
   }
-  return now >= state.waiting_since + state.options.rendezvous_timeout ? Verdict::kGiveUp : Verdict::kWait;
+  return now >= gives_up_at(state) ? Verdict::kGiveUp : Verdict::kWait;
 }
 
 // The job ends when no group forms for rendezvous_timeout. Whoever has kept the others waiting for this long, without a
@@ -119,8 +142,7 @@ std::chrono::milliseconds wait_that_is_enough(const CoordinatorOptions& options)
 
 std::optional<TimePoint> next_look(const CoordinatorState& state, TimePoint now) {
   std::optional<TimePoint> next;
-  for (const TimePoint at :
-       {state.waiting_since + patience(state), state.waiting_since + state.options.rendezvous_timeout}) {
+  for (const TimePoint at : {state.waiting_since + patience(state), gives_up_at(state)}) {
     if (at > now && (!next || at < *next)) next = at;
   }
   return next;
@@ -235,6 +257,7 @@ class Stepper {
     for (auto& [rank, node] : s_.nodes) node.last_heard += gap;
     for (auto& [connection, greeting] : s_.greetings) greeting.since += gap;
     s_.waiting_since += gap;
+    s_.worked_at += gap;
     s_.regrouping_until += gap;
     s_.futile_since += gap;
     if (s_.leaving_since) *s_.leaving_since += gap;
@@ -467,7 +490,15 @@ class Stepper {
   void hear(int rank, Node& node, const Heartbeat& said) {
     if (said.workers.size() > static_cast<size_t>(node.nproc)) return;
     node.workers = said.workers;
+    for (const WorkerBeat& worker : said.workers) note_work(worker);
     if (rank == 0 && s_.group == GroupState::kPlaced) watch_steps(node);
+  }
+
+  void note_work(const WorkerBeat& worker) {
+    if (!is_long_work(worker)) return;
+    constexpr double kSecondsMax = 1e9;  // what a node says may be any number, or none
+    const std::chrono::duration<double> unchanged(std::min(std::max(0.0, worker.seconds_unchanged), kSecondsMax));
+    s_.worked_at = std::max(s_.worked_at, now_ - std::chrono::duration_cast<TimePoint::duration>(unchanged));
   }
 
   // Rank 0 is in every group. What it shows before it trains may be of the group before.
@@ -805,7 +836,8 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
       break;
     case Verdict::kGiveUp:
       decision.gives_up = true;
-      decision.reason = "no group could be formed for " + seconds_text(state.options.rendezvous_timeout) + ": " +
+      decision.reason = "no group could be formed for " + seconds_text(state.options.rendezvous_timeout) +
+                        (state.worked_at > state.waiting_since ? " after the last sign of progress: " : ": ") +
                         who_is_missing(state) + kWhatToDo;
       break;
     case Verdict::kGiveUpFutile:

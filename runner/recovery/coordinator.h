@@ -15,7 +15,8 @@
 // A group ends in one of two ways. Broken: a member was lost or said so; all are cut at once, the step in flight is
 // redone. Regrouped: the members were asked to leave together at a step's end, because a node leaves or more can join.
 // Then the next group is placed: at once when wanted_nodes are ready, or when nobody of the last group is missing;
-// after rejoin_timeout with those that are ready. After rendezvous_timeout with too few the job ends.
+// after rejoin_timeout with those that are ready. After rendezvous_timeout with too few the job ends; whoever shows
+// progress in long work of its own (data, an evaluation, a restore, a checkpoint) is waited for meanwhile.
 //
 // A group in which no step is done before its ranks lose each other (closed ports, a wrong interface) is tried again
 // after a pause that doubles, and for rendezvous_timeout in all.
@@ -79,9 +80,10 @@ struct CoordinatorOptions {
   uint32_t attempt = 0;  // upper half of every generation
   int min_nodes = 1;
   int max_nodes = 1;
-  int wanted_nodes = 1;                                   // min_nodes … max_nodes; changed by SetWantedNodes
-  std::chrono::milliseconds rejoin_timeout{30'000};       // wait for a node before going on with fewer
-  std::chrono::milliseconds rendezvous_timeout{300'000};  // too few nodes for this long end the job with 10
+  int wanted_nodes = 1;                              // min_nodes … max_nodes; changed by SetWantedNodes
+  std::chrono::milliseconds rejoin_timeout{30'000};  // wait for a node before going on with fewer
+  // Too few nodes for this long, and as long without progress of those that are there, end the job with 10.
+  std::chrono::milliseconds rendezvous_timeout{300'000};
   std::chrono::milliseconds heartbeat_timeout = kHeartbeatTimeout;
   // No sign of progress from a worker. When the others have waited for long, less is enough.
   std::chrono::milliseconds stall_timeout{600'000};
@@ -189,6 +191,7 @@ struct CoordinatorState {
   int stop_code = 0;                       // the whole job stops
   std::string cause;                       // why the group ended
   TimePoint waiting_since{};               // since when there is no group
+  TimePoint worked_at{};                   // newest progress of a worker in long work of its own
   std::optional<TimePoint> leaving_since;  // a member has said that it leaves; the others are given kLeaveGather
   TimePoint regrouping_until{};            // they are cut then
   std::optional<EndJob> end;

@@ -77,6 +77,9 @@ class Stepper {
     SupervisedWorker& w = worker(event.local_rank);
     w.step = std::max(w.step, event.step);
     w.in_collective = event.in_collective;
+    if (w.phase == WorkerPhase::kStarting && w.deadline && !w.code_when_killed) {
+      w.deadline = std::max<TimePoint>(*w.deadline, event.progress_at + s_.options.start_timeout);
+    }
     s_.furthest_step = std::max(s_.furthest_step, w.step);
   }
 
@@ -279,7 +282,7 @@ class Stepper {
       give_up_unkillable(local_rank);
     } else if (w.phase == WorkerPhase::kStarting) {
       kill_hanging(local_rank, "it did not say hello within " + seconds_text(s_.options.start_timeout) +
-                                   " (--rendezvous_timeout_seconds)");
+                                   " (--rendezvous_timeout_seconds) of its start or its last progress");
     } else if (w.was_cut && w.in_collective) {
       kill_hanging(local_rank, "still in a collective " + seconds_text(kCutGrace) + " after its group was cut");
     } else if (w.was_cut) {

@@ -54,7 +54,8 @@ inline constexpr std::chrono::seconds kBackoffMax{30};
 struct SupervisorOptions {
   int nproc = 1;
   int max_restarts = 10;
-  std::chrono::milliseconds start_timeout{300'000};  // from the start of a worker until it says hello
+  // From the start of a worker, or its last progress with its data, until it says hello.
+  std::chrono::milliseconds start_timeout{300'000};
   std::chrono::seconds stop_timeout = kStopGrace;
 };
 
@@ -75,6 +76,7 @@ struct WorkerAtStep {  // from its beats
   int local_rank = 0;
   int64_t step = 0;
   bool in_collective = false;
+  TimePoint progress_at{};  // last sign of progress; the epoch: none
 };
 struct CheckpointSeen {  // of this job, on any node
   int64_t step = 0;

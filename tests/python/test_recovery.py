@@ -14,7 +14,7 @@ import pytest
 
 from programs import bin_folder, clean_environment, program, write_interactions
 from jobs import Job, fresh_starts, is_alive, max_step, read_metrics, sasrec_flags, wait_until
-from runs import checkpoints, equal_weights, losses, weights
+from runs import checkpoints, equal_weights, losses, records, weights
 
 STEPS = 250  # most tests hurt the job at step 50: two hundred follow
 EVALUATING = ["--eval_every", "20"]
@@ -281,6 +281,53 @@ def test_a_worker_that_hangs_in_an_evaluation_is_blamed_and_not_those_that_wait_
     job.wait_for_text("rank 3 .*no progress .*evaluating; 3 ranks wait for it")
     finish(job, tmp_path / "run", undisturbed_evaluating)
     assert not re.search("rank [012] .*no progress", job.output())
+
+
+def begin_a_long_evaluation(job, rank):
+    """`rank` evaluates for an hour, and shows progress all the time; the others have done their share and wait for it."""
+    job.wait_for_progress(40)
+    job.inject(rank, "slow_evaluation", 3600.0)
+
+    def only_it_evaluates(status):
+        workers = status["workers"]
+        waiting = [w for w in workers if w["phase"] == "waiting" and (w["secondsUnchanged"] or 0) > 5]
+        return all(w["activity"] == "evaluating" for w in workers) and len(waiting) == len(workers) - 1
+    return max_step(job.wait_for_status(only_it_evaluates, "a long evaluation"))
+
+
+def evaluations(folder):
+    return [{key: value for key, value in record.items() if key != "time"} for record in records(folder)
+            if record.get("evaluation")]
+
+
+def test_a_long_evaluation_is_left_at_once_when_a_rank_is_lost_and_made_again(lockstep, small_dataset, tmp_path,
+                                                                              undisturbed_evaluating):
+    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *EVALUATING, steps=STEPS)
+    begin_a_long_evaluation(job, 0)
+    before = job.all_workers()
+    job.kill_rank(3)
+    job.wait_for_recovery(1)
+    after = job.all_workers()
+    assert [rank for rank in before if after[rank] != before[rank]] == [3], "the others keep their processes and states"
+    finish(job, tmp_path / "run", undisturbed_evaluating)
+    assert evaluations(tmp_path / "run") == evaluations(undisturbed_evaluating)
+
+
+def test_a_stop_in_a_long_evaluation_costs_no_step_and_no_evaluation(lockstep, small_dataset, tmp_path,
+                                                                     undisturbed_evaluating):
+    folder = tmp_path / "run"
+    job = Job(lockstep, small_dataset, folder, tmp_path, *EVALUATING, "--checkpoint_every", "100000", steps=STEPS)
+    step = begin_a_long_evaluation(job, 1)
+    job.signal(signal.SIGTERM)
+    assert job.end() == 143, job.output()
+    assert "has not stopped" not in job.output() and "had not stopped" not in job.output()
+    assert checkpoints(folder)[-1] == f"step-{step:08}"
+    assert max(losses(folder)) == step
+    assert all(evaluation["step"] < step for evaluation in evaluations(folder))
+    job = Job(lockstep, small_dataset, folder, tmp_path, *EVALUATING, steps=STEPS)
+    assert job.end() == 0, job.output()
+    assert_same(folder, undisturbed_evaluating)
+    assert evaluations(folder) == evaluations(undisturbed_evaluating)
 
 
 def test_the_slowest_rank_and_its_lag_are_named(lockstep, small_dataset, tmp_path):

@@ -120,9 +120,10 @@ std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecD
     const int64_t n = std::min(kUsersPerChunk, total - begin);
     const std::span<const int64_t> chunk(users.data() + begin, static_cast<size_t>(n));
     evaluation.add_chunk(chunk, EvaluationPass::kValid, valid);
+    if (!shard.goes_on()) break;
     evaluation.add_chunk(chunk, EvaluationPass::kTest, test);
     count += static_cast<double>(n);
-    shard.on_progress();
+    if (!shard.goes_on()) break;
   }
   std::vector<MetricSum> sums;
   const auto report = [&](const std::string& prefix, const RankingSums& ranking) {

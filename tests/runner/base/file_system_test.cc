@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "runner/base/forwarding_file_system.h"
 #include "runner/base/sha256.h"
@@ -80,11 +81,36 @@ TEST_F(PosixFiles, makes_a_large_file_durable_piece_by_piece) {
 
 TEST_F(PosixFiles, that_are_watched_say_when_the_volume_has_answered) {
   int answers = 0;
-  WatchedFileSystem watched(fs_, [&] { ++answers; });
+  WatchedFileSystem watched(fs_, [&]() -> Status {
+    ++answers;
+    return {};
+  });
   ASSERT_TRUE(write_file(watched, in("a"), [](const ByteSink& sink) { return sink("text", 4); }).ok());
   EXPECT_EQ(answers, 2);  // write, fsync
   EXPECT_EQ(*read_file(watched, in("a"), 4), "text");
   EXPECT_GT(answers, 2);
+}
+
+// A large file is read in pieces, so that whoever is told to stop stops within one of them.
+TEST_F(PosixFiles, that_are_watched_are_read_no_further_when_the_watcher_says_so) {
+  constexpr size_t kBytes = size_t{9} << 20;
+  ASSERT_TRUE(put(in("a"), std::string(kBytes, 'x')).ok());
+  int pieces = 0;
+  const auto stop_at = [&pieces](int last) {
+    return [&pieces, last]() -> Status {
+      if (++pieces == last) return Error{ErrorCode::kCancelled, "told to stop"};
+      return {};
+    };
+  };
+  WatchedFileSystem whole(fs_, stop_at(0));
+  ASSERT_EQ(read_file(whole, in("a"), kBytes)->size(), kBytes);
+  EXPECT_GE(std::exchange(pieces, 0), 3);
+  WatchedFileSystem stopped(fs_, stop_at(2));
+  const Result<std::string> read = read_file(stopped, in("a"), kBytes);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code, ErrorCode::kCancelled);
+  EXPECT_THAT(read.error().message, HasSubstr("told to stop"));
+  EXPECT_EQ(pieces, 2) << "nothing was read after that";
 }
 
 TEST_F(PosixFiles, says_the_path_and_the_reason) {

@@ -130,6 +130,22 @@ TEST_F(Checkpoints, are_written_while_the_caller_goes_on_and_one_at_a_time) {
   EXPECT_EQ(reports[1].step, 20);
 }
 
+// A group that is cut does not wait for a slow volume; what it writes is written all the same.
+TEST_F(Checkpoints, are_waited_for_until_the_caller_gives_up_and_are_written_all_the_same) {
+  std::promise<void> go;
+  SlowFileSystem slow(posix_, go.get_future().share());
+  CheckpointWriter writer(slow, options());
+  writer.stage(content_of(10));
+  int looks = 0;
+  EXPECT_FALSE(writer.wait_durable([&] { return ++looks == 2; }));
+  EXPECT_EQ(looks, 2);
+  EXPECT_TRUE(writer.poll_reports().empty());
+  go.set_value();
+  EXPECT_TRUE(writer.wait_durable());
+  ASSERT_EQ(writer.poll_reports().size(), 1U);
+  EXPECT_TRUE(posix_.stat(join_path(folder(), "step-00000010")).ok());
+}
+
 // Goes on after its first write when the waiting caller has been told that there was one.
 class PatientFileSystem final : public ForwardingFileSystem {
  public:

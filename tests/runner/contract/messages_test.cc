@@ -148,7 +148,7 @@ TEST(Messages, keep_an_assignment) {
 }
 
 TEST(Messages, know_every_fault) {
-  for (int fault = 0; fault <= static_cast<int>(Fault::kStallCollective); ++fault) {
+  for (int fault = 0; fault < static_cast<int>(kFaultCount); ++fault) {
     EXPECT_EQ(round_trip_to_worker(InjectFault{.fault = static_cast<Fault>(fault), .seconds = 1.0}).fault,
               static_cast<Fault>(fault));
   }

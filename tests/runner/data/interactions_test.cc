@@ -312,10 +312,12 @@ TEST_F(Files, of_a_million_lines_take_a_moment) {
   const std::string path =
       write("large.txt", synthetic_ratings({.users = 6000, .items = 3700, .events_min = 140, .events_max = 190}));
   const std::clock_t start = std::clock();
-  const Result<Dataset> dataset = read_interactions(path, {});
+  int signs = 0;
+  const Result<Dataset> dataset = read_interactions(path, {}, [&signs] { ++signs; });
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(dataset.ok()) << dataset.error().message;
   EXPECT_GT(dataset->report.lines, 900'000);
+  EXPECT_GE(signs, 9 + 2) << "of progress: for every 100,000 lines, and while the file is read";
   RecordProperty("seconds", std::to_string(seconds));
   EXPECT_LT(seconds, 10.0);
 }

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <c10/util/Exception.h>
+
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -10,7 +13,8 @@
 #include <vector>
 
 #include "runner/contract/beat_page.h"
-#include "runner/loop/stop_signals.h"
+#include "runner/dist/fault.h"
+#include "runner/loop/injected_faults.h"
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/line_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
@@ -39,14 +43,15 @@ TEST(Evaluator, shows_the_progress_of_a_long_evaluation) {
   ToldWorkload workload([&](const EvaluationShard& shard) {
     for (int chunk = 0; chunk < 3; ++chunk) {
       now += std::chrono::hours(1);
-      shard.on_progress();
+      EXPECT_TRUE(shard.goes_on());
       EXPECT_EQ(page.changed_ns, std::chrono::nanoseconds(now.time_since_epoch()).count());
       EXPECT_EQ(page.phase, Phase::kValidation);
     }
   });
-  const StopSignals signals;
+  const StopToken stop;
+  InjectedFaults faults;
   const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
-  evaluate_on_all_ranks(workload, *group, 1, signals, clock);
+  evaluate_on_all_ranks(workload, *group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
   EXPECT_EQ(clock.phase(), Phase::kValidation);
 }
 
@@ -62,11 +67,108 @@ TEST(Evaluator, tells_a_rank_that_waits_from_one_that_evaluates) {
       while (pages[0].phase != Phase::kWaiting) std::this_thread::yield();
       EXPECT_EQ(page.phase, Phase::kValidation);
     });
-    const StopSignals signals;
-    const EvaluationFigures figures = evaluate_on_all_ranks(workload, group, 1, signals, clock);
-    ASSERT_EQ(figures.metrics.size(), 1U);
-    EXPECT_EQ(figures.metrics[0].second, 0.5);
+    const StopToken stop;
+    InjectedFaults faults;
+    const EvaluationOutcome outcome =
+        evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    EXPECT_TRUE(outcome.is_complete);
+    EXPECT_FALSE(outcome.requests.any());
+    ASSERT_EQ(outcome.metrics.size(), 1U);
+    EXPECT_EQ(outcome.metrics[0].second, 0.5);
   });
+}
+
+// A token that stands for `asked` from the moment that `is_asked` is set.
+StopToken token_of(const std::atomic<bool>& is_asked, const StepRequests& asked) {
+  StopToken stop;
+  stop.requests = [&is_asked, asked] { return is_asked ? asked : StepRequests{}; };
+  return stop;
+}
+
+// Rank 1 is asked in the middle of an evaluation that would never end; rank 0 has done its share and waits for it.
+TEST(Evaluator, a_rank_that_is_stopped_leaves_and_all_ranks_discard_the_evaluation_together) {
+  for (const StepRequests asked :
+       {StepRequests{.stop_code = 143}, StepRequests{.stop_code = 130}, StepRequests{.leave_together = true}}) {
+    on_ranks(2, [&](ProcessGroup& group) {
+      PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
+      std::atomic<bool> is_asked = false;
+      ToldWorkload workload([&](const EvaluationShard& shard) {
+        EXPECT_TRUE(shard.goes_on());
+        if (shard.rank == 0) return;
+        is_asked = true;
+        while (shard.goes_on()) std::this_thread::yield();
+      });
+      const StopToken stop = token_of(is_asked, asked);
+      InjectedFaults faults;
+      const EvaluationOutcome outcome =
+          evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+      EXPECT_FALSE(outcome.is_complete);
+      EXPECT_TRUE(outcome.metrics.empty());
+      EXPECT_EQ(outcome.requests.stop_code, asked.stop_code);
+      EXPECT_EQ(outcome.requests.leave_together, asked.leave_together);
+    });
+  }
+}
+
+TEST(Evaluator, a_stop_that_comes_when_the_share_is_done_costs_no_figures) {
+  on_ranks(2, [&](ProcessGroup& group) {
+    PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
+    std::atomic<bool> is_asked = false;
+    ToldWorkload workload([&](const EvaluationShard& shard) { is_asked = shard.rank == 1; });
+    const StopToken stop = token_of(is_asked, {.stop_code = 143});
+    InjectedFaults faults;
+    const EvaluationOutcome outcome =
+        evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    EXPECT_TRUE(outcome.is_complete);
+    EXPECT_EQ(outcome.requests.stop_code, 143);
+    ASSERT_EQ(outcome.metrics.size(), 1U);
+    EXPECT_EQ(outcome.metrics[0].second, 0.5);
+  });
+}
+
+// Its peers are gone: there is nobody to enter a reduction with.
+TEST(Evaluator, a_rank_whose_group_is_cut_leaves_at_once_as_from_a_lost_peer) {
+  PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
+  std::atomic<bool> is_cut = false;
+  ToldWorkload workload([&](const EvaluationShard& shard) {
+    is_cut = true;
+    while (shard.goes_on()) std::this_thread::yield();
+  });
+  StopToken stop;
+  stop.is_cut = [&] { return is_cut.load(); };
+  InjectedFaults faults;
+  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  try {
+    evaluate_on_all_ranks(workload, *group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    ADD_FAILURE() << "it did not leave";
+  } catch (const c10::Error& e) {
+    EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost);
+    EXPECT_EQ(classify_fault(e).message, "the group was cut during an evaluation");
+  }
+}
+
+// What the tests of whole jobs make an evaluation long with.
+TEST(Evaluator, one_that_is_slow_by_injection_shows_progress_and_can_be_stopped) {
+  auto now = std::chrono::steady_clock::now();
+  PhaseClock clock(Phase::kValidation, now, [&now] { return now; });
+  BeatPage page;
+  clock.show_on(page);
+  ToldWorkload workload([&](const EvaluationShard& shard) { EXPECT_FALSE(shard.goes_on()); });
+  int looks = 0;
+  StopToken stop;
+  stop.requests = [&]() -> StepRequests {
+    now += std::chrono::hours(1);
+    if (++looks < 4) return {};
+    EXPECT_EQ(page.changed_ns, std::chrono::nanoseconds((now - std::chrono::hours(1)).time_since_epoch()).count());
+    return {.stop_code = 143};
+  };
+  InjectedFaults faults;
+  faults.add({.fault = Fault::kSlowEvaluation, .seconds = 1e6});
+  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  const EvaluationOutcome outcome =
+      evaluate_on_all_ranks(workload, *group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+  EXPECT_FALSE(outcome.is_complete);
+  EXPECT_GE(looks, 4);
 }
 
 }  // namespace

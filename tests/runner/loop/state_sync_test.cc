@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
@@ -12,7 +13,9 @@
 #include <vector>
 
 #include "runner/base/forwarding_file_system.h"
+#include "runner/checkpoint/weights.h"
 #include "runner/contract/beat_page.h"
+#include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
 #include "runner/telemetry/phase_clock.h"
 #include "tests/runner/loop/line_workload.h"
@@ -117,6 +120,109 @@ TEST(StateSync, ranks_that_lack_nothing_are_sent_nothing) {
     EXPECT_EQ(rank.counters.step, 8);
     EXPECT_EQ(rank.messages, 0);
   }
+}
+
+// One rank holds a state, the other one receives it, both are asked to stop meanwhile; the step that each has then, or
+// -1 when it has left the group.
+std::array<int64_t, 2> stop_in_transfer(int receiver, const StopToken& stop) {
+  const TemporaryFolder folder;
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::array<int64_t, 2> steps{};
+  on_ranks(2, [&](ProcessGroup& group) {
+    const RunConfig config;
+    LineWorkload workload(10);
+    TrainingState state(workload, config.training);
+    if (group.rank() != receiver) hold(state, 8);
+    PosixFileSystem fs;
+    PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const SyncOptions options{
+        .folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}, .on_message = [] {}};
+    int64_t& step = steps[static_cast<size_t>(group.rank())];
+    try {
+      const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock, stop}, options);
+      step = std::holds_alternative<SyncResult>(outcome) ? state.counters.step : -1;
+    } catch (const std::exception& e) {
+      EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost) << e.what();
+      EXPECT_EQ(state.counters.has_state, group.rank() != receiver) << "nothing but a whole state is taken";
+      step = -1;
+    }
+  });
+  return steps;
+}
+
+// Rank 0 alone writes: what it is about to receive is what the last checkpoint is to hold. Else nothing is lost when
+// the ranks leave at once.
+TEST(StateSync, a_stop_ends_a_transfer_unless_it_is_rank_0_that_receives) {
+  StopToken stop;
+  stop.requests = [] { return StepRequests{.stop_code = 143}; };
+  EXPECT_EQ(stop_in_transfer(/*receiver=*/0, stop), (std::array<int64_t, 2>{8, 8}));
+  EXPECT_EQ(stop_in_transfer(/*receiver=*/1, stop), (std::array<int64_t, 2>{-1, -1}));
+}
+
+TEST(StateSync, a_cut_ends_a_transfer_whoever_receives) {
+  StopToken stop;
+  stop.is_cut = [] { return true; };
+  for (const int receiver : {0, 1}) {
+    EXPECT_EQ(stop_in_transfer(receiver, stop), (std::array<int64_t, 2>{-1, -1})) << receiver;
+  }
+}
+
+// What was read no further says nothing about the file, and must not be told to the others as its fault.
+TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  RunConfig config;
+  LineWorkload workload(10);
+  config.training.state_dict_path = folder.file("weights.safetensors");
+  ASSERT_TRUE(save_weights(fs, config.training.state_dict_path, workload.parameters()).ok());
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+  const SyncOptions options{
+      .folder = folder.path(),
+      .identity = {},
+      .generation = 5,
+      .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 1}};
+  StopToken cut;
+  cut.is_cut = [] { return true; };
+  StopToken asked;
+  asked.requests = [] { return StepRequests{.stop_code = 130}; };
+  for (const StopToken& stop : {cut, asked}) {
+    TrainingState state(workload, config.training);
+    const SyncOutcome outcome = sync_state({config, workload, state, *group, store, fs, clock, stop}, options);
+    ASSERT_TRUE(std::holds_alternative<Failure>(outcome));
+    EXPECT_EQ(std::get<Failure>(outcome).code, ExitCode::kPeerLost) << std::get<Failure>(outcome).message;
+    EXPECT_FALSE(state.counters.has_state);
+  }
+  TrainingState state(workload, config.training);
+  const SyncOutcome outcome = sync_state({config, workload, state, *group, store, fs, clock}, options);
+  ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
+}
+
+// From then on the first signal asks, and does not end the process.
+TEST(StateSync, says_that_a_state_comes_from_a_live_rank_before_it_comes) {
+  const TemporaryFolder folder;
+  const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  on_ranks(2, [&](ProcessGroup& group) {
+    const RunConfig config;
+    LineWorkload workload(10);
+    TrainingState state(workload, config.training);
+    if (group.rank() == 1) hold(state, 8);
+    PosixFileSystem fs;
+    PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    std::vector<std::string> told;
+    const SyncOptions options{.folder = folder.path(),
+                              .identity = {},
+                              .generation = 5,
+                              .first_batch = BatchShape{},
+                              .on_live_state = [&] { told.emplace_back("live"); },
+                              .on_message = [&] { told.emplace_back("message"); }};
+    const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock}, options);
+    ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
+    ASSERT_GT(told.size(), 1U);
+    EXPECT_EQ(told[0], "live");
+    EXPECT_EQ(std::count(told.begin(), told.end(), "live"), 1);
+  });
 }
 
 // Reads no checkpoint before rank 1 shows that it waits.

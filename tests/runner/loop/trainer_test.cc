@@ -1,16 +1,25 @@
 #include "runner/loop/trainer.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <functional>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "runner/base/forwarding_file_system.h"
+#include "runner/base/line_channel.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/contract/beat_page.h"
+#include "runner/contract/messages.h"
 #include "tests/runner/formats/fault_file_system.h"
 #include "tests/runner/loop/line_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
@@ -25,9 +34,15 @@ class ScoredLine final : public LineWorkload {
  public:
   using LineWorkload::LineWorkload;
   std::vector<MetricSum> evaluate(const EvaluationShard& shard) override {
+    if (in_evaluation) std::exchange(in_evaluation, nullptr)(shard);
+    if (!shard.goes_on()) return {};
     const bool first = shard.rank == 0;
     const int score = gets_worse ? -++evaluations_ : ++evaluations_;
     return {{.name = "score", .sum = first ? static_cast<double>(score) : 0.0, .count = first ? 1.0 : 0.0}};
+  }
+  std::unique_ptr<MicroBatch> make_batch(const MicroBatchSpec& spec) override {
+    if (in_step && spec.step == 1) std::exchange(in_step, nullptr)();
+    return LineWorkload::make_batch(spec);
   }
   [[nodiscard]] std::string best_metric() const override { return "score"; }
   std::string reference_weight_file(const EvaluationReport& report) override {
@@ -38,6 +53,8 @@ class ScoredLine final : public LineWorkload {
 
   bool gets_worse = false;
   bool breaks_after_evaluation = false;
+  std::function<void(const EvaluationShard&)> in_evaluation;  // once, as a part of the next one
+  std::function<void()> in_step;                              // once, in the second step
 
  private:
   int evaluations_ = 0;
@@ -46,8 +63,14 @@ class ScoredLine final : public LineWorkload {
 // A worker without its process: 8 samples in batches of 4 are two steps an epoch, and each epoch is evaluated.
 class TestWorker {
  public:
-  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size, JobIdentity job = {})
+  // With an agent a worker that loses its group waits for another one, and cut() and leave() are the agent's words.
+  enum class Agent { kNone, kOnLink };
+  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size, Agent agent)
+      : TestWorker(fs, folder, rank, world_size, JobIdentity{}, agent) {}
+  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size, JobIdentity job = {},
+             Agent agent = Agent::kNone)
       : workload(8), fs_(fs), job_(std::move(job)) {
+    if (agent == Agent::kOnLink) meet_the_agent();
     config.training.batch_size = 4;
     config.training.num_epochs = 1;
     config.training.eval_every = 1;
@@ -64,6 +87,7 @@ class TestWorker {
                                                         .reporter = *reporter_,
                                                         .faults = faults_,
                                                         .page = page_,
+                                                        .agent = session_.get(),
                                                         .device = at::kCPU,
                                                         .precision = {},
                                                         .folder = folder,
@@ -84,16 +108,37 @@ class TestWorker {
     return {.job = job_, .config_hash = config.config_hash(), .workload = workload.name()};
   }
 
+  [[nodiscard]] int64_t step() const { return trainer_->step(); }
+
+  // The group is cut, and this process knows.
+  void cut(uint64_t generation) {
+    ASSERT_TRUE(agent_->write_line(encode(AgentMessage(Cut{generation, "NodeLost"}))).ok());
+    while (!session_->was_cut(generation)) std::this_thread::yield();
+  }
+  void leave(uint64_t generation) {
+    ASSERT_TRUE(agent_->write_line(encode(AgentMessage(LeaveTogether{generation, 0}))).ok());
+    while (!session_->leave_together(generation)) std::this_thread::yield();
+  }
+
   RunConfig config;
   ScoredLine workload;
 
  private:
+  void meet_the_agent() {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    agent_ = std::make_unique<LineChannel>(ends[1]);
+    session_ = std::make_unique<AgentSession>(ends[0], 0, page_, faults_, [] { return false; });
+  }
+
   FileSystem& fs_;
   JobIdentity job_;
   StopSignals signals_;
   InjectedFaults faults_;
   BeatPage page_;
   PhaseClock clock_{Phase::kStartup, std::chrono::steady_clock::now()};
+  std::unique_ptr<LineChannel> agent_;
+  std::unique_ptr<AgentSession> session_;
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<Trainer> trainer_;
 };
@@ -207,6 +252,179 @@ TEST(Trainer, writes_the_best_checkpoint_although_rank_0_missed_the_evaluation) 
   ASSERT_TRUE(last.ok() && last->checkpoint);
   EXPECT_EQ(last->checkpoint->state.step, 4);
   EXPECT_FALSE(last->checkpoint->state.is_best);
+}
+
+// ---- a cut or a stop in the middle of something long ----
+
+constexpr int64_t kStepsInAll = 4;  // two epochs: evaluations of steps 2 and 4
+
+// metrics.jsonl, without what differs from run to run.
+std::vector<Json> evaluations_in(const TemporaryFolder& folder) {
+  std::vector<Json> found;
+  std::istringstream lines(contents(folder.file("metrics.jsonl")));
+  for (std::string line; std::getline(lines, line);) {
+    Json record = Json::parse(line);
+    record.erase("time");
+    if (record.contains("evaluation")) found.push_back(std::move(record));
+  }
+  return found;
+}
+
+// Trains to the end, and has the same to show as a run to which nothing happened.
+void expect_undisturbed_end(TestWorker& worker, const TemporaryFolder& folder, uint64_t generation) {
+  const Outcome outcome = worker.run_alone(generation);
+  ASSERT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_TRUE(outcome.waits_because.empty());
+  PosixFileSystem fs;
+  const TemporaryFolder other;
+  TestWorker undisturbed(fs, other.path(), 0, 1);
+  undisturbed.config.training.num_epochs = 2;
+  ASSERT_EQ(undisturbed.run_alone(1).code, ExitCode::kDone);
+  EXPECT_EQ(evaluations_in(folder), evaluations_in(other));
+  EXPECT_EQ(evaluations_in(folder).size(), 2U);
+  const Result<ResumeResult> mine = newest_in(folder, worker);
+  const Result<ResumeResult> expected = newest_in(other, undisturbed);
+  ASSERT_TRUE(mine.ok() && mine->checkpoint && expected.ok() && expected->checkpoint);
+  EXPECT_EQ(mine->checkpoint->state.step, kStepsInAll);
+  for (size_t i = 0; i < expected->checkpoint->model.size(); ++i) {
+    EXPECT_TRUE(mine->checkpoint->model[i].tensor.equal(expected->checkpoint->model[i].tensor));
+  }
+}
+
+// Evaluations of a run that would never end, were they not left: of the second step, and of the last one.
+class LongEvaluation : public ::testing::TestWithParam<int64_t> {
+ protected:
+  LongEvaluation() : worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink) {
+    worker.config.training.num_epochs = 2;
+    worker.config.training.eval_every = GetParam() == 2 ? 1 : 2;
+  }
+  // `happens` comes in the middle of it.
+  void evaluate_until(std::function<void()> happens) {
+    worker.workload.in_evaluation = [happens = std::move(happens)](const EvaluationShard& shard) {
+      happens();
+      while (shard.goes_on()) std::this_thread::yield();
+    };
+  }
+
+  PosixFileSystem fs;
+  TemporaryFolder folder;
+  TestWorker worker;
+};
+
+INSTANTIATE_TEST_SUITE_P(Trainer, LongEvaluation, ::testing::Values(2, 4));
+
+TEST_P(LongEvaluation, is_left_when_the_group_is_cut_and_made_again_in_the_next_one) {
+  evaluate_until([this] { worker.cut(1); });
+  const Outcome outcome = worker.run_alone(1);
+  EXPECT_EQ(outcome.waits_because, kLeftCut);
+  EXPECT_EQ(worker.step(), GetParam()) << "the state is kept";
+  if (GetParam() == 2) return expect_undisturbed_end(worker, folder, 2);
+  EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
+  EXPECT_EQ(evaluations_in(folder).size(), 1U);
+}
+
+TEST_P(LongEvaluation, is_left_when_all_are_to_leave_together) {
+  evaluate_until([this] { worker.leave(1); });
+  EXPECT_EQ(worker.run_alone(1).waits_because, kLeftRegroup);
+  EXPECT_EQ(worker.step(), GetParam());
+  if (GetParam() == 2) return expect_undisturbed_end(worker, folder, 2);
+  EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
+  EXPECT_EQ(evaluations_in(folder).size(), 1U);
+}
+
+TEST_P(LongEvaluation, is_left_at_a_stop_with_a_checkpoint_of_its_step_and_made_up_on_resume) {
+  evaluate_until([] { std::raise(SIGTERM); });
+  const Outcome outcome = worker.run_alone(1);
+  EXPECT_EQ(outcome.code, ExitCode::kTerminated) << outcome.message;
+  EXPECT_TRUE(outcome.waits_because.empty());
+  EXPECT_TRUE(evaluations_in(folder).empty());
+  const Result<ResumeResult> written = newest_in(folder, worker);
+  ASSERT_TRUE(written.ok() && written->checkpoint);
+  EXPECT_EQ(written->checkpoint->state.step, GetParam());
+  EXPECT_FALSE(written->checkpoint->state.is_best);
+
+  TestWorker resumed(fs, folder.path(), 0, 1);
+  resumed.config = worker.config;
+  if (GetParam() == 2) return expect_undisturbed_end(resumed, folder, 2);
+  EXPECT_EQ(resumed.run_alone(2).code, ExitCode::kDone);
+  EXPECT_EQ(evaluations_in(folder).size(), 1U);
+}
+
+// Holds back what the writer's thread writes, until it is let go.
+class HeldFileSystem final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  Result<size_t> write(FileHandle file, const void* data, size_t bytes) override {
+    if (std::this_thread::get_id() != trainer_) {
+      while (!let_go) std::this_thread::yield();
+    }
+    return ForwardingFileSystem::write(file, data, bytes);
+  }
+
+  std::atomic<bool> let_go = false;
+
+ private:
+  const std::thread::id trainer_ = std::this_thread::get_id();
+};
+
+TEST(Trainer, does_not_wait_for_a_slow_checkpoint_when_its_group_is_cut) {
+  PosixFileSystem posix;
+  HeldFileSystem fs(posix);
+  const TemporaryFolder folder;
+  TestWorker worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink);
+  worker.config.training.num_epochs = 2;
+  worker.config.training.checkpoint_every = 1;
+  worker.workload.in_step = [&] { worker.cut(1); };  // while the first step's checkpoint is being written
+  worker.config.training.eval_every = 0;
+  EXPECT_EQ(worker.run_alone(1).waits_because, kLeftCut);
+  EXPECT_EQ(worker.step(), 2) << "the state is kept";
+  fs.let_go = true;
+  EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
+  const Result<ResumeResult> found = newest_in(folder, worker);
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  EXPECT_EQ(found->checkpoint->state.step, kStepsInAll);
+}
+
+// Says when the first tensors of a checkpoint have been read.
+class ReadFileSystem final : public ForwardingFileSystem {
+ public:
+  ReadFileSystem(FileSystem& below, std::function<void()> on_tensors)
+      : ForwardingFileSystem(below), on_tensors_(std::move(on_tensors)) {}
+  Result<FileHandle> open_for_read(const std::string& path) override {
+    is_tensors_ = path.ends_with(".safetensors");
+    return ForwardingFileSystem::open_for_read(path);
+  }
+  Result<size_t> read(FileHandle file, void* data, size_t bytes) override {
+    if (is_tensors_ && ++reads_of_tensors == 1) on_tensors_();
+    return ForwardingFileSystem::read(file, data, bytes);
+  }
+
+  int reads_of_tensors = 0;
+
+ private:
+  const std::function<void()> on_tensors_;
+  bool is_tensors_ = false;
+};
+
+// The checkpoint is whole: that it was read no further is no reason to pass it over, now or later.
+TEST(Trainer, reads_a_checkpoint_no_further_when_its_group_is_cut) {
+  PosixFileSystem posix;
+  const TemporaryFolder folder;
+  TestWorker before(posix, folder.path(), 0, 1);
+  ASSERT_EQ(before.run_alone(1).code, ExitCode::kDone);
+  TestWorker* reader = nullptr;
+  ReadFileSystem fs(posix, [&reader] { reader->cut(2); });
+  TestWorker worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink);
+  worker.config.training.num_epochs = 2;
+  reader = &worker;
+  EXPECT_EQ(worker.run_alone(2).waits_because, kLeftCut);
+  EXPECT_EQ(fs.reads_of_tensors, 1);
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(worker.run_alone(3).code, ExitCode::kDone);
+  EXPECT_EQ(worker.step(), kStepsInAll);
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("resumed from " + folder.path() + "/step-00000002"), std::string::npos) << said;
+  EXPECT_EQ(said.find("passed over"), std::string::npos) << said;
 }
 
 // A rank that has made two steps in one group, and a fresh rank 0 on whose volume another group has written four; both

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "tests/runner/models/sasrec_fixture.h"
 
@@ -34,6 +35,24 @@ TEST(SasrecEvaluation, figures_are_equal_to_the_last_bit_for_one_to_four_ranks) 
     EXPECT_EQ(sum.second, static_cast<double>(workload->data().evaluable_users())) << name;
   }
   for (const int world_size : {2, 3, 4, 7}) EXPECT_EQ(evaluate_with(*workload, world_size), alone) << world_size;
+}
+
+TEST(SasrecEvaluation, ends_at_the_next_look_when_it_is_stopped) {
+  const auto workload = make_small(small_config());
+  int looks = 0;
+  EvaluationShard shard{.seed = 5};
+  shard.goes_on = [&looks] {
+    ++looks;
+    return true;
+  };
+  workload->evaluate(shard);
+  const int all = std::exchange(looks, 0);
+  ASSERT_GT(all, 2);
+  for (const int last : {1, 2}) {
+    shard.goes_on = [&looks, last] { return ++looks < last; };
+    workload->evaluate(shard);
+    EXPECT_EQ(std::exchange(looks, 0), last);
+  }
 }
 
 TEST(SasrecEvaluation, every_rank_reports_the_same_names_even_without_users) {

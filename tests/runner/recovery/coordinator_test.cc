@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -1736,6 +1738,88 @@ void keep_waiting(Job& job, double seconds_unchanged) {
   job.place(2);
   job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
   job.say(1, Heartbeat{{beat_of(seconds_unchanged, Phase::kForward)}});
+}
+
+// ---- long work while the others wait ----
+
+struct LongWork {
+  const char* name;
+  Activity activity;
+  Phase phase;
+  bool is_waited_for;
+};
+constexpr std::array kLongWork{
+    LongWork{"its data, before its first group", Activity::kLoading, Phase::kStartup, true},
+    LongWork{"an evaluation", Activity::kEvaluating, Phase::kValidation, true},
+    LongWork{"an evaluation, which waits for the others' figures", Activity::kEvaluating, Phase::kWaiting, false},
+    LongWork{"a checkpoint that it reads", Activity::kRestoring, Phase::kStartup, true},
+    LongWork{"a state that it is to receive", Activity::kRestoring, Phase::kWaiting, false},
+    LongWork{"the last checkpoint", Activity::kCheckpointing, Phase::kCheckpointStall, true},
+    LongWork{"a checkpoint between two steps", Activity::kTraining, Phase::kCheckpointStall, true},
+    LongWork{"a step of a group that is no more", Activity::kTraining, Phase::kForward, false},
+    LongWork{"the forming of a group", Activity::kForming, Phase::kOther, false},
+    LongWork{"an assignment", Activity::kAwaiting, Phase::kWaiting, false},
+};
+
+WorkerBeat beat_of(const LongWork& work, std::chrono::seconds unchanged) {
+  WorkerBeat beat = beat_of(static_cast<double>(unchanged.count()), work.phase);
+  beat.activity = work.activity;
+  if (work.activity == Activity::kLoading) beat.generation = 0;
+  return beat;
+}
+
+// Node 0 waits for node 1, which was in a group with it.
+void break_and_wait(Job& job) {
+  job.place(2);
+  job.say(0, Broken{generation(1), 0, "SignalKILL", ""});
+  job.ready(0);
+}
+
+// An evaluation of six minutes, a checkpoint of many gigabytes: five minutes of waiting are no reason to end the job.
+TEST(Coordinator, waits_for_a_member_that_shows_progress_in_long_work_however_long_it_takes) {
+  for (const LongWork& work : kLongWork) {
+    Job job(2);
+    break_and_wait(job);
+    job.say(1, Heartbeat{{beat_of(work, 2s)}});
+    const auto ends = sent<EndJob>(job.pass(299s));
+    EXPECT_TRUE(ends.empty()) << work.name;
+    EXPECT_EQ(count<EndJob>(job.pass(900s)) == 0, work.is_waited_for) << work.name;
+    if (!work.is_waited_for) continue;
+    EXPECT_EQ(count<Placement>(job.ready(1)), 2U) << work.name;
+  }
+}
+
+TEST(Coordinator, gives_up_when_the_progress_of_long_work_has_ended_for_as_long) {
+  for (const LongWork& work : kLongWork) {
+    if (!work.is_waited_for) continue;
+    Job job(2);
+    break_and_wait(job);
+    job.say(1, Heartbeat{{beat_of(work, 0s)}});
+    ASSERT_EQ(count<EndJob>(job.pass(500s)), 0U) << work.name;
+    std::vector<std::pair<ConnectionId, EndJob>> ends;
+    int unchanged = 0;
+    for (; ends.empty() && unchanged < 400; ++unchanged) {
+      job.say(1, Heartbeat{{beat_of(work, std::chrono::seconds(unchanged))}});
+      ends = sent<EndJob>(job.pass(1s));
+    }
+    ASSERT_FALSE(ends.empty()) << work.name;
+    EXPECT_NEAR(unchanged, 300, 3) << work.name;
+    EXPECT_EQ(ends[0].second.code, 10);
+    EXPECT_THAT(ends[0].second.message,
+                HasSubstr("no group could be formed for 300 s after the last sign of progress"));
+    EXPECT_THAT(ends[0].second.message, HasSubstr("node 1 (its workers are not ready)"));
+  }
+}
+
+TEST(Coordinator, waits_for_nobody_s_word_that_makes_no_sense) {
+  for (const double unchanged : {std::numeric_limits<double>::quiet_NaN(), 1e300, -1e300}) {
+    Job job(2);
+    break_and_wait(job);
+    WorkerBeat beat = beat_of(unchanged, Phase::kValidation);
+    beat.activity = Activity::kEvaluating;
+    job.say(1, Heartbeat{{beat}});
+    EXPECT_LE(job.state.worked_at, job.now);
+  }
 }
 
 // With the usual timeouts the job would be over (after 300 s) before a stall (600 s).

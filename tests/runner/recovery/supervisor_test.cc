@@ -708,6 +708,20 @@ TEST(Supervisor, kills_and_blames_the_workers_that_never_said_hello) {
   EXPECT_FALSE(finish.message_names_code);
 }
 
+// Data that take longer than that to read are no hang, as long as they are read.
+TEST(Supervisor, waits_for_the_hello_of_a_worker_that_shows_progress) {
+  Scenario run(1);
+  run.feed(Started{});
+  for (int i = 0; i < 10; ++i) {
+    run.now += 299s;
+    run.feed(WorkerAtStep{.local_rank = 0, .progress_at = run.now});
+    EXPECT_EQ(count<KillProcess>(run.feed(SupervisorTick{})), 0) << i;
+  }
+  const TimePoint last = run.now;
+  EXPECT_EQ(count<KillProcess>(run.tick_at_deadline()), 1);
+  EXPECT_EQ(run.now, last + 300s);
+}
+
 TEST(Supervisor, gives_a_worker_that_was_started_again_its_own_start_timeout) {
   Scenario run;
   run.train();
