@@ -29,7 +29,8 @@ Json describe_state(const TrainingState& state, const Workload& workload, const 
               {"generation", result.generation}};
 }
 
-// Read before the tensors come and taken after them: a rank whose group breaks in between has changed nothing.
+// Read before the tensors come and taken after them: a rank whose group breaks in between has changed nothing. (From
+// the moment at which tensors are changed nothing waits for a peer any more: transfer_state.)
 struct Description {
   Counters counters;
   Journal journal;
@@ -217,7 +218,7 @@ class Reading {
 
 // All tensors, from `source` to those that receive.
 void send_tensors(const SyncParts& parts, int source, bool receives, const SyncOptions& options) {
-  transfer_state(parts.group, parts.state.all_tensors(), source, receives, [&] {
+  transfer_state(parts.group, parts.stream, parts.state.all_tensors(), source, receives, [&] {
     parts.clock.progress();
     options.on_message();
   });

@@ -21,6 +21,7 @@
 
 namespace lockstep {
 
+class DeviceStream;
 class PhaseClock;
 
 struct SyncResult {
@@ -49,6 +50,7 @@ struct SyncParts {
   Workload& workload;
   TrainingState& state;
   ProcessGroup& group;
+  DeviceStream& stream;
   const StoreHandle& store;
   FileSystem& fs;
   PhaseClock& clock;
