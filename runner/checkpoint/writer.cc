@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pthread.h>
 
@@ -9,6 +10,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -32,34 +35,65 @@ struct StagedFile {
 };
 
 bool fits(const at::Tensor& host, const at::Tensor& source) {
-  return host.defined() && host.sizes() == source.sizes() && host.scalar_type() == source.scalar_type() &&
-         host.is_pinned() == source.is_cuda();
+  return host.defined() && host.sizes() == source.sizes() && host.scalar_type() == source.scalar_type();
 }
 
-at::Tensor make_host_buffer(const at::Tensor& source) {
-  return at::empty(source.sizes(),
-                   at::TensorOptions().dtype(source.scalar_type()).device(at::kCPU).pinned_memory(source.is_cuda()));
-}
-
-// Queues the copies; the event says when those of a device are done.
-void copy_to_host(const NamedTensors& tensors, NamedTensors& host, std::optional<c10::Event>& copied) {
+// Makes the buffers that are not there yet.
+void make_host_buffers(const NamedTensors& tensors, NamedTensors& host) {
   host.resize(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& source = tensors[i].tensor;
     host[i].name = tensors[i].name;
-    if (!fits(host[i].tensor, source)) host[i].tensor = make_host_buffer(source);
-    host[i].tensor.copy_(source.detach(), /*non_blocking=*/source.is_cuda());
-    if (source.is_cuda() && !copied) copied.emplace(source.device().type());
-    if (source.is_cuda()) {
-      copied->record(c10::impl::VirtualGuardImpl(source.device().type()).getStream(source.device()));
-    }
+    if (fits(host[i].tensor, source)) continue;
+    host[i].tensor =
+        at::empty(source.sizes(),
+                  at::TensorOptions().dtype(source.scalar_type()).device(at::kCPU).pinned_memory(!source.is_cpu()));
   }
 }
+
+void copy_to_host(const NamedTensors& tensors, const NamedTensors& host) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& source = tensors[i].tensor;
+    host[i].tensor.copy_(source.detach(), /*non_blocking=*/!source.is_cpu());
+  }
+}
+
+// A stream of the writer's own on a device, on which the copies are queued.
+class CopyStream {
+ public:
+  explicit CopyStream(at::Device device) : type_(device.type()), own_(type_.getStreamFromGlobalPool(device)) {}
+
+  // What `copy` queues comes after everything that the training thread has queued so far.
+  void queue(const std::function<void()>& copy) {
+    c10::Event staged(own_.device_type());
+    staged.record(type_.getStream(own_.device()));
+    staged.block(own_);
+    const c10::StreamGuard guard(own_);
+    copy();
+    copied_ = std::make_shared<c10::Event>(own_.device_type());
+    copied_->record(own_);
+  }
+  void before_change() {
+    if (copied_) std::exchange(copied_, nullptr)->block(type_.getStream(own_.device()));
+  }
+  // By the writer's thread, which belongs to no device yet.
+  [[nodiscard]] std::function<void()> wait() const {
+    return [type = type_, device = own_.device(), copied = copied_] {
+      type.setDevice(device);
+      copied->synchronize();
+    };
+  }
+
+ private:
+  c10::impl::VirtualGuardImpl type_;
+  c10::Stream own_;
+  std::shared_ptr<c10::Event> copied_;
+};
 
 struct Job {
   CheckpointWrite write;
   Clock::time_point started;
-  std::optional<c10::Event> copied;
+  std::function<void()> wait_for_copy = [] {};
   std::optional<Error> error;  // found while staging
 };
 
@@ -74,6 +108,7 @@ class CheckpointWriter::Impl {
               return {};
             }),
         options_(std::move(options)) {
+    if (!options_.device.is_cpu()) copies_.emplace(options_.device);
     thread_ = std::thread([this] { run(); });
   }
 
@@ -89,6 +124,15 @@ class CheckpointWriter::Impl {
   Status prepare(const CheckpointStamp& stamp) {
     wait_to_the_end();
     return prepare_checkpoint_folder(fs_, options_.folder, stamp);
+  }
+
+  void make_buffers(const CheckpointContent& content) {
+    wait_to_the_end();
+    make_buffers_of(files_of(content));
+  }
+
+  void before_change() {
+    if (copies_) copies_->before_change();
   }
 
   StageCost stage(const CheckpointContent& content) {
@@ -130,18 +174,40 @@ class CheckpointWriter::Impl {
     wait_durable([] { return false; });
   }
 
-  // The thread is idle: the staged buffers are the caller's.
-  Job make_job(const CheckpointContent& content) {
-    const at::NoGradGuard no_grad;
-    std::vector<std::pair<std::string, const NamedTensors*>> files = {{std::string(kModelFile), &content.model}};
+  using Files = std::vector<std::pair<std::string, const NamedTensors*>>;
+
+  static Files files_of(const CheckpointContent& content) {
+    Files files = {{std::string(kModelFile), &content.model}};
     if (!content.optimizer.empty()) files.emplace_back(kOptimizerFile, &content.optimizer);
     for (const auto& [name, tensors] : content.ema) files.emplace_back(ema_file_name(name), &tensors);
-    Job job;
-    job.write = {options_.folder, content.state, {}, options_.retention, options_.resume};
+    return files;
+  }
+
+  void make_buffers_of(const Files& files) {
     staged_.resize(files.size());
     for (size_t i = 0; i < files.size(); ++i) {
       staged_[i].file = files[i].first;
-      copy_to_host(*files[i].second, staged_[i].host, job.copied);
+      make_host_buffers(*files[i].second, staged_[i].host);
+    }
+  }
+
+  // The thread is idle: the staged buffers are the caller's.
+  Job make_job(const CheckpointContent& content) {
+    const at::NoGradGuard no_grad;
+    const Files files = files_of(content);
+    make_buffers_of(files);
+    Job job;
+    job.write = {options_.folder, content.state, {}, options_.retention, options_.resume};
+    const auto copy = [&] {
+      for (size_t i = 0; i < files.size(); ++i) copy_to_host(*files[i].second, staged_[i].host);
+    };
+    if (copies_) {
+      copies_->queue(copy);
+      job.wait_for_copy = copies_->wait();
+    } else {
+      copy();
+    }
+    for (size_t i = 0; i < files.size(); ++i) {
       Result<std::vector<TensorView>> views = views_of(staged_[i].host);
       if (views.ok()) {
         job.write.tensors.push_back({staged_[i].file, std::move(*views)});
@@ -159,7 +225,7 @@ class CheckpointWriter::Impl {
     if (!report.error) {
       // Libraries below (torch's event, the allocator) throw; a thread must not.
       try {
-        if (job.copied) job.copied->synchronize();
+        job.wait_for_copy();
         Result<WrittenCheckpoint> written = write_checkpoint(fs_, job.write);
         if (written.ok()) {
           report.written = std::move(*written);
@@ -194,7 +260,8 @@ class CheckpointWriter::Impl {
   uint64_t answers_told_ = 0;         // the caller's thread's
   WatchedFileSystem fs_;
   CheckpointWriterOptions options_;
-  std::vector<StagedFile> staged_;  // the training thread's while job_ is empty, else the writer's
+  std::optional<CopyStream> copies_;  // not on the CPU
+  std::vector<StagedFile> staged_;    // the training thread's while job_ is empty, else the writer's
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -211,6 +278,8 @@ CheckpointWriter::CheckpointWriter(FileSystem& fs, CheckpointWriterOptions optio
 CheckpointWriter::~CheckpointWriter() = default;
 
 Status CheckpointWriter::prepare(const CheckpointStamp& stamp) { return impl_->prepare(stamp); }
+void CheckpointWriter::make_buffers(const CheckpointContent& content) { impl_->make_buffers(content); }
+void CheckpointWriter::before_change() { impl_->before_change(); }
 StageCost CheckpointWriter::stage(const CheckpointContent& content) { return impl_->stage(content); }
 bool CheckpointWriter::wait_durable(const std::function<bool()>& gives_up) { return impl_->wait_durable(gives_up); }
 std::vector<WriteReport> CheckpointWriter::poll_reports() { return impl_->poll_reports(); }

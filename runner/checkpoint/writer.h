@@ -1,11 +1,14 @@
 // CheckpointWriter: takes a copy of the state and makes it durable in the background.
 //
-// Role: rank 0's way to disk. stage() copies to host buffers that are kept (pinned for CUDA tensors) and returns; a
-// thread of its own ("ckpt-write") writes by the protocol of formats/checkpoint_write. One write is in flight at most.
+// Role: rank 0's way to disk. stage() copies to host buffers that are kept (pinned for a device's tensors) and returns;
+// a thread of its own ("ckpt-write") writes by the protocol of formats/checkpoint_write. One write is in flight.
 // Threads: all methods from one thread (the training thread). The destructor waits for the write in flight.
-// CUDA: the copies are queued on the current stream; the thread, not the caller, waits for them.
+// Devices: the copies are queued on a stream of their own, so that the next step's forward and backward run beside
+// them; the thread, not the caller, waits for them. Who is about to change a staged tensor says so: before_change().
 // Errors: a failed write is a WriteReport with an Error; training may go on, the older checkpoints stay.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <functional>
 #include <memory>
@@ -47,6 +50,7 @@ struct CheckpointWriterOptions {
   std::string folder;
   Retention retention;
   ResumePolicy resume = ResumePolicy::kSameConfig;  // as CheckpointWrite's
+  at::Device device = at::kCPU;                     // of the tensors that are staged
   // Called on the caller's thread while it waits for a write and the volume answers, several times a second.
   std::function<void()> on_progress = [] {};
 };
@@ -63,7 +67,14 @@ class CheckpointWriter {
   // flight.
   Status prepare(const CheckpointStamp& stamp);
 
+  // The host buffers that stage() fills; `content` needs no state. Called before the first step: to pin memory takes
+  // about a second per 4 GB, during which the device would stand still at the first checkpoint, and a machine that
+  // lacks the memory shows it at the start. Throws what torch throws.
+  void make_buffers(const CheckpointContent& content);
   StageCost stage(const CheckpointContent& content);
+  // The tensors that were staged last may be changed by what is queued from now on: the current stream of the device
+  // waits for their copy; the host does not.
+  void before_change();
   // True once nothing is in flight; what became of it is in the reports. `gives_up` is asked several times a second;
   // when it says yes, the wait ends with false, and the write goes on.
   bool wait_durable(const std::function<bool()>& gives_up = [] { return false; });

@@ -1,10 +1,12 @@
 #include "runner/dist/collectives.h"
 
+#include <c10/util/Exception.h>
 #include <torch/types.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "runner/base/check.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/process_group.h"
 
 namespace lockstep {
@@ -64,6 +66,22 @@ void broadcast(ProcessGroup& group, at::Tensor& tensor, int source) {
 void barrier(ProcessGroup& group) {
   const double zero = 0.0;
   sum_over_ranks(group, {&zero, 1});
+}
+
+void refuse_when_cut(const ProcessGroup& group) {
+  const auto& abort = group.options().abort;
+  TORCH_CHECK_WITH(DistBackendError, !abort || !abort->fired(),
+                   "the group was cut: what this device has received since does not count");
+}
+
+void wait_for_device(const ProcessGroup& group, DeviceStream& device) {
+  device.wait();
+  refuse_when_cut(group);
+}
+
+void wait_for_all_devices(ProcessGroup& group, DeviceStream& device) {
+  wait_for_device(group, device);
+  barrier(group);
 }
 
 }  // namespace lockstep

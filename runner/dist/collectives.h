@@ -11,6 +11,7 @@
 
 namespace lockstep {
 
+class DeviceStream;
 class ProcessGroup;
 
 // A running sum over ranks of a few fp64 figures on the host: weights, flags, losses. Deterministic for a fixed W.
@@ -40,5 +41,13 @@ std::vector<std::vector<int64_t>> gather_over_ranks(ProcessGroup& group, std::sp
 void broadcast(ProcessGroup& group, at::Tensor& tensor, int source);
 
 void barrier(ProcessGroup& group);
+
+// Throws (kPeerLost) when the group was cut: what its device has done since may be half done.
+void refuse_when_cut(const ProcessGroup& group);
+// Returns when the device has done what was queued so far, and all of it counts. Throws when the group was cut.
+void wait_for_device(const ProcessGroup& group, DeviceStream& device);
+// Before a group is dropped according to plan: no rank takes its connections down while the device of another one still
+// uses them.
+void wait_for_all_devices(ProcessGroup& group, DeviceStream& device);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "runner/dist/collectives.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/process_group.h"
 
 namespace lockstep {
@@ -50,7 +51,7 @@ std::vector<std::vector<size_t>> messages_of(const NamedTensors& tensors) {
 
 }  // namespace
 
-void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source, bool receives,
+void transfer_state(ProcessGroup& group, DeviceStream& device, const NamedTensors& tensors, int source, bool receives,
                     const std::function<void()>& on_progress) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::vector<size_t>> messages = messages_of(tensors);
@@ -62,9 +63,13 @@ void transfer_state(ProcessGroup& group, const NamedTensors& tensors, int source
     // A copy on every rank: what is sent may be a view that no backend takes. Only a rank that receives keeps it.
     at::Tensor staged = torch::cat(parts);
     broadcast(group, staged, source);
+    // Message by message, so that a slow transfer shows that it goes on.
+    wait_for_device(group, device);
     if (receives) staging.push_back(std::move(staged));
     on_progress();
   }
+  // A cut may have reached another rank first, and its abort may have ended our broadcasts.
+  barrier(group);
   if (!receives) return;
   for (size_t m = 0; m < messages.size(); ++m) {
     int64_t offset = 0;
@@ -92,8 +97,11 @@ std::vector<int64_t> parameter_checksum(const NamedTensors& parameters) {
   return bits;
 }
 
-std::vector<int> drifted_ranks(ProcessGroup& group, const NamedTensors& parameters) {
-  const auto rows = gather_over_ranks(group, parameter_checksum(parameters));
+std::vector<int> drifted_ranks(ProcessGroup& group, DeviceStream& device, const NamedTensors& parameters) {
+  const std::vector<int64_t> mine = parameter_checksum(parameters);
+  // After a cut the parameters may be those of the step before.
+  wait_for_device(group, device);
+  const auto rows = gather_over_ranks(group, mine);
   std::vector<int> drifted;
   for (size_t r = 1; r < rows.size(); ++r) {
     if (rows[r] != rows[0]) drifted.push_back(static_cast<int>(r));

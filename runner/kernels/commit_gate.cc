@@ -33,23 +33,27 @@ CommitGate::CommitGate(const at::Device& device) {
 
 CommitGate::~CommitGate() = default;
 
-at::Tensor CommitGate::pass(const at::Tensor& found_inf) {
+CommitGate::Passed CommitGate::pass(const at::Tensor& found_inf) {
   if (device_ == nullptr) {
-    ++committed_on_host_;
-    return found_inf;
+    const bool is_shut = shut_on_host_.load();
+    if (!is_shut) ++committed_on_host_;
+    return {.skip = is_shut ? torch::ones_like(found_inf) : found_inf,
+            .committed = torch::full({1}, static_cast<double>(committed_on_host_), torch::kFloat64)};
   }
   at::Tensor skip = torch::empty_like(found_inf);
 #if defined(LOCKSTEP_CUDA)
   commit_gate_detail::pass_cuda(found_inf, skip, device_->shut_on_device, device_->committed);
 #endif
-  return skip;
+  return {.skip = skip, .committed = device_->committed.to(torch::kFloat64)};  // a copy, queued behind the count
 }
 
 void CommitGate::shut() {
+  shut_on_host_.store(true);
   if (device_ != nullptr) std::atomic_ref<int>(*device_->shut).store(1);
 }
 
 void CommitGate::open() {
+  shut_on_host_.store(false);
   if (device_ != nullptr) std::atomic_ref<int>(*device_->shut).store(0);
 }
 

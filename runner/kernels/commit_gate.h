@@ -4,12 +4,15 @@
 // a kernel between them that reads, at its own time, whether the host has shut the gate: shut, it says "skip" to every
 // kernel that changes state (they obey found_inf already); open, it counts the step. After an abort the host waits for
 // the stream and reads how many steps were let through: those are the committed ones.
-// On the CPU the all-reduce has returned before the commit begins, so there the gate only counts.
+// The host may believe for some steps that they were committed: the count that pass() returns travels with a step's
+// figures and tells (loop/train_step).
+// On the CPU the gate does the same, at once.
 // Threads: pass() and committed() by the training thread; shut() from any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -22,8 +25,12 @@ class CommitGate {
   CommitGate(const CommitGate&) = delete;
   CommitGate& operator=(const CommitGate&) = delete;
 
-  // found_inf: fp32, one element, on the device. Returns it, or 1 where the gate is shut.
-  at::Tensor pass(const at::Tensor& found_inf);
+  struct Passed {
+    at::Tensor skip;       // fp32, one element: found_inf, or 1 where the gate is shut
+    at::Tensor committed;  // fp64, one element: the count after this step, which stays as it was where the gate is shut
+  };
+  // found_inf: fp32, one element, on the device.
+  Passed pass(const at::Tensor& found_inf);
 
   // From now on nothing is committed, whatever is queued.
   void shut();
@@ -35,6 +42,7 @@ class CommitGate {
   struct Device;
   std::unique_ptr<Device> device_;  // null on the CPU
   int64_t committed_on_host_ = 0;
+  std::atomic<bool> shut_on_host_{false};
 };
 
 namespace commit_gate_detail {

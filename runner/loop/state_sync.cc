@@ -32,7 +32,8 @@ Json describe_state(const TrainingState& state, const Workload& workload, const 
               {"generation", result.generation}};
 }
 
-// Read before the tensors come and taken after them: a rank whose group breaks in between has changed nothing.
+// Read before the tensors come and taken after them: a rank whose group breaks in between has changed nothing. (From
+// the moment at which tensors are changed nothing waits for a peer any more: transfer_state.)
 struct Description {
   Counters counters;
   Journal journal;
@@ -260,7 +261,7 @@ struct Transfer {
   bool rank_zero_receives = false;  // a stop waits for it
 };
 void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOptions& options) {
-  transfer_state(parts.group, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
+  transfer_state(parts.group, parts.stream, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
     parts.clock.progress();
     options.on_message();
     const bool leaves = transfer.rank_zero_receives ? parts.stop.is_cut() : parts.stop.is_stopped();

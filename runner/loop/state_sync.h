@@ -22,6 +22,7 @@
 
 namespace lockstep {
 
+class DeviceStream;
 class PhaseClock;
 
 struct SyncResult {
@@ -52,6 +53,7 @@ struct SyncParts {
   Workload& workload;
   TrainingState& state;
   ProcessGroup& group;
+  DeviceStream& stream;
   const StoreHandle& store;
   FileSystem& fs;
   PhaseClock& clock;

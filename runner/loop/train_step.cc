@@ -1,16 +1,15 @@
 #include "runner/loop/train_step.h"
 
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <torch/types.h>
 
 #include <array>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "runner/contract/exit_code.h"
 #include "runner/dist/collectives.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
@@ -21,14 +20,11 @@
 namespace lockstep {
 namespace {
 
-// On the device figures become readable two steps later without a wait; on the CPU they are there at once.
-constexpr int64_t kDeviceLagSteps = 2;
-
 // Slots of the small all-reduce.
 enum Slot : size_t { kWeight, kTerminates, kInterrupts, kLeaves, kSlots };
 
 // Columns of a step's figures.
-enum Figure : int64_t { kLoss, kRegularization, kGradNorm, kFoundInf };
+enum Figure : int64_t { kLoss, kRegularization, kGradNorm, kFoundInf, kCommitted };
 
 }  // namespace
 
@@ -36,20 +32,13 @@ enum Figure : int64_t { kLoss, kRegularization, kGradNorm, kFoundInf };
 struct TrainStep::Pending {
   StepReport report;
   double loss_scale = 1.0;
-  at::Tensor figures;                // [4] by Figure, fp64, on the host
-  std::optional<c10::Event> copied;  // on a device: when figures have come
-
-  double figure(Figure which) {
-    if (copied) std::exchange(copied, std::nullopt)->synchronize();
-    return figures.data_ptr<double>()[which];
-  }
+  DeviceStream::Reading figures;  // [5] by Figure, fp64
 };
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
       first_step_(parts.state.counters.step),
       gate_at_first_(parts.gate.committed()),
-      lag_(parts.device.is_cuda() ? kDeviceLagSteps : 0),
       schedule_(lr_schedule_options(parts.config.training, parts.state.counters.batch.declared_world_size,
                                     parts.total_steps)) {}
 
@@ -76,6 +65,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
                 std::array<double, kSlots>{weight, requests.stop_code == 143 ? 1.0 : 0.0,
                                            requests.stop_code == 130 ? 1.0 : 0.0, requests.leave_together ? 1.0 : 0.0});
   zero_gradients();
+  if (!parts_.workload.buffers().empty()) parts_.before_change();
   const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
   const double poison = parts_.faults.take_not_finite() ? std::numeric_limits<double>::quiet_NaN() : 1.0;
   const at::Tensor& probe = parts_.state.loss_probe();
@@ -109,9 +99,10 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   const GradClipResult clip =
       clip_gradients(parts_.state.parameters(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
   now.report.lr = lr_value(step, schedule_, counters.plateau);
-  const at::Tensor skip = parts_.gate.pass(clip.found_inf);
-  parts_.state.adam().step(now.report.lr, skip);
-  if (Ema* ema = parts_.state.ema()) ema->update(skip);
+  const CommitGate::Passed passed = parts_.gate.pass(clip.found_inf);
+  parts_.before_change();
+  parts_.state.adam().step(now.report.lr, passed.skip);
+  if (Ema* ema = parts_.state.ema()) ema->update(passed.skip);
   ++counters.step;  // the commit
   // ---- everything that follows is bookkeeping ----
 
@@ -119,13 +110,13 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   now.loss_scale = loss_scale;
   const at::Tensor loss = probe.grad().reshape({});
   const at::Tensor reg = regularization.defined() ? regularization.detach().reshape({}) : torch::zeros_like(loss);
-  now.figures =
+  now.figures = parts_.stream.read_later(
       torch::stack({loss.to(torch::kFloat64), reg.to(torch::kFloat64), clip.norm.reshape({}).to(torch::kFloat64),
-                    clip.found_inf.reshape({}).to(torch::kFloat64)});
+                    clip.found_inf.reshape({}).to(torch::kFloat64), passed.committed.reshape({})}));
   StepOutcome outcome;
   outcome.samples = now.report.samples;
-  remember(std::move(now));
-  outcome.reports = report_up_to(step - lag_);
+  pending_.push_back(std::move(now));
+  outcome.reports = report_up_to(step - parts_.stream.lag());
   outcome.leave_together = totals[kLeaves] > 0.0;
   if (totals[kTerminates] > 0.0) {
     outcome.stop_code = static_cast<int>(ExitCode::kTerminated);
@@ -138,7 +129,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
 
 std::vector<StepReport> TrainStep::flush() {
   // A peer that died is found here, on the host, and not by a device that waits for it.
-  if (parts_.device.is_cuda() && !pending_.empty()) {
+  if (!pending_.empty()) {
     const PhaseScope waiting(parts_.clock, Phase::kWaiting);
     barrier(parts_.group);
   }
@@ -146,6 +137,7 @@ std::vector<StepReport> TrainStep::flush() {
 }
 
 std::vector<StepReport> TrainStep::abandon() {
+  is_abandoned_ = true;
   // What the host has queued may be ahead of what the gate has let through.
   parts_.state.counters.step = first_step_ + (parts_.gate.committed() - gate_at_first_);
   while (!pending_.empty() && pending_.back().report.step >= parts_.state.counters.step) pending_.pop_back();
@@ -190,36 +182,31 @@ void TrainStep::zero_gradients() {
   if (!gradients.empty()) at::_foreach_zero_(gradients);
 }
 
-void TrainStep::remember(Pending pending) {
-  if (parts_.device.is_cuda()) {
-    at::Tensor host =
-        torch::empty({pending.figures.numel()}, torch::TensorOptions().dtype(torch::kFloat64).pinned_memory(true));
-    host.copy_(pending.figures, /*non_blocking=*/true);
-    pending.figures = host;
-    pending.copied.emplace(parts_.device.type());
-    pending.copied->record(c10::impl::VirtualGuardImpl(parts_.device.type()).getStream(parts_.device));
-  }
-  pending_.push_back(std::move(pending));
-}
-
+// Those that came before one that throws are kept for abandon().
 std::vector<StepReport> TrainStep::report_up_to(int64_t step) {
-  std::vector<StepReport> reports;
-  while (!pending_.empty() && pending_.front().report.step <= step) reports.push_back(report_oldest());
-  return reports;
+  while (!pending_.empty() && pending_.front().report.step <= step) report_oldest();
+  return std::exchange(known_, {});
 }
 
-StepReport TrainStep::report_oldest() {
+void TrainStep::report_oldest() {
   const PhaseScope device(parts_.clock, Phase::kDevice);
   parts_.faults.stall_here(Fault::kStallDevice);
-  Pending& oldest = pending_.front();
+  const Pending& oldest = pending_.front();
   StepReport report = oldest.report;
-  report.loss = oldest.figure(kLoss) / oldest.loss_scale + oldest.figure(kRegularization);
-  report.grad_norm = oldest.figure(kGradNorm);
-  report.skipped = oldest.figure(kFoundInf) != 0.0;
+  const at::Tensor read = oldest.figures();
+  if (!is_abandoned_) refuse_when_cut(parts_.group);
+  const double* const figures = read.data_ptr<double>();
+  const int64_t expected = gate_at_first_ + report.step - first_step_ + 1;
+  TORCH_CHECK_WITH(DistBackendError, static_cast<int64_t>(figures[kCommitted]) == expected, "step ", report.step + 1,
+                   " was not committed: the group was cut while it was under way (the commit gate counts ",
+                   static_cast<int64_t>(figures[kCommitted]), " steps, and this would be number ", expected, ")");
+  report.loss = figures[kLoss] / oldest.loss_scale + figures[kRegularization];
+  report.grad_norm = figures[kGradNorm];
+  report.skipped = figures[kFoundInf] != 0.0;
   if (parts_.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;
   count_figures(parts_.state.counters, report);
+  known_.push_back(report);
   pending_.pop_front();
-  return report;
 }
 
 }  // namespace lockstep

@@ -3,10 +3,11 @@
 // micro-batches → forward/backward (buckets overlap on the last one only) → clip by global norm → finite check →
 // optimizer → EMA. Meanwhile one small all-reduce on the host carries Σweight and what the ranks were asked to do. The
 // loss is reduced with the gradients (TrainingState::loss_probe). Nothing waits for the device but figures that are
-// kLag steps old.
+// DeviceStream::lag() steps old.
 //
 // The commit (architecture §3): until the reducer has returned, nothing of the state has changed; a step that throws
-// is redone from its beginning. On a device the commit gate decides.
+// is redone from its beginning. The commit gate decides: its count comes with each step's figures, and figures of
+// a step that it has not let through are thrown away with the step, before anything is counted or published.
 // Threads: the training thread. Errors: throws what torch and the group throw (dist/fault.h).
 #pragma once
 
@@ -29,6 +30,7 @@
 namespace lockstep {
 
 class CommitGate;
+class DeviceStream;
 class GradReducer;
 class InjectedFaults;
 class ProcessGroup;
@@ -51,10 +53,13 @@ class TrainStep {
     Sampler& sampler;
     PhaseClock& clock;
     CommitGate& gate;
+    DeviceStream& stream;
     InjectedFaults& faults;
     at::Device device;
     Precision precision;
     int64_t total_steps;
+    // Called before the state's tensors change (buffers: before the forward; all others: before the commit).
+    std::function<void()> before_change = [] {};
   };
   explicit TrainStep(const Parts& parts);
   ~TrainStep();
@@ -62,7 +67,8 @@ class TrainStep {
   // Runs step `state.counters.step`, commits it and advances the counter.
   StepOutcome run(const StepRequests& requests);
 
-  // Reports of all steps not yet reported; every rank calls it at the same step.
+  // Reports of all steps not yet reported; every rank calls it at the same step. Afterwards the state is that of
+  // `state.counters.step`, on the device too.
   std::vector<StepReport> flush();
 
   // After a step threw: what was committed stays, the counter says how far, and the reports of those steps come back.
@@ -77,16 +83,16 @@ class TrainStep {
   at::Tensor forward(const MicroBatch& batch);
   [[nodiscard]] at::Tensor empty_share_loss() const;
   void zero_gradients();
-  void remember(Pending pending);
   [[nodiscard]] std::vector<StepReport> report_up_to(int64_t step);
-  StepReport report_oldest();
+  void report_oldest();
 
   Parts parts_;
   int64_t first_step_;     // of this group
   int64_t gate_at_first_;  // the gate's count then
-  int64_t lag_;            // steps after which figures are read from the device
   LrScheduleOptions schedule_;
   std::deque<Pending> pending_;
+  std::vector<StepReport> known_;  // counted, and not yet handed out
+  bool is_abandoned_ = false;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "runner/checkpoint/writer.h"
 #include "runner/data/sampler.h"
 #include "runner/dist/collectives.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/rendezvous.h"
@@ -57,6 +58,8 @@ Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, c
                .stop = stop_token(formed.generation),
                .number = formed.generation};
   gate_.open();
+  // Cut while it was formed: the abort has shut the gate before it was opened here. (fired() is true before it does.)
+  if (const auto& abort = group.options().abort; abort && abort->fired()) gate_.shut();
   try {
     return run_generation_or_throw(g);
   } catch (const std::exception& e) {  // the edge where torch's, c10d's and gloo's exceptions end
@@ -70,6 +73,7 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   const std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
   const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.formed.generation);
   const bool device_is_well = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
+  if (fault.code == ExitCode::kDeviceFault) parts_.on_device_fault({fault.code, message});
   const bool group_is_lost = fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout || was_cut;
   if (parts_.agent == nullptr || !group_is_lost || !device_is_well) return {fault.code, message, {}};
   parts_.clock.enter(Phase::kWaiting);
@@ -80,7 +84,9 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
     if (g.step) take(g.step->abandon());
   } catch (const std::exception& e) {
     const Failure second = classify_fault(e);
-    return {second.code, "leaving a lost group: " + second.message, {}};
+    const std::string why = "leaving a lost group: " + second.message;
+    if (second.code == ExitCode::kDeviceFault) parts_.on_device_fault({second.code, why});
+    return {second.code, why, {}};
   }
   return {ExitCode::kPeerLost, message, was_cut ? kLeftCut : exit_reason(static_cast<int>(fault.code))};
 }
@@ -115,8 +121,9 @@ Outcome Trainer::prepare(Generation& g) {
       .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
-  SyncOutcome synced =
-      sync_state({parts_.config, parts_.workload, state_, g.group, g.store, parts_.fs, parts_.clock, g.stop}, options);
+  before_change();
+  SyncOutcome synced = sync_state(
+      {parts_.config, parts_.workload, state_, g.group, parts_.stream, g.store, parts_.fs, parts_.clock, g.stop}, options);
   if (const auto* failure = std::get_if<Failure>(&synced)) return lost_or_failed(g, *failure);
   g.sync = std::move(std::get<SyncResult>(synced));
   g.number = g.sync.generation;
@@ -176,7 +183,9 @@ Status Trainer::open_outputs(Generation& g) {
                                                          .keep_every = training.keep_every,
                                                          .keep_best = training.keep_best},
                                            .resume = parts_.job.resume,
+                                           .device = parts_.device,
                                            .on_progress = [&clock = parts_.clock] { clock.progress(); }});
+    writer_->make_buffers(checkpoint_tensors());
   }
   wait_for_writer(g.stop);
   report_checkpoints();
@@ -243,6 +252,7 @@ void Trainer::write_down_what_was_missed() {
   EvaluationNote note = *state_.journal.evaluation;
   // The weights that it looked at are gone once a step was done.
   if (note.step != state_.counters.step) note.weight_file.clear();
+  before_change();
   std::optional<Ema::SwapIn> averages;
   if (Ema* ema = state_.ema()) averages.emplace(*ema);
   parts_.reporter.on_evaluation(note, parts_.workload);
@@ -291,10 +301,12 @@ Outcome Trainer::train(Generation& g) {
                                                         .sampler = *g.sampler,
                                                         .clock = parts_.clock,
                                                         .gate = gate_,
+                                                        .stream = parts_.stream,
                                                         .faults = parts_.faults,
                                                         .device = parts_.device,
                                                         .precision = parts_.precision.precision,
-                                                        .total_steps = g.total_steps});
+                                                        .total_steps = g.total_steps,
+                                                        .before_change = [this] { before_change(); }});
   parts_.reporter.beat(counters.step, Activity::kTraining);
   StepRequests asked;  // of any rank, and known to all
   // A stop or a fault came between this step and its evaluation, which decides on the steps that follow.
@@ -348,10 +360,14 @@ void Trainer::say_resumed(Generation& g) {
                              .origin = g.sync.origin});
 }
 
-// All ranks have committed the same step. Who leaves for good ends; when that is rank 0, what it holds is durable
-// first.
+// All ranks have committed the same step, on their devices too. Who leaves for good ends; when that is rank 0, what it
+// holds is durable first.
 Outcome Trainer::leave_together(Generation& g) {
   if (g.step) take(g.step->flush());
+  {
+    const PhaseScope scope(parts_.clock, Phase::kWaiting);
+    wait_for_all_devices(g.group, parts_.stream);
+  }
   const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
   if (leaving_code == 0) return {ExitCode::kDone, {}, kLeftRegroup};
   if (g.is_rank_zero() && writer_) {
@@ -381,7 +397,7 @@ void Trainer::take(const std::vector<StepReport>& reports) {
 Outcome Trainer::check_drift(Generation& g) {
   const int64_t every = parts_.config.training.drift_check_every;
   if (every == 0 || state_.counters.step % every != 0) return {};
-  const std::vector<int> drifted = drifted_ranks(g.group, state_.parameters());
+  const std::vector<int> drifted = drifted_ranks(g.group, parts_.stream, state_.parameters());
   if (drifted.empty()) return {};
   std::string ranks;
   for (const int rank : drifted) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -420,6 +436,7 @@ StepRequests Trainer::evaluate(Generation& g) {
                       .completed_epochs = counters.step / g.steps_per_epoch,
                       .seconds_training = counters.seconds_training};
   {
+    before_change();
     std::optional<Ema::SwapIn> averages;
     if (Ema* ema = state_.ema()) averages.emplace(*ema);
     outcome = evaluate_on_all_ranks(
@@ -464,6 +481,19 @@ void Trainer::checkpoint(Generation& g, bool is_best) {
   stage_checkpoint(is_best, g.stop);
 }
 
+CheckpointContent Trainer::checkpoint_tensors() {
+  CheckpointContent content;
+  content.model = state_.model_tensors();
+  content.optimizer = state_.optimizer_tensors();
+  if (state_.ema() != nullptr) content.ema = {{"", state_.ema_tensors()}};
+  return content;
+}
+
+// A checkpoint's copy may still be under way on its own stream of the device.
+void Trainer::before_change() {
+  if (writer_) writer_->before_change();
+}
+
 // Rank 0 takes the copy.
 void Trainer::stage_checkpoint(bool is_best, const StopToken& stop) {
   if (!writer_) return;
@@ -474,7 +504,7 @@ void Trainer::stage_checkpoint(bool is_best, const StopToken& stop) {
   state_.journal.improved = false;
   checkpointed_step_ = state_.counters.step;
   if (is_best) best_staged_at_ = state_.counters.step;
-  CheckpointContent content;
+  CheckpointContent content = checkpoint_tensors();
   CheckpointState& s = content.state;
   s.job = parts_.job.name;
   s.job_uid = parts_.job.uid;
@@ -495,9 +525,6 @@ void Trainer::stage_checkpoint(bool is_best, const StopToken& stop) {
   s.unix_time = std::time(nullptr);
   s.is_best = is_best;
   s.progress = {{"counters", to_json(state_.counters)}, {"workload", parts_.workload.progress_state()}};
-  content.model = state_.model_tensors();
-  content.optimizer = state_.optimizer_tensors();
-  if (state_.ema() != nullptr) content.ema = {{"", state_.ema_tensors()}};
   const StageCost cost = writer_->stage(content);
   stage_seconds_ = waited.count() + cost.stall_seconds + cost.copy_seconds;
 }
@@ -536,6 +563,7 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
     // Nobody leaves before rank 0's checkpoint is durable: a launcher ends the others when the first one is gone, and
     // a run whose end is not on the disk is not done for anybody.
     const PhaseScope scope(parts_.clock, Phase::kWaiting);
+    wait_for_device(g.group, parts_.stream);  // the sum is the barrier after which the group may be dropped
     const double mine = write_problem_.empty() ? 0.0 : 1.0;
     failed_writes = sum_over_ranks(g.group, {&mine, 1})[0];
   }
@@ -569,6 +597,10 @@ Outcome Trainer::stop_between_groups(int stop_code) {
     return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + write_problem_, {}};
   }
   return {static_cast<ExitCode>(stop_code), {}, {}};
+}
+
+void Trainer::wait_for_writes() {
+  if (writer_) writer_->wait_durable();
 }
 
 // Rank 0 waits for its disk; a write that failed at this very step is tried once more.

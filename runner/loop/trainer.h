@@ -6,6 +6,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@
 namespace lockstep {
 
 class CheckpointWriter;
+struct CheckpointContent;
+class DeviceStream;
 
 // How a generation ended for this rank.
 struct Outcome {
@@ -54,6 +57,7 @@ class Trainer {
     BeatPage& page;
     AgentSession* agent = nullptr;  // null: a lost peer ends this rank, there will be no other group
     at::Device device;
+    DeviceStream& stream;
     PrecisionChoice precision;
     int threads = 1;
     std::string folder;        // of the run
@@ -62,6 +66,9 @@ class Trainer {
     JobIdentity job;
     std::string resume_command;
     std::string nccl_variables;  // for the start table
+    // The device is broken: called before anything that holds its memory or a communicator is destroyed. Says why, and
+    // ends the process.
+    std::function<void(const Failure&)> on_device_fault = [](const Failure&) {};
   };
   explicit Trainer(const Parts& parts);
   ~Trainer();
@@ -78,6 +85,9 @@ class Trainer {
 
   // A stop has come while there is no group: what rank 0 alone holds becomes durable.
   Outcome stop_between_groups(int stop_code);
+
+  // What rank 0 has begun to write is on its volume, or has failed.
+  void wait_for_writes();
 
   [[nodiscard]] int64_t step() const { return state_.counters.step; }
   // Shut before a device's communicator is aborted; see kernels/commit_gate.h.
@@ -103,8 +113,10 @@ class Trainer {
   [[nodiscard]] StopToken stop_token(uint64_t generation) const;
   StepRequests evaluate(Generation& generation);
   void checkpoint(Generation& generation, bool is_best);
+  [[nodiscard]] CheckpointContent checkpoint_tensors();
   void stage_checkpoint(bool is_best, const StopToken& stop);
   void wait_for_writer(const StopToken& stop);
+  void before_change();
   void report_checkpoints();
   void make_durable(const StopToken& stop);
   Outcome leave_together(Generation& generation);

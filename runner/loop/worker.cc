@@ -19,12 +19,14 @@
 #include "runner/contract/beat_page.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/link_store.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/loop/agent_session.h"
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
+#include "runner/loop/leave_at_once.h"
 #include "runner/loop/own_build.h"
 #include "runner/loop/reporter.h"
 #include "runner/loop/stack_dump.h"
@@ -191,6 +193,7 @@ class Worker {
     if (!device.ok()) return Failure{ExitCode::kUsage, device.error().message};
     device_ = *device;
     use_device(device_);
+    stream_ = make_device_stream(device_);
     Result<GroupBackend> backend = choose_backend(config_.launch, device_);
     if (!backend.ok()) return Failure{ExitCode::kUsage, backend.error().message};
     backend_ = *backend;
@@ -257,6 +260,7 @@ class Worker {
                                                  .page = *page_,
                                                  .agent = session_.get(),
                                                  .device = device_,
+                                                 .stream = *stream_,
                                                  .precision = precision_,
                                                  .threads = threads_,
                                                  .folder = folder_,
@@ -264,7 +268,8 @@ class Worker {
                                                  .host_name = input_.host_name,
                                                  .job = job_,
                                                  .resume_command = resume_command(),
-                                                 .nccl_variables = nccl_variables(input_.environment)});
+                                                 .nccl_variables = nccl_variables(input_.environment),
+                                                 .on_device_fault = [this](const Failure& fault) { fail(fault); }});
   }
 
   void take_assignment(const AgentSession::Received& received) {
@@ -406,8 +411,17 @@ class Worker {
     return given.empty() ? resume_command_of(input_.arguments) : given;
   }
 
-  // Says why this worker ends and returns the code.
+  // Says why this worker ends and returns the code; with a broken device it does not return.
   int fail(const Failure& failure) {
+    say(failure);
+    if (failure.code == ExitCode::kDeviceFault) {
+      if (trainer_) trainer_->wait_for_writes();
+      leave_at_once(failure.code);
+    }
+    return static_cast<int>(failure.code);
+  }
+
+  void say(const Failure& failure) {
     if (session_) {
       session_->send(Failing{.code = static_cast<int>(failure.code),
                              .message = failure.message,
@@ -417,7 +431,6 @@ class Worker {
     } else {
       std::fprintf(stderr, "error: rank %d: %s\n", world_.rank, failure.message.c_str());
     }
-    return static_cast<int>(failure.code);
   }
 
   const WorkerInput& input_;
@@ -438,7 +451,9 @@ class Worker {
   std::string address_;  // of this node, from the assignment
   Trainer::Formed formed_;
   std::unique_ptr<AgentSession> session_;
+  const UncaughtDeviceFaults uncaught_{[this](const Failure& failure) { say(failure); }};
   at::Device device_ = at::Device(at::kCPU);
+  std::unique_ptr<DeviceStream> stream_;
   GroupBackend backend_ = GroupBackend::kGloo;
   PrecisionChoice precision_;
   int node_cores_ = 0;  // as Assignment's

@@ -1,4 +1,6 @@
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,8 +8,11 @@
 #include <cerrno>
 #include <filesystem>
 #include <future>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/reader.h"
@@ -98,6 +103,121 @@ TEST_F(Checkpoints, hold_what_the_tensors_were_when_staged) {
   Result<ResumeResult> first = load_checkpoint(posix_, join_path(folder(), "step-00000010"));
   ASSERT_TRUE(first.ok());
   expect_equal(first->checkpoint->model, content_of(10).model);
+}
+
+// Counts what a thread takes from the allocator of the CPU while it lives.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  CountingAllocator() { c10::SetCPUAllocator(this); }
+  ~CountingAllocator() override { c10::SetCPUAllocator(below_); }
+  CountingAllocator(const CountingAllocator&) = delete;
+  CountingAllocator& operator=(const CountingAllocator&) = delete;
+  c10::DataPtr allocate(size_t bytes) override {
+    if (std::this_thread::get_id() == thread_) bytes_ += bytes;
+    return below_->allocate(bytes);
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return below_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { below_->copy_data(to, from, bytes); }
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
+  c10::Allocator* const below_ = c10::GetCPUAllocator();
+  const std::thread::id thread_ = std::this_thread::get_id();
+  size_t bytes_ = 0;
+};
+
+// Pinned memory of a state's size takes seconds, in which no rank would train.
+TEST_F(Checkpoints, take_no_memory_when_it_was_made_before_the_first) {
+  CheckpointWriter writer(posix_, options());
+  CheckpointContent content = content_of(10);
+  content.model = {{"w", at::ones({1 << 18})}};
+  writer.make_buffers(content);
+  const CountingAllocator allocator;
+  writer.stage(content);
+  EXPECT_LT(allocator.bytes(), size_t{1} << 18);
+  writer.wait_durable();
+}
+
+// The streams and events of a device that is not there: writes down what is asked of it, by which thread.
+class WrittenDownDevice final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  static constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+  static constexpr c10::StreamId kTraining = 0;
+  static constexpr c10::StreamId kFromPool = 7;
+  // Leaked: torch keeps it for ever.
+  static WrittenDownDevice& only() {
+    static auto* const device = [] {
+      auto* const made = new WrittenDownDevice;
+      const c10::impl::DeviceGuardImplRegistrar registered(kType, made);
+      return made;
+    }();
+    return *device;
+  }
+
+  std::vector<std::string> written_down() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lines_, {});
+  }
+
+  [[nodiscard]] c10::DeviceType type() const override { return kType; }
+  [[nodiscard]] c10::Device exchangeDevice(c10::Device /*device*/) const override { return {kType, 3}; }
+  [[nodiscard]] c10::Device getDevice() const override { return {kType, 3}; }
+  void setDevice(c10::Device device) const override { write("device " + std::to_string(device.index())); }
+  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
+  [[nodiscard]] c10::Stream getStream(c10::Device device) const override { return stream(current_, device); }
+  [[nodiscard]] c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
+    return stream(kFromPool, device);
+  }
+  [[nodiscard]] c10::Stream exchangeStream(c10::Stream to) const override {
+    return stream(std::exchange(current_, to.id()), to.device());
+  }
+  [[nodiscard]] c10::DeviceIndex deviceCount() const noexcept override { return 4; }
+  void record(void** event, const c10::Stream& on, c10::DeviceIndex /*device*/,
+              c10::EventFlag /*flag*/) const override {
+    *event = &events_;
+    write("record on " + std::to_string(on.id()));
+  }
+  void block(void* /*event*/, const c10::Stream& stream) const override {
+    write("block " + std::to_string(stream.id()));
+  }
+  void synchronizeEvent(void* /*event*/) const override { write("synchronize"); }
+
+ private:
+  static c10::Stream stream(c10::StreamId id, c10::Device device) {
+    return {c10::Stream::UNSAFE, {kType, device.index()}, id};
+  }
+  void write(const std::string& line) const {
+    const std::lock_guard lock(mutex_);
+    const bool by_training = std::this_thread::get_id() == training_;
+    lines_.push_back(line + (by_training ? "" : ", by the writer"));
+  }
+
+  const std::thread::id training_ = std::this_thread::get_id();
+  mutable c10::StreamId current_ = kTraining;
+  mutable int events_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::string> lines_;
+};
+
+TEST_F(Checkpoints, are_copied_on_a_stream_of_their_own_which_the_next_change_waits_for) {
+  WrittenDownDevice& device = WrittenDownDevice::only();
+  CheckpointWriterOptions on_device = options();
+  on_device.device = c10::Device(WrittenDownDevice::kType, 3);
+  CheckpointWriter writer(posix_, on_device);
+  writer.before_change();
+  EXPECT_THAT(device.written_down(), testing::IsEmpty());
+  writer.stage(content_of(10));
+  writer.wait_durable();
+  EXPECT_THAT(device.written_down(),
+              testing::ElementsAre("record on 0", "block 7", "record on 7", "device 3, by the writer",
+                                            "synchronize, by the writer"));
+  EXPECT_EQ(device.getStream(on_device.device).id(), WrittenDownDevice::kTraining);
+  writer.before_change();
+  writer.before_change();  // it waits already
+  EXPECT_THAT(device.written_down(), testing::ElementsAre("block 0"));
+  const std::vector<WriteReport> reports = writer.poll_reports();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_FALSE(reports[0].error);
 }
 
 // Holds every fsync back until it is let go.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runner/dist/collectives.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/dist/rendezvous.h"
@@ -39,16 +40,18 @@ TEST(Group, transfers_the_sources_state_to_those_who_lack_it_only) {
   on_ranks(3, [](ProcessGroup& group) {
     at::Tensor tensor = torch::full({2, 2}, static_cast<double>(group.rank() + 1), torch::kFloat32);
     const bool receives = group.rank() == 0;
-    transfer_state(group, {{"w", tensor}}, /*source=*/1, receives);
+    transfer_state(group, *make_device_stream(at::kCPU), {{"w", tensor}}, /*source=*/1, receives);
     const float expected = group.rank() == 2 ? 3.0F : 2.0F;
     EXPECT_TRUE(tensor.eq(expected).all().item<bool>());
   });
 }
 
-// However far a transfer has come: who receives has all of it, or nothing, and can never give on a part of it.
+// However far a transfer has come: who receives has all of it, or nothing, and can never give on a part of it. Nor
+// is all of it enough, when the source has not said that it was all.
 TEST(Group, a_transfer_that_breaks_off_changes_nothing) {
   constexpr int kMessages = 4;  // one for each change of dtype
-  for (int last = 1; last <= kMessages; ++last) {
+  for (int last = 1; last <= kMessages + 1; ++last) {
+    const bool breaks = last <= kMessages;
     on_ranks(2, [&](ProcessGroup& group) {
       const bool is_source = group.rank() == 0;
       NamedTensors state;
@@ -58,17 +61,18 @@ TEST(Group, a_transfer_that_breaks_off_changes_nothing) {
       }
       int messages = 0;
       const auto dies_after_the_last = [&] {
-        if (++messages == last && is_source && last < kMessages) throw std::runtime_error("the source dies");
+        if (++messages == last && is_source) throw std::runtime_error("the source dies");
       };
       bool broke_off = false;
       try {
-        transfer_state(group, state, /*source=*/0, /*receives=*/!is_source, dies_after_the_last);
+        transfer_state(group, *make_device_stream(at::kCPU), state, /*source=*/0, /*receives=*/!is_source,
+                       dies_after_the_last);
       } catch (const std::exception&) {
         broke_off = true;
       }
-      EXPECT_EQ(broke_off, last < kMessages);
+      EXPECT_EQ(broke_off, breaks);
       for (const NamedTensor& t : state) {
-        EXPECT_TRUE(t.tensor.eq(is_source || last == kMessages ? 1 : 2).all().item<bool>()) << last << " " << t.name;
+        EXPECT_TRUE(t.tensor.eq(is_source || !breaks ? 1 : 2).all().item<bool>()) << last << " " << t.name;
       }
     });
   }
@@ -156,9 +160,10 @@ TEST(Group, a_reducer_leaves_no_hook_behind) {
 TEST(Group, finds_the_rank_whose_parameters_have_drifted) {
   on_ranks(3, [](ProcessGroup& group) {
     const at::Tensor w = torch::ones({5});
-    EXPECT_TRUE(drifted_ranks(group, {{"w", w}}).empty());
+    const auto device = make_device_stream(at::kCPU);
+    EXPECT_TRUE(drifted_ranks(group, *device, {{"w", w}}).empty());
     if (group.rank() == 2) w[3] += 1e-6;
-    EXPECT_EQ(drifted_ranks(group, {{"w", w}}), std::vector<int>{2});
+    EXPECT_EQ(drifted_ranks(group, *device, {{"w", w}}), std::vector<int>{2});
   });
 }
 

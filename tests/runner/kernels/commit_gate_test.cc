@@ -16,9 +16,33 @@ class CommitGateOnEachDevice : public testing::TestWithParam<at::DeviceType> {
 TEST_P(CommitGateOnEachDevice, counts_the_steps_that_it_lets_through_and_hands_on_found_inf) {
   CommitGate gate{at::Device(GetParam())};
   EXPECT_EQ(gate.committed(), 0);
-  EXPECT_EQ(gate.pass(flag(0.0F)).item<float>(), 0.0F);
-  EXPECT_EQ(gate.pass(flag(1.0F)).item<float>(), 1.0F);  // a skipped step is a step
+  EXPECT_EQ(gate.pass(flag(0.0F)).skip.item<float>(), 0.0F);
+  EXPECT_EQ(gate.pass(flag(1.0F)).skip.item<float>(), 1.0F);  // a skipped step is a step
   EXPECT_EQ(gate.committed(), 2);
+}
+
+TEST_P(CommitGateOnEachDevice, shut_it_lets_nothing_through_and_opened_again_it_does) {
+  CommitGate gate{at::Device(GetParam())};
+  gate.shut();
+  const CommitGate::Passed held_back = gate.pass(flag(0.0F));
+  EXPECT_EQ(held_back.skip.item<float>(), 1.0F);
+  EXPECT_EQ(held_back.committed.item<double>(), 0.0);
+  EXPECT_EQ(gate.committed(), 0);
+  gate.open();
+  EXPECT_EQ(gate.pass(flag(0.0F)).skip.item<float>(), 0.0F);
+  EXPECT_EQ(gate.committed(), 1);
+}
+
+// What was read of one step does not change with the next.
+TEST_P(CommitGateOnEachDevice, says_with_each_step_how_many_were_let_through_by_then) {
+  CommitGate gate{at::Device(GetParam())};
+  const CommitGate::Passed first = gate.pass(flag(0.0F));
+  const CommitGate::Passed second = gate.pass(flag(0.0F));
+  gate.shut();
+  const CommitGate::Passed third = gate.pass(flag(0.0F));
+  EXPECT_EQ(first.committed.item<double>(), 1.0);
+  EXPECT_EQ(second.committed.item<double>(), 2.0);
+  EXPECT_EQ(third.committed.item<double>(), 2.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, CommitGateOnEachDevice, testing::ValuesIn(devices()), device_name);
@@ -33,25 +57,15 @@ class CommitGateOnCuda : public testing::Test {
   static at::Tensor flag() { return torch::zeros({1}, torch::TensorOptions().device(at::kCUDA)); }
 };
 
-TEST_F(CommitGateOnCuda, shut_it_lets_nothing_through_and_opened_again_it_does) {
-  CommitGate gate{at::Device(at::kCUDA)};
-  gate.shut();
-  EXPECT_EQ(gate.pass(flag()).item<float>(), 1.0F);
-  EXPECT_EQ(gate.committed(), 0);
-  gate.open();
-  EXPECT_EQ(gate.pass(flag()).item<float>(), 0.0F);
-  EXPECT_EQ(gate.committed(), 1);
-}
-
 // What an abort relies on: the kernel reads the flag when its turn comes, not when it was queued.
 TEST_F(CommitGateOnCuda, shut_while_the_step_still_waits_in_the_stream_it_holds_that_step_back) {
   CommitGate gate{at::Device(at::kCUDA)};
   const at::Tensor found_inf = flag();
   const at::Tensor parameter = torch::ones({1000}, torch::TensorOptions().device(at::kCUDA));
-  EXPECT_EQ(gate.pass(found_inf).item<float>(), 0.0F);
+  EXPECT_EQ(gate.pass(found_inf).skip.item<float>(), 0.0F);
   at::Tensor busy = torch::rand({4096, 4096}, torch::TensorOptions().device(at::kCUDA));
   for (int i = 0; i < 200; ++i) busy = torch::matmul(busy, busy) / 4096;  // tenths of a second
-  const at::Tensor skip = gate.pass(found_inf);
+  const at::Tensor skip = gate.pass(found_inf).skip;
   const at::Tensor updated = torch::where(skip.eq(0), parameter + 1, parameter);
   gate.shut();
   EXPECT_EQ(gate.committed(), 1);

@@ -15,6 +15,7 @@
 #include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/weights.h"
 #include "runner/contract/beat_page.h"
+#include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
 #include "runner/telemetry/phase_clock.h"
@@ -47,12 +48,13 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
     arrange(group.rank(), state);
     PosixFileSystem fs;
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const auto stream = make_device_stream(at::kCPU);
     int messages = 0;
     const SyncOptions options{
         .folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}, .on_message = [&] {
           ++messages;
         }};
-    const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock}, options);
+    const SyncOutcome outcome = sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
     const auto* const result = std::get_if<SyncResult>(&outcome);
     ASSERT_NE(result, nullptr) << std::get<Failure>(outcome).message;
     found[static_cast<size_t>(group.rank())] = {.messages = messages,
@@ -254,13 +256,14 @@ TEST(StateSync, tells_a_rank_0_that_reads_from_those_that_wait_for_it) {
     PosixFileSystem posix;
     PeerWatchingFileSystem fs(posix, pages);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const auto stream = make_device_stream(at::kCPU);
     clock.show_on(pages[static_cast<size_t>(group.rank())]);
     const SyncOptions options{
         .folder = folder.path(),
         .identity = {},
         .generation = 5,
         .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2}};
-    const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock}, options);
+    const SyncOutcome outcome = sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
     ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
     EXPECT_EQ(fs.has_looked, group.rank() == 0);
     EXPECT_EQ(clock.phase(), Phase::kStartup);
@@ -279,6 +282,7 @@ TEST(StateSync, says_where_a_run_begins_before_a_group_can_break) {
     TrainingState state(workload, config.training);
     PosixFileSystem fs;
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
+    const auto stream = make_device_stream(at::kCPU);
     const SyncOptions options{
         .folder = folder.path(),
         .identity = {},
@@ -286,7 +290,7 @@ TEST(StateSync, says_where_a_run_begins_before_a_group_can_break) {
         .first_batch = BatchShape{.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2},
         .on_start = [&](const SyncResult& start) { origins[rank].push_back(start.origin); },
         .on_message = [] { throw std::runtime_error("the group broke"); }};
-    EXPECT_THROW(sync_state({config, workload, state, group, store, fs, clock}, options), std::runtime_error);
+    EXPECT_THROW(sync_state({config, workload, state, group, *stream, store, fs, clock}, options), std::runtime_error);
     EXPECT_EQ(state.counters.has_state, rank == 0);
   });
   EXPECT_EQ(origins[0], std::vector<std::string>{"initialised from seed " + std::to_string(RunConfig{}.training.seed)});

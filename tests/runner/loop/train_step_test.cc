@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "runner/dist/device_stream.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
@@ -47,6 +48,7 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
   Sampler sampler({.seed = config.training.seed, .num_samples = setup.samples, .global_batch = setup.batch});
   PhaseClock clock(Phase::kStartup, PhaseClock::TimePoint{});
   CommitGate gate(at::kCPU);
+  const auto stream = make_device_stream(at::kCPU);
   InjectedFaults faults;
   if (group.rank() == setup.rank_with_injected_nan) faults.add({.fault = Fault::kNotFinite});
   GradReducer reducer(state.reduced(), group);
@@ -58,6 +60,7 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
                   .sampler = sampler,
                   .clock = clock,
                   .gate = gate,
+                  .stream = *stream,
                   .faults = faults,
                   .device = at::kCPU,
                   .precision = setup.precision,

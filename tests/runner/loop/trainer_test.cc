@@ -1,5 +1,6 @@
 #include "runner/loop/trainer.h"
 
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -20,8 +21,10 @@
 #include "runner/checkpoint/reader.h"
 #include "runner/contract/beat_page.h"
 #include "runner/contract/messages.h"
+#include "runner/dist/device_stream.h"
 #include "tests/runner/formats/fault_file_system.h"
 #include "tests/runner/loop/line_workload.h"
+#include "tests/runner/support/asynchronous_device.h"
 #include "tests/runner/support/ranks_as_threads.h"
 #include "tests/support/temporary_folder.h"
 
@@ -50,7 +53,19 @@ class ScoredLine final : public LineWorkload {
       throw std::runtime_error("the sums came, and nothing after them");
     return "epoch" + std::to_string(report.epoch) + ".pth";
   }
+  std::unique_ptr<MicroBatch> make_batch(const MicroBatchSpec& spec) override {
+    ++batches;
+    return LineWorkload::make_batch(spec);
+  }
+  at::Tensor loss_sum(const MicroBatch& batch) override {
+    if (batches == breaks_device_at_batch) {
+      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 700, "CUDA error: an illegal memory access");
+    }
+    return LineWorkload::loss_sum(batch);
+  }
 
+  int batches = 0;                  // made so far
+  int breaks_device_at_batch = -1;  // the device fails in its forward
   bool gets_worse = false;
   bool breaks_after_evaluation = false;
   std::function<void(const EvaluationShard&)> in_evaluation;  // once, as a part of the next one
@@ -67,10 +82,13 @@ class TestWorker {
   enum class Agent { kNone, kOnLink };
   TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size, Agent agent)
       : TestWorker(fs, folder, rank, world_size, JobIdentity{}, agent) {}
+  TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size, DeviceStream* device,
+             AgentSession* agent = nullptr)
+      : TestWorker(fs, folder, rank, world_size, JobIdentity{}, Agent::kNone, device, agent) {}
   TestWorker(FileSystem& fs, const std::string& folder, int rank, int world_size, JobIdentity job = {},
-             Agent agent = Agent::kNone)
+             Agent on_link = Agent::kNone, DeviceStream* device = nullptr, AgentSession* agent = nullptr)
       : workload(8), fs_(fs), job_(std::move(job)) {
-    if (agent == Agent::kOnLink) meet_the_agent();
+    if (on_link == Agent::kOnLink) meet_the_agent();
     config.training.batch_size = 4;
     config.training.num_epochs = 1;
     config.training.eval_every = 1;
@@ -87,12 +105,16 @@ class TestWorker {
                                                         .reporter = *reporter_,
                                                         .faults = faults_,
                                                         .page = page_,
-                                                        .agent = session_.get(),
+                                                        .agent = agent != nullptr ? agent : session_.get(),
                                                         .device = at::kCPU,
+                                                        .stream = device != nullptr ? *device : *cpu_,
                                                         .precision = {},
                                                         .folder = folder,
                                                         .locks_folder = false,
-                                                        .job = job_});
+                                                        .job = job_,
+                                                        .on_device_fault = [this](const Failure& fault) {
+                                                          if (on_device_fault) on_device_fault(fault);
+                                                        }});
   }
 
   Outcome run(ProcessGroup& group, const StoreHandle& store, uint64_t generation) {
@@ -120,8 +142,11 @@ class TestWorker {
     while (!session_->leave_together(generation)) std::this_thread::yield();
   }
 
+  [[nodiscard]] CommitGate& gate() { return trainer_->gate(); }
+
   RunConfig config;
   ScoredLine workload;
+  std::function<void(const Failure&)> on_device_fault;
 
  private:
   void meet_the_agent() {
@@ -131,6 +156,7 @@ class TestWorker {
     session_ = std::make_unique<AgentSession>(ends[0], 0, page_, faults_, [] { return false; });
   }
 
+  const std::unique_ptr<DeviceStream> cpu_ = make_device_stream(at::kCPU);
   FileSystem& fs_;
   JobIdentity job_;
   StopSignals signals_;
@@ -665,6 +691,92 @@ TEST(Trainer, writes_the_weights_of_an_evaluation_that_its_predecessor_did_not) 
     EXPECT_FALSE(tensor.tensor.equal(std::find_if(raw.begin(), raw.end(), same_name)->tensor)) << tensor.name;
   }
   EXPECT_TRUE(load_weights(fs, second_folder.file("epoch2.pth")).ok());
+}
+
+// The gradients of the last step are being summed when the group is cut: its figures are garbage, and nothing throws.
+TEST(Trainer, never_writes_the_state_of_one_step_as_that_of_the_next_which_was_cut) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  on_device_ranks(1, HostWaits::kForNothing, [&](ProcessGroup& group, AsynchronousDevice& device) {
+    TestWorker worker(fs, folder.path(), 0, 1, &device);
+    device.before_launch([&](int64_t) {
+      if (worker.workload.batches < 2) return;
+      worker.gate().shut();
+      device.abort();
+    });
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    const Outcome outcome = worker.run(group, store, 1);
+    EXPECT_EQ(outcome.code, ExitCode::kPeerLost) << outcome.message;
+    const Result<ResumeResult> found = newest_in(folder, worker);
+    ASSERT_TRUE(found.ok());
+    EXPECT_FALSE(found->checkpoint) << "the state of step " << found->checkpoint->state.step;
+    EXPECT_EQ(contents(folder.file("metrics.jsonl")).find("\"step\":2"), std::string::npos);
+  });
+}
+
+// The abort has shut the gate before the generation that opens it begins.
+TEST(Trainer, commits_nothing_in_a_group_that_was_cut_while_it_formed) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  on_device_ranks(1, HostWaits::kForNothing, [&](ProcessGroup& group, AsynchronousDevice& device) {
+    TestWorker worker(fs, folder.path(), 0, 1, &device);
+    group.options().abort->also([&] { worker.gate().shut(); });
+    group.options().abort->fire();
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    EXPECT_EQ(worker.run(group, store, 1).code, ExitCode::kPeerLost);
+    EXPECT_EQ(worker.step(), 0);
+    EXPECT_EQ(worker.gate().pass(torch::zeros({1})).skip.item<float>(), 1.0F) << "the gate is open";
+  });
+}
+
+// Destructors give memory back to the device, which throws again: the process would end by SIGABRT.
+TEST(Trainer, says_that_its_device_is_broken_before_it_lets_go_of_anything) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  TestWorker worker(fs, folder.path(), 0, 1);
+  worker.workload.breaks_device_at_batch = 2;
+  const auto holds_its_buckets = [&] { return worker.workload.parameters()[0].tensor.grad().defined(); };
+  int said = 0;
+  worker.on_device_fault = [&](const Failure& fault) {
+    ++said;
+    EXPECT_EQ(fault.code, ExitCode::kDeviceFault);
+    EXPECT_EQ(fault.message, "at step 2: CUDA error: an illegal memory access");
+    EXPECT_TRUE(holds_its_buckets());
+  };
+  EXPECT_EQ(worker.run_alone(1).code, ExitCode::kDeviceFault);
+  EXPECT_EQ(said, 1);
+  EXPECT_FALSE(holds_its_buckets());
+}
+
+// Who leaves takes the group down, and its peers' devices may still work with it.
+TEST(Trainer, waits_for_its_device_before_it_leaves_according_to_plan) {
+  class WatchedStream final : public DeviceStream {
+   public:
+    [[nodiscard]] int64_t lag() const override { return 0; }
+    void wait() override { ++waits; }
+    [[nodiscard]] Reading read_later(const at::Tensor& tensor) override {
+      waits = 0;  // since the newest step
+      return [tensor] { return tensor; };
+    }
+    int waits = 0;
+  };
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  LineChannel agent(ends[1]);
+  BeatPage page;
+  InjectedFaults faults;
+  AgentSession session(ends[0], 0, page, faults, [] { return false; });
+  ASSERT_TRUE(agent.write_line(encode(AgentMessage(LeaveTogether{.generation = 1, .leaving_code = 0}))).ok());
+  while (!session.leave_together(1)) std::this_thread::yield();
+
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  WatchedStream stream;
+  TestWorker worker(fs, folder.path(), 0, 1, &stream, &session);
+  const Outcome outcome = worker.run_alone(1);
+  EXPECT_EQ(outcome.waits_because, kLeftRegroup) << outcome.message;
+  EXPECT_EQ(worker.step(), 1);
+  EXPECT_GT(stream.waits, 0);
 }
 
 }  // namespace
