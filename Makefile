@@ -9,8 +9,10 @@ unexport SECONDS
 SECONDS ?= 60
 ROUNDS ?= 5
 SOAK_SECONDS ?= 1800
+export ARCHITECTURE ?= 9.0
+export STEPS ?= 5000
 
-.PHONY: help setup gpu demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -67,15 +69,14 @@ asan-torch: ## all tests of the rooms, torch's included, under ASan and all of U
 	@scripts/setup test
 	@scripts/check asan-torch
 
-gpu: ## the tests that need a GPU, in a build with CUDA (compiles with nvcc from the wheels)
+gpu: ## the tests that need a GPU (STEPS=5000); where `make gpu-build` has been, without a network
+	@[ -x build/gpu/run ] || $(MAKE) gpu-build
+	@build/gpu/run
+
+gpu-build: ## compiles them for one ARCHITECTURE=9.0 into build/gpu, to be carried to a machine with a GPU and PyTorch
 	@scripts/setup test
 	@scripts/setup cuda
-	@mkdir -p build
-	@cmake --preset cuda -DLOCKSTEP_TESTS=ON >build/cuda.log 2>&1 || { cat build/cuda.log; exit 1; }
-	@cmake --build --preset cuda
-	@ctest --test-dir build/cuda --output-on-failure -j2 -R '^(kernels|dist|optim|models|checkpoint|loop)_test$$'
-	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/cuda/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
-	  -p no:cacheprovider test_gpu.py
+	@scripts/gpu build
 
 soak: ## random kills for SOAK_SECONDS=1800, watched for leaks and losses, then the tests labelled `kill` ROUNDS=5 times
 	@scripts/setup test

@@ -40,6 +40,9 @@ target_compile_options(lockstep_torch INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--exp
 if(EXISTS ${LOCKSTEP_LIBTORCH}/nvidia/nccl/include/nccl.h)
   target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_LIBTORCH}/nvidia/nccl/include)
 endif()
+# runner/dist/nccl_backend.cc calls NCCL itself, too.
+find_library(LOCKSTEP_NCCL NAMES nccl libnccl.so.2 HINTS ${LOCKSTEP_LIBTORCH}/nvidia/nccl/lib REQUIRED)
+target_link_libraries(lockstep_torch INTERFACE ${LOCKSTEP_NCCL})
 list(APPEND CMAKE_BUILD_RPATH ${torch_root}/lib ${cuda_wheels}/lib)  # installed programs look in ../lib
 
 # Everything of ours that needs CUDA's headers, compiled and not linked: CI builds this so that it cannot rot.

@@ -143,10 +143,6 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
       !command.environment.contains(std::string(env::kGompSpincount))) {
     environment.push_back(assignment(env::kOmpWaitPolicy, "passive"));
   }
-  // What becomes of a broken group is decided here and in the worker; torch's own watchdogs would end the process.
-  for (const std::string_view name : {env::kTorchNcclAsyncErrorHandling, env::kTorchNcclMonitoring}) {
-    if (!command.environment.contains(std::string(name))) environment.push_back(assignment(name, "0"));
-  }
   // Gloo asks the store for all addresses at once instead of two questions for each pair, and an address does not grow
   // with the number of ranks. All ranks must do the same: kCoordinationProtocol tells agents apart that do not.
   for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {

@@ -100,8 +100,6 @@ inline constexpr std::string_view kOmpNumThreads = "OMP_NUM_THREADS";
 inline constexpr std::string_view kOmpWaitPolicy = "OMP_WAIT_POLICY";
 inline constexpr std::string_view kGompSpincount = "GOMP_SPINCOUNT";
 inline constexpr std::string_view kNcclDebug = "NCCL_DEBUG";
-inline constexpr std::string_view kTorchNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-inline constexpr std::string_view kTorchNcclMonitoring = "TORCH_NCCL_ENABLE_MONITORING";
 inline constexpr std::string_view kGlooStoreV2 = "GLOO_ENABLE_STORE_V2_API";
 inline constexpr std::string_view kGlooRankAsSequenceNumber = "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER";
 inline constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
@@ -179,8 +177,6 @@ inline constexpr std::array kAllNames = {
     kOmpWaitPolicy,
     kGompSpincount,
     kNcclDebug,
-    kTorchNcclAsyncErrorHandling,
-    kTorchNcclMonitoring,
     kGlooStoreV2,
     kGlooRankAsSequenceNumber,
     kGlooInterface,

@@ -1,8 +1,11 @@
 #include "runner/dist/fault.h"
 
 #include <c10/util/Exception.h>
+#include <gloo/common/error.h>
+#include <gloo/common/logging.h>
 
 #include <array>
+#include <initializer_list>
 #include <new>
 #include <string>
 #include <string_view>
@@ -10,28 +13,32 @@
 namespace lockstep {
 namespace {
 
-struct Phrase {
-  std::string_view text;
-  ExitCode code;
+struct NamedResult {
+  std::string_view name;
+  NcclResult result;
 };
 
-// First match wins. Gloo throws std::runtime_errors of its own types, NCCL's errors come as DistBackendError, so the
-// text is all there is.
-constexpr std::array kPhrases{
-    Phrase{"out of memory", ExitCode::kOutOfMemory},
-    Phrase{"can't allocate memory", ExitCode::kOutOfMemory},
-    Phrase{"CUDA error", ExitCode::kDeviceFault},
-    Phrase{"Timed out", ExitCode::kTimeout},
-    Phrase{"timed out", ExitCode::kTimeout},
-    Phrase{"Timeout", ExitCode::kTimeout},
-    Phrase{"timeout", ExitCode::kTimeout},
-    Phrase{"Connection closed by peer", ExitCode::kPeerLost},
-    Phrase{"Connection reset by peer", ExitCode::kPeerLost},
-    Phrase{"Connection refused", ExitCode::kPeerLost},
-    Phrase{"Broken pipe", ExitCode::kPeerLost},
-    Phrase{"gloo", ExitCode::kPeerLost},
-    Phrase{"NCCL", ExitCode::kPeerLost},
+// As c10d names them in its texts.
+constexpr std::array kNcclResults{
+    NamedResult{"ncclUnhandledCudaError:", NcclResult::kUnhandledCudaError},
+    NamedResult{"ncclSystemError:", NcclResult::kSystemError},
+    NamedResult{"ncclInternalError:", NcclResult::kInternalError},
+    NamedResult{"ncclInvalidArgument:", NcclResult::kInvalidArgument},
+    NamedResult{"ncclInvalidUsage:", NcclResult::kInvalidUsage},
+    NamedResult{"ncclRemoteError:", NcclResult::kRemoteError},
 };
+
+template <typename... Types>
+bool is_a(const std::exception& exception) {
+  return ((dynamic_cast<const Types*>(&exception) != nullptr) || ...);
+}
+
+bool says(const std::string& text, std::initializer_list<std::string_view> phrases) {
+  for (const std::string_view phrase : phrases) {
+    if (text.find(phrase) != std::string::npos) return true;
+  }
+  return false;
+}
 
 // c10 appends a C++ stack trace that no user needs.
 std::string first_paragraph(const std::exception& exception) {
@@ -43,19 +50,61 @@ std::string first_paragraph(const std::exception& exception) {
   return text;
 }
 
+ExitCode meaning_of(NcclResult result, const std::string& text) {
+  switch (result) {
+    case NcclResult::kUnhandledCudaError:
+      return says(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
+    case NcclResult::kInvalidArgument:
+    case NcclResult::kInvalidUsage:
+      return ExitCode::kCrash;
+    // A connection that broke shows as any of these, by the transport. A machine whose network is broken fails to form
+    // the next group, and says so then.
+    case NcclResult::kSystemError:
+    case NcclResult::kInternalError:
+    case NcclResult::kRemoteError:
+      break;
+  }
+  return ExitCode::kPeerLost;
+}
+
+ExitCode meaning_of(const std::exception& exception, const std::string& text) {
+  if (is_a<std::bad_alloc, c10::OutOfMemoryError>(exception)) return ExitCode::kOutOfMemory;
+  if (const auto* ours = dynamic_cast<const GroupFault*>(&exception)) return ours->code;
+  if (is_a<c10::AcceleratorError>(exception)) {
+    return says(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
+  }
+  if (const auto result = nccl_result_of(exception)) return meaning_of(*result, text);
+  // One type for a connection that broke and for one that was silent for too long.
+  if (is_a<c10::DistError, gloo::IoException>(exception)) {
+    const bool took_too_long = says(text, {"imed out", "ait timeout", "NCCL timeout", "operation timeout"});
+    return took_too_long ? ExitCode::kTimeout : ExitCode::kPeerLost;
+  }
+  if (is_a<gloo::Exception, gloo::EnforceNotMet>(exception)) return ExitCode::kPeerLost;
+  // What torch checks itself is a plain Error whatever it is about: the libraries of CUDA, an allocation on the host.
+  if (is_a<c10::Error>(exception)) {
+    if (says(text, {"out of memory", "can't allocate memory"})) return ExitCode::kOutOfMemory;
+    if (says(text, {"CUDA error", "CUDA driver error", "cuDNN error"})) return ExitCode::kDeviceFault;
+  }
+  return ExitCode::kCrash;
+}
+
 }  // namespace
+
+std::optional<NcclResult> nccl_result_of(const std::exception& exception) {
+  if (const auto* ours = dynamic_cast<const NcclFault*>(&exception)) return ours->result;
+  if (!is_a<c10::DistBackendError>(exception)) return std::nullopt;
+  const std::string_view text = exception.what();
+  for (const NamedResult& named : kNcclResults) {
+    if (text.find(named.name) != std::string_view::npos) return named.result;
+  }
+  return std::nullopt;
+}
 
 Failure classify_fault(const std::exception& exception) {
   const std::string text = first_paragraph(exception);
-  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr ||
-      dynamic_cast<const c10::OutOfMemoryError*>(&exception) != nullptr) {
-    return {ExitCode::kOutOfMemory, "out of memory: " + text};
-  }
-  for (const Phrase& phrase : kPhrases) {
-    if (text.find(phrase.text) != std::string::npos) return {phrase.code, text};
-  }
-  if (dynamic_cast<const c10::DistError*>(&exception) != nullptr) return {ExitCode::kPeerLost, text};
-  return {ExitCode::kCrash, text};
+  const ExitCode code = meaning_of(exception, text);
+  const bool is_told = says(text, {"out of memory"});
+  return {code, code == ExitCode::kOutOfMemory && !is_told ? "out of memory: " + text : text};
 }
 
 }  // namespace lockstep

@@ -57,13 +57,13 @@ GroupAbort::GroupAbort() : before_(open_sockets()) {}
 
 void GroupAbort::spare_listeners() {
   const std::lock_guard lock(mutex_);
-  spared_ = open_sockets();
+  of_gloo_ = open_sockets();
 }
 
 void GroupAbort::group_is_formed() {
   const std::lock_guard lock(mutex_);
   formed_ = true;
-  at_forming_ = open_sockets();
+  if (!of_gloo_) of_gloo_ = open_sockets();
 }
 
 void GroupAbort::also(std::function<void()> action) {
@@ -94,8 +94,8 @@ void GroupAbort::fire() {
 // One that was closed since, its descriptor perhaps another's by now, is not in both.
 bool GroupAbort::is_the_groups(ino_t inode, const Socket& socket) const {
   if (before_.contains(inode)) return false;
-  if (socket.listens) return !formed_ && spared_ && !spared_->contains(inode);
-  return !formed_ || at_forming_.contains(inode);
+  if (!of_gloo_ || of_gloo_->contains(inode)) return !socket.listens;
+  return !formed_;
 }
 
 bool GroupAbort::fired() const {

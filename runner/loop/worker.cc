@@ -22,6 +22,7 @@
 #include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/link_store.h"
+#include "runner/dist/nccl_environment.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/loop/agent_session.h"
 #include "runner/loop/device.h"
@@ -467,6 +468,7 @@ class Worker {
 }  // namespace
 
 int run_worker(const WorkerInput& input) {
+  set_nccl_environment(input.environment);
   if (wants_help(input.arguments)) {
     std::fputs(run_help(input.arguments.front(), all_workload_flags()).c_str(), stdout);
     return 0;

@@ -1,9 +1,11 @@
-"""Recovery on a GPU, as far as one shows it: NCCL with one rank, and several ranks over Gloo that share it.
+"""Recovery on a GPU, as far as one shows it: NCCL with one rank, several ranks over Gloo that share it, and two over an
+NCCL that lets them share it (2.30.3 or newer, by NCCL_LIBRARY or the machine's own).
 
-Skipped where there is no GPU, or where the programs were built without CUDA (`make images-cuda`, preset cuda). More than
-one rank over NCCL needs more GPUs: nobody has run that here (docs/recovery.md).
+Skipped where there is no GPU, or where the programs were built without CUDA (`make images-cuda`, preset cuda). In the
+order of docs/recovery.md: what is new is first.
 """
 import json
+import os
 import signal
 import subprocess
 
@@ -13,7 +15,8 @@ from programs import bin_folder, clean_environment, program
 from jobs import Job, max_step
 from runs import losses
 
-STEPS = 5000
+STEPS = int(os.environ.get("STEPS", "5000"))
+NCCL_THAT_SHARES = (2, 30, 3)
 
 
 def why_not():
@@ -30,31 +33,58 @@ def gpu():
         pytest.skip(reason)
 
 
+@pytest.fixture
+def sharing():
+    """What lets two ranks of NCCL share a GPU, as an environment."""
+    preload = {"LD_PRELOAD": os.environ["NCCL_LIBRARY"]} if os.environ.get("NCCL_LIBRARY") else {}
+    done = subprocess.run([str(program(bin_folder() / "lockstep-worker")), "--build_info"], capture_output=True, text=True,
+                          check=True, env=clean_environment(**preload), timeout=120)
+    found = json.loads(done.stdout).get("nccl", "0")
+    if tuple(int(part) for part in found.split(".")) < NCCL_THAT_SHARES:
+        pytest.skip(f"NCCL is {found}: from 2.30.3 on two ranks may share a GPU; NCCL_LIBRARY names a libnccl.so.2")
+    return {**preload, "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4"}
+
+
 def close(found, expected):
     assert sorted(found) == sorted(expected)
     assert [s for s in found if abs(found[s] - expected[s]) > 1e-4 * abs(expected[s])] == []
 
 
-def undisturbed(lockstep, dataset, folder, nodes, nproc, *flags):
-    job = Job(lockstep, dataset, folder / "undisturbed", folder, *flags, nodes=nodes, nproc=nproc, steps=STEPS)
+def undisturbed(lockstep, dataset, folder, nodes, nproc, *flags, **environment):
+    job = Job(lockstep, dataset, folder / "undisturbed", folder, *flags, nodes=nodes, nproc=nproc, steps=STEPS,
+              **environment)
     assert job.end() == 0, job.output()
     return losses(folder / "undisturbed")
+
+
+def lose_a_worker(lockstep, dataset, folder, nodes, nproc, backend, how, **environment):
+    """The last rank is lost in the middle of a step; nobody else, and no more than the step that was in flight."""
+    flags = ["--device", "cuda", "--backend", backend, "--heartbeat_timeout_seconds", "2", "--deterministic", "true",
+             "--checkpoint_every", "1000"]
+    expected = undisturbed(lockstep, dataset, folder, nodes, nproc, *flags, **environment)
+    job = Job(lockstep, dataset, folder / "run", folder, *flags, nodes=nodes, nproc=nproc, steps=STEPS, **environment)
+    job.wait_for_progress(50)
+    survivors = {rank: pid for rank, pid in job.all_workers().items() if rank < nodes * nproc - 1}
+    job.kill_rank(nodes * nproc - 1, how)
+    status = job.wait_for_recovery(1)
+    assert {rank: pid for rank, pid in job.all_workers().items() if rank in survivors} == survivors
+    if survivors:  # somebody lives who holds the state
+        assert status["recoveries"][0]["redoneSteps"] <= 1, status
+    assert job.end() == 0, job.output()
+    close(losses(folder / "run"), expected)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_collective_of_nccl_that_a_peer_has_left_is_aborted(lockstep, small_dataset, tmp_path, sharing, how):
+    """The survivor's all-reduce is in flight; it keeps its process, its memory and its step. Two nodes of one rank: each
+    has the GPU for its first."""
+    lose_a_worker(lockstep, small_dataset, tmp_path, 2, 1, "nccl", how, **sharing)
 
 
 @pytest.mark.parametrize("nodes, nproc, backend", [(1, 1, "nccl"), (1, 2, "gloo"), (2, 2, "gloo")])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_worker_costs_a_step_on_a_gpu_too(lockstep, small_dataset, tmp_path, nodes, nproc, backend, how):
-    flags = ["--device", "cuda", "--backend", backend, "--heartbeat_timeout_seconds", "2", "--deterministic", "true",
-             "--checkpoint_every", "1000"]
-    expected = undisturbed(lockstep, small_dataset, tmp_path, nodes, nproc, *flags)
-    job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *flags, nodes=nodes, nproc=nproc, steps=STEPS)
-    job.wait_for_progress(50)
-    job.kill_rank(nodes * nproc - 1, how)
-    status = job.wait_for_recovery(1)
-    if nodes * nproc > 1:  # somebody lives who holds the state
-        assert status["recoveries"][0]["redoneSteps"] <= 1, status
-    assert job.end() == 0, job.output()
-    close(losses(tmp_path / "run"), expected)
+    lose_a_worker(lockstep, small_dataset, tmp_path, nodes, nproc, backend, how)
 
 
 def test_a_cut_group_gives_the_gpu_back(lockstep, small_dataset, tmp_path):

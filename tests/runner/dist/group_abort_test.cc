@@ -67,7 +67,7 @@ TEST(GroupAbort, also_ends_a_group_that_is_still_being_formed) {
   EXPECT_TRUE(half_formed.is_down());
 }
 
-// NCCL waits for its peers in accept(), before it has a communicator that could be aborted.
+// NCCL's root waits for its peers in accept(), and no abort ends that.
 TEST(GroupAbort, ends_the_listeners_of_who_still_meets_its_peers_and_spares_gloo_s) {
   GroupAbort abort;
   const Connection of_gloo;
@@ -80,13 +80,17 @@ TEST(GroupAbort, ends_the_listeners_of_who_still_meets_its_peers_and_spares_gloo
   EXPECT_FALSE(of_nccl.listens());
 }
 
-TEST(GroupAbort, spares_all_listeners_of_a_group_that_stands) {
+// It is ended by NCCL's own calls, which use its sockets.
+TEST(GroupAbort, spares_a_communicator_that_stands_and_ends_gloo_s_connections) {
   GroupAbort abort;
+  const Connection of_gloo;
   abort.spare_listeners();
   const Connection of_nccl;
   abort.group_is_formed();
   abort.fire();
-  EXPECT_TRUE(of_nccl.is_down());
+  EXPECT_TRUE(of_gloo.is_down());
+  EXPECT_TRUE(of_gloo.listens());
+  EXPECT_FALSE(of_nccl.is_down());
   EXPECT_TRUE(of_nccl.listens());
 }
 

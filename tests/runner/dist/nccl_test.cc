@@ -1,5 +1,5 @@
-// NCCL, as far as one GPU can show it: a group of one rank, and a forming that is aborted because a peer never comes.
-// (NCCL takes no two ranks on one GPU.)
+// NCCL, as far as one process can show it on one GPU: a group of one rank, one that is cut, and a forming that is
+// aborted because a peer never comes. Two ranks that share a GPU: tests/python/test_gpu.py.
 #include <gtest/gtest.h>
 
 #if defined(LOCKSTEP_CUDA)
@@ -15,6 +15,7 @@
 #include "runner/dist/collectives.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/group_abort.h"
+#include "runner/dist/nccl_environment.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ class NcclOnOneGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
-    setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+    set_nccl_environment({});
   }
   GroupOptions options(int rank, int world_size, GroupBackend backend) const {
     return {.world = world_of(rank, world_size),
@@ -53,6 +54,21 @@ TEST_F(NcclOnOneGpu, a_group_of_one_rank_reduces_and_can_be_made_again) {
     broadcast(**group, state, 0);
     EXPECT_TRUE(state.eq(7.0).all().item<bool>());
     EXPECT_EQ(sum_over_ranks(**group, std::vector<double>{2.5}), std::vector<double>{2.5});
+  }
+}
+
+TEST_F(NcclOnOneGpu, a_group_that_was_cut_starts_no_collective_and_leaves_room_for_the_next) {
+  for (int generation = 0; generation < 2; ++generation) {
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    GroupOptions mine = options(0, 1, GroupBackend::kNccl);
+    mine.abort = std::make_shared<GroupAbort>();
+    const auto group = ProcessGroup::form(store, mine);
+    ASSERT_TRUE(group.ok()) << group.error().message;
+    at::Tensor state = torch::full({4}, 7.0, torch::TensorOptions().device(at::kCUDA));
+    broadcast(**group, state, 0);
+    mine.abort->fire();
+    EXPECT_THROW(broadcast(**group, state, 0), std::exception);
+    torch::cuda::synchronize();
   }
 }
 

@@ -1,0 +1,106 @@
+#include "runner/dist/two_phase_abort.h"
+
+#include <cstdio>
+#include <stop_token>
+#include <utility>
+
+#include "runner/dist/fault.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kInitPollInterval{5};
+
+}  // namespace
+
+TwoPhaseAbort::TwoPhaseAbort(Calls calls) : calls_(std::move(calls)) {}
+
+TwoPhaseAbort::~TwoPhaseAbort() { leave(); }
+
+void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  try {
+    while (!has_ended()) {
+      check();
+      if (std::chrono::steady_clock::now() > deadline) {
+        throw GroupFault(ExitCode::kTimeout,
+                         "the communicator did not stand within " + std::to_string(timeout.count()) + " ms");
+      }
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kInitPollInterval, [this] { return cut_; });
+    }
+    check();
+  } catch (const std::exception&) {
+    leave();
+    check();  // a cut makes an init say many things
+    throw;
+  }
+  watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+void TwoPhaseAbort::check() const {
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+  if (cut_) throw GroupFault(ExitCode::kPeerLost, "the group was cut");
+}
+
+void TwoPhaseAbort::cut() {
+  const std::lock_guard lock(mutex_);
+  cut_ = true;
+  changed_.notify_all();
+}
+
+void TwoPhaseAbort::leave() noexcept {
+  if (watcher_.joinable()) {
+    watcher_.request_stop();
+    watcher_.join();
+  }
+  abort_once();
+}
+
+void TwoPhaseAbort::watch(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, stop, calls_.error_interval, [this] { return cut_; })) {
+    if (stop.stop_requested()) return;
+    lock.unlock();
+    const std::exception_ptr error = find_error();
+    lock.lock();
+    if (!error) continue;
+    error_ = error;
+    lock.unlock();
+    if (calls_.on_error) calls_.on_error();
+    lock.lock();
+    cut_ = true;
+  }
+  lock.unlock();
+  end_what_is_in_flight();
+}
+
+// Not while a collective is launched: NCCL does not say that it may be asked then, and the launch asks it itself.
+std::exception_ptr TwoPhaseAbort::find_error() {
+  const std::unique_lock launching(launching_, std::try_to_lock);
+  return launching.owns_lock() && calls_.error ? calls_.error() : nullptr;
+}
+
+void TwoPhaseAbort::end_what_is_in_flight() {
+  if (const std::unique_lock launching(launching_, calls_.patience); launching.owns_lock()) {
+    try {
+      calls_.revoke();
+      return;
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "worker: a communicator could not be revoked: %s\n", classify_fault(e).message.c_str());
+    }
+  }
+  abort_once();
+}
+
+void TwoPhaseAbort::abort_once() noexcept {
+  if (std::exchange(is_aborted_, true)) return;
+  try {
+    calls_.abort();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "worker: aborting a communicator: %s\n", classify_fault(e).message.c_str());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,242 @@
+// The two phases by which a communicator is left, played with calls of the test's instead of NCCL's.
+#include "runner/dist/two_phase_abort.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runner/dist/fault.h"
+#include "runner/dist/group_abort.h"
+
+namespace lockstep {
+namespace {
+
+using Names = std::vector<std::string>;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::hours kForEver{1};
+
+// What was called, in order.
+class Journal {
+ public:
+  void add(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    names_.push_back(name);
+  }
+  Names names() const {
+    const std::lock_guard lock(mutex_);
+    return names_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Names names_;
+};
+
+class TwoPhaseAbortTest : public testing::Test {
+ protected:
+  TwoPhaseAbort::Calls calls() {
+    return {.revoke =
+                [this] {
+                  journal_.add("revoke");
+                  revoked_.set_value();
+                },
+            .abort = [this] { journal_.add("abort"); },
+            .patience = kForEver};
+  }
+  // A communicator that stands, in a group.
+  std::shared_ptr<TwoPhaseAbort> formed(TwoPhaseAbort::Calls calls) {
+    auto abort = std::make_shared<TwoPhaseAbort>(std::move(calls));
+    group_.also([abort] { abort->cut(); });
+    abort->await_init([] { return true; }, milliseconds(0));
+    return abort;
+  }
+  static void expect_is_cut(const TwoPhaseAbort& abort) {
+    try {
+      abort.check();
+      FAIL() << "it was not cut";
+    } catch (const GroupFault& e) {
+      EXPECT_EQ(e.code, ExitCode::kPeerLost);
+    }
+  }
+
+  Journal journal_;
+  std::promise<void> revoked_;
+  GroupAbort group_;
+};
+
+TEST_F(TwoPhaseAbortTest, the_gate_is_shut_before_the_revoke_and_the_abort_waits_for_the_training_thread) {
+  group_.also([this] { journal_.add("shut"); });
+  const auto abort = formed(calls());
+  EXPECT_EQ(abort->launch([] { return 7; }), 7);
+  group_.fire();
+  revoked_.get_future().wait();
+  EXPECT_EQ(journal_.names(), (Names{"shut", "revoke"}));
+  abort->leave();
+  abort->leave();
+  EXPECT_EQ(journal_.names(), (Names{"shut", "revoke", "abort"}));
+}
+
+TEST_F(TwoPhaseAbortTest, a_group_that_ends_in_order_is_aborted_and_not_revoked) {
+  const auto abort = formed(calls());
+  abort->check();
+  abort->leave();
+  abort->cut();  // too late to matter
+  EXPECT_EQ(journal_.names(), Names{"abort"});
+}
+
+TEST_F(TwoPhaseAbortTest, nothing_is_launched_after_a_cut) {
+  const auto abort = formed(calls());
+  group_.fire();
+  EXPECT_THROW(abort->launch([this] { journal_.add("launch"); }), GroupFault);
+  expect_is_cut(*abort);
+  abort->leave();
+  EXPECT_EQ(journal_.names(), (Names{"revoke", "abort"}));
+}
+
+TEST_F(TwoPhaseAbortTest, the_revoke_waits_for_a_launch_that_is_under_way) {
+  const auto abort = formed(calls());
+  abort->launch([&] {
+    group_.fire();  // comes back, although the revoke cannot begin
+    EXPECT_EQ(revoked_.get_future().wait_for(milliseconds(0)), std::future_status::timeout);
+    journal_.add("launched");
+  });
+  abort->leave();
+  EXPECT_EQ(journal_.names(), (Names{"launched", "revoke", "abort"}));
+}
+
+// As NCCL's does whose connections do not come: the abort ends it, and it says ncclInvalidUsage.
+TEST_F(TwoPhaseAbortTest, a_launch_that_hangs_is_ended_by_the_abort_and_what_it_says_is_the_cut) {
+  std::promise<void> aborted;
+  TwoPhaseAbort::Calls calls = this->calls();
+  calls.patience = milliseconds(10);
+  calls.abort = [&] {
+    journal_.add("abort");
+    aborted.set_value();
+  };
+  const auto abort = formed(std::move(calls));
+  try {
+    abort->launch([&] {
+      group_.fire();
+      aborted.get_future().wait();
+      throw NcclFault(NcclResult::kInvalidUsage, "communicator was revoked");
+    });
+    FAIL() << "the launch ended well";
+  } catch (const std::exception& e) {
+    EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost) << e.what();
+  }
+  abort->leave();
+  EXPECT_EQ(journal_.names(), Names{"abort"}) << "no revoke, and one abort";
+}
+
+TEST_F(TwoPhaseAbortTest, a_launch_that_fails_in_a_group_that_was_not_cut_says_why) {
+  const auto abort = formed(calls());
+  EXPECT_THROW(abort->launch([] { throw NcclFault(NcclResult::kInvalidUsage, "a bug"); }), NcclFault);
+  abort->check();
+}
+
+TEST_F(TwoPhaseAbortTest, a_revoke_that_fails_becomes_an_abort) {
+  std::promise<void> aborted;
+  const auto abort = formed(
+      {.revoke = [] { throw NcclFault(NcclResult::kInvalidArgument, "no"); }, .abort = [&] { aborted.set_value(); }});
+  group_.fire();
+  aborted.get_future().wait();
+  abort->leave();
+}
+
+// Whoever tells of a cut is the thread that shows that this process lives.
+TEST_F(TwoPhaseAbortTest, a_slow_abort_keeps_nobody_but_the_training_thread) {
+  std::promise<void> begun;
+  std::promise<void> may_end;
+  const auto abort = formed({.revoke = [] {},
+                             .abort =
+                                 [&] {
+                                   begun.set_value();
+                                   may_end.get_future().wait();
+                                 }});
+  std::thread training([&] { abort->leave(); });
+  begun.get_future().wait();
+  group_.fire();
+  abort->cut();
+  EXPECT_TRUE(group_.fired());
+  expect_is_cut(*abort);
+  may_end.set_value();
+  training.join();
+}
+
+TEST_F(TwoPhaseAbortTest, an_init_that_ends_after_the_cut_is_destroyed) {
+  TwoPhaseAbort abort(calls());
+  const auto ends_after_the_cut = [&] {
+    abort.cut();
+    return true;
+  };
+  EXPECT_THROW(abort.await_init(ends_after_the_cut, kForEver), GroupFault);
+  EXPECT_EQ(journal_.names(), Names{"abort"});
+}
+
+TEST_F(TwoPhaseAbortTest, an_init_that_waits_for_a_peer_is_left_at_the_cut) {
+  TwoPhaseAbort abort(calls());
+  std::atomic<bool> waits{false};
+  std::thread link([&] {
+    waits.wait(false);
+    abort.cut();
+  });
+  const auto never_ends = [&] {
+    waits = true;
+    waits.notify_all();
+    return false;
+  };
+  EXPECT_THROW(abort.await_init(never_ends, kForEver), GroupFault);
+  link.join();
+  EXPECT_EQ(journal_.names(), Names{"abort"});
+}
+
+TEST_F(TwoPhaseAbortTest, an_init_that_fails_is_destroyed_and_says_why_unless_it_was_the_cut) {
+  const auto fails = []() -> bool { throw NcclFault(NcclResult::kSystemError, "no interface"); };
+  TwoPhaseAbort alone(calls());
+  EXPECT_THROW(alone.await_init(fails, kForEver), NcclFault);
+  TwoPhaseAbort cut(calls());
+  cut.cut();
+  EXPECT_THROW(cut.await_init(fails, kForEver), GroupFault);
+  EXPECT_EQ(journal_.names(), (Names{"abort", "abort"}));
+}
+
+TEST_F(TwoPhaseAbortTest, an_init_that_takes_too_long_is_destroyed) {
+  TwoPhaseAbort abort(calls());
+  try {
+    abort.await_init([] { return false; }, milliseconds(0));
+    FAIL() << "it has ended";
+  } catch (const GroupFault& e) {
+    EXPECT_EQ(e.code, ExitCode::kTimeout);
+  }
+  EXPECT_EQ(journal_.names(), Names{"abort"});
+}
+
+// A link that breaks while both of its ends live: no agent tells of it.
+TEST_F(TwoPhaseAbortTest, an_error_of_the_communicator_s_cuts_the_group_and_is_what_is_said) {
+  TwoPhaseAbort::Calls calls = this->calls();
+  std::atomic<bool> is_broken{false};
+  calls.error_interval = milliseconds(1);
+  calls.error = [&] {
+    return is_broken ? std::make_exception_ptr(NcclFault(NcclResult::kRemoteError, "reset")) : nullptr;
+  };
+  calls.on_error = [&] { group_.fire(); };
+  group_.also([this] { journal_.add("shut"); });
+  const auto abort = formed(std::move(calls));
+  abort->check();
+  is_broken = true;
+  revoked_.get_future().wait();
+  EXPECT_THROW(abort->check(), NcclFault);
+  EXPECT_THROW(abort->launch([] {}), NcclFault);
+  abort->leave();
+  EXPECT_EQ(journal_.names(), (Names{"shut", "revoke", "abort"}));
+}
+
+}  // namespace
+}  // namespace lockstep
