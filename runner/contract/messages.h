@@ -32,7 +32,7 @@ struct Hello {
   int local_rank = 0;
   int64_t pid = 0;
   // One JSON object of what must be the same on all ranks: flags, number of samples, backend, versions
-  // (config/run_config.h, disagreement).
+  // (contract/agreement.h).
   std::string terms;
 };
 

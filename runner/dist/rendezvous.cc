@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runner/base/clock.h"
-#include "runner/config/run_config.h"
+#include "runner/contract/agreement.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/store_handle.h"
 

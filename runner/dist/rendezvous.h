@@ -28,7 +28,7 @@ Status rendezvous(const StoreHandle& store, const World& world, const std::strin
 // the ranks that did not come.
 Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout);
 
-// Refuses ranks with different terms (config/run_config.h, disagreement), on all ranks alike. world_size requests of
+// Refuses ranks with different terms (contract/agreement.h), on all ranks alike. world_size requests of
 // each rank. Errors: kInvalid names the difference, the ranks and both values.
 Status agree(const StoreHandle& store, const World& world, const std::string& terms);
 

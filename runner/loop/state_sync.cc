@@ -5,6 +5,7 @@
 
 #include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/reader.h"
+#include "runner/contract/agreement.h"
 #include "runner/contract/generation.h"
 #include "runner/data/sampler.h"
 #include "runner/dist/rendezvous.h"

@@ -372,7 +372,7 @@ class Worker {
     return ProcessGroup::form(store, options);
   }
 
-  // What must be the same on all ranks (config/run_config.h, disagreement).
+  // What must be the same on all ranks (contract/agreement.h).
   [[nodiscard]] std::string terms() const {
     const WorkerBuild build = own_build();
     Json terms = config_.shared_flags();

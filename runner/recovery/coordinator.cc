@@ -7,7 +7,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/one_line.h"
 #include "runner/base/same_secret.h"
-#include "runner/config/run_config.h"
+#include "runner/contract/agreement.h"
 #include "runner/contract/env_names.h"
 #include "runner/contract/exit_code.h"
 

@@ -7,7 +7,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/clock.h"
-#include "runner/config/run_config.h"
+#include "runner/contract/agreement.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runner/config/workload_flags.h"
+#include "runner/contract/agreement.h"
 #include "runner/data/dataset.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/workload_flags.h"
