@@ -184,7 +184,7 @@ class WrittenDownDevice final : public c10::impl::DeviceGuardImplInterface {
 
  private:
   static c10::Stream stream(c10::StreamId id, c10::Device device) {
-    return {c10::Stream::UNSAFE, {kType, device.index()}, id};
+    return c10::Stream(c10::Stream::UNSAFE, {kType, device.index()}, id);
   }
   void write(const std::string& line) const {
     const std::lock_guard lock(mutex_);
