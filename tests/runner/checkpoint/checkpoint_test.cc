@@ -208,9 +208,8 @@ TEST_F(Checkpoints, are_copied_on_a_stream_of_their_own_which_the_next_change_wa
   EXPECT_THAT(device.written_down(), testing::IsEmpty());
   writer.stage(content_of(10));
   writer.wait_durable();
-  EXPECT_THAT(device.written_down(),
-              testing::ElementsAre("record on 0", "block 7", "record on 7", "device 3, by the writer",
-                                            "synchronize, by the writer"));
+  EXPECT_THAT(device.written_down(), testing::ElementsAre("record on 0", "block 7", "record on 7",
+                                                          "device 3, by the writer", "synchronize, by the writer"));
   EXPECT_EQ(device.getStream(on_device.device).id(), WrittenDownDevice::kTraining);
   writer.before_change();
   writer.before_change();  // it waits already
