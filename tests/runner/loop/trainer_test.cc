@@ -565,7 +565,7 @@ TEST(Trainer, is_refused_by_checkpoints_of_other_flags_and_names_them) {
   PosixFileSystem fs;
   for (const JobIdentity& job : {kFirst, kSecond}) {
     TestWorker changed(fs, folder.path(), 0, 1, job);
-    changed.config.training.lr = 0.25;
+    changed.config.flags = {{.name = "lr", .value = "0.25", .changes_maths = true}};
     const Outcome outcome = changed.run_alone(1);
     EXPECT_EQ(outcome.code, ExitCode::kUsage);
     EXPECT_EQ(outcome.message.find("ConfigurationChanged: "), 0U) << outcome.message;
