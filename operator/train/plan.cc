@@ -477,7 +477,6 @@ class Planner {
     const bool is_given_back = book_.placement.again_at > now_;
     const auto waits_for_earlier_job = [this](int node) {
       if (node == 0 && !o_.previous_node0.empty()) return true;
-      if (node == 0 && !o_.previous_node0.empty()) return true;
       return !o_.previous_pods.empty() &&
              o_.previous_pods.count(pod_name(o_.job.meta.name, node, attempt_of(node))) > 0;
     };

@@ -45,6 +45,7 @@ class ScoredLine final : public LineWorkload {
   }
   std::unique_ptr<MicroBatch> make_batch(const MicroBatchSpec& spec) override {
     if (in_step && spec.step == 1) std::exchange(in_step, nullptr)();
+    ++batches;
     return LineWorkload::make_batch(spec);
   }
   [[nodiscard]] std::string best_metric() const override { return "score"; }
@@ -52,10 +53,6 @@ class ScoredLine final : public LineWorkload {
     if (std::exchange(breaks_after_evaluation, false))
       throw std::runtime_error("the sums came, and nothing after them");
     return "epoch" + std::to_string(report.epoch) + ".pth";
-  }
-  std::unique_ptr<MicroBatch> make_batch(const MicroBatchSpec& spec) override {
-    ++batches;
-    return LineWorkload::make_batch(spec);
   }
   at::Tensor loss_sum(const MicroBatch& batch) override {
     if (batches == breaks_device_at_batch) {
@@ -565,7 +562,7 @@ TEST(Trainer, is_refused_by_checkpoints_of_other_flags_and_names_them) {
   PosixFileSystem fs;
   for (const JobIdentity& job : {kFirst, kSecond}) {
     TestWorker changed(fs, folder.path(), 0, 1, job);
-    changed.config.flags = {{.name = "lr", .value = "0.25", .changes_maths = true}};
+    changed.config.flags = {{.name = "lr", .value = "0.25", .identity = "0.25", .changes_maths = true}};
     const Outcome outcome = changed.run_alone(1);
     EXPECT_EQ(outcome.code, ExitCode::kUsage);
     EXPECT_EQ(outcome.message.find("ConfigurationChanged: "), 0U) << outcome.message;
