@@ -8,6 +8,7 @@ export PATH := $(PATH):$(LOCKSTEP_CACHE)/tools/bin
 unexport SECONDS
 SECONDS ?= 60
 ROUNDS ?= 5
+CTEST_ARGS ?= -LE long
 SOAK_SECONDS ?= 1800
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
@@ -28,12 +29,12 @@ build: setup
 	@cmake --preset release >build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	@cmake --build --preset release --target lockstep lockstep-worker
 
-test: ## installs what tests need, builds, runs the tests and checks that CI runs
+test: ## installs what tests need, builds, runs all tests and checks but the long ones (CTEST_ARGS: others)
 	@scripts/setup test
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev
-	@scripts/run_tests dev -j4 $(CTEST_ARGS)
+	@scripts/run_tests dev -j5 $(CTEST_ARGS)
 
 bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
@@ -85,8 +86,6 @@ soak: ## random kills for SOAK_SECONDS=1800, watched for leaks and losses, then 
 	@cmake --build --preset dev
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -j2 -L kill --repeat until-fail:$(ROUNDS)
-	@cd tests/cluster && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
-	  -p no:cacheprovider --scenario all test_operator_dies.py
 
 bench-operator: ## pods made per second for 200 jobs of 4 nodes, beside what this machine's API server can do
 	@scripts/setup test
@@ -125,13 +124,8 @@ images-cuda: ## the runner's image for GPUs (3.4 GB; compiles with nvcc from the
 	@scripts/setup cuda
 	@scripts/images cuda
 
-e2e: ## every test on a real node with real images (root; half an hour)
-	@scripts/setup test
-	@mkdir -p build
-	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
-	@cmake --build --preset dev --target lockstep lockstep-worker lockstep-operator kubectl-lockstep
-	@cd tests/e2e && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python -m pytest -q -rs \
-	  -p no:cacheprovider
+e2e: ## every test on a real node with real images, and the long ones on a control plane (root; an hour)
+	@$(MAKE) test CTEST_ARGS='-j2 -L "e2e|long"'
 
 newcomer: ## follows the README word for word in a bare Debian and on a real cluster (root; hours)
 	@scripts/setup test

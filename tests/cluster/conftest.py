@@ -11,7 +11,7 @@ from operator_process import OperatorProcess, operator_binary
 
 def pytest_addoption(parser):
     parser.addoption("--scenario", choices=("some", "all"), default="some",
-                     help="some: what `make test` takes of the long scenarios; all: everything (`make soak`)")
+                     help="some: what `make test` takes of the long scenarios; all: everything (`make e2e`)")
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,6 @@ def settled(cluster):
     return operator_pods(cluster)
 
 
-@pytest.mark.first
 def test_the_chart_takes_over_trains_and_leaves(cluster, helm, jobs):
     jobs.start(steps=ENDLESS)
     jobs.wait_for_step(50)

@@ -1,4 +1,4 @@
-"""The promise: `kubectl apply -f trainjob.yaml` trains, and recovers. `make test` runs these."""
+"""The promise: `kubectl apply -f trainjob.yaml` trains, and recovers. `make test` runs those marked `first`."""
 import re
 import subprocess
 import time
@@ -11,7 +11,6 @@ from real_jobs import STEPS, copy_into, read_metrics
 from runs import checkpoints, losses
 from waiting import wait_until
 
-pytestmark = pytest.mark.first
 EXAMPLE = ROOT / "manifests/examples/trainjob.yaml"
 COLUMNS = ["NAME", "PHASE", "READY", "STEP", "PROGRESS", "ETA", "RESTARTS", "AGE"]
 
@@ -32,6 +31,7 @@ def operator_metric(cluster, name):
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
+@pytest.mark.first
 def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep, timings):
     jobs = bare_jobs
     checkpoint_folder = jobs.make_volume("sasrec-checkpoints")
@@ -83,6 +83,7 @@ def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep
     assert sorted(jobs.reasons("sasrec")[:2]) == ["PodsReady", "Running"] and jobs.reasons("sasrec")[2:] == ["AllDone"]
 
 
+@pytest.mark.first
 def test_the_readme_shows_the_example():
     text = EXAMPLE.read_text(encoding="utf-8")
     job = text[text.index("apiVersion: lockstep.dev/v1"):]
@@ -108,6 +109,7 @@ def test_a_killed_worker_costs_no_other_process_and_no_step(jobs, undisturbed, t
     jobs.assert_same_curve(undisturbed(STEPS))
 
 
+@pytest.mark.first
 @pytest.mark.parametrize("node", [0])
 def test_a_pod_that_is_deleted_by_force_is_replaced_at_once(jobs, undisturbed, timings, node):
     jobs.start()
