@@ -27,6 +27,18 @@ if(LOCKSTEP_SANITIZE)
   endif()
 endif()
 
+# CMAKE_UNITY_BUILD compiles up to eight sources of a target as one: what they include is parsed, instantiated and compiled
+# once, which is most of the time of a small source. A type of an unnamed namespace is then not the main file's, and no
+# less ours.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(lockstep_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+endif()
+
+# lockstep_alone(a.cc …): sources that have names in unnamed namespaces which another source of their target has, too.
+function(lockstep_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # For all rooms without torch: parsing it costs 2-3 s on one core.
 add_library(lockstep_pch_rooms STATIC EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
 target_link_libraries(lockstep_pch_rooms PUBLIC lockstep_options nlohmann_json::nlohmann_json)
