@@ -51,12 +51,12 @@ def digest(root, files, command):
 def changed(root):
     """The paths that are not as they were a day before the newest commit; None where git does not know that day."""
     def git(*words):
-        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.split("\n")
-    newest = git("log", "-1", "--format=%ct")[0]
-    before = newest and git("rev-list", "-1", f"--before={int(newest) - 24 * 3600}", "HEAD")[0]
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.split()
+    newest = git("log", "-1", "--format=%ct")
+    before = newest and git("rev-list", "-1", f"--before={int(newest[0]) - 24 * 3600}", "HEAD")
     if not before:
         return None
-    return {root / name for name in [*git("diff", "--name-only", before), *git("ls-files", "--others", "--exclude-standard")]}
+    return {root / name for name in [*git("diff", "--name-only", *before), *git("ls-files", "--others", "--exclude-standard")]}
 
 
 def tidy(commands_folder, source):

@@ -1,0 +1,45 @@
+"""scripts/tidy.py: what `make test` has clang-tidy look at."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+from programs import ROOT
+
+sys.path.append(str(ROOT / "scripts"))
+
+from tidy import changed  # noqa: E402
+
+NOW = 1_800_000_000  # seconds since 1970
+HOUR = 3600
+
+
+@pytest.fixture
+def commit(tmp_path):
+    """commit(name, time): a repository's next commit, which makes or changes this file."""
+    def git(*words, **environment):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words], cwd=tmp_path, check=True,
+                       capture_output=True, env={**os.environ, **environment})
+    git("init")
+
+    def make(name, time):
+        with open(tmp_path / name, "a", encoding="utf-8") as file:
+            file.write(f"{time}\n")
+        git("add", name)
+        git("commit", "-m", name, GIT_AUTHOR_DATE=f"{time} +0000", GIT_COMMITTER_DATE=f"{time} +0000")
+    return make
+
+
+def test_what_changed_is_what_was_otherwise_a_day_before_the_newest_commit(commit, tmp_path):
+    for name, age in (("old.cc", 50), ("committed.cc", 49), ("edited.cc", 48), ("committed.cc", 23), ("new.cc", 0)):
+        commit(name, NOW - age * HOUR)
+    for name in ("edited.cc", "unknown.cc"):
+        (tmp_path / name).write_text("else", encoding="utf-8")
+    assert changed(tmp_path) == {tmp_path / name for name in ("committed.cc", "edited.cc", "new.cc", "unknown.cc")}
+
+
+def test_without_a_commit_of_that_day_all_is_looked_at(commit, tmp_path):
+    assert changed(tmp_path) is None
+    commit("new.cc", NOW)
+    assert changed(tmp_path) is None
