@@ -390,9 +390,7 @@ Result<std::optional<TrainJobRunOptions>> parse_trainjob_run(const std::vector<s
     if (has_mounts) return invalid("--mount goes with -f FILE: without a TrainJob paths are taken as they are");
     return std::optional<TrainJobRunOptions>();
   }
-  const std::vector<std::string> workloads = workload_names();
-  if (!options.flags.empty() &&
-      std::find(workloads.begin(), workloads.end(), options.flags.front()) != workloads.end()) {
+  if (!options.flags.empty() && find_workload(all_workload_flags(), options.flags.front()) != nullptr) {
     return invalid("-f " + options.path + " says what to train: leave out \"" + options.flags.front() + "\"");
   }
   return std::optional(std::move(options));
