@@ -130,7 +130,7 @@ TEST(RunConfig, takes_booleans_in_every_spelling) {
   }
   for (const Words& words : {Words{"--no_full_ranking"}, Words{"--no-full-ranking"}, Words{"--full_ranking=false"},
                              Words{"--full_ranking", "False"}, Words{"--full_ranking", "--no_full_ranking"}}) {
-    EXPECT_FALSE(parse(words).sasrec.full_ranking) << words[0];
+    EXPECT_FALSE(sasrec_options(parse(words)).full_ranking) << words[0];
   }
 }
 

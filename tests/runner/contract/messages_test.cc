@@ -226,7 +226,7 @@ TEST(Messages, name_what_is_wrong_with_the_agents_too) {
 }
 
 TEST(Messages, ignore_fields_of_a_newer_peer) {
-  EXPECT_TRUE(decode_worker_message(R"({"type":"hello","local_rank":0,"pid":1,"colour":"blue"})").ok());
+  EXPECT_TRUE(decode_worker_message(R"({"type":"hello","local_rank":0,"pid":1,"terms":"","colour":"blue"})").ok());
 }
 
 }  // namespace
