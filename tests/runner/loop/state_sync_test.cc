@@ -136,12 +136,14 @@ std::array<int64_t, 2> stop_in_transfer(int receiver, const StopToken& stop) {
     TrainingState state(workload, config.training);
     if (group.rank() != receiver) hold(state, 8);
     PosixFileSystem fs;
+    const auto stream = make_device_stream(at::kCPU);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
     const SyncOptions options{
         .folder = folder.path(), .identity = {}, .generation = 5, .first_batch = BatchShape{}, .on_message = [] {}};
     int64_t& step = steps[static_cast<size_t>(group.rank())];
     try {
-      const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock, stop}, options);
+      const SyncOutcome outcome =
+          sync_state({config, workload, state, group, *stream, store, fs, clock, stop}, options);
       step = std::holds_alternative<SyncResult>(outcome) ? state.counters.step : -1;
     } catch (const std::exception& e) {
       EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost) << e.what();
@@ -179,6 +181,7 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   ASSERT_TRUE(save_weights(fs, config.training.state_dict_path, workload.parameters()).ok());
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
+  const auto stream = make_device_stream(at::kCPU);
   PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
   const SyncOptions options{
       .folder = folder.path(),
@@ -191,13 +194,13 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   asked.requests = [] { return StepRequests{.stop_code = 130}; };
   for (const StopToken& stop : {cut, asked}) {
     TrainingState state(workload, config.training);
-    const SyncOutcome outcome = sync_state({config, workload, state, *group, store, fs, clock, stop}, options);
+    const SyncOutcome outcome = sync_state({config, workload, state, *group, *stream, store, fs, clock, stop}, options);
     ASSERT_TRUE(std::holds_alternative<Failure>(outcome));
     EXPECT_EQ(std::get<Failure>(outcome).code, ExitCode::kPeerLost) << std::get<Failure>(outcome).message;
     EXPECT_FALSE(state.counters.has_state);
   }
   TrainingState state(workload, config.training);
-  const SyncOutcome outcome = sync_state({config, workload, state, *group, store, fs, clock}, options);
+  const SyncOutcome outcome = sync_state({config, workload, state, *group, *stream, store, fs, clock}, options);
   ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
 }
 
@@ -211,6 +214,7 @@ TEST(StateSync, says_that_a_state_comes_from_a_live_rank_before_it_comes) {
     TrainingState state(workload, config.training);
     if (group.rank() == 1) hold(state, 8);
     PosixFileSystem fs;
+    const auto stream = make_device_stream(at::kCPU);
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
     std::vector<std::string> told;
     const SyncOptions options{.folder = folder.path(),
@@ -219,7 +223,7 @@ TEST(StateSync, says_that_a_state_comes_from_a_live_rank_before_it_comes) {
                               .first_batch = BatchShape{},
                               .on_live_state = [&] { told.emplace_back("live"); },
                               .on_message = [&] { told.emplace_back("message"); }};
-    const SyncOutcome outcome = sync_state({config, workload, state, group, store, fs, clock}, options);
+    const SyncOutcome outcome = sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
     ASSERT_TRUE(std::holds_alternative<SyncResult>(outcome)) << std::get<Failure>(outcome).message;
     ASSERT_GT(told.size(), 1U);
     EXPECT_EQ(told[0], "live");
