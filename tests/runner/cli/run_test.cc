@@ -318,6 +318,14 @@ TEST(Run, serves_status_metrics_and_health) {
   EXPECT_EQ(status->at("ladder").at("budgetLeft"), 10);
   EXPECT_TRUE(status->at("recoveries").empty());
 
+  // What the operator reads: all but the list of the ranks. Another query is ignored, as by an agent that knows none.
+  const Result<Json> summary = parse_json(body_of(http_get(port, "/status?view=summary")), "/status?view=summary");
+  ASSERT_TRUE(summary.ok());
+  EXPECT_FALSE(summary->contains("workers"));
+  EXPECT_EQ(summary->at("progress").at("step"), 5);
+  EXPECT_EQ(summary->at("nodes"), status->at("nodes"));
+  EXPECT_TRUE(parse_json(body_of(http_get(port, "/status?view=other")), "/status?view=other")->contains("workers"));
+
   agent.send(SIGTERM);
   EXPECT_EQ(agent.wait(), 143);
 }
