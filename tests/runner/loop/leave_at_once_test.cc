@@ -25,6 +25,8 @@ void unwind_through_a_broken_device() {
   throw std::runtime_error("what went wrong first");
 }
 
+void fail_otherwise() { throw std::runtime_error("an error of ours"); }
+
 class LeaveAtOnce : public testing::Test {
  protected:
   LeaveAtOnce() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
@@ -43,8 +45,8 @@ TEST_F(LeaveAtOnce, all_else_that_nobody_catches_aborts_as_ever) {
   EXPECT_EXIT(
       {
         const UncaughtDeviceFaults uncaught(say);
-        const auto throws = []() noexcept { throw std::runtime_error("an error of ours"); };
-        throws();
+        const auto nobody_catches = []() noexcept { fail_otherwise(); };
+        nobody_catches();
       },
       testing::KilledBySignal(SIGABRT), "an error of ours");
 }
