@@ -262,6 +262,7 @@ class Planner {
   void hold(const JobFailure& why) {
     event(true, why.reason, why.message, "Suspend");
     book_.held = Hold{o_.job.meta.generation, why.reason, why.message + "."};
+    for (const PodEnd& end : ends_) raise_attempt(end.node);  // so that the pod that says why stays for its logs
     keep_suspended();
   }
 

@@ -325,7 +325,7 @@ def test_a_job_that_is_made_again_says_that_it_goes_on_and_its_node_0_waits_for_
     jobs.wait_for_condition("PodsReady")
     first = environment_of(jobs.pods()["job-0-0"])
     kubelet.exit(api.namespace, "job-0-0", Exit(1, "it broke"))
-    jobs.wait_for_pods("job-0-1")
+    jobs.wait_for(lambda: jobs.pods().get("job-0-1", {}).get("status", {}).get("phase") == "Running", "a second node 0")
     api.kubectl("delete", "tj", "job")
     apply(api, nodes=1, trainer=LONG_GRACE, checkpoint=checkpoint)
     # The old node 0 is attempt 1: its name is not the one that is wanted, its last checkpoint is.

@@ -229,8 +229,8 @@ TEST(TisasrecData, units_are_of_the_clock_where_one_is_given) {
 TEST(TisasrecData, milliseconds_are_known_by_their_size) {
   constexpr int64_t kNow = 1'700'000'000'000;
   EXPECT_THAT(times_of_first({kNow, kNow + 60'000, kNow + 180'000}, TimeUnit::kMinute), ElementsAre(1, 2, 4));
-  const Result<SasrecData> data =
-      SasrecData::create(dataset_from(ratings({{kNow, kNow + 5, kNow + 9, kNow + 10}, {kNow, kNow + 1}})), {.has_times = true});
+  const Result<SasrecData> data = SasrecData::create(
+      dataset_from(ratings({{kNow, kNow + 5, kNow + 9, kNow + 10}, {kNow, kNow + 1}})), {.has_times = true});
   ASSERT_TRUE(data.ok());
   EXPECT_EQ(data->timestamp_unit(), "milliseconds");
 }
