@@ -123,7 +123,8 @@ Outcome Trainer::prepare(Generation& g) {
   const bool is_first = !std::exchange(has_synced_, true);
   before_change();
   SyncOutcome synced = sync_state(
-      {parts_.config, parts_.workload, state_, g.group, parts_.stream, g.store, parts_.fs, parts_.clock, g.stop}, options);
+      {parts_.config, parts_.workload, state_, g.group, parts_.stream, g.store, parts_.fs, parts_.clock, g.stop},
+      options);
   if (const auto* failure = std::get_if<Failure>(&synced)) return lost_or_failed(g, *failure);
   g.sync = std::move(std::get<SyncResult>(synced));
   g.number = g.sync.generation;
