@@ -275,11 +275,11 @@ TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
 // --- waits
 
 TEST(Wait, every_reason_of_the_operator_has_words) {
-  for (const char* reason : {"InvalidSpec", "Unschedulable", "ErrImagePull", "ImagePullBackOff", "InvalidImageName",
-                             "CreateContainerConfigError", "CreateContainerError", "ClaimMissing",
-                             "VolumeStillAttached", "QuotaExceeded", "CreateRefused", "NameTaken",
-                             "PreviousRunTerminating", "ObjectTerminating", "NamespaceTerminating", "BackingOff",
-                             "NotScheduled", "SchedulingGated", "PodsGivenBack"}) {
+  for (const char* reason :
+       {"InvalidSpec", "Unschedulable", "ErrImagePull", "ImagePullBackOff", "InvalidImageName",
+        "CreateContainerConfigError", "CreateContainerError", "ClaimMissing", "VolumeStillAttached", "QuotaExceeded",
+        "CreateRefused", "NameTaken", "PreviousRunTerminating", "ObjectTerminating", "NamespaceTerminating",
+        "BackingOff", "NotScheduled", "SchedulingGated", "PodsGivenBack"}) {
     FactsBuilder builder;
     builder.status(R"({"bookkeeping": {"waitingSince": 1794999970}})")
         .condition("Running", "False", "NoStepYet")
