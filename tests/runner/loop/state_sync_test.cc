@@ -43,8 +43,6 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
     RunConfig config;
     LineWorkload workload(10);
     TrainingState state(workload, config.training);
-    state.counters.batch = {.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2};
-    state.counters.num_samples = 10;
     arrange(group.rank(), state);
     PosixFileSystem fs;
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());
@@ -70,6 +68,8 @@ void hold(TrainingState& state, int64_t step) {
   state.counters.has_state = true;
   state.counters.lineage = 1;
   state.counters.step = step;
+  state.counters.batch = {.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2};
+  state.counters.num_samples = 10;
 }
 
 // The group broke when rank 1 had the sums of an evaluation and rank 0 had not. Were they taken for equal, rank 0 would
