@@ -44,7 +44,7 @@ def test_times_that_decide_what_comes_next_are_learned(run, lockstep, timed_data
         train(run, lockstep, timed_dataset, tmp_path / variant, "--variant", variant, "--num_epochs", "60",
               "--batch_size", "32")
         ndcg[variant] = records(tmp_path / variant)[-1]["test_ndcg@10"]
-    assert ndcg["sasrec"] < 0.9 < ndcg["tisasrec"], ndcg
+    assert ndcg["tisasrec"] > ndcg["sasrec"] + 0.2, ndcg
 
 
 def test_weights_of_the_public_implementation_are_taken_over(run, lockstep, timed_dataset, tmp_path):
