@@ -21,7 +21,7 @@ def base(dataset, folder):
     (["--batch_sise", "4"], ["--batch_sise", "--batch_size"]),
     (["--maxlen", "many"], ["--maxlen", "many"]),
     (["--dropout_rate", "1.5"], ["--dropout_rate", "1.5"]),
-    (["--variant", "tisasrec"], ["tisasrec", "sasrec"]),
+    (["--variant", "bert4rec"], ["bert4rec", "sasrec or tisasrec"]),
     (["--num_heads", "3"], ["--num_heads", "3", "16"]),
     (["--precision", "fp16"], ["fp16", "GPU"]),
     (["--device", "cuda"], ["--device cuda", "cpu"]),
