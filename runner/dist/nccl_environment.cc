@@ -27,7 +27,6 @@ constexpr std::array kVariables{
     // The flight recorder keeps pointers to the events of collectives until the watchdog says that they have ended.
     Variable{"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
     Variable{"TORCH_NCCL_EXTRA_DUMP_ON_EXEC", "0"},
-    Variable{"TORCH_NCCL_TRACE_BUFFER_SIZE", "0"},
     Variable{"TORCH_FR_BUFFER_SIZE", "0"},
     // Seconds that the launch of one collective may take in a non-blocking communicator, its first connections
     // included (c10d's own default: 1,800). A launch that hangs is left with its group before the agent kills at 12 s.
@@ -37,8 +36,7 @@ constexpr std::array kVariables{
     Variable{"NCCL_SOCKET_RETRY_CNT", "10", true},
     Variable{"NCCL_SOCKET_RETRY_SLEEP_MSEC", "100", true},
     // Sums made in the switches (NVLink SHARP) are not the same bits each time, which is why torch turns them off in
-    // its
-    // deterministic mode. A step that is made again after a loss is to be the same step.
+    // its deterministic mode. A step that is made again after a loss is to be the same step.
     Variable{"NCCL_NVLS_ENABLE", "0", true},
 };
 

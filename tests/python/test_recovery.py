@@ -209,9 +209,10 @@ def test_what_a_run_begins_with_is_told_although_its_first_group_breaks(lockstep
         return True
     wait_until(is_injected, "rank 0")
 
-    def is_on_its_way(status):  # whoever waits for rank 0's first step has what it read
-        first, *others = [worker["activity"] for worker in status["workers"]] or [""]
-        return first == "restoring" and "training" in others
+    def is_on_its_way(status):  # rank 0 has read, which all wait for, and stands in the middle of sending
+        workers = status["workers"]
+        return (bool(workers) and all(worker["activity"] == "restoring" for worker in workers)
+                and workers[0]["phase"] == "waiting" and (workers[0]["secondsUnchanged"] or 0) > 1)
     job.wait_for_status(is_on_its_way, "the transfer")
     job.kill_rank(3)
     assert job.end() == 0, job.output()

@@ -36,8 +36,7 @@ TEST(WorkerEnvironment, starts_no_thread_of_c10d_s_for_nccl_and_bounds_its_conne
                              {"TORCH_NCCL_EXTRA_DUMP_ON_EXEC", "0"},
                              {"TORCH_NCCL_NONBLOCKING_TIMEOUT", "10"},
                              {"TORCH_NCCL_PROPAGATE_ERROR", "0"},
-                             {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
-                             {"TORCH_NCCL_TRACE_BUFFER_SIZE", "0"}};
+                             {"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"}};
   EXPECT_EQ(of_nccl(), expected);
 }
 
