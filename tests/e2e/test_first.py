@@ -80,7 +80,8 @@ def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep
     assert operator_metric(cluster, "lockstep_trainjob_time_to_first_step_seconds_count") == counted + 1
     # The first step may be known before the kubelet has seen both pods ready.
     wait_until(lambda: "AllDone" in jobs.reasons("sasrec"), "event AllDone", 60, lambda: str(jobs.events("sasrec")))
-    assert sorted(jobs.reasons("sasrec")[:2]) == ["PodsReady", "Running"] and jobs.reasons("sasrec")[2:] == ["AllDone"]
+    reasons = jobs.reasons("sasrec")
+    assert sorted(reasons[:3]) == ["PodsReady", "Running", "StateLoaded"] and reasons[3:] == ["AllDone"]
 
 
 @pytest.mark.first
