@@ -33,7 +33,7 @@ struct Flag {
   bool is_bool = false;
   std::vector<std::string> words;         // all values that it may have, where they are few
   NamesPath names_path = NamesPath::kNo;  // for completion in a shell
-  // What the flag needs to have an effect, where this configuration lacks it: "--variant tisasrec"; else "". Without
+  // What the flag needs to have an effect, where this configuration lacks it: "--use_amp"; else "". Without
   // its need a flag is no part of the maths, and a remark says so when it was given. Empty: it always has one.
   std::function<std::string(const RunConfig& config)> missing_need;
   // What an evaluation finds depends on it: part of the maths where the plateau schedule acts on evaluations.

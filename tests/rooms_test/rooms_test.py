@@ -99,7 +99,7 @@ def room_of(parts):
 def named_model(root, text):
     """The first model that a text names, in its code, comments or strings."""
     for folder in sorted((root / "runner/models").glob("*/")):
-        if re.search(rf"(?<![a-zA-Z]){folder.name}(?![a-zA-Z])", text, re.I):
+        if re.search(rf"{folder.name}(?![a-zA-Z])", text, re.I):
             return folder.name
     return None
 
@@ -190,6 +190,7 @@ TRIALS = [
     ("runner/models/a.cc", '#include "runner/data/b.h"\n', None),
     ("runner/loop/h.cc", "// as SASRec does\n", "names the model sasrec"),
     ("runner/cli/h.cc", 'const char* name = "sasrec_x";\n', "names the model sasrec"),
+    ("runner/config/i.h", '#pragma once\n// "--variant tisasrec"\n', "names the model sasrec"),
     ("runner/config/h.cc", "int sasreckon = 0;\n", None),
     ("runner/data/h.cc", "// as SASRec does\n", None),
     ("runner/models/sasrec/a_flags.cc", '#include "runner/models/workload_flags.h"\n', None),
