@@ -395,7 +395,7 @@ void Agent::on_refused(Refused refused) {
   const CoordinatorOptions& options = options_.coordinator_options;
   const bool is_replacement = options.attempt > 0 && !is_start_time(options.attempt);
   const bool may_be_stale =
-      !member_.joined && (member_.highest != 0 || (is_replacement && options.name_life.count() > 0));
+      !member_.joined && (member_.highest != 0 || (is_replacement && options.dns_ttl.count() > 0));
   const bool is_seeking = member_.seeking_since && now() - *member_.seeking_since < kStrangersPatience;
   refused.retry = refused.retry || (may_be_stale && is_seeking);
   feed(MemberEvent(CoordinatorRefused{std::move(refused)}));

@@ -35,7 +35,7 @@ namespace {
 
 constexpr const char* kTerminationLogOfPods = "/dev/termination-log";
 // A DNS record of a pod lives on for so long after it.
-constexpr std::chrono::seconds kNameLife{30};
+constexpr std::chrono::seconds kDnsTtl{30};
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
@@ -225,7 +225,7 @@ Status set_membership(Prepared& p) {
   coordinator.rendezvous_timeout = rendezvous_timeout + coordinator.heartbeat_timeout;
   coordinator.stall_timeout = std::chrono::seconds(launch.stall_timeout_seconds);
   const bool is_found_by_name = !p.place.coordinator_host.empty() && !is_address(p.place.coordinator_host);
-  if (p.place.distributed() && is_found_by_name) coordinator.name_life = kNameLife;
+  if (p.place.distributed() && is_found_by_name) coordinator.dns_ttl = kDnsTtl;
   agent.member.nproc = p.ranks.nproc;
   agent.member.rendezvous_timeout = rendezvous_timeout;
   agent.member.heartbeat_timeout = coordinator.heartbeat_timeout;

@@ -68,7 +68,7 @@ std::string who_is_missing(const CoordinatorState& state) {
 
 std::chrono::milliseconds patience(const CoordinatorState& state) {
   const CoordinatorOptions& options = state.options;
-  return options.rejoin_timeout + (state.group == GroupState::kNone ? options.name_life : std::chrono::milliseconds{0});
+  return options.rejoin_timeout + (state.group == GroupState::kNone ? options.dns_ttl : std::chrono::milliseconds{0});
 }
 
 // There is no group, and there is to be one.
@@ -169,7 +169,7 @@ class Stepper {
       s_.waiting_since = now_;
       s_.next_beat = now_ + kBeatInterval;
     } else if (now_ - s_.last_event > std::max(s_.options.heartbeat_timeout / 2, kAsleepMin)) {
-      forgive(now_ - s_.last_event);
+      shift_deadlines(now_ - s_.last_event);
     }
     s_.last_event = now_;
   }
@@ -253,7 +253,7 @@ class Stepper {
   }
 
   // This process did not run (stopped, a paused machine): the others had no chance to be heard in that time.
-  void forgive(std::chrono::steady_clock::duration gap) {
+  void shift_deadlines(std::chrono::steady_clock::duration gap) {
     for (auto& [rank, node] : s_.nodes) node.last_heard += gap;
     for (auto& [connection, greeting] : s_.greetings) greeting.since += gap;
     s_.waiting_since += gap;
@@ -867,7 +867,7 @@ bool may_leave(const CoordinatorState& state, TimePoint now) {
   if (others.connected == 0 && !some_must_hear) return true;
   std::chrono::milliseconds patience = state.options.heartbeat_timeout;
   if (is_complete) patience = state.options.rejoin_timeout;
-  if (is_complete && state.placed == 0) patience += state.options.name_life;
+  if (is_complete && state.placed == 0) patience += state.options.dns_ttl;
   return now >= state.ended_at + patience;
 }
 

@@ -9,7 +9,7 @@
 //      coordinator's are above every earlier one's, because the upper half is its attempt.
 //   2. A new group is placed only when the one before it is broken, and every member is ready: its workers wait and
 //      hold no group. Node 0 is always a member, so that no two groups of one coordinator can both commit.
-//   3. As long as min_nodes are ready, a group forms within rejoin_timeout (the first one: and name_life).
+//   3. As long as min_nodes are ready, a group forms within rejoin_timeout (the first one: and dns_ttl).
 //   4. Complete for one is complete for all.
 //
 // A group ends in one of two ways. Broken: a member was lost or said so; all are cut at once, the step in flight is
@@ -89,7 +89,7 @@ struct CoordinatorOptions {
   std::chrono::milliseconds stall_timeout{600'000};
   // Added to rejoin_timeout for the first group. Survivors of a lost node 0 hold the newest state and find its
   // successor only when the old address is forgotten; without them the group would fall back to a checkpoint.
-  std::chrono::milliseconds name_life{0};
+  std::chrono::milliseconds dns_ttl{0};
 };
 
 // ---- events ----

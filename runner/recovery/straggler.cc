@@ -79,12 +79,12 @@ Stall describe(const RankBeat& rank, size_t others) {
 }
 
 // Nobody is late, yet nobody gets out: the ones at the lowest step.
-std::vector<Stall> blame_the_hindmost(const std::vector<const RankBeat*>& ranks) {
-  const auto* const hindmost = *std::min_element(
+std::vector<Stall> blame_the_slowest(const std::vector<const RankBeat*>& ranks) {
+  const auto* const slowest = *std::min_element(
       ranks.begin(), ranks.end(), [](const auto* a, const auto* b) { return a->beat.step < b->beat.step; });
   std::vector<Stall> stalls;
   for (const RankBeat* rank : ranks) {
-    if (rank->beat.step != hindmost->beat.step) continue;
+    if (rank->beat.step != slowest->beat.step) continue;
     stalls.push_back(describe(*rank, 0));
     stalls.back().group_is_stuck = true;
   }
@@ -108,7 +108,7 @@ std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::
     if (is_unchanged && !is_waiting) late.push_back(&rank);
     if (!is_unchanged || !is_waiting) all_are_stuck_waiting = false;
   }
-  if (!waiting.empty() && all_are_stuck_waiting) return blame_the_hindmost(waiting);
+  if (!waiting.empty() && all_are_stuck_waiting) return blame_the_slowest(waiting);
   std::vector<Stall> stalls;
   stalls.reserve(late.size());
   for (const RankBeat* rank : late) stalls.push_back(describe(*rank, waiting.size()));

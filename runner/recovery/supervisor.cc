@@ -41,7 +41,7 @@ class Stepper {
 
   // Before every event.
   void begin() {
-    if (s_.deadline && now_ - *s_.deadline > kAsleepMin) forgive(now_ - s_.last_event);
+    if (s_.deadline && now_ - *s_.deadline > kAsleepMin) shift_deadlines(now_ - s_.last_event);
     s_.last_event = now_;
   }
 
@@ -205,7 +205,7 @@ class Stepper {
   }
 
  private:
-  void forgive(std::chrono::steady_clock::duration gap) {
+  void shift_deadlines(std::chrono::steady_clock::duration gap) {
     for (SupervisedWorker& w : s_.workers) {
       if (w.deadline) *w.deadline += gap;
     }

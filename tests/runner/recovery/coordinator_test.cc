@@ -539,7 +539,7 @@ TEST(Coordinator, the_first_group_waits_for_the_wanted_nodes_until_rejoin_timeou
 
 TEST(Coordinator, the_first_group_waits_also_for_those_who_follow_an_old_name) {
   CoordinatorOptions options = options_of(1, 3);
-  options.name_life = 20s;
+  options.dns_ttl = 20s;
   Job job(options);
   job.join(0, true);
   EXPECT_EQ(count<Placement>(job.pass(49s)), 0U);
@@ -1332,7 +1332,7 @@ TEST(Coordinator, node_0_waits_for_a_lost_member_that_has_not_heard_the_end) {
 
 TEST(Coordinator, node_0_that_came_back_to_a_complete_job_waits_for_the_others) {
   CoordinatorOptions options = options_of(2, 2);
-  options.name_life = 20s;
+  options.dns_ttl = 20s;
   Job job(options);
   job.join(0, Join{1, 0, false, 0, true});
   EXPECT_FALSE(may_leave(job.state, job.now + 49s));

@@ -26,7 +26,7 @@ void Simulation::choose_shape() {
   max_restarts_ = random_.one_of(std::array{0, 2, 10, 10});
   rejoin_timeout_ = std::chrono::milliseconds(random_.between(5'000, 12'000));
   rendezvous_timeout_ = std::chrono::milliseconds(random_.one_in(3) ? 30'000 : 60'000);
-  name_life_ = std::chrono::milliseconds(random_.one_in(2) ? 0 : 10'000);
+  dns_ttl_ = std::chrono::milliseconds(random_.one_in(2) ? 0 : 10'000);
   step_time_ = (random_.one_in(4) ? random_.between(400, 2'000) : random_.between(60, 400)) * kMs;
   target_ = std::min(random_.between(20, 120), kTrainingMax / step_time_);
   checkpoint_every_ = random_.between(3, 20);
@@ -72,7 +72,7 @@ CoordinatorOptions Simulation::coordinator_options(uint32_t attempt) const {
   options.rejoin_timeout = rejoin_timeout_;
   options.rendezvous_timeout = rendezvous_timeout_;
   options.stall_timeout = stall_timeout_;
-  options.name_life = name_life_;
+  options.dns_ttl = dns_ttl_;
   return options;
 }
 

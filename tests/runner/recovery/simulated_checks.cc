@@ -69,8 +69,8 @@ void Simulation::check_waiting(const Process& process) {
     ++ready;
     if (rank == 0) has_first = true;
   }
-  const auto name_life = s.group == GroupState::kNone ? name_life_ : std::chrono::milliseconds{0};
-  const bool is_late = local_time(process) >= s.waiting_since + rejoin_timeout_ + name_life;
+  const auto dns_ttl = s.group == GroupState::kNone ? dns_ttl_ : std::chrono::milliseconds{0};
+  const bool is_late = local_time(process) >= s.waiting_since + rejoin_timeout_ + dns_ttl;
   if (s.futile_groups > 1 && local_time(process) < s.waiting_since + kFutilePauseMax) return;
   if (has_first && (ready >= s.options.wanted_nodes || (ready >= min_nodes_ && is_late))) {
     fail("coordinator ", process.attempt, " places no group though ", ready, " nodes are ready");

@@ -433,7 +433,7 @@ class Simulation {
   int max_restarts_ = 10;
   std::chrono::milliseconds rejoin_timeout_{10'000};
   std::chrono::milliseconds rendezvous_timeout_{60'000};
-  std::chrono::milliseconds name_life_{0};
+  std::chrono::milliseconds dns_ttl_{0};
   std::chrono::milliseconds stall_timeout_{8'000};
   Micros step_time_ = 200 * kMs;
   int64_t target_ = 40;

@@ -79,7 +79,7 @@ TEST(FindStalls, blames_nobody_in_a_collective_that_one_has_just_reached) {
   EXPECT_THAT(find_stalls({trains(0, Phase::kGradSync, 900), trains(1, Phase::kGradSync, 5)}, 600s), IsEmpty());
 }
 
-TEST(FindStalls, blames_the_hindmost_of_a_group_that_is_stuck) {
+TEST(FindStalls, blames_the_slowest_of_a_group_that_is_stuck) {
   const auto stalls = find_stalls(
       {trains(0, Phase::kGradSync, 601, 13), trains(1, Phase::kGradSync, 602, 12), trains(2, Phase::kWaiting, 603, 13)},
       600s);
