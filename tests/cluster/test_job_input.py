@@ -224,13 +224,14 @@ def test_a_quota_with_room_for_some_pods_is_not_asked_for_all_the_others(api, jo
 
 def test_a_job_that_a_queue_holds_back_outlives_its_startup_timeout_and_starts_when_it_may(api, jobs, history):
     gates = {"podTemplate": {"spec": {"schedulingGates": [{"name": "example.com/queue"}]}}}
-    jobs.create(nodes=2, trainer=gates, health={"startupTimeoutSeconds": 1})
+    # Long enough for a busy machine to show the operator its own pods: until then it cannot know that they are gated.
+    jobs.create(nodes=2, trainer=gates, health={"startupTimeoutSeconds": 10})
     held = jobs.wait_for_condition("PodsReady", "False", "SchedulingGated")
     assert "example.com/queue" in held["message"]
-    # When the second is long over, the operator is made to look again.
+    # When the ten seconds are over, the operator is made to look again.
     made = datetime.datetime.fromisoformat(api.get("pods", "job-0-0")["metadata"]["creationTimestamp"][:-1] + "+00:00")
-    wait_until(lambda: datetime.datetime.now(datetime.timezone.utc) - made > datetime.timedelta(seconds=4), "four seconds")
-    generation = jobs.patch({"spec": {"health": {"startupTimeoutSeconds": 2}}})["metadata"]["generation"]
+    wait_until(lambda: datetime.datetime.now(datetime.timezone.utc) - made > datetime.timedelta(seconds=12), "12 s")
+    generation = jobs.patch({"spec": {"health": {"startupTimeoutSeconds": 9}}})["metadata"]["generation"]
     jobs.wait_for(lambda: jobs.status()["observedGeneration"] == generation, "a look at the change")
     assert jobs.condition("Failed")["status"] == "False"
     jobs.patch({"spec": {"health": {"startupTimeoutSeconds": 300}}})
