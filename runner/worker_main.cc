@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "runner/base/build_info.h"
-#include "runner/loop/own_build.h"
-#include "runner/loop/worker.h"
+#include "runner/worker/own_build.h"
+#include "runner/worker/worker.h"
 
 int main(int argc, char** argv) {
   const std::string_view only_argument = argc == 2 ? argv[1] : "";

@@ -27,7 +27,7 @@ void add_training_flags(FlagTableBuilder& table) {
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, config.training.seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(config.training.seed); };
   table.integer("num_workers", kThisProcess, 0, 4096, IN(training.num_workers),
-                "accepted; batches are made in the training thread");
+                "threads of each rank that make the batches of the coming steps; 0: each step makes its own");
   table.integer("num_epochs", kAllRanks, 0, kCountMax, IN(training.num_epochs), "passes over the data");
   table.integer("max_steps", kAllRanks, 0, std::numeric_limits<int64_t>::max(), IN(training.max_steps),
                 "stop after this many optimizer steps; 0: --num_epochs decides");
@@ -50,6 +50,8 @@ void add_training_flags(FlagTableBuilder& table) {
   table.real("plateau_factor", kMaths, 0.0, 1.0, true, IN(training.plateau_factor), "factor of the plateau schedule");
   table.integer("plateau_patience", kMaths, 0, kCountMax, IN(training.plateau_patience),
                 "evaluations without improvement before the factor applies");
+  table.choice("optimizer", kMaths, {"adam", "adamw"}, IN(training.optimizer),
+               "Adam with --weight_decay in the gradient (L2), or apart from it (AdamW)");
   table.real("adam_beta1", kMaths, 0.0, 1.0, true, IN(training.adam_beta1), "Adam: decay of the first moment");
   table.real("adam_beta2", kMaths, 0.0, 1.0, true, IN(training.adam_beta2), "Adam: decay of the second moment");
   table.real("adam_eps", kMaths, 0.0, 1.0, false, IN(training.adam_eps), "Adam: added to the denominator");
@@ -64,7 +66,29 @@ void add_training_flags(FlagTableBuilder& table) {
   };
   table.boolean("use_amp", kMaths, IN(training.use_amp),
                 "mixed precision on a GPU: bf16 from compute capability 8.0, fp16 below; nothing on CPU");
-  table.real("ema_decay", kMaths, 0.0, 1.0, true, IN(training.ema_decay), "moving average of the weights; 0: off");
+  Flag& ema = table.custom("ema_decay", kMaths, "numbers from 0 to below 1 with commas between them, as 0.9999,0.9996",
+                           "moving averages of the weights, the first of which is evaluated; 0: none");
+  ema.set = [](std::string_view text, RunConfig& config) {
+    std::vector<double> decays;
+    for (bool is_last = false; !is_last;) {
+      const size_t end = std::min(text.find(','), text.size());
+      double decay = 0.0;
+      if (!parse_whole(text.substr(0, end), decay) || !(decay >= 0.0 && decay < 1.0)) return false;
+      if (std::find(decays.begin(), decays.end(), decay) != decays.end()) return false;
+      decays.push_back(decay);
+      is_last = end == text.size();
+      text.remove_prefix(is_last ? end : end + 1);
+    }
+    const bool is_off = decays.size() == 1 && decays.front() == 0.0;
+    if (!is_off && std::find(decays.begin(), decays.end(), 0.0) != decays.end()) return false;
+    config.training.ema_decays = is_off ? std::vector<double>() : decays;
+    return true;
+  };
+  ema.get = [](const RunConfig& config) {
+    std::string text;
+    for (const double decay : config.training.ema_decays) text += (text.empty() ? "" : ",") + number_text(decay);
+    return text.empty() ? "0" : text;
+  };
   table.integer("early_stop_patience", kAllRanks, 0, kCountMax, IN(training.early_stop_patience),
                 "stop after this many evaluations without improvement; 0: off");
   table.integer("max_skipped_steps", kAllRanks, 0, kCountMax, IN(training.max_skipped_steps),

@@ -347,9 +347,6 @@ std::vector<std::string> notes_of(const std::vector<Flag>& table, const RunConfi
       lines.push_back("--" + flag.name + ": without effect, it needs " + need);
     }
   }
-  if (is_given(config, "num_workers")) {
-    lines.emplace_back("--num_workers: accepted; batches are made in the training thread, no workers needed");
-  }
   if (config.training.lr_schedule == LrScheduleKind::kExponential && !is_given(config, "lr_schedule")) {
     lines.emplace_back("--lr_schedule exponential: because --lr_decay_rate or --lr_decay_step was given");
   }

@@ -25,6 +25,7 @@ using WorkloadList = std::vector<WorkloadFlags>;  // workload_flags.h
 enum class BatchScope { kTotal, kPerDevice };
 enum class LrScaling { kNone, kLinear, kSqrt };
 enum class LrScheduleKind { kConstant, kExponential, kCosine, kPlateau, kNoam };
+enum class OptimizerKind { kAdam, kAdamw };
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 
 struct TrainingOptions {
@@ -43,6 +44,7 @@ struct TrainingOptions {
   double min_lr = 0.0;
   double plateau_factor = 0.5;
   int64_t plateau_patience = 3;  // evaluations
+  OptimizerKind optimizer = OptimizerKind::kAdam;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.98;
   double adam_eps = 1e-8;
@@ -51,7 +53,7 @@ struct TrainingOptions {
   Precision precision = Precision::kFp32;
   bool use_amp = false;  // --use_amp; --precision given explicitly wins
   bool precision_given = false;
-  double ema_decay = 0.0;          // 0 = off
+  std::vector<double> ema_decays;  // --ema_decay: one moving average of the weights for each
   int64_t drift_check_every = 0;   // steps; 0 = off
   int64_t max_skipped_steps = 10;  // in a row
   bool deterministic = false;
@@ -67,7 +69,7 @@ struct TrainingOptions {
   std::string resume;           // --resume PATH: take this checkpoint, whoever wrote it
   std::string state_dict_path;  // --state_dict_path: weights only
   bool inference_only = false;
-  int64_t num_workers = 3;  // accepted; see the start table
+  int64_t num_workers = 3;  // threads of each rank that fetch batches; 0: the training thread does
   bool tensorboard = true;
   std::string train_dir = "default";  // a path (has '/') is taken as it is, else <data name>_<train_dir>
 };

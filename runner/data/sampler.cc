@@ -33,15 +33,6 @@ int64_t BatchPlan::batches_per_epoch() const {
   return whole + (rest && last_batch != LastBatch::kDrop ? 1 : 0);
 }
 
-int64_t step_at_same_place(int64_t step, const BatchPlan& from, const BatchPlan& to) {
-  const int64_t epoch = step / from.batches_per_epoch();
-  const int64_t seen = std::min(step % from.batches_per_epoch() * from.global_batch, from.num_samples);
-  // Below 2^64: an epoch has fewer than 2^32 samples.
-  const auto as_many = static_cast<int64_t>(static_cast<uint64_t>(seen) * static_cast<uint64_t>(to.num_samples) /
-                                            static_cast<uint64_t>(from.num_samples));
-  return epoch * to.batches_per_epoch() + std::min(as_many / to.global_batch, to.batches_per_epoch() - 1);
-}
-
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples) {
   LOCKSTEP_CHECK(num_samples >= 0 && num_samples <= std::numeric_limits<uint32_t>::max(),
                  "checked by BatchPlan::check");
@@ -65,23 +56,64 @@ SlotRange share_of(int rank, int world_size, int64_t n) {
   return {begin, begin + each + (rank < larger ? 1 : 0)};
 }
 
-std::vector<SlotRange> micro_batches(SlotRange share, int64_t micro_batch_max) {
-  LOCKSTEP_CHECK(share.size() >= 0 && micro_batch_max > 0, "a share and a positive limit");
-  const int64_t parts = std::max<int64_t>(1, (share.size() + micro_batch_max - 1) / micro_batch_max);
-  const int64_t each = share.size() / parts;
-  const int64_t larger = share.size() % parts;
-  std::vector<SlotRange> ranges;
-  int64_t begin = share.begin;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t end = begin + each + (part < larger ? 1 : 0);
-    ranges.push_back({begin, end});
-    begin = end;
+namespace {
+
+// From `begin` on: the slots that the first of `parts` parts takes of what is left, `cost_left`.
+int64_t end_of_first_part(std::span<const int64_t> costs, SlotRange left, int64_t cost_left, int64_t parts,
+                          int64_t cost_max) {
+  int64_t taken = 0;
+  int64_t end = left.begin;
+  while (end < left.end && taken * parts < cost_left) {
+    const int64_t cost = costs[static_cast<size_t>(end)];
+    if (end > left.begin && taken + cost > cost_max) break;
+    taken += cost;
+    ++end;
   }
-  return ranges;
+  return end;
+}
+
+int64_t cost_of(std::span<const int64_t> costs, SlotRange slots) {
+  return std::accumulate(costs.begin() + slots.begin, costs.begin() + slots.end, int64_t{0});
+}
+
+}  // namespace
+
+SlotRange share_by_cost(int rank, int world_size, std::span<const int64_t> costs) {
+  LOCKSTEP_CHECK(world_size > 0 && rank >= 0 && rank < world_size, "a rank of the world");
+  SlotRange left{0, static_cast<int64_t>(costs.size())};
+  int64_t cost_left = cost_of(costs, left);
+  for (int before = 0;; ++before) {
+    const int64_t end =
+        end_of_first_part(costs, left, cost_left, world_size - before, std::numeric_limits<int64_t>::max());
+    if (before == rank) return {left.begin, end};
+    cost_left -= cost_of(costs, {left.begin, end});
+    left.begin = end;
+  }
+}
+
+std::vector<SlotRange> micro_batches(SlotRange share, std::span<const int64_t> costs, int64_t cost_max) {
+  LOCKSTEP_CHECK(share.size() >= 0 && cost_max > 0, "a share and a positive limit");
+  int64_t cost_left = cost_of(costs, share);
+  std::vector<SlotRange> parts;
+  SlotRange left = share;
+  do {
+    // As few as the limit allows; whole slots may make it one more.
+    const int64_t parts_left = std::max<int64_t>(1, (cost_left + cost_max - 1) / cost_max);
+    const int64_t end = end_of_first_part(costs, left, cost_left, parts_left, cost_max);
+    parts.push_back({left.begin, end});
+    cost_left -= cost_of(costs, parts.back());
+    left.begin = end;
+  } while (left.size() > 0);
+  return parts;
 }
 
 Sampler::Sampler(const BatchPlan& plan) : plan_(plan) {
   LOCKSTEP_CHECK(plan.check().ok(), "a Sampler needs a plan that passes check()");
+}
+
+Result<std::unique_ptr<BatchSource>> Sampler::create(const BatchPlan& plan) {
+  TRY(plan.check());
+  return std::unique_ptr<BatchSource>(std::make_unique<Sampler>(plan));
 }
 
 std::vector<int64_t> Sampler::batch(int64_t epoch, int64_t index) {

@@ -1,14 +1,16 @@
-// Sampler: which samples make up which global batch, and who takes which share of it.
+// Sampler: the batches of a data set whose samples all cost the same, and who takes which share of any batch.
 //
-// Role: the order of a run as a pure function of (seed, epoch): the same on every rank, for every world size, on every
-// machine. The position in the data is the step number; nothing else needs saving.
+// Role: the order of a run as a pure function of (seed, epoch), and the arithmetic of shares.
 // Threads: the functions are pure; a Sampler caches one epoch and belongs to one thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "runner/base/result.h"
+#include "runner/data/batch_source.h"
 
 namespace lockstep {
 
@@ -39,29 +41,31 @@ struct BatchPlan {
   [[nodiscard]] int64_t batches_per_epoch() const;
 };
 
-// The step at which a run with the plan `to` is as far as one with `from` is after `step` steps: in the same epoch, and
-// there at the same share of the samples, rounded down to a whole batch: of the same data a few may be seen again, none
-// is left out.
-int64_t step_at_same_place(int64_t step, const BatchPlan& from, const BatchPlan& to);
-
 // The order of one epoch: a permutation of 0 … num_samples-1 (Fisher–Yates on Philox, RandomPlace::kOrder).
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples);
 
 // Contiguous shares whose sizes differ by at most one, the larger ones first; with n < world_size the last are empty.
 SlotRange share_of(int rank, int world_size, int64_t n);
 
-// A share as parts of at most micro_batch_max slots, sizes differing by at most one. An empty share gives one empty
-// part: its rank still runs a (zero-weight) backward, so that the collectives stay matched.
-std::vector<SlotRange> micro_batches(SlotRange share, int64_t micro_batch_max);
+// Contiguous shares of the slots whose costs these are, of about the same cost each, the dearer ones first: as share_of
+// where all cost 1. Shares at the end may be empty.
+SlotRange share_by_cost(int rank, int world_size, std::span<const int64_t> costs);
 
-class Sampler {
+// A share as parts of about the same cost, each of at most cost_max, or of a single slot that costs more. `costs`: of
+// all slots of the batch. An empty share gives one empty part: its rank still runs a (zero-weight) backward, so that
+// the collectives stay matched.
+std::vector<SlotRange> micro_batches(SlotRange share, std::span<const int64_t> costs, int64_t cost_max);
+
+// Global batches of the same number of samples, cut from a permutation of each epoch.
+class Sampler final : public BatchSource {
  public:
   // `plan` has passed check().
   explicit Sampler(const BatchPlan& plan);
+  // Errors: as BatchPlan::check.
+  static Result<std::unique_ptr<BatchSource>> create(const BatchPlan& plan);
 
-  [[nodiscard]] const BatchPlan& plan() const { return plan_; }
-  // The samples of global batch `index` in [0, batches_per_epoch()) of `epoch`, in slot order.
-  std::vector<int64_t> batch(int64_t epoch, int64_t index);
+  [[nodiscard]] int64_t steps(int64_t /*epoch*/) override { return plan_.batches_per_epoch(); }
+  [[nodiscard]] std::vector<int64_t> batch(int64_t epoch, int64_t index) override;
 
  private:
   BatchPlan plan_;

@@ -69,7 +69,7 @@ ExitCode meaning_of(NcclResult result, const std::string& text) {
 
 ExitCode meaning_of(const std::exception& exception, const std::string& text) {
   if (is_a<std::bad_alloc, c10::OutOfMemoryError>(exception)) return ExitCode::kOutOfMemory;
-  if (const auto* ours = dynamic_cast<const GroupFault*>(&exception)) return ours->code;
+  if (const auto* ours = dynamic_cast<const RunFault*>(&exception)) return ours->code;
   if (is_a<c10::AcceleratorError>(exception)) {
     return says(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
   }

@@ -11,10 +11,10 @@
 
 namespace lockstep {
 
-// Thrown by this room, where the meaning is known: a group that was cut (kPeerLost), a wait that took too long
-// (kTimeout).
-struct GroupFault : std::runtime_error {
-  GroupFault(ExitCode its_code, const std::string& text) : std::runtime_error(text), code(its_code) {}
+// Thrown where the meaning is known: a group that was cut (kPeerLost), a wait that took too long (kTimeout), a batch
+// that could not be fetched (kData).
+struct RunFault : std::runtime_error {
+  RunFault(ExitCode its_code, const std::string& text) : std::runtime_error(text), code(its_code) {}
   ExitCode code;
 };
 

@@ -67,8 +67,7 @@ class WatchedWork final : public c10d::Work {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     while (!stream.query()) {
       if (std::chrono::steady_clock::now() > deadline) {
-        throw GroupFault(ExitCode::kTimeout,
-                         "a collective did not end within " + std::to_string(limit.count()) + " ms");
+        throw RunFault(ExitCode::kTimeout, "a collective did not end within " + std::to_string(limit.count()) + " ms");
       }
       std::this_thread::sleep_for(Milliseconds(1));
     }

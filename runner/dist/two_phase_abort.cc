@@ -23,8 +23,8 @@ void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chro
     while (!has_ended()) {
       check();
       if (std::chrono::steady_clock::now() > deadline) {
-        throw GroupFault(ExitCode::kTimeout,
-                         "the communicator did not stand within " + std::to_string(timeout.count()) + " ms");
+        throw RunFault(ExitCode::kTimeout,
+                       "the communicator did not stand within " + std::to_string(timeout.count()) + " ms");
       }
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, kInitPollInterval, [this] { return cut_; });
@@ -41,7 +41,7 @@ void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chro
 void TwoPhaseAbort::check() const {
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
-  if (cut_) throw GroupFault(ExitCode::kPeerLost, "the group was cut");
+  if (cut_) throw RunFault(ExitCode::kPeerLost, "the group was cut");
 }
 
 void TwoPhaseAbort::cut() {

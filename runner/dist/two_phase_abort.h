@@ -10,7 +10,7 @@
 // breaks while both of its ends live would be noticed only after the stall timeout.
 // Threads: cut() from any thread; it only tells, whatever the communicator's calls take, so that the thread that shows
 // that this process lives may call it. All else by the training thread.
-// Errors: once it is cut, whatever a launch throws is the cut (GroupFault, kPeerLost): NCCL says ncclInvalidUsage then.
+// Errors: once it is cut, whatever a launch throws is the cut (RunFault, kPeerLost): NCCL says ncclInvalidUsage then.
 #pragma once
 
 #include <chrono>

@@ -30,8 +30,9 @@ Result<BatchShape> batch_shape(const TrainingOptions& training, int declared_wor
   return shape;
 }
 
-std::vector<SlotRange> micro_batches_of_rank(const BatchShape& shape, int64_t batch_samples, int rank, int world_size) {
-  return micro_batches(share_of(rank, world_size, batch_samples), shape.micro_batch_max);
+std::vector<SlotRange> micro_batches_of_rank(const BatchShape& shape, std::span<const int64_t> costs, int rank,
+                                             int world_size) {
+  return micro_batches(share_by_cost(rank, world_size, costs), costs, shape.micro_batch_max);
 }
 
 int64_t accumulation_steps(const BatchShape& shape, int world_size) {

@@ -1,10 +1,15 @@
 #include "runner/loop/evaluator.h"
 
+#include <torch/types.h>
+
 #include <array>
+#include <utility>
 
 #include "runner/contract/exit_code.h"
 #include "runner/dist/collectives.h"
+#include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
+#include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
 #include "runner/telemetry/phase_clock.h"
 
@@ -17,20 +22,18 @@ constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 // Slots of the first reduction. The figures have one of their own: a rank that was stopped has none to add.
 enum Slot : size_t { kIncomplete, kTerminates, kInterrupts, kLeaves, kSlots };
 
-std::vector<std::pair<std::string, double>> means_of(const std::vector<MetricSum>& mine, ProcessGroup& group) {
+std::vector<MetricSum> totals_of(std::vector<MetricSum> mine, ProcessGroup& group) {
   std::vector<double> row;
   for (const MetricSum& m : mine) {
     row.push_back(m.sum);
     row.push_back(m.count);
   }
   const std::vector<double> totals = sum_over_ranks(group, row);
-  std::vector<std::pair<std::string, double>> means;
   for (size_t i = 0; i < mine.size(); ++i) {
-    const double sum = totals[2 * i];
-    const double count = totals[2 * i + 1];
-    means.emplace_back(mine[i].name, count > 0.0 ? sum / count : 0.0);
+    mine[i].sum = totals[2 * i];
+    mine[i].count = totals[2 * i + 1];
   }
-  return means;
+  return mine;
 }
 
 }  // namespace
@@ -42,11 +45,24 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
     is_complete = is_complete && !parts.stop.is_cut() && !parts.stop.requests().any();
     return is_complete;
   };
-  const std::vector<MetricSum> mine =
-      workload.evaluate({.rank = group.rank(), .world_size = group.world_size(), .seed = parts.seed, .goes_on = [&] {
-                           parts.faults.work_here(Fault::kSlowEvaluation, goes_on);
-                           return goes_on();
-                         }});
+  const auto loss = [&](const DeviceBatch& batch) {
+    const AutocastScope autocast(parts.precision, parts.device);
+    return workload.loss(batch);
+  };
+  const torch::NoGradGuard no_grad;
+  Result<std::vector<MetricSum>> mine =
+      workload.evaluate({.rank = group.rank(),
+                         .world_size = group.world_size(),
+                         .seed = parts.seed,
+                         .goes_on =
+                             [&] {
+                               parts.faults.work_here(Fault::kSlowEvaluation, goes_on);
+                               return goes_on();
+                             },
+                         .device = parts.device,
+                         .samples_at_once = parts.samples_at_once,
+                         .loss = loss});
+  if (!mine.ok()) throw RunFault(ExitCode::kData, mine.error().message);
   if (parts.stop.is_cut()) leave_group("the group was cut during an evaluation");
 
   const StepRequests asked = parts.stop.requests();
@@ -62,7 +78,7 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
     outcome.requests.stop_code = kInterrupted;
   }
   outcome.requests.leave_together = totals[kLeaves] > 0.0;
-  if (outcome.is_complete) outcome.metrics = means_of(mine, group);
+  if (outcome.is_complete) outcome.metrics = workload.figures(totals_of(std::move(*mine), group));
   return outcome;
 }
 

@@ -4,13 +4,14 @@
 // It may take minutes: a rank that is asked to stop, or to leave with the others, leaves its share within one chunk and
 // says so in the reduction. Then there are figures for nobody, and all ranks know of the request. A rank whose group is
 // cut throws (leave_group).
-// Threads: the training thread; collective.
+// Threads: the training thread; collective. Errors: throws; RunFault (kData) when a batch cannot be fetched.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runner/config/run_config.h"
 #include "runner/loop/stop_token.h"
 #include "runner/models/workload.h"
 
@@ -22,13 +23,16 @@ class ProcessGroup;
 
 struct EvaluationOutcome {
   bool is_complete = false;                             // on all ranks; otherwise there are no figures
-  std::vector<std::pair<std::string, double>> metrics;  // means, in the workload's order; 0 for one without samples
+  std::vector<std::pair<std::string, double>> metrics;  // the workload's figures of the sums
   StepRequests requests;                                // that any rank has met meanwhile
 };
 
 // What an evaluation works with; all outlive the call.
 struct EvaluationParts {
   uint64_t seed = 0;
+  int64_t samples_at_once = 1;  // as EvaluationShard's
+  at::Device device = at::Device(at::kCPU);
+  Precision precision = Precision::kFp32;
   const StopToken& stop;
   PhaseClock& clock;
   InjectedFaults& faults;

@@ -114,15 +114,15 @@ void Reporter::send_metrics() {
   options_.agent->send(Metrics{metrics_.families()});
 }
 
-void Reporter::on_step_done(int64_t steps_done, int64_t samples, double seconds) {
+void Reporter::on_step_done(const StepDone& done) {
   const auto now = Clock::now();
-  timer_.on_step(std::chrono::duration<double>(now - began_).count(), seconds, samples);
-  metrics_.on_step({.step = steps_done,
-                    .samples = samples,
-                    .epoch = static_cast<double>(steps_done) / static_cast<double>(plan_.steps_per_epoch),
-                    .seconds = seconds,
+  timer_.on_step(std::chrono::duration<double>(now - began_).count(), done.seconds, done.samples);
+  metrics_.on_step({.step = done.step,
+                    .samples = done.samples,
+                    .epoch = done.epoch,
+                    .seconds = done.seconds,
                     .unix_time = unix_now()});
-  beat(steps_done, Activity::kTraining);
+  beat(done.step, Activity::kTraining);
   if (now - last_metrics_ >= kMetricsInterval) send_metrics();
   if (std::exchange(has_stepped_, true)) return;
   const double since_start = options_.clock->seconds().total();
@@ -160,6 +160,7 @@ void Reporter::on_report(const StepReport& report) {
       problem(folder_->record(StepRecord{.step = steps_done,
                                          .epoch = report.epoch,
                                          .loss = report.loss,
+                                         .terms = report.terms,
                                          .lr = report.lr,
                                          .grad_norm = report.grad_norm,
                                          .samples_per_second = rate,
@@ -188,7 +189,7 @@ void Reporter::report_progress(const StepReport& report) {
       .step = steps_done,
       .total_steps = plan_.total_steps,
       .epoch = report.epoch,
-      .num_epochs = (plan_.total_steps + plan_.steps_per_epoch - 1) / plan_.steps_per_epoch,
+      .num_epochs = plan_.num_epochs,
       .loss = report.loss,
       .lr = report.lr,
       .grad_norm = report.grad_norm,
@@ -221,7 +222,7 @@ void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload) {
         Evaluation{.epoch = note.completed_epochs, .metrics = {note.metrics.begin(), note.metrics.end()}});
   }
   if (!folder_) return;
-  NamedTensors model = workload.parameters();
+  NamedTensors model = parameters_of(workload);
   const NamedTensors buffers = workload.buffers();
   model.insert(model.end(), buffers.begin(), buffers.end());
   const std::vector<std::string> problems = folder_->record(RunFolder::Evaluation{

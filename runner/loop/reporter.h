@@ -15,7 +15,7 @@
 
 #include "runner/config/run_config.h"
 #include "runner/contract/world.h"
-#include "runner/loop/agent_session.h"
+#include "runner/loop/agent_link.h"
 #include "runner/loop/batch_math.h"
 #include "runner/loop/device.h"
 #include "runner/loop/run_folder.h"
@@ -33,7 +33,7 @@ class Reporter {
   struct Options {
     const RunConfig* config = nullptr;  // outlives the reporter
     World world;
-    AgentSession* agent = nullptr;  // outlives the reporter; null without an agent
+    AgentLink* agent = nullptr;  // outlives the reporter; null without an agent
     PhaseClock* clock = nullptr;    // outlives the reporter
     BeatPage* page = nullptr;       // outlives the reporter
     double start_unix_time = 0.0;   // of the process
@@ -68,7 +68,7 @@ class Reporter {
 
   struct Plan {
     int64_t total_steps = 0;
-    int64_t steps_per_epoch = 1;
+    int64_t num_epochs = 1;
     double flops_per_sample = 0.0;
   };
   void set_plan(const Plan& plan);
@@ -76,7 +76,13 @@ class Reporter {
   // What this rank does now. A few stores: the agent looks at the page when it wants to.
   void beat(int64_t step, Activity activity);
   // Every step, on every rank.
-  void on_step_done(int64_t steps_done, int64_t samples, double seconds);
+  struct StepDone {
+    int64_t step = 0;      // steps done, from 1
+    double epoch = 0.0;    // epochs done, with a fraction
+    int64_t samples = 0;   // of the global batch
+    double seconds = 0.0;  // for this step
+  };
+  void on_step_done(const StepDone& done);
   // The figures of a step, when they are known.
   void on_report(const StepReport& report);
   void on_evaluation(const EvaluationNote& note, Workload& workload);

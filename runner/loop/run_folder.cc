@@ -89,11 +89,12 @@ std::string RunFolder::record(const StepRecord& r) {
   if (log_.has_step(r.step)) return {};
   std::string problem = sentence(log_.append(r));
   if (!events_) return problem;
-  return join(problem, sentence(events_->add_scalars(r.step, r.time,
-                                                     {{"train/loss", r.loss},
-                                                      {"train/lr", r.lr},
-                                                      {"train/grad_norm", r.grad_norm},
-                                                      {"speed/samples_per_second", r.samples_per_second}})));
+  std::vector<std::pair<std::string, double>> scalars = {{"train/loss", r.loss}};
+  for (const auto& [name, value] : r.terms) scalars.emplace_back("train/loss_" + name, value);
+  scalars.insert(
+      scalars.end(),
+      {{"train/lr", r.lr}, {"train/grad_norm", r.grad_norm}, {"speed/samples_per_second", r.samples_per_second}});
+  return join(problem, sentence(events_->add_scalars(r.step, r.time, scalars)));
 }
 
 std::vector<std::string> RunFolder::record(const Evaluation& evaluation) {

@@ -59,10 +59,11 @@ void add_optimizer(Rows& rows, const StartFacts& f) {
   if (t.warmup_steps > 0) text += ", warm-up " + std::to_string(t.warmup_steps) + " steps";
   rows.emplace_back("learning rate", text);
   rows.emplace_back("optimizer",
-                    "Adam, betas " + number(t.adam_beta1) + " " + number(t.adam_beta2) + ", eps " + number(t.adam_eps) +
+                    std::string(t.optimizer == OptimizerKind::kAdamw ? "AdamW" : "Adam") + ", betas " +
+                        number(t.adam_beta1) + " " + number(t.adam_beta2) + ", eps " + number(t.adam_eps) +
                         ", weight decay " + number(t.weight_decay) +
                         (t.clip_grad_norm > 0 ? ", gradients clipped at " + number(t.clip_grad_norm) : ""));
-  if (t.ema_decay > 0) rows.emplace_back("EMA", number(t.ema_decay));
+  if (!t.ema_decays.empty()) rows.emplace_back("EMA", flag(f.config, "ema_decay"));
   rows.emplace_back("precision", std::string(to_string(f.precision.precision)) +
                                      (f.group.device.is_cpu() ? " (--use_amp does nothing on the CPU)" : ""));
 }
@@ -93,7 +94,10 @@ Rows start_table_rows(const StartFacts& f) {
   add_ranks(rows, f);
   add_batch(rows, f);
   add_optimizer(rows, f);
-  rows.emplace_back("batches", "made in the training thread (--num_workers has no effect)");
+  const int64_t threads = f.config.training.num_workers;
+  rows.emplace_back("batches", threads == 0 ? "made in each step (--num_workers 0)"
+                                            : "made ahead by " + std::to_string(threads) + " thread" +
+                                                  (threads == 1 ? "" : "s") + " per rank");
   rows.emplace_back("NCCL variables", f.nccl_variables.empty() ? "none set" : f.nccl_variables);
   rows.emplace_back("seed", std::to_string(f.config.training.seed));
   rows.emplace_back("state", f.origin);

@@ -1,13 +1,13 @@
 #include "runner/loop/state_sync.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "runner/base/forwarding_file_system.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/contract/agreement.h"
 #include "runner/contract/generation.h"
-#include "runner/data/sampler.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
 #include "runner/formats/checkpoint_dir.h"
@@ -22,6 +22,11 @@ Failure failure_of(const Error& error) {
   // The operator looks for that word.
   const std::string word = error.reason == kConfigurationChanged ? error.reason + ": " : "";
   return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, word + error.message};
+}
+
+Result<std::unique_ptr<BatchSource>> training_batches(const SyncParts& parts, const BatchShape& batch) {
+  return parts.workload.batches(
+      {.split = Split::kTrain, .seed = parts.config.training.seed, .global_batch = batch.global_batch});
 }
 
 // What the source rank says about the state beside the tensors.
@@ -60,35 +65,38 @@ Status take_description(Description description, TrainingState& state, Workload&
 }
 
 // A checkpoint goes on from where it is in the data: at another step, when the batches (another run's checkpoint, taken
-// over with --resume) or the data set have another size now.
-void keep_place(Counters& counters, const BatchShape& batch, const Workload& workload, SyncResult& result) {
-  const BatchPlan before{.num_samples = counters.num_samples,
-                         .global_batch = counters.batch.global_batch,
-                         .last_batch = workload.last_batch()};
-  const BatchPlan after{
-      .num_samples = workload.num_samples(), .global_batch = batch.global_batch, .last_batch = workload.last_batch()};
+// over with --resume) or the data set have another size now. In the same epoch, and there at the same share of its
+// steps, rounded down: of the same data a few may be seen again, none is left out.
+Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& parts, SyncResult& result) {
   counters.batch = batch;
-  counters.num_samples = after.num_samples;
-  // A plan that makes no batch is refused by name later.
-  if (!before.check().ok() || !after.check().ok()) return;
-  const int64_t step = step_at_same_place(counters.step, before, after);
-  if (step == counters.step) return;
+  TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, batch));
+  const int64_t steps_then = counters.epoch_steps;
+  const int64_t steps_now = source->steps(counters.place.epoch);
+  if (steps_now == steps_then) return {};
+  counters.place.index = std::min(counters.place.index * steps_now / steps_then, steps_now - 1);
+  counters.epoch_steps = steps_now;
+  const int64_t step = steps_before(counters.place.epoch, *source) + counters.place.index;
+  if (step == counters.step) return {};
   result.remarks.push_back("step " + std::to_string(counters.step) + " of the checkpoint, with " +
-                           std::to_string(before.batches_per_epoch()) + " steps an epoch, is step " +
-                           std::to_string(step) + " now, with " + std::to_string(after.batches_per_epoch()));
+                           std::to_string(steps_then) + " steps an epoch, is step " + std::to_string(step) +
+                           " now, with " + std::to_string(steps_now));
   counters.evaluated_step = counters.evaluated_step == counters.step ? step : -1;
   counters.step = step;
+  return {};
 }
 
-Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, TrainingState& state,
-                       const SyncOptions& options, SyncResult& result) {
+Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, const SyncOptions& options,
+                       SyncResult& result) {
+  TrainingState& state = parts.state;
   TRY(copy_tensors(loaded.model, state.model_tensors(), "the model of " + loaded.path));
   TRY(copy_tensors(loaded.optimizer, state.optimizer_tensors(), "the optimizer of " + loaded.path));
-  if (Ema* ema = state.ema()) {
-    if (loaded.ema.empty()) {
-      ema->reset();
+  for (auto& [name, ema] : state.emas()) {
+    const auto saved =
+        std::find_if(loaded.ema.begin(), loaded.ema.end(), [&](const auto& entry) { return entry.first == name; });
+    if (saved == loaded.ema.end()) {
+      ema.reset();
     } else {
-      TRY(copy_tensors(loaded.ema.front().second, state.ema_tensors(), "the EMA of " + loaded.path));
+      TRY(copy_tensors(saved->second, ema.state(), "the EMA " + name + " of " + loaded.path));
     }
   }
   TRY_ASSIGN(state.counters, counters_from_json(loaded.state.progress.at("counters")));
@@ -97,8 +105,8 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, Workload& workload, Train
     TRY(options.first_batch);
     batch = *options.first_batch;
   }
-  keep_place(state.counters, batch, workload, result);
-  return workload.restore_progress(loaded.state.progress.at("workload"));
+  TRY(keep_place(state.counters, batch, parts, result));
+  return parts.workload.restore_progress(loaded.state.progress.at("workload"));
 }
 
 // What differs says more than that it differs.
@@ -172,7 +180,7 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
     TRY(copy_tensors(loaded, state.model_tensors(), "--state_dict_path " + weights));
     result.origin = "weights from " + weights;
   }
-  if (Ema* ema = state.ema()) ema->reset();
+  for (auto& [name, ema] : state.emas()) ema.reset();
   return {};
 }
 
@@ -207,7 +215,7 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
   std::optional<CheckpointStamp> read;
   for (const PassedOver& p : found.passed_over) result.remarks.push_back("passed over " + p.path + ": " + p.reason);
   if (found.checkpoint) {
-    TRY(copy_checkpoint(*found.checkpoint, parts.workload, state, options, result));
+    TRY(copy_checkpoint(*found.checkpoint, parts, options, result));
     result.origin = "resumed from " + found.checkpoint->path;
     const CheckpointState& saved = found.checkpoint->state;
     const JobIdentity& job = options.identity.job;
@@ -218,7 +226,8 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
   } else {
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
-    state.counters.num_samples = parts.workload.num_samples();
+    TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, state.counters.batch));
+    state.counters.epoch_steps = source->steps(0);
     TRY(initialise(parts.config, parts.workload, state, fs, result));
   }
   const CheckpointStamp stamp = stamp_when_restored({options.identity.job.run, options.generation}, read);

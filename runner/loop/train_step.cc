@@ -3,13 +3,17 @@
 #include <c10/util/Exception.h>
 #include <torch/types.h>
 
-#include <array>
+#include <algorithm>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <utility>
 
+#include "runner/base/check.h"
 #include "runner/contract/exit_code.h"
 #include "runner/dist/collectives.h"
 #include "runner/dist/device_stream.h"
+#include "runner/dist/fault.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
@@ -20,24 +24,55 @@
 namespace lockstep {
 namespace {
 
-// Slots of the small all-reduce.
-enum Slot : size_t { kWeight, kTerminates, kInterrupts, kLeaves, kSlots };
+// What the small all-reduce carries beside the weights of the loss terms.
+enum Request : size_t { kTerminates, kInterrupts, kLeaves, kRequests };
 
-// Columns of a step's figures.
-enum Figure : int64_t { kLoss, kRegularization, kGradNorm, kFoundInf, kCommitted };
+// Figures of a step beside those of the loss terms, which come first.
+enum Figure : size_t { kRegularization, kGradNorm, kFoundInf, kCommitted, kFigures };
+
+// Steps whose batches are made ahead of the one that runs: one more than is needed at once, so that a slow one is made
+// up for.
+constexpr size_t kStepsAhead = 3;
+
+std::vector<double> with_requests(std::vector<double> weights, const StepRequests& requests) {
+  weights.insert(weights.end(), {requests.stop_code == 143 ? 1.0 : 0.0, requests.stop_code == 130 ? 1.0 : 0.0,
+                                 requests.leave_together ? 1.0 : 0.0});
+  return weights;
+}
 
 }  // namespace
+
+// A step whose batch is wanted: this rank's shares of it.
+struct TrainStep::Planned {
+  int64_t step = 0;
+  DataPlace place;
+  DataPlace after;                 // the place of the step after it
+  int64_t after_epoch_steps = 0;   // … and the steps of that one's epoch
+  int64_t samples = 0;             // of the global batch
+  std::vector<BatchShare> shares;  // one for each micro-batch; one without samples when this rank has none
+};
+
+// … whose batch is here.
+struct TrainStep::Fetched {
+  Planned planned;
+  std::vector<HostBatch> batches;  // by share
+  std::vector<double> weights;     // of this rank, by loss term
+  std::optional<Error> error;      // it could not be fetched: ends this rank when the step begins
+};
 
 // A step whose figures have not been reported.
 struct TrainStep::Pending {
   StepReport report;
   double loss_scale = 1.0;
-  DeviceStream::Reading figures;  // [5] by Figure, fp64
+  std::vector<double> totals;     // by loss term
+  DeviceStream::Reading figures;  // fp64: by loss term, then by Figure
 };
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
+      terms_(parts.workload.info().loss_terms),
       first_step_(parts.state.counters.step),
+      first_place_(parts.state.counters.place),
       gate_at_first_(parts.gate.committed()),
       schedule_(lr_schedule_options(parts.config.training, parts.state.counters.batch.declared_world_size,
                                     parts.total_steps)) {}
@@ -48,44 +83,57 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   Counters& counters = parts_.state.counters;
   const TrainingOptions& training = parts_.config.training;
   PhaseClock& clock = parts_.clock;
-  const int64_t step = counters.step;
 
   clock.enter(Phase::kDataWait);
   parts_.faults.stall_here(Fault::kStallData);
-  Pending now;
-  now.report = {.step = step, .epoch = step / parts_.sampler.plan().batches_per_epoch()};
-  const MicroBatches batches = make_micro_batches(step, &now.report.samples);
-  double weight = 0.0;
-  for (const auto& batch : batches) weight += batch->weight();
+  if (next_ == nullptr) next_ = std::make_unique<Fetched>(fetch_next());
+  const std::unique_ptr<Fetched> batch = std::move(next_);
+  const Planned& planned = batch->planned;
+  const int64_t step = planned.step;
+  if (batch->error) throw RunFault(ExitCode::kData, batch->error->message);
+  if (totals_.empty()) {
+    clock.enter(Phase::kWaiting);
+    totals_ = sum_over_ranks(parts_.group, batch->weights);
+    clock.enter(Phase::kDataWait);
+  }
+  std::vector<double> next_weights(terms_.size(), 0.0);
+  if (step + 1 < parts_.total_steps) {
+    next_ = std::make_unique<Fetched>(fetch_next());
+    next_weights = next_->weights;
+  }
 
   // ---- the training section ----
   clock.enter(Phase::kForward);
   parts_.faults.stall_here(Fault::kStallCompute);
-  HostSums sums(parts_.group,
-                std::array<double, kSlots>{weight, requests.stop_code == 143 ? 1.0 : 0.0,
-                                           requests.stop_code == 130 ? 1.0 : 0.0, requests.leave_together ? 1.0 : 0.0});
+  HostSums sums(parts_.group, with_requests(std::move(next_weights), requests));
   zero_gradients();
   if (!parts_.workload.buffers().empty()) parts_.before_change();
   const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
   const double poison = parts_.faults.take_not_finite() ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+  const std::vector<double> scale_by_term = scales(totals_, loss_scale * poison);
   const at::Tensor& probe = parts_.state.loss_probe();
-  std::vector<double> totals;
-  double scale = 0.0;
   at::Tensor regularization;
-  for (size_t i = 0; i < batches.size(); ++i) {
+  for (size_t i = 0; i < planned.shares.size(); ++i) {
     clock.enter(Phase::kForward);
-    at::Tensor loss = batches[i]->num_samples() > 0 ? forward(*batches[i]) : empty_share_loss();
-    if (i == 0) {
+    at::Tensor loss;
+    if (planned.shares[i].samples.empty()) {
+      loss = reach_every_parameter();
+    } else {
+      std::vector<at::Tensor> scaled = forward(to_device(batch->batches[i], planned.shares[i], parts_.device));
+      for (size_t term = 0; term < terms_.size(); ++term) {
+        scaled[term] = scaled[term] * scale_by_term[term];
+        const double coefficient = terms_[term].coefficient;
+        // Nothing is learnt from it; what it alone would reach is reached all the same.
+        const at::Tensor part = coefficient == 0.0 ? reach_every_parameter() : scaled[term] * coefficient;
+        loss = loss.defined() ? loss + part : part;
+      }
+      // The probe is 0: its gradient are the terms.
+      loss = loss + (probe * torch::stack(scaled).detach()).sum();
+    }
+    if (i + 1 == planned.shares.size()) {
       clock.enter(Phase::kWaiting);
       parts_.faults.stall_here(Fault::kStallCollective);
-      totals = sums.wait();
       clock.enter(Phase::kForward);
-      // The reducer averages over W ranks; with this factor its mean is Σ∇loss / Σweight.
-      if (totals[kWeight] > 0.0) scale = loss_scale * parts_.group.world_size() / totals[kWeight];
-    }
-    loss = loss * (scale * poison);
-    loss = loss + probe * loss.detach();  // the probe is 0: its gradient is the loss
-    if (i + 1 == batches.size()) {
       regularization = parts_.workload.regularization();
       if (regularization.defined()) loss = loss + regularization * loss_scale;
       parts_.reducer.prepare(loss);
@@ -98,32 +146,42 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
 
   const GradClipResult clip =
       clip_gradients(parts_.state.parameters(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
-  now.report.lr = lr_value(step, schedule_, counters.plateau);
+  const double lr = lr_value(step, schedule_, counters.plateau);
   const CommitGate::Passed passed = parts_.gate.pass(clip.found_inf);
   parts_.before_change();
-  parts_.state.adam().step(now.report.lr, passed.skip);
-  if (Ema* ema = parts_.state.ema()) ema->update(passed.skip);
+  parts_.state.adam().step(lr, passed.skip);
+  for (auto& [name, ema] : parts_.state.emas()) ema.update(passed.skip);
   ++counters.step;  // the commit
   // ---- everything that follows is bookkeeping ----
 
+  counters.place = planned.after;
+  counters.epoch_steps = planned.after_epoch_steps;
   const torch::NoGradGuard no_grad;
-  now.loss_scale = loss_scale;
-  const at::Tensor loss = probe.grad().reshape({});
-  const at::Tensor reg = regularization.defined() ? regularization.detach().reshape({}) : torch::zeros_like(loss);
-  now.figures = parts_.stream.read_later(
-      torch::stack({loss.to(torch::kFloat64), reg.to(torch::kFloat64), clip.norm.reshape({}).to(torch::kFloat64),
-                    clip.found_inf.reshape({}).to(torch::kFloat64), passed.committed.reshape({})}));
+  const at::Tensor reg =
+      regularization.defined() ? regularization.detach().reshape({}) : torch::zeros({}, probe.options());
+  pending_.push_back(
+      {.report = {.step = step, .epoch = planned.place.epoch, .samples = planned.samples, .terms = {}, .lr = lr},
+       .loss_scale = loss_scale,
+       .totals = std::move(totals_),
+       .figures = parts_.stream.read_later(torch::cat(
+           {probe.grad().to(torch::kFloat64),
+            torch::stack({reg.to(torch::kFloat64), clip.norm.reshape({}).to(torch::kFloat64),
+                          clip.found_inf.reshape({}).to(torch::kFloat64), passed.committed.reshape({})})}))});
   StepOutcome outcome;
-  outcome.samples = now.report.samples;
-  pending_.push_back(std::move(now));
+  outcome.samples = planned.samples;
+  // All ranks have begun this sum before their gradients were reduced.
+  clock.enter(Phase::kWaiting);
+  totals_ = sums.wait();
+  clock.enter(Phase::kOther);
+  const std::vector<double> asked(totals_.end() - kRequests, totals_.end());
+  totals_.resize(terms_.size());
   outcome.reports = report_up_to(step - parts_.stream.lag());
-  outcome.leave_together = totals[kLeaves] > 0.0;
-  if (totals[kTerminates] > 0.0) {
+  outcome.leave_together = asked[kLeaves] > 0.0;
+  if (asked[kTerminates] > 0.0) {
     outcome.stop_code = static_cast<int>(ExitCode::kTerminated);
-  } else if (totals[kInterrupts] > 0.0) {
+  } else if (asked[kInterrupts] > 0.0) {
     outcome.stop_code = static_cast<int>(ExitCode::kInterrupted);
   }
-  clock.enter(Phase::kOther);
   return outcome;
 }
 
@@ -139,37 +197,91 @@ std::vector<StepReport> TrainStep::flush() {
 std::vector<StepReport> TrainStep::abandon() {
   is_abandoned_ = true;
   // What the host has queued may be ahead of what the gate has let through.
-  parts_.state.counters.step = first_step_ + (parts_.gate.committed() - gate_at_first_);
+  const int64_t committed = parts_.gate.committed() - gate_at_first_;
+  parts_.state.counters.step = first_step_ + committed;
+  parts_.state.counters.place = place_after(first_place_, committed, parts_.source);
+  parts_.state.counters.epoch_steps = parts_.source.steps(parts_.state.counters.place.epoch);
   while (!pending_.empty() && pending_.back().report.step >= parts_.state.counters.step) pending_.pop_back();
   return report_up_to(parts_.state.counters.step);
 }
 
-TrainStep::MicroBatches TrainStep::make_micro_batches(int64_t step, int64_t* batch_samples) {
-  const int64_t per_epoch = parts_.sampler.plan().batches_per_epoch();
-  const std::vector<int64_t> batch = parts_.sampler.batch(step / per_epoch, step % per_epoch);
-  *batch_samples = static_cast<int64_t>(batch.size());
-  MicroBatches batches;
-  for (const SlotRange& slots : micro_batches_of_rank(parts_.state.counters.batch, *batch_samples, parts_.group.rank(),
-                                                      parts_.group.world_size())) {
-    MicroBatchSpec spec{.seed = parts_.config.training.seed,
-                        .step = step,
-                        .epoch = step / per_epoch,
-                        .first_slot = slots.begin,
-                        .samples = {batch.begin() + slots.begin, batch.begin() + slots.end}};
-    batches.push_back(parts_.workload.make_batch(spec));
+TrainStep::Planned TrainStep::plan(int64_t step, const DataPlace& place) {
+  const std::vector<int64_t> batch = parts_.source.batch(place.epoch, place.index);
+  std::vector<int64_t> costs;
+  costs.reserve(batch.size());
+  for (const int64_t sample : batch) costs.push_back(parts_.source.cost(sample));
+  const DataPlace after = place_after(place, 1, parts_.source);
+  Planned planned{.step = step,
+                  .place = place,
+                  .after = after,
+                  .after_epoch_steps = parts_.source.steps(after.epoch),
+                  .samples = static_cast<int64_t>(batch.size()),
+                  .shares = {}};
+  for (const SlotRange& slots :
+       micro_batches_of_rank(parts_.state.counters.batch, costs, parts_.group.rank(), parts_.group.world_size())) {
+    planned.shares.push_back({.seed = parts_.config.training.seed,
+                              .step = step,
+                              .epoch = place.epoch,
+                              .first_slot = slots.begin,
+                              .samples = {batch.begin() + slots.begin, batch.begin() + slots.end}});
   }
-  return batches;
+  return planned;
 }
 
-at::Tensor TrainStep::forward(const MicroBatch& batch) {
+// The batch of the next step that has none yet; those after it are wanted, too.
+TrainStep::Fetched TrainStep::fetch_next() {
+  while (coming_.size() < kStepsAhead && unplanned_step_ < parts_.total_steps) {
+    coming_.push_back(plan(unplanned_step_, unplanned_place_));
+    ++unplanned_step_;
+    unplanned_place_ = coming_.back().after;
+  }
+  std::vector<BatchShare> wanted;
+  for (const Planned& planned : coming_) {
+    std::copy_if(planned.shares.begin(), planned.shares.end(), std::back_inserter(wanted),
+                 [](const BatchShare& share) { return !share.samples.empty(); });
+  }
+  parts_.queue.want(wanted);
+  Fetched fetched{.planned = std::move(coming_.front()),
+                  .batches = {},
+                  .weights = std::vector<double>(terms_.size(), 0.0),
+                  .error = std::nullopt};
+  coming_.pop_front();
+  for (const BatchShare& share : fetched.planned.shares) {
+    HostBatch& batch = fetched.batches.emplace_back();
+    if (share.samples.empty()) continue;
+    Result<HostBatch> taken = parts_.queue.take(share, parts_.is_cut);
+    if (!taken.ok()) {
+      fetched.error = taken.error();
+      continue;
+    }
+    batch = std::move(*taken);
+    LOCKSTEP_CHECK(batch.weights.size() == terms_.size(), "a batch has a weight for each loss term");
+    for (size_t term = 0; term < terms_.size(); ++term) fetched.weights[term] += batch.weights[term];
+  }
+  return fetched;
+}
+
+// By loss term. The reducer averages over W ranks; with this factor its mean is Σ∇term / denominator.
+std::vector<double> TrainStep::scales(const std::vector<double>& totals, double loss_scale) const {
+  std::vector<double> scales;
+  for (size_t term = 0; term < terms_.size(); ++term) {
+    const double denominator = totals[term] > 0.0 ? terms_[term].denominator.value_or(totals[term]) : 0.0;
+    scales.push_back(denominator > 0.0 ? loss_scale * parts_.group.world_size() / denominator : 0.0);
+  }
+  return scales;
+}
+
+std::vector<at::Tensor> TrainStep::forward(const DeviceBatch& batch) {
   const AutocastScope autocast(parts_.precision, parts_.device);
-  return parts_.workload.loss_sum(batch);
+  std::vector<at::Tensor> sums = parts_.workload.loss(batch);
+  LOCKSTEP_CHECK(sums.size() == terms_.size(), "a loss has a sum for each loss term");
+  return sums;
 }
 
-// A rank without samples still has to reach every parameter, or its peers' buckets would wait for ever.
-at::Tensor TrainStep::empty_share_loss() const {
+// Zero. A rank without samples still has to reach every parameter, or its peers' buckets would wait for ever.
+at::Tensor TrainStep::reach_every_parameter() const {
   at::Tensor loss = torch::zeros({}, torch::TensorOptions().device(parts_.device));
-  for (const NamedTensor& p : parts_.state.parameters()) loss = loss + p.tensor.sum().to(torch::kFloat32) * 0.0;
+  for (const NamedTensor& p : parts_.state.reduced()) loss = loss + p.tensor.sum().to(torch::kFloat32) * 0.0;
   return loss;
 }
 
@@ -195,12 +307,19 @@ void TrainStep::report_oldest() {
   StepReport report = oldest.report;
   const at::Tensor read = oldest.figures();
   if (!is_abandoned_) refuse_when_cut(parts_.group);
-  const double* const figures = read.data_ptr<double>();
+  const double* const by_term = read.data_ptr<double>();
+  const double* const figures = by_term + terms_.size();
   const int64_t expected = gate_at_first_ + report.step - first_step_ + 1;
   TORCH_CHECK_WITH(DistBackendError, static_cast<int64_t>(figures[kCommitted]) == expected, "step ", report.step + 1,
                    " was not committed: the group was cut while it was under way (the commit gate counts ",
                    static_cast<int64_t>(figures[kCommitted]), " steps, and this would be number ", expected, ")");
-  report.loss = figures[kLoss] / oldest.loss_scale + figures[kRegularization];
+  report.loss = figures[kRegularization];
+  for (size_t term = 0; term < terms_.size(); ++term) {
+    const double value = by_term[term] / oldest.loss_scale;
+    report.loss += terms_[term].coefficient * value;
+    const bool has_figure = terms_.size() > 1 && oldest.totals[term] > 0.0;
+    if (has_figure) report.terms.emplace_back(terms_[term].name, value);
+  }
   report.grad_norm = figures[kGradNorm];
   report.skipped = figures[kFoundInf] != 0.0;
   if (parts_.precision == Precision::kFp16) report.loss_scale = oldest.loss_scale;

@@ -1,9 +1,13 @@
 // TrainStep: one optimizer update over all ranks. The function to read aloud.
 //
 // micro-batches → forward/backward (buckets overlap on the last one only) → clip by global norm → finite check →
-// optimizer → EMA. Meanwhile one small all-reduce on the host carries Σweight and what the ranks were asked to do. The
-// loss is reduced with the gradients (TrainingState::loss_probe). Nothing waits for the device but figures that are
-// DeviceStream::lag() steps old.
+// optimizer → EMA. The loss is reduced with the gradients (TrainingState::loss_probe). Nothing waits for the device but
+// figures that are DeviceStream::lag() steps old.
+//
+// Between its start and the reduction of its gradients a step waits for no peer: its weights (the denominators of the
+// loss) were summed during the step before. The all-reduce that sums those of the next step carries what the ranks are
+// asked to do, too; it is begun before the forward and over when the gradients are reduced. Only a group's first step
+// sums its weights up front.
 //
 // The commit (architecture §3): until the reducer has returned, nothing of the state has changed; a step that throws
 // is redone from its beginning. The commit gate decides: its count comes with each step's figures, and figures of
@@ -21,7 +25,8 @@
 #include <vector>
 
 #include "runner/config/run_config.h"
-#include "runner/data/sampler.h"
+#include "runner/data/batch_source.h"
+#include "runner/loop/batch_queue.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 #include "runner/models/workload.h"
@@ -50,7 +55,8 @@ class TrainStep {
     TrainingState& state;
     ProcessGroup& group;
     GradReducer& reducer;
-    Sampler& sampler;
+    BatchSource& source;  // of the training split
+    BatchQueue& queue;
     PhaseClock& clock;
     CommitGate& gate;
     DeviceStream& stream;
@@ -58,6 +64,7 @@ class TrainStep {
     at::Device device;
     Precision precision;
     int64_t total_steps;
+    std::function<bool()> is_cut = [] { return false; };  // the group
     // Called before the state's tensors change (buffers: before the forward; all others: before the commit).
     std::function<void()> before_change = [] {};
   };
@@ -77,19 +84,29 @@ class TrainStep {
 
  private:
   struct Pending;
-  using MicroBatches = std::vector<std::unique_ptr<MicroBatch>>;
+  struct Planned;
+  struct Fetched;
 
-  MicroBatches make_micro_batches(int64_t step, int64_t* batch_samples);
-  at::Tensor forward(const MicroBatch& batch);
-  [[nodiscard]] at::Tensor empty_share_loss() const;
+  [[nodiscard]] Planned plan(int64_t step, const DataPlace& place);
+  Fetched fetch_next();
+  [[nodiscard]] std::vector<double> scales(const std::vector<double>& totals, double loss_scale) const;
+  std::vector<at::Tensor> forward(const DeviceBatch& batch);
+  [[nodiscard]] at::Tensor reach_every_parameter() const;
   void zero_gradients();
   [[nodiscard]] std::vector<StepReport> report_up_to(int64_t step);
   void report_oldest();
 
   Parts parts_;
+  const std::vector<LossTerm>& terms_;
   int64_t first_step_;     // of this group
+  DataPlace first_place_;  // … and where it began in the data
   int64_t gate_at_first_;  // the gate's count then
   LrScheduleOptions schedule_;
+  std::deque<Planned> coming_;            // steps whose batches are wanted and not yet taken
+  int64_t unplanned_step_ = first_step_;  // the first step after them
+  DataPlace unplanned_place_ = first_place_;
+  std::unique_ptr<Fetched> next_;  // the step to run
+  std::vector<double> totals_;     // its weights over all ranks, by loss term; empty: not summed yet
   std::deque<Pending> pending_;
   std::vector<StepReport> known_;  // counted, and not yet handed out
   bool is_abandoned_ = false;

@@ -9,14 +9,12 @@
 #include "runner/base/build_info.h"
 #include "runner/base/clock.h"
 #include "runner/checkpoint/writer.h"
-#include "runner/data/sampler.h"
 #include "runner/dist/collectives.h"
 #include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
 #include "runner/dist/grad_reducer.h"
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
-#include "runner/loop/agent_session.h"
 #include "runner/loop/evaluator.h"
 #include "runner/loop/start_table.h"
 #include "runner/loop/train_step.h"
@@ -37,8 +35,7 @@ struct Trainer::Generation {
   SyncResult sync;
   int64_t synced_ns = 0;
   bool has_resumed = false;  // said to the agent
-  std::unique_ptr<Sampler> sampler;
-  int64_t steps_per_epoch = 1;
+  std::unique_ptr<BatchSource> source;
   int64_t total_steps = 0;
   std::unique_ptr<GradReducer> reducer;
   std::unique_ptr<TrainStep> step;
@@ -47,7 +44,10 @@ struct Trainer::Generation {
 };
 
 Trainer::Trainer(const Parts& parts)
-    : parts_(parts), state_(parts.workload, parts.config.training), gate_(parts.device) {}
+    : parts_(parts),
+      state_(parts.workload, parts.config.training),
+      gate_(parts.device),
+      queue_(parts.workload, parts.config.training.num_workers, parts.device) {}
 
 Trainer::~Trainer() = default;
 
@@ -111,14 +111,15 @@ Outcome Trainer::prepare(Generation& g) {
   parts_.faults.stall_here(Fault::kStallRestoring);
   // A run that starts with fewer nodes than were asked for is the same run; more than that can only be asked for later.
   const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
-  const SyncOptions options{
-      .folder = parts_.folder,
-      .identity = {.job = parts_.job, .config_hash = parts_.config.config_hash(), .workload = parts_.workload.name()},
-      .generation = g.formed.generation,
-      .first_batch = batch_shape(training, declared_world_size),
-      .on_start = [this](const SyncResult& start) { untold_start_ = start; },
-      .on_live_state = [this] { parts_.signals.ask_from_now_on(); },
-      .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
+  const SyncOptions options{.folder = parts_.folder,
+                            .identity = {.job = parts_.job,
+                                         .config_hash = parts_.config.config_hash(),
+                                         .workload = parts_.workload.info().name},
+                            .generation = g.formed.generation,
+                            .first_batch = batch_shape(training, declared_world_size),
+                            .on_start = [this](const SyncResult& start) { untold_start_ = start; },
+                            .on_live_state = [this] { parts_.defer_stops(); },
+                            .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
   before_change();
@@ -137,14 +138,15 @@ Outcome Trainer::prepare(Generation& g) {
   world_size_ = g.group.world_size();
   parts_.page.step.store(state_.counters.step);
 
-  const BatchPlan plan{.seed = training.seed,
-                       .num_samples = parts_.workload.num_samples(),
-                       .global_batch = state_.counters.batch.global_batch,
-                       .last_batch = parts_.workload.last_batch()};
-  if (const Status status = plan.check(); !status.ok()) return usage(status.error());
-  g.sampler = std::make_unique<Sampler>(plan);
-  g.steps_per_epoch = plan.batches_per_epoch();
-  g.total_steps = training.num_epochs * g.steps_per_epoch;
+  const Counters& counters = state_.counters;
+  Result<std::unique_ptr<BatchSource>> source = parts_.workload.batches(
+      {.split = Split::kTrain, .seed = training.seed, .global_batch = counters.batch.global_batch});
+  if (!source.ok()) return usage(source.error());
+  g.source = std::move(*source);
+  g.total_steps = counters.step - counters.place.index;
+  for (int64_t epoch = counters.place.epoch; epoch < training.num_epochs; ++epoch) {
+    g.total_steps += g.source->steps(epoch);
+  }
   if (training.max_steps > 0) g.total_steps = std::min(g.total_steps, training.max_steps);
 
   // Who takes over a finished run may have to write down its end.
@@ -201,7 +203,7 @@ Status Trainer::open_outputs(Generation& g) {
                                                {.path = parts_.folder,
                                                 .host_name = parts_.host_name,
                                                 .resume_step = state_.counters.step,
-                                                .resume_epochs = state_.counters.step / g.steps_per_epoch}));
+                                                .resume_epochs = state_.counters.place.epoch}));
   opened_at_step_ = state_.counters.step;
   parts_.reporter.use_folder(std::move(folder));
   return {};
@@ -254,8 +256,7 @@ void Trainer::write_down_what_was_missed() {
   // The weights that it looked at are gone once a step was done.
   if (note.step != state_.counters.step) note.weight_file.clear();
   before_change();
-  std::optional<Ema::SwapIn> averages;
-  if (Ema* ema = state_.ema()) averages.emplace(*ema);
+  const std::optional<Ema::SwapIn> average = state_.swap_in_average();
   parts_.reporter.on_evaluation(note, parts_.workload);
 }
 
@@ -271,14 +272,14 @@ void Trainer::announce(const Generation& g) {
                                                   .batch = state_.counters.batch,
                                                   .precision = parts_.precision,
                                                   .threads = parts_.threads,
-                                                  .steps_per_epoch = g.steps_per_epoch,
+                                                  .steps_per_epoch = state_.counters.epoch_steps,
                                                   .total_steps = g.total_steps,
                                                   .origin = start->origin,
                                                   .folder = parts_.folder,
                                                   .nccl_variables = parts_.nccl_variables}));
   }
   parts_.reporter.set_plan({.total_steps = g.total_steps,
-                            .steps_per_epoch = g.steps_per_epoch,
+                            .num_epochs = num_epochs(g),
                             .flops_per_sample = parts_.workload.flops_per_sample()});
 }
 
@@ -299,7 +300,8 @@ Outcome Trainer::train(Generation& g) {
                                                         .state = state_,
                                                         .group = g.group,
                                                         .reducer = *g.reducer,
-                                                        .sampler = *g.sampler,
+                                                        .source = *g.source,
+                                                        .queue = queue_,
                                                         .clock = parts_.clock,
                                                         .gate = gate_,
                                                         .stream = parts_.stream,
@@ -307,6 +309,7 @@ Outcome Trainer::train(Generation& g) {
                                                         .device = parts_.device,
                                                         .precision = parts_.precision.precision,
                                                         .total_steps = g.total_steps,
+                                                        .is_cut = g.stop.is_cut,
                                                         .before_change = [this] { before_change(); }});
   parts_.reporter.beat(counters.step, Activity::kTraining);
   StepRequests asked;  // of any rank, and known to all
@@ -319,8 +322,11 @@ Outcome Trainer::train(Generation& g) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counters.seconds_training += seconds;
     // From here on there is something to lose: a signal asks, it does not end.
-    parts_.signals.ask_from_now_on();
-    parts_.reporter.on_step_done(counters.step, stepped.samples, seconds);
+    parts_.defer_stops();
+    const double epoch = static_cast<double>(counters.place.epoch) +
+                         static_cast<double>(counters.place.index) / static_cast<double>(counters.epoch_steps);
+    parts_.reporter.on_step_done(
+        {.step = counters.step, .epoch = epoch, .samples = stepped.samples, .seconds = seconds});
     say_resumed(g);
     asked = {.stop_code = stepped.stop_code, .leave_together = stepped.leave_together};
     take(stepped.reports);
@@ -339,12 +345,12 @@ Outcome Trainer::train(Generation& g) {
 }
 
 StopToken Trainer::stop_token(uint64_t generation) const {
-  const AgentSession* const agent = parts_.agent;
+  const AgentLink* const agent = parts_.agent;
   return {.is_cut = [=] { return agent != nullptr && agent->was_cut(generation); },
           .requests =
-              [=, &signals = parts_.signals] {
+              [=, stop_code = parts_.stop_code] {
                 const bool leaves = agent != nullptr && agent->leave_together(generation).has_value();
-                return StepRequests{.stop_code = signals.requested(), .leave_together = leaves};
+                return StepRequests{.stop_code = stop_code(), .leave_together = leaves};
               }};
 }
 
@@ -409,10 +415,19 @@ Outcome Trainer::check_drift(Generation& g) {
           {}};
 }
 
+// What --max_steps cuts short has fewer epochs.
+int64_t Trainer::num_epochs(const Generation& g) const {
+  DataPlace place = state_.counters.place;
+  int64_t left = g.total_steps - state_.counters.step + place.index;
+  for (; left > 0; ++place.epoch) left -= g.source->steps(place.epoch);
+  return std::max<int64_t>(1, place.epoch);
+}
+
 bool Trainer::is_time_to_evaluate(const Generation& g) const {
   const int64_t every = parts_.config.training.eval_every;
-  const int64_t step = state_.counters.step;
-  return every > 0 && step > 0 && step % (every * g.steps_per_epoch) == 0 && step < g.total_steps;
+  const Counters& counters = state_.counters;
+  return every > 0 && counters.step > 0 && counters.place.index == 0 && counters.place.epoch % every == 0 &&
+         counters.step < g.total_steps;
 }
 
 bool Trainer::is_finished(const Generation& g) const {
@@ -433,16 +448,19 @@ StepRequests Trainer::evaluate(Generation& g) {
   parts_.reporter.beat(counters.step, Activity::kEvaluating);
   parts_.faults.stall_here(Fault::kStallEvaluation);
   EvaluationOutcome outcome;
-  EvaluationNote note{.step = counters.step,
-                      .completed_epochs = counters.step / g.steps_per_epoch,
-                      .seconds_training = counters.seconds_training};
+  EvaluationNote note{
+      .step = counters.step, .completed_epochs = counters.place.epoch, .seconds_training = counters.seconds_training};
   {
     before_change();
-    std::optional<Ema::SwapIn> averages;
-    if (Ema* ema = state_.ema()) averages.emplace(*ema);
-    outcome = evaluate_on_all_ranks(
-        parts_.workload, g.group,
-        {.seed = parts_.config.training.seed, .stop = g.stop, .clock = parts_.clock, .faults = parts_.faults});
+    const std::optional<Ema::SwapIn> average = state_.swap_in_average();
+    outcome = evaluate_on_all_ranks(parts_.workload, g.group,
+                                    {.seed = parts_.config.training.seed,
+                                     .samples_at_once = counters.batch.micro_batch_max,
+                                     .device = parts_.device,
+                                     .precision = parts_.precision.precision,
+                                     .stop = g.stop,
+                                     .clock = parts_.clock,
+                                     .faults = parts_.faults});
     if (outcome.is_complete) {
       note.metrics = outcome.metrics;
       // On every rank: what is best so far belongs to the state.
@@ -458,12 +476,15 @@ StepRequests Trainer::evaluate(Generation& g) {
     return outcome.requests;
   }
   counters.evaluated_step = counters.step;
+  const BestFigure& best = parts_.workload.info().best;
   for (const auto& [name, value] : outcome.metrics) {
-    if (name != parts_.workload.best_metric()) continue;
-    state_.journal.improved = value > counters.best_metric;
+    if (name != best.name) continue;
+    // Higher is better from here on.
+    const double height = best.direction == Direction::kHigher ? value : -value;
+    state_.journal.improved = height > counters.best_metric;
     counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
-    counters.best_metric = std::max(counters.best_metric, value);
-    counters.plateau = plateau_after(counters.plateau, value, plateau_options(parts_.config.training));
+    counters.best_metric = std::max(counters.best_metric, height);
+    counters.plateau = plateau_after(counters.plateau, height, plateau_options(parts_.config.training));
   }
   state_.journal.evaluation = std::move(note);
   return outcome.requests;
@@ -486,7 +507,7 @@ CheckpointContent Trainer::checkpoint_tensors() {
   CheckpointContent content;
   content.model = state_.model_tensors();
   content.optimizer = state_.optimizer_tensors();
-  if (state_.ema() != nullptr) content.ema = {{"", state_.ema_tensors()}};
+  for (const auto& [name, ema] : state_.emas()) content.ema.emplace_back(name, ema.state());
   return content;
 }
 
@@ -520,8 +541,8 @@ void Trainer::stage_checkpoint(bool is_best, const StopToken& stop) {
   s.world_size = world_size_;
   s.threads = parts_.threads;
   s.deterministic = parts_.config.training.deterministic;
-  s.workload = parts_.workload.name();
-  s.workload_version = parts_.workload.version();
+  s.workload = parts_.workload.info().name;
+  s.workload_version = parts_.workload.info().version;
   s.build = build_version();
   s.unix_time = std::time(nullptr);
   s.is_best = is_best;
@@ -580,10 +601,12 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
 void Trainer::say_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
   if (!write_problem_.empty()) how += ", but the last checkpoint could not be written,";
+  const BestFigure& best = parts_.workload.info().best;
+  const double height = state_.counters.best_metric;
   parts_.reporter.end_summary({.how = how,
                                .step = state_.counters.step,
-                               .best_metric = parts_.workload.best_metric(),
-                               .best_value = state_.counters.best_metric,
+                               .best_metric = best.name,
+                               .best_value = best.direction == Direction::kHigher ? height : -height,
                                .skipped_steps = state_.counters.skipped_total,
                                .resume_command = parts_.resume_command});
 }

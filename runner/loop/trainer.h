@@ -18,12 +18,12 @@
 #include "runner/dist/process_group.h"
 #include "runner/dist/store_handle.h"
 #include "runner/kernels/commit_gate.h"
-#include "runner/loop/agent_session.h"
+#include "runner/loop/agent_link.h"
+#include "runner/loop/batch_queue.h"
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
 #include "runner/loop/reporter.h"
 #include "runner/loop/state_sync.h"
-#include "runner/loop/stop_signals.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 #include "runner/models/workload.h"
@@ -50,12 +50,15 @@ class Trainer {
     const RunConfig& config;
     Workload& workload;
     FileSystem& fs;
-    StopSignals& signals;
     PhaseClock& clock;
     Reporter& reporter;
     InjectedFaults& faults;
     BeatPage& page;
-    AgentSession* agent = nullptr;  // null: a lost peer ends this rank, there will be no other group
+    // What this process was asked to end with: 130, 143, or 0.
+    std::function<int()> stop_code;
+    // There is something to lose from now on: a signal asks, it does not end the process.
+    std::function<void()> defer_stops = [] {};
+    AgentLink* agent = nullptr;  // null: a lost peer ends this rank, there will be no other group
     at::Device device;
     DeviceStream& stream;
     PrecisionChoice precision;
@@ -122,6 +125,7 @@ class Trainer {
   Outcome leave_together(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
   void say_end(int stop_code);
+  [[nodiscard]] int64_t num_epochs(const Generation& g) const;
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
   [[nodiscard]] bool is_finished(const Generation& generation) const;
   [[nodiscard]] CheckpointStamp stamp() const { return {state_.counters.run, number_}; }
@@ -131,6 +135,7 @@ class Trainer {
   Parts parts_;
   TrainingState state_;
   CommitGate gate_;
+  BatchQueue queue_;
   std::unique_ptr<CheckpointWriter> writer_;  // rank 0
   bool has_synced_ = false;
   std::optional<SyncResult> untold_start_;  // rank 0 has begun from a checkpoint or the seed, and not said so

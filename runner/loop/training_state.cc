@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "runner/config/flag_table_builder.h"
+
 namespace lockstep {
 namespace {
 
@@ -13,11 +15,18 @@ double or_minus_infinity(const Json& value) {
   return value.is_null() ? -std::numeric_limits<double>::infinity() : value.get<double>();
 }
 
+Json named_figures(const std::vector<std::pair<std::string, double>>& figures) {
+  Json list = Json::array();
+  for (const auto& [name, value] : figures) list.push_back({name, finite_or_null(value)});
+  return list;
+}
+
 AdamOptions adam_options(const TrainingOptions& options) {
   return {.beta1 = options.adam_beta1,
           .beta2 = options.adam_beta2,
           .eps = options.adam_eps,
-          .weight_decay = options.weight_decay};
+          .weight_decay = options.weight_decay,
+          .decoupled_weight_decay = options.optimizer == OptimizerKind::kAdamw};
 }
 
 void append_prefixed(NamedTensors& all, const std::string& prefix, const NamedTensors& tensors) {
@@ -32,7 +41,9 @@ Json to_json(const Counters& c) {
               {"global_batch", c.batch.global_batch},
               {"micro_batch_max", c.batch.micro_batch_max},
               {"declared_world_size", c.batch.declared_world_size},
-              {"num_samples", c.num_samples},
+              {"epoch", c.place.epoch},
+              {"index", c.place.index},
+              {"epoch_steps", c.epoch_steps},
               {"skipped_in_row", c.skipped_in_row},
               {"skipped_total", c.skipped_total},
               {"plateau_best", finite_or_null(c.plateau.best)},
@@ -74,18 +85,17 @@ Json to_json(const Journal& journal) {
                      {"epoch", r.epoch},
                      {"samples", r.samples},
                      {"loss", finite_or_null(r.loss)},
+                     {"terms", named_figures(r.terms)},
                      {"grad_norm", finite_or_null(r.grad_norm)},
                      {"lr", r.lr},
                      {"skipped", r.skipped}});
   }
   Json evaluation = nullptr;
   if (const auto& e = journal.evaluation) {
-    Json metrics = Json::array();
-    for (const auto& [name, value] : e->metrics) metrics.push_back({name, finite_or_null(value)});
     evaluation = {{"step", e->step},
                   {"completed_epochs", e->completed_epochs},
                   {"seconds_training", e->seconds_training},
-                  {"metrics", std::move(metrics)},
+                  {"metrics", named_figures(e->metrics)},
                   {"weight_file", e->weight_file}};
   }
   return {{"steps", std::move(steps)}, {"evaluation", std::move(evaluation)}, {"improved", journal.improved}};
@@ -95,6 +105,11 @@ Result<Journal> journal_from_json(const Json& json) {
   const auto number = [](const Json& j) {
     return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>();
   };
+  const auto named = [&](const Json& list) {
+    std::vector<std::pair<std::string, double>> figures;
+    for (const Json& entry : list) figures.emplace_back(entry.at(0).get<std::string>(), number(entry.at(1)));
+    return figures;
+  };
   try {
     Journal journal;
     for (const Json& r : json.at("steps")) {
@@ -102,6 +117,7 @@ Result<Journal> journal_from_json(const Json& json) {
                    .epoch = r.at("epoch").get<int64_t>(),
                    .samples = r.at("samples").get<int64_t>(),
                    .loss = number(r.at("loss")),
+                   .terms = named(r.at("terms")),
                    .grad_norm = number(r.at("grad_norm")),
                    .lr = r.at("lr").get<double>(),
                    .skipped = r.at("skipped").get<bool>()});
@@ -110,9 +126,8 @@ Result<Journal> journal_from_json(const Json& json) {
       EvaluationNote note{.step = e.at("step").get<int64_t>(),
                           .completed_epochs = e.at("completed_epochs").get<int64_t>(),
                           .seconds_training = e.at("seconds_training").get<double>(),
-                          .metrics = {},
+                          .metrics = named(e.at("metrics")),
                           .weight_file = e.at("weight_file").get<std::string>()};
-      for (const Json& m : e.at("metrics")) note.metrics.emplace_back(m.at(0).get<std::string>(), number(m.at(1)));
       journal.evaluation = std::move(note);
     }
     journal.improved = json.at("improved").get<bool>();
@@ -131,7 +146,9 @@ Result<Counters> counters_from_json(const Json& json) {
     c.batch.global_batch = json.at("global_batch").get<int64_t>();
     c.batch.micro_batch_max = json.at("micro_batch_max").get<int64_t>();
     c.batch.declared_world_size = json.at("declared_world_size").get<int>();
-    c.num_samples = json.at("num_samples").get<int64_t>();
+    c.place.epoch = json.at("epoch").get<int64_t>();
+    c.place.index = json.at("index").get<int64_t>();
+    c.epoch_steps = json.at("epoch_steps").get<int64_t>();
     c.skipped_in_row = json.at("skipped_in_row").get<int64_t>();
     c.skipped_total = json.at("skipped_total").get<int64_t>();
     c.plateau.best = or_minus_infinity(json.at("plateau_best"));
@@ -147,9 +164,9 @@ Result<Counters> counters_from_json(const Json& json) {
     c.generation = json.at("generation").get<uint64_t>();
     c.run = json.at("run").get<uint64_t>();
     if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0 ||
-        c.num_samples < 1) {
+        c.place.epoch < 0 || c.place.index < 0 || c.place.index >= c.epoch_steps) {
       return Error{ErrorCode::kCorrupt,
-                   "progress holds a batch, data set, world size or step out of range: " + dump_line(json)};
+                   "progress holds a batch, world size, step or place in the data out of range: " + dump_line(json)};
     }
     return c;
   } catch (const Json::exception& e) {
@@ -159,10 +176,13 @@ Result<Counters> counters_from_json(const Json& json) {
 
 TrainingState::TrainingState(Workload& workload, const TrainingOptions& options)
     : workload_(workload),
-      parameters_(workload.parameters()),
-      loss_probe_(torch::zeros({}, parameters_.front().tensor.options().dtype(torch::kFloat32).requires_grad(true))),
-      adam_(parameters_, adam_options(options)) {
-  if (options.ema_decay > 0.0) ema_.emplace(parameters_, options.ema_decay);
+      parameters_(parameters_of(workload)),
+      loss_probe_(torch::zeros({static_cast<int64_t>(workload.info().loss_terms.size())},
+                               parameters_.front().tensor.options().dtype(torch::kFloat32).requires_grad(true))),
+      adam_(workload.groups(), adam_options(options)) {
+  for (const double decay : options.ema_decays) {
+    emas_.emplace_back(options.ema_decays.size() == 1 ? "" : number_text(decay), Ema(parameters_, decay));
+  }
 }
 
 NamedTensors TrainingState::reduced() const {
@@ -180,13 +200,16 @@ NamedTensors TrainingState::model_tensors() const {
 
 NamedTensors TrainingState::optimizer_tensors() const { return adam_.state(); }
 
-NamedTensors TrainingState::ema_tensors() const { return ema_ ? ema_->state() : NamedTensors{}; }
+std::optional<Ema::SwapIn> TrainingState::swap_in_average() {
+  if (emas_.empty()) return std::nullopt;
+  return std::optional<Ema::SwapIn>(std::in_place, emas_.front().second);
+}
 
 NamedTensors TrainingState::all_tensors() const {
   NamedTensors all;
   append_prefixed(all, "model.", model_tensors());
   append_prefixed(all, "optimizer.", optimizer_tensors());
-  append_prefixed(all, "ema.", ema_tensors());
+  for (const auto& [name, ema] : emas_) append_prefixed(all, "ema." + (name.empty() ? name : name + "."), ema.state());
   return all;
 }
 

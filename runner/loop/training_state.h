@@ -17,6 +17,7 @@
 #include "runner/base/json.h"
 #include "runner/base/result.h"
 #include "runner/config/run_config.h"
+#include "runner/data/batch_source.h"
 #include "runner/loop/batch_math.h"
 #include "runner/models/workload.h"
 #include "runner/optim/ema.h"
@@ -32,7 +33,8 @@ struct Counters {
   uint64_t lineage = 0;
   bool has_state = false;
   BatchShape batch;
-  int64_t num_samples = 0;  // of the data set whose epochs the steps make up
+  DataPlace place;          // in the data: the batch of the next step
+  int64_t epoch_steps = 0;  // of the epoch of `place`
   int64_t skipped_in_row = 0;
   int64_t skipped_total = 0;
   PlateauState plateau;
@@ -50,9 +52,10 @@ struct Counters {
 struct StepReport {
   int64_t step = 0;  // 0-based
   int64_t epoch = 0;
-  int64_t samples = 0;     // of the global batch
-  double loss = 0.0;       // Σloss / Σweight over all ranks, with the regularization
-  double grad_norm = 0.0;  // before clipping
+  int64_t samples = 0;                                // of the global batch
+  double loss = 0.0;                                  // over all ranks, with the regularization
+  std::vector<std::pair<std::string, double>> terms;  // of the loss, by name, where there are several
+  double grad_norm = 0.0;                             // before clipping
   double lr = 0.0;
   bool skipped = false;              // not finite: no parameter was changed
   std::optional<double> loss_scale;  // of fp16: what the step was scaled by; not handed on with a journal
@@ -93,25 +96,28 @@ class TrainingState {
   Journal journal;
 
   [[nodiscard]] Adam& adam() { return adam_; }
-  [[nodiscard]] Ema* ema() { return ema_ ? &*ema_ : nullptr; }
+  // By name: "" where there is one, else the decay ("0.9999"). The first is what is evaluated.
+  using NamedEmas = std::vector<std::pair<std::string, Ema>>;
+  [[nodiscard]] NamedEmas& emas() { return emas_; }
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
-  // A scalar that is always 0, whose gradient is made to be the loss: reduced with the others, it is the loss of all
-  // ranks at the very moment of the commit, for no message of its own.
+  // Always 0, one element for each loss term, whose gradients are made to be the terms: reduced with the others, they
+  // are those of all ranks at the very moment of the commit, for no message of their own.
   [[nodiscard]] const at::Tensor& loss_probe() const { return loss_probe_; }
   // What the reducer sums: the parameters' gradients and the probe's.
   [[nodiscard]] NamedTensors reduced() const;
 
   [[nodiscard]] NamedTensors model_tensors() const;  // parameters and buffers
   [[nodiscard]] NamedTensors optimizer_tensors() const;
-  [[nodiscard]] NamedTensors ema_tensors() const;  // empty without EMA
+  // While it lives the parameters hold the first average; nothing without one.
+  [[nodiscard]] std::optional<Ema::SwapIn> swap_in_average();
   [[nodiscard]] NamedTensors all_tensors() const;  // for the transfer, prefixed "model." …
 
  private:
   Workload& workload_;
   NamedTensors parameters_;
-  at::Tensor loss_probe_;  // fp32 scalar on the parameters' device
+  at::Tensor loss_probe_;  // [number of loss terms], fp32, on the parameters' device
   Adam adam_;
-  std::optional<Ema> ema_;
+  NamedEmas emas_;
 };
 
 }  // namespace lockstep

@@ -2,43 +2,96 @@
 //
 // Role: the interface between runner/loop and runner/models/*. A workload owns its modules and its data; the loop owns
 // order, ranks, gradients, optimizer, schedule and checkpoints.
-// Threads: all calls come from the training thread.
-// Determinism: everything a workload draws at random is a pure function of (seed, step, slot of the global batch,
-// place, element); see base/philox.h. Nothing depends on the rank or the world size.
+// Threads: `fetch` comes from any thread, also several at once; all other calls come from the training thread.
+// Determinism: everything a workload draws at random is a pure function of (seed, step or epoch, slot of the global
+// batch, place, element); see base/philox.h. Nothing depends on the rank or the world size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runner/base/json.h"
 #include "runner/base/result.h"
-#include "runner/data/sampler.h"
+#include "runner/data/batch_source.h"
 #include "runner/tensor/named_tensor.h"
+#include "runner/tensor/parameter_group.h"
 
 namespace lockstep {
 
-// Which samples of which global batch one micro-batch holds.
-struct MicroBatchSpec {
+// One of the sums that make up the loss: Σ over the terms of coefficient * Σ over all ranks / denominator.
+struct LossTerm {
+  std::string name;
+  double coefficient = 1.0;  // 0: a figure only, nothing is learnt from it
+  // The denominator: this constant, or else the term's weights, summed over all ranks. A term without any weight in a
+  // step adds nothing to the loss, and has no figure there.
+  std::optional<double> denominator;
+};
+
+// Which way a figure gets better.
+enum class Direction { kHigher, kLower };
+
+// The figure of the evaluation that decides "best", early stop and plateau.
+struct BestFigure {
+  std::string name;  // "valid_ndcg@10"
+  Direction direction = Direction::kHigher;
+};
+
+struct WorkloadInfo {
+  std::string name;                  // "sasrec"
+  int version = 1;                   // raised when the maths of the workload changes
+  std::vector<LossTerm> loss_terms;  // at least one
+  BestFigure best;
+};
+
+// Weights that are used and never trained: neither sent to other ranks nor written into checkpoints. Each rank has them
+// from a file or from the seed; their digest must be the same on all ranks and in the checkpoint that is resumed.
+struct FrozenTensors {
+  std::string name;    // for people: "GPT-2"
+  std::string sha256;  // hex, over all values
+};
+
+enum class Split { kTrain, kValidation };
+
+struct BatchOptions {
+  Split split = Split::kTrain;
+  uint64_t seed = 0;
+  int64_t global_batch = 0;  // samples of one optimizer step over all ranks (--batch_size)
+};
+
+// Which samples of which global batch one rank takes in one forward.
+struct BatchShare {
   uint64_t seed = 0;
   int64_t step = 0;              // optimizer step, from 0
   int64_t epoch = 0;             // from 0
   int64_t first_slot = 0;        // slot in the global batch of samples[0]; the others follow on
-  std::vector<int64_t> samples;  // in [0, num_samples)
+  std::vector<int64_t> samples;  // as the batch source numbers them
+
+  friend bool operator==(const BatchShare&, const BatchShare&) = default;
 };
 
-// A made batch, its tensors on the device. Subclassed by each workload.
-class MicroBatch {
- public:
-  virtual ~MicroBatch() = default;
-  // Denominator of the loss; depends on the batch alone, known on the host without waiting for the device.
-  [[nodiscard]] virtual double weight() const = 0;
-  [[nodiscard]] virtual int64_t num_samples() const = 0;
+// A share's data on the host.
+struct HostBatch {
+  NamedTensors tensors;         // pinned where they go to a device
+  std::vector<double> weights;  // one for each loss term
+};
+
+// A share's data on the device.
+struct DeviceBatch {
+  BatchShare share;
+  NamedTensors tensors;
+  bool is_training = true;  // otherwise nothing is dropped out
+
+  // The tensor of that name; undefined when the batch has none.
+  [[nodiscard]] const at::Tensor& operator[](std::string_view name) const;
 };
 
 // (sum, count) of one figure over a shard; sums over ranks give the exact mean.
@@ -48,6 +101,7 @@ struct MetricSum {
   double count = 0.0;
 };
 
+// This rank's part of an evaluation.
 struct EvaluationShard {
   int rank = 0;
   int world_size = 1;
@@ -55,39 +109,49 @@ struct EvaluationShard {
   // To be called several times a second: a rank that is silent for --stall_timeout_seconds is taken for one that hangs.
   // False: the evaluation has been stopped. It returns as soon as it can; what it returns then counts for nothing.
   std::function<bool()> goes_on = [] { return true; };
+  at::Device device = at::Device(at::kCPU);
+  int64_t samples_at_once = 1;  // of one forward: as in training
+  // Workload::loss in the precision of the run.
+  std::function<std::vector<at::Tensor>(const DeviceBatch&)> loss = [](const DeviceBatch&) {
+    return std::vector<at::Tensor>();
+  };
 };
 
 class Workload {
  public:
   virtual ~Workload() = default;
 
-  [[nodiscard]] virtual const std::string& name() const = 0;  // "sasrec"
-  [[nodiscard]] virtual int version() const = 0;              // raised when the maths of the workload changes
-  // Trainable, in a fixed order, the same on all ranks; leaves, updated in place by the optimizer.
-  [[nodiscard]] virtual std::vector<NamedTensor> parameters() const = 0;
+  [[nodiscard]] virtual const WorkloadInfo& info() const = 0;
+  [[nodiscard]] virtual std::vector<ParameterGroup> groups() const = 0;
   // State that is not trained but belongs to a checkpoint; may be empty.
-  [[nodiscard]] virtual std::vector<NamedTensor> buffers() const = 0;
+  [[nodiscard]] virtual NamedTensors buffers() const { return {}; }
+  [[nodiscard]] virtual std::vector<FrozenTensors> frozen() const { return {}; }
   // Parameters from the seed, the same on every rank.
   virtual void initialize(uint64_t seed) = 0;
 
-  [[nodiscard]] virtual int64_t num_samples() const = 0;  // per epoch
-  [[nodiscard]] virtual LastBatch last_batch() const = 0;
+  // What must be the same on all ranks beside the flags: facts about the data by names for people ("number of
+  // samples"). An object.
+  [[nodiscard]] virtual Json shared_facts() const { return Json::object(); }
   [[nodiscard]] virtual double flops_per_sample() const = 0;  // forward and backward
   // Lines for the start table: label, value ("users", "943").
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;
 
-  virtual std::unique_ptr<MicroBatch> make_batch(const MicroBatchSpec& spec) = 0;
-  // Scalar fp32 loss summed over the batch (not divided by weight), with a graph to every parameter. Training mode.
-  virtual at::Tensor loss_sum(const MicroBatch& batch) = 0;
-  // Added once to the normalised loss (weight decay terms of the paper); undefined tensor = none.
+  // Errors (kInvalid): no batch can be made of the split, or not of that size.
+  [[nodiscard]] virtual Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const = 0;
+  // A share of at least one sample; depends on nothing but the share. Errors end the rank at the step that needs it.
+  [[nodiscard]] virtual Result<HostBatch> fetch(const BatchShare& share) const = 0;
+  // One scalar fp32 sum over the batch for each loss term, in their order, with a graph to every parameter that the
+  // term trains. Not divided by anything. Training mode.
+  [[nodiscard]] virtual std::vector<at::Tensor> loss(const DeviceBatch& batch) = 0;
+  // Added once to the loss of the step (weight decay terms of the paper); undefined tensor = none.
   virtual at::Tensor regularization() { return {}; }
 
   // Figures over this rank's share of the evaluation samples, without gradients, dropout off. The same names in the
-  // same order on every rank.
-  virtual std::vector<MetricSum> evaluate(const EvaluationShard& shard) = 0;
-  // The name of the figure that decides "best", early stop and plateau; larger is better.
-  [[nodiscard]] virtual std::string best_metric() const = 0;
-
+  // same order on every rank. Makes no collectives. Unless overridden: the terms of the loss over the validation split,
+  // "valid_<term>".
+  virtual Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard);
+  // What is reported of the sums over all ranks: their means, unless overridden (a perplexity, a distance). Pure.
+  [[nodiscard]] virtual std::vector<std::pair<std::string, double>> figures(const std::vector<MetricSum>& totals) const;
   // Called on rank 0 after every evaluation: the guide's own lines (returned, printed by the loop on stdout).
   struct EvaluationReport {
     int64_t epoch = 0;                                    // completed epochs
@@ -106,5 +170,10 @@ class Workload {
   [[nodiscard]] virtual Json progress_state() const { return Json::object(); }
   virtual Status restore_progress(const Json& /*state*/) { return {}; }
 };
+
+// The parameters of all groups, in their order.
+NamedTensors parameters_of(const Workload& workload);
+// Copies a share's data to the device; returns before they are there.
+DeviceBatch to_device(const HostBatch& batch, const BatchShare& share, at::Device device);
 
 }  // namespace lockstep

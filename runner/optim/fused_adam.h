@@ -1,4 +1,5 @@
-// Adam (Kingma and Ba 2015) as torch.optim.Adam, over all parameters in one fused operator (CPU and CUDA).
+// Adam (Kingma and Ba 2015) as torch.optim.Adam and AdamW, over the parameters of a group in one fused operator (CPU
+// and CUDA).
 //
 // Role: the optimizer of the training step. A found_inf other than 0 skips the update, step counter included, on the
 // device: the host waits for nothing.
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "runner/tensor/named_tensor.h"
+#include "runner/tensor/parameter_group.h"
 
 namespace lockstep {
 
@@ -24,23 +26,28 @@ struct AdamOptions {
 
 class Adam {
  public:
-  // Parameters: leaves of one device and of floating-point dtype, at least one. State has their shapes and dtype.
-  Adam(NamedTensors parameters, const AdamOptions& options);
+  // Parameters: leaves of one device and of floating-point dtype, at least one in each group. State has their shapes
+  // and dtype.
+  Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options);
 
-  // One update from the parameters' gradients, which must all be defined. found_inf: fp32, one element, 0 or 1, on
-  // the parameters' device; see grad_clip.h.
+  // One update from the parameters' gradients, which must all be defined, at the rate `lr` times each group's factor.
+  // found_inf: fp32, one element, 0 or 1, on the parameters' device; see grad_clip.h.
   void step(double lr, const at::Tensor& found_inf);
 
-  // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", and "step" (fp32 scalar, the updates that were not skipped). The
-  // tensors are the live ones: a copy into them is a load.
+  // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", and for each group "step" (fp32 scalar, the updates that were not
+  // skipped), "step.<group>" where there are several. The tensors are the live ones: a copy into them is a load.
   [[nodiscard]] NamedTensors state() const;
 
  private:
-  NamedTensors parameters_;
+  struct Group {
+    ParameterGroup group;
+    std::vector<at::Tensor> exp_avgs;
+    std::vector<at::Tensor> exp_avg_sqs;
+    at::Tensor step;  // one for all its parameters: they are always updated together
+  };
+
   AdamOptions options_;
-  std::vector<at::Tensor> exp_avgs_;
-  std::vector<at::Tensor> exp_avg_sqs_;
-  at::Tensor step_;  // one for all parameters: they are always updated together
+  std::vector<Group> groups_;
 };
 
 }  // namespace lockstep

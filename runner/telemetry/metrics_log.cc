@@ -84,10 +84,12 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
 Status MetricsLog::append(const StepRecord& record) {
   if (record.step <= last_step_) return {};
   last_step_ = record.step;
-  const OrderedJson line{
-      {"step", record.step}, {"epoch", record.epoch},         {"loss", record.loss},
-      {"lr", record.lr},     {"grad_norm", record.grad_norm}, {"samples_per_second", record.samples_per_second},
-      {"time", record.time}};
+  OrderedJson line{{"step", record.step}, {"epoch", record.epoch}, {"loss", record.loss}};
+  for (const auto& [name, value] : record.terms) line["loss_" + name] = value;
+  line["lr"] = record.lr;
+  line["grad_norm"] = record.grad_norm;
+  line["samples_per_second"] = record.samples_per_second;
+  line["time"] = record.time;
   return file_.append(dump_line(line) + "\n");
 }
 

@@ -21,6 +21,7 @@ struct StepRecord {
   int64_t step = 0;  // steps done, from 1
   int64_t epoch = 0;
   double loss = 0.0;
+  std::vector<std::pair<std::string, double>> terms;  // of the loss, where there are several: "loss_<name>"
   double lr = 0.0;
   double grad_norm = 0.0;
   double samples_per_second = 0.0;

@@ -131,7 +131,7 @@ def test_the_lines_of_a_run(run, lockstep, small_dataset, tmp_path):
     assert "no GPU found, training on the CPU with 2 ranks" in both
     for row in (r"workload +sasrec", r"ranks +2", r"batch +12 in all = 2 ranks x 1 micro-batch of at most 6",
                 r"learning rate +0\.002, constant \(--lr 0\.001 scaled linear for 2 ranks\)", r"precision +fp32",
-                r"--use_amp does nothing on the CPU", r"--num_workers has no effect", r"NCCL variables +NCCL_DEBUG=WARN",
+                r"--use_amp does nothing on the CPU", r"made ahead by 3 threads per rank", r"NCCL variables +NCCL_DEBUG=WARN",
                 r"users +\d+", r"parameters +\d+", r"flags given", r"maxlen=12"):
         assert re.search(row, done.stdout), f"{row} is not in:\n{done.stdout}"
     assert "\x1b[" not in both, "colour or cursor movement in a pipe"

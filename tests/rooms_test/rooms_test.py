@@ -8,7 +8,7 @@ What it holds the code to (docs/decisions.md says why):
     rooms of the operator from which the command line reads TrainJobs;
   - cpprestsdk is included by one file;
   - the environment is read in contract/world.cc alone; everybody else takes it as an argument;
-  - what every model stands on names none: runner/{loop,config,cli,agent} have no word that is the name of a model;
+  - what every model stands on names none: runner/{loop,worker,config,cli,agent} have no word that is the name of a model;
   - every header starts its code with #pragma once;
   - no test sleeps.
 `rooms_test.py ROOT` checks a tree. Its rules are first tried on small wrong trees made for the purpose: a rule that
@@ -41,6 +41,8 @@ ROOMS = {
     "models": WITH_TENSORS + ["data", "kernels", "model_flags"],
     "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
                             "models"],
+    # A worker's process: its session with the agent, signals, the order of its life.
+    "worker": WITH_TENSORS + ["dist", "telemetry", "model_flags", "models", "loop"],
     "doctor": ["base", "contract", "agent"],
     "cli": BELOW_TORCH + ["recovery", "agent", "formats", "doctor", "model_flags"],
 }
@@ -57,7 +59,7 @@ OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract"}
 CLI_MAY_USE_OF_THE_OPERATOR = {"api", "train", "manifest"}
 NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "model_flags", "doctor", "cli"}
 # Rooms that name no model; a model's name is that of its folder.
-NAMES_NO_MODEL = {"loop", "config", "cli", "agent"}
+NAMES_NO_MODEL = {"loop", "worker", "config", "cli", "agent"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
 CPPREST_HEADER = re.compile(r"^(cpprest|pplx)/")

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "runner/loop/agent_session.h"
+#include "runner/worker/agent_session.h"
 #include "runner/loop/reporter.h"
 
 namespace lockstep {

@@ -18,7 +18,6 @@
 
 #include "runner/base/check.h"
 #include "runner/base/file_system.h"
-#include "runner/data/sampler.h"
 #include "runner/formats/safetensors.h"
 #include "runner/models/registry.h"
 #include "runner/models/sasrec/sasrec_workload.h"
@@ -72,15 +71,15 @@ Status write_tensors(const std::string& path, const NamedTensors& tensors, int64
 }
 
 void append(NamedTensors& out, const std::string& prefix, const SasrecWorkload& workload, bool gradients) {
-  for (const NamedTensor& parameter : workload.parameters()) {
+  for (const NamedTensor& parameter : parameters_of(workload)) {
     const at::Tensor& tensor = gradients ? parameter.tensor.grad() : parameter.tensor;
     out.push_back({prefix + parameter.name, tensor.detach().contiguous().clone()});
   }
 }
 
-NamedTensors inputs_of(const SasrecBatch& batch) {
-  NamedTensors inputs = {{"ids", batch.ids_3BT}};
-  if (batch.times_BT.defined()) inputs.push_back({"times", batch.times_BT});
+NamedTensors inputs_of(const DeviceBatch& batch) {
+  NamedTensors inputs = {{"ids", batch["ids_3BT"]}};
+  if (batch["times_BT"].defined()) inputs.push_back({"times", batch["times_BT"]});
   return inputs;
 }
 
@@ -88,27 +87,27 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
   const auto seed = static_cast<uint64_t>(number(flags, "seed", 42));
   const auto learning_rate = flags.contains("lr") ? std::stod(flags.at("lr")) : 1e-3;
   std::vector<at::Tensor> trained;
-  for (const NamedTensor& parameter : workload.parameters()) trained.push_back(parameter.tensor);
+  for (const NamedTensor& parameter : parameters_of(workload)) trained.push_back(parameter.tensor);
   torch::optim::Adam adam(trained, torch::optim::AdamOptions(learning_rate).betas({0.9, 0.98}));
-  Sampler sampler({.seed = seed,
-                   .num_samples = workload.num_samples(),
-                   .global_batch = number(flags, "batch_size", 64),
-                   .last_batch = workload.last_batch()});
+  TRY_ASSIGN(const std::unique_ptr<BatchSource> source,
+             workload.batches({.seed = seed, .global_batch = number(flags, "batch_size", 64)}));
   const int64_t items = workload.data().num_items();
-  std::unique_ptr<MicroBatch> batch;
+  DeviceBatch batch;
   for (int64_t step = 0; step < number(flags, "steps", 20); ++step) {
-    const int64_t per_epoch = sampler.plan().batches_per_epoch();
-    batch = workload.make_batch({.seed = seed,
-                                 .step = step,
-                                 .epoch = step / per_epoch,
-                                 .first_slot = 0,
-                                 .samples = sampler.batch(step / per_epoch, step % per_epoch)});
+    const DataPlace place = place_after({}, step, *source);
+    const BatchShare share{.seed = seed,
+                           .step = step,
+                           .epoch = place.epoch,
+                           .first_slot = 0,
+                           .samples = source->batch(place.epoch, place.index)};
+    TRY_ASSIGN(const HostBatch fetched, workload.fetch(share));
+    batch = to_device(fetched, share, at::kCPU);
     adam.zero_grad();
-    at::Tensor loss = workload.loss_sum(*batch) / batch->weight();
+    at::Tensor loss = workload.loss(batch)[0] / fetched.weights[0];
     const at::Tensor regularization = workload.regularization();
     if (regularization.defined()) loss = loss + regularization;
     loss.backward();
-    NamedTensors out = inputs_of(static_cast<const SasrecBatch&>(*batch));
+    NamedTensors out = inputs_of(batch);
     out.push_back({"loss", loss.detach()});
     append(out, "weight/", workload, /*gradients=*/false);
     append(out, "grad/", workload, /*gradients=*/true);
@@ -117,9 +116,10 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
     adam.step();
   }
   const at::NoGradGuard no_grad;
-  const auto& last = static_cast<const SasrecBatch&>(*batch);
-  NamedTensors out = inputs_of(last);
-  out.push_back({"logits", workload.model().train_logits(last.ids_3BT, last.times_BT, last.dropout).contiguous()});
+  NamedTensors out = inputs_of(batch);
+  const DropoutKey dropout{
+      .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0};
+  out.push_back({"logits", workload.model().train_logits(batch["ids_3BT"], batch["times_BT"], dropout).contiguous()});
   append(out, "weight/", workload, /*gradients=*/false);
   return write_tensors(folder + "/final.safetensors", out, items);
 }

@@ -157,7 +157,7 @@ std::span<const int32_t> SasrecData::trained_on(int64_t user) const {
   return {train_sorted_.data() + train_offsets_[u], static_cast<size_t>(distinct_[u])};
 }
 
-int64_t SasrecData::fill_train_row(const MicroBatchSpec& spec, int64_t index_in_batch, const TrainRow& row) const {
+int64_t SasrecData::fill_train_row(const BatchShare& spec, int64_t index_in_batch, const TrainRow& row) const {
   const auto step = static_cast<uint32_t>(spec.step);
   const auto slot = static_cast<uint32_t>(spec.first_slot + index_in_batch);
   int64_t user = spec.samples[static_cast<size_t>(index_in_batch)] + 1;

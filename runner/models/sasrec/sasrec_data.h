@@ -63,7 +63,7 @@ class SasrecData {
     std::span<int64_t> neg;
     std::span<int64_t> times = {};  // of the inputs; empty: not asked for
   };
-  int64_t fill_train_row(const MicroBatchSpec& spec, int64_t index_in_batch, const TrainRow& row) const;
+  int64_t fill_train_row(const BatchShare& spec, int64_t index_in_batch, const TrainRow& row) const;
 
   // The users to evaluate, ascending; at most `limit` of them (0 = all), chosen by the seed.
   [[nodiscard]] std::vector<int64_t> evaluation_users(int64_t limit, uint64_t seed) const;

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "runner/base/check.h"
+#include "runner/data/sampler.h"
 #include "runner/models/sasrec/sasrec_model.h"
 #include "runner/models/sasrec/tisasrec_model.h"
 
@@ -31,7 +32,7 @@ bool has_metric(const Metrics& metrics, const std::string& name) {
   return std::any_of(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
 }
 
-std::string figures(const Metrics& metrics, const std::string& prefix) {
+std::string figures_text(const Metrics& metrics, const std::string& prefix) {
   std::array<char, 128> text{};
   std::snprintf(text.data(), text.size(), "valid (NDCG@10: %.4f, HR@10: %.4f), test (NDCG@10: %.4f, HR@10: %.4f)",
                 metric(metrics, prefix + "valid_ndcg@10"), metric(metrics, prefix + "valid_hr@10"),
@@ -170,39 +171,44 @@ std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() cons
   return lines;
 }
 
-std::unique_ptr<MicroBatch> SasrecWorkload::make_batch(const MicroBatchSpec& spec) {
-  const auto b = static_cast<int64_t>(spec.samples.size());
+std::vector<ParameterGroup> SasrecWorkload::groups() const {
+  return {{.name = "", .parameters = model_->parameters(), .weight_decay = std::nullopt}};
+}
+
+Result<std::unique_ptr<BatchSource>> SasrecWorkload::batches(const BatchOptions& options) const {
+  return Sampler::create(
+      {.seed = options.seed, .num_samples = data_.num_users(), .global_batch = options.global_batch});
+}
+
+Result<HostBatch> SasrecWorkload::fetch(const BatchShare& share) const {
+  const auto b = static_cast<int64_t>(share.samples.size());
   const int64_t t = options_.maxlen;
-  const bool to_device = !device_.is_cpu();
   const bool has_times = data_.has_times();
-  // Input, positives, negatives, and the input's times: one tensor, so that one copy brings them to the device.
+  // One block for all: input, positives, negatives, and the input's times.
   const at::Tensor rows_RBT =
-      at::empty({has_times ? 4 : 3, b, t}, at::TensorOptions(at::kLong).pinned_memory(to_device));
+      at::empty({has_times ? 4 : 3, b, t}, at::TensorOptions(at::kLong).pinned_memory(!device_.is_cpu()));
   int64_t positions = 0;
   for (int64_t i = 0; i < b; ++i) {
     const auto row = [&](int64_t role) {
       return std::span<int64_t>(rows_RBT.data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
     };
     positions += data_.fill_train_row(
-        spec, i, {.seq = row(0), .pos = row(1), .neg = row(2), .times = has_times ? row(3) : std::span<int64_t>()});
+        share, i, {.seq = row(0), .pos = row(1), .neg = row(2), .times = has_times ? row(3) : std::span<int64_t>()});
   }
-  auto batch = std::make_unique<SasrecBatch>();
-  const at::Tensor here_RBT = to_device ? rows_RBT.to(device_, /*non_blocking=*/true) : rows_RBT;
-  batch->ids_3BT = here_RBT.narrow(0, 0, 3);
-  if (has_times) batch->times_BT = here_RBT[3];
-  batch->dropout = DropoutKey{.seed = spec.seed, .step = spec.step, .first_slot = spec.first_slot, .layer = 0};
-  batch->positions = static_cast<double>(positions);
-  batch->samples = b;
+  HostBatch batch{.tensors = {{"ids_3BT", rows_RBT.narrow(0, 0, 3)}}, .weights = {static_cast<double>(positions)}};
+  if (has_times) batch.tensors.push_back({"times_BT", rows_RBT[3]});
   return batch;
 }
 
-at::Tensor SasrecWorkload::loss_sum(const MicroBatch& batch) {
-  const auto& made = static_cast<const SasrecBatch&>(batch);
-  const auto logits_BT =
-      model_->train_logits(made.ids_3BT, made.times_BT, made.dropout).unbind(0);  // positives, negatives
+std::vector<at::Tensor> SasrecWorkload::loss(const DeviceBatch& batch) {
+  const at::Tensor& ids_3BT = batch["ids_3BT"];
+  LOCKSTEP_CHECK(batch.is_training, "its evaluation ranks items and computes no loss");
+  const DropoutKey dropout{
+      .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0};
+  const auto logits_BT = model_->train_logits(ids_3BT, batch["times_BT"], dropout).unbind(0);  // positives, negatives
   // -log sigmoid(x) for a positive, -log sigmoid(-x) for a negative, 0 where there is no positive.
   const at::Tensor gains_BT = at::log_sigmoid(logits_BT[0]) + at::log_sigmoid(-logits_BT[1]);
-  return -(gains_BT * made.ids_3BT[1].ne(0)).sum();
+  return {-(gains_BT * ids_3BT[1].ne(0)).sum()};
 }
 
 at::Tensor SasrecWorkload::regularization() {
@@ -211,7 +217,7 @@ at::Tensor SasrecWorkload::regularization() {
   return weight * model_->embedding_penalty();
 }
 
-std::vector<MetricSum> SasrecWorkload::evaluate(const EvaluationShard& shard) {
+Result<std::vector<MetricSum>> SasrecWorkload::evaluate(const EvaluationShard& shard) {
   return evaluate_sasrec(*model_, data_,
                          {.maxlen = options_.maxlen,
                           .users_max = options_.eval_users,
@@ -224,9 +230,9 @@ std::vector<std::string> SasrecWorkload::evaluation_lines(const EvaluationReport
   const std::string epoch = "epoch:" + std::to_string(report.epoch);
   std::array<char, 64> time{};
   std::snprintf(time.data(), time.size(), ", time: %f(s), ", report.seconds_training);
-  std::vector<std::string> lines = {epoch + time.data() + figures(report.metrics, "")};
+  std::vector<std::string> lines = {epoch + time.data() + figures_text(report.metrics, "")};
   if (has_metric(report.metrics, "full_valid_ndcg@10")) {
-    lines.push_back(epoch + ", full ranking: " + figures(report.metrics, "full_"));
+    lines.push_back(epoch + ", full ranking: " + figures_text(report.metrics, "full_"));
   }
   return lines;
 }

@@ -20,42 +20,30 @@
 
 namespace lockstep {
 
-struct SasrecBatch final : MicroBatch {
-  at::Tensor ids_3BT;   // int64: input, positives, negatives
-  at::Tensor times_BT;  // int64: of the input; undefined without times
-  DropoutKey dropout;
-  double positions = 0.0;  // with a positive
-  int64_t samples = 0;
-
-  [[nodiscard]] double weight() const override { return positions; }
-  [[nodiscard]] int64_t num_samples() const override { return samples; }
-};
-
 class SasrecWorkload final : public Workload {
  public:
   // Errors (kInvalid): see SasrecData::create.
   // The variant is one of the options.
   static Result<std::unique_ptr<SasrecWorkload>> create(const RunConfig& config, Dataset dataset, at::Device device);
 
-  [[nodiscard]] const std::string& name() const override { return name_; }
-  [[nodiscard]] int version() const override { return 1; }
-  [[nodiscard]] std::vector<NamedTensor> parameters() const override { return model_->parameters(); }
-  [[nodiscard]] std::vector<NamedTensor> buffers() const override { return {}; }
+  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
+  [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   void initialize(uint64_t seed) override { model_->initialize(seed); }
 
-  [[nodiscard]] int64_t num_samples() const override { return data_.num_users(); }
-  [[nodiscard]] LastBatch last_batch() const override { return LastBatch::kShort; }
+  [[nodiscard]] Json shared_facts() const override { return {{"number of samples", data_.num_users()}}; }
   [[nodiscard]] double flops_per_sample() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
-  std::unique_ptr<MicroBatch> make_batch(const MicroBatchSpec& spec) override;
-  // `batch` is one of make_batch's. Binary cross-entropy of the positive plus that of the negative, summed over the
-  // positions that have a positive.
-  at::Tensor loss_sum(const MicroBatch& batch) override;
+  // A sample is a user.
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
+  // "ids_3BT" (int64: input, positives, negatives) and, with times, "times_BT" (int64: of the input). The weight is the
+  // number of positions that have a positive.
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
+  // Binary cross-entropy of the positive plus that of the negative, summed over the positions that have a positive.
+  [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
   at::Tensor regularization() override;
 
-  std::vector<MetricSum> evaluate(const EvaluationShard& shard) override;
-  [[nodiscard]] std::string best_metric() const override { return "valid_ndcg@10"; }
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   [[nodiscard]] std::string log_header() const override;
   [[nodiscard]] std::string log_line(const EvaluationReport& report) const override;
@@ -69,7 +57,8 @@ class SasrecWorkload final : public Workload {
  private:
   SasrecWorkload(const RunConfig& config, SasrecData data, at::Device device);
 
-  std::string name_ = "sasrec";
+  WorkloadInfo info_{
+      .name = "sasrec", .version = 1, .loss_terms = {{.name = "loss"}}, .best = {.name = "valid_ndcg@10"}};
   SasrecOptions options_;
   double lr_;
   at::Device device_;

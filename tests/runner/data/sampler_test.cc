@@ -29,7 +29,7 @@ TEST(Sampler, covers_every_sample_once_per_epoch_for_every_world_size) {
     std::vector<int64_t> seen;
     for (int rank = 0; rank < world_size; ++rank) {
       Sampler sampler({.seed = 42, .num_samples = 103, .global_batch = 10});
-      for (int64_t index = 0; index < sampler.plan().batches_per_epoch(); ++index) {
+      for (int64_t index = 0; index < sampler.steps(0); ++index) {
         const std::vector<int64_t> batch = sampler.batch(3, index);
         const SlotRange share = share_of(rank, world_size, static_cast<int64_t>(batch.size()));
         seen.insert(seen.end(), batch.begin() + share.begin, batch.begin() + share.end);
@@ -71,17 +71,16 @@ TEST(Sampler, gives_the_same_batch_in_any_order_of_asking) {
   Sampler one({.seed = 7, .num_samples = 50, .global_batch = 8});
   Sampler other({.seed = 7, .num_samples = 50, .global_batch = 8});
   const std::vector<int64_t> late = one.batch(5, 2);
-  other.batch(0, 0);
-  other.batch(5, 6);
-  other.batch(4, 2);
+  for (const DataPlace& place : {DataPlace{0, 0}, DataPlace{5, 6}, DataPlace{4, 2}}) {
+    EXPECT_NE(other.batch(place.epoch, place.index), late);
+  }
   EXPECT_EQ(other.batch(5, 2), late);
 }
 
 TEST(Sampler, ends_an_epoch_as_its_plan_says) {
   const auto last_size = [](LastBatch policy) {
     Sampler sampler({.seed = 1, .num_samples = 10, .global_batch = 4, .last_batch = policy});
-    return std::pair(sampler.plan().batches_per_epoch(),
-                     sampler.batch(0, sampler.plan().batches_per_epoch() - 1).size());
+    return std::pair(sampler.steps(0), sampler.batch(0, sampler.steps(0) - 1).size());
   };
   EXPECT_EQ(last_size(LastBatch::kShort), std::pair(int64_t{3}, size_t{2}));
   EXPECT_EQ(last_size(LastBatch::kDrop), std::pair(int64_t{2}, size_t{4}));
@@ -128,24 +127,42 @@ TEST(Shares, differ_by_at_most_one_and_follow_each_other) {
   }
 }
 
-TEST(Place, in_the_data_is_kept_when_the_batch_changes) {
-  const BatchPlan before{.num_samples = 10, .global_batch = 4};  // 3 batches: 4, 4, 2
-  EXPECT_EQ(step_at_same_place(7, before, before), 7);
-  const BatchPlan single{.num_samples = 10, .global_batch = 1};
-  EXPECT_EQ(step_at_same_place(7, before, single), 24) << "two epochs and four samples";
-  EXPECT_EQ(step_at_same_place(24, single, before), 7);
-  EXPECT_EQ(step_at_same_place(23, single, before), 6) << "rounded down: three samples are seen again";
-  EXPECT_EQ(step_at_same_place(6, before, single), 20) << "epochs stay whole";
-  const BatchPlan whole{.num_samples = 10, .global_batch = 4, .last_batch = LastBatch::kDrop};  // 2 batches
-  EXPECT_EQ(step_at_same_place(5, before, whole), 3) << "never beyond the epoch";
+TEST(Place, moves_on_through_epochs_of_different_lengths) {
+  struct Growing final : BatchSource {
+    int64_t steps(int64_t epoch) override { return epoch + 1; }
+    std::vector<int64_t> batch(int64_t epoch, int64_t index) override { return {epoch, index}; }
+  } source;  // epochs of 1, 2, 3 … batches
+  EXPECT_EQ(place_after({0, 0}, 0, source), (DataPlace{0, 0}));
+  EXPECT_EQ(place_after({0, 0}, 1, source), (DataPlace{1, 0}));
+  EXPECT_EQ(place_after({0, 0}, 5, source), (DataPlace{2, 2}));
+  EXPECT_EQ(place_after({1, 1}, 4, source), (DataPlace{3, 0}));
+  EXPECT_EQ(steps_before(4, source), 10);
 }
 
-TEST(Place, in_another_data_set_is_the_same_share_of_it) {
-  const BatchPlan before{.num_samples = 1000, .global_batch = 10};
-  const BatchPlan after{.num_samples = 500, .global_batch = 10};
-  EXPECT_EQ(step_at_same_place(150, before, after), 75);
-  const BatchPlan doubled{.num_samples = 2000, .global_batch = 20};
-  for (int64_t step = 0; step < 100; ++step) EXPECT_EQ(step_at_same_place(step, before, doubled), step);
+TEST(Shares, by_cost_are_those_by_number_where_all_cost_the_same) {
+  for (int world_size = 1; world_size <= 7; ++world_size) {
+    for (int64_t n = 0; n <= 20; ++n) {
+      const std::vector<int64_t> costs(static_cast<size_t>(n), 1);
+      for (int rank = 0; rank < world_size; ++rank) {
+        EXPECT_EQ(share_by_cost(rank, world_size, costs), share_of(rank, world_size, n));
+      }
+    }
+  }
+}
+
+TEST(Shares, by_cost_balance_what_differs_and_follow_each_other) {
+  const std::vector<int64_t> costs = {100, 10, 10, 10, 10, 60, 100, 50, 50};
+  int64_t next = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const SlotRange share = share_by_cost(rank, 4, costs);
+    EXPECT_EQ(share.begin, next);
+    next = share.end;
+    int64_t cost = 0;
+    for (int64_t slot = share.begin; slot < share.end; ++slot) cost += costs[static_cast<size_t>(slot)];
+    EXPECT_GE(cost, 90);
+    EXPECT_LE(cost, 110);
+  }
+  EXPECT_EQ(next, 9);
 }
 
 TEST(Shares, of_a_batch_smaller_than_the_world_are_empty_at_the_end) {
@@ -154,14 +171,22 @@ TEST(Shares, of_a_batch_smaller_than_the_world_are_empty_at_the_end) {
   EXPECT_EQ(share_of(3, 4, 2).size(), 0);
 }
 
+const std::vector<int64_t> kOnes(20, 1);
+
 TEST(MicroBatches, cover_the_share_in_even_parts_below_the_limit) {
-  EXPECT_THAT(micro_batches({10, 20}, 4), ElementsAre(SlotRange{10, 14}, SlotRange{14, 17}, SlotRange{17, 20}));
-  EXPECT_THAT(micro_batches({0, 8}, 8), ElementsAre(SlotRange{0, 8}));
-  EXPECT_THAT(micro_batches({0, 2}, 1), ElementsAre(SlotRange{0, 1}, SlotRange{1, 2}));
+  EXPECT_THAT(micro_batches({10, 20}, kOnes, 4), ElementsAre(SlotRange{10, 14}, SlotRange{14, 17}, SlotRange{17, 20}));
+  EXPECT_THAT(micro_batches({0, 8}, kOnes, 8), ElementsAre(SlotRange{0, 8}));
+  EXPECT_THAT(micro_batches({0, 2}, kOnes, 1), ElementsAre(SlotRange{0, 1}, SlotRange{1, 2}));
+}
+
+TEST(MicroBatches, stay_below_the_limit_of_cost_except_for_one_dear_sample) {
+  const std::vector<int64_t> costs = {5, 5, 9, 2, 30, 1};
+  EXPECT_THAT(micro_batches({0, 6}, costs, 10),
+              ElementsAre(SlotRange{0, 2}, SlotRange{2, 3}, SlotRange{3, 4}, SlotRange{4, 5}, SlotRange{5, 6}));
 }
 
 TEST(MicroBatches, of_an_empty_share_are_one_empty_part) {
-  EXPECT_THAT(micro_batches({5, 5}, 4), ElementsAre(SlotRange{5, 5}));
+  EXPECT_THAT(micro_batches({5, 5}, kOnes, 4), ElementsAre(SlotRange{5, 5}));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ c10::DistBackendError nccl_error(const std::string& name, const std::string& las
 }
 
 TEST(Fault, is_named_by_its_type) {
-  EXPECT_EQ(code_of(GroupFault(ExitCode::kTimeout, "too long")), ExitCode::kTimeout);
+  EXPECT_EQ(code_of(RunFault(ExitCode::kTimeout, "too long")), ExitCode::kTimeout);
   EXPECT_EQ(code_of(std::bad_alloc()), ExitCode::kOutOfMemory);
   EXPECT_EQ(code_of(c10_error<c10::OutOfMemoryError>("CUDA: 2.00 GiB")), ExitCode::kOutOfMemory);
   const c10::AcceleratorError illegal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, 700, "an illegal access");

@@ -61,7 +61,7 @@ class TwoPhaseAbortTest : public testing::Test {
     try {
       abort.check();
       FAIL() << "it was not cut";
-    } catch (const GroupFault& e) {
+    } catch (const RunFault& e) {
       EXPECT_EQ(e.code, ExitCode::kPeerLost);
     }
   }
@@ -94,7 +94,7 @@ TEST_F(TwoPhaseAbortTest, a_group_that_ends_in_order_is_aborted_and_not_revoked)
 TEST_F(TwoPhaseAbortTest, nothing_is_launched_after_a_cut) {
   const auto abort = formed(calls());
   group_.fire();
-  EXPECT_THROW(abort->launch([this] { journal_.add("launch"); }), GroupFault);
+  EXPECT_THROW(abort->launch([this] { journal_.add("launch"); }), RunFault);
   expect_is_cut(*abort);
   abort->leave();
   EXPECT_EQ(journal_.names(), (Names{"revoke", "abort"}));
@@ -176,7 +176,7 @@ TEST_F(TwoPhaseAbortTest, an_init_that_ends_after_the_cut_is_destroyed) {
     abort.cut();
     return true;
   };
-  EXPECT_THROW(abort.await_init(ends_after_the_cut, kForEver), GroupFault);
+  EXPECT_THROW(abort.await_init(ends_after_the_cut, kForEver), RunFault);
   EXPECT_EQ(journal_.names(), Names{"abort"});
 }
 
@@ -192,7 +192,7 @@ TEST_F(TwoPhaseAbortTest, an_init_that_waits_for_a_peer_is_left_at_the_cut) {
     waits.notify_all();
     return false;
   };
-  EXPECT_THROW(abort.await_init(never_ends, kForEver), GroupFault);
+  EXPECT_THROW(abort.await_init(never_ends, kForEver), RunFault);
   link.join();
   EXPECT_EQ(journal_.names(), Names{"abort"});
 }
@@ -203,7 +203,7 @@ TEST_F(TwoPhaseAbortTest, an_init_that_fails_is_destroyed_and_says_why_unless_it
   EXPECT_THROW(alone.await_init(fails, kForEver), NcclFault);
   TwoPhaseAbort cut(calls());
   cut.cut();
-  EXPECT_THROW(cut.await_init(fails, kForEver), GroupFault);
+  EXPECT_THROW(cut.await_init(fails, kForEver), RunFault);
   EXPECT_EQ(journal_.names(), (Names{"abort", "abort"}));
 }
 
@@ -212,7 +212,7 @@ TEST_F(TwoPhaseAbortTest, an_init_that_takes_too_long_is_destroyed) {
   try {
     abort.await_init([] { return false; }, milliseconds(0));
     FAIL() << "it has ended";
-  } catch (const GroupFault& e) {
+  } catch (const RunFault& e) {
     EXPECT_EQ(e.code, ExitCode::kTimeout);
   }
   EXPECT_EQ(journal_.names(), Names{"abort"});

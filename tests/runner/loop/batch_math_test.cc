@@ -39,7 +39,7 @@ TEST(MicroBatches, cover_every_slot_once_for_every_world_size) {
     const BatchShape shape{.global_batch = 50, .micro_batch_max = 6, .declared_world_size = 4};
     int64_t next = 0;
     for (int rank = 0; rank < world_size; ++rank) {
-      for (const SlotRange& part : micro_batches_of_rank(shape, 50, rank, world_size)) {
+      for (const SlotRange& part : micro_batches_of_rank(shape, std::vector<int64_t>(50, 1), rank, world_size)) {
         EXPECT_EQ(part.begin, next);
         EXPECT_LE(part.size(), shape.micro_batch_max);
         next = part.end;
@@ -47,6 +47,13 @@ TEST(MicroBatches, cover_every_slot_once_for_every_world_size) {
     }
     EXPECT_EQ(next, 50);
   }
+}
+
+TEST(MicroBatches, of_dear_samples_hold_fewer_of_them) {
+  const BatchShape shape{.global_batch = 6, .micro_batch_max = 100, .declared_world_size = 2};
+  const std::vector<int64_t> tokens = {90, 30, 30, 40, 60, 50};
+  EXPECT_EQ(micro_batches_of_rank(shape, tokens, 0, 2), (std::vector<SlotRange>{{0, 1}, {1, 3}}));
+  EXPECT_EQ(micro_batches_of_rank(shape, tokens, 1, 2), (std::vector<SlotRange>{{3, 5}, {5, 6}}));
 }
 
 TEST(MicroBatches, of_fewer_ranks_become_accumulation) {
@@ -58,7 +65,7 @@ TEST(MicroBatches, of_fewer_ranks_become_accumulation) {
 
 TEST(MicroBatches, of_an_empty_share_are_one_empty_range) {
   const BatchShape shape{.global_batch = 8, .micro_batch_max = 2, .declared_world_size = 4};
-  const auto parts = micro_batches_of_rank(shape, /*batch_samples=*/2, /*rank=*/3, /*world_size=*/4);
+  const auto parts = micro_batches_of_rank(shape, std::vector<int64_t>{1, 1}, /*rank=*/3, /*world_size=*/4);
   ASSERT_EQ(parts.size(), 1U);
   EXPECT_EQ(parts[0].size(), 0);
 }

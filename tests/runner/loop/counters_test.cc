@@ -11,7 +11,8 @@ Counters sample() {
   c.lineage = (uint64_t{1} << 32) | 3;
   c.has_state = true;
   c.batch = {.global_batch = 128, .micro_batch_max = 64, .declared_world_size = 2};
-  c.num_samples = 943;
+  c.place = {.epoch = 150, .index = 3};
+  c.epoch_steps = 8;
   c.skipped_in_row = 1;
   c.skipped_total = 4;
   c.plateau = {.best = 0.5, .bad_evaluations = 2, .factor = 0.25};
@@ -54,7 +55,7 @@ TEST(Counters, of_a_damaged_document_are_refused_by_field) {
     ASSERT_FALSE(back.ok()) << field;
     EXPECT_NE(back.error().message.find(field), std::string::npos) << back.error().message;
   }
-  for (const char* const field : {"global_batch", "num_samples"}) {
+  for (const char* const field : {"global_batch", "epoch_steps"}) {
     Json json = whole;
     json[field] = 0;
     EXPECT_FALSE(counters_from_json(json).ok()) << field;

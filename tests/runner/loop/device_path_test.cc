@@ -45,7 +45,8 @@ struct Rank {
               .state = prepared(),
               .group = group_in,
               .reducer = reducer,
-              .sampler = sampler,
+              .source = sampler,
+              .queue = queue,
               .clock = clock,
               .gate = gate,
               .stream = stream,
@@ -65,6 +66,7 @@ struct Rank {
   LineWorkload workload;
   TrainingState state;
   Sampler sampler;
+  BatchQueue queue{workload, 1, at::kCPU};
   PhaseClock clock{Phase::kStartup, PhaseClock::TimePoint{}};
   CommitGate gate{at::kCPU};
   InjectedFaults faults;
@@ -217,7 +219,8 @@ TEST(DevicePath, says_before_each_step_changes_the_state) {
                        .state = rank.state,
                        .group = group,
                        .reducer = rank.reducer,
-                       .sampler = rank.sampler,
+                       .source = rank.sampler,
+                       .queue = rank.queue,
                        .clock = rank.clock,
                        .gate = rank.gate,
                        .stream = device,

@@ -69,7 +69,8 @@ void hold(TrainingState& state, int64_t step) {
   state.counters.lineage = 1;
   state.counters.step = step;
   state.counters.batch = {.global_batch = 4, .micro_batch_max = 2, .declared_world_size = 2};
-  state.counters.num_samples = 10;
+  state.counters.place = {.epoch = step / 3, .index = step % 3};
+  state.counters.epoch_steps = 3;
 }
 
 // The group broke when rank 1 had the sums of an evaluation and rank 0 had not. Were they taken for equal, rank 0 would
@@ -178,7 +179,7 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   RunConfig config;
   LineWorkload workload(10);
   config.training.state_dict_path = folder.file("weights.safetensors");
-  ASSERT_TRUE(save_weights(fs, config.training.state_dict_path, workload.parameters()).ok());
+  ASSERT_TRUE(save_weights(fs, config.training.state_dict_path, parameters_of(workload)).ok());
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   const auto group = ProcessGroup::solo({.world = world_of(0, 1), .network_interface = ""});
   const auto stream = make_device_stream(at::kCPU);

@@ -34,6 +34,7 @@ struct Setup {
   int leaving_rank = -1;     // asks to leave together at the second step
   int rank_with_injected_nan = -1;
   Precision precision = Precision::kFp32;
+  int64_t fetch_threads = 2;
 };
 
 RankResult run_rank(const Setup& setup, ProcessGroup& group) {
@@ -52,12 +53,14 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
   InjectedFaults faults;
   if (group.rank() == setup.rank_with_injected_nan) faults.add({.fault = Fault::kNotFinite});
   GradReducer reducer(state.reduced(), group);
+  BatchQueue queue(workload, setup.fetch_threads, at::kCPU);
   TrainStep step({.config = config,
                   .workload = workload,
                   .state = state,
                   .group = group,
                   .reducer = reducer,
-                  .sampler = sampler,
+                  .source = sampler,
+                  .queue = queue,
                   .clock = clock,
                   .gate = gate,
                   .stream = *stream,

@@ -22,6 +22,8 @@
 #include "runner/contract/beat_page.h"
 #include "runner/contract/messages.h"
 #include "runner/dist/device_stream.h"
+#include "runner/worker/agent_session.h"
+#include "runner/worker/stop_signals.h"
 #include "tests/runner/formats/fault_file_system.h"
 #include "tests/runner/loop/line_workload.h"
 #include "tests/runner/support/asynchronous_device.h"
@@ -35,33 +37,30 @@ namespace {
 // epoch.
 class ScoredLine final : public LineWorkload {
  public:
-  using LineWorkload::LineWorkload;
-  std::vector<MetricSum> evaluate(const EvaluationShard& shard) override {
+  explicit ScoredLine(int64_t samples) : LineWorkload(samples) { info_.best.name = "score"; }
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
     if (in_evaluation) std::exchange(in_evaluation, nullptr)(shard);
-    if (!shard.goes_on()) return {};
+    if (!shard.goes_on()) return std::vector<MetricSum>();
     const bool first = shard.rank == 0;
     const int score = gets_worse ? -++evaluations_ : ++evaluations_;
-    return {{.name = "score", .sum = first ? static_cast<double>(score) : 0.0, .count = first ? 1.0 : 0.0}};
+    return std::vector<MetricSum>{
+        {.name = "score", .sum = first ? static_cast<double>(score) : 0.0, .count = first ? 1.0 : 0.0}};
   }
-  std::unique_ptr<MicroBatch> make_batch(const MicroBatchSpec& spec) override {
-    if (in_step && spec.step == 1) std::exchange(in_step, nullptr)();
-    ++batches;
-    return LineWorkload::make_batch(spec);
-  }
-  [[nodiscard]] std::string best_metric() const override { return "score"; }
   std::string reference_weight_file(const EvaluationReport& report) override {
     if (std::exchange(breaks_after_evaluation, false))
       throw std::runtime_error("the sums came, and nothing after them");
     return "epoch" + std::to_string(report.epoch) + ".pth";
   }
-  at::Tensor loss_sum(const MicroBatch& batch) override {
+  std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
+    if (in_step && batch.share.step == 1) std::exchange(in_step, nullptr)();
+    ++batches;
     if (batches == breaks_device_at_batch) {
       throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 700, "CUDA error: an illegal memory access");
     }
-    return LineWorkload::loss_sum(batch);
+    return LineWorkload::loss(batch);
   }
 
-  int batches = 0;                  // made so far
+  int batches = 0;                  // taken so far
   int breaks_device_at_batch = -1;  // the device fails in its forward
   bool gets_worse = false;
   bool breaks_after_evaluation = false;
@@ -90,18 +89,19 @@ class TestWorker {
     config.training.num_epochs = 1;
     config.training.eval_every = 1;
     config.training.checkpoint_every = 0;
-    config.training.ema_decay = 0.5;
+    config.training.ema_decays = {0.5};
     config.training.tensorboard = false;
     reporter_ = std::make_unique<Reporter>(Reporter::Options{
         .config = &config, .world = world_of(rank, world_size), .clock = &clock_, .page = &page_, .folder = folder});
     trainer_ = std::make_unique<Trainer>(Trainer::Parts{.config = config,
                                                         .workload = workload,
                                                         .fs = fs_,
-                                                        .signals = signals_,
                                                         .clock = clock_,
                                                         .reporter = *reporter_,
                                                         .faults = faults_,
                                                         .page = page_,
+                                                        .stop_code = [this] { return signals_.requested(); },
+                                                        .defer_stops = [this] { signals_.ask_from_now_on(); },
                                                         .agent = agent != nullptr ? agent : session_.get(),
                                                         .device = at::kCPU,
                                                         .stream = device != nullptr ? *device : *cpu_,
@@ -124,7 +124,7 @@ class TestWorker {
     return run(*group, store, generation);
   }
   [[nodiscard]] RunIdentity identity() const {
-    return {.job = job_, .config_hash = config.config_hash(), .workload = workload.name()};
+    return {.job = job_, .config_hash = config.config_hash(), .workload = workload.info().name};
   }
 
   [[nodiscard]] int64_t step() const { return trainer_->step(); }
@@ -732,7 +732,7 @@ TEST(Trainer, says_that_its_device_is_broken_before_it_lets_go_of_anything) {
   PosixFileSystem fs;
   TestWorker worker(fs, folder.path(), 0, 1);
   worker.workload.breaks_device_at_batch = 2;
-  const auto holds_its_buckets = [&] { return worker.workload.parameters()[0].tensor.grad().defined(); };
+  const auto holds_its_buckets = [&] { return parameters_of(worker.workload)[0].tensor.grad().defined(); };
   int said = 0;
   worker.on_device_fault = [&](const Failure& fault) {
     ++said;

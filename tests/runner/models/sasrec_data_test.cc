@@ -33,7 +33,7 @@ const char* const kFourUsers =
 TEST(SasrecData, input_and_targets_are_shifted_by_one_and_right_aligned) {
   const SasrecData data = data_from(dataset_from(kFourUsers));
   Row row(6);
-  const MicroBatchSpec spec{.seed = 1, .step = 0, .epoch = 0, .first_slot = 0, .samples = {0, 1}};
+  const BatchShare spec{.seed = 1, .step = 0, .epoch = 0, .first_slot = 0, .samples = {0, 1}};
   EXPECT_EQ(data.fill_train_row(spec, 0, row.view()), 4);  // trains on 1 … 5; 6 and 7 are held out
   EXPECT_EQ(row.seq, (std::vector<int64_t>{0, 0, 1, 2, 3, 4}));
   EXPECT_EQ(row.pos, (std::vector<int64_t>{0, 0, 2, 3, 4, 5}));
@@ -56,7 +56,7 @@ TEST(SasrecData, negatives_are_never_among_the_items_trained_on) {
   Row row(12);
   for (int64_t user = 1; user <= data.num_users(); ++user) {
     const auto trained = data.trained_on(user);
-    const MicroBatchSpec spec{.seed = 1, .step = 9, .epoch = 0, .first_slot = user, .samples = {user - 1}};
+    const BatchShare spec{.seed = 1, .step = 9, .epoch = 0, .first_slot = user, .samples = {user - 1}};
     const int64_t positives = data.fill_train_row(spec, 0, row.view());
     for (size_t i = 12 - static_cast<size_t>(positives); i < 12; ++i) {
       EXPECT_GE(row.neg[i], 1);
@@ -82,7 +82,7 @@ TEST(SasrecData, a_user_without_a_target_is_replaced_by_a_random_one_of_its_slot
   std::set<std::vector<int64_t>> seen;
   for (int64_t slot = 0; slot < 40; ++slot) {
     Row row(6);
-    const MicroBatchSpec spec{.seed = 1, .step = 0, .epoch = 0, .first_slot = slot, .samples = {2}};
+    const BatchShare spec{.seed = 1, .step = 0, .epoch = 0, .first_slot = slot, .samples = {2}};
     EXPECT_GT(data.fill_train_row(spec, 0, row.view()), 0);
     seen.insert(row.seq);
   }

@@ -19,7 +19,7 @@ using Sums = std::map<std::string, std::pair<double, double>>;
 Sums evaluate_with(SasrecWorkload& workload, int world_size) {
   Sums sums;
   for (int rank = 0; rank < world_size; ++rank) {
-    for (const MetricSum& part : workload.evaluate({.rank = rank, .world_size = world_size, .seed = 5})) {
+    for (const MetricSum& part : evaluate(workload, {.rank = rank, .world_size = world_size, .seed = 5})) {
       sums[part.name].first += part.sum;
       sums[part.name].second += part.count;
     }
@@ -45,26 +45,26 @@ TEST(SasrecEvaluation, ends_at_the_next_look_when_it_is_stopped) {
     ++looks;
     return true;
   };
-  workload->evaluate(shard);
+  evaluate(*workload, shard);
   const int all = std::exchange(looks, 0);
   ASSERT_GT(all, 2);
   for (const int last : {1, 2}) {
     shard.goes_on = [&looks, last] { return ++looks < last; };
-    workload->evaluate(shard);
+    evaluate(*workload, shard);
     EXPECT_EQ(std::exchange(looks, 0), last);
   }
 }
 
 TEST(SasrecEvaluation, every_rank_reports_the_same_names_even_without_users) {
   const auto workload = make_small(small_config());
-  const auto first = workload->evaluate({.rank = 0, .world_size = 9, .seed = 5});
-  const auto idle = workload->evaluate({.rank = 8, .world_size = 9, .seed = 5});
+  const auto first = evaluate(*workload, {.rank = 0, .world_size = 9, .seed = 5});
+  const auto idle = evaluate(*workload, {.rank = 8, .world_size = 9, .seed = 5});
   ASSERT_EQ(first.size(), idle.size());
   for (size_t i = 0; i < idle.size(); ++i) {
     EXPECT_EQ(idle[i].name, first[i].name);
     EXPECT_EQ(idle[i].count, 0.0);
   }
-  EXPECT_EQ(first[0].name, workload->best_metric());
+  EXPECT_EQ(first[0].name, workload->info().best.name);
 }
 
 TEST(SasrecEvaluation, ranking_agrees_with_one_user_and_one_item_at_a_time) {
@@ -104,14 +104,14 @@ TEST(SasrecEvaluation, ranking_agrees_with_one_user_and_one_item_at_a_time) {
 TEST(SasrecEvaluation, ties_favour_the_held_out_item) {
   const auto workload = make_small(small_config());
   const at::NoGradGuard no_grad;
-  for (const NamedTensor& parameter : workload->parameters()) parameter.tensor.zero_();
+  for (const NamedTensor& parameter : parameters_of(*workload)) parameter.tensor.zero_();
   for (const auto& [name, sum] : evaluate_with(*workload, 1)) EXPECT_EQ(sum.first, sum.second) << name;
 }
 
 TEST(SasrecEvaluation, a_model_that_is_not_finite_scores_zero) {
   const auto workload = make_small(small_config());
   const at::NoGradGuard no_grad;
-  for (const NamedTensor& parameter : workload->parameters()) {
+  for (const NamedTensor& parameter : parameters_of(*workload)) {
     parameter.tensor.fill_(std::numeric_limits<float>::quiet_NaN());
   }
   for (const auto& [name, sum] : evaluate_with(*workload, 1)) EXPECT_EQ(sum.first, 0.0) << name;

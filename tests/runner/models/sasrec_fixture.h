@@ -46,10 +46,31 @@ inline std::unique_ptr<SasrecWorkload> make_small(const RunConfig& config, Datas
   return std::move(workload).value();
 }
 
-inline MicroBatchSpec batch_spec(int64_t first_slot, int64_t count) {
-  MicroBatchSpec spec{.seed = 11, .step = 5, .epoch = 0, .first_slot = first_slot, .samples = {}};
+inline BatchShare batch_spec(int64_t first_slot, int64_t count) {
+  BatchShare spec{.seed = 11, .step = 5, .epoch = 0, .first_slot = first_slot, .samples = {}};
   for (int64_t i = 0; i < count; ++i) spec.samples.push_back((first_slot + i) * 3 % 200);
   return spec;
+}
+
+// The batch of a share, on the CPU, and its weight.
+struct WeighedBatch {
+  DeviceBatch batch;
+  double weight = 0.0;
+};
+inline WeighedBatch batch_of(const SasrecWorkload& workload, const BatchShare& share) {
+  Result<HostBatch> fetched = workload.fetch(share);
+  EXPECT_TRUE(fetched.ok()) << (fetched.ok() ? "" : fetched.error().message);
+  return {to_device(*fetched, share, at::kCPU), fetched->weights.at(0)};
+}
+
+inline std::vector<MetricSum> evaluate(Workload& workload, const EvaluationShard& shard) {
+  Result<std::vector<MetricSum>> sums = workload.evaluate(shard);
+  EXPECT_TRUE(sums.ok()) << (sums.ok() ? "" : sums.error().message);
+  return std::move(sums).value();
+}
+
+inline at::Tensor loss_of(SasrecWorkload& workload, const BatchShare& share) {
+  return workload.loss(batch_of(workload, share).batch).at(0);
 }
 
 }  // namespace lockstep

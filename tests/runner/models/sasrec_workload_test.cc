@@ -18,12 +18,12 @@ constexpr SasrecForm kForms[] = {SasrecForm::kPostNorm, SasrecForm::kPreNorm, Sa
 
 std::vector<at::Tensor> gradients_of(const SasrecWorkload& workload) {
   std::vector<at::Tensor> gradients;
-  for (const NamedTensor& parameter : workload.parameters()) gradients.push_back(parameter.tensor.grad().clone());
+  for (const NamedTensor& parameter : parameters_of(workload)) gradients.push_back(parameter.tensor.grad().clone());
   return gradients;
 }
 
 void clear_gradients(const SasrecWorkload& workload) {
-  for (const NamedTensor& parameter : workload.parameters()) parameter.tensor.mutable_grad() = at::Tensor();
+  for (const NamedTensor& parameter : parameters_of(workload)) parameter.tensor.mutable_grad() = at::Tensor();
 }
 
 TEST(SasrecWorkload, starts_at_two_log_two_in_every_form) {
@@ -32,8 +32,8 @@ TEST(SasrecWorkload, starts_at_two_log_two_in_every_form) {
     sasrec_options(config).hidden_units = 50;
     sasrec_options(config).num_heads = 1;
     const auto workload = make_small(config);
-    const auto batch = workload->make_batch(batch_spec(0, 64));
-    const double loss = workload->loss_sum(*batch).item<double>() / batch->weight();
+    const WeighedBatch batch = batch_of(*workload, batch_spec(0, 64));
+    const double loss = workload->loss(batch.batch)[0].item<double>() / batch.weight;
     EXPECT_NEAR(loss, 2.0 * std::numbers::ln2, 0.1) << "form " << static_cast<int>(form);
   }
 }
@@ -42,8 +42,8 @@ TEST(SasrecWorkload, every_parameter_gets_a_gradient_and_padding_none) {
   for (const SasrecForm form : kForms) {
     RunConfig config = with_form(small_config(), form);
     const auto workload = make_small(config);
-    workload->loss_sum(*workload->make_batch(batch_spec(0, 32))).backward();
-    for (const NamedTensor& parameter : workload->parameters()) {
+    loss_of(*workload, batch_spec(0, 32)).backward();
+    for (const NamedTensor& parameter : parameters_of(*workload)) {
       const at::Tensor& gradient = parameter.tensor.grad();
       ASSERT_TRUE(gradient.defined()) << parameter.name;
       EXPECT_GT(gradient.abs().sum().item<double>(), 0.0) << parameter.name;
@@ -76,7 +76,7 @@ TEST(SasrecWorkload, names_and_shapes_are_those_of_the_python_implementation) {
       {"forward_layers.0.conv2.bias", {16}},
       {"last_layernorm.weight", {16}},
       {"last_layernorm.bias", {16}}};
-  const auto parameters = workload->parameters();
+  const auto parameters = parameters_of(*workload);
   ASSERT_EQ(parameters.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(parameters[i].name, expected[i].first);
@@ -88,18 +88,18 @@ TEST(SasrecWorkload, names_and_shapes_are_those_of_the_python_implementation) {
 TEST(SasrecWorkload, parameters_are_a_function_of_the_seed) {
   const auto one = make_small(small_config());
   const auto two = make_small(small_config());
-  for (size_t i = 0; i < one->parameters().size(); ++i) {
-    EXPECT_TRUE(at::equal(one->parameters()[i].tensor, two->parameters()[i].tensor));
+  for (size_t i = 0; i < parameters_of(*one).size(); ++i) {
+    EXPECT_TRUE(at::equal(parameters_of(*one)[i].tensor, parameters_of(*two)[i].tensor));
   }
   two->initialize(8);
-  EXPECT_FALSE(at::equal(one->parameters()[0].tensor, two->parameters()[0].tensor));
+  EXPECT_FALSE(at::equal(parameters_of(*one)[0].tensor, parameters_of(*two)[0].tensor));
 }
 
 TEST(SasrecWorkload, matrices_are_xavier_normal_and_padding_rows_zero) {
   RunConfig config = small_config();
   sasrec_options(config).hidden_units = 64;
   const auto workload = make_small(config);
-  for (const NamedTensor& parameter : workload->parameters()) {
+  for (const NamedTensor& parameter : parameters_of(*workload)) {
     const at::Tensor& value = parameter.tensor;
     if (value.dim() < 2) continue;
     const double expected = std::sqrt(2.0 / static_cast<double>(value.size(0) + value.size(1)));
@@ -113,15 +113,15 @@ TEST(SasrecWorkload, matrices_are_xavier_normal_and_padding_rows_zero) {
 
 TEST(SasrecWorkload, a_batch_does_not_depend_on_how_it_is_split) {
   const auto workload = make_small(small_config());
-  const auto whole = workload->make_batch(batch_spec(0, 24));
-  const at::Tensor& ids = static_cast<const SasrecBatch&>(*whole).ids_3BT;
+  const WeighedBatch whole = batch_of(*workload, batch_spec(0, 24));
+  const at::Tensor& ids = whole.batch["ids_3BT"];
   double weight = 0;
   for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {5, 18}, {23, 1}}) {
-    const auto part = workload->make_batch(batch_spec(first, count));
-    EXPECT_TRUE(at::equal(static_cast<const SasrecBatch&>(*part).ids_3BT, ids.slice(1, first, first + count)));
-    weight += part->weight();
+    const WeighedBatch part = batch_of(*workload, batch_spec(first, count));
+    EXPECT_TRUE(at::equal(part.batch["ids_3BT"], ids.slice(1, first, first + count)));
+    weight += part.weight;
   }
-  EXPECT_EQ(weight, whole->weight());
+  EXPECT_EQ(weight, whole.weight);
   EXPECT_EQ(weight, static_cast<double>(ids[1].ne(0).sum().item<int64_t>()));
 }
 
@@ -129,13 +129,13 @@ TEST(SasrecWorkload, loss_and_gradients_with_dropout_do_not_depend_on_how_the_ba
   for (const SasrecForm form : kForms) {
     RunConfig config = with_form(small_config(), form);
     const auto workload = make_small(config);
-    const at::Tensor whole = workload->loss_sum(*workload->make_batch(batch_spec(0, 24)));
+    const at::Tensor whole = loss_of(*workload, batch_spec(0, 24));
     whole.backward();
     const auto expected = gradients_of(*workload);
     clear_gradients(*workload);
     double sum = 0;
-    for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 7}, {7, 16}, {23, 1}, {24, 0}}) {
-      const at::Tensor part = workload->loss_sum(*workload->make_batch(batch_spec(first, count)));
+    for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 7}, {7, 16}, {23, 1}}) {
+      const at::Tensor part = loss_of(*workload, batch_spec(first, count));
       part.backward();
       sum += part.item<double>();
     }
@@ -143,21 +143,8 @@ TEST(SasrecWorkload, loss_and_gradients_with_dropout_do_not_depend_on_how_the_ba
     const auto split = gradients_of(*workload);
     for (size_t i = 0; i < split.size(); ++i) {
       const double scale = std::max(expected[i].norm().item<double>(), 1e-3);
-      EXPECT_LT((split[i] - expected[i]).norm().item<double>() / scale, 1e-5) << workload->parameters()[i].name;
+      EXPECT_LT((split[i] - expected[i]).norm().item<double>() / scale, 1e-5) << parameters_of(*workload)[i].name;
     }
-  }
-}
-
-TEST(SasrecWorkload, an_empty_share_runs_a_backward_of_zeros) {
-  const auto workload = make_small(small_config());
-  const auto batch = workload->make_batch(batch_spec(0, 0));
-  EXPECT_EQ(batch->weight(), 0.0);
-  const at::Tensor loss = workload->loss_sum(*batch);
-  EXPECT_EQ(loss.item<double>(), 0.0);
-  loss.backward();
-  for (const NamedTensor& parameter : workload->parameters()) {
-    ASSERT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
-    EXPECT_EQ(parameter.tensor.grad().abs().sum().item<double>(), 0.0) << parameter.name;
   }
 }
 
@@ -181,7 +168,7 @@ TEST(SasrecWorkload, regularization_is_off_by_default_and_the_squared_table_othe
   RunConfig config = small_config();
   sasrec_options(config).l2_emb = 0.5;
   const auto workload = make_small(config);
-  const double squares = workload->parameters()[0].tensor.square().sum().item<double>();
+  const double squares = parameters_of(*workload)[0].tensor.square().sum().item<double>();
   EXPECT_NEAR(workload->regularization().item<double>(), 0.5 * squares, 1e-3);
 }
 

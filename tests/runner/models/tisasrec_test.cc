@@ -154,8 +154,8 @@ TEST(TisasrecWorkload, every_parameter_gets_a_gradient) {
     RunConfig config = tisasrec_config();
     sasrec_options(config).tisasrec.no_mhc = no_mhc;
     const auto workload = make_small(config);
-    (workload->loss_sum(*workload->make_batch(batch_spec(0, 8))) + workload->regularization()).backward();
-    for (const NamedTensor& p : workload->parameters()) EXPECT_TRUE(p.tensor.grad().defined()) << p.name;
+    (loss_of(*workload, batch_spec(0, 8)) + workload->regularization()).backward();
+    for (const NamedTensor& p : parameters_of(*workload)) EXPECT_TRUE(p.tensor.grad().defined()) << p.name;
   }
 }
 
@@ -166,7 +166,7 @@ TEST(TisasrecWorkload, micro_batches_add_up_to_the_batch_with_either_dropout) {
     const auto workload = make_small(config);
     const torch::NoGradGuard no_grad;
     const auto loss = [&](int64_t first, int64_t count) {
-      return workload->loss_sum(*workload->make_batch(batch_spec(first, count))).item<double>();
+      return loss_of(*workload, batch_spec(first, count)).item<double>();
     };
     const double whole = loss(0, 12);
     EXPECT_NEAR(loss(0, 5) + loss(5, 7), whole, 1e-4 * whole);
@@ -175,9 +175,9 @@ TEST(TisasrecWorkload, micro_batches_add_up_to_the_batch_with_either_dropout) {
 
 TEST(TisasrecWorkload, evaluates_to_the_same_figures_on_any_number_of_ranks) {
   const auto workload = make_small(tisasrec_config());
-  const std::vector<MetricSum> alone = workload->evaluate({.rank = 0, .world_size = 1, .seed = 5});
-  const std::vector<MetricSum> first = workload->evaluate({.rank = 0, .world_size = 2, .seed = 5});
-  const std::vector<MetricSum> second = workload->evaluate({.rank = 1, .world_size = 2, .seed = 5});
+  const std::vector<MetricSum> alone = evaluate(*workload, {.rank = 0, .world_size = 1, .seed = 5});
+  const std::vector<MetricSum> first = evaluate(*workload, {.rank = 0, .world_size = 2, .seed = 5});
+  const std::vector<MetricSum> second = evaluate(*workload, {.rank = 1, .world_size = 2, .seed = 5});
   ASSERT_EQ(alone.size(), first.size());
   for (size_t i = 0; i < alone.size(); ++i) {
     EXPECT_EQ(first[i].sum + second[i].sum, alone[i].sum) << alone[i].name;

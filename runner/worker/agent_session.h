@@ -22,6 +22,7 @@
 #include "runner/contract/messages.h"
 #include "runner/dist/group_abort.h"
 #include "runner/dist/link_store.h"
+#include "runner/loop/agent_link.h"
 #include "runner/loop/injected_faults.h"
 
 namespace lockstep {
@@ -29,7 +30,7 @@ namespace lockstep {
 // How often the reader thread shows that the process lives.
 inline constexpr std::chrono::milliseconds kAliveInterval{500};
 
-class AgentSession final : public StoreTransport {
+class AgentSession final : public AgentLink, public StoreTransport {
  public:
   // Takes over the descriptor and says hello when `hello` is called. `page` and `faults` outlive the session.
   // `is_asked_to_stop` (by a signal, which can notify nobody) is asked from any thread while something is waited for.
@@ -53,13 +54,11 @@ class AgentSession final : public StoreTransport {
   // is being fired when the watching stops goes on: retire it.
   void watch(uint64_t generation, std::shared_ptr<GroupAbort> abort);
   void stop_watching();
-  [[nodiscard]] bool was_cut(uint64_t generation) const;
+  [[nodiscard]] bool was_cut(uint64_t generation) const override;
 
-  // Are the ranks of `generation` to leave together at the end of a step? The code with which this worker ends then;
-  // 0: it waits for an assignment.
-  [[nodiscard]] std::optional<int> leave_together(uint64_t generation) const;
+  [[nodiscard]] std::optional<int> leave_together(uint64_t generation) const override;
 
-  void send(const WorkerMessage& message);
+  void send(const WorkerMessage& message) override;
 
   // A request of a generation that was cut is answered as stale, also one that waits; so is one that waits when a stop
   // is asked for: who has nothing to lose has left at once, and the key that is waited for may never come.

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "runner/contract/world.h"
-#include "runner/loop/worker.h"
+#include "runner/worker/worker.h"
 
 namespace lockstep {
 namespace {

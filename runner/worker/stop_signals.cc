@@ -1,4 +1,4 @@
-#include "runner/loop/stop_signals.h"
+#include "runner/worker/stop_signals.h"
 
 #include <unistd.h>
 

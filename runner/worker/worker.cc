@@ -1,4 +1,4 @@
-#include "runner/loop/worker.h"
+#include "runner/worker/worker.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,14 +24,14 @@
 #include "runner/dist/link_store.h"
 #include "runner/dist/nccl_environment.h"
 #include "runner/dist/rendezvous.h"
-#include "runner/loop/agent_session.h"
+#include "runner/worker/agent_session.h"
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
-#include "runner/loop/leave_at_once.h"
-#include "runner/loop/own_build.h"
+#include "runner/worker/leave_at_once.h"
+#include "runner/worker/own_build.h"
 #include "runner/loop/reporter.h"
-#include "runner/loop/stack_dump.h"
-#include "runner/loop/stop_signals.h"
+#include "runner/worker/stack_dump.h"
+#include "runner/worker/stop_signals.h"
 #include "runner/loop/trainer.h"
 #include "runner/models/registry.h"
 #include "runner/models/workload_flags.h"
@@ -254,11 +254,12 @@ class Worker {
         std::make_unique<Trainer>(Trainer::Parts{.config = config_,
                                                  .workload = *workload_,
                                                  .fs = fs_,
-                                                 .signals = signals_,
                                                  .clock = clock_,
                                                  .reporter = *reporter_,
                                                  .faults = faults_,
                                                  .page = *page_,
+                                                 .stop_code = [this] { return signals_.requested(); },
+                                                 .defer_stops = [this] { signals_.ask_from_now_on(); },
                                                  .agent = session_.get(),
                                                  .device = device_,
                                                  .stream = *stream_,
@@ -376,8 +377,9 @@ class Worker {
   [[nodiscard]] std::string terms() const {
     const WorkerBuild build = own_build();
     Json terms = config_.shared_flags();
-    terms["number of samples"] = workload_->num_samples();  // another data set under the same name
-    terms["backend in effect"] = to_string(backend_);       // `auto` may find a GPU here and none there
+    terms.update(workload_->shared_facts());  // another data set under the same name
+    for (const FrozenTensors& frozen : workload_->frozen()) terms["sha256 of " + frozen.name] = frozen.sha256;
+    terms["backend in effect"] = to_string(backend_);  // `auto` may find a GPU here and none there
     terms["precision in effect"] = to_string(precision_.precision);
     terms["version of lockstep"] = build.version;
     terms["version of torch"] = build.torch;

@@ -1,4 +1,4 @@
-#include "runner/loop/stack_dump.h"
+#include "runner/worker/stack_dump.h"
 
 #include <execinfo.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "runner/loop/own_build.h"
+#include "runner/worker/own_build.h"
 
 #include <dlfcn.h>
 #include <torch/version.h>

@@ -1,5 +1,5 @@
 // The worker's end of the link to its agent: a cut reaches the group's abort, and waits for nobody.
-#include "runner/loop/agent_session.h"
+#include "runner/worker/agent_session.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

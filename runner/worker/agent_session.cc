@@ -1,4 +1,4 @@
-#include "runner/loop/agent_session.h"
+#include "runner/worker/agent_session.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "runner/loop/leave_at_once.h"
+#include "runner/worker/leave_at_once.h"
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,46 @@
+// BatchSource: which samples make up which global batch of a run.
+//
+// Role: what the loop asks for the order of the data. A pure function of how it was made: the same on every rank, for
+// every world size, in every generation; so the place in the data is (epoch, index), and nothing else needs saving.
+// Threads: the training thread; a source may keep the epoch that it was asked for last.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+// A place in the data: the batch that comes next.
+struct DataPlace {
+  int64_t epoch = 0;  // from 0
+  int64_t index = 0;  // of the batch in its epoch
+  friend bool operator==(const DataPlace&, const DataPlace&) = default;
+};
+
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  // Global batches, and so optimizer steps, in `epoch` (from 0): at least 1. Epochs may differ.
+  [[nodiscard]] virtual int64_t steps(int64_t epoch) = 0;
+  // The samples of batch `index` in [0, steps(epoch)), in slot order: at least one.
+  [[nodiscard]] virtual std::vector<int64_t> batch(int64_t epoch, int64_t index) = 0;
+  // What a sample costs in a forward, at least 1, in a unit of the source's own (tokens, residues): ranks and
+  // micro-batches get shares of about the same cost.
+  [[nodiscard]] virtual int64_t cost(int64_t /*sample*/) const { return 1; }
+};
+
+// The place after `steps` more batches.
+inline DataPlace place_after(DataPlace place, int64_t steps, BatchSource& source) {
+  for (place.index += steps; place.index >= source.steps(place.epoch);) place.index -= source.steps(place.epoch++);
+  return place;
+}
+
+// The batches of all epochs before `epoch`.
+inline int64_t steps_before(int64_t epoch, BatchSource& source) {
+  int64_t steps = 0;
+  for (int64_t earlier = 0; earlier < epoch; ++earlier) steps += source.steps(earlier);
+  return steps;
+}
+
+}  // namespace lockstep

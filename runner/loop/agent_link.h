@@ -1,0 +1,23 @@
+// AgentLink: what the training loop hears of and says to this node's agent (worker/agent_session).
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "runner/contract/messages.h"
+
+namespace lockstep {
+
+class AgentLink {
+ public:
+  virtual ~AgentLink() = default;
+
+  [[nodiscard]] virtual bool was_cut(uint64_t generation) const = 0;
+  // Are the ranks of `generation` to leave together at the end of a step? The code with which this worker ends then;
+  // 0: it waits for an assignment.
+  [[nodiscard]] virtual std::optional<int> leave_together(uint64_t generation) const = 0;
+  virtual void send(const WorkerMessage& message) = 0;
+};
+
+}  // namespace lockstep

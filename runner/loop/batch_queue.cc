@@ -1,0 +1,97 @@
+#include "runner/loop/batch_queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "runner/dist/device_stream.h"
+#include "runner/loop/device.h"
+#include "runner/loop/stop_token.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kCutPollInterval{50};
+
+// What a library throws in a thread of ours must not end the process before the step that needs the batch.
+Result<HostBatch> fetch(const Workload& workload, const BatchShare& share) {
+  try {
+    return workload.fetch(share);
+  } catch (const std::exception& e) {
+    return Error{ErrorCode::kUnavailable, std::string("fetching a batch: ") + e.what()};
+  }
+}
+
+}  // namespace
+
+BatchQueue::BatchQueue(const Workload& workload, int64_t num_threads, at::Device device) : workload_(workload) {
+  for (int64_t i = 0; i < num_threads; ++i) threads_.emplace_back([this, device] { run(device); });
+}
+
+BatchQueue::~BatchQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+BatchQueue::Entries::iterator BatchQueue::find(const BatchShare& share) {
+  return std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) { return entry->share == share; });
+}
+
+void BatchQueue::want(const std::vector<BatchShare>& shares) {
+  if (threads_.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    Entries wanted;
+    for (const BatchShare& share : shares) {
+      const auto known = find(share);
+      wanted.push_back(known == entries_.end() ? std::make_shared<Entry>(Entry{.share = share, .made = std::nullopt})
+                                               : *known);
+    }
+    entries_ = std::move(wanted);
+  }
+  changed_.notify_all();
+}
+
+Result<HostBatch> BatchQueue::take(const BatchShare& share, const std::function<bool()>& is_cut) {
+  std::unique_lock lock(mutex_);
+  const auto found = find(share);
+  if (found == entries_.end() || !(*found)->has_begun) {
+    if (found != entries_.end()) entries_.erase(found);
+    lock.unlock();
+    return fetch(workload_, share);
+  }
+  const std::shared_ptr<Entry> entry = *found;
+  while (!changed_.wait_for(lock, kCutPollInterval, [&] { return entry->made.has_value(); })) {
+    lock.unlock();
+    if (is_cut()) leave_group("the group was cut while a batch was being fetched");
+    lock.lock();
+  }
+  entries_.erase(find(share));
+  return std::move(*entry->made);
+}
+
+void BatchQueue::run(at::Device device) {
+  use_device(device);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const auto next = [this] {
+      return std::find_if(entries_.begin(), entries_.end(), [](const auto& entry) { return !entry->has_begun; });
+    };
+    changed_.wait(lock, [&] { return closing_ || next() != entries_.end(); });
+    if (closing_) return;
+    const std::shared_ptr<Entry> entry = *next();
+    entry->has_begun = true;
+    lock.unlock();
+    Result<HostBatch> made = fetch(workload_, entry->share);
+    lock.lock();
+    entry->made = std::move(made);
+    changed_.notify_all();
+  }
+}
+
+}  // namespace lockstep

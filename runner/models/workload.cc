@@ -1,0 +1,59 @@
+#include "runner/models/workload.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
+  static const at::Tensor kUndefined;
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) { return entry.name == name; });
+  return found == tensors.end() ? kUndefined : found->tensor;
+}
+
+NamedTensors parameters_of(const Workload& workload) {
+  NamedTensors all;
+  for (const ParameterGroup& group : workload.groups()) {
+    all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  }
+  return all;
+}
+
+Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) {
+  TRY_ASSIGN(const std::unique_ptr<BatchSource> source,
+             batches({.split = Split::kValidation, .seed = shard.seed, .global_batch = shard.samples_at_once}));
+  const std::vector<LossTerm>& terms = info().loss_terms;
+  std::vector<MetricSum> sums;
+  for (const LossTerm& term : terms) sums.push_back({.name = "valid_" + term.name});
+  // Whole batches by turns: each rank's are those whose number leaves its rank over.
+  const int64_t steps = source->steps(0);
+  for (int64_t index = shard.rank; index < steps && shard.goes_on(); index += shard.world_size) {
+    const BatchShare share{
+        .seed = shard.seed, .step = index, .epoch = 0, .first_slot = 0, .samples = source->batch(0, index)};
+    TRY_ASSIGN(const HostBatch fetched, fetch(share));
+    DeviceBatch batch = to_device(fetched, share, shard.device);
+    batch.is_training = false;
+    const std::vector<at::Tensor> losses = shard.loss(batch);
+    for (size_t term = 0; term < terms.size(); ++term) {
+      sums[term].sum += losses[term].item<double>();
+      sums[term].count += terms[term].denominator ? static_cast<double>(share.samples.size()) : fetched.weights[term];
+    }
+  }
+  return sums;
+}
+
+std::vector<std::pair<std::string, double>> Workload::figures(const std::vector<MetricSum>& totals) const {
+  std::vector<std::pair<std::string, double>> means;
+  for (const MetricSum& total : totals)
+    means.emplace_back(total.name, total.count > 0.0 ? total.sum / total.count : 0.0);
+  return means;
+}
+
+DeviceBatch to_device(const HostBatch& batch, const BatchShare& share, at::Device device) {
+  DeviceBatch here{.share = share, .tensors = batch.tensors};
+  if (device.is_cpu()) return here;
+  for (NamedTensor& entry : here.tensors) entry.tensor = entry.tensor.to(device, /*non_blocking=*/true);
+  return here;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,227 @@
+// The training step on a workload that uses each part of the seam.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runner/dist/device_stream.h"
+#include "runner/dist/fault.h"
+#include "runner/dist/grad_reducer.h"
+#include "runner/dist/process_group.h"
+#include "runner/kernels/commit_gate.h"
+#include "runner/loop/evaluator.h"
+#include "runner/loop/injected_faults.h"
+#include "runner/loop/train_step.h"
+#include "tests/runner/loop/toy_workload.h"
+#include "tests/runner/support/ranks_as_threads.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kWordsPerBatch = 30;
+
+struct Trained {
+  std::vector<StepReport> reports;
+  DataPlace place;
+  std::vector<std::pair<std::string, double>> figures;  // of an evaluation at the end
+  NamedTensors state;
+};
+
+// A rank of a run of the toy. `begin`: its state before the first step, and where that is.
+struct ToyRank {
+  explicit ToyRank(ProcessGroup& group_in, int64_t total_steps, std::vector<LossTerm> terms = {}) : group(group_in) {
+    workload.set_terms(std::move(terms));
+    config.training.lr = 0.05;
+    config.training.optimizer = OptimizerKind::kAdamw;
+    config.training.ema_decays = {0.9, 0.5};
+    state.emplace(workload, config.training);
+    state->counters.batch = {.global_batch = kWordsPerBatch, .micro_batch_max = 11, .declared_world_size = 1};
+    source = *workload.batches({.seed = config.training.seed, .global_batch = kWordsPerBatch});
+    steps = total_steps;
+  }
+
+  struct Toy final : ToyWorkload {
+    void set_terms(std::vector<LossTerm> terms) {
+      if (!terms.empty()) info_.loss_terms = std::move(terms);
+    }
+  };
+
+  TrainStep& step() {
+    if (!step_) {
+      reducer_ = std::make_unique<GradReducer>(state->reduced(), group);
+      step_ = std::make_unique<TrainStep>(TrainStep::Parts{.config = config,
+                                                           .workload = workload,
+                                                           .state = *state,
+                                                           .group = group,
+                                                           .reducer = *reducer_,
+                                                           .source = *source,
+                                                           .queue = queue,
+                                                           .clock = clock,
+                                                           .gate = gate,
+                                                           .stream = *stream,
+                                                           .faults = faults,
+                                                           .device = at::kCPU,
+                                                           .precision = Precision::kFp32,
+                                                           .total_steps = steps});
+    }
+    return *step_;
+  }
+
+  Trained train() {
+    Trained trained;
+    while (state->counters.step < steps) {
+      for (const StepReport& report : step().run({}).reports) trained.reports.push_back(report);
+    }
+    for (const StepReport& report : step().flush()) trained.reports.push_back(report);
+    const StopToken stop;
+    trained.figures =
+        evaluate_on_all_ranks(workload, group,
+                              {.seed = 3, .samples_at_once = 5, .stop = stop, .clock = clock, .faults = faults})
+            .metrics;
+    trained.place = state->counters.place;
+    for (const NamedTensor& t : state->all_tensors()) trained.state.push_back({t.name, t.tensor.detach().clone()});
+    return trained;
+  }
+
+  ProcessGroup& group;
+  RunConfig config;
+  Toy workload;
+  std::optional<TrainingState> state;
+  std::unique_ptr<BatchSource> source;
+  BatchQueue queue{workload, 2, at::kCPU};
+  PhaseClock clock{Phase::kStartup, PhaseClock::TimePoint{}};
+  CommitGate gate{at::kCPU};
+  std::unique_ptr<DeviceStream> stream = make_device_stream(at::kCPU);
+  InjectedFaults faults;
+  int64_t steps = 0;
+
+ private:
+  std::unique_ptr<GradReducer> reducer_;
+  std::unique_ptr<TrainStep> step_;
+};
+
+Trained train(int world_size, int64_t steps, const std::vector<LossTerm>& terms = {}) {
+  Trained of_rank_0;
+  on_ranks(world_size, [&](ProcessGroup& group) {
+    Trained trained = ToyRank(group, steps, terms).train();
+    if (group.rank() == 0) of_rank_0 = std::move(trained);
+  });
+  return of_rank_0;
+}
+
+constexpr int64_t kSteps = 14;  // over two ends of an epoch
+
+TEST(ToyTraining, of_packed_batches_and_two_terms_is_the_same_for_every_world_size) {
+  const Trained alone = train(1, kSteps);
+  ASSERT_EQ(alone.reports.size(), static_cast<size_t>(kSteps));
+  EXPECT_GT(alone.place.epoch, 1) << "the test is to go through epochs of different lengths";
+  for (const int world_size : {2, 3, 5}) {  // with 5, batches of few sentences leave ranks without one
+    const Trained shared = train(world_size, kSteps);
+    EXPECT_EQ(shared.place, alone.place);
+    for (size_t i = 0; i < alone.reports.size(); ++i) {
+      const StepReport& a = alone.reports[i];
+      const StepReport& b = shared.reports.at(i);
+      EXPECT_EQ(b.epoch, a.epoch);
+      EXPECT_EQ(b.samples, a.samples);
+      EXPECT_NEAR(b.loss, a.loss, 1e-5 * a.loss) << "step " << i << ", W " << world_size;
+      ASSERT_EQ(b.terms.size(), 2U);
+      EXPECT_NEAR(b.terms[0].second, a.terms[0].second, 1e-5 * a.terms[0].second);
+      EXPECT_NEAR(b.terms[1].second, a.terms[1].second, 1e-5 * a.terms[1].second);
+    }
+    ASSERT_EQ(shared.figures.size(), 2U);
+    EXPECT_NEAR(shared.figures[0].second, alone.figures[0].second, 1e-5);
+  }
+}
+
+TEST(ToyTraining, adds_its_terms_up_by_their_coefficients_and_denominators) {
+  const StepReport report = train(2, 1).reports.at(0);
+  EXPECT_EQ(report.terms[0].first, "number");
+  EXPECT_NEAR(report.loss, report.terms[0].second + 0.5 * report.terms[1].second, 1e-9);
+  // By hand, from the workload's own sums.
+  const ToyWorkload workload;
+  const auto source = *workload.batches({.seed = RunConfig().training.seed, .global_batch = kWordsPerBatch});
+  const BatchShare share{.seed = RunConfig().training.seed, .samples = source->batch(0, 0)};
+  const HostBatch batch = *workload.fetch(share);
+  ToyWorkload fresh;
+  const auto sums = fresh.loss(to_device(batch, share, at::kCPU));
+  EXPECT_NEAR(report.terms[0].second, sums[0].item<double>() / batch.weights[0], 1e-5);
+  EXPECT_NEAR(report.terms[1].second, sums[1].item<double>() / 20.0, 1e-5);
+}
+
+TEST(ToyTraining, learns_nothing_from_a_term_with_coefficient_0) {
+  const Trained figure_only =
+      train(2, 4, {{.name = "number"}, {.name = "sign", .coefficient = 0.0, .denominator = 20.0}});
+  EXPECT_EQ(figure_only.reports[3].terms[1].first, "sign");
+  EXPECT_GT(figure_only.reports[3].terms[1].second, 0.0);
+  EXPECT_NEAR(figure_only.reports[3].loss, figure_only.reports[3].terms[0].second, 1e-9);
+  const auto moment = [&](const std::string& name) {
+    for (const NamedTensor& t : figure_only.state) {
+      if (t.name == "optimizer.exp_avg." + name) return t.tensor.abs().sum().item<double>();
+    }
+    return -1.0;
+  };
+  EXPECT_EQ(moment("sign"), 0.0);
+  EXPECT_GT(moment("number"), 0.0);
+}
+
+TEST(ToyTraining, keeps_two_averages_and_a_count_for_each_group) {
+  const NamedTensors state = train(1, 3).state;
+  std::map<std::string, at::Tensor> by_name;
+  for (const NamedTensor& t : state) by_name[t.name] = t.tensor;
+  for (const char* const name : {"optimizer.step.trunk", "optimizer.step.heads"}) {
+    ASSERT_TRUE(by_name.contains(name)) << name;
+    EXPECT_EQ(by_name[name].item<float>(), 3.0F);
+  }
+  ASSERT_TRUE(by_name.contains("ema.0.9.trunk") && by_name.contains("ema.0.5.trunk"));
+  const auto distance = [&](const std::string& name) {
+    return (by_name[name] - by_name["model.trunk"]).abs().sum().item<double>();
+  };
+  EXPECT_GT(distance("ema.0.9.trunk"), distance("ema.0.5.trunk")) << "the slower average is further behind";
+  EXPECT_GT(distance("ema.0.5.trunk"), 0.0);
+}
+
+TEST(ToyTraining, that_goes_on_in_a_new_group_takes_the_steps_of_one_that_was_not_interrupted) {
+  const Trained whole = train(2, kSteps);
+  on_ranks(2, [&](ProcessGroup& group) {
+    ToyRank first(group, kSteps);
+    std::vector<StepReport> reports;
+    for (int64_t step = 0; step < 5; ++step) {
+      for (const StepReport& report : first.step().run({}).reports) reports.push_back(report);
+    }
+    // Another group begins with the state of the last commit, and with nothing fetched.
+    ToyRank second(group, kSteps);
+    const NamedTensors from = first.state->all_tensors();
+    const NamedTensors to = second.state->all_tensors();
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < to.size(); ++i) at::Tensor(to[i].tensor).copy_(from[i].tensor);
+    second.state->counters = first.state->counters;
+    const torch::AutoGradMode grad(true);
+    for (const StepReport& report : second.train().reports) reports.push_back(report);
+    ASSERT_EQ(reports.size(), whole.reports.size());
+    for (size_t i = 0; i < reports.size(); ++i) EXPECT_EQ(reports[i].loss, whole.reports[i].loss) << "step " << i;
+  });
+}
+
+TEST(ToyTraining, ends_with_the_datas_code_at_the_step_whose_batch_cannot_be_fetched) {
+  on_ranks(1, [&](ProcessGroup& group) {
+    ToyRank rank(group, kSteps);
+    rank.workload.unreadable_sample = rank.source->batch(0, 2).front();
+    static_cast<void>(rank.step().run({}));
+    static_cast<void>(rank.step().run({}));
+    EXPECT_EQ(rank.state->counters.step, 2) << "what was whole is trained on";
+    try {
+      static_cast<void>(rank.step().run({}));
+      FAIL() << "a batch that cannot be read is trained on";
+    } catch (const std::exception& e) {
+      EXPECT_EQ(classify_fault(e).code, ExitCode::kData);
+      EXPECT_THAT(e.what(), HasSubstr("sentence 13 is torn"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
