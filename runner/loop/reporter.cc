@@ -117,6 +117,7 @@ void Reporter::send_metrics() {
 void Reporter::on_step_done(int64_t steps_done, int64_t samples, double seconds) {
   const auto now = Clock::now();
   timer_.on_step(std::chrono::duration<double>(now - began_).count(), seconds, samples);
+  unlogged_samples_ += samples;
   metrics_.on_step({.step = steps_done,
                     .samples = samples,
                     .epoch = static_cast<double>(steps_done) / static_cast<double>(plan_.steps_per_epoch),
@@ -163,6 +164,7 @@ void Reporter::on_report(const StepReport& report) {
                                          .lr = report.lr,
                                          .grad_norm = report.grad_norm,
                                          .samples_per_second = rate,
+                                         .samples = std::exchange(unlogged_samples_, 0),
                                          .time = unix_now()}));
     }
   }

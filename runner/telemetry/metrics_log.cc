@@ -84,10 +84,10 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
 Status MetricsLog::append(const StepRecord& record) {
   if (record.step <= last_step_) return {};
   last_step_ = record.step;
-  const OrderedJson line{
-      {"step", record.step}, {"epoch", record.epoch},         {"loss", record.loss},
-      {"lr", record.lr},     {"grad_norm", record.grad_norm}, {"samples_per_second", record.samples_per_second},
-      {"time", record.time}};
+  const OrderedJson line{{"step", record.step},           {"epoch", record.epoch},
+                         {"loss", record.loss},           {"lr", record.lr},
+                         {"grad_norm", record.grad_norm}, {"samples_per_second", record.samples_per_second},
+                         {"samples", record.samples},     {"time", record.time}};
   return file_.append(dump_line(line) + "\n");
 }
 
