@@ -21,8 +21,9 @@ help: ## this list
 setup: ## installs what building needs (Debian packages, the torch wheel); quick when nothing is missing
 	@scripts/setup
 
-demo: setup build ## trains SASRec on MovieLens-100K with 2 ranks and shows the result
-	@scripts/demo
+demo: setup build ## trains SASRec on MovieLens-100K with 2 ranks and shows the result: `lockstep demo`
+	@scripts/get_ml100k >/dev/null || true
+	@build/release/bin/lockstep demo
 
 build: setup
 	@mkdir -p build

@@ -5,10 +5,13 @@
 
 #include "operator/manifest/commands.h"
 #include "runner/base/nearest.h"
+#include "runner/cli/bench_command.h"
 #include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
 #include "runner/cli/completion_scripts.h"
+#include "runner/cli/demo_command.h"
 #include "runner/cli/doctor_command.h"
+#include "runner/cli/workloads_command.h"
 #include "runner/contract/exit_code.h"
 #include "runner/models/workload_flags.h"
 
@@ -46,6 +49,9 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"run", "start the ranks of this machine and train", [] { return run_shape(all_workload_flags()); }},
+    {"workloads", "list what can be trained", workloads_shape},
+    {"demo", "a short run with its result, and what to try next", demo_shape},
+    {"bench", "how much faster more ranks train on this machine", bench_shape},
     {"doctor", "is this machine fit to train, and what to do where it is not", doctor_shape},
     {"validate", "say what is wrong with a TrainJob's file", validate_shape},
     {"render", "print the pods that the operator would make of a TrainJob's file", render_shape},

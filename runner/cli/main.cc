@@ -8,11 +8,15 @@
 #include "runner/base/build_info.h"
 #include "runner/base/file_system.h"
 #include "runner/base/nearest.h"
+#include "runner/cli/bench_command.h"
 #include "runner/cli/chaos_command.h"
 #include "runner/cli/ckpt_command.h"
 #include "runner/cli/completion.h"
+#include "runner/cli/demo_command.h"
 #include "runner/cli/doctor_command.h"
+#include "runner/cli/own_run.h"
 #include "runner/cli/run_command.h"
+#include "runner/cli/workloads_command.h"
 #include "runner/config/check_arguments.h"
 #include "runner/contract/exit_code.h"
 #include "runner/models/workload_flags.h"
@@ -22,11 +26,14 @@ namespace {
 constexpr const char* kCommandsHelp = R"(lockstep - trains models on any number of ranks
 
 Usage:
+  lockstep demo [WORKLOAD]                 a short run with its result, and what to try next
+  lockstep workloads                       what can be trained
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
   lockstep run -f trainjob.yaml [flags]    the same, of a TrainJob's file
   lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
   lockstep render -f trainjob.yaml         print the pods that the operator would make of it
   lockstep doctor                          is this machine fit to train, and what to do where it is not
+  lockstep bench scaling WORKLOAD [flags]  how much faster more ranks train on this machine
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
   lockstep chaos kill-rank|kill-agent|…    break a run of this machine on purpose, and time how it goes on
   lockstep completion bash|zsh|fish        completion of commands and flags in your shell
@@ -80,6 +87,12 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (command == "run") return lockstep::run_command(rest);
+  if (command == "workloads") return lockstep::workloads_command(rest, std::cout, std::cerr);
+  if (command == "demo") {
+    return lockstep::demo_command(rest, lockstep::program_for_people(argv[0]), lockstep::read_environment(), std::cout,
+                                  std::cerr);
+  }
+  if (command == "bench") return lockstep::bench_command(rest, lockstep::read_environment(), std::cout, std::cerr);
   if (command == "doctor") {
     return lockstep::doctor_command(rest, lockstep::read_environment(), std::cout, std::cerr);
   }

@@ -11,6 +11,7 @@
 
 #include "runner/base/nearest.h"
 #include "runner/base/sha256.h"
+#include "runner/base/shell_word.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/flags_yaml.h"
 #include "runner/config/workload_flags.h"
@@ -456,19 +457,6 @@ std::string args_txt(const RunConfig& config) {
   for (const FlagValue& flag : config.flags) text += flag.name + "," + flag.value + "\n";
   return text;
 }
-
-namespace {
-
-// Quoted for a POSIX shell where it must be.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-}  // namespace
 
 std::string resume_command_of(const std::vector<std::string>& arguments) {
   std::string command = "lockstep run";

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runner/base/result.h"
@@ -17,10 +18,26 @@ namespace lockstep {
 
 class FlagTableBuilder;
 
+// `lockstep demo`: a run that learns something on real data, in minutes with two ranks on two cores. The programs carry
+// no data: the demo trains on a file that is already there, else on a generated data set, and says which.
+struct WorkloadDemo {
+  std::vector<std::string> arguments;  // flags of the run, without those of the data
+  std::string data_title;              // "MovieLens-100K"
+  std::string data_file;               // its file or folder below a folder of data sets
+  std::string data_flag;               // the flag that takes its path: "dataset"
+  std::string generated;               // the value of that flag for a data set that is made in memory
+  std::string how_to_get_data;         // lines for a person; the last one may be a command
+  // More to try: what it shows, and the flags to be put behind `lockstep demo NAME`.
+  std::vector<std::pair<std::string, std::string>> more;
+};
+
 struct WorkloadFlags {
   std::string name;     // the word after `lockstep run`
   std::string summary;  // what it trains, in half a line
+  std::string data;     // what it is trained on, in half a line
   std::string example;  // a command line that works as it stands
+  WorkloadDemo demo;
+  std::vector<std::string> bench_arguments;  // flags that leave a run its training steps and little else
 
   // Puts the workload's options into config.options, with their defaults, and changes the defaults of other flags.
   std::function<void(RunConfig& config)> set_defaults;

@@ -117,6 +117,7 @@ void Reporter::send_metrics() {
 void Reporter::on_step_done(const StepDone& done) {
   const auto now = Clock::now();
   timer_.on_step(std::chrono::duration<double>(now - began_).count(), done.seconds, done.samples);
+  unlogged_samples_ += done.samples;
   metrics_.on_step({.step = done.step,
                     .samples = done.samples,
                     .epoch = done.epoch,
@@ -164,6 +165,7 @@ void Reporter::on_report(const StepReport& report) {
                                          .lr = report.lr,
                                          .grad_norm = report.grad_norm,
                                          .samples_per_second = rate,
+                                         .samples = std::exchange(unlogged_samples_, 0),
                                          .time = unix_now()}));
     }
   }

@@ -117,7 +117,8 @@ class Reporter {
   Clock::time_point began_ = Clock::now();
   Clock::time_point last_progress_{};
   Clock::time_point last_metrics_{};
-  int64_t reported_step_ = -1;  // newest, 0-based
+  int64_t reported_step_ = -1;    // newest, 0-based
+  int64_t unlogged_samples_ = 0;  // since the last line of metrics.jsonl
   bool has_stepped_ = false;
   PhaseSeconds phases_at_progress_;
   std::optional<StepReport> last_report_;

@@ -89,6 +89,7 @@ Status MetricsLog::append(const StepRecord& record) {
   line["lr"] = record.lr;
   line["grad_norm"] = record.grad_norm;
   line["samples_per_second"] = record.samples_per_second;
+  line["samples"] = record.samples;
   line["time"] = record.time;
   return file_.append(dump_line(line) + "\n");
 }

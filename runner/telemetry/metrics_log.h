@@ -25,6 +25,7 @@ struct StepRecord {
   double lr = 0.0;
   double grad_norm = 0.0;
   double samples_per_second = 0.0;
+  int64_t samples = 0;  // trained on since the line before, or since this process began
   double time = 0.0;
 };
 

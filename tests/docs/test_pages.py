@@ -14,7 +14,7 @@ HELPS = [words.split() for words in (
     "lockstep", "lockstep run sasrec", "lockstep run -f", "lockstep ckpt", "lockstep ckpt ls", "lockstep ckpt verify",
     "lockstep ckpt export", "lockstep ckpt prune", "lockstep chaos", "lockstep chaos kill-rank",
     "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep chaos partition", "lockstep validate",
-    "lockstep render", "lockstep doctor", "lockstep-operator", "kubectl-lockstep")]
+    "lockstep render", "lockstep doctor", "lockstep bench scaling", "lockstep-operator", "kubectl-lockstep")]
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
 # Torchrun's, shown beside ours; podman's and helm's.
 THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions", "take_ownership"}

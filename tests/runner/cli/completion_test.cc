@@ -34,6 +34,9 @@ TEST(Completion, begins_with_the_commands) {
 
 TEST(Completion, knows_workloads_and_subcommands) {
   EXPECT_THAT(texts(after({"run"}, "")), Contains("sasrec"));
+  EXPECT_THAT(texts(after({"demo"}, "")), Contains("sasrec"));
+  EXPECT_THAT(texts(after({"bench"}, "")), ElementsAre("scaling"));
+  EXPECT_THAT(texts(after({"bench", "scaling"}, "")), Contains("sasrec"));
   EXPECT_THAT(texts(after({"ckpt"}, "")), ElementsAre("ls", "verify", "export", "prune"));
   EXPECT_THAT(texts(after({"chaos"}, "kill-")), ElementsAre("kill-rank", "kill-agent"));
   EXPECT_THAT(texts(after({"completion"}, "")), ElementsAre("bash", "zsh", "fish"));
@@ -44,6 +47,8 @@ TEST(Completion, flags_are_those_of_the_command) {
   EXPECT_THAT(texts(after({"ckpt", "ls"}, "--keep")), ElementsAre());
   EXPECT_THAT(texts(after({"chaos", "kill-agent"}, "--")), Not(Contains("--rank")));
   EXPECT_THAT(texts(after({"doctor"}, "--")), IsSupersetOf({"--dir", "--json", "--coordinator"}));
+  EXPECT_THAT(texts(after({"demo", "sasrec"}, "--max")), Contains("--maxlen"));
+  EXPECT_THAT(texts(after({"bench", "scaling", "sasrec"}, "--")), IsSupersetOf({"--ranks", "--json", "--maxlen"}));
 }
 
 TEST(Completion, flags_of_a_workload_may_stand_before_it_too) {

@@ -13,8 +13,14 @@ namespace lockstep {
 namespace {
 
 StepRecord step_record(int64_t step, double loss = 1.0) {
-  return {
-      .step = step, .epoch = 0, .loss = loss, .lr = 1e-3, .grad_norm = 2.0, .samples_per_second = 10.0, .time = 5.5};
+  return {.step = step,
+          .epoch = 0,
+          .loss = loss,
+          .lr = 1e-3,
+          .grad_norm = 2.0,
+          .samples_per_second = 10.0,
+          .samples = 64,
+          .time = 5.5};
 }
 
 EvaluationRecord evaluation_record(int64_t step) {
@@ -46,7 +52,7 @@ TEST(MetricsLog, writes_the_documented_fields) {
   ASSERT_TRUE(log.append(evaluation_record(10)).ok());
   EXPECT_EQ(contents(log.path()),
             "{\"step\":10,\"epoch\":0,\"loss\":0.5,\"lr\":0.001,\"grad_norm\":2.0,\"samples_per_second\":10.0,"
-            "\"time\":5.5}\n"
+            "\"samples\":64,\"time\":5.5}\n"
             "{\"step\":10,\"epoch\":1,\"evaluation\":true,\"valid_ndcg@10\":0.25,\"time\":6.5}\n");
 }
 

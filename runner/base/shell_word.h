@@ -1,0 +1,18 @@
+// A word of a command line that somebody will paste into a shell. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// Quoted for a POSIX shell where it must be.
+inline std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// `lockstep bench scaling WORKLOAD [flags]`: how much faster more ranks train on this machine.
+// Threads: the process's only one.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "runner/cli/command_shape.h"
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+CommandShape bench_shape();
+
+// `args`: what stands after `lockstep bench`. Exit codes: 0; 2 usage; that of a run that failed, whose error text then
+// goes to `err`; 1 when a run left nothing to measure.
+int bench_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
+                  std::ostream& err);
+
+}  // namespace lockstep

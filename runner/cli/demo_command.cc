@@ -1,0 +1,224 @@
+#include "runner/cli/demo_command.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "runner/cli/demo_data.h"
+#include "runner/cli/own_machine.h"
+#include "runner/cli/own_run.h"
+#include "runner/config/run_config.h"
+#include "runner/contract/exit_code.h"
+#include "runner/models/workload_flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFolder = "demo";  // where the user is
+constexpr int kFoldersMax = 10'000;
+constexpr const char* kRanks = "2";
+constexpr size_t kNameColumns = 24;
+constexpr size_t kFigureColumns = 12;
+
+std::string help() {
+  std::string text =
+      "lockstep demo [WORKLOAD] [flags] - trains with two ranks for a few minutes, shows the\n"
+      "result and what to try next\n\n"
+      "Without flags it is the workload's own short run:\n";
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    text += "  lockstep demo " + workload.name +
+            std::string(workload.name.size() < 12 ? 12 - workload.name.size() : 1, ' ') + workload.demo.data_title +
+            ", " + command_line_of("", workload.demo.arguments).substr(1) + "\n";
+  }
+  return text +
+         "\nThe data are used where they are on this machine; nothing is downloaded. Without them the\n"
+         "run trains on a generated data set and says how to get the real one. Flags are those of\n"
+         "`lockstep run WORKLOAD` and win over the demo's own. Output: demo/WORKLOAD, or\n"
+         "demo/WORKLOAD-2 and so on where that is taken.\n";
+}
+
+// A folder that is not there yet: each demo starts afresh, and the ones before it are kept.
+std::string fresh_folder(const std::string& workload) {
+  const std::string first = std::string(kFolder) + "/" + workload;
+  std::error_code ignored;  // what cannot be looked at is for the run to complain about
+  std::string folder = first;
+  for (int i = 2; std::filesystem::exists(folder, ignored) && i < kFoldersMax; ++i) {
+    folder = first + "-" + std::to_string(i);
+  }
+  return folder;
+}
+
+struct DemoPlan {
+  RunWithData run;
+  std::string folder;
+};
+
+// What the user did not say.
+Result<DemoPlan> plan_demo(const WorkloadFlags& workload, const std::vector<std::string>& flags,
+                           const Environment& environment) {
+  const WorkloadList& workloads = all_workload_flags();
+  const std::vector<std::string> folders = data_folders(environment);
+  TRY_ASSIGN(const RunWithData user, with_demo_data(workload, flags, folders, workloads));
+  std::vector<std::string> all = workload.demo.arguments;
+  const LaunchOptions& launch = user.config.launch;
+  if (!launch.nproc && !launch.multi_gpu) all.insert(all.end(), {"--nproc", kRanks});
+  // One GPU is shared.
+  const bool may_share = launch.backend == BackendChoice::kAuto && !launch.nproc;
+  if (may_share && look_at_own_machine(environment, launch.device).gpus == 1) {
+    all.insert(all.end(), {"--backend", "gloo"});
+  }
+  if (!is_given(user.config, "train_dir")) all.insert(all.end(), {"--train_dir", fresh_folder(workload.name)});
+  all.insert(all.end(), flags.begin(), flags.end());
+  DemoPlan plan;
+  TRY_ASSIGN(plan.run, with_demo_data(workload, all, folders, workloads));
+  plan.folder = output_folder(plan.run.config, "", "");
+  return plan;
+}
+
+std::string cell(const std::string& text) {
+  return std::string(text.size() < kFigureColumns ? kFigureColumns - text.size() : 1, ' ') + text;
+}
+
+std::string cell(double value) {
+  if (!std::isfinite(value)) return cell("-");
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4f", value);
+  return cell(text.data());
+}
+
+std::string name_cell(const std::string& name) {
+  return "  " + name + std::string(name.size() < kNameColumns ? kNameColumns - name.size() : 1, ' ');
+}
+
+// Of the last line that is not behind the step.
+double loss_at(const RunFigures& figures, int64_t step) {
+  double loss = std::nan("");
+  for (const LoggedStep& line : figures.steps) {
+    if (line.step <= step) loss = line.loss;
+  }
+  return loss;
+}
+
+// What the figure is in this evaluation; not a number where it has none of that name.
+double figure_in(const LoggedEvaluation& evaluation, const std::string& name) {
+  const auto it = std::find_if(evaluation.figures.begin(), evaluation.figures.end(),
+                               [&name](const auto& figure) { return figure.first == name; });
+  return it == evaluation.figures.end() ? std::nan("") : it->second;
+}
+
+// Twice as long.
+std::vector<std::string> longer(const RunWithData& run) {
+  const TrainingOptions& training = run.config.training;
+  if (training.max_steps > 0) return with_flag(run.arguments, "max_steps", std::to_string(2 * training.max_steps));
+  return with_flag(run.arguments, "num_epochs", std::to_string(2 * training.num_epochs));
+}
+
+std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const std::string& program) {
+  const std::string& folder = plan.folder;
+  std::string text = "Next\n";
+  const auto step = [&text](const std::string& what, const std::string& command) {
+    text += "  " + what + ":\n    " + command + "\n";
+  };
+  std::vector<std::string> run{"run"};
+  for (std::string& word : longer(plan.run)) run.push_back(std::move(word));
+  step("go on from there, for twice as long", command_line_of(program, run));
+  step("its checkpoints", command_line_of(program, {"ckpt", "ls", folder}));
+  step("the weights for Python (torch.load)",
+       command_line_of(program, {"ckpt", "export", folder, "--format", "pt", "--output", folder + ".pt"}));
+  step("the curves", command_line_of("tensorboard", {"--logdir", folder}));
+  for (const auto& [what, flags] : workload.demo.more) {
+    step(what, command_line_of(program, {"demo", workload.name}) + " " + flags);
+  }
+  step("what more ranks bring on this machine", command_line_of(program, {"bench", "scaling", workload.name}));
+  step("all flags", command_line_of(program, {"run", workload.name, "--help"}));
+  return text;
+}
+
+int fail(std::ostream& err, const Error& error, ExitCode code) {
+  err << "lockstep demo: " << error.message << "\n";
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+std::string result_table(const RunFigures& figures) {
+  if (figures.evaluations.empty()) {
+    return name_cell("loss") + cell(figures.steps.empty() ? std::nan("") : figures.steps.back().loss) + "\n";
+  }
+  std::vector<const LoggedEvaluation*> shown{&figures.evaluations.front()};
+  if (figures.evaluations.size() > 1) shown.push_back(&figures.evaluations.back());
+  std::string text = name_cell("");
+  for (const LoggedEvaluation* evaluation : shown) text += cell("epoch " + std::to_string(evaluation->epoch));
+  text += "\n" + name_cell("loss");
+  for (const LoggedEvaluation* evaluation : shown) text += cell(loss_at(figures, evaluation->step));
+  text += "\n";
+  for (const auto& [name, last] : shown.back()->figures) {
+    text += name_cell(name);
+    for (const LoggedEvaluation* evaluation : shown) text += cell(figure_in(*evaluation, name));
+    text += "\n";
+  }
+  return text;
+}
+
+std::vector<std::string> with_flag(const std::vector<std::string>& arguments, const std::string& flag,
+                                   const std::string& value) {
+  const std::string name = "--" + flag;
+  std::vector<std::string> changed;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string word = arguments[i].substr(0, arguments[i].find('='));
+    std::replace(word.begin(), word.end(), '-', '_');  // dashes may stand for underscores
+    if (!arguments[i].starts_with("--") || "--" + word.substr(2) != name) {
+      changed.push_back(arguments[i]);
+    } else if (arguments[i].find('=') == std::string::npos) {
+      ++i;
+    }
+  }
+  changed.insert(changed.end(), {name, value});
+  return changed;
+}
+
+CommandShape demo_shape() {
+  CommandShape shape = run_shape(all_workload_flags());
+  shape.options = {{.names = {"--help", "-h"}, .takes = Takes::kNothing, .help = "all about the demo"}};
+  return shape;
+}
+
+int demo_command(const std::vector<std::string>& args, const std::string& program, const Environment& environment,
+                 std::ostream& out, std::ostream& err) {
+  if (wants_help(args)) {
+    out << help();
+    return 0;
+  }
+  const bool names_workload = !args.empty() && !args.front().starts_with("-");
+  const WorkloadList& workloads = all_workload_flags();
+  const Result<const WorkloadFlags*> named =
+      named_workload(names_workload ? args.front() : workloads.front().name, workloads);
+  if (!named.ok()) return fail(err, named.error(), ExitCode::kUsage);
+  const WorkloadFlags& workload = **named;
+  const Environment own = environment_of_own_run(environment);
+  const Result<DemoPlan> plan = plan_demo(workload, {args.begin() + (names_workload ? 1 : 0), args.end()}, own);
+  if (!plan.ok()) return fail(err, plan.error(), ExitCode::kUsage);
+
+  if (!plan->run.remark.empty()) out << plan->run.remark << "\n\n";
+  std::vector<std::string> run{"run"};
+  run.insert(run.end(), plan->run.arguments.begin(), plan->run.arguments.end());
+  out << "Training on " << plan->run.data_title << "\n$ " << command_line_of(program, run) << "\n\n" << std::flush;
+  const Result<int> code = run_to_end({.arguments = plan->run.arguments, .environment = own});
+  if (!code.ok()) return fail(err, code.error(), ExitCode::kCrash);
+  if (*code != 0) return *code;  // the run has said why
+
+  const Result<RunFigures> figures = read_run_figures(plan->folder);
+  if (!figures.ok()) {
+    return fail(err, {ErrorCode::kNotFound, "the run left no result: " + figures.error().message}, ExitCode::kCrash);
+  }
+  out << "\nResult on " << plan->run.data_title << "\n(from " << plan->folder << "/metrics.jsonl)\n"
+      << result_table(*figures) << "\n"
+      << next_text(workload, *plan, program) << std::flush;
+  return 0;
+}
+
+}  // namespace lockstep

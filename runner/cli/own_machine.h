@@ -1,0 +1,28 @@
+// What this machine has for a run: GPUs that this build can use, and cores. Threads: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runner/contract/launch_options.h"
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+struct OwnMachine {
+  int gpus = 0;          // that a run would use; 0: it trains on the CPU
+  std::string gpu_name;  // of the first; empty: not known
+  int cores = 1;         // that this process may use all the time
+  std::string cpu_name;  // empty: not known
+};
+
+// Loads the driver's libraries, unless --device cpu asks for none.
+OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice device);
+
+// The model of the first processor in the text of /proc/cpuinfo. Pure.
+std::string cpu_name_of(std::string_view cpuinfo);
+
+// "2 x NVIDIA H100 80GB HBM3, 16 cores", "CPU (…), 2 cores". Pure.
+std::string device_words(const OwnMachine& machine);
+
+}  // namespace lockstep

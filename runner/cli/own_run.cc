@@ -1,0 +1,131 @@
+#include "runner/cli/own_run.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "runner/base/shell_word.h"
+#include "runner/cli/local_nodes.h"
+#include "runner/contract/env_names.h"
+#include "runner/contract/exit_code.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{250};
+constexpr const char* kNowhere = "/dev/null";
+
+// Devices, threads and how output looks: of this machine and its user, whoever starts what.
+constexpr std::array kKept = {env::kWorker,
+                              env::kCudaVisibleDevices,
+                              env::kNvidiaVisibleDevices,
+                              env::kOmpNumThreads,
+                              env::kOmpWaitPolicy,
+                              env::kGompSpincount,
+                              env::kNcclDebug,
+                              env::kGlooStoreV2,
+                              env::kGlooRankAsSequenceNumber,
+                              env::kGlooInterface,
+                              env::kNcclInterface,
+                              env::kNoColor,
+                              env::kCi,
+                              env::kTerm,
+                              env::kLcAll,
+                              env::kLcCtype,
+                              env::kLang};
+
+// Waits for one child.
+class ChildWatch {
+ public:
+  // Before the child is started, so that no signal is missed.
+  explicit ChildWatch(const std::function<void()>& on_tick)
+      : on_tick_(on_tick), signals_(loop_, SIGINT, SIGTERM, SIGCHLD), tick_(loop_) {}
+
+  int wait_for(pid_t pid) {
+    pid_ = pid;
+    wait_for_signals();
+    wait_for_tick();
+    loop_.run();
+    return code_;
+  }
+
+ private:
+  void wait_for_signals() {
+    signals_.async_wait([this](boost::system::error_code error, int signal) {
+      if (error) return;
+      if (signal != SIGCHLD) ::kill(pid_, signal);
+      if (signal == SIGCHLD && reap()) return loop_.stop();
+      wait_for_signals();
+    });
+  }
+
+  void wait_for_tick() {
+    tick_.expires_after(kTick);
+    tick_.async_wait([this](boost::system::error_code error) {
+      if (error) return;
+      on_tick_();
+      wait_for_tick();
+    });
+  }
+
+  bool reap() {
+    int status = 0;
+    if (::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    code_ = exit_code_of_wait_status(status);
+    return true;
+  }
+
+  const std::function<void()>& on_tick_;  // outlives this: run_to_end's own
+  boost::asio::io_context loop_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer tick_;
+  pid_t pid_ = -1;
+  int code_ = static_cast<int>(ExitCode::kCrash);
+};
+
+}  // namespace
+
+Environment environment_of_own_run(const Environment& environment) {
+  Environment own = environment;
+  for (const std::string_view name : env::kAllNames) {
+    if (std::find(kKept.begin(), kKept.end(), name) == kKept.end()) own.erase(std::string(name));
+  }
+  // In a pod the last words are those of what the pod was made for.
+  own[std::string(env::kTerminationLog)] = kNowhere;
+  return own;
+}
+
+Result<int> run_to_end(const OwnRun& run, const std::function<void()>& on_tick) {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return Error{ErrorCode::kUnavailable, "cannot read /proc/self/exe: " + error.message()};
+  NodeLaunch launch{.arguments = {"run"}, .environment = run.environment};
+  launch.arguments.insert(launch.arguments.end(), run.arguments.begin(), run.arguments.end());
+  ChildWatch watch(on_tick);
+  const pid_t pid =
+      start_agent(program.string(), launch, AgentDescriptors{.stdout_fd = run.stdout_fd, .stderr_fd = run.stderr_fd});
+  if (pid < 0) return Error{ErrorCode::kUnavailable, std::string("no process for the run: ") + std::strerror(errno)};
+  return watch.wait_for(pid);
+}
+
+std::string command_line_of(const std::string& program, const std::vector<std::string>& words) {
+  std::string line = program;
+  for (const std::string& word : words) line += " " + shell_word(word);
+  return line;
+}
+
+std::string program_for_people(const std::string& argv_0) {
+  return argv_0.find('/') == std::string::npos ? "lockstep" : argv_0;
+}
+
+}  // namespace lockstep

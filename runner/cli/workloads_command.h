@@ -1,0 +1,21 @@
+// `lockstep workloads`: what can be trained. Pure, but for what it prints.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "runner/cli/command_shape.h"
+#include "runner/config/workload_flags.h"
+
+namespace lockstep {
+
+// A block for each, in 80 columns.
+std::string workloads_text(const WorkloadList& workloads);
+
+CommandShape workloads_shape();
+
+// `args`: what stands after `lockstep workloads`. Exit codes: 0, 2.
+int workloads_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+}  // namespace lockstep
