@@ -83,6 +83,7 @@ def test_its_pods_are_made(crd, operator, path):
     assert operator.is_running()
 
 
+@pytest.mark.long
 def test_the_program_of_the_torchrun_example_runs_under_torchrun(tmp_path):
     (config,) = [one for one in documents_of(ROOT / "manifests/examples/torchrun.yaml") if one["kind"] == "ConfigMap"]
     (tmp_path / "train.py").write_text(config["data"]["train.py"], encoding="utf-8")

@@ -206,6 +206,7 @@ def test_a_quota_is_said_in_the_servers_words_and_the_job_goes_on_once_it_is_rai
     assert jobs.status()["restarts"]["total"] == 0 and not jobs.status().get("recentFailures")
 
 
+@pytest.mark.long
 def test_a_quota_with_room_for_some_pods_is_not_asked_for_all_the_others(api, jobs, process, history):
     api.create("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "6"}}})
     wait_until(lambda: api.get("resourcequotas", "few").get("status", {}).get("hard"), "quota in force")

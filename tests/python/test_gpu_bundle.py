@@ -31,6 +31,7 @@ def test_all_of_it_runs_without_a_network(bundle):
     assert "SKIPPED" in done.stdout and "test_gpu.py" in done.stdout
 
 
+@pytest.mark.long
 def test_a_failed_test_is_named_and_the_others_run(bundle):
     broken = bundle / "tests/optim_test"
     kept = broken.read_bytes()

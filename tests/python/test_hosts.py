@@ -211,6 +211,7 @@ def final_metric(folder):
     return [record["valid_ndcg@10"] for record in records(folder) if "valid_ndcg@10" in record][-1]
 
 
+@pytest.mark.long
 def test_the_final_evaluation_after_a_change_of_world_size_lies_within_that_of_three_seeds(run, lockstep, hosts, agents,
                                                                                           ml100k, tmp_path):
     hosts.name("job-0.job", 0)

@@ -61,6 +61,7 @@ def test_several_agents_train_as_one(lockstep, small_dataset, tmp_path, undistur
     finish(job, tmp_path / "run", undisturbed)
 
 
+@pytest.mark.long
 def test_20_killed_workers_at_random_steps_cost_no_step_and_no_other_process(lockstep, small_dataset, tmp_path):
     steps = 1200
     reference = run_undisturbed(tmp_path / "reference", steps)

@@ -13,11 +13,11 @@
 namespace lockstep {
 namespace {
 
-// At most a minute on one core; a sanitizer makes them slower.
+// Half a minute on one core; a sanitizer makes them slower.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kSchedules = 10'000;
 #else
-constexpr int64_t kSchedules = 100'000;
+constexpr int64_t kSchedules = 50'000;
 #endif
 // With fewer, something may not happen by chance.
 constexpr int64_t kEnoughToSeeEverything = 50'000;
