@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runner/agent/checkpoint_mark.h"
+#include "runner/agent/run_history.h"
 #include "runner/agent/termination_log.h"
 #include "runner/base/cgroup.h"
 #include "runner/base/one_line.h"
@@ -69,6 +70,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
   status_.node = options_.node_rank;
   status_.start_time_unix_seconds = std::time(nullptr);
   if (is_first()) server_ = make_server();
+  if (is_first() && !options_.run_folder.empty()) run_folder_ = std::make_unique<RunFolderView>(options_.run_folder);
   link_ = make_link();
 }
 
@@ -242,9 +244,19 @@ void Agent::on_resumed(int local_rank, const Resumed& resumed) {
   if (!is_first() || local_rank != 0) return;
   if (status_.origin.empty()) status_.origin = one_line(resumed.origin);
   const std::optional<Recovery> recovery = job_.on_resumed(resumed);
+  record_in_folder(resumed, recovery);
   if (!recovery) return;
   terminal_.out_line("lockstep: " + describe(*recovery));
   answer_recoveries();
+}
+
+// What the page shows of the whole run outlives this agent.
+void Agent::record_in_folder(const Resumed& resumed, const std::optional<Recovery>& recovery) {
+  if (!run_folder_) return;
+  // A recovery that this agent's start was part of says it all, but that a new run has begun.
+  const bool is_start = !std::exchange(has_recorded_start_, true) && (!recovery || resumed.resumed_step == 0);
+  if (is_start) run_folder_->append_recovery(start_line(resumed, status_.world_size, std::time(nullptr)));
+  if (recovery) run_folder_->append_recovery(recovery_line(*recovery));
 }
 
 // ---- beats ----
@@ -260,6 +272,9 @@ void Agent::arm_look_timer() {
 
 void Agent::look_at_workers() {
   terminal_.write_waiting();
+  if (const std::string problem = run_folder_ ? run_folder_->take_problem() : ""; !problem.empty()) {
+    terminal_.err_line("lockstep: warning: a start or recovery is not recorded in the run's folder: " + problem);
+  }
   const int64_t now_ns = ns_of(now());
   const bool is_late = looked_ns_ > 0 && now_ns - looked_ns_ > kLateLookNs;
   looked_ns_ = now_ns;

@@ -6,7 +6,7 @@
 // (the node's side of the membership). Events of both go through one queue, so that all outputs of a step are performed
 // before the next step.
 // Threads: everything runs on the thread that calls run(), but for the status server's, which read the StatusBoard, the
-// GpuUseReader's, and that of Asio's resolver, which touches nothing of ours.
+// GpuUseReader's, the RunFolderView's, and that of Asio's resolver, which touches nothing of ours.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -31,6 +31,7 @@
 #include "runner/agent/job_record.h"
 #include "runner/agent/node_workers.h"
 #include "runner/agent/operator_requests.h"
+#include "runner/agent/run_folder_view.h"
 #include "runner/agent/status_server.h"
 #include "runner/agent/terminal.h"
 #include "runner/recovery/coordinator.h"
@@ -63,6 +64,7 @@ struct AgentOptions {
   std::string checkpoint_mark;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
   std::string control_folder;   // where the control socket lies; empty = none
+  std::string run_folder;       // where the run writes; node 0 shows it on its page
   bool has_page = true;         // a status server shows the board
   // Why this agent was started in place of an earlier one, by whoever did.
   std::optional<LadderDecision> started_because;
@@ -78,6 +80,9 @@ class Agent {
 
   // What the status server shows; lives as long as the agent.
   [[nodiscard]] const StatusBoard& board() const { return board_; }
+
+  // What the status server shows of the run's folder; null but on node 0, which alone is sure to have it.
+  [[nodiscard]] RunFolderView* run_folder() { return run_folder_.get(); }
 
   // Listens for the other nodes, if there may be any. kUnavailable names the port. Call once, before run().
   Status open();
@@ -116,6 +121,7 @@ class Agent {
   void on_left(int local_rank, const Left& left);
   void on_durable(int64_t step);
   void on_resumed(int local_rank, const Resumed& resumed);
+  void record_in_folder(const Resumed& resumed, const std::optional<Recovery>& recovery);
   void on_line(int local_rank, bool to_stderr, const std::string& line);
 
   // Beats.
@@ -226,6 +232,8 @@ class Agent {
   std::unique_ptr<CoordinatorServer> server_;  // node 0
   std::shared_ptr<CoordinatorLink> link_;
   std::unique_ptr<ControlSocket> control_;
+  std::unique_ptr<RunFolderView> run_folder_;  // node 0
+  bool has_recorded_start_ = false;            // in recoveries.jsonl
   JobRecord job_;
   std::deque<Event> events_;
   bool draining_ = false;

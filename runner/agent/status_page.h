@@ -1,4 +1,4 @@
-// The page at /: self-contained, polls /status. No script or style from elsewhere.
+// The page at /: self-contained, polls /status, /history and /outputs. No script or style from elsewhere.
 #pragma once
 
 #include <string_view>

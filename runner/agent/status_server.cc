@@ -58,11 +58,21 @@ constexpr const char* kJson = "application/json";
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 
-HttpAnswer answer_get(const StatusBoard& board, const HttpRequest& request) {
+bool is_of_folder(const std::string& path) {
+  return path == "/history" || path == "/outputs" || path.starts_with("/outputs/");
+}
+
+HttpAnswer answer_of_folder(RunFolderView* folder, const std::string& path) {
+  if (folder != nullptr) return folder->answer(path, std::chrono::steady_clock::now());
+  return {404, kText, "node 0's agent has the run's folder and shows it; \"coordinator\" in /status is its address\n"};
+}
+
+HttpAnswer answer_get(const StatusBoard& board, RunFolderView* folder, const HttpRequest& request) {
   const std::string& path = request.path;
   if (path == "/") return {200, kHtml, std::string(kStatusPage)};
   if (path == "/status" && request.query == kSummaryQuery) return {200, kJson, dump_line(summary_of(*board.status()))};
   if (path == "/status") return {200, kJson, dump_pretty(to_json(*board.status()))};
+  if (is_of_folder(path)) return answer_of_folder(folder, path);
   if (path == "/metrics") return {200, kPrometheus, board.metrics()};
   if (path == "/healthz") return {200, kText, "ok\n"};
   if (path == "/readyz") {
@@ -72,17 +82,19 @@ HttpAnswer answer_get(const StatusBoard& board, const HttpRequest& request) {
             std::string(ready ? "ready" : "not ready: ") + (ready ? "" : to_string(status->phase)) + "\n"};
   }
   return {404, kText,
-          "not found; there are /, /status, /metrics, /healthz, /readyz, POST /nodes and POST /coordinator\n"};
+          "not found; there are /, /status, /history, /outputs, /metrics, /healthz, /readyz, POST /nodes and "
+          "POST /coordinator\n"};
 }
 
 }  // namespace
 
 StatusServer::StatusServer(std::unique_ptr<HttpServer> server) : server_(std::move(server)) {}
 
-Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const StatusBoard& board, OperatorControl control) {
+Result<std::unique_ptr<StatusServer>> StatusServer::start(int port, const StatusBoard& board, RunFolderView* folder,
+                                                          OperatorControl control) {
   HttpServer::Options options{.port = port, .body_max = kRequestBodyMax};
-  options.handler = [&board, control = std::move(control)](const HttpRequest& request) {
-    return request.method == "POST" ? answer_post(control, request) : answer_get(board, request);
+  options.handler = [&board, folder, control = std::move(control)](const HttpRequest& request) {
+    return request.method == "POST" ? answer_post(control, request) : answer_get(board, folder, request);
   };
   Result<std::unique_ptr<HttpServer>> server = HttpServer::start(std::move(options));
   if (server.ok()) return std::unique_ptr<StatusServer>(new StatusServer(std::move(*server)));

@@ -1,5 +1,5 @@
-// StatusServer: the agent's HTTP face: /metrics, /healthz, /readyz, /status, a page for people at /, and what the
-// operator tells by POST (operator_requests.h).
+// StatusServer: the agent's HTTP face: /metrics, /healthz, /readyz, /status, a page for people at /, what lies in the
+// run's folder (run_folder_reader.h), and what the operator tells by POST (operator_requests.h).
 //
 // StatusBoard holds the last published picture of the run; the agent's event loop publishes, HTTP threads read.
 // Threads: the board is safe from all threads. The server's own (base/http_server.h) reads it.
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/agent/operator_requests.h"
+#include "runner/agent/run_folder_view.h"
 #include "runner/base/http_server.h"
 #include "runner/base/result.h"
 #include "runner/contract/messages.h"
@@ -46,8 +47,10 @@ bool is_ready(const RunStatus& status);
 
 class StatusServer {
  public:
-  // Listens on all addresses. `board` outlives the server. kUnavailable when the port is taken.
-  static Result<std::unique_ptr<StatusServer>> start(int port, const StatusBoard& board, OperatorControl control);
+  // Listens on all addresses. `board` and `folder` outlive the server; `folder` is null but on node 0. kUnavailable
+  // when the port is taken.
+  static Result<std::unique_ptr<StatusServer>> start(int port, const StatusBoard& board, RunFolderView* folder,
+                                                     OperatorControl control);
 
  private:
   explicit StatusServer(std::unique_ptr<HttpServer> server);

@@ -37,6 +37,9 @@ using Tcp = asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kText = "text/plain; charset=utf-8";
+// A drawing's own styles, fonts and pictures are within it.
+constexpr const char* kNoScripts =
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:";
 constexpr std::chrono::milliseconds kAcceptPause{50};  // with all connections in use, or no file descriptor left
 constexpr std::chrono::seconds kLingerTime{1};         // for a peer to see the end of the answer
 constexpr size_t kReadMax = 16 * 1024;                 // bytes of a request held at a time
@@ -115,6 +118,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     message_->set(http::field::content_type, told.type);
     message_->set(http::field::cache_control, "no-store");
     message_->set("X-Content-Type-Options", "nosniff");
+    if (told.runs_no_scripts) message_->set("Content-Security-Policy", kNoScripts);
     message_->set(http::field::connection, "close");
     if (told.code == 405) message_->set(http::field::allow, "GET, HEAD, POST");
     message_->content_length(told.body.size());

@@ -35,6 +35,7 @@ struct HttpAnswer {
   int code = 200;
   const char* type = "";
   std::string body;
+  bool runs_no_scripts = false;  // a browser that opens it runs nothing of it and loads nothing for it: somebody's file
 };
 
 class HttpServer {

@@ -267,11 +267,10 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   agent.oom_kill_path = OomKillCounter::path_of_own_cgroup();
   agent.has_page = p.config.launch.status_port != 0;
   agent.started_because = started_because(p.environment);
+  agent.run_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir).value_or(""),
+                                   variable(p.environment, env::kJob).value_or(""));
   // In a pod its owner has other ways in, and the folder may be shared by many.
-  if (!is_set(p.environment, env::kKubernetesServiceHost)) {
-    agent.control_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir).value_or(""),
-                                         variable(p.environment, env::kJob).value_or(""));
-  }
+  if (!is_set(p.environment, env::kKubernetesServiceHost)) agent.control_folder = agent.run_folder;
   return p;
 }
 
@@ -320,7 +319,8 @@ int run_agent(Prepared prepared) {
   std::unique_ptr<StatusServer> server;
   std::string port_problem;
   if (port != 0) {
-    Result<std::unique_ptr<StatusServer>> started = StatusServer::start(port, agent.board(), agent.operator_control());
+    Result<std::unique_ptr<StatusServer>> started =
+        StatusServer::start(port, agent.board(), agent.run_folder(), agent.operator_control());
     if (!started.ok() && port_required) return fail(started.error());
     if (started.ok()) server = std::move(*started);
     if (!started.ok()) {

@@ -119,6 +119,8 @@ void add_evaluation_flags(FlagTableBuilder& table) {
       .names_path = NamesPath::kFolder;
   table.integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every),
                 "steps between lines in metrics.jsonl and TensorBoard");
+  table.boolean("verbose", kThisProcess, IN(training.verbose),
+                "the table at the start shows every flag, not only what was given and what follows from it");
   table.boolean("tensorboard", kThisProcess, IN(training.tensorboard), "write TensorBoard event files");
   table.integer("checkpoint_every", kAllRanks, 0, kCountMax, IN(training.checkpoint_every),
                 "steps between checkpoints; 0: only when the run ends or is stopped");

@@ -60,6 +60,7 @@ struct TrainingOptions {
   int64_t early_stop_patience = 0;  // evaluations; 0 = off
 
   // These change no maths.
+  bool verbose = false;            // the start table shows every flag
   int64_t log_every = 10;          // steps
   int64_t eval_every = 20;         // epochs; 0 = only at the end
   int64_t checkpoint_every = 200;  // steps; 0 = only at the end and when stopped

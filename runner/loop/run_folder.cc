@@ -12,6 +12,7 @@
 
 #include "runner/base/atomic_file.h"
 #include "runner/checkpoint/weights.h"
+#include "runner/contract/run_folder_layout.h"
 #include "runner/formats/checkpoint_dir.h"
 
 namespace lockstep {
@@ -50,9 +51,9 @@ std::string join(const std::string& first, const std::string& second) { return f
 Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options) {
   TRY(make_directories(fs, options.path));
   TRY(write_file_atomically(fs, join_path(options.path, "args.txt"), args_txt(config)));
-  TRY_ASSIGN(MetricsLog log, MetricsLog::open(join_path(options.path, "metrics.jsonl"), options.resume_step));
+  TRY_ASSIGN(MetricsLog log, MetricsLog::open(join_path(options.path, kMetricsFile), options.resume_step));
   RunFolder folder(fs, options.path, std::move(log));
-  folder.files_ = {"args.txt", "metrics.jsonl"};
+  folder.files_ = {"args.txt", kMetricsFile};
   if (config.training.tensorboard) {
     TRY_ASSIGN(folder.events_, EventWriter::create({.folder = options.path,
                                                     .host = options.host_name,
@@ -76,8 +77,7 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
 
 std::string RunFolder::remark() const {
   std::string text;
-  for (const auto& [name, moved_to] :
-       {std::pair("metrics.jsonl", log_.moved_to()), std::pair(kLogFile, log_moved_to_)}) {
+  for (const auto& [name, moved_to] : {std::pair(kMetricsFile, log_.moved_to()), std::pair(kLogFile, log_moved_to_)}) {
     if (moved_to.empty()) continue;
     text += (text.empty() ? "" : "; ") + std::string(name) + " had more than " +
             std::to_string(kLineFileBytesMax >> 20) + " MiB: it is " + moved_to + " now, and a new one is begun";

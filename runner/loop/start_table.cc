@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 #include "runner/optim/lr_schedule.h"
@@ -10,6 +11,11 @@ namespace lockstep {
 namespace {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
+
+constexpr size_t kTerminalColumns = 80;
+// As Reporter::start_table prints them.
+constexpr size_t kRowIndent = 2;
+constexpr size_t kColumnGap = 2;
 
 std::string number(double value) {
   char buffer[32];
@@ -24,13 +30,15 @@ std::string flag(const RunConfig& config, const std::string& name) {
   return {};
 }
 
-void add_ranks(Rows& rows, const StartFacts& f) {
+// "cpu, 1 thread per rank, gloo"
+void add_device(Rows& rows, const StartFacts& f) {
   const World& world = f.group.world;
+  rows.emplace_back("device", f.group.device.str() + ", " + std::to_string(f.threads) + " thread" +
+                                  (f.threads == 1 ? "" : "s") + " per rank, " +
+                                  (f.solo ? "no backend for one rank" : to_string(f.group.backend)));
   rows.emplace_back("ranks", std::to_string(world.world_size) + " (" + std::to_string(world.nnodes) + " node" +
                                  (world.nnodes == 1 ? "" : "s") + ", from " + to_string(world.source) + ")");
-  rows.emplace_back("device", f.group.device.str() + ", " + std::to_string(f.threads) + " thread" +
-                                  (f.threads == 1 ? "" : "s") + " per rank");
-  rows.emplace_back("backend", f.solo ? "none (one rank)" : to_string(f.group.backend));
+  if (!f.nccl_variables.empty()) rows.emplace_back("NCCL variables", f.nccl_variables);
 }
 
 void add_batch(Rows& rows, const StartFacts& f) {
@@ -58,54 +66,68 @@ void add_optimizer(Rows& rows, const StartFacts& f) {
   }
   if (t.warmup_steps > 0) text += ", warm-up " + std::to_string(t.warmup_steps) + " steps";
   rows.emplace_back("learning rate", text);
-  rows.emplace_back("optimizer",
-                    std::string(t.optimizer == OptimizerKind::kAdamw ? "AdamW" : "Adam") + ", betas " +
-                        number(t.adam_beta1) + " " + number(t.adam_beta2) + ", eps " + number(t.adam_eps) +
-                        ", weight decay " + number(t.weight_decay) +
-                        (t.clip_grad_norm > 0 ? ", gradients clipped at " + number(t.clip_grad_norm) : ""));
-  if (!t.ema_decays.empty()) rows.emplace_back("EMA", flag(f.config, "ema_decay"));
-  rows.emplace_back("precision", std::string(to_string(f.precision.precision)) +
-                                     (f.group.device.is_cpu() ? " (--use_amp does nothing on the CPU)" : ""));
+  rows.emplace_back("precision",
+                    std::string(to_string(f.precision.precision)) +
+                        (t.use_amp && f.group.device.is_cpu() ? " (--use_amp does nothing on the CPU)" : ""));
 }
 
-// Every flag's value, those that were given first; wrapped for a terminal.
-void add_flags(Rows& rows, const RunConfig& config) {
-  constexpr size_t kWidth = 96;
-  for (const bool given : {true, false}) {
-    std::string label = given ? "flags given" : "flags by default";
-    std::string line;
-    for (const FlagValue& f : config.flags) {
-      if (f.given != given || f.value.empty()) continue;
-      const std::string word = f.name + "=" + f.value;
-      if (!line.empty() && line.size() + word.size() > kWidth)
-        rows.emplace_back(std::exchange(label, ""), std::exchange(line, ""));
-      line += (line.empty() ? "" : " ") + word;
-    }
-    if (!line.empty()) rows.emplace_back(label, line);
+// As they may be typed: "--maxlen=50 --nproc=2".
+std::string flags_text(const RunConfig& config, bool given) {
+  std::string text;
+  for (const FlagValue& f : config.flags) {
+    if (f.given != given || f.value.empty()) continue;
+    text += (text.empty() ? "--" : " --") + f.name + "=" + f.value;
   }
+  return text;
+}
+
+void add_flags(Rows& rows, const RunConfig& config) {
+  const std::string given = flags_text(config, true);
+  rows.emplace_back("flags given", given.empty() ? "none" : given);
+  if (config.training.verbose) {
+    rows.emplace_back("other flags", flags_text(config, false));
+    return;
+  }
+  const auto others =
+      std::count_if(config.flags.begin(), config.flags.end(), [](const FlagValue& f) { return !f.given; });
+  rows.emplace_back("other flags", std::to_string(others) + " by default: in args.txt, or here with --verbose");
 }
 
 }  // namespace
 
+Rows wrapped_rows(const Rows& rows, size_t columns) {
+  size_t label_width = 0;
+  for (const auto& [label, value] : rows) label_width = std::max(label_width, label.size());
+  const size_t value_width = columns - std::min(columns / 2, label_width + kRowIndent + kColumnGap);
+  Rows narrow;
+  for (const auto& [label, value] : rows) {
+    std::string_view rest = value;
+    std::string first_label = label;
+    while (rest.size() > value_width) {
+      size_t end = rest.rfind(' ', value_width);
+      if (end == std::string_view::npos || end == 0) end = rest.find(' ', value_width);
+      if (end == std::string_view::npos) break;
+      narrow.emplace_back(std::exchange(first_label, ""), rest.substr(0, end));
+      rest.remove_prefix(end + 1);
+    }
+    narrow.emplace_back(first_label, rest);
+  }
+  return narrow;
+}
+
 Rows start_table_rows(const StartFacts& f) {
   Rows rows;
   rows.emplace_back("workload", f.config.workload);
+  add_flags(rows, f.config);
   for (const auto& row : f.workload.describe()) rows.push_back(row);
-  add_ranks(rows, f);
+  add_device(rows, f);
   add_batch(rows, f);
   add_optimizer(rows, f);
-  const int64_t threads = f.config.training.num_workers;
-  rows.emplace_back("batches", threads == 0 ? "made in each step (--num_workers 0)"
-                                            : "made ahead by " + std::to_string(threads) + " thread" +
-                                                  (threads == 1 ? "" : "s") + " per rank");
-  rows.emplace_back("NCCL variables", f.nccl_variables.empty() ? "none set" : f.nccl_variables);
-  rows.emplace_back("seed", std::to_string(f.config.training.seed));
   rows.emplace_back("state", f.origin);
   rows.emplace_back("output", f.folder);
   for (const std::string& note : f.precision.notes) rows.emplace_back("note", note);
   for (const std::string& note : f.config.notes) rows.emplace_back("note", note);
-  add_flags(rows, f.config);
-  return rows;
+  return wrapped_rows(rows, kTerminalColumns);
 }
 
 }  // namespace lockstep

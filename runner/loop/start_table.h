@@ -1,4 +1,5 @@
-// The start table: every effective value of a run, for the person who started it. Pure.
+// The start table: what a person chose for this run and what follows from it, in a terminal of 80 columns. With
+// --verbose also the values of all other flags, which args.txt has in any case. Pure.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,12 @@ struct StartFacts {
   std::string nccl_variables;  // "NCCL_DEBUG=INFO …", those that are set
 };
 
-// Label and value of each row.
+// Label and value of each row; an empty label goes on with the row above.
 std::vector<std::pair<std::string, std::string>> start_table_rows(const StartFacts& facts);
+
+// The same rows, as Reporter::start_table prints them no wider than so many columns, but for a word that is wider. A
+// value gets at least half of them.
+std::vector<std::pair<std::string, std::string>> wrapped_rows(
+    const std::vector<std::pair<std::string, std::string>>& rows, size_t columns);
 
 }  // namespace lockstep

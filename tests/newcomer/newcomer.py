@@ -42,7 +42,7 @@ SAID = (
     (r"make demo$", [
         r"setup: installing Debian packages", r"setup: downloading LibTorch",  # installs what is missing
         r"no GPU found, training on the CPU|GPU0",  # the devices found
-        r"learning rate +0\.001", r"optimizer +Adam",  # every effective value
+        r"learning rate +0\.001", r"flags given +--dataset",  # what was chosen and what follows
         r"ranks +2 \(1 node", r"\.inter \(RecBole",  # 2 ranks, MovieLens-100K
         r"\d+%  step \d+/\d+ .* loss ", r"samples/s",  # progress
         r"epoch:20, .*NDCG@10",  # metrics, the result

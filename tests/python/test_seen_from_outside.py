@@ -124,15 +124,16 @@ def test_only_the_operator_says_how_many_nodes_are_wanted(lockstep, small_datase
 
 
 def test_the_lines_of_a_run(run, lockstep, small_dataset, tmp_path):
-    done = run(command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "30", "--lr_scaling", "linear"),
-               NCCL_DEBUG="WARN", NO_COLOR="1")
+    done = run(command(lockstep, small_dataset, tmp_path / "run", "--max_steps", "30", "--lr_scaling", "linear",
+                       "--use_amp"), NCCL_DEBUG="WARN", NO_COLOR="1")
     assert done.returncode == 0, done.stdout + done.stderr
     both = done.stdout + done.stderr
     assert "no GPU found, training on the CPU with 2 ranks" in both
     for row in (r"workload +sasrec", r"ranks +2", r"batch +12 in all = 2 ranks x 1 micro-batch of at most 6",
                 r"learning rate +0\.002, constant \(--lr 0\.001 scaled linear for 2 ranks\)", r"precision +fp32",
-                r"--use_amp does nothing on the CPU", r"made ahead by 3 threads per rank", r"NCCL variables +NCCL_DEBUG=WARN",
-                r"users +\d+", r"parameters +\d+", r"flags given", r"maxlen=12"):
+                r"--use_amp does nothing on the CPU", r"NCCL variables +NCCL_DEBUG=WARN", r"device +cpu, \d+ threads? per rank, gloo",
+                r"steps +30 = 1000000 epochs x 5, at most --max_steps", r"state +", r"output +",
+                r"users +\d+", r"parameters +\d+", r"flags given +--", r"--maxlen=12", r"other flags +\d+ by default: in args.txt"):
         assert re.search(row, done.stdout), f"{row} is not in:\n{done.stdout}"
     assert "\x1b[" not in both, "colour or cursor movement in a pipe"
     # The end summary: the time split adds up to the wall clock that it names.
@@ -142,6 +143,28 @@ def test_the_lines_of_a_run(run, lockstep, small_dataset, tmp_path):
     assert sum(float(percent) for _, percent in rows) == pytest.approx(100.0, abs=0.5)
     for label in ("bound by", "best", "files", "saved", "resume"):
         assert re.search(rf"^  {label} ", done.stdout, re.M), label
+
+
+def table_of(output):
+    """The rows of the table at the start."""
+    return output[output.index("  workload "):output.index("first step done")].splitlines()
+
+
+def test_the_table_at_the_start_fits_a_terminal_and_shows_what_was_chosen(run, lockstep, small_dataset, tmp_path):
+    line = [lockstep, "run", "sasrec", "--dataset", small_dataset.name, "--train_dir", "out/", "--max_steps", "2", *SMALL_MODEL]
+    short = run(line, cwd=tmp_path)
+    rows = table_of(short.stdout)
+    assert all(len(row) <= 80 for row in rows), "\n".join(rows)
+    names = [row.split(",")[0] for row in (tmp_path / "out/args.txt").read_text().splitlines()]
+    shown = set(re.findall(r"--(\w+)=", "\n".join(rows)))
+    assert shown == {"dataset", "train_dir", "max_steps", "maxlen", "hidden_units", "num_blocks", "batch_size", "status_port"}
+    full = run([*line, "--verbose"], cwd=tmp_path)
+    rows = table_of(full.stdout)
+    assert all(len(row) <= 80 for row in rows), "\n".join(rows)
+    hidden = set(names) - set(re.findall(r"--(\w+)=", "\n".join(rows)))
+    values = dict(row.split(",", 1) for row in (tmp_path / "out/args.txt").read_text().splitlines())
+    assert all(values[name] == "" for name in hidden), hidden
+    assert values["verbose"] == "true"
 
 
 def test_metrics_jsonl_has_the_fields_of_its_contract(run, lockstep, small_dataset, tmp_path):

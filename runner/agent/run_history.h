@@ -1,0 +1,87 @@
+// RunHistory: the figures of a whole run over its steps, and the starts and recoveries on its way, bounded. Pure.
+//
+// Its input are the lines of metrics.jsonl and recoveries.jsonl (contract/run_folder_layout.h), in their order. A line
+// of an earlier step than the one before it means that steps are redone: the points from that step on are dropped.
+// Threads: none.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/json.h"
+#include "runner/contract/messages.h"
+#include "runner/contract/run_status.h"
+
+namespace lockstep {
+
+inline constexpr size_t kSeriesPointsMax = 2000;
+inline constexpr size_t kNewestPointsKept = 500;  // of a series, never thinned
+inline constexpr size_t kThinningBuckets = 500;   // for all points before these; two points of each stay
+inline constexpr size_t kSeriesMax = 100;         // further figures are left out
+inline constexpr size_t kHistoryMarksMax = 200;   // starts and recoveries; the oldest are dropped
+
+struct HistoryPoint {
+  int64_t step = 0;
+  double value = 0.0;
+  bool operator==(const HistoryPoint&) const = default;
+};
+
+// The same curve with at most kSeriesPointsMax points. The newest kNewestPointsKept stay. The steps before them are cut
+// into kThinningBuckets stretches of equal length, and of each the lowest and the highest point stay, so that neither
+// the shape of the whole run nor a spike is lost. The very first point stays. `points`: by rising step.
+std::vector<HistoryPoint> thinned(std::vector<HistoryPoint> points);
+
+struct HistorySeries {
+  std::string name;  // the field in metrics.jsonl: "loss", "valid_ndcg@10"
+  bool is_evaluation = false;
+  std::vector<HistoryPoint> points;  // by rising step
+};
+
+// The run was started, or its group broke and was mended.
+struct HistoryMark {
+  int64_t step = 0;                     // the first one committed after it
+  std::string cause;                    // of a recovery, CamelCase; empty: a start from a checkpoint
+  std::optional<double> total_seconds;  // of a recovery: from the last sign of life to the first commit
+  std::string origin;                   // where the state came from, for people
+  std::optional<int64_t> unix_seconds;
+};
+
+class RunHistory {
+ public:
+  void add_metrics_line(std::string_view text);
+  // A start from step 0 begins a new run: it drops the marks before it, and is none itself.
+  void add_recovery_line(std::string_view text);
+  // A line that was too long to be read.
+  void count_bad_line() { ++bad_lines_; }
+  // Before a file is read again from its beginning.
+  void drop_series() {
+    series_.clear();
+    bad_lines_ = 0;
+  }
+  void drop_marks() { marks_.clear(); }
+
+  [[nodiscard]] const std::vector<HistorySeries>& series() const { return series_; }
+  [[nodiscard]] const std::deque<HistoryMark>& marks() const { return marks_; }
+  [[nodiscard]] int64_t bad_lines() const { return bad_lines_; }
+
+ private:
+  void drop_redone(int64_t step, bool is_evaluation);
+  void add_point(const std::string& name, bool is_evaluation, HistoryPoint point);
+
+  std::vector<HistorySeries> series_;  // in the order in which they appeared
+  std::deque<HistoryMark> marks_;
+  int64_t bad_lines_ = 0;
+};
+
+// {"series": [{"name", "evaluation", "points": [[step, value], …]}], "marks": [{"step", "cause", …}], "badLines"}
+OrderedJson to_json(const RunHistory& history);
+
+// The lines of recoveries.jsonl, without their end.
+std::string recovery_line(const Recovery& recovery);
+std::string start_line(const Resumed& resumed, int world_size, int64_t unix_seconds);
+
+}  // namespace lockstep
