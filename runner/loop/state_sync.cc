@@ -160,6 +160,17 @@ Error unusable_weights(const Error& error, const std::string& path) {
                                         "or a checkpoint folder): " + error.message};
 }
 
+// Weights that were trained for some epochs already, as their file's name says: the epoch after them comes first.
+void begin_behind(int64_t epochs, const Workload& workload, Counters& counters, SyncResult& result) {
+  const BatchPlan plan{.num_samples = counters.num_samples,
+                       .global_batch = counters.batch.global_batch,
+                       .last_batch = workload.last_batch()};
+  if (epochs == 0 || !plan.check().ok()) return;  // a plan that makes no batch is refused by name later
+  counters.step = epochs * plan.batches_per_epoch();
+  result.origin +=
+      ", trained for " + std::to_string(epochs) + " epochs: begins with epoch " + std::to_string(epochs + 1);
+}
+
 Status initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
                   SyncResult& result) {
   workload.initialize(config.training.seed);
@@ -171,6 +182,7 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
     const NamedTensors loaded = std::move(*read);
     TRY(copy_tensors(loaded, state.model_tensors(), "--state_dict_path " + weights));
     result.origin = "weights from " + weights;
+    begin_behind(config.training.weights_epochs, workload, state.counters, result);
   }
   if (Ema* ema = state.ema()) ema->reset();
   return {};
