@@ -1,6 +1,7 @@
 #include "runner/base/cgroup.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -89,6 +90,17 @@ std::optional<double> Cgroups::cores_allowed() const {
   return least;
 }
 
+std::optional<int64_t> Cgroups::memory_allowed() const {
+  std::optional<int64_t> least;
+  for (const fs::path& folder : of_memory()) {
+    const std::string text = read_kernel_file(folder / (is_unified_ ? "memory.max" : "memory.limit_in_bytes"));
+    int64_t limit = 0;  // "max" is none; version 1 says so with a number that no machine has
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+    if (error == std::errc() && end != text.data() && (!least || limit < *least)) least = limit;
+  }
+  return least;
+}
+
 int cores_by_affinity() {
   cpu_set_t set;
   // It fails where there are more than CPU_SETSIZE of them.
@@ -104,5 +116,10 @@ int whole_cores(int by_affinity, std::optional<double> quota) {
 }
 
 int usable_cores() { return whole_cores(cores_by_affinity(), Cgroups().cores_allowed()); }
+
+int64_t usable_memory_bytes() {
+  const int64_t machine = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  return std::min(machine, Cgroups().memory_allowed().value_or(machine));
+}
 
 }  // namespace lockstep

@@ -1,8 +1,9 @@
 // What Linux's control groups leave this process, in versions 1 and 2 (kernel: admin-guide/cgroup-v2, cgroup-v1), and
-// how many cores that makes with its affinity.
+// how many cores that makes with its affinity, and how much memory.
 // Threads: any. Nothing is kept: a limit may be changed while the process runs.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ class Cgroups {
 
   // The tightest CPU quota, in cores.
   [[nodiscard]] std::optional<double> cores_allowed() const;
+  // The tightest memory limit, in bytes, whatever is in use of it.
+  [[nodiscard]] std::optional<int64_t> memory_allowed() const;
 
  private:
   [[nodiscard]] std::vector<std::filesystem::path> folders(const std::string& name, const std::string& group) const;
@@ -55,5 +58,8 @@ int whole_cores(int by_affinity, std::optional<double> quota);
 
 // whole_cores of this machine, now.
 int usable_cores();
+
+// The machine's memory, or less where a control group allows less. Bytes.
+int64_t usable_memory_bytes();
 
 }  // namespace lockstep

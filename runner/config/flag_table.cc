@@ -130,6 +130,29 @@ void add_evaluation_flags(FlagTableBuilder& table) {
   table.boolean("keep_best", kThisProcess, IN(training.keep_best), "keep the best checkpoint");
 }
 
+void add_preset_flag(FlagTableBuilder& table, const WorkloadFlags& workload) {
+  if (workload.presets.empty()) return;
+  std::vector<std::string> names;
+  std::string expects;
+  for (const Preset& preset : workload.presets) {
+    const bool is_last = names.size() + 1 == workload.presets.size();
+    expects += (names.empty() ? "" : is_last ? " or " : ", ") + preset.name;
+    names.push_back(preset.name);
+  }
+  table.group("Preset");
+  Flag& flag = table.custom("preset", kMaths, expects.c_str(),
+                            "values that belong together, listed below; a flag that is given wins over them");
+  flag.words = names;
+  flag.set = [names = std::move(names)](std::string_view text, RunConfig& config) {
+    if (std::find(names.begin(), names.end(), text) == names.end()) return false;
+    config.preset = std::string(text);
+    return true;
+  };
+  flag.get = [first = workload.presets.front().name](const RunConfig& config) {
+    return config.preset.empty() ? first : config.preset;
+  };
+}
+
 void add_multi_gpu_flag(FlagTableBuilder& table) {
   Flag& flag = table.custom("multi_gpu", kThisProcess, "true, false or auto", "false: one rank; auto: see --nproc");
   flag.is_bool = true;
@@ -234,7 +257,10 @@ void add_launch_flags(FlagTableBuilder& table) {
 
 std::vector<Flag> flag_table(const WorkloadFlags* workload) {
   FlagTableBuilder table;
-  if (workload != nullptr) workload->add_flags(table);
+  if (workload != nullptr) {
+    add_preset_flag(table, *workload);
+    workload->add_flags(table);
+  }
   add_training_flags(table);
   add_evaluation_flags(table);
   add_launch_flags(table);
@@ -243,7 +269,10 @@ std::vector<Flag> flag_table(const WorkloadFlags* workload) {
 
 std::vector<Flag> flags_of_all(const WorkloadList& workloads) {
   FlagTableBuilder table;
-  for (const WorkloadFlags& workload : workloads) workload.add_flags(table);
+  for (const WorkloadFlags& workload : workloads) {
+    add_preset_flag(table, workload);
+    workload.add_flags(table);
+  }
   std::vector<Flag> all = table.take();
   for (Flag& flag : flag_table(nullptr)) all.push_back(std::move(flag));
   return all;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include "runner/base/nearest.h"
 #include "runner/base/sha256.h"
@@ -28,6 +29,7 @@ Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move
 struct GivenText {
   std::string text;
   std::string where;  // " (file:line)", empty for the command line
+  bool by_preset = false;
 };
 using GivenFlags = std::map<std::string, GivenText>;  // by the table's name
 
@@ -295,6 +297,18 @@ Status check_together(const RunConfig& config) {
   return {};
 }
 
+// Puts the values of the chosen preset among those that were given, where nothing else was given.
+Status add_preset(const std::vector<Flag>& table, const WorkloadFlags& workload, RunConfig& config, GivenFlags& given) {
+  const auto chosen = given.find("preset");
+  if (chosen == given.end()) return {};
+  TRY(set_flag(*find_flag(table, "preset"), chosen->second.text, chosen->second.where, config));
+  const auto preset = std::find_if(workload.presets.begin(), workload.presets.end(),
+                                   [&config](const Preset& p) { return p.name == config.preset; });
+  const std::string where = " (--preset " + preset->name + ")";
+  for (const auto& [name, value] : preset->values) given.try_emplace(name, GivenText{value, where, true});
+  return {};
+}
+
 // The parent's decay flags alone meant exponential decay.
 void infer_schedule(const GivenFlags& given, RunConfig& config) {
   if (given.contains("lr_schedule")) return;
@@ -340,11 +354,12 @@ Json flags_object(const RunConfig& config, bool FlagValue::*selected) {
   return object;
 }
 
-std::vector<std::string> notes_of(const std::vector<Flag>& table, const RunConfig& config) {
+std::vector<std::string> notes_of(const std::vector<Flag>& table, const RunConfig& config, const GivenFlags& given) {
   std::vector<std::string> lines;
   for (const Flag& flag : table) {
     const std::string need = flag.missing_need ? flag.missing_need(config) : std::string();
-    if (!need.empty() && is_given(config, flag.name)) {
+    const auto it = given.find(flag.name);
+    if (!need.empty() && it != given.end() && !it->second.by_preset) {
       lines.push_back("--" + flag.name + ": without effect, it needs " + need);
     }
   }
@@ -355,6 +370,25 @@ std::vector<std::string> notes_of(const std::vector<Flag>& table, const RunConfi
     lines.emplace_back("--use_amp: overridden by --precision");
   }
   return lines;
+}
+
+// "  NAME  what it is" and its flags below, in lines that fit a terminal.
+std::string presets_help(const std::vector<Preset>& presets) {
+  constexpr size_t kWidth = 80;
+  if (presets.empty()) return {};
+  std::string text = "Presets (--preset NAME; a flag that is given wins):\n";
+  for (const Preset& preset : presets) {
+    text += "  " + preset.name + "  " + preset.summary + "\n";
+    const std::string indent(preset.name.size() + 3, ' ');  // each word begins with a space
+    std::string line;
+    for (const auto& [name, value] : preset.values) {
+      const std::string word = " --" + name + " " + value;
+      if (indent.size() + line.size() + word.size() > kWidth) text += indent + std::exchange(line, "") + "\n";
+      line += word;
+    }
+    if (!line.empty()) text += indent + line + "\n";
+  }
+  return text + "\n";
 }
 
 }  // namespace
@@ -407,7 +441,7 @@ std::string run_help(const std::string& word, const WorkloadList& workloads) {
     for (const WorkloadFlags& w : workloads) footer += "  " + w.name + "  " + w.summary + "\n";
     footer += "\n";
   } else {
-    footer = "Example: " + workload->example + "\n\n";
+    footer = presets_help(workload->presets) + "Example: " + workload->example + "\n\n";
   }
   line.app->footer(footer +
                    "A TrainJob's file says it all, too: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
@@ -431,6 +465,7 @@ Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, co
     if (!option->empty()) given[name] = GivenText{option->results().back(), ""};
   }
 
+  TRY(add_preset(table, *workload, config, given));
   for (const Flag& flag : table) {
     const auto it = given.find(flag.name);
     if (it != given.end()) TRY(set_flag(flag, it->second.text, it->second.where, config));
@@ -439,8 +474,11 @@ Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, co
   config.flags = effective_values(table, config, given);
   TRY(workload->check(config));
   TRY(check_together(config));
+  if (!config.training.state_dict_path.empty() && workload->epochs_of_weights) {
+    TRY_ASSIGN(config.training.weights_epochs, workload->epochs_of_weights(config.training.state_dict_path));
+  }
   config.data_name = workload->data_name(config);
-  config.notes = notes_of(table, config);
+  config.notes = notes_of(table, config, given);
   return config;
 }
 

@@ -69,6 +69,7 @@ struct TrainingOptions {
   bool keep_best = true;
   std::string resume;           // --resume PATH: take this checkpoint, whoever wrote it
   std::string state_dict_path;  // --state_dict_path: weights only
+  int64_t weights_epochs = 0;   // that those weights were trained for, as their file's name says; 0: it says nothing
   bool inference_only = false;
   int64_t num_workers = 3;  // threads of each rank that fetch batches; 0: the training thread does
   bool tensorboard = true;
@@ -80,13 +81,14 @@ struct FlagValue {
   std::string name;                // the guide's spelling, no dashes
   std::string value;               // as text, canonical
   std::string identity;            // as config_hash and the comparison see it: a data set by its name
-  bool given = false;              // by the user (command line or YAML), not by default
+  bool given = false;              // by the user (command line, YAML or --preset), not by default
   bool changes_maths = false;      // part of config_hash
   bool same_on_all_ranks = false;  // compared before a group forms; differing values would hang or diverge the run
 };
 
 struct RunConfig {
   std::string workload;  // its name, the word after `lockstep run`
+  std::string preset;    // --preset; empty: the first of the workload's, if it has any
   LaunchOptions launch;
   TrainingOptions training;
   std::any options;                // the workload's own (WorkloadFlags::set_defaults says which type)
@@ -105,7 +107,9 @@ struct RunConfig {
 // `arguments`: what stands after `lockstep run` or `lockstep-worker`: WORKLOAD [flags]. Reads the file of --config and
 // nothing else; never the environment. A flag given twice: the last one counts; the command line wins over the file.
 // Errors (kInvalid; kNotFound for the file of --config): unknown workload or flag (names the nearest), wrong type, out
-// of range, values that contradict each other, what the workload's own check says, bad YAML (file:line).
+// of range, values that contradict each other, what the workload's own check says, bad YAML (file:line),
+// a file of --state_dict_path whose name has an epoch that is no number. A flag that is given wins over the value of
+// its --preset.
 // Dashes are accepted for underscores; booleans take --x, --x=true|false, --x true|false, --no_x.
 Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, const WorkloadList& workloads);
 
@@ -115,7 +119,7 @@ bool wants_help(const std::vector<std::string>& arguments);
 // The text of `lockstep run WORKLOAD --help`; of `lockstep run --help` where `workload` is none of the list's.
 std::string run_help(const std::string& workload, const WorkloadList& workloads);
 
-// Was the flag given, on the command line or in the file?
+// Was the flag given, on the command line, in the file, or by a preset?
 bool is_given(const RunConfig& config, std::string_view name);
 
 // The guide's args.txt: one line "name,value" per flag, sorted by name.

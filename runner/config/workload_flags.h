@@ -4,6 +4,7 @@
 // Threads: plain values; the functions are pure, but for settle, which looks at the disk.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -31,6 +32,14 @@ struct WorkloadDemo {
   std::vector<std::pair<std::string, std::string>> more;
 };
 
+// Values of flags that belong together, chosen by one name: --preset NAME.
+struct Preset {
+  std::string name;
+  std::string summary;  // in half a line
+  std::vector<std::pair<std::string, std::string>>
+      values;  // flag, its text; as if given, unless the user gives the flag
+};
+
 struct WorkloadFlags {
   std::string name;     // the word after `lockstep run`
   std::string summary;  // what it trains, in half a line
@@ -42,10 +51,15 @@ struct WorkloadFlags {
   // Puts the workload's options into config.options, with their defaults, and changes the defaults of other flags.
   std::function<void(RunConfig& config)> set_defaults;
   std::function<void(FlagTableBuilder& table)> add_flags;
+  // What --preset takes; the first one is the default and sets nothing. Empty: the workload has no --preset.
+  std::vector<Preset> presets = {};
   // What no single flag can know. Error: kInvalid.
   std::function<Status(const RunConfig& config)> check;
   // The name of what is trained on, for the run's folder <data_name>_<train_dir>: "ml-100k".
   std::function<std::string(const RunConfig& config)> data_name;
+  // Epochs that weights were trained for, from the path of their file (--state_dict_path); 0: its name says nothing.
+  // Error: kInvalid, a name that should say it and does not. Empty: no name says it.
+  std::function<Result<int64_t>(const std::string& path)> epochs_of_weights = {};
 
   // What a value such as `--dataset auto` stands for, found out once, by the agent, or by a worker without one.
   struct Settled {

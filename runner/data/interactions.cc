@@ -207,7 +207,10 @@ Result<Layout> detect_layout(std::string_view text, const std::string& path) {
     }
   }
   if (first.empty()) return invalid(path + " is empty: expected at least two users' interactions");
-  return invalid(at_line(path, first_number) + ": found \"" + printable(first) + "\", " + kKnownFormats);
+  const bool is_movielens = first.find("::") != std::string_view::npos;
+  return invalid(
+      at_line(path, first_number) + ": found \"" + printable(first) + "\", " + kKnownFormats +
+      (is_movielens ? "; of MovieLens' files only ratings.dat holds interactions: give that one, or its folder" : ""));
 }
 
 // Ids → 0, 1, 2 … in the order of first appearance.
@@ -281,7 +284,8 @@ class EventReader {
   Verdict read_id(const char* what, std::string_view text, KeyMap& keys, int32_t& key, std::string& reason) {
     const bool is_label = layout_.format == InteractionsFormat::kInter;
     if (text.empty() || (!is_label && !is_whole(text))) {
-      reason = std::string("the ") + what + " id is " + (text.empty() ? "missing" : "not a whole number");
+      reason = std::string("the ") + what + " id is " +
+               (text.empty() ? "missing" : "not a whole number (labels need a RecBole .inter file)");
       return Verdict::kMalformed;
     }
     int64_t id = 0;
@@ -295,6 +299,11 @@ class EventReader {
     const int64_t highest = layout_.keeps_ids() ? kKeptIdMax : std::numeric_limits<int64_t>::max();
     if (!fits || id < 1 || id > highest) {
       reason = std::string("the ") + what + " id is " + printable(text) + ", expected 1 to " + std::to_string(highest);
+      if (fits && id > highest) {
+        reason +=
+            ", since ids of `user item` files are kept as they are: number them 1, 2, 3 …, or bring a file with "
+            "times or a RecBole .inter file, whose ids are renumbered";
+      }
       return Verdict::kFatal;
     }
     key = layout_.keeps_ids() ? static_cast<int32_t>(id) : keys.of_number(id);
@@ -500,18 +509,22 @@ std::span<const int32_t> Interactions::items_of(int64_t user) const {
 Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir) {
   const std::string folder = data_dir.empty() ? "." : data_dir;
   std::vector<std::string> places{dataset};
-  std::string inside;  // of the data set's folder, if it is one
+  std::vector<std::string> folders;  // that may be the data set's
   if (dataset.find('/') != std::string::npos) {
     std::filesystem::path path(dataset);
     if (!path.has_filename()) path = path.parent_path();
-    inside = path.string() + "/";
-    const std::string base = path.filename().string();
-    places.insert(places.end(), {inside + "ratings.dat", inside + base + ".inter", inside + base + ".txt"});
+    folders.push_back(path.string());
   } else {
     const std::string name = folder + "/" + dataset;
-    inside = name + "/";
-    places.insert(places.end(), {name + ".txt", name + ".inter", inside + "ratings.dat", inside + dataset + ".inter",
-                                 inside + dataset + ".txt", name});
+    places.insert(places.end(), {name + ".txt", name + ".inter", name});
+    folders.push_back(name);
+    if (folder != ".") folders.push_back("./" + dataset);
+  }
+  for (const std::string& inside : folders) {
+    const std::string base = std::filesystem::path(inside).filename().string();
+    for (const std::string& file : {std::string("ratings.dat"), base + ".inter", base + ".txt"}) {
+      places.push_back(std::filesystem::path(inside) / file);
+    }
   }
   std::string tried;
   for (const std::string& place : places) {
@@ -519,8 +532,10 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
     if (std::filesystem::is_regular_file(place, ignored)) return place;
     tried += (tried.empty() ? "" : ", ") + place;
   }
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(inside, ignored);
+  const bool is_folder = std::any_of(folders.begin(), folders.end(), [](const std::string& inside) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(inside, ignored);
+  });
   return Error{ErrorCode::kNotFound,
                "data set \"" + dataset + "\" " + (is_folder ? "is a folder without ratings.dat" : "not found") +
                    "; tried " + tried + ". Put it at one of these places, or give --dataset PATH or --data_dir FOLDER"};

@@ -70,7 +70,8 @@ struct ReadOptions {
 };
 
 // A dataset's file. `dataset` is a path to a file or folder, or a name looked for under data_dir as NAME.txt,
-// NAME.inter, NAME/ratings.dat, NAME/NAME.inter, NAME/NAME.txt. kNotFound lists the places tried.
+// NAME.inter, NAME, and as ratings.dat, NAME.inter or NAME.txt in the folder data_dir/NAME or else ./NAME. kNotFound
+// lists the places tried.
 Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir);
 
 // Errors: kNotFound; kInvalid (empty, gzip, unknown format, one user only, ids below 1 or too large, too many

@@ -168,6 +168,16 @@ Error unusable_weights(const Error& error, const std::string& path) {
                                         "or a checkpoint folder): " + error.message};
 }
 
+// Weights that were trained for some epochs already, as their file's name says: the epoch after them comes first.
+void begin_behind(int64_t epochs, BatchSource& source, Counters& counters, SyncResult& result) {
+  counters.place = {.epoch = epochs, .index = 0};
+  counters.epoch_steps = source.steps(epochs);
+  counters.step = steps_before(epochs, source);
+  if (epochs == 0) return;
+  result.origin +=
+      ", trained for " + std::to_string(epochs) + " epochs: begins with epoch " + std::to_string(epochs + 1);
+}
+
 Status initialise(const RunConfig& config, Workload& workload, TrainingState& state, FileSystem& fs,
                   SyncResult& result) {
   workload.initialize(config.training.seed);
@@ -227,8 +237,8 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
     TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, state.counters.batch));
-    state.counters.epoch_steps = source->steps(0);
     TRY(initialise(parts.config, parts.workload, state, fs, result));
+    begin_behind(parts.config.training.weights_epochs, *source, state.counters, result);
   }
   const CheckpointStamp stamp = stamp_when_restored({options.identity.job.run, options.generation}, read);
   state.counters.run = stamp.run;

@@ -9,8 +9,8 @@ BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.M | re.S)
 
 
 def pages():
-    """README.md, docs/*.md and the chart's README."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "charts/lockstep/README.md"]
+    """README.md, the pages of docs/ and its folders, and the chart's README."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "charts/lockstep/README.md"]
 
 
 def name_of(page):

@@ -51,7 +51,7 @@ def test_weights_of_the_public_implementation_are_taken_over(run, lockstep, time
     twin = TiSASRec(ITEMS, maxlen=20, hidden_units=32, num_blocks=1, time_span=16)
     torch.save(twin.state_dict(), tmp_path / "TiSASRec.epoch=20.pth")
     train(run, lockstep, timed_dataset, tmp_path / "run", "--variant", "tisasrec", "--time_span", "16", "--lr", "0",
-          "--max_steps", "1", "--state_dict_path", tmp_path / "TiSASRec.epoch=20.pth")
+          "--num_epochs", "21", "--state_dict_path", tmp_path / "TiSASRec.epoch=20.pth")
     assert equal_weights(weights(tmp_path / "run"), twin.state_dict())
 
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <any>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/dataset.h"
@@ -127,6 +129,41 @@ Status check(const RunConfig& config) {
   return {};
 }
 
+// guide: the guide's script without flags, but for its mHC, which comes down to a gate (hyper_connection.h). Of the
+// values that are the defaults here, too, the schedule's are listed, so that it can be read whole.
+std::vector<Preset> presets() {
+  return {{.name = "paper", .summary = "SASRec as published: the defaults above", .values = {}},
+          {.name = "guide",
+           .summary = "what the guide's script does without flags:",
+           .values = {{"variant", "tisasrec"},
+                      {"num_heads", "2"},
+                      {"time_span", "100"},
+                      {"time_unit", "hour"},
+                      {"l2_emb", "0"},
+                      {"num_epochs", "1000"},
+                      {"lr_schedule", "exponential"},
+                      {"warmup_steps", "100"},
+                      {"lr_decay_step", "1000"},
+                      {"lr_decay_rate", "0.95"},
+                      {"use_amp", "true"}}}};
+}
+
+// "SASRec.epoch=200.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth" was trained for 200 epochs.
+Result<int64_t> epochs_of_weights(const std::string& path) {
+  constexpr std::string_view kKey = "epoch=";
+  const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);  // npos + 1 is 0
+  const size_t key = name.find(kKey);
+  if (key == std::string_view::npos) return 0;
+  const std::string_view rest = name.substr(key + kKey.size());
+  const std::string_view text = rest.substr(0, rest.find('.'));
+  int64_t epochs = 0;
+  if (parse_whole(text, epochs) && epochs >= 0 && epochs <= kCountMax) return epochs;
+  return Error{ErrorCode::kInvalid, "--state_dict_path " + path + ": found \"" + std::string(text) +
+                                        "\" behind epoch= in the file's name, expected a whole number up to the next "
+                                        "dot, as in SASRec.epoch=200.lr=0.001.pth: rename the file, without epoch= to "
+                                        "begin with epoch 1"};
+}
+
 Result<std::optional<WorkloadFlags::Settled>> settle(const RunConfig& config) {
   const SasrecOptions& options = sasrec_options(config);
   if (options.dataset != kAutoDataset) return std::optional<WorkloadFlags::Settled>();
@@ -167,8 +204,10 @@ WorkloadFlags sasrec_flags() {
                 add_model_flags(table);
                 add_evaluation_flags(table);
               },
+          .presets = presets(),
           .check = check,
           .data_name = [](const RunConfig& config) { return dataset_name(sasrec_options(config).dataset); },
+          .epochs_of_weights = epochs_of_weights,
           .settle = settle};
 }
 

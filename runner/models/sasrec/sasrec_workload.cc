@@ -10,6 +10,7 @@
 
 #include "runner/base/check.h"
 #include "runner/data/sampler.h"
+#include "runner/models/sasrec/item_memory.h"
 #include "runner/models/sasrec/sasrec_model.h"
 #include "runner/models/sasrec/tisasrec_model.h"
 
@@ -117,7 +118,15 @@ double embedding_penalty_weight(const SasrecOptions& options) {
 Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& config, Dataset dataset,
                                                                at::Device device) {
   TRY_ASSIGN(SasrecData data, SasrecData::create(std::move(dataset), protocol_of(sasrec_options(config))));
-  return std::unique_ptr<SasrecWorkload>(new SasrecWorkload(config, std::move(data), device));
+  const Result<std::string> memory = item_memory_text({.num_items = data.num_items(),
+                                                       .hidden_units = sasrec_options(config).hidden_units,
+                                                       .has_ema = config.training.ema_decay > 0.0,
+                                                       .ranks = device.is_cpu() ? config.launch.nproc.value_or(1) : 1,
+                                                       .available_bytes = memory_of(device)});
+  if (!memory.ok()) return Error{ErrorCode::kInvalid, data.report().path + ": " + memory.error().message};
+  std::unique_ptr<SasrecWorkload> workload(new SasrecWorkload(config, std::move(data), device));
+  workload->memory_text_ = *memory;
+  return workload;
 }
 
 SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Device device)
@@ -154,6 +163,7 @@ std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() cons
       {"data set", report.path + " (" + to_string(report.format) + ")"},
       {"users", text(data_.num_users())},
       {"items", text(data_.num_items())},
+      {"memory for items", memory_text_},
       {"interactions", text(report.events)},
       {"train events", text(data_.train_events())},
       {"valid / test events", text(evaluable) + " / " + text(evaluable)},

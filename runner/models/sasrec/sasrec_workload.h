@@ -63,6 +63,7 @@ class SasrecWorkload final : public Workload {
   double lr_;
   at::Device device_;
   SasrecData data_;
+  std::string memory_text_;  // item_memory_text
   std::unique_ptr<SequenceModel> model_;
   std::vector<double> best_;  // of the four figures in kSavedMetrics' order; 0 before the first evaluation
 };

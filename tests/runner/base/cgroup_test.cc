@@ -41,6 +41,10 @@ TEST(Cgroups, of_version_2_the_tightest_quota_above_this_process_counts) {
   EXPECT_EQ(groups.of_memory(), (std::vector<fs::path>{root / "pod/worker", root / "pod", root}));
   dir.write("pod/worker/cpu.max", "50000 100000\n");
   EXPECT_EQ(groups.cores_allowed(), 0.5) << "it is read anew";
+  EXPECT_EQ(groups.memory_allowed(), std::nullopt);
+  dir.write("pod/worker/memory.max", "max\n");
+  dir.write("pod/memory.max", "4294967296\n");
+  EXPECT_EQ(groups.memory_allowed(), int64_t{4} << 30U);
 }
 
 TEST(Cgroups, of_version_1_each_controller_has_a_tree) {
@@ -55,6 +59,8 @@ TEST(Cgroups, of_version_1_each_controller_has_a_tree) {
   EXPECT_FALSE(groups.is_unified());
   EXPECT_EQ(groups.cores_allowed(), 3.0);
   EXPECT_TRUE(groups.of_memory().empty());
+  dir.write("memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  EXPECT_GT(groups.memory_allowed().value_or(0), int64_t{1} << 60U);
 }
 
 // A container shows its own group as the root, and names the place that it has on the host.
@@ -67,6 +73,8 @@ TEST(Cgroups, a_place_that_is_not_there_leaves_the_root) {
   EXPECT_EQ(Cgroups(root, root / "place").cores_allowed(), 2.0);
   EXPECT_EQ(Cgroups(root / "nothing", root / "nothing").cores_allowed(), std::nullopt);
 }
+
+TEST(Memory, that_may_be_used_is_some) { EXPECT_GT(usable_memory_bytes(), int64_t{1} << 20U); }
 
 TEST(Cores, are_whole_and_at_least_one) {
   EXPECT_EQ(whole_cores(8, std::nullopt), 8);

@@ -196,6 +196,7 @@ TEST_P(BadValues, are_refused_naming_flag_found_and_expected) {
 INSTANTIATE_TEST_SUITE_P(
     RunConfig, BadValues,
     ::testing::Values(
+        BadValue{"preset", {"--preset", "papers"}, {"--preset", "\"papers\"", "paper or guide"}},
         BadValue{"word_for_integer", {"--batch_size", "many"}, {"--batch_size", "\"many\"", "an integer from 1"}},
         BadValue{"real_for_integer", {"--maxlen", "1.5"}, {"--maxlen", "\"1.5\"", "an integer"}},
         BadValue{"trailing_letters", {"--maxlen", "20x"}, {"--maxlen", "\"20x\""}},
@@ -241,6 +242,117 @@ TEST(RunConfig, takes_decay_flags_without_a_schedule_as_exponential) {
   EXPECT_THAT(config.notes, Contains(HasSubstr("--lr_schedule exponential")));
   EXPECT_EQ(parse({"--lr_decay_rate", "0.95", "--lr_schedule", "constant"}).training.lr_schedule,
             LrScheduleKind::kConstant);
+}
+
+TEST(Preset, of_the_guide_is_its_script_without_flags) {
+  const RunConfig config = parse({"--preset", "guide"});
+  EXPECT_EQ(config.preset, "guide");
+  EXPECT_EQ(sasrec_options(config).variant, SequenceVariant::kTisasrec);
+  EXPECT_EQ(sasrec_options(config).num_heads, 2);
+  EXPECT_EQ(sasrec_options(config).num_blocks, 2);
+  EXPECT_EQ(sasrec_options(config).hidden_units, 50);
+  EXPECT_EQ(sasrec_options(config).maxlen, 200);
+  EXPECT_EQ(sasrec_options(config).l2_emb, 0.0);
+  EXPECT_EQ(sasrec_options(config).tisasrec.time_span, 100);
+  EXPECT_EQ(sasrec_options(config).tisasrec.time_unit, TimeUnit::kHour);
+  EXPECT_TRUE(sasrec_options(config).tisasrec.no_mhc);
+  EXPECT_EQ(config.training.num_epochs, 1000);
+  EXPECT_EQ(config.training.batch_size, 128);
+  EXPECT_EQ(config.training.lr_schedule, LrScheduleKind::kExponential);
+  EXPECT_EQ(config.training.warmup_steps, 100);
+  EXPECT_EQ(config.training.lr_decay_steps, 1000);
+  EXPECT_EQ(config.training.lr_decay_rate, 0.95);
+  EXPECT_TRUE(config.training.use_amp);
+  EXPECT_THAT(config.notes, IsEmpty());
+}
+
+TEST(Preset, of_the_paper_is_the_default_and_sets_nothing) {
+  EXPECT_EQ(flag(parse(), "preset").value, "paper");
+  EXPECT_EQ(args_txt(parse({"--preset=paper"})), args_txt(parse()));
+  EXPECT_EQ(parse({"--preset=paper"}).config_hash(), parse().config_hash());
+  EXPECT_FALSE(parse({"--preset=paper"}).training.use_amp);
+}
+
+TEST(Preset, gives_way_to_a_flag_wherever_it_stands) {
+  for (const Words& words :
+       {Words{"--preset", "guide", "--num_heads", "1", "--no_use_amp", "--lr_schedule=constant"},
+        Words{"--num_heads=1", "--use_amp=false", "--lr_schedule", "constant", "--preset=guide"}}) {
+    const RunConfig config = parse(words);
+    EXPECT_EQ(sasrec_options(config).num_heads, 1);
+    EXPECT_FALSE(config.training.use_amp);
+    EXPECT_EQ(config.training.lr_schedule, LrScheduleKind::kConstant);
+    EXPECT_EQ(config.training.num_epochs, 1000);
+  }
+  EXPECT_EQ(parse({"--preset", "guide", "--preset", "paper"}).training.num_epochs, 200);
+}
+
+TEST(Preset, is_seen_in_args_txt_the_hash_and_what_was_given) {
+  const RunConfig config = parse({"--preset", "guide"});
+  EXPECT_THAT(args_txt(config), AllOf(HasSubstr("\npreset,guide\n"), HasSubstr("\nvariant,tisasrec\n"),
+                                      HasSubstr("\nlr_schedule,exponential\n"), HasSubstr("\nuse_amp,true\n")));
+  EXPECT_NE(config.config_hash(), parse().config_hash());
+  EXPECT_TRUE(flag(config, "preset").given);
+  EXPECT_TRUE(flag(config, "num_epochs").given);
+  EXPECT_FALSE(flag(config, "maxlen").given);
+}
+
+TEST(Preset, does_not_remark_on_what_nobody_asked_for) {
+  EXPECT_THAT(parse({"--preset", "guide", "--variant", "sasrec"}).notes, IsEmpty());
+  EXPECT_THAT(parse({"--preset", "guide", "--variant", "sasrec", "--time_span", "100"}).notes,
+              ElementsAre("--time_span: without effect, it needs --variant tisasrec"));
+}
+
+TEST(Preset, may_stand_before_the_workload) {
+  const Result<RunConfig> config =
+      parse_run_config({"--preset", "guide", "sasrec", "--dataset", "x"}, all_workload_flags());
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->preset, "guide");
+}
+
+TEST(Preset, is_told_with_all_its_values_in_help_that_fits_a_terminal) {
+  const std::string help = run_help("sasrec", all_workload_flags());
+  EXPECT_THAT(help, AllOf(HasSubstr("--preset"), HasSubstr("\n  paper  "), HasSubstr("\n  guide  "),
+                          HasSubstr("--lr_decay_rate 0.95"), HasSubstr("--num_epochs 1000")));
+  const std::string presets = help.substr(help.find("Presets ("));
+  for (size_t begin = 0, end = 0; (end = presets.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = presets.substr(begin, end - begin);
+    EXPECT_TRUE(line.size() <= 80 || !line.starts_with("  ")) << line;
+  }
+  EXPECT_THAT(run_help("", all_workload_flags()), Not(HasSubstr("Presets")));
+}
+
+TEST(Preset, sets_only_what_its_workload_takes) {
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    for (const Preset& preset : workload.presets) {
+      Words words{workload.name, "--dataset", "x"};
+      for (const auto& [name, value] : preset.values) words.push_back("--" + name + "=" + value);
+      const Result<RunConfig> spelt_out = parse_run_config(words, all_workload_flags());
+      ASSERT_TRUE(spelt_out.ok()) << spelt_out.error().message;
+      for (const auto& [name, value] : preset.values) EXPECT_EQ(flag(*spelt_out, name).value, value);
+    }
+  }
+}
+
+TEST(StateDictPath, of_the_guide_s_form_says_how_many_epochs_its_weights_were_trained_for) {
+  const auto epochs = [](const std::string& path) {
+    return parse({"--state_dict_path", path}).training.weights_epochs;
+  };
+  EXPECT_EQ(epochs("SASRec.epoch=200.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth"), 200);
+  EXPECT_EQ(epochs("ml-1m_default/TiSASRec.epoch=40.lr=0.001.layer=2.head=2.hidden=50.maxlen=200.pth"), 40);
+  EXPECT_EQ(epochs("/data/epoch=9.old/model.epoch=0.pth"), 0);
+  EXPECT_EQ(epochs("model.epoch=7"), 7);
+  EXPECT_EQ(epochs("model.pth"), 0);
+  EXPECT_EQ(epochs("epoch=5/model.pth"), 0);
+  EXPECT_EQ(parse().training.weights_epochs, 0);
+}
+
+TEST(StateDictPath, with_a_broken_epoch_is_refused_naming_it) {
+  for (const char* broken : {"", "-1", "2O0", "+3", "99999999999999999999", "1000000001", "3-step=7"}) {
+    const std::string path = "out/SASRec.epoch=" + std::string(broken) + ".pth";
+    EXPECT_THAT(refused({"--state_dict_path", path}),
+                AllOf(HasSubstr("--state_dict_path " + path), HasSubstr("found \"" + std::string(broken) + "\""),
+                      HasSubstr("rename the file")));
+  }
 }
 
 TEST(RunConfig, knows_whether_the_precision_was_given) {
@@ -432,6 +544,13 @@ TEST_F(ConfigFile, gives_flags_and_the_command_line_wins) {
   EXPECT_FALSE(sasrec_options(*config).full_ranking);
   EXPECT_TRUE(config->training.use_amp);
   EXPECT_TRUE(flag(*config, "batch_size").given);
+}
+
+TEST_F(ConfigFile, may_name_a_preset_and_flags_beside_it) {
+  const std::string path = write("preset: guide\nnum_heads: 1\n");
+  EXPECT_EQ(parse({"--config", path}).training.num_epochs, 1000);
+  EXPECT_EQ(sasrec_options(parse({"--config", path})).num_heads, 1);
+  EXPECT_EQ(parse({"--config", path, "--preset", "paper"}).training.num_epochs, 200);
 }
 
 TEST_F(ConfigFile, gives_the_same_hash_as_the_same_flags_on_the_command_line) {

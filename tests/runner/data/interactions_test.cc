@@ -18,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr ReadOptions kKeepAll{.min_count = 0};
 
@@ -180,6 +181,46 @@ TEST(Interactions, accept_large_ids_where_they_are_renumbered) {
   EXPECT_EQ(dataset.interactions.num_items, 1);
 }
 
+TEST(Interactions, refuse_kept_ids_with_large_gaps_and_say_how_to_bring_them) {
+  EXPECT_THAT(refused("1 2\n2 1000000000\n"),
+              AllOf(HasSubstr("file:2"), HasSubstr("item id is 1000000000"), HasSubstr("kept as they are"),
+                    HasSubstr("number them"), HasSubstr(".inter")));
+}
+
+TEST(Interactions, close_gaps_between_ids_up_to_ten_to_the_eighteenth) {
+  std::string dat;
+  std::string inter = "user_id:token\titem_id:token\ttimestamp:float\n";
+  for (int64_t user = 0; user < 6; ++user) {
+    for (int64_t item = 0; item < 6; ++item) {
+      const std::string u = std::to_string(1'000'000'000'000'000'000 - user * 1'000'000'000);
+      const std::string i = std::to_string(1 + item * 200'000'000'000'000'000);
+      dat.append(u).append("::").append(i).append("::5::").append(std::to_string(item)).append("\n");
+      inter.append(u).append("\t").append(i).append("\t").append(std::to_string(item)).append("\n");
+    }
+  }
+  for (const std::string& text : {dat, inter}) {
+    const Interactions found = parse(text, {}).interactions;
+    EXPECT_EQ(found.num_users, 6);
+    EXPECT_EQ(found.num_items, 6);
+    for (int64_t user = 1; user <= 6; ++user) EXPECT_THAT(found.items_of(user), ElementsAre(1, 2, 3, 4, 5, 6));
+  }
+}
+
+TEST(Interactions, name_the_file_of_movielens_that_is_wanted) {
+  EXPECT_THAT(refused("1::F::1::10::48067\n2::M::56::16::70072\n"), HasSubstr("only ratings.dat holds interactions"));
+  EXPECT_THAT(refused("1::Am\xE9lie (2001)::Comedy|Romance\n"),
+              AllOf(HasSubstr("Am\\xe9lie"), HasSubstr("only ratings.dat holds interactions")));
+  EXPECT_THAT(refused("1 2 3\n"), Not(HasSubstr("MovieLens'")));
+}
+
+TEST(Interactions, of_movielens_are_sorted_by_user_time_and_line) {
+  const Interactions found =
+      parse("2::30::5::100\n1::10::5::200\n1::20::4::100\n1::30::3::200\n2::10::1::100\n1::40::2::50\n").interactions;
+  // Renumbered in the order of first appearance: users 2, 1; items 30, 10, 20, 40.
+  EXPECT_THAT(found.items_of(1), ElementsAre(1, 2));
+  EXPECT_THAT(found.items_of(2), ElementsAre(4, 3, 2, 1));
+}
+
 TEST(Interactions, refuse_a_data_set_with_one_user) {
   EXPECT_THAT(refused("7 1\n7 2\n7 3\n"), HasSubstr("only one user"));
   EXPECT_THAT(refused("1 1 1 1\n1 1 1 2\n1 1 1 3\n2 1 1 1\n", {.min_count = 2}),
@@ -247,6 +288,16 @@ TEST_F(Files, are_found_by_name_in_each_form) {
   EXPECT_EQ(resolve("three"), ratings);
   EXPECT_EQ(resolve("four"), nested);
   EXPECT_EQ(resolve("two.inter"), inter);
+}
+
+TEST_F(Files, are_found_in_a_folder_of_their_name_where_the_program_was_started) {
+  write("started/ml-1m/ratings.dat");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_ + "/started");
+  EXPECT_EQ(resolve("ml-1m"), "./ml-1m/ratings.dat");
+  const std::string data = write("ml-1m/ratings.dat");
+  EXPECT_EQ(resolve("ml-1m"), data) << "what lies under --data_dir comes first";
+  std::filesystem::current_path(before);
 }
 
 TEST_F(Files, are_found_by_path_of_file_or_folder) {

@@ -220,6 +220,28 @@ TEST(TisasrecData, decreasing_times_are_put_in_order) {
   EXPECT_THAT(times_of_first({30, 20, 10}, TimeUnit::kUser), ElementsAre(1, 2, 3));
 }
 
+TEST(TisasrecData, a_user_with_a_hundred_thousand_events_keeps_the_newest) {
+  constexpr int64_t kEvents = 100'000;
+  std::string text;
+  for (int64_t i = kEvents; i-- > 0;) {  // the newest stand first
+    text.append("1\t").append(std::to_string(1 + i % 500)).append("\t5\t").append(std::to_string(1000 + 60 * i));
+    text += "\n";
+  }
+  text += "2\t501\t5\t1\n2\t502\t5\t2\n2\t503\t5\t3\n";
+  const Result<SasrecData> data = SasrecData::create(dataset_from(text), {.has_times = true});
+  ASSERT_TRUE(data.ok()) << data.error().message;
+  EXPECT_EQ(data->split(1).train.size(), kEvents - 2);
+  std::vector<int64_t> seq(50);
+  std::vector<int64_t> pos(50);
+  std::vector<int64_t> neg(50);
+  std::vector<int64_t> times(50);
+  const MicroBatchSpec spec{.seed = 1, .step = 0, .epoch = 0, .first_slot = 0, .samples = {0}};
+  EXPECT_EQ(data->fill_train_row(spec, 0, {.seq = seq, .pos = pos, .neg = neg, .times = times}), 50);
+  for (size_t i = 1; i < times.size(); ++i) EXPECT_EQ(times[i], times[i - 1] + 1);
+  EXPECT_EQ(times.back(), kEvents - 3) << "the last input is the one before the last target";
+  for (const int64_t item : neg) EXPECT_GT(item, 500);
+}
+
 TEST(TisasrecData, units_are_of_the_clock_where_one_is_given) {
   EXPECT_THAT(times_of_first({0, 3600, 3 * 3600 + 100}, TimeUnit::kHour), ElementsAre(1, 2, 4));
   EXPECT_THAT(times_of_first({0, 86400, 4 * 86400}, TimeUnit::kDay), ElementsAre(1, 2, 5));
