@@ -6,6 +6,7 @@
 
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/dataset.h"
+#include "runner/models/sasrec/recommend_flags.h"
 
 namespace lockstep {
 namespace {
@@ -150,6 +151,8 @@ WorkloadFlags sasrec_flags() {
               },
           .check = check,
           .data_name = [](const RunConfig& config) { return dataset_name(sasrec_options(config).dataset); },
+          .tasks = {recommend_task()},
+          .flags_of_weight_file = flags_of_weight_file,
           .settle = settle};
 }
 
