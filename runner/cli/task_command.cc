@@ -16,14 +16,15 @@ namespace lockstep {
 namespace {
 
 std::string workload_help(const WorkloadFlags& workload) {
-  std::string text =
-      workload.name + ": " + workload.summary + "\n\nUsage:\n  lockstep run " + workload.name + " [flags]   train\n";
+  std::string text = workload.name + ": " + workload.summary + "\n\nUsage:\n  lockstep run " + workload.name +
+                     " [flags]\n      train\n";
+  std::string examples = "\nExamples:\n  " + workload.example + "\n";
   for (const WorkloadTask& task : workload.tasks) {
-    text += "  lockstep " + workload.name + " " + task.name + " --checkpoint PATH [flags]   " + task.summary + "\n";
+    text +=
+        "  lockstep " + workload.name + " " + task.name + " --checkpoint PATH [flags]\n      " + task.summary + "\n";
+    examples += "  " + task.example + "\n";
   }
-  text += "\nExamples:\n  " + workload.example + "\n";
-  for (const WorkloadTask& task : workload.tasks) text += "  " + task.example + "\n";
-  return text + "\n--help after a task's name lists its flags.\n";
+  return text + examples + "\n--help after a task's name lists its flags.\n";
 }
 
 // Of a word that is no task of the workload, what was probably meant.

@@ -13,6 +13,7 @@ goes into docs/benchmarks.md (an idle machine!).
 """
 import argparse
 import json
+import os
 import pathlib
 import random
 import resource
@@ -86,9 +87,10 @@ def public_model(maxlen):
     return Public()
 
 
-def python_side(side, maxlen, batch, steps):
+def python_side(side, maxlen, batch, steps, threads):
     """In a child process: prints seconds of each step, seconds of the loops in each, and the peak memory."""
     import torch
+    torch.set_num_threads(threads)
     from sasrec_twin import bce_loss
     from tisasrec_twin import TiSASRec
     torch.manual_seed(1)
@@ -111,19 +113,20 @@ def python_side(side, maxlen, batch, steps):
                       "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
-def measure_python(side, maxlen, batch, steps):
+def measure_python(side, maxlen, batch, steps, threads):
     done = subprocess.run([sys.executable, __file__, "--side", side, "--maxlen", str(maxlen), "--batch_size", str(batch),
-                           "--steps", str(steps)], capture_output=True, text=True, check=True)
+                           "--steps", str(steps), "--threads", str(threads)], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     return {"seconds": statistics.median(found["seconds"][WARM_UP:]), "loops": statistics.median(found["loops"]),
             "mib": found["mib"]}
 
 
-def measure_ours(maxlen, batch, steps):
+def measure_ours(maxlen, batch, steps, threads):
     with tempfile.TemporaryDirectory() as folder:
         run = Run([BIN / "lockstep", "run", "sasrec", "--variant", "tisasrec", "--dataset", DATA, "--train_dir",
                    f"{folder}/run", "--maxlen", maxlen, "--batch_size", batch, "--max_steps", steps, "--log_every", 1,
-                   "--eval_every", 0, "--eval_users", 1, "--checkpoint_every", 0, "--status_port", 0], is_our_rank)
+                   "--eval_every", 0, "--eval_users", 1, "--checkpoint_every", 0, "--status_port", 0, "--threads", threads],
+                  is_our_rank)
         records = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
     times = [record["time"] for record in records if "loss" in record]
     gaps = [after - before for before, after in zip(times, times[1:])]
@@ -145,15 +148,15 @@ def measure(maxlen, options):
     for repetition in range(options.repetitions):
         for side, results in found.items():
             say(f"maxlen {maxlen}, batch {batch}, {side}: {repetition + 1}/{options.repetitions}")
-            results.append(measure_ours(maxlen, batch, 4 * options.steps) if side == "lockstep"
-                           else measure_python(side, maxlen, batch, options.steps))
+            results.append(measure_ours(maxlen, batch, 4 * options.steps, options.threads) if side == "lockstep"
+                           else measure_python(side, maxlen, batch, options.steps, options.threads))
     medians = {side: {key: statistics.median(result[key] for result in results) for key in results[0]}
                for side, results in found.items()}
     lines, missed = [], []
     ours = medians["lockstep"]
     for side, theirs in medians.items():
         ratio, share = theirs["seconds"] / ours["seconds"], ours["mib"] / theirs["mib"]
-        cells = [f"{1e3 * theirs['seconds']:.0f}", f"{1e3 * theirs['loops']:.0f}" if theirs["loops"] else "–",
+        cells = [f"{1e3 * theirs['seconds']:.0f}", f"{1e3 * theirs['loops']:.0f}" if side == "public" else "–",
                  f"{theirs['mib']:.0f}"]
         if side != "lockstep":
             cells += [f"{ratio:.2f}", f"{share:.3f}"]
@@ -173,11 +176,12 @@ def main():
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--steps", type=int, default=6, help="of the sides in Python; ours does four times as many")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     parser.add_argument("--side", choices=("twin", "public"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
-        python_side(options.side, options.maxlen[0], options.batch_size, options.steps)
+        python_side(options.side, options.maxlen[0], options.batch_size, options.steps, options.threads)
         return
     if not DATA.exists():
         raise SystemExit(f"{DATA} is missing: run scripts/get_ml100k")
@@ -186,7 +190,7 @@ def main():
         lines, below = measure(maxlen, options)
         table += lines
         missed += below
-    text = [f"{machine()}. One rank, {options.repetitions} repetitions; medians.", "",
+    text = [f"{machine()}. One rank, {options.threads} threads, {options.repetitions} repetitions; medians.", "",
             "| maxlen | batch | | ms a step | of it loops in Python | peak resident MiB | times ours | our share of its memory |",
             "|---|---|---|---|---|---|---|---|", *table]
     if options.write:
