@@ -13,7 +13,7 @@ SOAK_SECONDS ?= 1800
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -40,7 +40,7 @@ test: ## installs what tests need, builds, runs all tests and checks but the lon
 bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
 
-bench-accuracy: build ## the part of bench that trains 3 seeds for 100 epochs on both sides
+bench-accuracy: build ## the part of bench that trains SASRec and TiSASRec, 3 seeds for 100 epochs, on both sides
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py accuracy
@@ -85,6 +85,16 @@ soak: ## random kills for SOAK_SECONDS=1800, watched for leaks and losses, then 
 	@cmake --build --preset dev
 	@cd tests/python && LOCKSTEP_BIN=$(CURDIR)/build/dev/bin $(LOCKSTEP_CACHE)/py-test/bin/python soak.py $(SOAK_SECONDS)
 	@ctest --preset dev -j2 -L kill --repeat until-fail:$(ROUNDS)
+
+bench-tisasrec: build ## a training step of TiSASRec beside its twin and beside the public implementation's way
+	@scripts/setup test
+	@scripts/get_ml100k >/dev/null
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_tisasrec.py --write
+
+bench-recommend: build ## recommendations for all users of MovieLens-100K beside the PyTorch twin
+	@scripts/setup test
+	@scripts/get_ml100k >/dev/null
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_recommend.py
 
 bench-operator: ## pods made per second for 200 jobs of 4 nodes, beside what this machine's API server can do
 	@scripts/setup test

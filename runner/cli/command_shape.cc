@@ -69,9 +69,9 @@ CommandShape shape_of(const CLI::App& app) {
 
 namespace {
 
-CommandShape shape_of_flags(std::string name, std::string help, const WorkloadFlags* workload) {
+CommandShape shape_of_flags(std::string name, std::string help, const std::vector<Flag>& flags) {
   CommandShape shape{.name = std::move(name), .help = std::move(help)};
-  for (const Flag& flag : flag_table(workload)) {
+  for (const Flag& flag : flags) {
     shape.options.push_back(flag_shape(flag));
     // The parser takes --no_no_time too; nobody is to be led there.
     if (flag.is_bool && !flag.name.starts_with("no_"))
@@ -88,13 +88,21 @@ CommandShape shape_of_flags(std::string name, std::string help, const WorkloadFl
 }  // namespace
 
 CommandShape run_shape(const WorkloadList& workloads) {
-  CommandShape run = shape_of_flags("run", "", nullptr);
+  CommandShape run = shape_of_flags("run", "", flag_table(nullptr));
   run.options.push_back({.names = {"--filename", "--file", "-f"}, .takes = Takes::kFile, .help = "a TrainJob's file"});
   run.options.push_back({.names = {"--mount"}, .takes = Takes::kWord, .help = "with -f: POD_PATH=LOCAL_PATH"});
   for (const WorkloadFlags& workload : workloads) {
-    run.subcommands.push_back(shape_of_flags(workload.name, workload.summary, &workload));
+    run.subcommands.push_back(shape_of_flags(workload.name, workload.summary, flag_table(&workload)));
   }
   return run;
+}
+
+CommandShape tasks_shape(const WorkloadFlags& workload) {
+  CommandShape tasks{.name = workload.name, .help = workload.summary};
+  for (const WorkloadTask& task : workload.tasks) {
+    tasks.subcommands.push_back(shape_of_flags(task.name, task.summary, task_flag_table(workload, task)));
+  }
+  return tasks;
 }
 
 }  // namespace lockstep

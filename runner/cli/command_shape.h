@@ -37,5 +37,7 @@ CommandShape shape_of(const CLI::App& app);
 
 // `lockstep run`: the workloads, each with its flags.
 CommandShape run_shape(const WorkloadList& workloads);
+// `lockstep WORKLOAD`: its tasks, each with its flags.
+CommandShape tasks_shape(const WorkloadFlags& workload);
 
 }  // namespace lockstep

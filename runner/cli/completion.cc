@@ -117,12 +117,18 @@ CommandShape lockstep_shape() {
     shape.help = command.help;
     root.subcommands.push_back(std::move(shape));
   }
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    if (!workload.tasks.empty()) root.subcommands.push_back(tasks_shape(workload));
+  }
   return root;
 }
 
 std::vector<std::string> command_names() {
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.emplace_back(command.name);
+  for (const WorkloadFlags& workload : all_workload_flags()) {
+    if (!workload.tasks.empty()) names.push_back(workload.name);
+  }
   return names;
 }
 

@@ -16,6 +16,7 @@
 #include "runner/cli/doctor_command.h"
 #include "runner/cli/own_run.h"
 #include "runner/cli/run_command.h"
+#include "runner/cli/task_command.h"
 #include "runner/cli/workloads_command.h"
 #include "runner/config/check_arguments.h"
 #include "runner/contract/exit_code.h"
@@ -30,6 +31,7 @@ Usage:
   lockstep workloads                       what can be trained
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
   lockstep run -f trainjob.yaml [flags]    the same, of a TrainJob's file
+  lockstep WORKLOAD TASK --checkpoint PATH do something with a trained model
   lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
   lockstep render -f trainjob.yaml         print the pods that the operator would make of it
   lockstep doctor                          is this machine fit to train, and what to do where it is not
@@ -39,6 +41,7 @@ Usage:
   lockstep completion bash|zsh|fish        completion of commands and flags in your shell
   lockstep version                         say which version this is
   lockstep run WORKLOAD --help             all flags of a workload
+  lockstep WORKLOAD --help                 what can be done with a trained model
   lockstep ckpt --help                     all about checkpoints
   lockstep chaos --help                    all about breaking things
 
@@ -105,6 +108,9 @@ int main(int argc, char** argv) {
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
   if (command == "completion") return lockstep::completion_command(rest, std::cout, std::cerr);
   if (command == "__complete") return lockstep::complete_command(rest, std::cout);
+  if (lockstep::find_workload(lockstep::all_workload_flags(), command) != nullptr) {
+    return lockstep::task_command(arguments, lockstep::read_environment(), std::cout, std::cerr);
+  }
   std::vector<std::string> names = lockstep::command_names();
   names.insert(names.end(), {"--version", "--help"});
   const std::string nearest = lockstep::nearest_name(command, names);

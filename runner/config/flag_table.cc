@@ -251,6 +251,22 @@ void add_launch_flags(FlagTableBuilder& table) {
                 "times that dead workers are started again");
 }
 
+void add_task_flags(FlagTableBuilder& table) {
+  table.group("Checkpoint and result");
+  table
+      .text("checkpoint", kThisProcess, "a folder or a file", IN(task.checkpoint),
+            "weights: a run's folder (its newest checkpoint), a step folder in it, or a file .safetensors, .pt or .pth "
+            "(required)")
+      .names_path = NamesPath::kFolder;
+  table
+      .text("out", kThisProcess, "a file", IN(task.out),
+            "write the result to this file, which is there when it is whole, instead of to standard output")
+      .names_path = NamesPath::kFile;
+  table.choice("device", kThisProcess, {"auto", "cuda", "cpu"}, IN(launch.device), "where to compute");
+  table.integer("threads", kThisProcess, 0, 4096, IN(launch.threads),
+                "threads; 0: the whole cores that affinity and cgroup leave");
+}
+
 #undef IN
 
 }  // namespace
@@ -265,6 +281,18 @@ std::vector<Flag> flag_table(const WorkloadFlags* workload) {
   add_evaluation_flags(table);
   add_launch_flags(table);
   return table.take();
+}
+
+std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadTask& task) {
+  FlagTableBuilder table;
+  task.add_flags(table);
+  add_task_flags(table);
+  std::vector<Flag> all = table.take();
+  for (Flag& flag : flag_table(&workload)) {
+    const auto& names = task.workload_flags;
+    if (std::find(names.begin(), names.end(), flag.name) != names.end()) all.push_back(std::move(flag));
+  }
+  return all;
 }
 
 std::vector<Flag> flags_of_all(const WorkloadList& workloads) {

@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+struct WorkloadTask;  // workload_flags.h
+
 // Who must know of a value. Each includes the one before it.
 enum class FlagScope {
   kThisProcess,  // may differ between ranks: place, device, paths
@@ -49,6 +51,9 @@ struct Flag {
 
 // The workload's own flags and those that every workload has, sorted by group as --help shows them. Null: the latter.
 std::vector<Flag> flag_table(const WorkloadFlags* workload);
+// Those of a task: its own, what every task has (--checkpoint, --out, --device, --threads), and the workload's that it
+// takes. `workload` must have `task`.
+std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadTask& task);
 // Where it is not known yet which workload is meant: the flags of all of them. Several may have the same name.
 std::vector<Flag> flags_of_all(const WorkloadList& workloads);
 

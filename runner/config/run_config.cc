@@ -10,11 +10,13 @@
 #include <sstream>
 #include <utility>
 
+#include "runner/base/check.h"
 #include "runner/base/nearest.h"
 #include "runner/base/sha256.h"
 #include "runner/base/shell_word.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/flags_yaml.h"
+#include "runner/config/task_config.h"
 #include "runner/config/workload_flags.h"
 
 namespace lockstep {
@@ -257,6 +259,44 @@ Status collect_yaml(const std::vector<Flag>& table, const std::string& path, Giv
   return {};
 }
 
+// What the command line and the file of --config say. `word`: the one that stands there without a flag.
+Result<GivenFlags> given_flags(const std::vector<Flag>& table, const std::string& word,
+                               const std::vector<std::string>& arguments, const RunConfig& defaults) {
+  TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, word, arguments).run());
+  CommandLine line = make_command_line(table, defaults);
+  TRY(run_command_line(line, std::move(words)));
+  TRY(check_extras(table, *line.app));
+  GivenFlags given;
+  if (!line.config->empty()) TRY(collect_yaml(table, line.config->results().back(), given));
+  for (const auto& [name, option] : line.flags) {
+    if (!option->empty()) given[name] = GivenText{option->results().back(), ""};
+  }
+  return given;
+}
+
+// `trained`: for what was not given; null for none.
+Status set_flags(const std::vector<Flag>& table, const GivenFlags& given, const TrainedFlags* trained,
+                 RunConfig& config) {
+  for (const Flag& flag : table) {
+    const auto it = given.find(flag.name);
+    if (it != given.end()) {
+      TRY(set_flag(flag, it->second.text, it->second.where, config));
+      continue;
+    }
+    if (trained == nullptr) continue;
+    const auto value = trained->values.find(flag.name);
+    if (value != trained->values.end()) TRY(set_flag(flag, value->second, " (" + trained->where + ")", config));
+  }
+  return {};
+}
+
+RunConfig default_task_config(const WorkloadFlags& workload, const WorkloadTask& task) {
+  RunConfig config = default_config(workload);
+  config.task.name = task.name;
+  task.set_defaults(config);
+  return config;
+}
+
 Status check_local_nodes(const LaunchOptions& launch) {
   if (!launch.local_nodes) {
     if (!launch.network_namespaces) return {};
@@ -417,6 +457,13 @@ Result<SettledRun> settled_run(const RunConfig& config, std::vector<std::string>
   return run;
 }
 
+const WorkloadTask* find_task(const WorkloadFlags* workload, std::string_view name) {
+  if (workload == nullptr) return nullptr;
+  const auto it = std::find_if(workload->tasks.begin(), workload->tasks.end(),
+                               [name](const WorkloadTask& task) { return task.name == name; });
+  return it == workload->tasks.end() ? nullptr : &*it;
+}
+
 std::string workload_names(const WorkloadList& workloads) {
   std::string names;
   for (const WorkloadFlags& workload : workloads) names += (names.empty() ? "" : ", ") + workload.name;
@@ -453,23 +500,10 @@ std::string run_help(const std::string& word, const WorkloadList& workloads) {
 Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, const WorkloadList& workloads) {
   TRY_ASSIGN(const WorkloadFlags* workload, checked_workload(workload_word(arguments, workloads), workloads));
   const std::vector<Flag> table = flag_table(workload);
-  TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, workload->name, arguments).run());
   RunConfig config = default_config(*workload);
-  CommandLine line = make_command_line(table, config);
-  TRY(run_command_line(line, std::move(words)));
-  TRY(check_extras(table, *line.app));
-
-  GivenFlags given;
-  if (!line.config->empty()) TRY(collect_yaml(table, line.config->results().back(), given));
-  for (const auto& [name, option] : line.flags) {
-    if (!option->empty()) given[name] = GivenText{option->results().back(), ""};
-  }
-
+  TRY_ASSIGN(GivenFlags given, given_flags(table, workload->name, arguments, config));
   TRY(add_preset(table, *workload, config, given));
-  for (const Flag& flag : table) {
-    const auto it = given.find(flag.name);
-    if (it != given.end()) TRY(set_flag(flag, it->second.text, it->second.where, config));
-  }
+  TRY(set_flags(table, given, nullptr, config));
   infer_schedule(given, config);
   config.flags = effective_values(table, config, given);
   TRY(workload->check(config));
@@ -480,6 +514,89 @@ Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, co
   config.data_name = workload->data_name(config);
   config.notes = notes_of(table, config, given);
   return config;
+}
+
+bool names_task(const std::vector<std::string>& arguments, const WorkloadList& workloads) {
+  return arguments.size() >= 2 && find_task(find_workload(workloads, arguments[0]), arguments[1]) != nullptr;
+}
+
+std::string task_help(const WorkloadFlags& workload, const WorkloadTask& task) {
+  CommandLine line = make_command_line(task_flag_table(workload, task), default_task_config(workload, task));
+  line.workload->group("");  // hidden: the usage line names it already
+  line.app->description("What it does: " + task.summary + ".\n" +
+                        "Flags of data and model come from the checkpoint; those that are given win.");
+  line.app->set_help_flag("-h,--help", "print this and stop");
+  line.app->formatter(std::make_shared<HelpFormatter>());
+  line.app->footer("Example: " + task.example + "\n\nThe result goes to standard output, remarks to standard error.\n" +
+                   "Exit codes: lockstep --help, or README.md");
+  line.app->name("lockstep " + workload.name + " " + task.name);
+  return line.app->help();
+}
+
+Result<RunConfig> parse_task_config(const std::vector<std::string>& arguments, const WorkloadList& workloads,
+                                    const TrainedFlags* trained) {
+  LOCKSTEP_CHECK(names_task(arguments, workloads), "arguments that name a task");
+  const WorkloadFlags& workload = *find_workload(workloads, arguments[0]);
+  const WorkloadTask& task = *find_task(&workload, arguments[1]);
+  const std::vector<Flag> table = task_flag_table(workload, task);
+  // The task's name stands where that of the workload stands in a run.
+  const std::vector<std::string> from_task(arguments.begin() + 1, arguments.end());
+  RunConfig config = default_task_config(workload, task);
+  TRY_ASSIGN(const GivenFlags given, given_flags(table, task.name, from_task, config));
+  TRY(set_flags(table, given, trained, config));
+  config.flags = effective_values(table, config, given);
+  TRY(task.check(config));
+  if (config.task.checkpoint.empty()) {
+    return invalid("--checkpoint is required: a run's folder, a step folder in it, or a file of weights");
+  }
+  if (trained == nullptr) return config;
+  TRY(workload.check(config));
+  config.data_name = workload.data_name(config);
+  config.notes = notes_of(table, config, given);
+  return config;
+}
+
+TrainedFlags flags_of_checkpoint(const WorkloadFlags& workload, const WorkloadTask& task, const Json& maths_flags,
+                                 const std::string& args_txt, std::string where) {
+  TrainedFlags trained{.values = {}, .identities = {}, .where = std::move(where)};
+  std::map<std::string, std::string> args;
+  std::istringstream lines(args_txt);
+  for (std::string text; std::getline(lines, text);) {
+    const size_t comma = text.find(',');
+    if (comma != std::string::npos) args[text.substr(0, comma)] = text.substr(comma + 1);
+  }
+  const std::vector<Flag> table = flag_table(&workload);
+  for (const std::string& name : task.workload_flags) {
+    const Flag* const found = find_flag(table, name);
+    LOCKSTEP_CHECK(found != nullptr, "a task names a flag that its workload lacks");
+    const Flag& flag = *found;
+    const auto arg = args.find(flag.name);
+    const bool is_known = maths_flags.contains(flag.name) && maths_flags.at(flag.name).is_string();
+    if (is_known) {
+      const auto identity = maths_flags.at(flag.name).get<std::string>();
+      // Where a data set lies stands in args.txt alone.
+      const bool is_same = flag.identity && arg != args.end() && flag.identity(arg->second) == identity;
+      trained.values[flag.name] = is_same ? arg->second : identity;
+      trained.identities[flag.name] = identity;
+    } else if (arg != args.end()) {
+      trained.values[flag.name] = arg->second;
+    }
+  }
+  return trained;
+}
+
+std::vector<std::string> remarks_on_other_flags(const RunConfig& config, const TrainedFlags& trained) {
+  std::vector<std::string> remarks;
+  for (const FlagValue& value : config.flags) {
+    const auto it = trained.identities.find(value.name);
+    if (it == trained.identities.end() || !value.given) continue;
+    const std::string& before = it->second;
+    if (before != value.identity) {
+      remarks.push_back("--" + value.name + " is " + value.identity + " here and was " + before +
+                        " when the weights were trained");
+    }
+  }
+  return remarks;
 }
 
 std::string RunConfig::config_hash() const {

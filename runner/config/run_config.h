@@ -76,6 +76,14 @@ struct TrainingOptions {
   std::string train_dir = "default";  // a path (has '/') is taken as it is, else <data name>_<train_dir>
 };
 
+// What `lockstep WORKLOAD TASK` is asked to do with a trained model. Empty in a run.
+struct TaskOptions {
+  std::string name;        // the word after the workload
+  std::string checkpoint;  // --checkpoint: a run's folder, a step folder, or a file of weights
+  std::string out;         // --out: a file; empty: standard output
+  std::any options;        // the task's own (WorkloadTask::set_defaults says which type)
+};
+
 // One flag with its effective value, for args.txt, the start table, the hash and the comparison between ranks.
 struct FlagValue {
   std::string name;                // the guide's spelling, no dashes
@@ -91,7 +99,8 @@ struct RunConfig {
   std::string preset;    // --preset; empty: the first of the workload's, if it has any
   LaunchOptions launch;
   TrainingOptions training;
-  std::any options;                // the workload's own (WorkloadFlags::set_defaults says which type)
+  std::any options;  // the workload's own (WorkloadFlags::set_defaults says which type)
+  TaskOptions task;
   std::vector<FlagValue> flags;    // sorted by name
   std::string data_name;           // of what is trained on, for the output folder: "ml-100k"
   std::vector<std::string> notes;  // remarks for the start table: flags without effect, values that follow from others

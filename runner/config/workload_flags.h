@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,6 +41,22 @@ struct Preset {
       values;  // flag, its text; as if given, unless the user gives the flag
 };
 
+// Something to do with a trained model: `lockstep WORKLOAD TASK --checkpoint …`. One process does it; its result goes
+// to standard output or to --out. The torch side is run_task of runner/models/registry.h.
+struct WorkloadTask {
+  std::string name;     // the word after the workload: a verb
+  std::string summary;  // what it makes, in half a line
+  std::string example;  // a command line that works as it stands
+
+  // Puts the task's own options into config.task.options, with their defaults.
+  std::function<void(RunConfig& config)> set_defaults;
+  std::function<void(FlagTableBuilder& table)> add_flags;
+  // Flags of the workload that act on the task, too; their values come from the checkpoint where they are not given.
+  std::vector<std::string> workload_flags;
+  // What no single flag can know of what was given, before the checkpoint is read. Error: kInvalid.
+  std::function<Status(const RunConfig& config)> check;
+};
+
 struct WorkloadFlags {
   std::string name;     // the word after `lockstep run`
   std::string summary;  // what it trains, in half a line
@@ -61,6 +78,12 @@ struct WorkloadFlags {
   // Error: kInvalid, a name that should say it and does not. Empty: no name says it.
   std::function<Result<int64_t>(const std::string& path)> epochs_of_weights = {};
 
+  std::vector<WorkloadTask> tasks;
+  // For a task whose --checkpoint is a file of weights, which has no flags in it: those that follow from the file's
+  // name, by name. Error (kInvalid): a flag that is needed follows from nothing and was not given. Empty: a task needs
+  // a checkpoint folder.
+  std::function<Result<std::map<std::string, std::string>>(const RunConfig& given)> flags_of_weight_file;
+
   // What a value such as `--dataset auto` stands for, found out once, by the agent, or by a worker without one.
   struct Settled {
     std::vector<std::string> arguments;  // to be put behind those that were given: {"--dataset=ml-100k"}
@@ -75,6 +98,9 @@ using WorkloadList = std::vector<WorkloadFlags>;
 
 // Null when there is none of that name.
 const WorkloadFlags* find_workload(const WorkloadList& workloads, std::string_view name);
+
+// Null when there is none of that name, or no workload.
+const WorkloadTask* find_task(const WorkloadFlags* workload, std::string_view name);
 
 // A run whose values are all settled (WorkloadFlags::settle).
 struct SettledRun {

@@ -234,6 +234,20 @@ class KeyMap {
     return entry->second;
   }
   [[nodiscard]] int32_t count() const { return count_; }
+  // The ids by key; tokens are borrowed.
+  struct Id {
+    int64_t number = 0;
+    std::string_view token;  // empty for a number
+  };
+  [[nodiscard]] std::vector<Id> ids() const {
+    std::vector<Id> all(static_cast<size_t>(count_));
+    for (size_t id = 0; id < direct_.size(); ++id) {
+      if (direct_[id] >= 0) all[static_cast<size_t>(direct_[id])].number = static_cast<int64_t>(id);
+    }
+    for (const auto& [id, key] : numbers_) all[static_cast<size_t>(key)].number = id;
+    for (const auto& [token, key] : tokens_) all[static_cast<size_t>(key)].token = token;
+    return all;
+  }
 
  private:
   static constexpr int64_t kDirect = 1 << 20;  // real data sets have small ids: no hashing for them
@@ -279,6 +293,9 @@ class EventReader {
     }
     return Verdict::kGood;
   }
+  // By the keys of the events; empty where ids are kept.
+  [[nodiscard]] std::vector<KeyMap::Id> users() const { return users_.ids(); }
+  [[nodiscard]] std::vector<KeyMap::Id> items() const { return items_.ids(); }
 
  private:
   Verdict read_id(const char* what, std::string_view text, KeyMap& keys, int32_t& key, std::string& reason) {
@@ -335,12 +352,12 @@ Status check_bad_lines(const InteractionsReport& report, double max_bad_lines) {
   return invalid(message);
 }
 
-Result<std::vector<RawEvent>> read_events(std::string_view text, const Layout& layout, double max_bad_lines,
-                                          InteractionsReport& report, const std::function<void()>& on_progress) {
+Result<std::vector<RawEvent>> read_events(std::string_view text, EventReader& reader, const Layout& layout,
+                                          double max_bad_lines, InteractionsReport& report,
+                                          const std::function<void()>& on_progress) {
   std::vector<RawEvent> events;
   constexpr size_t kTypicalLineBytes = 16;
   events.reserve(text.size() / kTypicalLineBytes);
-  EventReader reader(layout);
   LineReader lines(text);
   std::string_view line;
   std::string reason;
@@ -394,14 +411,35 @@ void drop_rare(std::vector<RawEvent>& events, InteractionsReport& report) {
   report.dropped_events = static_cast<int64_t>(std::erase_if(events, rare));
 }
 
-// Ids 1, 2, 3 … in the order of first appearance.
-void renumber(std::vector<RawEvent>& events) {
+// Ids 1, 2, 3 … in the order of first appearance. The keys that they stood for: users[0] is that of user 1.
+struct KeysByNumber {
+  std::vector<KeyMap::Id> users;  // an Id's number is the key
+  std::vector<KeyMap::Id> items;
+};
+KeysByNumber renumber(std::vector<RawEvent>& events, bool with_keys) {
   KeyMap users;
   KeyMap items;
   for (RawEvent& event : events) {
     event.user = users.of_number(event.user) + 1;
     event.item = items.of_number(event.item) + 1;
   }
+  if (!with_keys) return {};
+  return {users.ids(), items.ids()};
+}
+
+OriginalIds original_ids(const std::vector<KeyMap::Id>& keys_by_number, const std::vector<KeyMap::Id>& ids_by_key) {
+  OriginalIds originals;
+  for (const KeyMap::Id& key : keys_by_number) {
+    const KeyMap::Id& id = ids_by_key[static_cast<size_t>(key.number)];
+    originals.add(id.token.empty() ? std::to_string(id.number) : id.token);
+  }
+  return originals;
+}
+
+OriginalIds numbers_up_to(int64_t last) {
+  OriginalIds originals;
+  for (int64_t number = 1; number <= last; ++number) originals.add(std::to_string(number));
+  return originals;
 }
 
 // Events, in the order of the file, into CSR, each user's stably sorted by time.
@@ -499,6 +537,13 @@ const char* to_string(InteractionsFormat format) {
   return "unknown";
 }
 
+std::string_view OriginalIds::of(int64_t number) const {
+  LOCKSTEP_CHECK(number >= 1 && number <= size(), "a number of the data set");
+  const auto index = static_cast<size_t>(number) - 1;
+  const size_t begin = index == 0 ? 0 : ends_[index - 1];
+  return std::string_view(text_).substr(begin, ends_[index] - begin);
+}
+
 std::span<const int32_t> Interactions::items_of(int64_t user) const {
   LOCKSTEP_CHECK(user >= 0 && user <= num_users, "a user of the data set");
   const auto begin = static_cast<size_t>(offsets[static_cast<size_t>(user)]);
@@ -556,13 +601,25 @@ Result<Dataset> parse_interactions(std::string_view text, const std::string& pat
   report.path = path;
   report.format = layout.format;
   report.min_count = options.min_count.value_or(layout.keeps_ids() ? 0 : kDefaultMinCount);
-  TRY_ASSIGN(std::vector<RawEvent> events, read_events(text, layout, options.max_bad_lines, report, on_progress));
+  EventReader reader(layout);
+  TRY_ASSIGN(std::vector<RawEvent> events,
+             read_events(text, reader, layout, options.max_bad_lines, report, on_progress));
   if (report.min_count > 1) drop_rare(events, report);
   on_progress();
-  if (!layout.keeps_ids()) renumber(events);
+  if (!layout.keeps_ids()) {
+    const KeysByNumber keys = renumber(events, options.original_ids);
+    if (options.original_ids) {
+      dataset.users = original_ids(keys.users, reader.users());
+      dataset.items = original_ids(keys.items, reader.items());
+    }
+  }
   on_progress();
   dataset.interactions = to_csr(events, layout.time.has_value());
   on_progress();
+  if (layout.keeps_ids() && options.original_ids) {
+    dataset.users = numbers_up_to(dataset.interactions.num_users);
+    dataset.items = numbers_up_to(dataset.interactions.num_items);
+  }
   report.events = static_cast<int64_t>(events.size());
   TRY(check_users(dataset.interactions, report));
   return dataset;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runner/data/dataset.h"
+#include "runner/models/sasrec/recommend.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sasrec_workload.h"
 
@@ -30,6 +31,11 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const 
 WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, const std::function<void()>& on_progress) {
   if (config.workload == "sasrec") return make_sasrec(config, device, on_progress);
   return Failure{ExitCode::kUsage, "workload " + config.workload + " is not known, expected sasrec"};
+}
+
+std::optional<Failure> run_task(const TaskInput& input) {
+  if (input.config.workload == "sasrec" && input.config.task.name == "recommend") return recommend(input);
+  return Failure{ExitCode::kUsage, "workload " + input.config.workload + " has no task " + input.config.task.name};
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The registry: from a parsed command line to a workload with its data loaded.
+// The registry: from a parsed command line to a workload with its data loaded, or to the result of a task.
 //
 // Role: the one place that knows all workloads by name.
 // Threads: call once, from the training thread.
@@ -11,10 +11,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "runner/config/run_config.h"
 #include "runner/contract/exit_code.h"
+#include "runner/models/task.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
@@ -25,5 +27,10 @@ using WorkloadOrFailure = std::variant<std::unique_ptr<Workload>, Failure>;
 // `on_progress` is called again and again meanwhile: whoever is silent for long is taken for one that hangs.
 WorkloadOrFailure make_workload(
     const RunConfig& config, at::Device device, const std::function<void()>& on_progress = [] {});
+
+// Does the task of config.task.name, as parse_task_config checked it. Blocks until the result is written. A Failure
+// says how the process ends: ExitCode::kUsage and kData as above, kCheckpoint for weights that cannot be used or a
+// result that cannot be written.
+std::optional<Failure> run_task(const TaskInput& input);
 
 }  // namespace lockstep

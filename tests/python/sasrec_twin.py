@@ -110,7 +110,14 @@ def bce_loss(pos_logits, neg_logits, pos, reduction="mean"):
 
 
 def read_interactions(path, min_count=5):
-    """Sequences of items per user, in time order. `user item` lines, or four columns, `::`, or RecBole's .inter."""
+    """Sequences of items per user, in time order, and the number of items."""
+    sequences, _, item_num = read_events(path, min_count)
+    return sequences, item_num
+
+
+def read_events(path, min_count=5):
+    """(items of each user in time order, their times or None, number of items). `user item` lines, or four columns, `::`, or
+    RecBole's .inter."""
     users, items, times = [], [], []
     columns = None
     with open(path, encoding="utf-8") as file:
@@ -128,7 +135,7 @@ def read_interactions(path, min_count=5):
         sequences = [[] for _ in range(max(map(int, users)) + 1)]
         for user, item in zip(users, items):
             sequences[int(user)].append(int(item))
-        return sequences, max(map(int, items))
+        return sequences, None, max(map(int, items))
     user_counts = {u: 0 for u in users}
     item_counts = {i: 0 for i in items}
     for user, item in zip(users, items):
@@ -141,21 +148,31 @@ def read_interactions(path, min_count=5):
             i = item_ids.setdefault(item, len(item_ids) + 1)
             events.append((u, when, i))
     events.sort(key=lambda event: event[:2])  # stable: equal times keep the order of the file
-    sequences = [[] for _ in range(len(user_ids) + 1)]
-    for user, _, item in events:
+    sequences, when_of = [[[] for _ in range(len(user_ids) + 1)] for _ in range(2)]
+    for user, when, item in events:
         sequences[user].append(item)
-    return sequences, len(item_ids)
+        when_of[user].append(when)
+    return sequences, when_of, len(item_ids)
+
+
+def relative(times):
+    """As TiSASRec counts them: from the user's first event, in the user's smallest gap; 0 is padding."""
+    gap = min((b - a for a, b in zip(times, times[1:]) if b > a), default=1)
+    return [round((when - times[0]) / gap) + 1 for when in times]
 
 
 class Data:
     """Leave-one-out split, padded once into arrays so that a batch is an index operation."""
 
-    def __init__(self, path, maxlen):
-        sequences, self.item_num = read_interactions(path)
+    def __init__(self, path, maxlen, has_times=False):
+        sequences, times, self.item_num = read_events(path)
         self.user_num = len(sequences) - 1
-        self.train = [s if len(s) < 4 else s[:-2] for s in sequences]
-        self.valid = [0 if len(s) < 4 else s[-2] for s in sequences]
-        self.test = [0 if len(s) < 4 else s[-1] for s in sequences]
+        self.has_times = has_times  # TiSASRec's protocol: from three events on, held-out items are no candidates
+        self.times = [relative(when) for when in times] if has_times else None
+        events_min = 3 if has_times else 4
+        self.train = [s if len(s) < events_min else s[:-2] for s in sequences]
+        self.valid = [0 if len(s) < events_min else s[-2] for s in sequences]
+        self.test = [0 if len(s) < events_min else s[-1] for s in sequences]
         self.evaluable = [u for u in range(1, self.user_num + 1) if self.test[u]]
         self.usable = np.array([u for u in range(1, self.user_num + 1) if len(self.train[u]) > 1])
         self.is_usable = np.zeros(self.user_num + 1, dtype=bool)
@@ -164,8 +181,11 @@ class Data:
         self.seq = np.zeros((self.user_num + 1, maxlen), dtype=np.int64)
         self.pos = np.zeros((self.user_num + 1, maxlen), dtype=np.int64)
         self.maxlen = maxlen
+        self.seq_times = np.zeros((self.user_num + 1, maxlen), dtype=np.int64)
         for user in range(1, self.user_num + 1):
             self.seen[user, self.train[user]] = True
+            if has_times:
+                self.right_align(self.times[user][:max(0, len(self.train[user]) - 1)], self.seq_times[user])
             self.right_align(self.train[user][:-1], self.seq[user])
             self.right_align(self.train[user][1:], self.pos[user])
 
@@ -182,7 +202,17 @@ class Data:
             neg[bad] = rng.integers(1, self.item_num + 1, size=int(bad.sum()))
         pos = self.pos[users]
         neg[pos == 0] = 0
-        return torch.from_numpy(self.seq[users]), torch.from_numpy(pos), torch.from_numpy(neg)
+        batch = [torch.from_numpy(self.seq[users]), torch.from_numpy(pos), torch.from_numpy(neg)]
+        return batch + [torch.from_numpy(self.seq_times[users])] if self.has_times else batch
+
+    def avoided(self, users, is_test):
+        """What no candidate may be: [users, items + 1]."""
+        avoided = self.seen[users].copy()
+        if self.has_times:
+            avoided[np.arange(len(users)), [self.valid[user] for user in users]] = True
+            if is_test:
+                avoided[np.arange(len(users)), [self.test[user] for user in users]] = True
+        return avoided
 
 
 @torch.no_grad()
@@ -194,15 +224,20 @@ def evaluate(model, data, rng, users_at_once=256):
         ndcg = hits = 0.0
         for begin in range(0, len(data.evaluable), users_at_once):
             users = data.evaluable[begin:begin + users_at_once]
-            seq = np.zeros((len(users), data.maxlen), dtype=np.int64)
-            for row, user in zip(seq, users):
-                data.right_align(data.train[user] + ([data.valid[user]] if name == "test" else []), row)
+            seq, times = np.zeros((2, len(users), data.maxlen), dtype=np.int64)
+            for row, row_times, user in zip(seq, times, users):
+                shown = data.train[user] + ([data.valid[user]] if name == "test" else [])
+                data.right_align(shown, row)
+                if data.has_times:
+                    data.right_align(data.times[user][:len(shown)], row_times)
             candidates = rng.integers(1, data.item_num + 1, size=(len(users), 101))
-            rows = np.broadcast_to(np.array(users)[:, None], candidates.shape)
-            while (bad := data.seen[rows, candidates]).any():
+            avoided = data.avoided(users, name == "test")
+            rows = np.broadcast_to(np.arange(len(users))[:, None], candidates.shape)
+            while (bad := avoided[rows, candidates]).any():
                 candidates[bad] = rng.integers(1, data.item_num + 1, size=int(bad.sum()))
             candidates[:, 0] = [targets[user] for user in users]
-            h = model.encode(torch.from_numpy(seq))[:, -1]
+            inputs = (seq, times) if data.has_times else (seq,)
+            h = model.encode(*map(torch.from_numpy, inputs))[:, -1]
             scores = torch.einsum("bd,bcd->bc", h, model.item_emb(torch.from_numpy(candidates)))
             # Equal items get equal scores but for rounding: a drawn copy of the target is a tie, and ties favour it.
             scores[:, 1:][torch.from_numpy(candidates[:, 1:] == candidates[:, :1])] = -math.inf
@@ -230,6 +265,7 @@ def rss_mib():
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True)
+    parser.add_argument("--variant", choices=("sasrec", "tisasrec"), default="sasrec")
     parser.add_argument("--maxlen", type=int, default=50)
     parser.add_argument("--hidden_units", type=int, default=50)
     parser.add_argument("--num_blocks", type=int, default=2)
@@ -282,8 +318,10 @@ def train(args, model, data, rank, world_size):
             share = np.array_split(whole, world_size)[rank]
             if len(share) == 0:  # an idiomatic sampler pads: every rank takes part in every step
                 share = whole[:1]
-            seq, pos, neg = data.batch(share, rng)
-            loss = bce_loss(*wrapped(seq, pos, neg), pos)
+            batch = data.batch(share, rng)
+            loss = bce_loss(*wrapped(*batch), batch[1])
+            if args.variant == "tisasrec":
+                loss = loss + model.penalty()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -315,9 +353,13 @@ def main():
     if world_size > 1:
         torch.distributed.init_process_group("gloo")
     torch.manual_seed(args.seed)
-    data = Data(args.dataset, args.maxlen)
-    model = SASRec(data.item_num, args.maxlen, args.hidden_units, args.num_blocks, args.num_heads, args.dropout_rate,
-                   args.form)
+    data = Data(args.dataset, args.maxlen, has_times=args.variant == "tisasrec")
+    shape = (data.item_num, args.maxlen, args.hidden_units, args.num_blocks, args.num_heads, args.dropout_rate)
+    if args.variant == "tisasrec":
+        from tisasrec_twin import TiSASRec  # which is made of parts of this file
+        model = TiSASRec(*shape)
+    else:
+        model = SASRec(*shape, args.form)
     torch.manual_seed(args.seed * 1000 + rank)  # dropout differs between ranks, the initial weights do not
     samples_per_second, first_step_seconds, epoch_losses = train(args, model, data, rank, world_size)
     if rank == 0:

@@ -1,6 +1,7 @@
 """TiSASRec as a user trains it: it learns from times what SASRec cannot know, takes the public implementation's weights, and
 refuses what it cannot train on."""
 import random
+import re
 
 import pytest
 import torch
@@ -55,16 +56,28 @@ def test_weights_of_the_public_implementation_are_taken_over(run, lockstep, time
     assert equal_weights(weights(tmp_path / "run"), twin.state_dict())
 
 
-@pytest.mark.parametrize("flags", [["--time_dropout", "pairwise"], ["--no_time"], ["--no_mhc=false"],
-                                   ["--no_mhc=false", "--mhc_expansion_rate", "2", "--mhc_sinkhorn_iter", "0"],
-                                   ["--time_unit", "hour", "--time_span", "100"]], ids=" ".join)
-def test_every_form_trains_and_its_flags_change_what_is_learned(run, lockstep, timed_dataset, tmp_path, flags):
+MHC = ["--no_mhc=false"]
+# What a flag is added to, and the flag.
+FLAGS = [([], ["--time_dropout", "pairwise"]), ([], ["--no_time"]), ([], ["--time_span", "16"]),
+         ([], ["--time_unit", "hour"]), ([], MHC), (MHC, ["--mhc_expansion_rate", "2"]), (MHC, ["--mhc_init_gate", "0.5"]),
+         (MHC, ["--mhc_sinkhorn_iter", "0"]), ([*MHC, "--precision", "bf16"], ["--mhc_no_amp"])]
+
+
+@pytest.mark.parametrize("others, flags", FLAGS, ids=lambda words: " ".join(words) or "-")
+def test_every_form_trains_and_each_flag_changes_what_is_learned(run, lockstep, timed_dataset, tmp_path, others, flags):
     for folder, more in (("plain", []), ("form", flags)):
         train(run, lockstep, timed_dataset, tmp_path / folder, "--variant", "tisasrec", "--max_steps", "5", "--log_every",
-              "1", *more)
+              "1", *others, *more)
     plain, form = losses(tmp_path / "plain"), losses(tmp_path / "form")
     assert len(form) == 5 and all(loss < 10 for loss in form.values())
     assert plain != form
+
+
+def test_no_flag_of_tisasrec_is_left_out_above(run, lockstep):
+    text = run([lockstep, "run", "sasrec", "--help"]).stdout
+    group = re.search(r"^TiSASRec.*?:\n(.*?)\n\n", text, re.M | re.S).group(1)
+    tested = {word.removeprefix("--").partition("=")[0] for _, flags in FLAGS for word in flags if word.startswith("--")}
+    assert set(re.findall(r"^  --(\w+)", group, re.M)) == tested
 
 
 def test_a_file_without_times_is_refused_with_the_ways_out(run, lockstep, small_dataset, tmp_path):

@@ -38,11 +38,11 @@ ROOMS = {
     "checkpoint": WITH_TENSORS + ["formats"],
     # runner/models/**/*_flags.{h,cc}: what the command line knows of the models.
     "model_flags": BELOW_TORCH + ["data"],
-    "models": WITH_TENSORS + ["data", "kernels", "model_flags"],
+    "models": WITH_TENSORS + ["data", "checkpoint", "kernels", "model_flags"],
     "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
                             "models"],
     # A worker's process: its session with the agent, signals, the order of its life.
-    "worker": WITH_TENSORS + ["dist", "telemetry", "model_flags", "models", "loop"],
+    "worker": WITH_TENSORS + ["dist", "checkpoint", "telemetry", "model_flags", "models", "loop"],
     "doctor": ["base", "contract", "agent"],
     "cli": BELOW_TORCH + ["recovery", "agent", "formats", "doctor", "model_flags"],
 }

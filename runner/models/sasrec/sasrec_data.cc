@@ -201,6 +201,11 @@ void SasrecData::fill_evaluation_row(int64_t user, EvaluationPass pass, std::spa
   if (!times.empty()) right_align(times_of(user).first(parts.train.size() + (is_test ? 1 : 0)), times);
 }
 
+void SasrecData::fill_history_row(int64_t user, std::span<int64_t> seq, std::span<int64_t> times) const {
+  right_align(history(user), seq);
+  if (!times.empty()) right_align(times_of(user), times);
+}
+
 void SasrecData::draw_candidates(int64_t user, EvaluationPass pass, uint64_t seed,
                                  std::span<int64_t> candidates) const {
   const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kEvalNegatives), static_cast<uint32_t>(pass),

@@ -71,6 +71,10 @@ class SasrecData {
   // `times`: of the input; empty: not asked for.
   void fill_evaluation_row(int64_t user, EvaluationPass pass, std::span<int64_t> seq,
                            std::span<int64_t> times = {}) const;
+  // All items of a user, in the order of time: what a recommendation is made from.
+  [[nodiscard]] std::span<const int32_t> history(int64_t user) const { return interactions_.items_of(user); }
+  // The input of a recommendation: the newest of them. `times`: as above.
+  void fill_history_row(int64_t user, std::span<int64_t> seq, std::span<int64_t> times = {}) const;
   // Candidates that compete with the held-out item: uniform over the items that the user did not train on, with
   // replacement; the held-out items may be among them, unless the protocol excludes them.
   void draw_candidates(int64_t user, EvaluationPass pass, uint64_t seed, std::span<int64_t> candidates) const;

@@ -8,6 +8,7 @@
 
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/dataset.h"
+#include "runner/models/sasrec/recommend_flags.h"
 
 namespace lockstep {
 namespace {
@@ -208,6 +209,8 @@ WorkloadFlags sasrec_flags() {
           .check = check,
           .data_name = [](const RunConfig& config) { return dataset_name(sasrec_options(config).dataset); },
           .epochs_of_weights = epochs_of_weights,
+          .tasks = {recommend_task()},
+          .flags_of_weight_file = flags_of_weight_file,
           .settle = settle};
 }
 

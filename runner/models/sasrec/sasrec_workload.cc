@@ -11,8 +11,6 @@
 #include "runner/base/check.h"
 #include "runner/data/sampler.h"
 #include "runner/models/sasrec/item_memory.h"
-#include "runner/models/sasrec/sasrec_model.h"
-#include "runner/models/sasrec/tisasrec_model.h"
 
 namespace lockstep {
 namespace {
@@ -78,37 +76,6 @@ std::string variant_text(const SasrecOptions& options) {
   return text + (t.no_mhc ? "" : ", mHC with " + std::to_string(t.mhc_expansion_rate) + " copies");
 }
 
-std::unique_ptr<SequenceModel> make_model(const SasrecOptions& options, int64_t num_items, at::Device device) {
-  if (options.variant == SequenceVariant::kSasrec) {
-    return std::make_unique<SasrecModel>(SasrecShape{.num_items = num_items,
-                                                     .maxlen = options.maxlen,
-                                                     .hidden_units = options.hidden_units,
-                                                     .num_blocks = options.num_blocks,
-                                                     .num_heads = options.num_heads,
-                                                     .dropout_rate = options.dropout_rate,
-                                                     .form = options.form()},
-                                         device);
-  }
-  const TisasrecOptions& t = options.tisasrec;
-  TisasrecShape shape{.num_items = num_items,
-                      .maxlen = options.maxlen,
-                      .hidden_units = options.hidden_units,
-                      .num_blocks = options.num_blocks,
-                      .num_heads = options.num_heads,
-                      .dropout_rate = options.dropout_rate,
-                      .time_span = std::nullopt,
-                      .time_dropout = t.time_dropout,
-                      .hyper_connections = std::nullopt};
-  if (!t.no_time) shape.time_span = t.time_span;
-  if (!t.no_mhc) {
-    shape.hyper_connections = HyperConnectionOptions{.copies = t.mhc_expansion_rate,
-                                                     .initial_gate = t.mhc_init_gate,
-                                                     .sinkhorn_iterations = t.mhc_sinkhorn_iter,
-                                                     .full_precision = t.mhc_no_amp};
-  }
-  return std::make_unique<TisasrecModel>(shape, device);
-}
-
 double embedding_penalty_weight(const SasrecOptions& options) {
   return options.l2_emb.value_or(options.variant == SequenceVariant::kTisasrec ? 5e-5 : 0.0);
 }
@@ -134,7 +101,7 @@ SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Dev
       lr_(config.training.lr),
       device_(device),
       data_(std::move(data)),
-      model_(make_model(options_, data_.num_items(), device)),
+      model_(make_sequence_model(options_, data_.num_items(), device)),
       best_(kSavedMetrics.size(), 0.0) {}
 
 double SasrecWorkload::flops_per_sample() const {

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "runner/kernels/dropout.h"
+#include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
@@ -36,5 +39,8 @@ class SequenceModel {
   // What --l2_emb is the weight of: a scalar with a graph.
   [[nodiscard]] virtual at::Tensor embedding_penalty() const = 0;
 };
+
+// Of the options' variant, with parameters on `device` that are not yet initialised.
+std::unique_ptr<SequenceModel> make_sequence_model(const SasrecOptions& options, int64_t num_items, at::Device device);
 
 }  // namespace lockstep

@@ -51,6 +51,16 @@ TEST(Completion, flags_are_those_of_the_command) {
   EXPECT_THAT(texts(after({"bench", "scaling", "sasrec"}, "--")), IsSupersetOf({"--ranks", "--json", "--maxlen"}));
 }
 
+TEST(Completion, knows_the_tasks_of_a_workload_and_their_flags) {
+  EXPECT_THAT(texts(after({}, "sas")), ElementsAre("sasrec"));
+  EXPECT_THAT(texts(after({"sasrec"}, "")), ElementsAre("recommend"));
+  EXPECT_THAT(texts(after({"sasrec", "recommend"}, "--exclude")), ElementsAre("--exclude_seen"));
+  EXPECT_THAT(texts(after({"sasrec", "recommend"}, "--")), Not(Contains("--lr")));
+  EXPECT_THAT(texts(after({"sasrec", "recommend", "--format"}, "")), ElementsAre("jsonl", "tsv"));
+  EXPECT_EQ(after({"sasrec", "recommend", "--checkpoint"}, "").rest, Takes::kFolder);
+  EXPECT_EQ(after({"sasrec", "recommend", "--users"}, "").rest, Takes::kFile);
+}
+
 TEST(Completion, flags_of_a_workload_may_stand_before_it_too) {
   EXPECT_THAT(texts(after({"run", "sasrec"}, "--grad")), ElementsAre("--grad_accum_steps"));
   EXPECT_THAT(texts(after({"run"}, "--grad")), ElementsAre("--grad_accum_steps"));

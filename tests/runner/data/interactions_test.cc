@@ -373,5 +373,33 @@ TEST_F(Files, of_a_million_lines_take_a_moment) {
   EXPECT_LT(seconds, 10.0);
 }
 
+std::vector<std::string> all_of(const OriginalIds& ids) {
+  std::vector<std::string> all;
+  for (int64_t number = 1; number <= ids.size(); ++number) all.emplace_back(ids.of(number));
+  return all;
+}
+
+TEST(OriginalIds, are_kept_by_number_when_asked_for) {
+  const ReadOptions options{.min_count = 0, .original_ids = true};
+  const Dataset words =
+      parse("item_id:token\tuser_id:token\nx y\tanna\n007\tbob\n7\tanna\n1000000000000000000\tbob\n", options);
+  EXPECT_THAT(all_of(words.users), ElementsAre("anna", "bob"));
+  EXPECT_THAT(all_of(words.items), ElementsAre("x y", "007", "7", "1000000000000000000"));
+  const Dataset numbers = parse("9000000000::5::3::1\n2::5::3::1\n2::2000000::3::2\n", options);
+  EXPECT_THAT(all_of(numbers.users), ElementsAre("9000000000", "2"));
+  EXPECT_THAT(all_of(numbers.items), ElementsAre("5", "2000000"));
+  const Dataset kept = parse("1 2\n3 1\n", options);
+  EXPECT_THAT(all_of(kept.users), ElementsAre("1", "2", "3"));
+  EXPECT_THAT(all_of(kept.items), ElementsAre("1", "2"));
+  EXPECT_EQ(parse("1 2\n3 1\n").users.size(), 0);
+}
+
+TEST(OriginalIds, are_those_of_what_min_count_left) {
+  const Dataset dataset =
+      parse("9 50 1 1\n8 60 1 1\n7 60 1 1\n8 40 1 2\n7 40 1 2\n7 50 1 3\n", {.min_count = 2, .original_ids = true});
+  EXPECT_THAT(all_of(dataset.users), ElementsAre("8", "7"));
+  EXPECT_THAT(all_of(dataset.items), ElementsAre("60", "40", "50"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,89 @@
+#include "runner/cli/task_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "runner/base/nearest.h"
+#include "runner/cli/find_worker.h"
+#include "runner/config/task_config.h"
+#include "runner/contract/exit_code.h"
+#include "runner/models/workload_flags.h"
+
+namespace lockstep {
+namespace {
+
+std::string workload_help(const WorkloadFlags& workload) {
+  std::string text = workload.name + ": " + workload.summary + "\n\nUsage:\n  lockstep run " + workload.name +
+                     " [flags]\n      train\n";
+  std::string examples = "\nExamples:\n  " + workload.example + "\n";
+  for (const WorkloadTask& task : workload.tasks) {
+    text +=
+        "  lockstep " + workload.name + " " + task.name + " --checkpoint PATH [flags]\n      " + task.summary + "\n";
+    examples += "  " + task.example + "\n";
+  }
+  return text + examples + "\n--help after a task's name lists its flags.\n";
+}
+
+// Of a word that is no task of the workload, what was probably meant.
+std::string problem_of(const WorkloadFlags& workload, const std::string& word) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const WorkloadTask& task : workload.tasks) {
+    names.push_back(task.name);
+    list += (list.empty() ? "" : ", ") + task.name;
+  }
+  if (list.empty()) return "has nothing to do with a trained model; to train: lockstep run " + workload.name;
+  std::string text = "found " + (word.empty() ? "nothing" : "\"" + word + "\"") + ", expected a task: " + list;
+  if (const std::string nearest = nearest_name(word, names); !nearest.empty()) {
+    text += "; did you mean \"" + nearest + "\"?";
+  } else if (word.starts_with("-")) {
+    text += "; to train: lockstep run " + workload.name + " " + word + " …";
+  }
+  return text;
+}
+
+int become(std::string program, const std::vector<std::string>& arguments, std::ostream& err) {
+  std::vector<std::string> words = arguments;
+  std::vector<char*> argv = {program.data()};
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execv(argv[0], argv.data());
+  err << "lockstep: " << program << " cannot be started: " << std::strerror(errno) << "\n";
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+}  // namespace
+
+int task_command(const std::vector<std::string>& arguments, const Environment& environment, std::ostream& out,
+                 std::ostream& err) {
+  const WorkloadList& workloads = all_workload_flags();
+  const WorkloadFlags& workload = *find_workload(workloads, arguments.front());
+  const std::string word = arguments.size() < 2 ? "" : arguments[1];
+  const auto refuse = [&](const std::string& what) {
+    err << "lockstep " << workload.name << what << "; see lockstep " << workload.name << " --help\n";
+    return static_cast<int>(ExitCode::kUsage);
+  };
+  if (word == "--help" || word == "-h") {
+    out << workload_help(workload);
+    return 0;
+  }
+  const WorkloadTask* const task = find_task(&workload, word);
+  if (task == nullptr) return refuse(": " + problem_of(workload, word));
+  if (wants_help(arguments)) {
+    out << task_help(workload, *task);
+    return 0;
+  }
+  const Result<RunConfig> config = parse_task_config(arguments, workloads);
+  if (!config.ok()) return refuse(" " + task->name + ": " + config.error().message);
+  Result<std::string> worker = find_worker(environment);
+  if (!worker.ok()) {
+    err << "lockstep " << workload.name << ": " << worker.error().message << "\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  return become(std::move(worker).value(), arguments, err);
+}
+
+}  // namespace lockstep

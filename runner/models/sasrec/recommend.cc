@@ -1,0 +1,344 @@
+#include "runner/models/sasrec/recommend.h"
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "runner/base/json.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/data/dataset.h"
+#include "runner/models/sasrec/recommend_flags.h"
+#include "runner/models/sasrec/sasrec_data.h"
+#include "runner/models/sasrec/sasrec_flags.h"
+#include "runner/models/sasrec/sequence_model.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kItemTable = "item_emb.weight";
+constexpr float kNoCandidate = -std::numeric_limits<float>::infinity();
+constexpr size_t kExampleIds = 3;
+constexpr size_t kShownIdBytes = 80;
+// Users at once: as many as keep the largest tensor below a quarter of a GiB.
+constexpr int64_t kFloatsMax = int64_t{1} << 26;
+constexpr int64_t kUsersAtOnceMax = 256;
+
+Failure usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+Failure bad_data(std::string message) { return {ExitCode::kData, std::move(message)}; }
+
+std::string quote(std::string_view text) {
+  return "\"" + std::string(text.substr(0, kShownIdBytes)) + (text.size() > kShownIdBytes ? "…" : "") + "\"";
+}
+
+// The users to recommend for, by number.
+class UserChoice {
+ public:
+  UserChoice(const SasrecData& data, const OriginalIds& ids) : data_(data), ids_(ids) {}
+
+  std::optional<Failure> choose(const RecommendOptions& options) {
+    if (!options.user.empty()) return choose_one(options.user);
+    if (!options.users.empty()) return choose_from(options.users);
+    for (int64_t user = 1; user <= data_.num_users(); ++user) {
+      if (!data_.history(user).empty()) users_.push_back(user);
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] const std::vector<int64_t>& users() const { return users_; }
+
+ private:
+  std::optional<Failure> choose_one(const std::string& id) {
+    for (int64_t user = 1; user <= data_.num_users(); ++user) {
+      if (ids_.of(user) == id && !data_.history(user).empty()) users_.push_back(user);
+    }
+    if (users_.empty()) return usage("--user " + quote(id) + unknown());
+    return std::nullopt;
+  }
+
+  std::optional<Failure> choose_from(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    if (!file) return bad_data("--users " + path + ": cannot be read; expected a file with one user's id on each line");
+    std::unordered_map<std::string_view, int64_t> numbers;
+    for (int64_t user = 1; user <= data_.num_users(); ++user) {
+      if (!data_.history(user).empty()) numbers.emplace(ids_.of(user), user);
+    }
+    std::string_view rest = text;
+    if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+    for (int64_t line = 1; !rest.empty(); ++line) {
+      const size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view id = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      if (id.ends_with('\r')) id.remove_suffix(1);
+      if (id.empty()) continue;
+      const auto found = numbers.find(id);
+      if (found == numbers.end())
+        return bad_data(path + ":" + std::to_string(line) + ": user " + quote(id) + unknown());
+      users_.push_back(found->second);
+    }
+    if (users_.empty()) return bad_data("--users " + path + " is empty: expected one user's id on each line");
+    return std::nullopt;
+  }
+
+  // How a sentence on an unknown id goes on.
+  [[nodiscard]] std::string unknown() const {
+    std::string examples;
+    int64_t known = 0;
+    size_t shown = 0;
+    for (int64_t user = 1; user <= data_.num_users(); ++user) {
+      if (data_.history(user).empty()) continue;
+      ++known;
+      if (shown == kExampleIds) continue;
+      examples += (shown++ == 0 ? "" : ", ") + quote(ids_.of(user));
+    }
+    const InteractionsReport& report = data_.report();
+    std::string text =
+        " is not in " + report.path + ", which has " + std::to_string(known) + " users with ids such as " + examples;
+    if (report.dropped_users > 0) {
+      text += "; " + std::to_string(report.dropped_users) + " users with fewer than " +
+              std::to_string(report.min_count) + " lines are left out (--min_count)";
+    }
+    return text;
+  }
+
+  const SasrecData& data_;
+  const OriginalIds& ids_;
+  std::vector<int64_t> users_;
+};
+
+// The shortest text that reads back as the same float.
+std::string score_text(float score) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), score);
+  return error == std::errc() ? std::string(text.data(), end) : std::string();
+}
+
+// That text as JSON's number.
+double score_number(float score) {
+  const std::string text = score_text(score);
+  double number = 0.0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+class Recommender {
+ public:
+  Recommender(const SequenceModel& model, const SasrecData& data, const SasrecOptions& shape,
+              const RecommendOptions& options)
+      : model_(model), data_(data), maxlen_(shape.maxlen), options_(options) {
+    std::vector<bool> is_chosen(static_cast<size_t>(data.num_items()) + 1);
+    for (int64_t user = 1; user <= data.num_users(); ++user) {
+      for (const int32_t item : data.history(user)) is_chosen[static_cast<size_t>(item)] = true;
+    }
+    // Files `user item` keep their ids, which may have gaps: what nobody chose does not exist.
+    for (int64_t item = 1; item <= data.num_items(); ++item) {
+      if (!is_chosen[static_cast<size_t>(item)]) absent_.push_back(item);
+    }
+    const int64_t relations = data.has_times() ? shape.tisasrec.time_span + 1 : 0;
+    const int64_t floats = std::max(
+        {data.num_items() + 1, shape.num_heads * maxlen_ * std::max(maxlen_, relations), maxlen_ * shape.hidden_units});
+    users_at_once_ = std::clamp<int64_t>(kFloatsMax / floats, 1, kUsersAtOnceMax);
+  }
+
+  [[nodiscard]] int64_t items() const { return data_.num_items() - static_cast<int64_t>(absent_.size()); }
+  [[nodiscard]] size_t users_at_once() const { return static_cast<size_t>(users_at_once_); }
+
+  struct Row {
+    std::vector<int32_t> items;
+    std::vector<float> scores;
+  };
+  [[nodiscard]] std::vector<Row> rows_of(std::span<const int64_t> users) const {
+    const at::Tensor scores_BI = score_all_items(users);
+    const auto width = static_cast<size_t>(scores_BI.size(1));
+    auto* const scores = scores_BI.mutable_data_ptr<float>();
+    std::vector<Row> rows(users.size());
+    at::parallel_for(0, static_cast<int64_t>(users.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const auto index = static_cast<size_t>(i);
+        rows[index] = best_of(users[index], std::span(scores + index * width, width));
+      }
+    });
+    return rows;
+  }
+
+ private:
+  // [users, I + 1] on the host.
+  [[nodiscard]] at::Tensor score_all_items(std::span<const int64_t> users) const {
+    const auto b = static_cast<int64_t>(users.size());
+    const int64_t t = maxlen_;
+    const bool has_times = data_.has_times();
+    const at::Tensor rows_RBT = at::empty({has_times ? 2 : 1, b, t}, at::kLong);
+    const auto row = [&](int64_t role, int64_t i) {
+      return std::span<int64_t>(rows_RBT.mutable_data_ptr<int64_t>() + (role * b + i) * t, static_cast<size_t>(t));
+    };
+    for (int64_t i = 0; i < b; ++i) {
+      data_.fill_history_row(users[static_cast<size_t>(i)], row(0, i), has_times ? row(1, i) : std::span<int64_t>());
+    }
+    const at::Tensor& item_emb = model_.item_embedding();
+    const at::Tensor here_RBT = rows_RBT.to(item_emb.device());
+    const at::Tensor h_BD = model_.encode(here_RBT[0], has_times ? here_RBT[1] : at::Tensor()).select(1, t - 1);
+    return at::mm(h_BD, item_emb.t()).to(at::kCPU).contiguous();
+  }
+
+  [[nodiscard]] Row best_of(int64_t user, std::span<float> scores) const {
+    scores[0] = kNoCandidate;  // padding
+    for (const int64_t item : absent_) scores[static_cast<size_t>(item)] = kNoCandidate;
+    if (options_.exclude_seen) {
+      for (const int32_t item : data_.history(user)) scores[static_cast<size_t>(item)] = kNoCandidate;
+    }
+    Row row{.items = best_indices(scores, options_.topk), .scores = {}};
+    for (const int32_t item : row.items) row.scores.push_back(scores[static_cast<size_t>(item)]);
+    return row;
+  }
+
+  const SequenceModel& model_;
+  const SasrecData& data_;
+  int64_t maxlen_;
+  const RecommendOptions& options_;
+  std::vector<int64_t> absent_;
+  int64_t users_at_once_ = 1;
+};
+
+std::string json_line(std::string_view user, const Recommender::Row& row, const OriginalIds& items) {
+  OrderedJson list = OrderedJson::array();
+  for (size_t i = 0; i < row.items.size(); ++i) {
+    list.push_back({{"item", items.of(row.items[i])}, {"score", score_number(row.scores[i])}});
+  }
+  return dump_line(OrderedJson{{"user", user}, {"items", std::move(list)}}) + "\n";
+}
+
+std::string tsv_lines(std::string_view user, const Recommender::Row& row, const OriginalIds& items) {
+  std::string lines;
+  for (size_t i = 0; i < row.items.size(); ++i) {
+    lines.append(user).append("\t").append(items.of(row.items[i])).append("\t").append(score_text(row.scores[i]));
+    lines.append("\n");
+  }
+  return lines;
+}
+
+// The weights' items against those of the data set: another one is not to be taken for another flag.
+std::optional<Failure> check_items(const TaskInput& input, const SasrecData& data) {
+  const auto table = std::find_if(input.weights.begin(), input.weights.end(),
+                                  [](const NamedTensor& tensor) { return tensor.name == kItemTable; });
+  if (table == input.weights.end() || table->tensor.dim() == 0) return std::nullopt;  // copy_tensors says it
+  const int64_t trained = table->tensor.size(0) - 1;
+  if (trained == data.num_items()) return std::nullopt;
+  return bad_data(data.report().path + " has " + std::to_string(data.num_items()) + " items and " + input.weights_path +
+                  " was trained on " + std::to_string(trained) +
+                  ": give the data set that it was trained on (--dataset, and --min_count as then)");
+}
+
+std::optional<Failure> check_finite(const TaskInput& input) {
+  for (const NamedTensor& tensor : input.weights) {
+    if (tensor.tensor.is_floating_point() && !at::isfinite(tensor.tensor).all().item<bool>()) {
+      return Failure{ExitCode::kCheckpoint, input.weights_path + ": \"" + tensor.name +
+                                                "\" holds numbers that are not finite; give an earlier checkpoint"};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> write_rows(const TaskInput& input, const Recommender& recommender,
+                                  const std::vector<int64_t>& users, const OriginalIds& user_ids,
+                                  const OriginalIds& item_ids) {
+  const bool is_tsv = recommend_options(input.config).format == RowFormat::kTsv;
+  std::string text = is_tsv ? "user\titem\tscore\n" : "";
+  for (size_t begin = 0; begin < users.size(); begin += recommender.users_at_once()) {
+    const std::span<const int64_t> chunk =
+        std::span(users).subspan(begin, std::min(recommender.users_at_once(), users.size() - begin));
+    const std::vector<Recommender::Row> rows = recommender.rows_of(chunk);
+    for (size_t i = 0; i < chunk.size(); ++i) {
+      const std::string_view user = user_ids.of(chunk[i]);
+      text += is_tsv ? tsv_lines(user, rows[i], item_ids) : json_line(user, rows[i], item_ids);
+    }
+    const Status written = input.out(text.data(), text.size());
+    if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
+    text.clear();
+  }
+  return std::nullopt;
+}
+
+std::string seconds_since(std::chrono::steady_clock::time_point began) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f s",
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  return text.data();
+}
+
+}  // namespace
+
+std::vector<int32_t> best_indices(std::span<const float> scores, int64_t k) {
+  const auto is_better = [&](int32_t a, int32_t b) {
+    const float first = scores[static_cast<size_t>(a)];
+    const float second = scores[static_cast<size_t>(b)];
+    return first > second || (first == second && a < b);
+  };
+  // A heap of the best so far whose first is the worst of them. Indices ascend, so an equal score comes too late.
+  std::vector<int32_t> best;
+  const auto wanted = static_cast<size_t>(std::min<int64_t>(k, static_cast<int64_t>(scores.size())));
+  if (wanted == 0) return best;
+  best.reserve(wanted);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const float score = scores[i];
+    if (best.size() < wanted) {
+      if (!(score > kNoCandidate)) continue;
+      best.push_back(static_cast<int32_t>(i));
+      std::push_heap(best.begin(), best.end(), is_better);
+    } else if (score > scores[static_cast<size_t>(best.front())]) {
+      std::pop_heap(best.begin(), best.end(), is_better);
+      best.back() = static_cast<int32_t>(i);
+      std::push_heap(best.begin(), best.end(), is_better);
+    }
+  }
+  std::sort_heap(best.begin(), best.end(), is_better);
+  return best;
+}
+
+std::optional<Failure> recommend(const TaskInput& input) {
+  const at::NoGradGuard no_grad;
+  const auto began = std::chrono::steady_clock::now();
+  const SasrecOptions& shape = sasrec_options(input.config);
+  const RecommendOptions& options = recommend_options(input.config);
+  Result<Dataset> dataset =
+      load_dataset(shape.dataset, shape.data_dir,
+                   {.min_count = shape.min_count, .max_bad_lines = shape.max_bad_lines, .original_ids = true});
+  if (!dataset.ok()) return bad_data(dataset.error().message);
+  const OriginalIds user_ids = std::move(dataset->users);
+  const OriginalIds item_ids = std::move(dataset->items);
+  const Result<SasrecData> data = SasrecData::create(std::move(dataset).value(), protocol_of(shape));
+  if (!data.ok()) return bad_data(data.error().message);
+
+  if (auto failure = check_items(input, *data)) return failure;
+  if (auto failure = check_finite(input)) return failure;
+  UserChoice choice(*data, user_ids);
+  if (auto failure = choice.choose(options)) return failure;
+  const std::unique_ptr<SequenceModel> model = make_sequence_model(shape, data->num_items(), input.device);
+  const Status copied = copy_tensors(input.weights, model->parameters(), input.weights_path);
+  if (!copied.ok()) return usage(copied.error().message);
+  const Recommender recommender(*model, *data, shape, options);
+  if (options.topk > recommender.items()) {
+    return usage("--topk " + std::to_string(options.topk) + " is above the " + std::to_string(recommender.items()) +
+                 " items of " + data->report().path + ": give a smaller one");
+  }
+
+  if (auto failure = write_rows(input, recommender, choice.users(), user_ids, item_ids)) return failure;
+  const size_t users = choice.users().size();
+  input.log(std::to_string(users) + (users == 1 ? " user" : " users") + ", the best " + std::to_string(options.topk) +
+            " of " + std::to_string(recommender.items()) + " items of " + data->report().path + ", in " +
+            seconds_since(began));
+  return std::nullopt;
+}
+
+}  // namespace lockstep

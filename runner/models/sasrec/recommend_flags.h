@@ -1,0 +1,34 @@
+// What the command line knows of `lockstep sasrec recommend`. Links no torch. Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "runner/base/result.h"
+#include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
+
+namespace lockstep {
+
+enum class RowFormat { kJsonLines, kTsv };
+
+struct RecommendOptions {
+  std::string user;   // an id of the data set
+  std::string users;  // a file with one on each line; neither: all users
+  int64_t topk = 10;
+  bool exclude_seen = false;
+  RowFormat format = RowFormat::kJsonLines;
+};
+
+WorkloadTask recommend_task();
+
+// RunConfig::task.options of this task.
+const RecommendOptions& recommend_options(const RunConfig& config);
+RecommendOptions& recommend_options(RunConfig& config);
+
+// WorkloadFlags::flags_of_weight_file: from a name in the guide's form,
+// SASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth.
+Result<std::map<std::string, std::string>> flags_of_weight_file(const RunConfig& given);
+
+}  // namespace lockstep

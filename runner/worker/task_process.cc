@@ -1,0 +1,175 @@
+#include "runner/worker/task_process.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "runner/base/atomic_file.h"
+#include "runner/base/file_system.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/config/task_config.h"
+#include "runner/contract/exit_code.h"
+#include "runner/dist/fault.h"
+#include "runner/loop/device.h"
+#include "runner/models/registry.h"
+#include "runner/models/workload_flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kArgsBytesMax = 1 << 20;
+
+void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
+// Of errors about checkpoints and files: what a person must change is usage.
+ExitCode exit_code_of(const Error& error) {
+  const bool is_usage =
+      error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
+  return is_usage ? ExitCode::kUsage : ExitCode::kCheckpoint;
+}
+
+Status write_to_stdout(const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(STDOUT_FILENO, at, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return error_of_errno(errno, "write", "standard output");
+    at += written;
+    bytes -= static_cast<size_t>(written);
+  }
+  return {};
+}
+
+class TaskProcess {
+ public:
+  explicit TaskProcess(std::vector<std::string> arguments)
+      : arguments_(std::move(arguments)),
+        workload_(*find_workload(all_workload_flags(), arguments_[0])),
+        task_(*find_task(&workload_, arguments_[1])) {}
+
+  // Nothing: done.
+  std::optional<Failure> run() {
+    const Result<RunConfig> given = parse_task_config(arguments_, all_workload_flags());
+    if (!given.ok()) return Failure{ExitCode::kUsage, given.error().message};
+    const Status read = read_weights(given->task.checkpoint, *given);
+    if (!read.ok()) return Failure{exit_code_of(read.error()), read.error().message};
+    Result<RunConfig> config = parse_task_config(arguments_, all_workload_flags(), &trained_);
+    if (!config.ok()) return Failure{ExitCode::kUsage, config.error().message};
+    if (auto failure = settle(*config)) return failure;
+    for (const std::string& remark : remarks_on_other_flags(*config, trained_)) say(remark);
+    for (const std::string& note : config->notes) say(note);
+    say("weights: " + weights_path_);
+
+    const World world;
+    const Result<at::Device> device = choose_device(config->launch, world);
+    if (!device.ok()) return Failure{ExitCode::kUsage, device.error().message};
+    use_device(*device);
+    apply_device_settings(config->training, Precision::kFp32, choose_threads(config->launch, world, 0));
+    return write_result(*config, *device);
+  }
+
+ private:
+  Status read_weights(const std::string& path, const RunConfig& given) {
+    std::error_code is_missing;  // a link leads where it leads; the file system follows none
+    const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
+    if (is_missing) {
+      return Error{ErrorCode::kNotFound, "--checkpoint " + path + ": " + is_missing.message() +
+                                             "; expected a run's folder, a step folder in it, or a file of weights"};
+    }
+    TRY_ASSIGN(const FileInfo info, fs_.stat(real.string()));
+    if (info.kind == FileKind::kDirectory) return read_checkpoint(real.string());
+    if (!workload_.flags_of_weight_file) {
+      return Error{ErrorCode::kInvalid,
+                   "--checkpoint " + path + " is a file; expected a run's folder or a step folder"};
+    }
+    TRY_ASSIGN(trained_.values, workload_.flags_of_weight_file(given));
+    trained_.where = "the name of " + path;
+    TRY_ASSIGN(weights_, load_weights(fs_, real.string()));
+    weights_path_ = path;
+    return {};
+  }
+
+  Status read_checkpoint(const std::string& path) {
+    TRY_ASSIGN(ResumeResult found, load_checkpoint(fs_, path));
+    for (const PassedOver& passed : found.passed_over) say("passed over " + passed.path + ": " + passed.reason);
+    LoadedCheckpoint& checkpoint = *found.checkpoint;
+    if (checkpoint.state.workload != workload_.name) {
+      return Error{ErrorCode::kInvalid, checkpoint.path + " is a checkpoint of the workload " +
+                                            checkpoint.state.workload + ", not of " + workload_.name};
+    }
+    const Result<std::string> args = read_file(fs_, join_path(parent_path(checkpoint.path), "args.txt"), kArgsBytesMax);
+    trained_ = flags_of_checkpoint(workload_, task_, checkpoint.state.config, args.ok() ? *args : "",
+                                   "state.json of " + checkpoint.path);
+    weights_ = std::move(checkpoint.model);
+    weights_path_ = checkpoint.path;
+    return {};
+  }
+
+  // As settled_run does for a run.
+  std::optional<Failure> settle(RunConfig& config) {
+    if (!workload_.settle) return std::nullopt;
+    Result<std::optional<WorkloadFlags::Settled>> settled = workload_.settle(config);
+    if (!settled.ok()) return Failure{ExitCode::kData, settled.error().message};
+    if (!*settled) return std::nullopt;
+    std::vector<std::string> arguments = arguments_;
+    arguments.insert(arguments.end(), (*settled)->arguments.begin(), (*settled)->arguments.end());
+    if (!(*settled)->remark.empty()) say((*settled)->remark);
+    Result<RunConfig> again = parse_task_config(arguments, all_workload_flags(), &trained_);
+    if (!again.ok()) return Failure{ExitCode::kUsage, again.error().message};
+    config = std::move(*again);
+    return std::nullopt;
+  }
+
+  std::optional<Failure> write_result(const RunConfig& config, at::Device device) {
+    std::optional<Failure> failure;
+    const auto run_into = [&](const ByteSink& out) -> Status {
+      failure = run_task({.config = config,
+                          .weights = weights_,
+                          .weights_path = weights_path_,
+                          .device = device,
+                          .out = out,
+                          .log = say});
+      if (failure) return Error{ErrorCode::kCancelled, failure->message};
+      return {};
+    };
+    const Status written =
+        config.task.out.empty() ? run_into(write_to_stdout) : write_file_atomically(fs_, config.task.out, run_into);
+    if (failure || written.ok()) return failure;
+    return Failure{exit_code_of(written.error()), "--out " + config.task.out + ": " + written.error().message};
+  }
+
+  std::vector<std::string> arguments_;
+  const WorkloadFlags& workload_;
+  const WorkloadTask& task_;
+  PosixFileSystem fs_;
+  TrainedFlags trained_;
+  NamedTensors weights_;
+  std::string weights_path_;
+};
+
+}  // namespace
+
+int run_task_process(const std::vector<std::string>& arguments) {
+  if (wants_help(arguments)) {
+    const WorkloadFlags* const workload = find_workload(all_workload_flags(), arguments[0]);
+    std::fputs(task_help(*workload, *find_task(workload, arguments[1])).c_str(), stdout);
+    return 0;
+  }
+  std::optional<Failure> failure;
+  try {
+    failure = TaskProcess(arguments).run();
+  } catch (const std::exception& e) {
+    failure = classify_fault(e);
+  }
+  if (!failure) return 0;
+  say("error: " + failure->message);
+  return static_cast<int>(failure->code);
+}
+
+}  // namespace lockstep
