@@ -34,9 +34,10 @@ namespace {
 
 constexpr const char* kName = "lockstep bench scaling";
 constexpr const char* kUsage =
-    "lockstep bench scaling WORKLOAD [flags] - how much faster more ranks train on this machine\n"
-    "lockstep bench scaling --help           all about it\n";
+    "lockstep bench scaling WORKLOAD [flags]  what more ranks bring on this machine\n"
+    "lockstep bench scaling --help            all about it\n";
 constexpr const char* kTmpDir = "TMPDIR";
+constexpr size_t kFlagColumns = 20;
 constexpr int64_t kStepsMax = 1'000'000;
 constexpr size_t kErrorLinesShown = 20;
 
@@ -54,18 +55,20 @@ void declare(CLI::App& app, BenchArguments& arguments) {
         ->capture_default_str();
   };
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--ranks", arguments.ranks, "1,2,4: a run with each; else powers of two up to the GPUs or cores")
+  app.add_option("--ranks", arguments.ranks, "such as 1,2,4; else powers of two up to GPUs or cores")
       ->type_name("LIST");
   steps("--steps", arguments.scaling.steps, "steps of each run that count");
   steps("--warmup", arguments.scaling.warmup_steps, "steps before them that do not");
   app.add_flag("--json", arguments.json, "for programs");
   app.allow_extras();
+  app.get_formatter()->column_width(kFlagColumns);
   app.footer(
-      "Flags of `lockstep run WORKLOAD` say what is trained; without one that names data it is\n"
-      "that of `lockstep demo WORKLOAD`. The global batch is the same for every number of ranks\n"
-      "(strong scaling); with --batch_scope per_device each rank keeps its own (weak scaling).\n"
-      "On CPUs every rank of every run gets cores divided by the largest number of ranks, unless\n"
-      "--threads is given. The runs write below TMPDIR, and nothing of them is kept.");
+      "Flags of `lockstep run WORKLOAD` say what is trained; without one that names\n"
+      "data it is that of `lockstep demo WORKLOAD`. The global batch is the same for\n"
+      "every number of ranks (strong scaling); with --batch_scope per_device each rank\n"
+      "keeps its own (weak scaling). On CPUs every rank of every run gets the cores\n"
+      "divided by the largest number of ranks, unless --threads is given. The runs\n"
+      "write below TMPDIR, and nothing of them is kept.");
 }
 
 // A folder of its own below TMPDIR, removed at the end.
@@ -201,7 +204,7 @@ std::string heading(const Bench& bench) {
     row("note", "rows with * have more ranks than cores: they share them, which");
     row("", "says nothing of how training scales");
   }
-  return text + "\n" + scaling_heading();
+  return text;
 }
 
 OrderedJson report(const Bench& bench, const std::vector<ScalingRow>& rows) {
@@ -290,7 +293,7 @@ int run_bench(const Bench& bench, const std::string& scratch, std::ostream& out,
                                  rows.empty() ? std::nullopt : std::optional<ScalingRow>(rows.front()));
     row.shares_cores = shares_cores(bench, ranks);
     rows.push_back(row);
-    if (!json) out << scaling_line(row) << std::flush;
+    if (!json) out << (rows.size() == 1 ? "\n" + scaling_heading() : "") << scaling_line(row) << std::flush;
   }
   if (json) out << dump_pretty(report(bench, rows)) << std::flush;
   return 0;
@@ -304,7 +307,7 @@ CommandShape bench_shape() {
   declare(app, arguments);
   CommandShape scaling = shape_of(app);
   scaling.name = "scaling";
-  scaling.help = "how much faster more ranks train on this machine";
+  scaling.help = "what more ranks bring on this machine";
   scaling.subcommands = run_shape(all_workload_flags()).subcommands;
   for (CommandShape& workload : scaling.subcommands) {
     for (const OptionShape& option : scaling.options) {
@@ -327,7 +330,7 @@ int bench_command(const std::vector<std::string>& args, const Environment& envir
     return static_cast<int>(ExitCode::kUsage);
   }
   BenchArguments arguments;
-  CLI::App app("lockstep bench scaling WORKLOAD [flags] - how much faster more ranks train on this machine", kName);
+  CLI::App app("lockstep bench scaling WORKLOAD [flags] - what more ranks bring on this machine", kName);
   declare(app, arguments);
   const std::vector<std::string> rest(args.begin() + 1, args.end());
   const std::string hint = std::string("see ") + kName + " --help";

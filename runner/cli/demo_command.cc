@@ -26,19 +26,18 @@ constexpr size_t kFigureColumns = 12;
 
 std::string help() {
   std::string text =
-      "lockstep demo [WORKLOAD] [flags] - trains with two ranks for a few minutes, shows the\n"
-      "result and what to try next\n\n"
+      "lockstep demo [WORKLOAD] [flags] - trains with two ranks for some minutes, shows\n"
+      "the result and what to try next\n\n"
       "Without flags it is the workload's own short run:\n";
   for (const WorkloadFlags& workload : all_workload_flags()) {
-    text += "  lockstep demo " + workload.name +
-            std::string(workload.name.size() < 12 ? 12 - workload.name.size() : 1, ' ') + workload.demo.data_title +
-            ", " + command_line_of("", workload.demo.arguments).substr(1) + "\n";
+    text += "  " + command_line_of("lockstep", {"demo", workload.name}) + "  " + workload.demo.data_title + "," +
+            command_line_of("", workload.demo.arguments) + "\n";
   }
   return text +
-         "\nThe data are used where they are on this machine; nothing is downloaded. Without them the\n"
-         "run trains on a generated data set and says how to get the real one. Flags are those of\n"
-         "`lockstep run WORKLOAD` and win over the demo's own. Output: demo/WORKLOAD, or\n"
-         "demo/WORKLOAD-2 and so on where that is taken.\n";
+         "\nThe data set is used where it lies on this machine; nothing is downloaded.\n"
+         "Without it the run trains on a generated one, and says how to get the real one.\n"
+         "Flags are those of `lockstep run WORKLOAD` and win over the demo's own. The\n"
+         "output goes to demo/WORKLOAD, or where that is taken to demo/WORKLOAD-2, ...\n";
 }
 
 // A folder that is not there yet: each demo starts afresh, and the ones before it are kept.
@@ -63,7 +62,11 @@ Result<DemoPlan> plan_demo(const WorkloadFlags& workload, const std::vector<std:
   const WorkloadList& workloads = all_workload_flags();
   const std::vector<std::string> folders = data_folders(environment);
   TRY_ASSIGN(const RunWithData user, with_demo_data(workload, flags, folders, workloads));
-  std::vector<std::string> all = workload.demo.arguments;
+  std::vector<std::string> all;
+  const std::vector<std::string>& of_demo = workload.demo.arguments;
+  for (size_t i = 0; i + 1 < of_demo.size(); i += 2) {
+    if (!is_given(user.config, of_demo[i].substr(2))) all.insert(all.end(), {of_demo[i], of_demo[i + 1]});
+  }
   const LaunchOptions& launch = user.config.launch;
   if (!launch.nproc && !launch.multi_gpu) all.insert(all.end(), {"--nproc", kRanks});
   // One GPU is shared.

@@ -35,7 +35,7 @@ Usage:
   lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
   lockstep render -f trainjob.yaml         print the pods that the operator would make of it
   lockstep doctor                          is this machine fit to train, and what to do where it is not
-  lockstep bench scaling WORKLOAD [flags]  how much faster more ranks train on this machine
+  lockstep bench scaling WORKLOAD [flags]  what more ranks bring on this machine: samples a second, speed-up
   lockstep ckpt ls|verify|export|prune …   look at, check, convert and thin out checkpoints
   lockstep chaos kill-rank|kill-agent|…    break a run of this machine on purpose, and time how it goes on
   lockstep completion bash|zsh|fish        completion of commands and flags in your shell

@@ -33,7 +33,7 @@ std::string workloads_text(const WorkloadList& workloads) {
   std::string text;
   for (const WorkloadFlags& workload : workloads) {
     const auto row = [&text](const std::string& label, const std::string& value) {
-      if (!value.empty()) text += "  " + label + std::string(10 - label.size(), ' ') + value + "\n";
+      if (!value.empty()) text += "  " + label + std::string(11 - label.size(), ' ') + value + "\n";
     };
     text += (text.empty() ? "" : "\n") + workload.name + " - " + workload.summary + "\n";
     row("models", variants_of(workload));

@@ -23,7 +23,7 @@ class FlagTableBuilder;
 // `lockstep demo`: a run that learns something on real data, in minutes with two ranks on two cores. The programs carry
 // no data: the demo trains on a file that is already there, else on a generated data set, and says which.
 struct WorkloadDemo {
-  std::vector<std::string> arguments;  // flags of the run, without those of the data
+  std::vector<std::string> arguments;  // flags of the run, each with its value behind it; none of the data
   std::string data_title;              // "MovieLens-100K"
   std::string data_file;               // its file or folder below a folder of data sets
   std::string data_flag;               // the flag that takes its path: "dataset"

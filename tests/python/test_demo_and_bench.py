@@ -113,7 +113,7 @@ def test_the_bench_for_programs_is_one_json_object_and_knows_ranks_that_share_co
     (["--maxlen", "many"], 2, "--maxlen"),
     (["--dataset", "missing.inter"], 3, "missing.inter"),
     (["--ranks", "4", "--batch_size", "2"], 2, "--batch_size 2 is smaller than the 4 ranks"),
-    (["--lr", "1e30", "--max_skipped_steps", "0"], 5, "not finite"),
+    (["--precision", "fp16"], 2, "--precision fp16 needs a GPU"),
 ])
 def test_a_bench_that_fails_ends_with_the_run_s_error_and_code(ask, flags, code, said):
     done = ask("bench", "scaling", "sasrec", "--dataset", "generated", "--ranks", "1", "--steps", "4", "--warmup", "2",

@@ -103,7 +103,7 @@ TEST(Commands, answer_help_in_80_columns_and_start_nothing) {
   EXPECT_EQ(err.str(), "");
   EXPECT_THAT(out.str(), HasSubstr("--warmup"));
   std::istringstream lines(out.str());
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 90U) << line;
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }
 
 // ---- the data of a demo ----
@@ -252,6 +252,16 @@ TEST(Demo, passes_a_stop_on_to_the_run_and_ends_with_it) {
   process.send(SIGTERM);
   EXPECT_EQ(process.wait(), 143) << process.output();
   EXPECT_THAT(process.output(), Not(HasSubstr("Result")));
+}
+
+TEST(Demo, leaves_out_those_of_its_flags_that_the_user_gave) {
+  AgentProcess::Setup setup = demo("* * exit 3\n");
+  setup.command.insert(setup.command.end(), {"--num_epochs=7", "--nproc", "1"});
+  AgentProcess process(std::move(setup));
+  EXPECT_EQ(process.wait(), 3) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("--num_epochs=7"));
+  EXPECT_THAT(process.output(), Not(HasSubstr("--num_epochs 200")));
+  EXPECT_THAT(process.output(), Not(HasSubstr("--nproc 2")));
 }
 
 TEST(Demo, trains_in_a_folder_of_its_own_below_the_present_one) {
