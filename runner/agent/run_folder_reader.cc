@@ -73,13 +73,13 @@ Result<bool> RunFolderReader::read_more() {
                         .too_long = [this] { history_.count_bad_line(); }};
   bool is_behind = false;
   for (LineFile& file : metrics_) {
-    TRY(file.read(kHistoryReadMax, taker));
+    TRY(file.read(bytes_max_, taker));
     is_behind = file.is_behind();
     if (is_behind) break;  // in their order: a later file's lines may take back an earlier one's
   }
   taker.line = [this](std::string_view line) { history_.add_recovery_line(line); };
   if (!recoveries_) return is_behind;
-  TRY(recoveries_->read(kHistoryReadMax, taker));
+  TRY(recoveries_->read(bytes_max_, taker));
   return is_behind || recoveries_->is_behind();
 }
 
@@ -123,7 +123,7 @@ HttpAnswer RunFolderReader::outputs() {
 }
 
 HttpAnswer RunFolderReader::output(const std::string& path) {
-  const std::optional<OutputFile> asked = parse_output_path(std::string_view(path).substr(1));
+  const std::optional<OutputFile> asked = parse_output_path(path.starts_with('/') ? path.substr(1) : "");
   if (!asked) {
     return refusal(404,
                    "no output has such an address; expected /outputs/step-00000120/NAME with a NAME of letters, "

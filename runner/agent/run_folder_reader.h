@@ -20,13 +20,15 @@
 
 namespace lockstep {
 
-// Of metrics.jsonl, at one request: a tenth of a second. A long run is read by several, the page shows how far it is.
+// A fraction of a second. A longer file is read by several requests.
 inline constexpr uint64_t kHistoryReadMax = uint64_t{4} << 20;
 inline constexpr size_t kOutputsListedMax = 200;
 
 class RunFolderReader {
  public:
-  explicit RunFolderReader(std::string folder) : folder_(std::move(folder)) {}
+  // bytes_max: of metrics.jsonl, read at one request.
+  explicit RunFolderReader(std::string folder, uint64_t bytes_max = kHistoryReadMax)
+      : folder_(std::move(folder)), bytes_max_(bytes_max) {}
 
   // `path`: of one of the requests above, as it was sent. 404 for any other.
   HttpAnswer answer(const std::string& path);
@@ -43,6 +45,7 @@ class RunFolderReader {
   void open_recoveries();
 
   std::string folder_;
+  uint64_t bytes_max_;
   RunHistory history_;
   std::vector<LineFile> metrics_;  // metrics.jsonl.1, …, metrics.jsonl; empty as long as there is none
   std::optional<LineFile> recoveries_;

@@ -30,12 +30,12 @@ std::string flag(const RunConfig& config, const std::string& name) {
   return {};
 }
 
-// "cpu, 1 thread per rank, gloo"
+// "cpu, 1 thread per rank, gloo"; no backend where there is one rank
 void add_device(Rows& rows, const StartFacts& f) {
   const World& world = f.group.world;
   rows.emplace_back("device", f.group.device.str() + ", " + std::to_string(f.threads) + " thread" +
-                                  (f.threads == 1 ? "" : "s") + " per rank, " +
-                                  (f.solo ? "no backend for one rank" : to_string(f.group.backend)));
+                                  (f.threads == 1 ? "" : "s") + " per rank" +
+                                  (f.solo ? "" : std::string(", ") + to_string(f.group.backend)));
   rows.emplace_back("ranks", std::to_string(world.world_size) + " (" + std::to_string(world.nnodes) + " node" +
                                  (world.nnodes == 1 ? "" : "s") + ", from " + to_string(world.source) + ")");
   if (!f.nccl_variables.empty()) rows.emplace_back("NCCL variables", f.nccl_variables);
@@ -50,10 +50,12 @@ void add_batch(Rows& rows, const StartFacts& f) {
                                  std::to_string(std::min(f.batch.micro_batch_max,
                                                          (f.batch.global_batch + world_size - 1) / world_size)) +
                                  " (--batch_scope " + flag(f.config, "batch_scope") + ")");
-  rows.emplace_back("steps", std::to_string(f.total_steps) + " = " + std::to_string(f.config.training.num_epochs) +
-                                 (f.config.training.num_epochs == 1 ? " epoch x " : " epochs x ") +
-                                 std::to_string(f.steps_per_epoch) +
-                                 (f.config.training.max_steps > 0 ? ", at most --max_steps" : ""));
+  const int64_t num_epochs = f.config.training.num_epochs;
+  const int64_t steps_of_all_epochs = num_epochs * f.steps_per_epoch;
+  const bool is_cut_short = f.total_steps < steps_of_all_epochs;
+  rows.emplace_back("steps", (is_cut_short ? std::to_string(f.total_steps) + ", as --max_steps says, of " : "") +
+                                 std::to_string(steps_of_all_epochs) + " = " + std::to_string(num_epochs) +
+                                 (num_epochs == 1 ? " epoch x " : " epochs x ") + std::to_string(f.steps_per_epoch));
 }
 
 void add_optimizer(Rows& rows, const StartFacts& f) {

@@ -86,13 +86,14 @@ TEST(RunHistory, has_each_figure_over_the_steps) {
 
 TEST(RunHistory, of_a_million_steps_is_bounded_and_spans_them_all) {
   RunHistory history;
-  for (int64_t step = 1; step <= 1'000'000; step += 10)
-    history.add_metrics_line(step_line(step, 1.0 / static_cast<double>(step)));
+  for (int64_t step = 1; step <= 1'000'000; step += 50) {
+    history.add_metrics_line(R"({"loss":)" + std::to_string(step % 7) + R"(,"step":)" + std::to_string(step) + "}");
+  }
   ASSERT_THAT(history.series(), SizeIs(1));
   const std::vector<HistoryPoint>& points = history.series()[0].points;
   EXPECT_LE(points.size(), kSeriesPointsMax);
   EXPECT_EQ(points.front().step, 1);
-  EXPECT_EQ(points.back().step, 999'991);
+  EXPECT_EQ(points.back().step, 999'951);
   // No hole in it is wider than some of the stretches that the steps were cut into.
   int64_t widest = 0;
   for (size_t i = 1; i < points.size(); ++i) widest = std::max(widest, points[i].step - points[i - 1].step);
