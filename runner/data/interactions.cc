@@ -10,8 +10,8 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
-#include <unordered_map>
 #include <utility>
 
 #include "runner/base/check.h"
@@ -213,6 +213,49 @@ Result<Layout> detect_layout(std::string_view text, const std::string& path) {
       (is_movielens ? "; of MovieLens' files only ratings.dat holds interactions: give that one, or its folder" : ""));
 }
 
+// Hash table with open addressing: most look-ups touch one place in memory, where those of std::unordered_map follow
+// two pointers, which is what reading tens of millions of ids costs.
+template <typename Id>
+class IdTable {
+ public:
+  // The key of `id`; of a new one `next`, which is kept.
+  int32_t find_or_add(const Id& id, int32_t next) {
+    if (used_ * 2 >= slots_.size()) grow();
+    Slot& slot = slot_of(slots_, id);
+    if (slot.key < 0) {
+      slot = {id, next};
+      ++used_;
+    }
+    return slot.key;
+  }
+
+ private:
+  struct Slot {
+    Id id{};
+    int32_t key = -1;  // free
+  };
+
+  // The place of `id`, or the free one where it belongs. There is always a free one.
+  static Slot& slot_of(std::vector<Slot>& slots, const Id& id) {
+    const size_t mask = slots.size() - 1;  // a power of two
+    // std::hash of a number is the number: its upper bits must count, too.
+    const uint64_t mixed = static_cast<uint64_t>(std::hash<Id>{}(id)) * 0x9E3779B97F4A7C15U;
+    size_t at = (mixed >> 32U) & mask;
+    while (slots[at].key >= 0 && slots[at].id != id) at = (at + 1) & mask;
+    return slots[at];
+  }
+  void grow() {
+    std::vector<Slot> larger(slots_.size() * 2);
+    for (const Slot& slot : slots_) {
+      if (slot.key >= 0) slot_of(larger, slot.id) = slot;
+    }
+    slots_ = std::move(larger);
+  }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(1024);
+  size_t used_ = 0;
+};
+
 // Ids → 0, 1, 2 … in the order of first appearance.
 class KeyMap {
  public:
@@ -223,16 +266,10 @@ class KeyMap {
       if (direct_[index] < 0) direct_[index] = count_++;
       return direct_[index];
     }
-    const auto [entry, is_new] = numbers_.try_emplace(id, count_);
-    if (is_new) ++count_;
-    return entry->second;
+    return counted(numbers_.find_or_add(id, count_));
   }
   // `token` is borrowed: it must outlive the map.
-  int32_t of_token(std::string_view token) {
-    const auto [entry, is_new] = tokens_.try_emplace(token, count_);
-    if (is_new) ++count_;
-    return entry->second;
-  }
+  int32_t of_token(std::string_view token) { return counted(tokens_.find_or_add(token, count_)); }
   [[nodiscard]] int32_t count() const { return count_; }
   // The ids by key; tokens are borrowed.
   struct Id {
@@ -251,9 +288,15 @@ class KeyMap {
 
  private:
   static constexpr int64_t kDirect = 1 << 20;  // real data sets have small ids: no hashing for them
+
+  int32_t counted(int32_t key) {
+    count_ += key == count_ ? 1 : 0;
+    return key;
+  }
+
   std::vector<int32_t> direct_;
-  std::unordered_map<int64_t, int32_t> numbers_;
-  std::unordered_map<std::string_view, int32_t> tokens_;
+  IdTable<int64_t> numbers_;
+  IdTable<std::string_view> tokens_;
   int32_t count_ = 0;
 };
 

@@ -17,7 +17,7 @@ HELPS = [words.split() for words in (
     "lockstep render", "lockstep doctor", "lockstep bench scaling", "lockstep-operator", "kubectl-lockstep")]
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
 # Torchrun's, shown beside ours; podman's and helm's.
-THEIRS = {"no_python", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions", "take_ownership"}
+THEIRS = {"no_python", "use_env", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions", "take_ownership"}
 
 
 # --- links

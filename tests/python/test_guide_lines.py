@@ -113,21 +113,19 @@ def test_the_torchrun_line_and_ours_train_the_same(at_home, free_port):
     assert losses(at_home / "ml-1m_torchrun") == losses(at_home / "ml-1m_dist")
 
 
-def test_the_launch_line_with_the_rank_as_a_flag(at_home, free_port):
-    """Without --use_env torch.distributed.launch puts --local-rank in front; older ones --local_rank, and no LOCAL_RANK."""
-    done = start([sys.executable, "-m", "torch.distributed.launch", "--no_python", "--nproc_per_node=2",
+def test_the_launch_line_and_the_rank_as_a_flag_train_the_same(at_home, free_port):
+    """torch.distributed.launch without --use_env puts --local-rank in front, older ones --local_rank and no LOCAL_RANK."""
+    done = start([sys.executable, "-m", "torch.distributed.launch", "--use_env", "--no_python", "--nproc_per_node=2",
                   f"--master_port={free_port()}", "lockstep-worker", "sasrec", "--preset", "guide", *LINE, *QUICK], at_home)
     assert done.returncode == 0, text(done)
     port = str(free_port())
     line = [word.replace("=dist", "=older") for word in LINE]
-    older = [subprocess.Popen([bin_folder() / "lockstep-worker", f"--local_rank={rank}", "sasrec", "--preset", "guide",
-                               *line, *QUICK],
+    older = [subprocess.Popen([bin_folder() / "lockstep-worker", flag, "sasrec", "--preset", "guide", *line, *QUICK],
                               cwd=at_home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=on_path(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
-             for rank in range(2)]
-    for process in older:
-        output = process.communicate(timeout=180)[0]
-        assert process.returncode == 0, output
+             for rank, flag in enumerate(("--local_rank=0", "--local-rank=1"))]
+    outputs = [process.communicate(timeout=180)[0] for process in older]
+    assert [process.returncode for process in older] == [0, 0], "".join(outputs)
     assert losses(at_home / "ml-1m_older") == losses(at_home / "ml-1m_dist")
 
 

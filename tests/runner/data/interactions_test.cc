@@ -206,6 +206,23 @@ TEST(Interactions, close_gaps_between_ids_up_to_ten_to_the_eighteenth) {
   }
 }
 
+TEST(Interactions, keep_thousands_of_large_ids_and_labels_apart) {
+  constexpr int kUsers = 3000;
+  for (const std::string& prefix : {std::string("9"), std::string("user-")}) {
+    std::string text = "user_id:token\titem_id:token\n";
+    for (int round = 0; round < 2; ++round) {
+      for (int user = 0; user < kUsers; ++user) {
+        text.append(prefix).append(std::to_string(1'000'000'000 + user * 4096)).append("\t");
+        text.append("item-").append(std::to_string(user)).append("\n");
+      }
+    }
+    const Interactions found = parse(text).interactions;
+    ASSERT_EQ(found.num_users, kUsers);
+    ASSERT_EQ(found.num_items, kUsers);
+    for (int user = 1; user <= kUsers; ++user) EXPECT_THAT(found.items_of(user), ElementsAre(user, user));
+  }
+}
+
 TEST(Interactions, name_the_file_of_movielens_that_is_wanted) {
   EXPECT_THAT(refused("1::F::1::10::48067\n2::M::56::16::70072\n"), HasSubstr("only ratings.dat holds interactions"));
   EXPECT_THAT(refused("1::Am\xE9lie (2001)::Comedy|Romance\n"),
