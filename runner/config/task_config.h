@@ -2,9 +2,8 @@
 //
 // Role: text → RunConfig, as run_config.h has it for a run. The model's flags come from its checkpoint, so a line is
 // parsed twice: as it was given, before anything is read (a bad line is refused at once), and with the checkpoint's
-// flags below those that were given. Written in run_config.cc, whose parser it shares. Threads: pure, but for the file
-// of
-// --config.
+// flags below those that were given. Written in run_config.cc, whose parser it shares.
+// Threads: pure, but for the file of --config.
 #pragma once
 
 #include <map>

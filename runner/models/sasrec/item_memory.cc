@@ -30,12 +30,13 @@ std::string bytes_text(double bytes) {
 Result<std::string> item_memory_text(const ItemMemory& memory) {
   const double rows = static_cast<double>(memory.num_items) + 1.0;  // row 0 is padding
   const double table = rows * static_cast<double>(memory.hidden_units) * kBytesPerNumber;
-  const double copies = memory.has_ema ? 5.0 : 4.0;  // weights, gradients, two moments; the moving average
+  // Weights, gradients, two moments; the moving averages.
+  const double copies = 4.0 + static_cast<double>(memory.averages);
   const double scores = rows * static_cast<double>(kUsersPerChunk) * kBytesPerNumber;
   const double needed = static_cast<double>(memory.ranks) * (table * copies + scores);
   const double available = static_cast<double>(memory.available_bytes);
   std::string text = bytes_text(needed) + " of " + bytes_text(available) + ": item embedding " + bytes_text(table) +
-                     ", with gradients" + (memory.has_ema ? ", moving average" : "") + " and Adam's moments " +
+                     ", with gradients" + (memory.averages > 0 ? ", moving average" : "") + " and Adam's moments " +
                      bytes_text(table * copies) + ", scores of an evaluation " + bytes_text(scores) +
                      (memory.ranks > 1 ? ", times " + std::to_string(memory.ranks) + " ranks" : "");
   if (needed <= available) return text;

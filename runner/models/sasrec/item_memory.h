@@ -14,7 +14,7 @@ namespace lockstep {
 struct ItemMemory {
   int64_t num_items = 0;
   int64_t hidden_units = 0;
-  bool has_ema = false;
+  size_t averages = 0;          // moving averages of the weights
   int64_t ranks = 1;            // that share what there is
   int64_t available_bytes = 0;  // in all, whoever uses it now
 };

@@ -87,7 +87,7 @@ Result<std::unique_ptr<SasrecWorkload>> SasrecWorkload::create(const RunConfig& 
   TRY_ASSIGN(SasrecData data, SasrecData::create(std::move(dataset), protocol_of(sasrec_options(config))));
   const Result<std::string> memory = item_memory_text({.num_items = data.num_items(),
                                                        .hidden_units = sasrec_options(config).hidden_units,
-                                                       .has_ema = config.training.ema_decay > 0.0,
+                                                       .averages = config.training.ema_decays.size(),
                                                        .ranks = device.is_cpu() ? config.launch.nproc.value_or(1) : 1,
                                                        .available_bytes = memory_of(device)});
   if (!memory.ok()) return Error{ErrorCode::kInvalid, data.report().path + ": " + memory.error().message};

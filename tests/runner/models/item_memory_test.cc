@@ -41,7 +41,7 @@ TEST(ItemMemory, is_shared_by_ranks_and_more_with_a_moving_average) {
   const Result<std::string> shared = item_memory_text(memory);
   ASSERT_FALSE(shared.ok());
   EXPECT_THAT(shared.error().message, AllOf(HasSubstr("times 2 ranks"), HasSubstr("fewer ranks")));
-  memory = {.num_items = 5'000'000, .hidden_units = 50, .has_ema = true, .available_bytes = 8 * kGiB};
+  memory = {.num_items = 5'000'000, .hidden_units = 50, .averages = 1, .available_bytes = 8 * kGiB};
   EXPECT_THAT(*item_memory_text(memory), HasSubstr("moving average and Adam's moments 4.7 GiB"));
 }
 
