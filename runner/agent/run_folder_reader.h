@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-// A fraction of a second. A longer file is read by several requests.
-inline constexpr uint64_t kHistoryReadMax = uint64_t{4} << 20;
+// At one request: a tenth of a second on a busy machine, well within kFolderPatience. A longer file takes several.
+inline constexpr uint64_t kHistoryReadMax = uint64_t{1} << 20;
 inline constexpr size_t kOutputsListedMax = 200;
 
 class RunFolderReader {

@@ -72,7 +72,7 @@ recovery</span> <span id="key-start"><svg><line class="start" x1="0" x2="26" y1=
 <script>
 "use strict";
 const at = id => document.getElementById(id);
-const kStatusMs = 1000, kHistoryMs = 5000, kBehindMs = 200;
+const kStatusMs = 1000, kHistoryMs = 5000, kBehindMs = 50;
 function number(value, digits) { return value === null || value === undefined ? "–" : value.toLocaleString(undefined,
   {maximumFractionDigits: digits}); }
 function duration(s) { if (s === null || s === undefined) return "–"; s = Math.round(s);
