@@ -35,15 +35,16 @@ Result<std::string> item_memory_text(const ItemMemory& memory) {
   const double scores = rows * static_cast<double>(kUsersPerChunk) * kBytesPerNumber;
   const double needed = static_cast<double>(memory.ranks) * (table * copies + scores);
   const double available = static_cast<double>(memory.available_bytes);
-  std::string text = bytes_text(needed) + " of " + bytes_text(available) + ": item embedding " + bytes_text(table) +
-                     ", with gradients" + (memory.averages > 0 ? ", moving average" : "") + " and Adam's moments " +
-                     bytes_text(table * copies) + ", scores of an evaluation " + bytes_text(scores) +
-                     (memory.ranks > 1 ? ", times " + std::to_string(memory.ranks) + " ranks" : "");
+  const std::string ranks = memory.ranks > 1 ? std::to_string(memory.ranks) + " ranks: " : "";
+  const std::string text = bytes_text(needed) + " of " + bytes_text(available) + " (" + ranks + "embedding " +
+                           bytes_text(table) + " x " + std::to_string(4 + memory.averages) + ", scores " + bytes_text(scores) +
+                           ")";
   if (needed <= available) return text;
-  return Error{ErrorCode::kInvalid, std::to_string(memory.num_items) + " items at --hidden_units " +
-                                        std::to_string(memory.hidden_units) + " do not fit into memory: " + text +
-                                        ". Give fewer --hidden_units" + (memory.ranks > 1 ? ", fewer ranks" : "") +
-                                        ", or a larger --min_count, which drops rare items"};
+  return Error{ErrorCode::kInvalid,
+               std::to_string(memory.num_items) + " items at --hidden_units " + std::to_string(memory.hidden_units) +
+                   " do not fit into memory: they need " + text + ": beside the embedding stand its gradients, " +
+                   (memory.averages > 0 ? "its moving averages " : "") + "and Adam's two moments. Give fewer --hidden_units" +
+                   (memory.ranks > 1 ? ", fewer ranks" : "") + ", or a larger --min_count, which drops rare items"};
 }
 
 int64_t memory_of([[maybe_unused]] at::Device device) {

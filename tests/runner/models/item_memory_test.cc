@@ -19,9 +19,7 @@ TEST(ItemMemory, of_five_million_items_is_said_with_what_there_is) {
       item_memory_text({.num_items = 5'000'000, .hidden_units = 50, .available_bytes = 16 * kGiB});
   ASSERT_TRUE(text.ok()) << text.error().message;
   // 5,000,001 x 50 x 4 bytes = 0.93 GiB; four of them; 64 users' scores.
-  EXPECT_EQ(*text,
-            "4.9 GiB of 16 GiB: item embedding 954 MiB, with gradients and Adam's moments 3.7 GiB, scores of an "
-            "evaluation 1.2 GiB");
+  EXPECT_EQ(*text, "4.9 GiB of 16 GiB (embedding 954 MiB x 4, scores 1.2 GiB)");
 }
 
 TEST(ItemMemory, that_there_is_not_is_refused_with_what_to_do) {
@@ -31,7 +29,7 @@ TEST(ItemMemory, that_there_is_not_is_refused_with_what_to_do) {
   EXPECT_EQ(text.error().code, ErrorCode::kInvalid);
   EXPECT_THAT(text.error().message,
               AllOf(HasSubstr("5000000 items"), HasSubstr("--hidden_units 50"), HasSubstr("4.9 GiB of 4.0 GiB"),
-                    HasSubstr("--min_count"), Not(HasSubstr("ranks"))));
+                    HasSubstr("gradients, and Adam's two moments"), HasSubstr("--min_count"), Not(HasSubstr("ranks"))));
 }
 
 TEST(ItemMemory, is_shared_by_ranks_and_more_with_a_moving_average) {
@@ -40,9 +38,9 @@ TEST(ItemMemory, is_shared_by_ranks_and_more_with_a_moving_average) {
   memory.ranks = 2;
   const Result<std::string> shared = item_memory_text(memory);
   ASSERT_FALSE(shared.ok());
-  EXPECT_THAT(shared.error().message, AllOf(HasSubstr("times 2 ranks"), HasSubstr("fewer ranks")));
+  EXPECT_THAT(shared.error().message, AllOf(HasSubstr("(2 ranks: embedding"), HasSubstr("fewer ranks")));
   memory = {.num_items = 5'000'000, .hidden_units = 50, .averages = 1, .available_bytes = 8 * kGiB};
-  EXPECT_THAT(*item_memory_text(memory), HasSubstr("moving average and Adam's moments 4.7 GiB"));
+  EXPECT_THAT(*item_memory_text(memory), HasSubstr("5.8 GiB of 8.0 GiB (embedding 954 MiB x 5, "));
 }
 
 TEST(ItemMemory, is_looked_at_before_the_model_is_made) {
