@@ -157,7 +157,7 @@ function drawn(parent, tag, attributes, text) {
 }
 function describe(mark) {
   const time = mark.time === null ? "" : `${new Date(mark.time * 1000).toLocaleString()}: `;
-  return time + (mark.cause === null ? `started again, from ${mark.origin}`
+  return time + (mark.cause === null ? `started again, ${mark.origin}`
     : `${mark.cause}, going on at step ${number(mark.step, 0)} after ${seconds(mark.totalSeconds)}`);
 }
 
