@@ -33,10 +33,10 @@ class Reporter {
   struct Options {
     const RunConfig* config = nullptr;  // outlives the reporter
     World world;
-    AgentLink* agent = nullptr;  // outlives the reporter; null without an agent
-    PhaseClock* clock = nullptr;    // outlives the reporter
-    BeatPage* page = nullptr;       // outlives the reporter
-    double start_unix_time = 0.0;   // of the process
+    AgentLink* agent = nullptr;    // outlives the reporter; null without an agent
+    PhaseClock* clock = nullptr;   // outlives the reporter
+    BeatPage* page = nullptr;      // outlives the reporter
+    double start_unix_time = 0.0;  // of the process
     at::Device device = at::Device(at::kCPU);
     Precision precision = Precision::kFp32;
     std::string folder;

@@ -24,17 +24,17 @@
 #include "runner/dist/link_store.h"
 #include "runner/dist/nccl_environment.h"
 #include "runner/dist/rendezvous.h"
-#include "runner/worker/agent_session.h"
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
-#include "runner/worker/leave_at_once.h"
-#include "runner/worker/own_build.h"
 #include "runner/loop/reporter.h"
-#include "runner/worker/stack_dump.h"
-#include "runner/worker/stop_signals.h"
 #include "runner/loop/trainer.h"
 #include "runner/models/registry.h"
 #include "runner/models/workload_flags.h"
+#include "runner/worker/agent_session.h"
+#include "runner/worker/leave_at_once.h"
+#include "runner/worker/own_build.h"
+#include "runner/worker/stack_dump.h"
+#include "runner/worker/stop_signals.h"
 
 namespace lockstep {
 namespace {

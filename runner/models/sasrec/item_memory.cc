@@ -37,14 +37,15 @@ Result<std::string> item_memory_text(const ItemMemory& memory) {
   const double available = static_cast<double>(memory.available_bytes);
   const std::string ranks = memory.ranks > 1 ? std::to_string(memory.ranks) + " ranks: " : "";
   const std::string text = bytes_text(needed) + " of " + bytes_text(available) + " (" + ranks + "embedding " +
-                           bytes_text(table) + " x " + std::to_string(4 + memory.averages) + ", scores " + bytes_text(scores) +
-                           ")";
+                           bytes_text(table) + " x " + std::to_string(4 + memory.averages) + ", scores " +
+                           bytes_text(scores) + ")";
   if (needed <= available) return text;
   return Error{ErrorCode::kInvalid,
                std::to_string(memory.num_items) + " items at --hidden_units " + std::to_string(memory.hidden_units) +
                    " do not fit into memory: they need " + text + ": beside the embedding stand its gradients, " +
-                   (memory.averages > 0 ? "its moving averages " : "") + "and Adam's two moments. Give fewer --hidden_units" +
-                   (memory.ranks > 1 ? ", fewer ranks" : "") + ", or a larger --min_count, which drops rare items"};
+                   (memory.averages > 0 ? "its moving averages " : "") +
+                   "and Adam's two moments. Give fewer --hidden_units" + (memory.ranks > 1 ? ", fewer ranks" : "") +
+                   ", or a larger --min_count, which drops rare items"};
 }
 
 int64_t memory_of([[maybe_unused]] at::Device device) {

@@ -109,9 +109,10 @@ class TestWorker {
                                                         .folder = folder,
                                                         .locks_folder = false,
                                                         .job = job_,
-                                                        .on_device_fault = [this](const Failure& fault) {
-                                                          if (on_device_fault) on_device_fault(fault);
-                                                        }});
+                                                        .on_device_fault =
+                                                            [this](const Failure& fault) {
+                                                              if (on_device_fault) on_device_fault(fault);
+                                                            }});
   }
 
   Outcome run(ProcessGroup& group, const StoreHandle& store, uint64_t generation) {
