@@ -228,6 +228,13 @@ class IdTable {
     }
     return slot.key;
   }
+  // Calls visit(id, key) for each id, in no order.
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    for (const Slot& slot : slots_) {
+      if (slot.key >= 0) visit(slot.id, slot.key);
+    }
+  }
 
  private:
   struct Slot {
@@ -281,8 +288,8 @@ class KeyMap {
     for (size_t id = 0; id < direct_.size(); ++id) {
       if (direct_[id] >= 0) all[static_cast<size_t>(direct_[id])].number = static_cast<int64_t>(id);
     }
-    for (const auto& [id, key] : numbers_) all[static_cast<size_t>(key)].number = id;
-    for (const auto& [token, key] : tokens_) all[static_cast<size_t>(key)].token = token;
+    numbers_.for_each([&](int64_t id, int32_t key) { all[static_cast<size_t>(key)].number = id; });
+    tokens_.for_each([&](std::string_view token, int32_t key) { all[static_cast<size_t>(key)].token = token; });
     return all;
   }
 
