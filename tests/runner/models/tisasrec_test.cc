@@ -235,7 +235,7 @@ TEST(TisasrecData, a_user_with_a_hundred_thousand_events_keeps_the_newest) {
   std::vector<int64_t> pos(50);
   std::vector<int64_t> neg(50);
   std::vector<int64_t> times(50);
-  const MicroBatchSpec spec{.seed = 1, .step = 0, .epoch = 0, .first_slot = 0, .samples = {0}};
+  const BatchShare spec{.seed = 1, .step = 0, .epoch = 0, .first_slot = 0, .samples = {0}};
   EXPECT_EQ(data->fill_train_row(spec, 0, {.seq = seq, .pos = pos, .neg = neg, .times = times}), 50);
   for (size_t i = 1; i < times.size(); ++i) EXPECT_EQ(times[i], times[i - 1] + 1);
   EXPECT_EQ(times.back(), kEvents - 3) << "the last input is the one before the last target";
