@@ -105,7 +105,9 @@ Rows wrapped_rows(const Rows& rows, size_t columns) {
   for (const auto& [label, value] : rows) {
     std::string_view rest = value;
     std::string first_label = label;
-    while (rest.size() > value_width) {
+    // A sentence with a path is looked for in logs, and copied: "resumed from /data/run/step-00000160".
+    const bool has_path = value.starts_with('/') || value.find(" /") != std::string::npos;
+    while (rest.size() > value_width && !has_path) {
       size_t end = rest.rfind(' ', value_width);
       if (end == std::string_view::npos || end == 0) end = rest.find(' ', value_width);
       if (end == std::string_view::npos) break;

@@ -21,9 +21,14 @@ TEST(StartTable, goes_on_in_rows_without_a_label) {
 }
 
 TEST(StartTable, leaves_a_word_whole_that_is_wider_than_the_terminal) {
-  EXPECT_THAT(wrapped_rows({{"label", "/a/very/long/path next"}}, 16),
-              ElementsAre(Pair("label", "/a/very/long/path"), Pair("", "next")));
-  EXPECT_THAT(wrapped_rows({{"label", "/a/very/long/path"}}, 16), ElementsAre(Pair("label", "/a/very/long/path")));
+  EXPECT_THAT(wrapped_rows({{"label", "--a=very/long/word next"}}, 16),
+              ElementsAre(Pair("label", "--a=very/long/word"), Pair("", "next")));
+  EXPECT_THAT(wrapped_rows({{"label", "--a=very/long/word"}}, 16), ElementsAre(Pair("label", "--a=very/long/word")));
+}
+
+TEST(StartTable, leaves_a_sentence_with_a_path_in_one_line) {
+  EXPECT_THAT(wrapped_rows({{"state", "resumed from /data/run"}}, 16),
+              ElementsAre(Pair("state", "resumed from /data/run")));
 }
 
 TEST(StartTable, has_room_for_values_beside_long_labels) {
