@@ -12,6 +12,8 @@ namespace {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
+constexpr const char* kStateLabel = "state";
+
 constexpr size_t kTerminalColumns = 80;
 // As Reporter::start_table prints them.
 constexpr size_t kRowIndent = 2;
@@ -105,9 +107,9 @@ Rows wrapped_rows(const Rows& rows, size_t columns) {
   for (const auto& [label, value] : rows) {
     std::string_view rest = value;
     std::string first_label = label;
-    // A sentence with a path is looked for in logs, and copied: "resumed from /data/run/step-00000160".
+    // These are looked for in logs, and copied: "resumed from /data/run/step-00000160".
     const bool has_path = value.starts_with('/') || value.find(" /") != std::string::npos;
-    while (rest.size() > value_width && !has_path) {
+    while (rest.size() > value_width && label != kStateLabel && !has_path) {
       size_t end = rest.rfind(' ', value_width);
       if (end == std::string_view::npos || end == 0) end = rest.find(' ', value_width);
       if (end == std::string_view::npos) break;
@@ -127,7 +129,7 @@ Rows start_table_rows(const StartFacts& f) {
   add_device(rows, f);
   add_batch(rows, f);
   add_optimizer(rows, f);
-  rows.emplace_back("state", f.origin);
+  rows.emplace_back(kStateLabel, f.origin);
   rows.emplace_back("output", f.folder);
   for (const std::string& note : f.precision.notes) rows.emplace_back("note", note);
   for (const std::string& note : f.config.notes) rows.emplace_back("note", note);

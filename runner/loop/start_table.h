@@ -34,7 +34,7 @@ struct StartFacts {
 std::vector<std::pair<std::string, std::string>> start_table_rows(const StartFacts& facts);
 
 // The same rows, as Reporter::start_table prints them no wider than so many columns, but for a word that is wider and
-// for sentences with a path, which are looked for in logs. A value gets at least half of the columns.
+// for the state and what holds a path, which are looked for in logs. A value gets at least half of the columns.
 std::vector<std::pair<std::string, std::string>> wrapped_rows(
     const std::vector<std::pair<std::string, std::string>>& rows, size_t columns);
 

@@ -26,9 +26,9 @@ TEST(StartTable, leaves_a_word_whole_that_is_wider_than_the_terminal) {
   EXPECT_THAT(wrapped_rows({{"label", "--a=very/long/word"}}, 16), ElementsAre(Pair("label", "--a=very/long/word")));
 }
 
-TEST(StartTable, leaves_a_sentence_with_a_path_in_one_line) {
-  EXPECT_THAT(wrapped_rows({{"state", "resumed from /data/run"}}, 16),
-              ElementsAre(Pair("state", "resumed from /data/run")));
+TEST(StartTable, leaves_the_state_and_what_holds_a_path_in_one_line) {
+  EXPECT_THAT(wrapped_rows({{"state", "weights from a.pth"}, {"label", "found in /data"}}, 16),
+              ElementsAre(Pair("state", "weights from a.pth"), Pair("label", "found in /data")));
 }
 
 TEST(StartTable, has_room_for_values_beside_long_labels) {
