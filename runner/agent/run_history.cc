@@ -33,7 +33,7 @@ std::string string_of(const Json& line, const char* name) {
 }
 
 bool is_figure(const std::string& name, const Json& value) {
-  return value.is_number() && name != "step" && name != "epoch" && name != "time";
+  return value.is_number() && name != "step" && name != "epoch" && name != "samples" && name != "time";
 }
 
 // Of the points in [from, to): the lowest and the highest, in the order of their steps.

@@ -174,7 +174,7 @@ def test_metrics_jsonl_has_the_fields_of_its_contract(run, lockstep, small_datas
     steps = [record for record in records(folder) if "loss" in record]
     assert [record["step"] for record in steps] == list(range(1, 13))
     for record in steps:
-        assert set(record) == {"step", "epoch", "loss", "lr", "grad_norm", "samples_per_second", "time"}
+        assert set(record) == {"step", "epoch", "loss", "lr", "grad_norm", "samples_per_second", "samples", "time"}
     assert any("valid_ndcg@10" in record for record in records(folder))
     args = (folder / "args.txt").read_text().splitlines()
     assert args == sorted(args) and any(line.startswith("maxlen,12") for line in args)
