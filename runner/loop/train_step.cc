@@ -30,8 +30,8 @@ enum Request : size_t { kTerminates, kInterrupts, kLeaves, kRequests };
 // Figures of a step beside those of the loss terms, which come first.
 enum Figure : size_t { kRegularization, kGradNorm, kFoundInf, kCommitted, kFigures };
 
-// Steps whose batches are made ahead of the one that runs: one more than is needed at once, so that a slow one is made
-// up for.
+// Steps whose batches are fetched or being fetched while a step runs: the next one, whose weights are summed meanwhile,
+// and two more for the threads to work on.
 constexpr size_t kStepsAhead = 3;
 
 std::vector<double> with_requests(std::vector<double> weights, const StepRequests& requests) {
@@ -127,7 +127,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
         const at::Tensor part = coefficient == 0.0 ? reach_every_parameter() : scaled[term] * coefficient;
         loss = loss.defined() ? loss + part : part;
       }
-      // The probe is 0: its gradient are the terms.
+      // The probe is 0, and its gradient becomes the terms.
       loss = loss + (probe * torch::stack(scaled).detach()).sum();
     }
     if (i + 1 == planned.shares.size()) {
@@ -235,6 +235,7 @@ TrainStep::Fetched TrainStep::fetch_next() {
     ++unplanned_step_;
     unplanned_place_ = coming_.back().after;
   }
+  LOCKSTEP_CHECK(!coming_.empty(), "no step after the last one is run");
   std::vector<BatchShare> wanted;
   for (const Planned& planned : coming_) {
     std::copy_if(planned.shares.begin(), planned.shares.end(), std::back_inserter(wanted),

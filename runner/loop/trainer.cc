@@ -479,12 +479,12 @@ StepRequests Trainer::evaluate(Generation& g) {
   const BestFigure& best = parts_.workload.info().best;
   for (const auto& [name, value] : outcome.metrics) {
     if (name != best.name) continue;
-    // Higher is better from here on.
-    const double height = best.direction == Direction::kHigher ? value : -value;
-    state_.journal.improved = height > counters.best_metric;
+    // Kept so that more is better: one of which less is better counts negated.
+    const double score = best.direction == Direction::kHigher ? value : -value;
+    state_.journal.improved = score > counters.best_metric;
     counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
-    counters.best_metric = std::max(counters.best_metric, height);
-    counters.plateau = plateau_after(counters.plateau, height, plateau_options(parts_.config.training));
+    counters.best_metric = std::max(counters.best_metric, score);
+    counters.plateau = plateau_after(counters.plateau, score, plateau_options(parts_.config.training));
   }
   state_.journal.evaluation = std::move(note);
   return outcome.requests;
@@ -602,11 +602,11 @@ void Trainer::say_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
   if (!write_problem_.empty()) how += ", but the last checkpoint could not be written,";
   const BestFigure& best = parts_.workload.info().best;
-  const double height = state_.counters.best_metric;
+  const double score = state_.counters.best_metric;
   parts_.reporter.end_summary({.how = how,
                                .step = state_.counters.step,
                                .best_metric = best.name,
-                               .best_value = best.direction == Direction::kHigher ? height : -height,
+                               .best_value = best.direction == Direction::kHigher ? score : -score,
                                .skipped_steps = state_.counters.skipped_total,
                                .resume_command = parts_.resume_command});
 }

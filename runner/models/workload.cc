@@ -36,7 +36,7 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
     const std::vector<at::Tensor> losses = shard.loss(batch);
     for (size_t term = 0; term < terms.size(); ++term) {
       sums[term].sum += losses[term].item<double>();
-      sums[term].count += terms[term].denominator ? static_cast<double>(share.samples.size()) : fetched.weights[term];
+      sums[term].count += fetched.weights[term];
     }
   }
   return sums;

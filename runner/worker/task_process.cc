@@ -28,7 +28,7 @@ constexpr uint64_t kArgsBytesMax = 1 << 20;
 void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
 // Of errors about checkpoints and files: what a person must change is usage.
-ExitCode exit_code_of(const Error& error) {
+ExitCode exit_code_of_file_error(const Error& error) {
   const bool is_usage =
       error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
   return is_usage ? ExitCode::kUsage : ExitCode::kCheckpoint;
@@ -58,7 +58,7 @@ class TaskProcess {
     const Result<RunConfig> given = parse_task_config(arguments_, all_workload_flags());
     if (!given.ok()) return Failure{ExitCode::kUsage, given.error().message};
     const Status read = read_weights(given->task.checkpoint, *given);
-    if (!read.ok()) return Failure{exit_code_of(read.error()), read.error().message};
+    if (!read.ok()) return Failure{exit_code_of_file_error(read.error()), read.error().message};
     Result<RunConfig> config = parse_task_config(arguments_, all_workload_flags(), &trained_);
     if (!config.ok()) return Failure{ExitCode::kUsage, config.error().message};
     if (auto failure = settle(*config)) return failure;
@@ -141,7 +141,8 @@ class TaskProcess {
     const Status written =
         config.task.out.empty() ? run_into(write_to_stdout) : write_file_atomically(fs_, config.task.out, run_into);
     if (failure || written.ok()) return failure;
-    return Failure{exit_code_of(written.error()), "--out " + config.task.out + ": " + written.error().message};
+    return Failure{exit_code_of_file_error(written.error()),
+                   "--out " + config.task.out + ": " + written.error().message};
   }
 
   std::vector<std::string> arguments_;
