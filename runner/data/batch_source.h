@@ -32,7 +32,11 @@ class BatchSource {
 
 // The place after `steps` more batches.
 inline DataPlace place_after(DataPlace place, int64_t steps, BatchSource& source) {
-  for (place.index += steps; place.index >= source.steps(place.epoch);) place.index -= source.steps(place.epoch++);
+  place.index += steps;
+  for (int64_t of_epoch = source.steps(place.epoch); place.index >= of_epoch; of_epoch = source.steps(place.epoch)) {
+    place.index -= of_epoch;
+    ++place.epoch;
+  }
   return place;
 }
 
