@@ -4,7 +4,7 @@ namespace lockstep::train {
 
 Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupScene& scene,
                               api::UnixSeconds waiting_since) {
-  if (scene.ready >= scene.needed || scene.were_ready || scene.waits_for_others) return {};
+  if (scene.ready >= scene.needed || scene.were_ready || scene.waits_for_others || scene.is_loading) return {};
   Startup startup;
   startup.waiting_since = waiting_since == 0 ? scene.now : waiting_since;
   const api::UnixSeconds end = startup.waiting_since + spec.health.startup_timeout_seconds;

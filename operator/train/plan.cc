@@ -438,6 +438,7 @@ class Planner {
                                                    .needed = capacity.needed,
                                                    .were_ready = book_.enough_were_ready,
                                                    .waits_for_others = capacity.is_short() && !capacity.is_at_fault,
+                                                   .is_loading = report_ != nullptr && report_->is_loading(),
                                                    .now = now_},
                                                   book_.waiting_since);
     book_.waiting_since = startup.waiting_since;

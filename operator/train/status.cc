@@ -156,6 +156,16 @@ api::NodeCounts count_nodes(const Scene& scene) {
   return counts;
 }
 
+// What comes behind "0 of 2 pods are ready".
+std::string starting_text(const Scene& scene) {
+  if (scene.report == nullptr || !scene.report->is_loading()) return "; the others start.";
+  const ReportedLoading& loading = *scene.report->loading;
+  if (loading.to_prepare <= 0) return "; the workers load their data.";
+  // In percent: a status that changed with each piece would be written every two seconds.
+  const int64_t percent = std::clamp<int64_t>(loading.prepared, 0, loading.to_prepare) * 100 / loading.to_prepare;
+  return "; the workers prepare their data, node 0 has " + std::to_string(percent) + " %.";
+}
+
 Says says_pods_ready(const Scene& scene) {
   const api::NodeCounts counts = count_nodes(scene);
   if (scene.suspend.step == SuspendStep::kSuspended || scene.suspend.step == SuspendStep::kStopping) {
@@ -169,7 +179,7 @@ Says says_pods_ready(const Scene& scene) {
   if (!obstacle) obstacle = pod_obstacle(scene);
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
   Says says = scene.book.were_ready ? Says{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
-                                    : Says{ConditionStatus::kFalse, "PodsStarting", ready + "; the others start."};
+                                    : Says{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(scene)};
   says.look_again_at = patient_until(scene);
   return says;
 }
