@@ -46,6 +46,9 @@ enum class RandomPlace : uint32_t {
   kEvalNegatives = 4,  // the fixed candidates of an evaluation
   kReplacement = 5,    // a random sample in place of an unusable one
   kSynthetic = 6,      // generated data sets
+  kBackboneNoise = 7,  // what is added to the coordinates of a protein
+  kDecodingOrder = 8,  // in which order a protein's residues are decoded
+  kDesign = 9,         // amino acids of a designed sequence
   kDropout = 0x100,    // + index of the dropout layer in the model
 };
 

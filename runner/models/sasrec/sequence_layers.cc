@@ -2,47 +2,12 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-
-#include "runner/base/philox.h"
-
 namespace lockstep {
 namespace {
 
 constexpr double kNormEps = 1e-8;
 
-double unit_above_zero(uint32_t word) { return (static_cast<double>(word) + 1.0) / 4294967296.0; }
-
-// Fan-in and fan-out together.
-double fans(at::IntArrayRef sizes) {
-  int64_t field = 1;
-  for (size_t i = 2; i < sizes.size(); ++i) field *= sizes[i];
-  return static_cast<double>((sizes[0] + sizes[1]) * field);
-}
-
 }  // namespace
-
-at::Tensor trained(at::IntArrayRef sizes, at::Device device) {
-  return at::zeros(sizes, at::TensorOptions(at::kFloat).device(device)).requires_grad_();
-}
-
-at::Tensor Dropouts::operator()(const at::Tensor& x) {
-  if (!key_) return x;
-  const at::Tensor out = philox_dropout(x, rate_, *key_);
-  ++key_->layer;
-  return out;
-}
-
-at::Tensor Dropouts::of_table(const at::Tensor& x) {
-  if (!key_) return x;
-  DropoutKey first_sample = *key_;
-  first_sample.first_slot = 0;
-  const at::Tensor out = philox_dropout(x.unsqueeze(0), rate_, first_sample).squeeze(0);
-  ++key_->layer;
-  return out;
-}
 
 Norm make_norm(int64_t hidden_units, at::Device device) {
   return {.weight = trained({hidden_units}, device), .bias = trained({hidden_units}, device)};
@@ -83,48 +48,6 @@ at::Tensor pair_logits(const at::Tensor& item_emb, const at::Tensor& ids_3BT,
   const auto roles = at::embedding(item_emb, ids_3BT, kPadding).split_with_sizes({1, 2}, 0);
   const at::Tensor h_BTD = encode(roles[0].squeeze(0));
   return at::mul(roles[1], h_BTD.unsqueeze(0)).sum(-1, /*keepdim=*/false, at::kFloat);
-}
-
-InitialValues::InitialValues(uint64_t seed, size_t parameter) : seed_(seed), parameter_(parameter) {}
-
-template <typename Draw>
-at::Tensor InitialValues::fill(at::IntArrayRef sizes, const Draw& draw) const {
-  const PhiloxStream stream{seed_, static_cast<uint32_t>(RandomPlace::kInit), static_cast<uint32_t>(parameter_), 0};
-  at::Tensor values = at::empty(sizes, at::kFloat);
-  float* const out = values.data_ptr<float>();
-  const int64_t n = values.numel();
-  for (int64_t first = 0; first < n; first += 4) {
-    float four[4];
-    draw(stream.block(static_cast<uint32_t>(first / 4)), four);
-    for (int64_t i = first; i < std::min(first + 4, n); ++i) out[i] = four[i - first];
-  }
-  return values;
-}
-
-// Box-Muller: each block gives two pairs of normals.
-at::Tensor InitialValues::normal(at::IntArrayRef sizes, double deviation) const {
-  return fill(sizes, [&](const Philox4& words, float* out) {
-    for (int pair = 0; pair < 2; ++pair) {
-      const double radius = std::sqrt(-2.0 * std::log(unit_above_zero(words.x[2 * pair]))) * deviation;
-      const double angle = 2.0 * std::numbers::pi * unit_above_zero(words.x[2 * pair + 1]);
-      out[2 * pair] = static_cast<float>(radius * std::cos(angle));
-      out[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
-    }
-  });
-}
-
-at::Tensor InitialValues::uniform(at::IntArrayRef sizes, double bound) const {
-  return fill(sizes, [&](const Philox4& words, float* out) {
-    for (int i = 0; i < 4; ++i) out[i] = static_cast<float>((2.0 * unit_above_zero(words.x[i]) - 1.0) * bound);
-  });
-}
-
-at::Tensor InitialValues::xavier_normal(at::IntArrayRef sizes) const {
-  return normal(sizes, std::sqrt(2.0 / fans(sizes)));
-}
-
-at::Tensor InitialValues::xavier_uniform(at::IntArrayRef sizes) const {
-  return uniform(sizes, std::sqrt(6.0 / fans(sizes)));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What SASRec and TiSASRec are both made of: their layers, their dropouts, their first values.
+// What SASRec and TiSASRec are both made of: their layers.
 //
 // Threads: one. Shapes: B samples, T = maxlen positions, D = hidden_units.
 #pragma once
@@ -8,34 +8,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 
-#include "runner/kernels/dropout.h"
+#include "runner/models/model_parts.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
 
 inline constexpr int64_t kPadding = 0;  // the item that is none
-
-// A trainable fp32 leaf of zeros.
-at::Tensor trained(at::IntArrayRef sizes, at::Device device);
-
-// Hands out one key per dropout, in the order of the forward pass; no key = evaluation.
-class Dropouts {
- public:
-  Dropouts() = default;
-  Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
-
-  // x [B, …]: a mask for each sample.
-  at::Tensor operator()(const at::Tensor& x);
-  // x: one mask for the whole global batch, the same on every rank and in every micro-batch.
-  at::Tensor of_table(const at::Tensor& x);
-
- private:
-  double rate_ = 0.0;
-  std::optional<DropoutKey> key_;
-};
 
 struct Norm {
   at::Tensor weight;  // [D]
@@ -62,24 +42,5 @@ void add_parameters(NamedTensors& all, const std::string& name, const FeedForwar
 // `encode`: the embedded input → h_BTD. Returns the logits of positives and negatives: logits_2BT (fp32), with a graph.
 at::Tensor pair_logits(const at::Tensor& item_emb, const at::Tensor& ids_3BT,
                        const std::function<at::Tensor(const at::Tensor& items_BTD)>& encode);
-
-// Values of one parameter: element i depends on (seed, index of the parameter, i) alone. Drawn on the host.
-class InitialValues {
- public:
-  InitialValues(uint64_t seed, size_t parameter);
-
-  [[nodiscard]] at::Tensor normal(at::IntArrayRef sizes, double deviation) const;
-  [[nodiscard]] at::Tensor uniform(at::IntArrayRef sizes, double bound) const;  // in ±bound
-  // Xavier's (Glorot and Bengio, 2010), with fans as torch counts them: [out, in, receptive field …].
-  [[nodiscard]] at::Tensor xavier_normal(at::IntArrayRef sizes) const;
-  [[nodiscard]] at::Tensor xavier_uniform(at::IntArrayRef sizes) const;
-
- private:
-  template <typename Draw>
-  [[nodiscard]] at::Tensor fill(at::IntArrayRef sizes, const Draw& draw) const;
-
-  uint64_t seed_;
-  size_t parameter_;
-};
 
 }  // namespace lockstep

