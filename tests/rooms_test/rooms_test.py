@@ -29,7 +29,7 @@ ROOMS = {
     "recovery": ["base", "contract"],
     "agent": BELOW_TORCH + ["recovery"],
     "tensor": ["base"],
-    "data": BELOW_TORCH,
+    "data": BELOW_TORCH + ["formats"],
     "formats": BELOW_TORCH,
     "telemetry": BELOW_TORCH,
     "dist": WITH_TENSORS + ["recovery"],
