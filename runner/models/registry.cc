@@ -8,6 +8,7 @@
 #include "runner/base/file_system.h"
 #include "runner/data/dataset.h"
 #include "runner/data/structures/prepare_structures.h"
+#include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/mpnn_workload.h"
 #include "runner/models/protein/protein_flags.h"
 #include "runner/models/sasrec/recommend.h"
@@ -47,6 +48,11 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
                             return true;
                           }});
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+  if (options.variant == ProteinVariant::kMdm) {
+    Result<std::unique_ptr<MdmWorkload>> workload = MdmWorkload::create(config, std::move(prepared->cache), device);
+    if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
+    return std::unique_ptr<Workload>(std::move(workload).value());
+  }
   Result<std::unique_ptr<MpnnWorkload>> workload = MpnnWorkload::create(config, std::move(prepared->cache), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
   return std::unique_ptr<Workload>(std::move(workload).value());
