@@ -65,8 +65,8 @@ Json counters_to_json(const Bookkeeping& book) {
   if (book.checkpoint_step >= 0) json["checkpointStep"] = book.checkpoint_step;
   if (book.furthest_step >= 0) json["furthestStep"] = book.furthest_step;
   for (const auto& [node, times] : book.without_progress) json["withoutProgress"][std::to_string(node)] = times;
-  for (const auto& [node, haste] : book.haste) {
-    json["haste"][std::to_string(node)] = {{"times", haste.times}, {"last", haste.last}};
+  for (const auto& [node, replacements] : book.quick_replacements) {
+    json["quickReplacements"][std::to_string(node)] = {{"times", replacements.times}, {"last", replacements.last}};
   }
   for (const auto& [host, since] : book.avoided) json["avoided"][host] = since;
   return json;
@@ -78,9 +78,9 @@ void read_counters(const Json& json, Bookkeeping& book) {
   book.checkpoint_step = number_field(json, {"checkpointStep"}).value_or(-1);
   book.furthest_step = number_field(json, {"furthestStep"}).value_or(-1);
   read_by_number(json, "withoutProgress", book.without_progress, whole_number);
-  read_by_number(json, "haste", book.haste, [](const Json& haste) {
-    return Haste{static_cast<int>(number_field(haste, {"times"}).value_or(0)),
-                 number_field(haste, {"last"}).value_or(0)};
+  read_by_number(json, "quickReplacements", book.quick_replacements, [](const Json& entry) {
+    return QuickReplacements{static_cast<int>(number_field(entry, {"times"}).value_or(0)),
+                             number_field(entry, {"last"}).value_or(0)};
   });
   if (const Json* avoided = field(json, {"avoided"}); avoided != nullptr && avoided->is_object()) {
     for (const auto& [host, since] : avoided->items()) {

@@ -26,10 +26,10 @@ struct Recovering {
 };
 
 // How often a node was replaced soon after it had been replaced.
-struct Haste {
+struct QuickReplacements {
   int times = 0;
   api::UnixSeconds last = 0;
-  bool operator==(const Haste&) const = default;
+  bool operator==(const QuickReplacements&) const = default;
 };
 
 // The operator itself keeps the job suspended, as long as its spec stays as it is.
@@ -59,12 +59,12 @@ struct Bookkeeping {
   // restartPolicy
   // Failures that count, by the beginning of a slice of the window: bounded, however many restarts are allowed.
   std::map<api::UnixSeconds, int> counted;
-  int out_of_memory = 0;                            // since the newest checkpoint
-  int64_t checkpoint_step = -1;                     // newest that has cleared the above
-  int64_t furthest_step = -1;                       // that any attempt is known to have committed
-  std::map<int, int> without_progress;              // node → failures in a row at or before furthest_step
-  std::map<int, Haste> haste;                       // node → (kGang: all of them)
-  std::map<std::string, api::UnixSeconds> avoided;  // host → since when
+  int out_of_memory = 0;                                // since the newest checkpoint
+  int64_t checkpoint_step = -1;                         // newest that has cleared the above
+  int64_t furthest_step = -1;                           // that any attempt is known to have committed
+  std::map<int, int> without_progress;                  // node → failures in a row at or before furthest_step
+  std::map<int, QuickReplacements> quick_replacements;  // node → (kGang: all of them)
+  std::map<std::string, api::UnixSeconds> avoided;      // host → since when
 
   bool enough_were_ready = false;  // elastic.minNodes, or all, at some time in the job's life
   Placement placement;

@@ -148,8 +148,8 @@ std::string sentence_of(const PodEnd& end, const Verdict& verdict) {
 
 // 0: there is none.
 api::UnixSeconds end_of_wait(int node, const Bookkeeping& book) {
-  const auto it = book.haste.find(node);
-  if (it == book.haste.end() || it->second.times == 0) return 0;
+  const auto it = book.quick_replacements.find(node);
+  if (it == book.quick_replacements.end() || it->second.times == 0) return 0;
   constexpr int kDoublings = 16;
   const api::UnixSeconds wait = kHasteFirstSeconds << std::min(it->second.times - 1, kDoublings);
   return it->second.last + std::min(wait, kHasteMaxSeconds);
@@ -168,7 +168,7 @@ Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec) {
   return {action_of_scope(spec), false, false, ""};
 }
 
-FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureScene& scene,
+FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureFacts& facts,
                                     Bookkeeping& book) {
   // The first end is the likely cause of the others.
   std::sort(ends.begin(), ends.end(),
@@ -178,7 +178,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     Verdict verdict = judge(end, spec);
     // One incident of a gang is one restart: what ended besides its cause ended because of it.
     const bool is_aftermath = outcome.is_gang;
-    if (verdict.avoids_host) avoid(end, scene.now, book);
+    if (verdict.avoids_host) avoid(end, facts.now, book);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
       outcome.is_mendable = verdict.is_mendable;
@@ -186,9 +186,9 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
       return outcome;
     }
     int stuck = 0;
-    if (!is_aftermath && tells_of_progress(end, verdict, spec)) stuck = note_progress(end, scene.known_step, book);
+    if (!is_aftermath && tells_of_progress(end, verdict, spec)) stuck = note_progress(end, facts.known_step, book);
     if (!is_aftermath && verdict.is_counted) {
-      count(spec.restart_policy, scene.now, book);
+      count(spec.restart_policy, facts.now, book);
       if (is_out_of_memory(end)) ++book.out_of_memory;
     }
     if (!is_aftermath) outcome.failure = check_budgets(end, spec, stuck, book);
@@ -218,14 +218,14 @@ api::UnixSeconds not_before(int node, const Bookkeeping& book) {
   return std::max(end_of_wait(node, book), end_of_wait(kGang, book));
 }
 
-void note_haste(int node, api::UnixSeconds now, Bookkeeping& book) {
+void note_replacement(int node, api::UnixSeconds now, Bookkeeping& book) {
   // Who has lived long enough is forgotten: the book stays small, whatever the number of nodes.
-  std::erase_if(book.haste, [&](const auto& entry) {
+  std::erase_if(book.quick_replacements, [&](const auto& entry) {
     return std::max(entry.second.last, end_of_wait(entry.first, book)) + kHasteSeconds <= now;
   });
-  const auto it = book.haste.find(node);
-  const int times = it == book.haste.end() ? 0 : it->second.times + 1;
-  book.haste[node] = {times, now};
+  const auto it = book.quick_replacements.find(node);
+  const int times = it == book.quick_replacements.end() ? 0 : it->second.times + 1;
+  book.quick_replacements[node] = {times, now};
 }
 
 std::set<std::string> avoided_hosts(const Bookkeeping& book, int window_seconds, api::UnixSeconds now) {

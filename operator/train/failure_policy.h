@@ -57,20 +57,20 @@ struct FailureOutcome {
 };
 
 // What the policy looks at, besides the ends.
-struct FailureScene {
+struct FailureFacts {
   int64_t known_step = -1;  // furthest that node 0 has reported
   api::UnixSeconds now = 0;
 };
 // Counts each end once: the caller raises the attempts of the nodes in the same write that keeps `book`.
-FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureScene& scene,
+FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<PodEnd> ends, const FailureFacts& facts,
                                     Bookkeeping& book);
 
 // A new checkpoint clears the budgets.
 void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
 
 // Notes that the node (or kGang) gets a new pod now.
-void note_haste(int node, api::UnixSeconds now, Bookkeeping& book);
-// When the node's next pod may be made, its own haste and the gang's considered; 0: at once.
+void note_replacement(int node, api::UnixSeconds now, Bookkeeping& book);
+// When the node's next pod may be made, its own quick replacements and the gang's considered; 0: at once.
 api::UnixSeconds not_before(int node, const Bookkeeping& book);
 
 // Hosts that the next pods stay away from.

@@ -2,7 +2,8 @@
 // placementTimeoutSeconds, pod_end notReadyTimeoutSeconds; stallTimeoutSeconds is the agents' to keep.)
 //
 // It is for what the job does wrong: an image that cannot be pulled, a program that never gets ready. A job that lacks
-// machines or quota waits for as long as it takes. And once enough nodes were ready, image and program are known to be
+// machines or quota waits for as long as it takes, and so does one whose workers load or prepare their data and come
+// further with it. And once enough nodes were ready, image and program are known to be
 // good: a registry or a mount in trouble must not end a run of days; crashes are restartPolicy's.
 #pragma once
 
@@ -13,11 +14,12 @@
 
 namespace lockstep::train {
 
-struct StartupScene {
+struct StartupFacts {
   int ready = 0;                  // nodes that are ready or done
   int needed = 0;                 // elastic.minNodes, or all
   bool were_ready = false;        // so many nodes were ready at some time in the job's life
   bool waits_for_others = false;  // for machines or quota, and nothing else is known to be wrong
+  bool is_loading = false;        // workers come further with their data
   api::UnixSeconds now = 0;
 };
 
@@ -27,6 +29,6 @@ struct Startup {
   std::optional<api::UnixSeconds> look_again_at;
 };
 // `waiting_since` as it was decided last time; it begins anew whenever the time did not run in between.
-Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupScene& scene, api::UnixSeconds waiting_since);
+Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupFacts& facts, api::UnixSeconds waiting_since);
 
 }  // namespace lockstep::train

@@ -18,7 +18,7 @@ namespace lockstep::train {
 inline constexpr api::UnixSeconds kGiveBackFirstSeconds = 30;
 inline constexpr api::UnixSeconds kGiveBackMaxSeconds = 600;
 
-struct PlacementScene {
+struct PlacementFacts {
   Capacity capacity;
   bool are_enough_ready = false;  // nodes are ready, or done
   std::string job_uid;
@@ -30,7 +30,7 @@ struct PlacementTimeout {
   std::optional<api::UnixSeconds> look_again_at;
 };
 // Writes into `placement` when pods may be made again.
-PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementScene& scene,
+PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const PlacementFacts& facts,
                                          Placement& placement);
 
 }  // namespace lockstep::train

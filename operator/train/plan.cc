@@ -308,7 +308,7 @@ class Planner {
     book_.counted.clear();
     book_.out_of_memory = 0;
     book_.without_progress.clear();
-    book_.haste.clear();
+    book_.quick_replacements.clear();
     event(false, "Resumed", suspend_.message, "Resume");
   }
 
@@ -353,7 +353,7 @@ class Planner {
 
   void replace_pods(const FailureOutcome& outcome) {
     for (const Replacement& r : outcome.replacements) {
-      note_haste(r.end.node, now_, book_);
+      note_replacement(r.end.node, now_, book_);
       raise_attempt(r.end.node);
       ++status_.restarts.pod;
       note_restart("pod", r, "ReplacePod");
@@ -364,7 +364,7 @@ class Planner {
     const auto cause = std::find_if(outcome.replacements.begin(), outcome.replacements.end(), [](const Replacement& r) {
       return r.verdict.action == api::RuleAction::kRestartGang;
     });
-    note_haste(kGang, now_, book_);
+    note_replacement(kGang, now_, book_);
     std::set<int> nodes = book_.created;
     for (const Replacement& r : outcome.replacements) nodes.insert(r.end.node);
     for (const int node : nodes) raise_attempt(node);
@@ -410,7 +410,7 @@ class Planner {
   void end_recovery() {
     if (!book_.recovering) return;
     const Recovering& recovering = *book_.recovering;
-    const api::NodeCounts counts = count_nodes(scene());
+    const api::NodeCounts counts = count_nodes(facts());
     const bool trains_again = report_ != nullptr && report_->is_running() && recovering.generation > 0 &&
                               report_->generation > recovering.generation && report_->read_at >= recovering.since;
     const bool all_ready = counts.ready + counts.succeeded == counts.desired;
@@ -432,19 +432,20 @@ class Planner {
     if (deadline.passed) return fail({"DeadlineExceeded", *deadline.passed});
 
     if (are_enough_ready() || book_.were_ready) book_.enough_were_ready = true;
-    const api::NodeCounts counts = count_nodes(scene());
+    const api::NodeCounts counts = count_nodes(facts());
     const Startup startup = apply_startup_timeout(spec_,
                                                   {.ready = counts.ready + counts.succeeded,
                                                    .needed = capacity.needed,
                                                    .were_ready = book_.enough_were_ready,
                                                    .waits_for_others = capacity.is_short() && !capacity.is_at_fault,
+                                                   .is_loading = report_ != nullptr && report_->is_loading(),
                                                    .now = now_},
                                                   book_.waiting_since);
     book_.waiting_since = startup.waiting_since;
     if (startup.look_again_at) look_again(*startup.look_again_at);
     if (!startup.timed_out) return;
     // What keeps the pods is known now, or was when the last pod could not be made.
-    Says ready = says_pods_ready(scene());
+    ConditionState ready = pods_ready_condition(facts());
     const api::Condition* const before = status_.conditions.find(api::condition::kPodsReady);
     if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;
     fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});
@@ -453,7 +454,7 @@ class Planner {
   // ---- capacity ----
 
   [[nodiscard]] bool are_enough_ready() const {
-    const api::NodeCounts counts = count_nodes(scene());
+    const api::NodeCounts counts = count_nodes(facts());
     return counts.ready + counts.succeeded >= nodes_needed(spec_);
   }
 
@@ -722,7 +723,7 @@ class Planner {
 
   void plan_after_the_end() {
     const api::UnixSeconds end = status_.completion_time.value_or(now_);
-    api::NodeCounts counts = count_nodes(scene());
+    api::NodeCounts counts = count_nodes(facts());
     if (is_finished(o_.job.status)) {
       // How the nodes ended is known; what becomes of their pods by cleaning up is no end of theirs.
       counts.succeeded = status_.nodes.succeeded;
@@ -743,16 +744,16 @@ class Planner {
 
   // ---- status ----
 
-  Scene scene() const {
-    return Scene{.observed = o_,
-                 .book = book_,
-                 .current = current_,
-                 .failed = failed_,
-                 .nodes_with_pods = static_cast<int>(nodes_with_pods_.size()),
-                 .obstacle = obstacle_,
-                 .suspend = suspend_,
-                 .report = report_,
-                 .recovered = recovered_};
+  StatusFacts facts() const {
+    return StatusFacts{.observed = o_,
+                       .book = book_,
+                       .current = current_,
+                       .failed = failed_,
+                       .nodes_with_pods = static_cast<int>(nodes_with_pods_.size()),
+                       .obstacle = obstacle_,
+                       .suspend = suspend_,
+                       .report = report_,
+                       .recovered = recovered_};
   }
 
   void set(std::string_view type, ConditionStatus status, std::string reason, std::string message) {
@@ -763,9 +764,9 @@ class Planner {
                             .observed_generation = o_.job.meta.generation},
                            now_);
   }
-  void set(std::string_view type, const Says& says) {
-    set(type, says.status, says.reason, says.message);
-    if (says.look_again_at) look_again(*says.look_again_at);
+  void set(std::string_view type, const ConditionState& condition) {
+    set(type, condition.status, condition.reason, condition.message);
+    if (condition.look_again_at) look_again(*condition.look_again_at);
   }
 
   void write_conditions() {
@@ -782,8 +783,8 @@ class Planner {
       set(type, ConditionStatus::kFalse, is_over_ ? "OtherEnd" : "NotFinished",
           is_over_ ? "The job has ended otherwise." : "The job has not finished.");
     }
-    status_.nodes = count_nodes(scene());
-    summarise(scene(), status_);
+    status_.nodes = count_nodes(facts());
+    summarise(facts(), status_);
   }
 
   void write_last_conditions() {
@@ -822,23 +823,23 @@ class Planner {
   void write_pods_ready() {
     const api::Condition* const before = status_.conditions.find(api::condition::kPodsReady);
     const std::string reason_before = before == nullptr ? "" : before->reason;
-    const Says says = says_pods_ready(scene());
-    set(api::condition::kPodsReady, says);
-    if (says.reason != reason_before && is_problem(says.reason) && says.reason != kPodsGivenBack) {
-      event(says.reason != kSchedulingGated, says.reason, says.message, "MakePods");
+    const ConditionState condition = pods_ready_condition(facts());
+    set(api::condition::kPodsReady, condition);
+    if (condition.reason != reason_before && is_problem(condition.reason) && condition.reason != kPodsGivenBack) {
+      event(condition.reason != kSchedulingGated, condition.reason, condition.message, "MakePods");
     }
-    if (says.status != ConditionStatus::kTrue || book_.were_ready) return;
+    if (condition.status != ConditionStatus::kTrue || book_.were_ready) return;
     book_.were_ready = true;
     const api::UnixSeconds took = now_ - status_.start_time.value_or(now_);
     measure(metric::kTrainJobTimeToPodsReady, {}, static_cast<double>(took));
-    event(false, "PodsReady", says.message + " It took " + std::to_string(took) + " s.", "MakePods");
+    event(false, "PodsReady", condition.message + " It took " + std::to_string(took) + " s.", "MakePods");
   }
 
   void write_running() {
-    const Says running = says_running(scene());
+    const ConditionState running = running_condition(facts());
     set(api::condition::kRunning, running);
-    set(api::condition::kRecovering, says_recovering(scene(), said_before(api::condition::kRecovering)));
-    set(api::condition::kDegraded, says_degraded(scene(), running));
+    set(api::condition::kRecovering, recovering_condition(facts(), said_before(api::condition::kRecovering)));
+    set(api::condition::kDegraded, degraded_condition(facts(), running));
     if (running.status != ConditionStatus::kTrue || book_.has_stepped) return;
     book_.has_stepped = true;
     const api::UnixSeconds took = now_ - status_.start_time.value_or(now_);
@@ -847,14 +848,15 @@ class Planner {
   }
 
   void write_checkpoint_ready() {
-    const Says none{ConditionStatus::kFalse, "NoCheckpointYet", "No complete checkpoint of this run is known."};
+    const ConditionState none{ConditionStatus::kFalse, "NoCheckpointYet",
+                              "No complete checkpoint of this run is known."};
     set(api::condition::kCheckpointReady,
-        says_checkpoint_ready(status_, said_before(api::condition::kCheckpointReady, none)));
+        checkpoint_ready_condition(status_, said_before(api::condition::kCheckpointReady, none)));
   }
 
-  [[nodiscard]] Says said_before(std::string_view type, const Says& none = {}) const {
+  [[nodiscard]] ConditionState said_before(std::string_view type, const ConditionState& none = {}) const {
     const api::Condition* const before = status_.conditions.find(type);
-    return before == nullptr ? none : Says{before->status, before->reason, before->message};
+    return before == nullptr ? none : ConditionState{before->status, before->reason, before->message};
   }
 
   // ---- the plan ----
@@ -899,7 +901,7 @@ class Planner {
   std::set<int> nodes_with_pods_;
   int pods_left_ = 0;
   const RunReport* report_ = nullptr;
-  std::string recovered_;      // Scene::recovered
+  std::string recovered_;      // StatusFacts::recovered
   bool made_no_step_ = false;  // node 0 has ended, and had nothing to do
   SuspendDecision suspend_;
   std::optional<Obstacle> obstacle_;

@@ -57,6 +57,16 @@ ReportedProgress read_progress(const Json& from) {
   return p;
 }
 
+std::optional<ReportedLoading> read_loading(const Json& report) {
+  const Json* const from = field(report, {"loading"});
+  if (from == nullptr || !from->is_object()) return std::nullopt;
+  const auto unchanged = real_field(*from, "secondsUnchanged");
+  if (!unchanged) return std::nullopt;
+  return ReportedLoading{.prepared = number_field(*from, {"prepared"}).value_or(0),
+                         .to_prepare = number_field(*from, {"toPrepare"}).value_or(0),
+                         .seconds_unchanged = *unchanged};
+}
+
 std::vector<api::MetricValue> read_metrics(const Json& report) {
   std::vector<api::MetricValue> metrics;
   const Json* const evaluation = field(report, {"metrics"});
@@ -101,6 +111,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
   if (const Json* progress = field(json, {"progress"}); progress != nullptr && progress->is_object()) {
     report.progress = read_progress(*progress);
   }
+  report.loading = read_loading(json);
   report.metrics = read_metrics(json);
   report.checkpoint_step = number_field(json, {"lastCheckpoint", "step"});
   report.process_restarts = std::clamp<int64_t>(number_field(json, {"restarts"}).value_or(0), 0, kRestartsMax);

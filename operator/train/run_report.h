@@ -14,6 +14,9 @@ namespace lockstep::train {
 
 inline constexpr size_t kReportedMetricsMax = 20;  // figures of the last evaluation, for the status
 
+// Workers that load, and have come no further for this long, may hang.
+inline constexpr double kLoadingSilentSeconds = 60.0;
+
 struct ReportedNode {
   int node = 0;
   int attempt = 0;
@@ -44,6 +47,13 @@ struct SlowestRank {
   std::optional<int> node;
 };
 
+// Workers load or prepare their data before the first group.
+struct ReportedLoading {
+  int64_t prepared = 0;  // on node 0
+  int64_t to_prepare = 0;
+  double seconds_unchanged = 0.0;  // since the newest sign of progress on any node
+};
+
 struct RunReport {
   std::string pod_uid;           // of node 0's pod that said it
   api::UnixSeconds read_at = 0;  // when it was read
@@ -54,6 +64,7 @@ struct RunReport {
   int num_nodes = 0;   // in the group
   std::optional<int> wanted_nodes;
   std::vector<ReportedNode> nodes;
+  std::optional<ReportedLoading> loading;
   std::optional<ReportedProgress> progress;
   std::vector<api::MetricValue> metrics;
   std::optional<int64_t> checkpoint_step;
@@ -61,6 +72,8 @@ struct RunReport {
   std::vector<ReportedFailure> failures;
   std::optional<SlowestRank> slowest;
 
+  // Somebody comes further with the data, which may take hours.
+  [[nodiscard]] bool is_loading() const { return loading && loading->seconds_unchanged < kLoadingSilentSeconds; }
   [[nodiscard]] bool is_running() const { return phase == "Running"; }
   [[nodiscard]] bool is_ending() const { return phase == "Stopping" || phase == "Complete"; }
 };

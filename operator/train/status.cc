@@ -27,10 +27,10 @@ constexpr std::array<std::string_view, 4> kOrdinaryReasons = {"AllPodsReady", "P
 
 std::string of(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
 
-bool is_done(const Scene& scene, int node) { return scene.book.done.count(node) > 0; }
+bool is_done(const StatusFacts& facts, int node) { return facts.book.done.count(node) > 0; }
 
-bool is_ready(const Scene& scene, int node) {
-  const PodView* const pod = scene.current[static_cast<size_t>(node)];
+bool is_ready(const StatusFacts& facts, int node) {
+  const PodView* const pod = facts.current[static_cast<size_t>(node)];
   return pod != nullptr && pod->ready && !pod->deleting;
 }
 
@@ -40,8 +40,8 @@ std::string claim_name(const api::TrainJobSpec& spec) {
 
 // The first pod, by node, for which `why` has something to say.
 template <typename Why>
-std::optional<Obstacle> first_obstacle(const Scene& scene, Why why) {
-  for (const PodView* pod : scene.current) {
+std::optional<Obstacle> first_obstacle(const StatusFacts& facts, Why why) {
+  for (const PodView* pod : facts.current) {
     if (pod == nullptr || pod->ready) continue;
     if (std::optional<Obstacle> obstacle = why(*pod)) return obstacle;
   }
@@ -55,9 +55,9 @@ struct VolumeWait {
   [[nodiscard]] api::UnixSeconds patient_until() const { return pod.started_at + kVolumeWaitSeconds; }
 };
 
-std::optional<VolumeWait> volume_wait(const Scene& scene) {
-  const Observed& o = scene.observed;
-  const PodView* const pod = scene.current.empty() ? nullptr : scene.current.front();
+std::optional<VolumeWait> volume_wait(const StatusFacts& facts) {
+  const Observed& o = facts.observed;
+  const PodView* const pod = facts.current.empty() ? nullptr : facts.current.front();
   if (claim_name(o.job.spec).empty() || pod == nullptr || pod->started || !pod->scheduled || pod->started_at == 0) {
     return std::nullopt;
   }
@@ -68,12 +68,12 @@ std::optional<VolumeWait> volume_wait(const Scene& scene) {
   return std::nullopt;
 }
 
-std::optional<Obstacle> volume_obstacle(const Scene& scene) {
-  const std::optional<VolumeWait> wait = volume_wait(scene);
-  if (!wait || wait->patient_until() > scene.observed.now) return std::nullopt;
+std::optional<Obstacle> volume_obstacle(const StatusFacts& facts) {
+  const std::optional<VolumeWait> wait = volume_wait(facts);
+  if (!wait || wait->patient_until() > facts.observed.now) return std::nullopt;
   return Obstacle{"VolumeStillAttached",
                   "node 0 (pod " + wait->pod.meta.name + ") waits for its volume: claim " +
-                      claim_name(scene.observed.job.spec) + " is probably still attached to " + wait->old.host +
+                      claim_name(facts.observed.job.spec) + " is probably still attached to " + wait->old.host +
                       ", where pod " + wait->old.meta.name +
                       " was lost; Kubernetes detaches it when that machine is back, is deleted, or has the taint "
                       "node.kubernetes.io/out-of-service"};
@@ -84,116 +84,127 @@ api::UnixSeconds scheduling_patient_until(const PodView& pod) {
 }
 
 // The scheduler says only that an affinity does not match.
-std::string avoided_text(const Scene& scene) {
+std::string avoided_text(const StatusFacts& facts) {
   std::string hosts;
-  const int window = scene.observed.job.spec.restart_policy.window_seconds;
-  for (const std::string& host : avoided_hosts(scene.book, window, scene.observed.now)) {
+  const int window = facts.observed.job.spec.restart_policy.window_seconds;
+  for (const std::string& host : avoided_hosts(facts.book, window, facts.observed.now)) {
     hosts += (hosts.empty() ? "" : ", ") + host;
   }
   return hosts.empty() ? "" : " (it avoids " + hosts + ", where a device was at fault)";
 }
 
-std::optional<Obstacle> pod_obstacle(const Scene& scene) {
+std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
   const auto who = [](const PodView& pod) {
     return "node " + std::to_string(pod.node) + " (pod " + pod.meta.name + ")";
   };
   // What the job itself does wrong comes first: that is the user's to mend.
-  auto obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
+  auto obstacle = first_obstacle(facts, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (!pod.waiting) return std::nullopt;
     return Obstacle{pod.waiting->reason,
                     who(pod) + ", container " + pod.waiting->container + ": " +
                         (pod.waiting->message.empty() ? pod.waiting->reason : pod.waiting->message)};
   });
   if (obstacle) return obstacle;
-  obstacle = first_obstacle(scene, [&](const PodView& pod) -> std::optional<Obstacle> {
+  obstacle = first_obstacle(facts, [&](const PodView& pod) -> std::optional<Obstacle> {
     if (pod.scheduled) return std::nullopt;
     if (!pod.gates.empty()) {
       return Obstacle{std::string(kSchedulingGated), who(pod) + " is held back by its scheduling gates (" + pod.gates +
                                                          "), which whoever set them takes away"};
     }
     const bool is_age_known = pod.meta.created != 0;
-    if (!is_age_known || scheduling_patient_until(pod) > scene.observed.now) return std::nullopt;
+    if (!is_age_known || scheduling_patient_until(pod) > facts.observed.now) return std::nullopt;
     if (pod.unschedulable.empty()) {
       return Obstacle{"NotScheduled", who(pod) + " waits for a scheduler: none has looked at it"};
     }
-    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable + avoided_text(scene)};
+    return Obstacle{"Unschedulable", who(pod) + " finds no machine: " + pod.unschedulable + avoided_text(facts)};
   });
-  return obstacle ? obstacle : volume_obstacle(scene);
+  return obstacle ? obstacle : volume_obstacle(facts);
 }
 
 // When what is still taken for the ordinary course of things becomes an obstacle.
-std::optional<api::UnixSeconds> patient_until(const Scene& scene) {
+std::optional<api::UnixSeconds> patient_until(const StatusFacts& facts) {
   std::optional<api::UnixSeconds> until;
   const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
-  if (const std::optional<VolumeWait> wait = volume_wait(scene)) take(wait->patient_until());
-  for (const PodView* pod : scene.current) {
+  if (const std::optional<VolumeWait> wait = volume_wait(facts)) take(wait->patient_until());
+  for (const PodView* pod : facts.current) {
     if (pod != nullptr && !pod->scheduled) take(scheduling_patient_until(*pod));
   }
   return until;
 }
 
-std::string ready_of(const Scene& scene, const api::NodeCounts& counts) {
+std::string ready_of(const StatusFacts& facts, const api::NodeCounts& counts) {
   std::string text = of(counts.ready, counts.desired) + (counts.desired == 1 ? " pod" : " pods") +
                      (counts.ready == 1 || counts.desired == 1 ? " is ready" : " are ready");
-  if (!scene.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
+  if (!facts.book.done.empty()) text += ", " + std::to_string(counts.succeeded) + " done";
   return text;
 }
 
 }  // namespace
 
-api::NodeCounts count_nodes(const Scene& scene) {
+api::NodeCounts count_nodes(const StatusFacts& facts) {
   api::NodeCounts counts;
-  counts.desired = scene.observed.job.spec.trainer.num_nodes;
-  counts.active = scene.nodes_with_pods;
-  for (int node = 0; node < static_cast<int>(scene.current.size()); ++node) {
-    if (is_done(scene, node)) {
+  counts.desired = facts.observed.job.spec.trainer.num_nodes;
+  counts.active = facts.nodes_with_pods;
+  for (int node = 0; node < static_cast<int>(facts.current.size()); ++node) {
+    if (is_done(facts, node)) {
       ++counts.succeeded;
-    } else if (is_ready(scene, node)) {
+    } else if (is_ready(facts, node)) {
       ++counts.ready;
     }
-    if (scene.failed[static_cast<size_t>(node)]) ++counts.failed;
+    if (facts.failed[static_cast<size_t>(node)]) ++counts.failed;
   }
   return counts;
 }
 
-Says says_pods_ready(const Scene& scene) {
-  const api::NodeCounts counts = count_nodes(scene);
-  if (scene.suspend.step == SuspendStep::kSuspended || scene.suspend.step == SuspendStep::kStopping) {
-    return {ConditionStatus::kFalse, "Suspended", scene.suspend.message};
+// What comes behind "0 of 2 pods are ready".
+std::string starting_text(const StatusFacts& facts) {
+  if (facts.report == nullptr || !facts.report->is_loading()) return "; the others start.";
+  const ReportedLoading& loading = *facts.report->loading;
+  if (loading.to_prepare <= 0) return "; the workers load their data.";
+  // In percent: a status that changed with each piece would be written every two seconds.
+  const int64_t percent = std::clamp<int64_t>(loading.prepared, 0, loading.to_prepare) * 100 / loading.to_prepare;
+  return "; the workers prepare their data, node 0 has " + std::to_string(percent) + " %.";
+}
+
+ConditionState pods_ready_condition(const StatusFacts& facts) {
+  const api::NodeCounts counts = count_nodes(facts);
+  if (facts.suspend.step == SuspendStep::kSuspended || facts.suspend.step == SuspendStep::kStopping) {
+    return {ConditionStatus::kFalse, "Suspended", facts.suspend.message};
   }
-  const std::string ready = ready_of(scene, counts);
+  const std::string ready = ready_of(facts, counts);
   if (counts.ready + counts.succeeded == counts.desired) {
     return {ConditionStatus::kTrue, "AllPodsReady", ready + "."};
   }
-  std::optional<Obstacle> obstacle = scene.obstacle;
-  if (!obstacle) obstacle = pod_obstacle(scene);
+  std::optional<Obstacle> obstacle = facts.obstacle;
+  if (!obstacle) obstacle = pod_obstacle(facts);
   if (obstacle) return {ConditionStatus::kFalse, obstacle->reason, ready + "; " + obstacle->message};
-  Says says = scene.book.were_ready ? Says{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
-                                    : Says{ConditionStatus::kFalse, "PodsStarting", ready + "; the others start."};
-  says.look_again_at = patient_until(scene);
-  return says;
+  ConditionState condition =
+      facts.book.were_ready ? ConditionState{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
+                            : ConditionState{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(facts)};
+  condition.look_again_at = patient_until(facts);
+  return condition;
 }
 
-Says says_running(const Scene& scene) {
-  const api::TrainJobSpec& spec = scene.observed.job.spec;
-  const api::NodeCounts counts = count_nodes(scene);
+ConditionState running_condition(const StatusFacts& facts) {
+  const api::TrainJobSpec& spec = facts.observed.job.spec;
+  const api::NodeCounts counts = count_nodes(facts);
   const bool all_ready = counts.ready + counts.succeeded == counts.desired && counts.ready > 0;
-  if (scene.suspend.step == SuspendStep::kSuspended) {
+  if (facts.suspend.step == SuspendStep::kSuspended) {
     return {ConditionStatus::kFalse, "Suspended", "The job is suspended."};
   }
-  if (scene.book.recovering) return {ConditionStatus::kFalse, "Recovering", "The run is interrupted."};
+  if (facts.book.recovering) return {ConditionStatus::kFalse, "Recovering", "The run is interrupted."};
   if (spec.trainer.launcher != api::Launcher::kLockstep) {
     if (all_ready) return {ConditionStatus::kTrue, "PodsReady", "All pods are ready; this launcher reports no steps."};
     return {ConditionStatus::kFalse, "PodsNotReady", "Not all pods are ready."};
   }
-  if (scene.report != nullptr) {
-    const bool has_step = scene.report->progress && scene.report->progress->step > 0;
-    const bool is_at_work = scene.report->is_running() || scene.report->is_ending();
+  if (facts.report != nullptr) {
+    const bool has_step = facts.report->progress && facts.report->progress->step > 0;
+    const bool is_at_work = facts.report->is_running() || facts.report->is_ending();
     if (is_at_work && has_step) {
       return {ConditionStatus::kTrue, "StepCommitted",
-              "Node 0 reports steps, on " + of(scene.report->num_nodes, counts.desired) +
+              "Node 0 reports steps, on " + of(facts.report->num_nodes, counts.desired) +
                   (counts.desired == 1 ? " node" : " nodes") +
-                  (scene.book.origin.empty() ? "." : "; its state: " + scene.book.origin + ".")};
+                  (facts.book.origin.empty() ? "." : "; its state: " + facts.book.origin + ".")};
     }
     return {ConditionStatus::kFalse, "NoStepYet", "No step was committed since the group last formed."};
   }
@@ -202,23 +213,23 @@ Says says_running(const Scene& scene) {
   return {ConditionStatus::kFalse, "NoStepYet", "No step was reported yet."};
 }
 
-Says says_recovering(const Scene& scene, const Says& before) {
-  if (scene.book.recovering) {
-    return {ConditionStatus::kTrue, scene.book.recovering->reason, scene.book.recovering->message};
+ConditionState recovering_condition(const StatusFacts& facts, const ConditionState& before) {
+  if (facts.book.recovering) {
+    return {ConditionStatus::kTrue, facts.book.recovering->reason, facts.book.recovering->message};
   }
-  if (scene.report != nullptr && scene.report->phase == "Recovering") {
+  if (facts.report != nullptr && facts.report->phase == "Recovering") {
     return {ConditionStatus::kTrue, "GroupReforms",
-            scene.report->reason.empty() ? "The group re-forms." : scene.report->reason};
+            facts.report->reason.empty() ? "The group re-forms." : facts.report->reason};
   }
-  if (!scene.recovered.empty()) return {ConditionStatus::kFalse, "Recovered", scene.recovered};
+  if (!facts.recovered.empty()) return {ConditionStatus::kFalse, "Recovered", facts.recovered};
   if (before.reason == "Recovered") return before;
   if (before.reason == "GroupReforms") return {ConditionStatus::kFalse, "Recovered", "The group has re-formed."};
   return {ConditionStatus::kFalse, "NothingToRecover", "Nothing is being recovered."};
 }
 
-Says says_degraded(const Scene& scene, const Says& running) {
-  const int desired = scene.observed.job.spec.trainer.num_nodes;
-  const RunReport* const report = scene.report;
+ConditionState degraded_condition(const StatusFacts& facts, const ConditionState& running) {
+  const int desired = facts.observed.job.spec.trainer.num_nodes;
+  const RunReport* const report = facts.report;
   if (running.status != ConditionStatus::kTrue || report == nullptr) {
     return {ConditionStatus::kFalse, "NotDegraded", "Nothing is known to slow the run down."};
   }
@@ -231,8 +242,8 @@ Says says_degraded(const Scene& scene, const Says& running) {
     std::string who = "Rank " + std::to_string(report->slowest->rank);
     const std::optional<int> node = report->slowest->node;
     if (node) who += " on node " + std::to_string(*node);
-    if (node && *node >= 0 && *node < static_cast<int>(scene.current.size())) {
-      const PodView* const pod = scene.current[static_cast<size_t>(*node)];
+    if (node && *node >= 0 && *node < static_cast<int>(facts.current.size())) {
+      const PodView* const pod = facts.current[static_cast<size_t>(*node)];
       if (pod != nullptr && !pod->host.empty()) who += " (" + pod->host + ")";
     }
     return {ConditionStatus::kTrue, "Straggler", who + " is slower than the others, which wait for it in every step."};
@@ -240,7 +251,7 @@ Says says_degraded(const Scene& scene, const Says& running) {
   return {ConditionStatus::kFalse, "NotDegraded", "Nothing is known to slow the run down."};
 }
 
-Says says_checkpoint_ready(const api::TrainJobStatus& status, const Says& before) {
+ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, const ConditionState& before) {
   const std::optional<int64_t> step = status.progress ? status.progress->last_checkpoint_step : std::nullopt;
   if (!step) return before;
   return {ConditionStatus::kTrue, "CheckpointWritten",
@@ -251,7 +262,7 @@ bool is_problem(std::string_view reason) {
   return std::find(kOrdinaryReasons.begin(), kOrdinaryReasons.end(), reason) == kOrdinaryReasons.end();
 }
 
-void summarise(const Scene& scene, api::TrainJobStatus& status) {
+void summarise(const StatusFacts& facts, api::TrainJobStatus& status) {
   const auto take = [&](api::JobPhase phase, std::string_view type) {
     const api::Condition* const condition = status.conditions.find(type);
     status.phase = phase;
@@ -263,7 +274,7 @@ void summarise(const Scene& scene, api::TrainJobStatus& status) {
   if (conditions.is_true(api::condition::kComplete)) return take(JobPhase::kComplete, api::condition::kComplete);
   if (conditions.is_true(api::condition::kFailed)) return take(JobPhase::kFailed, api::condition::kFailed);
   if (conditions.is_true(api::condition::kSuspended)) return take(JobPhase::kSuspended, api::condition::kSuspended);
-  if (scene.suspend.step == SuspendStep::kStopping) {
+  if (facts.suspend.step == SuspendStep::kStopping) {
     // It still trains, or writes its checkpoint: the phase stays, and the reason says what is under way.
     return take(status.phase.value_or(JobPhase::kStarting), api::condition::kSuspended);
   }
@@ -272,7 +283,7 @@ void summarise(const Scene& scene, api::TrainJobStatus& status) {
     const bool is_degraded = conditions.is_true(api::condition::kDegraded);
     return take(JobPhase::kRunning, is_degraded ? api::condition::kDegraded : api::condition::kRunning);
   }
-  const bool has_pods = std::any_of(scene.current.begin(), scene.current.end(), [](const PodView* p) { return p; });
+  const bool has_pods = std::any_of(facts.current.begin(), facts.current.end(), [](const PodView* p) { return p; });
   take(has_pods ? JobPhase::kStarting : JobPhase::kPending, api::condition::kPodsReady);
 }
 

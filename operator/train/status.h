@@ -22,7 +22,7 @@ struct Obstacle {
 };
 
 // What a status is made of, besides what it was.
-struct Scene {
+struct StatusFacts {
   const Observed& observed;
   const Bookkeeping& book;
   std::vector<const PodView*> current;  // by node rank 0 … numNodes-1: the pod of its attempt, or nullptr
@@ -34,22 +34,22 @@ struct Scene {
   std::string recovered;              // words on a recovery that is just over; "" when there is none
 };
 
-api::NodeCounts count_nodes(const Scene& scene);
+api::NodeCounts count_nodes(const StatusFacts& facts);
 
 // A condition without its type.
-struct Says {
+struct ConditionState {
   api::ConditionStatus status = api::ConditionStatus::kFalse;
   std::string reason;
   std::string message;
   std::optional<api::UnixSeconds> look_again_at = {};  // when time alone makes it say something else
 };
-Says says_pods_ready(const Scene& scene);
+ConditionState pods_ready_condition(const StatusFacts& facts);
 // Is a step known to have been committed since the group last formed?
-Says says_running(const Scene& scene);
+ConditionState running_condition(const StatusFacts& facts);
 // What was recovered last stays said.
-Says says_recovering(const Scene& scene, const Says& before);
-Says says_degraded(const Scene& scene, const Says& running);
-Says says_checkpoint_ready(const api::TrainJobStatus& status, const Says& before);
+ConditionState recovering_condition(const StatusFacts& facts, const ConditionState& before);
+ConditionState degraded_condition(const StatusFacts& facts, const ConditionState& running);
+ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, const ConditionState& before);
 
 // The reason of PodsReady while somebody, such as a queue, holds pods back on purpose.
 inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
@@ -59,7 +59,7 @@ inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
 bool is_problem(std::string_view pods_ready_reason);
 
 // phase, reason and message, from the conditions.
-void summarise(const Scene& scene, api::TrainJobStatus& status);
+void summarise(const StatusFacts& facts, api::TrainJobStatus& status);
 
 // Copies what node 0 reported into progress. Times change only with what they are about.
 void take_progress(const RunReport& report, api::TrainJobStatus& status);

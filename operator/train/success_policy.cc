@@ -15,18 +15,18 @@ std::string all_done(const std::vector<NodeEnd>& nodes) {
 }
 
 // Complete for one is complete for all.
-Success of_our_run(const SuccessScene& scene) {
+Success of_our_run(const SuccessFacts& facts) {
   Success success;
   success.replaces_nobody = true;
-  const int done = count(scene.nodes, NodeEnd::kDone);
-  const int running = count(scene.nodes, NodeEnd::kRuns);
-  const api::UnixSeconds until = scene.first_done_at + kOthersFollowSeconds;
-  if (running > 0 && scene.now < until) {
+  const int done = count(facts.nodes, NodeEnd::kDone);
+  const int running = count(facts.nodes, NodeEnd::kRuns);
+  const api::UnixSeconds until = facts.first_done_at + kOthersFollowSeconds;
+  if (running > 0 && facts.now < until) {
     success.look_again_at = until;
     return success;
   }
-  const int others = static_cast<int>(scene.nodes.size()) - done;
-  success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(scene.nodes.size()) +
+  const int others = static_cast<int>(facts.nodes.size()) - done;
+  success.complete = "Training is complete: " + std::to_string(done) + " of " + std::to_string(facts.nodes.size()) +
                      " nodes ended with 0, which they do only when all are done; the other " + std::to_string(others) +
                      (others == 1 ? " is" : " are") + " not needed any more.";
   return success;
@@ -34,14 +34,14 @@ Success of_our_run(const SuccessScene& scene) {
 
 }  // namespace
 
-Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessScene& scene) {
-  const std::vector<NodeEnd>& nodes = scene.nodes;
+Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& facts) {
+  const std::vector<NodeEnd>& nodes = facts.nodes;
   const int done = count(nodes, NodeEnd::kDone);
   if (spec.success_policy == api::SuccessPolicy::kNode0 && !nodes.empty() && nodes.front() == NodeEnd::kDone) {
     return {.complete = "Node 0 has ended with 0 (successPolicy: Node0)."};
   }
   if (!nodes.empty() && done == static_cast<int>(nodes.size())) return {.complete = all_done(nodes)};
-  if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return of_our_run(scene);
+  if (done > 0 && spec.trainer.launcher == api::Launcher::kLockstep) return of_our_run(facts);
   return {};
 }
 

@@ -21,7 +21,7 @@ enum class NodeEnd {
   kLost,        // ended otherwise
 };
 
-struct SuccessScene {
+struct SuccessFacts {
   std::vector<NodeEnd> nodes;  // by node rank
   api::UnixSeconds first_done_at = 0;
   api::UnixSeconds now = 0;
@@ -32,6 +32,6 @@ struct Success {
   bool replaces_nobody = false;         // training is complete: who ends now is not replaced
   std::optional<api::UnixSeconds> look_again_at;
 };
-Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessScene& scene);
+Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& facts);
 
 }  // namespace lockstep::train

@@ -192,6 +192,7 @@ class Agent {
   [[nodiscard]] bool is_ending() const;
   [[nodiscard]] RunPhase run_phase() const;
   [[nodiscard]] ProgressView progress_view();
+  [[nodiscard]] std::optional<LoadingStatus> loading() const;
 
   // The control socket (agent_control.cc).
   void open_control_socket();

@@ -50,8 +50,12 @@ RunPhase Agent::run_phase() const {
 
 ProgressView Agent::progress_view() {
   // The worker's own word says more than "Running" before the first step.
+  std::string phase = to_string(local_workers_[0].activity);
+  if (const auto beats = workers_.beats(0); beats && beats->activity == Activity::kLoading && beats->to_prepare > 0) {
+    phase = "preparing the data: " + std::to_string(beats->prepared) + " of " + std::to_string(beats->to_prepare);
+  }
   return ProgressView{.workload = options_.workload,
-                      .phase = to_string(local_workers_[0].activity),
+                      .phase = std::move(phase),
                       .progress = status_.progress,
                       .gpus = gpu_use_ ? gpu_use_->newest(now()) : std::vector<GpuUse>()};
 }
@@ -91,8 +95,30 @@ void Agent::fill_workers() {
   }
 }
 
+// The least of what the loading workers of all nodes say; none when nobody loads, or a group has formed.
+std::optional<LoadingStatus> Agent::loading() const {
+  if (generation_ != 0) return std::nullopt;
+  std::optional<LoadingStatus> loading;
+  const auto consider = [&](Activity activity, double seconds_unchanged) {
+    if (activity != Activity::kLoading) return;
+    if (!loading) loading = LoadingStatus{.seconds_unchanged = seconds_unchanged};
+    loading->seconds_unchanged = std::min(loading->seconds_unchanged, seconds_unchanged);
+  };
+  for (const WorkerStatus& worker : local_workers_) consider(worker.activity, worker.seconds_unchanged);
+  for (const auto& [rank, node] : server_->state().nodes) {
+    if (rank == options_.node_rank) continue;
+    for (const WorkerBeat& beat : node.workers) consider(beat.activity, beat.seconds_unchanged);
+  }
+  if (const auto beats = workers_.beats(0); loading && beats) {
+    loading->prepared = beats->prepared;
+    loading->to_prepare = beats->to_prepare;
+  }
+  return loading;
+}
+
 void Agent::fill_job_status() {
   const CoordinatorState& state = server_->state();
+  status_.loading = loading();
   status_.reason = server_->last_note();
   status_.wanted_nodes = state.options.wanted_nodes;
   status_.nodes.clear();

@@ -90,6 +90,8 @@ BeatSnapshot BeatMemory::read() const {
   beats.phase = in_range(page.phase.load(), kPhaseCount, Phase::kOther);
   beats.changed_ns = page.changed_ns;
   beats.alive_ns = page.alive_ns;
+  beats.prepared = page.prepared;
+  beats.to_prepare = page.to_prepare;
   for (size_t i = 0; i < kPhaseCount; ++i) beats.phase_ns[i] = page.phase_ns[i];
   return beats;
 }

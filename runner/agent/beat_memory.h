@@ -20,6 +20,8 @@ struct BeatSnapshot {
   Phase phase = Phase::kStartup;
   int64_t changed_ns = 0;
   int64_t alive_ns = 0;
+  int64_t prepared = 0;
+  int64_t to_prepare = 0;
   std::array<int64_t, kPhaseCount> phase_ns{};
 };
 

@@ -40,16 +40,18 @@ LOCKSTEP_HOST_DEVICE inline Philox4 philox4x32_10(Philox4 counter, uint32_t key0
 // Where in a run a draw is made; part of the counter, so that two places never share numbers.
 // Values are part of the reproducibility contract: never renumber, only append.
 enum class RandomPlace : uint32_t {
-  kOrder = 1,          // permutation of an epoch
-  kInit = 2,           // initial parameters
-  kNegatives = 3,      // training negatives
-  kEvalNegatives = 4,  // the fixed candidates of an evaluation
-  kReplacement = 5,    // a random sample in place of an unusable one
-  kSynthetic = 6,      // generated data sets
-  kBackboneNoise = 7,  // what is added to the coordinates of a protein
-  kDecodingOrder = 8,  // in which order a protein's residues are decoded
-  kDesign = 9,         // amino acids of a designed sequence
-  kDropout = 0x100,    // + index of the dropout layer in the model
+  kOrder = 1,           // permutation of an epoch
+  kInit = 2,            // initial parameters
+  kNegatives = 3,       // training negatives
+  kEvalNegatives = 4,   // the fixed candidates of an evaluation
+  kReplacement = 5,     // a random sample in place of an unusable one
+  kSynthetic = 6,       // generated data sets
+  kBackboneNoise = 7,   // what is added to the coordinates of a protein
+  kDecodingOrder = 8,   // in which order a protein's residues are decoded
+  kDesign = 9,          // amino acids of a designed sequence
+  kClusterMember = 10,  // which of the samples that are alike an epoch takes
+  kHiddenChain = 11,    // whose amino acids are to be predicted
+  kDropout = 0x100,     // + index of the dropout layer in the model
 };
 
 // Stream of one (seed, place, step, sample); `element` indexes inside it.

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "runner/base/atomic_file.h"
-#include "runner/formats/pickle_zip.h"
 #include "runner/formats/safetensors.h"
 
 namespace lockstep {
@@ -80,6 +79,24 @@ Status save_weights(FileSystem& fs, const std::string& path, const NamedTensors&
     for (const TensorView& view : views) root.emplace_back(view.name, PickleValue{view});
     return write_torch_zip(root, sink);
   });
+}
+
+PickleValue TorchTree::value(const at::Tensor& tensor) {
+  const at::Tensor& copy =
+      memory_.emplace_back(tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true).contiguous());
+  const Result<std::vector<TensorView>> views = views_of({{"", copy}});
+  TORCH_CHECK(views.ok(), views.error().message);
+  return {views->front()};
+}
+
+PickleValue TorchTree::value(const NamedTensors& tensors) {
+  PickleDict dict;
+  for (const NamedTensor& tensor : tensors) dict.emplace_back(tensor.name, value(tensor.tensor));
+  return {std::move(dict)};
+}
+
+Status save_torch_tree(FileSystem& fs, const std::string& path, const TorchTree& tree) {
+  return write_file_atomically(fs, path, [&](const ByteSink& sink) { return write_torch_zip(tree.root, sink); });
 }
 
 Result<std::vector<TensorView>> views_of(const NamedTensors& tensors) {

@@ -2,11 +2,14 @@
 // Threads: functions.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <string>
 #include <vector>
 
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
+#include "runner/formats/pickle_zip.h"
 #include "runner/formats/tensor_file.h"
 #include "runner/tensor/named_tensor.h"
 
@@ -14,6 +17,23 @@ namespace lockstep {
 
 // Atomically; `.pt` and `.pth` for torch.load(weights_only=True), else safetensors. Tensors may be on any device.
 Status save_weights(FileSystem& fs, const std::string& path, const NamedTensors& tensors);
+
+// A file of torch.save that is more than a state dict: a tree of dicts, lists, numbers, texts and tensors.
+class TorchTree {
+ public:
+  // The tensor as a value of the tree, which keeps a copy of it on the CPU. Throws for a dtype that the formats do not
+  // know.
+  PickleValue value(const at::Tensor& tensor);
+  // A state dict as one.
+  PickleValue value(const NamedTensors& tensors);
+
+  PickleDict root;
+
+ private:
+  std::vector<at::Tensor> memory_;  // what the values' views point into
+};
+// Atomically, for torch.load(weights_only=True).
+Status save_torch_tree(FileSystem& fs, const std::string& path, const TorchTree& tree);
 
 // Views of contiguous CPU tensors, which must outlive them. kInvalid names a dtype that the formats do not know.
 Result<std::vector<TensorView>> views_of(const NamedTensors& tensors);

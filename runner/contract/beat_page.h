@@ -25,6 +25,9 @@ struct BeatPage {
   std::atomic<Phase> phase{Phase::kStartup};
   std::atomic<int64_t> changed_ns{0};  // last sign of progress: a phase, an activity or a step began
   std::atomic<int64_t> alive_ns{0};    // once in kAliveInterval, whatever the training thread does
+  // Of its data, before hello: pieces that are ready for use, and all; 0 of 0 where nobody counts.
+  std::atomic<int64_t> prepared{0};
+  std::atomic<int64_t> to_prepare{0};
   // Time per phase so far, without the one that is running.
   std::array<std::atomic<int64_t>, kPhaseCount> phase_ns{};
 };

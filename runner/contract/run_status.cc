@@ -57,6 +57,11 @@ OrderedJson to_json(const SlowestStatus& s) {
   return {{"rank", s.rank}, {"node", s.node}, {"lagSeconds", finite_or_null(s.lag_seconds)}};
 }
 
+OrderedJson to_json(const LoadingStatus& l) {
+  return {
+      {"prepared", l.prepared}, {"toPrepare", l.to_prepare}, {"secondsUnchanged", finite_or_null(l.seconds_unchanged)}};
+}
+
 OrderedJson to_json(const WorkerFailure& f) {
   return {{"rank", f.rank},
           {"node", f.node},
@@ -153,6 +158,7 @@ OrderedJson summary_of(const RunStatus& s) {
       {"recoveriesTotal", s.recoveries_total}, {"redoneSteps", s.redone_steps},
       {"recoveries", array_of(s.recoveries)},  {"ladder", to_json(s.ladder)},
       {"goodput", object_or_null(s.goodput)},  {"slowest", object_or_null(s.slowest)},
+      {"loading", object_or_null(s.loading)},
   };
   json.update(rest);
   return json;

@@ -101,6 +101,13 @@ struct SlowestStatus {
 inline constexpr size_t kRecentFailuresMax = 10;
 inline constexpr size_t kRecentRecoveriesMax = 10;
 
+// Workers load their data, or prepare it, before there is a group.
+struct LoadingStatus {
+  int64_t prepared = 0;  // pieces of the data, on this node; 0 of 0 where nobody counts
+  int64_t to_prepare = 0;
+  double seconds_unchanged = 0.0;  // since the newest sign of progress of any such worker, on any node
+};
+
 struct RunStatus {
   std::string job;  // LOCKSTEP_JOB, else the workload
   std::string workload;
@@ -110,11 +117,12 @@ struct RunStatus {
   RunPhase phase = RunPhase::kStarting;
   std::string reason;  // of the last membership decision
   int64_t start_time_unix_seconds = 0;
-  int world_size = 0;                 // of the placed group
-  int nnodes = 0;                     // of the placed group
-  int wanted_nodes = 0;               // node 0 only: --nnodes, or what POST /nodes said last
-  std::vector<NodeStatus> nodes;      // node 0 only
-  std::vector<WorkerStatus> workers;  // by rank
+  int world_size = 0;                    // of the placed group
+  int nnodes = 0;                        // of the placed group
+  int wanted_nodes = 0;                  // node 0 only: --nnodes, or what POST /nodes said last
+  std::vector<NodeStatus> nodes;         // node 0 only
+  std::vector<WorkerStatus> workers;     // by rank
+  std::optional<LoadingStatus> loading;  // node 0 only
   std::optional<Progress> progress;
   std::map<std::string, double> metrics;  // of the last evaluation
   std::optional<CheckpointWritten> last_checkpoint;

@@ -213,7 +213,7 @@ void Reporter::print_progress_line(const Progress& p) {
              std::max(p.eta_seconds, 0.0), 100.0 * p.data_wait_ratio));
 }
 
-void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload) {
+void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload, const NamedTensors& optimizer) {
   metrics_.on_evaluation(note.metrics);
   if (!is_rank_zero()) return;
   const Workload::EvaluationReport report{
@@ -224,14 +224,18 @@ void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload) {
         Evaluation{.epoch = note.completed_epochs, .metrics = {note.metrics.begin(), note.metrics.end()}});
   }
   if (!folder_) return;
-  NamedTensors model = parameters_of(workload);
+  Workload::OutputState state{.step = note.step,
+                              .epoch = note.completed_epochs,
+                              .metrics = note.metrics,
+                              .model = parameters_of(workload),
+                              .optimizer = optimizer};
   const NamedTensors buffers = workload.buffers();
-  model.insert(model.end(), buffers.begin(), buffers.end());
+  state.model.insert(state.model.end(), buffers.begin(), buffers.end());
   const std::vector<std::string> problems = folder_->record(RunFolder::Evaluation{
       .record = {.step = note.step, .epoch = note.completed_epochs, .metrics = note.metrics, .time = unix_now()},
       .log_line = workload.log_line(report),
-      .weight_file = note.weight_file,
-      .model = std::move(model)});
+      .outputs = note.outputs,
+      .content_of = [&](const std::string& name) { return workload.output(name, state); }});
   for (const std::string& sentence : problems) problem(sentence);
 }
 

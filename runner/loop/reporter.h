@@ -85,7 +85,8 @@ class Reporter {
   void on_step_done(const StepDone& done);
   // The figures of a step, when they are known.
   void on_report(const StepReport& report);
-  void on_evaluation(const EvaluationNote& note, Workload& workload);
+  // `optimizer`: as Adam::state, for the workload's outputs.
+  void on_evaluation(const EvaluationNote& note, Workload& workload, const NamedTensors& optimizer);
   void on_checkpoint(const WriteReport& report, double stage_seconds);
 
   // The end summary, on rank 0.

@@ -106,8 +106,8 @@ std::vector<std::string> RunFolder::record(const Evaluation& evaluation) {
             " while that is so: end the one of the two that is not wanted, or mend the volume"};
   }
   said_.reset();
-  std::vector<std::string> problems = {record(evaluation.record), append_log_line(evaluation.log_line),
-                                       save_reference_weights(evaluation.weight_file, evaluation.model)};
+  std::vector<std::string> problems = {record(evaluation.record), append_log_line(evaluation.log_line)};
+  for (const std::string& name : evaluation.outputs) problems.push_back(save(name, evaluation.content_of(name)));
   std::erase(problems, "");
   return problems;
 }
@@ -126,10 +126,14 @@ std::string RunFolder::append_log_line(const std::string& line) {
   return sentence(append_text(join_path(path_, kLogFile), line + "\n"));
 }
 
-std::string RunFolder::save_reference_weights(const std::string& file, const NamedTensors& model) {
-  if (file.empty()) return {};
-  const Status saved = save_weights(*fs_, join_path(path_, file), model);
-  if (saved.ok()) remember(file);
+std::string RunFolder::save(const std::string& name, const OutputContent& content) {
+  const std::string path = join_path(path_, name);
+  const Status folder = make_directories(*fs_, parent_path(path));
+  if (!folder.ok()) return sentence(folder);
+  const auto* const tree = std::get_if<TorchTree>(&content);
+  const Status saved = tree != nullptr ? save_torch_tree(*fs_, path, *tree)
+                                       : write_file_atomically(*fs_, path, std::get<std::string>(content));
+  if (saved.ok()) remember(name);
   return sentence(saved);
 }
 

@@ -1,11 +1,12 @@
 // RunFolder: what rank 0 leaves in the output folder beside the checkpoints: args.txt, log.txt, metrics.jsonl,
-// TensorBoard events, the guide's weight files.
+// TensorBoard events, the workload's outputs.
 // Threads: the training thread. Errors: opening returns an Error; later write errors are returned as lines to show,
 // training goes on. An old rank 0 that was cut off may live on beside its successor, on the same volume: its lines of
 // metrics.jsonl go into a file that the successor has replaced; the files of an evaluation are written by path, and
 // only while no newer generation has written a checkpoint.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,9 +44,9 @@ class RunFolder {
   // folder now is said once, until it is ours again.
   struct Evaluation {
     EvaluationRecord record;
-    std::string log_line;     // of log.txt; empty: none
-    std::string weight_file;  // the guide's own; empty: none
-    NamedTensors model;       // what it holds
+    std::string log_line;              // of log.txt; empty: none
+    std::vector<std::string> outputs;  // names of the workload's files
+    std::function<OutputContent(const std::string& name)> content_of;
   };
   std::vector<std::string> record(const Evaluation& evaluation);
   [[nodiscard]] bool has_evaluation(int64_t step) const { return log_.has_evaluation(step); }
@@ -61,7 +62,7 @@ class RunFolder {
       : fs_(&fs), path_(std::move(path)), log_(std::move(log)) {}
   std::string record(const EvaluationRecord& record);
   std::string append_log_line(const std::string& line);
-  std::string save_reference_weights(const std::string& file, const NamedTensors& model);
+  std::string save(const std::string& name, const OutputContent& content);
   void remember(const std::string& file);
 
   FileSystem* fs_;

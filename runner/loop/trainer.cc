@@ -254,10 +254,10 @@ void Trainer::write_down_what_was_missed() {
   if (!state_.journal.evaluation || !parts_.reporter.misses(*state_.journal.evaluation)) return;
   EvaluationNote note = *state_.journal.evaluation;
   // The weights that it looked at are gone once a step was done.
-  if (note.step != state_.counters.step) note.weight_file.clear();
+  if (note.step != state_.counters.step) note.outputs.clear();
   before_change();
   const std::optional<Ema::SwapIn> average = state_.swap_in_average();
-  parts_.reporter.on_evaluation(note, parts_.workload);
+  parts_.reporter.on_evaluation(note, parts_.workload, state_.optimizer_tensors());
 }
 
 // Who goes on from a live rank has nothing to announce: whoever follows the run has seen the table, and what changed is
@@ -464,9 +464,9 @@ StepRequests Trainer::evaluate(Generation& g) {
     if (outcome.is_complete) {
       note.metrics = outcome.metrics;
       // On every rank: what is best so far belongs to the state.
-      note.weight_file = parts_.workload.reference_weight_file(
+      note.outputs = parts_.workload.outputs(
           {.epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics});
-      parts_.reporter.on_evaluation(note, parts_.workload);
+      parts_.reporter.on_evaluation(note, parts_.workload, state_.optimizer_tensors());
     }
   }
   parts_.reporter.beat(counters.step, Activity::kTraining);

@@ -96,7 +96,7 @@ Json to_json(const Journal& journal) {
                   {"completed_epochs", e->completed_epochs},
                   {"seconds_training", e->seconds_training},
                   {"metrics", named_figures(e->metrics)},
-                  {"weight_file", e->weight_file}};
+                  {"outputs", e->outputs}};
   }
   return {{"steps", std::move(steps)}, {"evaluation", std::move(evaluation)}, {"improved", journal.improved}};
 }
@@ -127,7 +127,7 @@ Result<Journal> journal_from_json(const Json& json) {
                           .completed_epochs = e.at("completed_epochs").get<int64_t>(),
                           .seconds_training = e.at("seconds_training").get<double>(),
                           .metrics = named(e.at("metrics")),
-                          .weight_file = e.at("weight_file").get<std::string>()};
+                          .outputs = e.at("outputs").get<std::vector<std::string>>()};
       journal.evaluation = std::move(note);
     }
     journal.improved = json.at("improved").get<bool>();

@@ -69,7 +69,7 @@ struct EvaluationNote {
   int64_t completed_epochs = 0;
   double seconds_training = 0.0;
   std::vector<std::pair<std::string, double>> metrics;
-  std::string weight_file;  // the guide's own, to be written; empty when nothing improved
+  std::vector<std::string> outputs;  // names of the files that it leaves, see Workload::outputs
 };
 
 // What every rank remembers of the last steps, so that a new rank 0 can write down what the one before it did not.

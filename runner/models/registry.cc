@@ -11,12 +11,13 @@
 namespace lockstep {
 namespace {
 
-Result<Dataset> load_interactions(const SasrecOptions& options, const std::function<void()>& on_progress) {
+Result<Dataset> load_interactions(const SasrecOptions& options, const OnDataProgress& on_progress) {
   return load_dataset(options.dataset, options.data_dir,
-                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines}, on_progress);
+                      {.min_count = options.min_count, .max_bad_lines = options.max_bad_lines},
+                      [&] { on_progress(0, 0); });
 }
 
-WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const std::function<void()>& on_progress) {
+WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = sasrec_flags().check(config);
   if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
   Result<Dataset> dataset = load_interactions(sasrec_options(config), on_progress);
@@ -28,7 +29,7 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const 
 
 }  // namespace
 
-WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, const std::function<void()>& on_progress) {
+WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   if (config.workload == "sasrec") return make_sasrec(config, device, on_progress);
   return Failure{ExitCode::kUsage, "workload " + config.workload + " is not known, expected sasrec"};
 }

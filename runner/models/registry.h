@@ -23,10 +23,14 @@ namespace lockstep {
 
 using WorkloadOrFailure = std::variant<std::unique_ptr<Workload>, Failure>;
 
-// Reads the data set; the parameters exist but are not initialised (Workload::initialize, or a checkpoint).
-// `on_progress` is called again and again meanwhile: whoever is silent for long is taken for one that hangs.
+// Called again and again while data is read or prepared: whoever is silent for long is taken for one that hangs. So
+// many pieces are ready, of so many; 0 of 0 where nobody counts.
+using OnDataProgress = std::function<void(int64_t prepared, int64_t to_prepare)>;
+
+// Reads the data set, after it was prepared where that is needed: it may take hours. The parameters exist but are not
+// initialised (Workload::initialize, or a checkpoint).
 WorkloadOrFailure make_workload(
-    const RunConfig& config, at::Device device, const std::function<void()>& on_progress = [] {});
+    const RunConfig& config, at::Device device, const OnDataProgress& on_progress = [](int64_t, int64_t) {});
 
 // Does the task of config.task.name, as parse_task_config checked it. Blocks until the result is written. A Failure
 // says how the process ends: ExitCode::kUsage and kData as above, kCheckpoint for weights that cannot be used or a

@@ -49,6 +49,12 @@ std::vector<std::pair<std::string, double>> Workload::figures(const std::vector<
   return means;
 }
 
+OutputContent Workload::output(const std::string& /*name*/, const OutputState& state) const {
+  TorchTree tree;
+  for (const NamedTensor& tensor : state.model) tree.root.emplace_back(tensor.name, tree.value(tensor.tensor));
+  return tree;
+}
+
 DeviceBatch to_device(const HostBatch& batch, const BatchShare& share, at::Device device) {
   DeviceBatch here{.share = share, .tensors = batch.tensors};
   if (device.is_cpu()) return here;

@@ -17,10 +17,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "runner/base/json.h"
 #include "runner/base/result.h"
+#include "runner/checkpoint/weights.h"
 #include "runner/data/batch_source.h"
 #include "runner/tensor/named_tensor.h"
 #include "runner/tensor/parameter_group.h"
@@ -117,6 +119,9 @@ struct EvaluationShard {
   };
 };
 
+// Bytes as they are, or a file for torch.load.
+using OutputContent = std::variant<std::string, TorchTree>;
+
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -162,10 +167,21 @@ class Workload {
   // log.txt in the guide's form: its first line, and one line per evaluation. Empty: the workload has none.
   [[nodiscard]] virtual std::string log_header() const { return {}; }
   [[nodiscard]] virtual std::string log_line(const EvaluationReport& /*report*/) const { return {}; }
-  // The guide's own weight file for this evaluation, or empty when nothing improved; written by the loop as .pth.
-  virtual std::string reference_weight_file(const EvaluationReport& report) = 0;
+  // The files that this evaluation leaves in the run's folder, by name: the guide's own ("best_model.pt"), or what is
+  // shown on the agent's page (output_path). Called on every rank after each evaluation, once.
+  virtual std::vector<std::string> outputs(const EvaluationReport& /*report*/) { return {}; }
+  // What one of them holds, on rank 0. A function of the state, so that another rank 0 may write it. Unless overridden:
+  // the parameters and buffers as a state dict.
+  struct OutputState {
+    int64_t step = 0;
+    int64_t epoch = 0;  // completed epochs
+    std::vector<std::pair<std::string, double>> metrics;
+    NamedTensors model;      // parameters and buffers
+    NamedTensors optimizer;  // as Adam::state
+  };
+  [[nodiscard]] virtual OutputContent output(const std::string& name, const OutputState& state) const;
 
-  // What the two functions above remember ("best so far"): kept in state.json, given back on resume. An object.
+  // What `outputs` remembers ("best so far"): kept in state.json, given back on resume. An object.
   // Errors (kCorrupt): a field is missing or of another type.
   [[nodiscard]] virtual Json progress_state() const { return Json::object(); }
   virtual Status restore_progress(const Json& /*state*/) { return {}; }

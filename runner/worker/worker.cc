@@ -206,7 +206,11 @@ class Worker {
 
   // Before the ranks meet: the slowest rank's start is then the group's start.
   std::optional<Failure> load_data() {
-    WorkloadOrFailure made = make_workload(config_, device_, [this] { clock_.progress(); });
+    WorkloadOrFailure made = make_workload(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
+      page_->prepared.store(prepared, std::memory_order_relaxed);
+      page_->to_prepare.store(to_prepare, std::memory_order_relaxed);
+      clock_.progress();
+    });
     if (auto* failure = std::get_if<Failure>(&made)) return *failure;
     workload_ = std::move(std::get<std::unique_ptr<Workload>>(made));
     loaded_seconds_ = clock_.seconds().total();

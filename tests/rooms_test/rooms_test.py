@@ -29,16 +29,18 @@ ROOMS = {
     "recovery": ["base", "contract"],
     "agent": BELOW_TORCH + ["recovery"],
     "tensor": ["base"],
-    "data": BELOW_TORCH,
+    "data": BELOW_TORCH + ["formats"],
     "formats": BELOW_TORCH,
     "telemetry": BELOW_TORCH,
     "dist": WITH_TENSORS + ["recovery"],
     "kernels": WITH_TENSORS,
+    # What the models of several workloads are made of.
+    "layers": WITH_TENSORS + ["kernels"],
     "optim": WITH_TENSORS + ["kernels"],
     "checkpoint": WITH_TENSORS + ["formats"],
     # runner/models/**/*_flags.{h,cc}: what the command line knows of the models.
     "model_flags": BELOW_TORCH + ["data"],
-    "models": WITH_TENSORS + ["data", "checkpoint", "kernels", "model_flags"],
+    "models": WITH_TENSORS + ["data", "checkpoint", "kernels", "layers", "model_flags"],
     "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
                             "models"],
     # A worker's process: its session with the agent, signals, the order of its life.

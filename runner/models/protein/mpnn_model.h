@@ -16,7 +16,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runner/models/model_parts.h"
+#include "runner/layers/dropouts.h"
+#include "runner/layers/initial_values.h"
 #include "runner/models/protein/mpnn_draws.h"
 #include "runner/models/protein/mpnn_features.h"
 #include "runner/tensor/named_tensor.h"

@@ -225,7 +225,7 @@ std::string SasrecWorkload::log_line(const EvaluationReport& report) const {
   return text.data();
 }
 
-std::string SasrecWorkload::reference_weight_file(const EvaluationReport& report) {
+std::vector<std::string> SasrecWorkload::outputs(const EvaluationReport& report) {
   bool improved = false;
   for (size_t i = 0; i < kSavedMetrics.size(); ++i) {
     const double value = metric(report.metrics, kSavedMetrics[i]);
@@ -233,10 +233,10 @@ std::string SasrecWorkload::reference_weight_file(const EvaluationReport& report
     best_[i] = std::max(best_[i], value);
   }
   if (!improved) return {};
-  return std::string(options_.variant == SequenceVariant::kTisasrec ? "TiSASRec" : "SASRec") +
-         ".epoch=" + std::to_string(report.epoch) + ".lr=" + python_float(lr_) +
-         ".layer=" + std::to_string(options_.num_blocks) + ".head=" + std::to_string(options_.num_heads) +
-         ".hidden=" + std::to_string(options_.hidden_units) + ".maxlen=" + std::to_string(options_.maxlen) + ".pth";
+  return {std::string(options_.variant == SequenceVariant::kTisasrec ? "TiSASRec" : "SASRec") +
+          ".epoch=" + std::to_string(report.epoch) + ".lr=" + python_float(lr_) +
+          ".layer=" + std::to_string(options_.num_blocks) + ".head=" + std::to_string(options_.num_heads) +
+          ".hidden=" + std::to_string(options_.hidden_units) + ".maxlen=" + std::to_string(options_.maxlen) + ".pth"};
 }
 
 Json SasrecWorkload::progress_state() const {

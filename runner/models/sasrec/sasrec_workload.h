@@ -47,7 +47,8 @@ class SasrecWorkload final : public Workload {
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   [[nodiscard]] std::string log_header() const override;
   [[nodiscard]] std::string log_line(const EvaluationReport& report) const override;
-  std::string reference_weight_file(const EvaluationReport& report) override;
+  // The guide's weights, whenever one of its four figures improves.
+  std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
 

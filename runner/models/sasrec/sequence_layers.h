@@ -10,7 +10,8 @@
 #include <functional>
 #include <string>
 
-#include "runner/models/model_parts.h"
+#include "runner/layers/dropouts.h"
+#include "runner/layers/initial_values.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {

@@ -19,90 +19,90 @@ PodView running(int node, int attempt = 0) {
   return pod;
 }
 
-struct Scene {
+struct Facts {
   Observed observed;
   api::TrainJobStatus status;
 };
 
-Scene three_nodes() {
-  Scene scene;
-  scene.observed.now = 1000;
-  scene.observed.settings.token_key = "key";
-  scene.observed.job.meta.uid = "uid";
-  scene.observed.job.spec.trainer.num_nodes = 3;
-  scene.observed.hosts = {{"host", HostView{}}};
+Facts three_nodes() {
+  Facts facts;
+  facts.observed.now = 1000;
+  facts.observed.settings.token_key = "key";
+  facts.observed.job.meta.uid = "uid";
+  facts.observed.job.spec.trainer.num_nodes = 3;
+  facts.observed.hosts = {{"host", HostView{}}};
   for (int node = 0; node < 3; ++node) {
-    scene.observed.pods.push_back(running(node));
-    scene.status.attempts[node] = 0;
+    facts.observed.pods.push_back(running(node));
+    facts.status.attempts[node] = 0;
   }
-  return scene;
+  return facts;
 }
 
 struct Row {
   std::string what;
-  std::function<void(Scene&)> change;
+  std::function<void(Facts&)> change;
   std::string address;
   std::vector<std::string> uids;
 };
 
 TEST(CoordinatorNews, are_of_node_0_that_runs_for_the_others_that_run) {
   const std::vector<Row> table = {
-      {"all run", [](Scene&) {}, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
-      {"one is pending", [](Scene& s) { s.observed.pods[1].phase = PodPhase::kPending; }, "10.0.0.0", {"uid-2-0"}},
-      {"one has no address", [](Scene& s) { s.observed.pods[1].ip = ""; }, "10.0.0.0", {"uid-2-0"}},
-      {"one goes", [](Scene& s) { s.observed.pods[2].deleting = true; }, "10.0.0.0", {"uid-1-0"}},
+      {"all run", [](Facts&) {}, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
+      {"one is pending", [](Facts& s) { s.observed.pods[1].phase = PodPhase::kPending; }, "10.0.0.0", {"uid-2-0"}},
+      {"one has no address", [](Facts& s) { s.observed.pods[1].ip = ""; }, "10.0.0.0", {"uid-2-0"}},
+      {"one goes", [](Facts& s) { s.observed.pods[2].deleting = true; }, "10.0.0.0", {"uid-1-0"}},
       {"one has ended and its pod runs on",
-       [](Scene& s) {
+       [](Facts& s) {
          s.observed.pods[2].end = ContainerEnd{.container = "trainer", .exit_code = 1, .reason = "", .message = ""};
        },
        "10.0.0.0",
        {"uid-1-0"}},
-      {"node 0 is pending", [](Scene& s) { s.observed.pods[0].phase = PodPhase::kPending; }, "", {}},
-      {"node 0 has no address", [](Scene& s) { s.observed.pods[0].ip = ""; }, "", {}},
-      {"node 0 goes", [](Scene& s) { s.observed.pods[0].deleting = true; }, "", {}},
-      {"node 0 has failed", [](Scene& s) { s.observed.pods[0].phase = PodPhase::kFailed; }, "", {}},
+      {"node 0 is pending", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kPending; }, "", {}},
+      {"node 0 has no address", [](Facts& s) { s.observed.pods[0].ip = ""; }, "", {}},
+      {"node 0 goes", [](Facts& s) { s.observed.pods[0].deleting = true; }, "", {}},
+      {"node 0 has failed", [](Facts& s) { s.observed.pods[0].phase = PodPhase::kFailed; }, "", {}},
       {"node 0's machine is lost",
-       [](Scene& s) {
+       [](Facts& s) {
          s.observed.pods[0].host = "lost";
          s.observed.hosts->emplace("lost", HostView{.ready = false, .unreachable = true});
        },
        "",
        {}},
-      {"node 0 is gone", [](Scene& s) { s.observed.pods.erase(s.observed.pods.begin()); }, "", {}},
-      {"node 0's next attempt was decided", [](Scene& s) { s.status.attempts[0] = 1; }, "", {}},
+      {"node 0 is gone", [](Facts& s) { s.observed.pods.erase(s.observed.pods.begin()); }, "", {}},
+      {"node 0's next attempt was decided", [](Facts& s) { s.status.attempts[0] = 1; }, "", {}},
       {"node 0's next attempt runs beside the old one",
-       [](Scene& s) {
+       [](Facts& s) {
          s.status.attempts[0] = 1;
          s.observed.pods.insert(s.observed.pods.begin() + 1, running(0, 1));
        },
        "10.0.1.0",
        {"uid-1-0", "uid-2-0"}},
       {"another node's next attempt runs beside the old one",
-       [](Scene& s) {
+       [](Facts& s) {
          s.status.attempts[1] = 1;
          s.observed.pods.insert(s.observed.pods.begin() + 2, running(1, 1));
        },
        "10.0.0.0",
        {"uid-1-1", "uid-2-0"}},
-      {"no attempt was written yet", [](Scene& s) { s.status.attempts.clear(); }, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
-      {"one node alone", [](Scene& s) { s.observed.pods.resize(1); }, "", {}},
-      {"another launcher", [](Scene& s) { s.observed.job.spec.trainer.launcher = api::Launcher::kTorchrun; }, "", {}},
+      {"no attempt was written yet", [](Facts& s) { s.status.attempts.clear(); }, "10.0.0.0", {"uid-1-0", "uid-2-0"}},
+      {"one node alone", [](Facts& s) { s.observed.pods.resize(1); }, "", {}},
+      {"another launcher", [](Facts& s) { s.observed.job.spec.trainer.launcher = api::Launcher::kTorchrun; }, "", {}},
   };
   for (const Row& row : table) {
-    Scene scene = three_nodes();
-    row.change(scene);
-    const CoordinatorNews news = coordinator_news(scene.observed, scene.status);
+    Facts facts = three_nodes();
+    row.change(facts);
+    const CoordinatorNews news = coordinator_news(facts.observed, facts.status);
     std::vector<std::string> uids;
     for (const CoordinatorNews::Pod& pod : news.pods) uids.push_back(pod.uid);
     EXPECT_EQ(news.address, row.address) << row.what;
     EXPECT_EQ(uids, row.uids) << row.what;
-    EXPECT_EQ(news.token, row.uids.empty() ? "" : scene.observed.token()) << row.what;
+    EXPECT_EQ(news.token, row.uids.empty() ? "" : facts.observed.token()) << row.what;
   }
 }
 
 TEST(CoordinatorNews, have_the_address_at_which_each_is_told) {
-  const Scene scene = three_nodes();
-  const CoordinatorNews news = coordinator_news(scene.observed, scene.status);
+  const Facts facts = three_nodes();
+  const CoordinatorNews news = coordinator_news(facts.observed, facts.status);
   ASSERT_EQ(news.pods.size(), 2U);
   EXPECT_EQ(news.pods[1], (CoordinatorNews::Pod{.uid = "uid-2-0", .ip = "10.0.0.2"}));
 }

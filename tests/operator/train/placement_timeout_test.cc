@@ -20,7 +20,7 @@ api::TrainJobSpec spec_with(std::optional<int> seconds) {
   return spec;
 }
 
-PlacementScene half_placed(api::UnixSeconds now, const std::string& uid = "job") {
+PlacementFacts half_placed(api::UnixSeconds now, const std::string& uid = "job") {
   return {.capacity = {.desired = 4, .needed = 4, .placed = 2, .waiting = 2, .holding = 2},
           .are_enough_ready = false,
           .job_uid = uid,
@@ -50,14 +50,14 @@ TEST(PlacementTimeout, counts_from_when_too_few_machines_were_held) {
 
 TEST(PlacementTimeout, keeps_what_is_enough_and_has_nothing_to_give_where_it_holds_nothing) {
   Placement placement;
-  PlacementScene elastic = half_placed(1000);
+  PlacementFacts elastic = half_placed(1000);
   elastic.capacity.needed = 2;
-  PlacementScene empty = half_placed(1000);
+  PlacementFacts empty = half_placed(1000);
   empty.capacity = {.desired = 4, .needed = 4, .placed = 0, .waiting = 4, .holding = 0};
-  for (PlacementScene scene : {elastic, empty}) {
-    apply_placement_timeout(spec_with(300), scene, placement);
-    scene.now = 9000;
-    EXPECT_FALSE(apply_placement_timeout(spec_with(300), scene, placement).gives_back);
+  for (PlacementFacts facts : {elastic, empty}) {
+    apply_placement_timeout(spec_with(300), facts, placement);
+    facts.now = 9000;
+    EXPECT_FALSE(apply_placement_timeout(spec_with(300), facts, placement).gives_back);
   }
 }
 
@@ -73,7 +73,7 @@ TEST(PlacementTimeout, waits_longer_each_time_up_to_a_bound_and_forgets_it_once_
     EXPECT_FALSE(apply_placement_timeout(spec, half_placed(placement.again_at - 1), placement).gives_back);
     now = placement.again_at;
   }
-  PlacementScene ready = half_placed(now);
+  PlacementFacts ready = half_placed(now);
   ready.are_enough_ready = true;
   apply_placement_timeout(spec, ready, placement);
   EXPECT_EQ(placement, Placement{});

@@ -96,7 +96,7 @@ TEST(FailurePolicy, stays_small_however_many_restarts_are_allowed) {
     PodEnd end = exit_with(12, i % 8);
     end.host = "host-" + std::to_string(i);
     ASSERT_FALSE(apply_failure_policy(spec, {end}, {.now = 1000 + i * 20}, book).failure.has_value());
-    note_haste(i % 8, 1000 + i * 20, book);
+    note_replacement(i % 8, 1000 + i * 20, book);
   }
   EXPECT_LE(book.avoided.size(), kAvoidedHostsMax);
   EXPECT_LE(to_json(book).dump().size(), 4096U);
@@ -105,17 +105,17 @@ TEST(FailurePolicy, stays_small_however_many_restarts_are_allowed) {
 TEST(FailurePolicy, waits_longer_with_every_hasty_replacement_and_forgets_it) {
   Bookkeeping book;
   api::UnixSeconds now = 1000;
-  note_haste(3, now, book);
+  note_replacement(3, now, book);
   EXPECT_EQ(not_before(3, book), 0);  // the first never waits
   std::vector<api::UnixSeconds> waits;
   for (int i = 0; i < 9; ++i) {
     now = std::max(now, not_before(3, book)) + 1;  // it fails a second after its start
-    note_haste(3, now, book);
+    note_replacement(3, now, book);
     waits.push_back(not_before(3, book) - now);
   }
   EXPECT_EQ(waits, (std::vector<api::UnixSeconds>{5, 10, 20, 40, 80, 160, 300, 300, 300}));
   now = not_before(3, book) + kHasteSeconds + 1;  // this one lived a minute
-  note_haste(3, now, book);
+  note_replacement(3, now, book);
   EXPECT_EQ(not_before(3, book), 0);
   EXPECT_EQ(not_before(4, book), 0);  // another node
 }
@@ -152,7 +152,7 @@ TEST(Bookkeeping, comes_back_as_it_was_written) {
   book.checkpoint_step = 0;
   book.furthest_step = 7;
   book.without_progress = {{1, 2}};
-  book.haste = {{1, {3, 99}}};
+  book.quick_replacements = {{1, {3, 99}}};
   book.avoided = {{"host-b", 5}};
   book.enough_were_ready = true;
   book.placement = {.short_since = 5, .times_given_back = 2, .again_at = 77};
@@ -182,7 +182,7 @@ TEST(Bookkeeping, of_thousands_of_nodes_is_a_few_bytes) {
 
 TEST(Bookkeeping, takes_anything_that_is_not_its_own_for_nothing) {
   for (const char* text :
-       {"null", "[]", "7", R"({"counted":[1],"haste":{"x":1,"2":[]},"created":"all","recovering":3})",
+       {"null", "[]", "7", R"({"counted":[1],"quickReplacements":{"x":1,"2":[]},"created":"all","recovering":3})",
         R"({"created":"0-2000000000","done":"5-x","avoided":{"h":"t"},"withoutProgress":{"1":"x"}})"}) {
     const Bookkeeping book = bookkeeping_from_json(Json::parse(text));
     EXPECT_TRUE(book.counted.empty() && book.created.empty() && book.avoided.empty()) << text;

@@ -53,9 +53,9 @@ bool makes_pod(const kube::HttpRequest& request) {
 }
 
 // A cluster and one operator that is looked at between its passes. Caches hold what `sync` found.
-class Scene {
+class ReconcilerFixture {
  public:
-  Scene() {
+  ReconcilerFixture() {
     server->intercept([this](const kube::HttpRequest& request) { return answer(request); });
     start_operator();
   }
@@ -273,7 +273,7 @@ class Scene {
   }
 };
 
-class ReconcilerTest : public testing::Test, protected Scene {};
+class ReconcilerTest : public testing::Test, protected ReconcilerFixture {};
 
 TEST_F(ReconcilerTest, makes_the_service_before_the_pods_and_writes_the_status_before_both) {
   make_job();
@@ -569,20 +569,20 @@ TEST_F(ReconcilerTest, what_admission_refuses_waits_and_says_why_whatever_its_co
   const std::string no = "admission webhook \"policy.example\" denied the request: not before noon";
   for (const auto& [code, reason] :
        std::map<int, std::string>{{400, ""}, {403, "Forbidden"}, {404, "NotFound"}, {422, "Invalid"}}) {
-    Scene scene;
-    scene.make_job();
-    scene.fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    ReconcilerFixture fixture;
+    fixture.make_job();
+    fixture.fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
       if (request.method != "POST" || request.path.find("/pods") == std::string::npos) return std::nullopt;
       return MemoryApiServer::status(code, reason, no);
     };
-    scene.settle();
-    EXPECT_EQ(phase_of(scene.job()), "Pending") << code;
-    EXPECT_EQ(reason_of(scene.job(), "PodsReady"), "CreateRefused") << code;
-    EXPECT_NE(message_of(scene.job(), "PodsReady").find(no), std::string::npos) << code;
-    scene.fault = {};
-    scene.now += 11;
-    scene.settle();
-    EXPECT_EQ(scene.pod_names(), (Scene::Names{"sim-0-0", "sim-1-0"})) << code;
+    fixture.settle();
+    EXPECT_EQ(phase_of(fixture.job()), "Pending") << code;
+    EXPECT_EQ(reason_of(fixture.job(), "PodsReady"), "CreateRefused") << code;
+    EXPECT_NE(message_of(fixture.job(), "PodsReady").find(no), std::string::npos) << code;
+    fixture.fault = {};
+    fixture.now += 11;
+    fixture.settle();
+    EXPECT_EQ(fixture.pod_names(), (ReconcilerFixture::Names{"sim-0-0", "sim-1-0"})) << code;
   }
 }
 
@@ -817,7 +817,7 @@ TEST_F(ReconcilerTest, a_job_that_cannot_be_read_is_an_error_with_its_field) {
 // ---- the operator dies after its n-th write, for every n ----
 
 // Make, fail, replace, suspend, resume, scale, finish.
-class WholeLife : public Scene {
+class WholeLife : public ReconcilerFixture {
  public:
   void live() {
     make_job({{"elastic", {{"minNodes", 1}, {"maxNodes", 3}}}, {"networkPolicy", "IntraJob"}});

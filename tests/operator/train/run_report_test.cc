@@ -93,6 +93,20 @@ TEST(RunReport, reads_an_agent_that_has_just_started) {
   EXPECT_FALSE(read->wanted_nodes.has_value());
 }
 
+TEST(RunReport, knows_whether_workers_come_further_with_their_data) {
+  RunStatus status;
+  status.loading = LoadingStatus{.prepared = 1200, .to_prepare = 5000, .seconds_unchanged = 59.0};
+  const Result<RunReport> read = parse_run_report(dump_line(summary_of(status)));
+  ASSERT_TRUE(read.ok() && read->loading);
+  EXPECT_EQ(read->loading->prepared, 1200);
+  EXPECT_EQ(read->loading->to_prepare, 5000);
+  EXPECT_TRUE(read->is_loading());
+  status.loading->seconds_unchanged = 61.0;
+  EXPECT_FALSE(parse_run_report(dump_line(summary_of(status)))->is_loading());
+  EXPECT_FALSE(parse_run_report(R"({"loading":{"secondsUnchanged":null}})")->is_loading());
+  EXPECT_FALSE(parse_run_report(R"({"loading":7})")->is_loading());
+}
+
 TEST(RunReport, takes_parts_of_another_type_for_missing_ones) {
   const Result<RunReport> read = parse_run_report(
       R"({"generation":"x","phase":5,"nodes":{},"workers":[7,null],"progress":[],"metrics":[1],"lastCheckpoint":3,)"

@@ -22,6 +22,8 @@ TEST(BeatMemory, says_nothing_at_first_and_then_what_the_worker_writes) {
   page->step = 7;
   page->committed_ns = 5;
   page->generation = 9;
+  page->prepared = 3;
+  page->to_prepare = 4;
   page->activity = Activity::kTraining;
   page->phase = Phase::kForward;
   page->phase_ns[static_cast<size_t>(Phase::kForward)] = 3;
@@ -29,6 +31,8 @@ TEST(BeatMemory, says_nothing_at_first_and_then_what_the_worker_writes) {
   EXPECT_EQ(beats.step, 7);
   EXPECT_EQ(beats.committed_ns, 5);
   EXPECT_EQ(beats.generation, 9U);
+  EXPECT_EQ(beats.prepared, 3);
+  EXPECT_EQ(beats.to_prepare, 4);
   EXPECT_EQ(beats.activity, Activity::kTraining);
   EXPECT_EQ(beats.phase, Phase::kForward);
   EXPECT_EQ(beats.phase_ns[static_cast<size_t>(Phase::kForward)], 3);

@@ -75,7 +75,10 @@ TEST(RunStatus, tells_all_it_knows) {
   status.goodput = GoodputStatus{.ratio = 0.9, .parts = {{.kind = "waiting", .cause = "startup", .seconds = 2}}};
   status.slowest = SlowestStatus{.rank = 1, .lag_seconds = 0.25};
   status.ladder = LadderStatus{.restarts = 2, .budget_left = 8, .last_decision = "starting it again"};
+  status.loading = LoadingStatus{.prepared = 3, .to_prepare = 9, .seconds_unchanged = 0.5};
   const OrderedJson json = to_json(status);
+  EXPECT_EQ(json.at("loading").at("toPrepare"), 9);
+  EXPECT_EQ(json.at("loading").at("secondsUnchanged"), 0.5);
   EXPECT_EQ(json.at("workers").at(0).at("activity"), "evaluating");
   EXPECT_EQ(json.at("workers").at(0).at("phase"), "validation");
   EXPECT_EQ(json.at("nodes").at(0).at("attempt"), 9);

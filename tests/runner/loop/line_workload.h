@@ -63,7 +63,6 @@ class LineWorkload : public Workload {
     return std::vector<MetricSum>();
   }
   std::vector<std::string> evaluation_lines(const EvaluationReport& /*report*/) override { return {}; }
-  std::string reference_weight_file(const EvaluationReport& /*report*/) override { return {}; }
 
   int64_t poisoned_sample = -1;  // its features hold a NaN
 

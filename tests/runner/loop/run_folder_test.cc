@@ -43,8 +43,12 @@ class RunFolderTest : public ::testing::Test {
   static RunFolder::Evaluation evaluation(int64_t step, float weight = 1.0F) {
     return {.record = {.step = step, .epoch = 1, .metrics = {{"valid", 0.5}}},
             .log_line = "1 of step " + std::to_string(step),
-            .weight_file = kWeights,
-            .model = {{"w", torch::full({2}, weight)}}};
+            .outputs = {kWeights},
+            .content_of = [weight](const std::string&) -> OutputContent {
+              TorchTree tree;
+              tree.root.emplace_back("w", tree.value(torch::full({2}, weight)));
+              return tree;
+            }};
   }
   void write_checkpoint_of(uint64_t generation, int64_t step, const RunIdentity& run) {
     CheckpointWrite write{.folder = folder_};

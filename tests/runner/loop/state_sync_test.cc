@@ -82,7 +82,7 @@ TEST(StateSync, an_evaluation_that_one_rank_has_finished_is_finished_for_all) {
     state.counters.evaluated_step = 8;
     state.counters.best_metric = 0.7;
     state.counters.evaluations_without_best = 0;
-    state.journal.evaluation = EvaluationNote{.step = 8, .metrics = {{"NDCG@10", 0.7}}, .weight_file = ""};
+    state.journal.evaluation = EvaluationNote{.step = 8, .metrics = {{"NDCG@10", 0.7}}, .outputs = {}};
     state.journal.improved = true;
   });
   for (const Synced& rank : found) {

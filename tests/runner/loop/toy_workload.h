@@ -126,7 +126,6 @@ class ToyWorkload : public Workload {
   }
 
   std::vector<std::string> evaluation_lines(const EvaluationReport& /*report*/) override { return {}; }
-  std::string reference_weight_file(const EvaluationReport& /*report*/) override { return {}; }
 
   int64_t unreadable_sample = -1;  // its fetch fails
 

@@ -46,10 +46,10 @@ class ScoredLine final : public LineWorkload {
     return std::vector<MetricSum>{
         {.name = "score", .sum = first ? static_cast<double>(score) : 0.0, .count = first ? 1.0 : 0.0}};
   }
-  std::string reference_weight_file(const EvaluationReport& report) override {
+  std::vector<std::string> outputs(const EvaluationReport& report) override {
     if (std::exchange(breaks_after_evaluation, false))
       throw std::runtime_error("the sums came, and nothing after them");
-    return "epoch" + std::to_string(report.epoch) + ".pth";
+    return {"epoch" + std::to_string(report.epoch) + ".pth"};
   }
   std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
     if (in_step && batch.share.step == 1) std::exchange(in_step, nullptr)();

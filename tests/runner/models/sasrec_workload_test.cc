@@ -1,5 +1,6 @@
 #include "runner/models/sasrec/sasrec_workload.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -13,6 +14,10 @@
 
 namespace lockstep {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 constexpr SasrecForm kForms[] = {SasrecForm::kPostNorm, SasrecForm::kPreNorm, SasrecForm::kOriginal};
 
@@ -189,13 +194,13 @@ TEST(SasrecWorkload, weights_are_named_when_a_figure_improves_also_after_a_resum
   RunConfig config = small_config();
   config.training.lr = 1e-3;
   const auto workload = make_small(config);
-  EXPECT_EQ(workload->reference_weight_file(report_of(20, 0.1)),
-            "SASRec.epoch=20.lr=0.001.layer=2.head=2.hidden=16.maxlen=12.pth");
-  EXPECT_EQ(workload->reference_weight_file(report_of(40, 0.1)), "");
+  EXPECT_THAT(workload->outputs(report_of(20, 0.1)),
+              ElementsAre("SASRec.epoch=20.lr=0.001.layer=2.head=2.hidden=16.maxlen=12.pth"));
+  EXPECT_THAT(workload->outputs(report_of(40, 0.1)), IsEmpty());
   const auto resumed = make_small(config);
   ASSERT_TRUE(resumed->restore_progress(workload->progress_state()).ok());
-  EXPECT_EQ(resumed->reference_weight_file(report_of(60, 0.1)), "");
-  EXPECT_NE(resumed->reference_weight_file(report_of(80, 0.2)), "");
+  EXPECT_THAT(resumed->outputs(report_of(60, 0.1)), IsEmpty());
+  EXPECT_THAT(resumed->outputs(report_of(80, 0.2)), SizeIs(1));
   EXPECT_FALSE(resumed->restore_progress(Json{{"best", {{"valid_hr@10", "high"}}}}).ok());
 }
 
@@ -204,7 +209,7 @@ TEST(SasrecWorkload, learning_rates_in_file_names_are_written_as_python_does) {
            {1e-3, "0.001"}, {1e-4, "0.0001"}, {1e-5, "1e-05"}, {2.5e-5, "2.5e-05"}, {1.0, "1.0"}}) {
     RunConfig config = small_config();
     config.training.lr = lr;
-    const std::string file = make_small(config)->reference_weight_file(report_of(1, 0.1));
+    const std::string file = make_small(config)->outputs(report_of(1, 0.1)).at(0);
     EXPECT_NE(file.find(".lr=" + text + ".layer"), std::string::npos) << file;
   }
 }

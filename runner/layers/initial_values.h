@@ -1,4 +1,4 @@
-// What the models of all workloads are made of: trained leaves, their first values, dropouts.
+// The leaves of a model that are trained, and their values at the start of a run.
 //
 // Threads: one.
 #pragma once
@@ -8,30 +8,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-
-#include "runner/kernels/dropout.h"
 
 namespace lockstep {
 
 // A trainable fp32 leaf of zeros.
 at::Tensor trained(at::IntArrayRef sizes, at::Device device);
-
-// Hands out one key per dropout, in the order of the forward pass; no key = evaluation.
-class Dropouts {
- public:
-  Dropouts() = default;
-  Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
-
-  // x [B, …]: a mask for each sample.
-  at::Tensor operator()(const at::Tensor& x);
-  // x: one mask for the whole global batch, the same on every rank and in every micro-batch.
-  at::Tensor of_table(const at::Tensor& x);
-
- private:
-  double rate_ = 0.0;
-  std::optional<DropoutKey> key_;
-};
 
 // Values of one parameter: element i depends on (seed, index of the parameter, i) alone. Drawn on the host.
 class InitialValues {

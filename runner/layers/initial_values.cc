@@ -1,4 +1,4 @@
-#include "runner/models/model_parts.h"
+#include "runner/layers/initial_values.h"
 
 #include <torch/types.h>
 
@@ -24,22 +24,6 @@ double fans(at::IntArrayRef sizes) {
 
 at::Tensor trained(at::IntArrayRef sizes, at::Device device) {
   return at::zeros(sizes, at::TensorOptions(at::kFloat).device(device)).requires_grad_();
-}
-
-at::Tensor Dropouts::operator()(const at::Tensor& x) {
-  if (!key_) return x;
-  const at::Tensor out = philox_dropout(x, rate_, *key_);
-  ++key_->layer;
-  return out;
-}
-
-at::Tensor Dropouts::of_table(const at::Tensor& x) {
-  if (!key_) return x;
-  DropoutKey first_sample = *key_;
-  first_sample.first_slot = 0;
-  const at::Tensor out = philox_dropout(x.unsqueeze(0), rate_, first_sample).squeeze(0);
-  ++key_->layer;
-  return out;
 }
 
 InitialValues::InitialValues(uint64_t seed, size_t parameter) : seed_(seed), parameter_(parameter) {}

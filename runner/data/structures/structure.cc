@@ -1,0 +1,129 @@
+#include "runner/data/structures/structure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 20> kStandardNames = {"ALA", "CYS", "ASP", "GLU", "PHE", "GLY", "HIS",
+                                                             "ILE", "LYS", "LEU", "MET", "ASN", "PRO", "GLN",
+                                                             "ARG", "SER", "THR", "VAL", "TRP", "TYR"};
+constexpr double kSameSequence = 0.7;  // share of equal residues, as in ProteinMPNN's training
+
+using Vector = std::array<double, 3>;
+
+Vector minus(const Atom& a, const Atom& b) {
+  return {double{a[0]} - double{b[0]}, double{a[1]} - double{b[1]}, double{a[2]} - double{b[2]}};
+}
+Vector cross(const Vector& a, const Vector& b) {
+  return {a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]};
+}
+double dot(const Vector& a, const Vector& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
+
+// The types by number, without unknown ones.
+std::map<std::pair<int32_t, char>, uint8_t> known_types(const StructureChain& chain) {
+  std::map<std::pair<int32_t, char>, uint8_t> types;
+  for (const Position& position : chain.positions) {
+    if (position.type != kUnknownResidue)
+      types.emplace(std::pair(position.number, position.insertion_code), position.type);
+  }
+  return types;
+}
+
+bool same_sequence(const std::map<std::pair<int32_t, char>, uint8_t>& a,
+                   const std::map<std::pair<int32_t, char>, uint8_t>& b) {
+  size_t both = 0;
+  size_t equal = 0;
+  auto at_b = b.begin();
+  for (const auto& [number, type] : a) {
+    while (at_b != b.end() && at_b->first < number) ++at_b;
+    if (at_b == b.end()) break;
+    if (at_b->first != number) continue;
+    ++both;
+    if (at_b->second == type) ++equal;
+  }
+  return 2 * both >= std::min(a.size(), b.size()) && both > 0 &&
+         static_cast<double>(equal) >= kSameSequence * static_cast<double>(both);
+}
+
+}  // namespace
+
+uint8_t residue_type_of(std::string_view three_letters) {
+  if (three_letters == "MSE") three_letters = "MET";
+  const auto found = std::find(kStandardNames.begin(), kStandardNames.end(), three_letters);
+  return static_cast<uint8_t>(found - kStandardNames.begin());  // X follows the last name
+}
+
+uint8_t residue_type_of(char letter) {
+  const size_t found = kResidueAlphabet.find(letter);
+  return found == std::string_view::npos ? kUnknownResidue : static_cast<uint8_t>(found);
+}
+
+bool is_standard_residue(std::string_view three_letters) {
+  return std::find(kStandardNames.begin(), kStandardNames.end(), three_letters) != kStandardNames.end();
+}
+
+bool is_complete(const Backbone& backbone) { return std::none_of(backbone.begin(), backbone.end(), is_missing); }
+
+float dihedral(const Atom& a, const Atom& b, const Atom& c, const Atom& d) {
+  const Vector axis = minus(c, b);
+  const Vector left = cross(minus(b, a), axis);
+  const Vector right = cross(axis, minus(d, c));
+  const double length = std::sqrt(dot(axis, axis));
+  if (!(length > 0) || !(dot(left, left) > 0) || !(dot(right, right) > 0)) return kMissing;
+  return static_cast<float>(std::atan2(dot(cross(left, right), axis) / length, dot(left, right)));
+}
+
+void group_chains(Structure& structure) {
+  std::vector<std::map<std::pair<int32_t, char>, uint8_t>> types;
+  for (const StructureChain& chain : structure.chains) types.push_back(known_types(chain));
+  for (size_t i = 0; i < structure.chains.size(); ++i) {
+    StructureChain& chain = structure.chains[i];
+    chain.group = static_cast<uint32_t>(i);
+    if (!chain.is_protein) continue;
+    for (size_t j = 0; j < i; ++j) {
+      const uint32_t other = structure.chains[j].group;
+      if (!structure.chains[j].is_protein || other == chain.group || !same_sequence(types[i], types[j])) continue;
+      // Two groups that this chain joins become one, under the smaller number.
+      const uint32_t joined = std::min(other, chain.group);
+      const uint32_t replaced = std::max(other, chain.group);
+      for (size_t k = 0; k <= i; ++k) {
+        if (structure.chains[k].group == replaced) structure.chains[k].group = joined;
+      }
+    }
+  }
+}
+
+Status check_structure(const Structure& structure) {
+  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
+  if (structure.chains.empty()) return invalid("holds no chain of amino acids or nucleotides");
+  if (structure.chains.size() > kChainsMax) {
+    return invalid("has " + std::to_string(structure.chains.size()) + " chains; at most " + std::to_string(kChainsMax) +
+                   " are read");
+  }
+  int64_t positions = 0;
+  bool any_protein = false;
+  bool any_complete = false;
+  for (const StructureChain& chain : structure.chains) {
+    positions += static_cast<int64_t>(chain.positions.size());
+    any_protein = any_protein || chain.is_protein;
+    any_complete = any_complete || std::any_of(chain.positions.begin(), chain.positions.end(),
+                                               [](const Position& position) { return is_complete(position.backbone); });
+  }
+  if (positions > kPositionsMax) {
+    return invalid("has " + std::to_string(positions) + " positions; at most " + std::to_string(kPositionsMax) +
+                   " are read");
+  }
+  if (!any_protein) {
+    return invalid("has no protein: none of its " + std::to_string(structure.chains.size()) +
+                   " chains has an amino acid with N, CA and C (nucleic acids?)");
+  }
+  if (!any_complete) return invalid("has no residue with all of N, CA, C and O (only CA atoms?)");
+  return {};
+}
+
+}  // namespace lockstep

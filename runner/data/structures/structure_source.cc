@@ -1,0 +1,179 @@
+#include "runner/data/structures/structure_source.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "runner/data/structures/structure_file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kEntriesPerProgress = 1000;
+constexpr std::string_view kExpected =
+    "expected .pdb, .ent, .cif or .mmcif files (each also .gz), in a folder or alone";
+
+std::string ending_of(const std::string& name) {
+  const std::string known = structure_ending_of(name);
+  return known.empty() ? std::filesystem::path(name).extension().string() : known;
+}
+
+struct FoundFile {
+  std::string relative;  // to the folder, or the name of a file that was named itself
+  std::string path;      // without symbolic links
+  int64_t bytes = 0;
+  int64_t changed_ns = 0;  // since 1970
+};
+
+// ".cif.gz 5, .pdb 20"
+std::string counts_by_ending(const std::vector<FoundFile>& files) {
+  std::map<std::string, size_t> counts;
+  for (const FoundFile& file : files) {
+    const std::string ending = ending_of(file.relative);
+    ++counts[ending.empty() ? "without an ending" : ending];
+  }
+  std::string text;
+  for (const auto& [ending, count] : counts) text += (text.empty() ? "" : ", ") + ending + " " + std::to_string(count);
+  return text;
+}
+
+std::string plural(size_t count, const std::string& one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+Result<FoundFile> look_at(const std::string& path, std::string relative) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return error_of_errno(errno, "stat", path);
+  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::kInvalid, path + " is no file"};
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  if (error) return Error{ErrorCode::kUnavailable, path + ": " + error.message()};
+  return FoundFile{.relative = std::move(relative),
+                   .path = real.string(),
+                   .bytes = status.st_size,
+                   .changed_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+// All files below a folder, sorted; hidden ones and lost+found are left alone, links to folders are not followed.
+Result<std::vector<FoundFile>> files_below(const std::string& folder, const std::function<void()>& on_progress) {
+  std::vector<FoundFile> files;
+  std::error_code error;
+  size_t seen = 0;
+  std::filesystem::recursive_directory_iterator entries(folder, error);
+  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
+    if (++seen % kEntriesPerProgress == 0) on_progress();
+    const std::string name = entries->path().filename().string();
+    if (name.starts_with('.') || name == "lost+found") {
+      entries.disable_recursion_pending();
+      continue;
+    }
+    std::error_code ignored;
+    if (!entries->is_regular_file(ignored)) continue;
+    TRY_ASSIGN(FoundFile file, look_at(entries->path().string(), entries->path().lexically_relative(folder).string()));
+    files.push_back(std::move(file));
+  }
+  if (error) return Error{ErrorCode::kUnavailable, "cannot read the folder " + folder + ": " + error.message()};
+  std::sort(files.begin(), files.end(), [](const FoundFile& a, const FoundFile& b) { return a.relative < b.relative; });
+  return files;
+}
+
+std::string fingerprint_of(const std::vector<FoundFile>& files) {
+  std::string text;
+  for (const FoundFile& file : files) {
+    text += file.relative + "\n" + std::to_string(file.bytes) + " " + std::to_string(file.changed_ns) + "\n";
+  }
+  return text;
+}
+
+// "sub/1abc.cif.gz" → "1abc"
+std::string stem_of(const std::string& relative) {
+  const std::string name = base_name(relative);
+  return name.substr(0, name.size() - ending_of(name).size());
+}
+
+// One structure in each file. Structures are named by the files' stems; those that share one, by their whole paths.
+class FilesSource final : public StructureSource {
+ public:
+  using Read = std::function<Result<Structure>(const std::string& path)>;
+
+  FilesSource(std::vector<FoundFile> files, const std::string& what, Read read)
+      : files_(std::move(files)), what_(what), read_(std::move(read)) {
+    std::map<std::string, size_t> stems;
+    for (const FoundFile& file : files_) ++stems[stem_of(file.relative)];
+    for (const FoundFile& file : files_) {
+      const std::string stem = stem_of(file.relative);
+      names_.push_back(stems[stem] == 1 ? stem : file.relative);
+    }
+  }
+
+  [[nodiscard]] std::string summary() const override {
+    return plural(files_.size(), what_) + " (" + counts_by_ending(files_) + ")";
+  }
+  [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }
+  [[nodiscard]] std::string name(int64_t i) const override { return files_[static_cast<size_t>(i)].relative; }
+  [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
+    TRY_ASSIGN(Structure structure, read_(files_[static_cast<size_t>(i)].path));
+    structure.name = names_[static_cast<size_t>(i)];
+    std::vector<Structure> structures;
+    structures.push_back(std::move(structure));
+    return structures;
+  }
+  [[nodiscard]] std::string fingerprint() const override { return what_ + "\n" + fingerprint_of(files_); }
+
+ private:
+  std::vector<FoundFile> files_;
+  std::string what_;
+  Read read_;
+  std::vector<std::string> names_;
+};
+
+template <typename Keep>
+std::vector<FoundFile> only(const std::vector<FoundFile>& files, const Keep& keep) {
+  std::vector<FoundFile> kept;
+  std::copy_if(files.begin(), files.end(), std::back_inserter(kept), keep);
+  return kept;
+}
+
+bool is_structure_file(const FoundFile& file) { return structure_format_of(file.relative).has_value(); }
+
+Error nothing_known(const std::string& path, const std::vector<FoundFile>& files) {
+  const std::string found =
+      files.empty() ? "no files" : plural(files.size(), "file") + " (" + counts_by_ending(files) + ")";
+  return Error{ErrorCode::kInvalid, "no structures in " + path + ": found " + found + ", " + std::string(kExpected)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const std::string& path,
+                                                         const std::function<void()>& on_progress) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
+    return Error{is_absent ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                 is_absent ? path + " does not exist; " + std::string(kExpected)
+                           : "cannot read " + path + ": " + error.message()};
+  }
+  const bool is_folder = std::filesystem::is_directory(status);
+  std::vector<FoundFile> files;
+  if (is_folder) {
+    TRY_ASSIGN(files, files_below(path, on_progress));
+  } else {
+    TRY_ASSIGN(FoundFile file, look_at(path, base_name(path)));
+    files.push_back(std::move(file));
+  }
+  if (std::vector<FoundFile> found = only(files, is_structure_file); !found.empty()) {
+    return std::unique_ptr<StructureSource>(std::make_unique<FilesSource>(
+        std::move(found), "structure file", [&fs](const std::string& file) { return read_structure_file(fs, file); }));
+  }
+  return nothing_known(path, files);
+}
+
+}  // namespace lockstep

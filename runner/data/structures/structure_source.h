@@ -1,0 +1,46 @@
+// StructureSource: what structures there are at a path, in pieces that can be read one at a time, by any thread.
+//
+// Role: looks at a file or folder and says what kind of source it is. Four kinds, told apart by what is there:
+//   files         one file or a folder (with the folders in it) of .pdb .ent .cif .mmcif, each also .gz
+//   JSON lines    a .jsonl file of ProteinMPNN's helper scripts or of the CATH set (structure_json.h)
+//   tensors       a folder of {pdb_id}.pt files with backbone_coords (structure_tensors.h)
+//   training set  ProteinMPNN's pdb_2021aug02: a folder with list.csv and pdb/ (training_set.h)
+// Threads: constant once made; read() from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/file_system.h"
+#include "runner/base/result.h"
+#include "runner/data/structures/structure.h"
+
+namespace lockstep {
+
+class StructureSource {
+ public:
+  virtual ~StructureSource() = default;
+
+  // For a person: "25 structure files (.cif.gz 5, .pdb 20)".
+  [[nodiscard]] virtual std::string summary() const = 0;
+  // Pieces to read, at least 1; sorted, the same on every machine that sees the same files.
+  [[nodiscard]] virtual int64_t size() const = 0;
+  // What piece i is called in messages: a path relative to the source, "chains.jsonl line 12".
+  [[nodiscard]] virtual std::string name(int64_t i) const = 0;
+  // The structures of piece i: more than one where a file has several assemblies. Each passes check_structure. Errors:
+  // those of the readers; without the piece's name.
+  [[nodiscard]] virtual Result<std::vector<Structure>> read(int64_t i) const = 0;
+  // Changes when the files do: relative paths, sizes and times of change.
+  [[nodiscard]] virtual std::string fingerprint() const = 0;
+};
+
+// Errors: kNotFound (no such path), kInvalid (nothing of the four kinds: says what is there and what was expected),
+// kUnavailable (cannot be read). `fs` outlives the source. on_progress: now and then while a large folder is listed.
+Result<std::unique_ptr<StructureSource>> find_structures(
+    FileSystem& fs, const std::string& path, const std::function<void()>& on_progress = [] {});
+
+}  // namespace lockstep

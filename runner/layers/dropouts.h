@@ -1,0 +1,30 @@
+// The dropouts of one forward pass, each with a mask of its own.
+//
+// Threads: one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "runner/kernels/dropout.h"
+
+namespace lockstep {
+
+// Hands out one key per dropout, in the order of the forward pass; no key = evaluation.
+class Dropouts {
+ public:
+  Dropouts() = default;
+  Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
+
+  // x [B, …]: a mask for each sample.
+  at::Tensor operator()(const at::Tensor& x);
+  // x: one mask for the whole global batch, the same on every rank and in every micro-batch.
+  at::Tensor of_table(const at::Tensor& x);
+
+ private:
+  double rate_ = 0.0;
+  std::optional<DropoutKey> key_;
+};
+
+}  // namespace lockstep

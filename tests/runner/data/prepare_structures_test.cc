@@ -1,0 +1,236 @@
+#include "runner/data/structures/prepare_structures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runner/base/forwarding_file_system.h"
+#include "tests/runner/data/pdb_text.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kFiles = 200;  // more than there are parts
+
+// s000.pdb … with chains of different lengths, some of them in a folder of their own; two broken ones.
+void write_files(const TemporaryFolder& folder) {
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string name = std::string(i % 2 == 0 ? "pdbs/" : "pdbs/more/") + "s" + std::to_string(1000 + i) + ".pdb";
+    folder.write(name, i == 17 ? "END\n" : i == 90 ? "" : pdb_chain(1 + i % 7));
+  }
+}
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    names.push_back(entry.path().lexically_relative(folder).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Lets `writes_left` files be opened for writing; then the disk is full.
+class FillingFileSystem final : public ForwardingFileSystem {
+ public:
+  FillingFileSystem(FileSystem& under, int writes_left) : ForwardingFileSystem(under), writes_left_(writes_left) {}
+  Result<FileHandle> open_for_write(const std::string& path) override {
+    if (writes_left_.fetch_sub(1) <= 0) return error_of_errno(ENOSPC, "open", path);
+    return ForwardingFileSystem::open_for_write(path);
+  }
+
+ private:
+  std::atomic<int> writes_left_;
+};
+
+class PrepareStructures : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  PosixFileSystem fs_;
+
+  Result<PreparedStructures> prepare(const PrepareOptions& options = {.threads = 3}) {
+    return prepare_structures(fs_, folder_.file("pdbs"), folder_.file("cache"), options);
+  }
+};
+
+TEST_F(PrepareStructures, reads_a_folder_in_order_and_names_the_files_it_skips) {
+  write_files(folder_);
+  int64_t last_done = 0;
+  const Result<PreparedStructures> prepared = prepare({.threads = 3, .progress = [&](int64_t done, int64_t total) {
+                                                         EXPECT_GE(done, last_done);
+                                                         EXPECT_TRUE(total == kFiles || total == 0);
+                                                         last_done = done;
+                                                         return true;
+                                                       }});
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(last_done, kFiles);
+  EXPECT_EQ(prepared->summary, "200 structure files (.pdb 200)");
+  EXPECT_FALSE(prepared->was_there);
+  EXPECT_EQ(prepared->cache.size(), kFiles - 2);
+  EXPECT_EQ(prepared->cache.structure(0)->name, "s1001");  // "more/s1001.pdb" comes before "s1000.pdb"
+  ASSERT_EQ(prepared->cache.skipped().size(), 2U);
+  EXPECT_EQ(prepared->cache.skipped()[0].file, "more/s1017.pdb");
+  EXPECT_THAT(prepared->cache.skipped()[0].reason, HasSubstr("no ATOM record"));
+  EXPECT_EQ(prepared->cache.skipped()[1].reason, "is empty");
+  EXPECT_EQ(files_in(folder_.file("cache")), (std::vector<std::string>{base_name(prepared->path)}));
+}
+
+TEST_F(PrepareStructures, an_unchanged_folder_is_opened_and_a_changed_one_read_again) {
+  write_files(folder_);
+  const Result<PreparedStructures> first = prepare();
+  const Result<PreparedStructures> second = prepare();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE(second->was_there);
+  EXPECT_EQ(second->path, first->path);
+  EXPECT_EQ(second->cache.skipped().size(), 2U);
+  folder_.write("pdbs/s1000.pdb", pdb_chain(9));
+  const Result<PreparedStructures> third = prepare();
+  ASSERT_TRUE(third.ok());
+  EXPECT_FALSE(third->was_there);
+  EXPECT_NE(third->path, first->path);
+  EXPECT_NE(third->cache.digest(), first->cache.digest());
+}
+
+TEST_F(PrepareStructures, the_bytes_do_not_depend_on_the_number_of_threads_nor_on_the_place) {
+  write_files(folder_);
+  const Result<PreparedStructures> one = prepare({.threads = 1});
+  const Result<PreparedStructures> memory = prepare_structures(fs_, folder_.file("pdbs"), "", {.threads = 4});
+  ASSERT_TRUE(one.ok() && memory.ok());
+  EXPECT_EQ(memory->path, "");
+  EXPECT_EQ(memory->cache.digest(), one->cache.digest());
+}
+
+TEST_F(PrepareStructures, one_that_was_stopped_goes_on_where_it_was) {
+  write_files(folder_);
+  const Result<PreparedStructures> stopped =
+      prepare({.threads = 1, .progress = [&](int64_t done, int64_t) { return done < 20; }});
+  if (stopped.ok()) GTEST_SKIP() << "the machine read all files between two looks";
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+  EXPECT_THAT(stopped.error().message, HasSubstr("the next start goes on there"));
+  const Result<PreparedStructures> again = prepare();
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->cache.size(), kFiles - 2);
+}
+
+// As a kill leaves it: some parts whole, one of them cut off, the temporary file of another.
+TEST_F(PrepareStructures, finished_parts_of_a_killed_one_are_used_and_damaged_ones_made_again) {
+  write_files(folder_);
+  FillingFileSystem filling(fs_, 10);
+  const Result<PreparedStructures> full =
+      prepare_structures(filling, folder_.file("pdbs"), folder_.file("cache"), {.threads = 1});
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(full.error().message, HasSubstr("No space left on device"));
+  EXPECT_THAT(full.error().message, HasSubstr(folder_.file("cache")));
+  EXPECT_THAT(full.error().message, HasSubstr("--cache_dir"));
+  std::vector<std::string> parts;
+  for (const std::string& name : files_in(folder_.file("cache"))) {
+    if (name.find("/part-") != std::string::npos) parts.push_back(folder_.file("cache/" + name));
+  }
+  ASSERT_EQ(parts.size(), 10U);
+  std::filesystem::resize_file(parts[3], std::filesystem::file_size(parts[3]) / 2);
+  // The nine whole parts are not written again: each part left and the cache itself is one file.
+  const auto all_parts = (kFiles + 3) / 4;  // of four files each
+  FillingFileSystem rest(fs_, all_parts - 9 + 1);
+  const Result<PreparedStructures> again =
+      prepare_structures(rest, folder_.file("pdbs"), folder_.file("cache"), {.threads = 2});
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  const Result<PreparedStructures> memory = prepare_structures(fs_, folder_.file("pdbs"), "", {});
+  EXPECT_EQ(again->cache.digest(), memory->cache.digest());
+  EXPECT_EQ(files_in(folder_.file("cache")).size(), 1U);
+}
+
+TEST_F(PrepareStructures, two_at_once_end_with_the_same_cache) {
+  write_files(folder_);
+  std::vector<std::string> digests(4);
+  {
+    std::vector<std::jthread> threads;
+    for (std::string& digest : digests) {
+      threads.emplace_back([&] {
+        const Result<PreparedStructures> prepared = prepare({.threads = 2});
+        digest = prepared.ok() ? prepared->cache.digest() : prepared.error().message;
+      });
+    }
+  }
+  for (const std::string& digest : digests) EXPECT_EQ(digest, digests[0]);
+  EXPECT_EQ(digests[0].size(), 64U);
+}
+
+TEST_F(PrepareStructures, a_damaged_cache_is_made_again) {
+  write_files(folder_);
+  const Result<PreparedStructures> first = prepare();
+  ASSERT_TRUE(first.ok());
+  std::filesystem::resize_file(first->path, 1000);
+  const Result<PreparedStructures> second = prepare();
+  ASSERT_TRUE(second.ok());
+  EXPECT_FALSE(second->was_there);
+  EXPECT_EQ(second->cache.size(), kFiles - 2);
+}
+
+TEST_F(PrepareStructures, files_of_one_name_are_told_apart_by_their_paths) {
+  folder_.write("pdbs/a/1.pdb", pdb_chain(1));
+  folder_.write("pdbs/b/1.pdb", pdb_chain(2));
+  folder_.write("pdbs/2.ent", pdb_chain(3));
+  const Result<PreparedStructures> prepared = prepare();
+  ASSERT_TRUE(prepared.ok());
+  EXPECT_EQ(prepared->summary, "3 structure files (.ent 1, .pdb 2)");
+  EXPECT_EQ(prepared->cache.structure(0)->name, "2");
+  EXPECT_EQ(prepared->cache.structure(1)->name, "a/1.pdb");
+}
+
+TEST_F(PrepareStructures, one_file_and_links_to_files_are_read) {
+  const std::string file = folder_.write("one.pdb", pdb_chain(4));
+  const Result<PreparedStructures> alone = prepare_structures(fs_, file, "", {});
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  EXPECT_EQ(alone->cache.structure(0)->name, "one");
+  std::filesystem::create_directories(folder_.file("pdbs"));
+  std::filesystem::create_symlink(file, folder_.file("pdbs/linked.pdb"));
+  const Result<PreparedStructures> linked = prepare();
+  ASSERT_TRUE(linked.ok()) << linked.error().message;
+  EXPECT_EQ(linked->cache.structure(0)->name, "linked");
+}
+
+TEST_F(PrepareStructures, a_place_without_structures_says_what_is_there) {
+  EXPECT_THAT(prepare().error().message, HasSubstr("does not exist"));
+  EXPECT_EQ(prepare().error().code, ErrorCode::kNotFound);
+  std::filesystem::create_directories(folder_.file("pdbs"));
+  EXPECT_THAT(prepare().error().message, HasSubstr("found no files, expected .pdb"));
+  folder_.write("pdbs/a.txt", "x");
+  folder_.write("pdbs/b.jpg", "x");
+  folder_.write("pdbs/c.jpg", "x");
+  EXPECT_THAT(prepare().error().message, HasSubstr("found 3 files (.jpg 2, .txt 1), expected .pdb"));
+  EXPECT_THAT(prepare_structures(fs_, folder_.file("pdbs/a.txt"), "", {}).error().message, HasSubstr("(.txt 1)"));
+}
+
+TEST_F(PrepareStructures, files_that_all_are_broken_are_an_error_with_reasons) {
+  for (const char* name : {"a", "b", "c", "d", "e"}) folder_.write(std::string("pdbs/") + name + ".pdb", "END\n");
+  const Result<PreparedStructures> prepared = prepare();
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_EQ(prepared.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(prepared.error().message, HasSubstr("none of 5 structure files (.pdb 5) could be read"));
+  EXPECT_THAT(prepared.error().message, HasSubstr("a.pdb: has no ATOM record"));
+  EXPECT_THAT(prepared.error().message, HasSubstr("and 2 more"));
+}
+
+TEST_F(PrepareStructures, a_folder_that_cannot_be_written_is_named_with_what_to_do) {
+  folder_.write("pdbs/a.pdb", pdb_chain(2));
+  folder_.write("file", "");
+  const Result<PreparedStructures> prepared =
+      prepare_structures(fs_, folder_.file("pdbs"), folder_.file("file/cache"), {});
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_EQ(prepared.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(prepared.error().message, HasSubstr(folder_.file("file/cache")));
+  EXPECT_THAT(prepared.error().message, HasSubstr("--cache_dir"));
+}
+
+}  // namespace
+}  // namespace lockstep

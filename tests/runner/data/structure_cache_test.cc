@@ -1,0 +1,116 @@
+#include "runner/data/structures/structure_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "runner/data/structures/structure_file.h"
+#include "tests/runner/data/pdb_text.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<Structure> two_structures() {
+  Structure first = *parse_structure(pdb_chain(3, 'A') + pdb_chain(2, 'B', "TRP"), StructureFormat::kPdb);
+  first.name = "first";
+  first.chains[1].cluster = 77;
+  first.chains[1].split = ChainSplit::kTest;
+  Structure second =
+      *parse_structure(pdb_residue({}) + pdb_residue({.number = 5, .without = "O"}), StructureFormat::kPdb);
+  second.name = "second";
+  return {first, second};
+}
+
+std::string cache_bytes() { return structure_cache_bytes(two_structures(), {{"c.pdb", "is empty"}}); }
+
+Result<StructureCache> opened(std::string bytes) {
+  return StructureCache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "test.cache");
+}
+
+TEST(StructureCache, holds_what_was_put_into_it) {
+  const TemporaryFolder folder;
+  const Result<StructureCache> cache = StructureCache::open(folder.write("a.cache", cache_bytes()));
+  ASSERT_TRUE(cache.ok()) << cache.error().message;
+  ASSERT_EQ(cache->size(), 2);
+  EXPECT_EQ(cache->length(0), 5);
+  EXPECT_EQ(cache->skipped(), (std::vector<SkippedFile>{{"c.pdb", "is empty"}}));
+  const StructureView first = *cache->structure(0);
+  EXPECT_EQ(first.name, "first");
+  ASSERT_EQ(first.chains.size(), 2U);
+  EXPECT_EQ(first.chains[1].id, "B");
+  EXPECT_EQ(first.chains[1].begin, 3U);
+  EXPECT_EQ(first.chains[1].end, 5U);
+  EXPECT_EQ(first.chains[1].cluster, 77);
+  EXPECT_EQ(first.chains[1].split, ChainSplit::kTest);
+  EXPECT_EQ(first.chains[1].group, 1U);
+  EXPECT_TRUE(first.chains[0].is_protein);
+  EXPECT_EQ(first.chain_of[4], 1U);
+  EXPECT_EQ(first.types[4], residue_type_of('W'));
+  EXPECT_EQ(first.numbers[4], 2);
+  EXPECT_EQ(first.backbone[4][1], (Atom{7.0F, 1.1F, 0.3F}));
+  EXPECT_EQ(first.insertion_codes[0], ' ');
+  const StructureView second = *cache->structure(1);
+  EXPECT_EQ(second.size(), 5U);
+  EXPECT_EQ(second.flags[2], 0);
+  EXPECT_TRUE(is_missing(second.backbone[4][3]));
+}
+
+TEST(StructureCache, parts_joined_are_the_cache_made_at_once) {
+  const std::vector<Structure> both = two_structures();
+  const Result<StructureCache> first = opened(structure_cache_bytes({both[0]}, {}));
+  const Result<StructureCache> second = opened(structure_cache_bytes({both[1]}, {{"c.pdb", "is empty"}}));
+  std::string joined;
+  const Status written = write_structure_cache({&*first, &*second}, [&](const void* data, size_t bytes) {
+    joined.append(static_cast<const char*>(data), bytes);
+    return Status();
+  });
+  ASSERT_TRUE(written.ok());
+  EXPECT_EQ(joined, cache_bytes());
+  EXPECT_EQ(opened(joined)->digest(), opened(cache_bytes())->digest());
+  EXPECT_NE(opened(joined)->digest(), first->digest());
+}
+
+TEST(StructureCache, cut_off_anywhere_it_is_refused) {
+  const std::string whole = cache_bytes();
+  for (size_t bytes = 0; bytes < whole.size(); bytes += 1 + bytes / 40) {
+    const Result<StructureCache> cache = opened(whole.substr(0, bytes) + std::string(bytes < 16 ? 16 : 0, '\0'));
+    ASSERT_FALSE(cache.ok()) << bytes;
+    EXPECT_EQ(cache.error().code, ErrorCode::kCorrupt);
+    EXPECT_THAT(cache.error().message, HasSubstr("test.cache"));
+  }
+  const TemporaryFolder folder;
+  EXPECT_FALSE(StructureCache::open(folder.write("empty.cache", "")).ok());
+  EXPECT_FALSE(StructureCache::open(folder.path()).ok());
+  EXPECT_EQ(StructureCache::open(folder.file("absent")).error().code, ErrorCode::kNotFound);
+}
+
+TEST(StructureCache, a_changed_byte_is_found_before_it_is_used) {
+  const std::string whole = cache_bytes();
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ 0x10);
+    const Result<StructureCache> cache = opened(changed);
+    if (!cache.ok()) continue;
+    bool refused = cache->skipped() != opened(whole)->skipped();  // they are text, not checked
+    for (int64_t i = 0; i < cache->size(); ++i) refused = refused || !cache->structure(i).ok();
+    EXPECT_TRUE(refused) << "byte " << at;
+  }
+}
+
+TEST(StructureCache, another_version_is_named) {
+  std::string bytes = cache_bytes();
+  bytes[8] = static_cast<char>(kStructureCacheVersion + 1);
+  const Result<StructureCache> cache = opened(bytes);
+  ASSERT_FALSE(cache.ok());
+  EXPECT_EQ(cache.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(cache.error().message, HasSubstr("version " + std::to_string(kStructureCacheVersion + 1)));
+  EXPECT_THAT(cache.error().message, HasSubstr("remove the file"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,260 @@
+#include "runner/data/structures/structure_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/runner/data/pdb_text.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+Structure parsed(const std::string& text, StructureFormat format = StructureFormat::kPdb) {
+  Result<Structure> structure = parse_structure(text, format);
+  EXPECT_TRUE(structure.ok()) << structure.error().message;
+  return structure.ok() ? *std::move(structure) : Structure();
+}
+
+std::string refusal(const std::string& text, StructureFormat format = StructureFormat::kPdb) {
+  const Result<Structure> structure = parse_structure(text, format);
+  EXPECT_FALSE(structure.ok());
+  return structure.ok() ? "" : structure.error().message;
+}
+
+std::string sequence(const StructureChain& chain) {
+  std::string text;
+  for (const Position& position : chain.positions) text += kResidueAlphabet[position.type];
+  return text;
+}
+
+std::string gzipped(const std::string& text) {
+  std::string out(compressBound(text.size()) + 64, '\0');
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+// The same atoms as mmCIF: "ATOM N ALA A 1 ? x y z" lines.
+std::string mmcif(const std::string& rows) {
+  return "data_test\nloop_\n_atom_site.group_PDB\n_atom_site.id\n_atom_site.type_symbol\n_atom_site.auth_atom_id\n"
+         "_atom_site.label_alt_id\n_atom_site.auth_comp_id\n_atom_site.label_asym_id\n_atom_site.auth_asym_id\n"
+         "_atom_site.auth_seq_id\n_atom_site.pdbx_PDB_ins_code\n_atom_site.Cartn_x\n_atom_site.Cartn_y\n"
+         "_atom_site.Cartn_z\n_atom_site.occupancy\n_atom_site.B_iso_or_equiv\n_atom_site.pdbx_PDB_model_num\n" +
+         rows;
+}
+
+std::string mmcif_residue(const std::string& name, const std::string& chain, int number, const char* code = "?") {
+  std::string rows;
+  int id = 0;
+  for (const char* atom : {"N", "CA", "C", "O"}) {
+    rows += "ATOM " + std::to_string(++id) + " " + atom[0] + " " + atom + " . " + name + " Z " + chain + " " +
+            std::to_string(number) + " " + code + " " + std::to_string(number) + ".5 " + std::to_string(id) +
+            " 0.25 1 10 1\n";
+  }
+  return rows;
+}
+
+TEST(StructureFile, reads_chains_residues_and_the_backbone) {
+  const Structure structure =
+      parsed(pdb_residue({.name = "GLY"}) + pdb_residue({.name = "TRP", .number = 2}) + pdb_chain(1, 'B', "VAL"));
+  ASSERT_EQ(structure.chains.size(), 2U);
+  EXPECT_EQ(structure.chains[0].id, "A");
+  EXPECT_EQ(sequence(structure.chains[0]), "GW");
+  EXPECT_EQ(structure.chains[1].id, "B");
+  EXPECT_EQ(sequence(structure.chains[1]), "V");
+  const Position& second = structure.chains[0].positions[1];
+  EXPECT_EQ(second.number, 2);
+  EXPECT_EQ(second.flags, kInFile | kStandardResidue);
+  EXPECT_EQ(second.backbone[1], (Atom{7.0F, 1.1F, 0.3F}));
+  EXPECT_EQ(second.backbone[3], (Atom{8.1F, -1.0F, 0.5F}));
+  EXPECT_TRUE(structure.chains[0].is_protein);
+}
+
+TEST(StructureFile, an_atom_that_is_missing_is_nan) {
+  const Structure structure = parsed(pdb_residue({}) + pdb_residue({.number = 2, .without = "O"}));
+  EXPECT_TRUE(is_complete(structure.chains[0].positions[0].backbone));
+  EXPECT_TRUE(is_missing(structure.chains[0].positions[1].backbone[3]));
+  EXPECT_FALSE(is_missing(structure.chains[0].positions[1].backbone[2]));
+}
+
+TEST(StructureFile, a_coordinate_that_is_nan_makes_its_atom_missing) {
+  std::string text = pdb_chain(2);
+  text.replace(text.find("   4.000"), 8, "     nan");
+  const Structure structure = parsed(text);
+  EXPECT_TRUE(is_missing(structure.chains[0].positions[0].backbone[1]));
+  EXPECT_TRUE(std::isnan(structure.chains[0].positions[0].backbone[1][2]));
+}
+
+TEST(StructureFile, one_residue_is_a_structure) {
+  EXPECT_EQ(parsed(pdb_residue({.name = "LYS"})).chains[0].positions.size(), 1U);
+}
+
+TEST(StructureFile, ten_thousand_residues_are_read) {
+  std::string text;
+  for (int i = 0; i < 10'000; ++i) text += pdb_residue({.number = i});
+  const Structure structure = parsed(text);
+  ASSERT_EQ(structure.chains[0].positions.size(), 10'000U);
+  EXPECT_EQ(structure.chains[0].positions[9999].number, 9999);
+}
+
+TEST(StructureFile, gaps_between_numbers_are_filled_with_unknown_positions) {
+  const Structure structure = parsed(pdb_residue({.number = -2}) + pdb_residue({.name = "PHE", .number = 2}));
+  const StructureChain& chain = structure.chains[0];
+  EXPECT_EQ(sequence(chain), "AXXXF");
+  EXPECT_EQ(chain.positions[1].number, -1);
+  EXPECT_EQ(chain.positions[1].flags, 0);
+  EXPECT_TRUE(is_missing(chain.positions[1].backbone[0]));
+}
+
+TEST(StructureFile, insertion_codes_stand_in_their_order_after_the_bare_number) {
+  const Structure structure = parsed(pdb_residue({.name = "CYS", .number = 5, .insertion_code = 'B'}) +
+                                     pdb_residue({.name = "GLU", .number = 5, .insertion_code = 'A'}) +
+                                     pdb_residue({.name = "ASP", .number = 5}) + pdb_residue({.number = 6}));
+  const StructureChain& chain = structure.chains[0];
+  EXPECT_EQ(sequence(chain), "DECA");
+  EXPECT_EQ(chain.positions[1].insertion_code, 'A');
+  EXPECT_EQ(chain.positions[0].insertion_code, ' ');
+}
+
+TEST(StructureFile, the_first_alternative_location_in_the_file_wins) {
+  std::string text = pdb_residue({});
+  text += pdb_line({.name = "CA", .x = 99, .altloc = 'A'});
+  // Two residues at one place: the first gives the name.
+  text += pdb_residue({.name = "SER", .number = 2}) + pdb_residue({.name = "THR", .number = 2});
+  const Structure structure = parsed(text);
+  EXPECT_EQ(structure.chains[0].positions[0].backbone[1][0], 4.0F);
+  EXPECT_EQ(sequence(structure.chains[0]), "AS");
+}
+
+TEST(StructureFile, selenomethionine_is_m_and_other_modified_residues_are_x) {
+  const Structure structure = parsed(pdb_residue({.name = "MSE", .record = "HETATM"}) +
+                                     pdb_residue({.name = "SEP", .number = 2, .record = "HETATM"}) +
+                                     pdb_residue({.name = "TPO", .number = 3}) + pdb_residue({.number = 4}));
+  const StructureChain& chain = structure.chains[0];
+  EXPECT_EQ(sequence(chain), "MXXA");
+  EXPECT_EQ(chain.positions[0].flags, kInFile);  // not one of the twenty
+  EXPECT_EQ(chain.positions[1].flags, 0);        // HETATM is not read
+  EXPECT_EQ(chain.positions[2].flags, kInFile);  // an ATOM of another name is there, and unknown
+  EXPECT_TRUE(is_complete(chain.positions[2].backbone));
+}
+
+TEST(StructureFile, waters_and_ligands_make_no_chain) {
+  const Structure structure =
+      parsed(pdb_chain(2) + pdb_line({.name = "O", .residue = "HOH", .chain = 'W', .record = "HETATM"}) +
+             pdb_line({.name = "O", .residue = "HOH", .chain = 'A', .number = 500}) +
+             pdb_line({.name = "FE", .residue = "HEM", .chain = 'A', .number = 200, .record = "HETATM"}));
+  ASSERT_EQ(structure.chains.size(), 1U);
+  EXPECT_EQ(structure.chains[0].positions.size(), 2U);
+}
+
+TEST(StructureFile, nucleic_acids_are_chains_that_are_no_protein) {
+  const std::string dna = pdb_line({.name = "P", .residue = " DA", .chain = 'N'}) +
+                          pdb_line({.name = "C5'", .residue = " DA", .chain = 'N'});
+  const Structure structure = parsed(dna + pdb_chain(2));
+  ASSERT_EQ(structure.chains.size(), 2U);
+  EXPECT_FALSE(structure.chains[0].is_protein);
+  EXPECT_TRUE(structure.chains[1].is_protein);
+}
+
+TEST(StructureFile, only_the_first_model_is_read) {
+  const std::string models =
+      "MODEL        1\n" + pdb_chain(2) + "ENDMDL\nMODEL        2\n" + pdb_chain(3, 'B') + "ENDMDL\n";
+  EXPECT_EQ(parsed(models).chains.size(), 1U);
+}
+
+TEST(StructureFile, a_chain_without_an_id_gets_a_free_letter) {
+  EXPECT_EQ(parsed(pdb_chain(2, ' ')).chains[0].id, "A");
+  EXPECT_EQ(parsed(pdb_chain(2, 'A') + pdb_chain(2, ' ')).chains[1].id, "B");
+}
+
+TEST(StructureFile, chi1_is_the_dihedral_of_the_first_gamma_atom) {
+  // N, CA and CB as in a drawing: the torsion is then the angle at which the gamma atom stands.
+  std::string text = pdb_line({.name = "N", .residue = "SER", .x = 1, .y = 0, .z = -1}) +
+                     pdb_line({.name = "CA", .residue = "SER"}) + pdb_line({.name = "C", .residue = "SER", .x = -1}) +
+                     pdb_line({.name = "O", .residue = "SER", .x = -2}) +
+                     pdb_line({.name = "CB", .residue = "SER", .z = 1});
+  EXPECT_TRUE(std::isnan(parsed(text).chains[0].positions[0].chi1));
+  text += pdb_line({.name = "OG", .residue = "SER", .x = 0, .y = 1, .z = 2});
+  EXPECT_NEAR(std::abs(parsed(text).chains[0].positions[0].chi1), M_PI / 2, 1e-6);
+}
+
+TEST(StructureFile, chains_of_one_sequence_are_one_group) {
+  const Structure structure = parsed(pdb_chain(10, 'A') + pdb_chain(10, 'B', "TRP") + pdb_chain(9, 'C'));
+  EXPECT_EQ(structure.chains[0].group, 0U);
+  EXPECT_EQ(structure.chains[1].group, 1U);
+  EXPECT_EQ(structure.chains[2].group, 0U);
+}
+
+TEST(StructureFile, mmcif_says_the_same_as_pdb_with_longer_chain_ids) {
+  const Structure structure = parsed(
+      mmcif(mmcif_residue("GLY", "AA1", 1) + mmcif_residue("TRP", "AA1", 3) + mmcif_residue("VAL", "AA1", 3, "A")),
+      StructureFormat::kMmcif);
+  ASSERT_EQ(structure.chains.size(), 1U);
+  EXPECT_EQ(structure.chains[0].id, "AA1");
+  EXPECT_EQ(sequence(structure.chains[0]), "GXWV");
+  EXPECT_EQ(structure.chains[0].positions[3].insertion_code, 'A');
+  EXPECT_EQ(structure.chains[0].positions[2].backbone[1], (Atom{3.5F, 2.0F, 0.25F}));
+}
+
+TEST(StructureFile, gzip_is_read_and_a_cut_off_one_is_refused) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  const std::string bytes = gzipped(pdb_chain(50));
+  const Result<Structure> read = read_structure_file(fs, folder.write("a.pdb.gz", bytes));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->chains[0].positions.size(), 50U);
+  EXPECT_THAT(read_structure_file(fs, folder.write("b.pdb.gz", bytes.substr(0, bytes.size() / 2))).error().message,
+              HasSubstr("cut off"));
+  EXPECT_THAT(read_structure_file(fs, folder.write("c.pdb.gz", pdb_chain(2))).error().message, HasSubstr("no gzip"));
+  EXPECT_THAT(inflate_gzip(gzipped(std::string(1'000'000, 'x')), 1000).error().message, HasSubstr("more than"));
+  EXPECT_EQ(inflate_gzip(gzipped("a") + gzipped("b"), 1000).value(), "ab");
+}
+
+TEST(StructureFile, what_cannot_be_read_says_why) {
+  EXPECT_THAT(refusal(""), HasSubstr("no ATOM record"));
+  EXPECT_THAT(refusal("HEADER    NOTHING\nEND\n"), HasSubstr("no ATOM record"));
+  EXPECT_THAT(refusal(pdb_chain(2) + "ATOM      1  N   ALA A   3      1.00\n"), HasSubstr("line 11"));
+  std::string text = pdb_chain(2);
+  text.replace(text.find("   4.000"), 8, "   4.x00");
+  EXPECT_THAT(refusal(text), HasSubstr("line 2: x (columns 31-38) is no number"));
+  EXPECT_THAT(refusal(pdb_line({.name = "P", .residue = " DA"}) + pdb_line({.name = "O5'", .residue = " DA"})),
+              HasSubstr("no protein"));
+  EXPECT_THAT(refusal(pdb_line({.name = "O", .residue = "HOH"})), HasSubstr("no chain"));
+  EXPECT_THAT(refusal(pdb_line({.name = "CA"}) + pdb_line({.name = "CA", .number = 2})), HasSubstr("no protein"));
+  EXPECT_THAT(refusal(mmcif("")), HasSubstr(""));
+  EXPECT_THAT(refusal(mmcif(mmcif_residue("ALA", "A", 1))), HasSubstr("is mmCIF"));
+  EXPECT_THAT(refusal("data_x\nloop_\n_atom_site.id\n", StructureFormat::kMmcif), HasSubstr("mmCIF"));
+  EXPECT_THAT(refusal(pdb_chain(2), StructureFormat::kMmcif), HasSubstr("mmCIF"));
+  const std::string cut = mmcif(mmcif_residue("ALA", "A", 1));
+  EXPECT_FALSE(refusal(cut.substr(0, cut.size() - 20), StructureFormat::kMmcif).empty());
+}
+
+TEST(StructureFile, numbers_that_lie_too_far_apart_are_refused_before_memory_is_taken) {
+  EXPECT_THAT(
+      refusal(mmcif(mmcif_residue("ALA", "A", 1) + mmcif_residue("ALA", "A", 2'000'000'000)), StructureFormat::kMmcif),
+      HasSubstr("residue numbers from 1 to 2000000000"));
+}
+
+TEST(StructureFile, knows_files_by_their_endings) {
+  EXPECT_EQ(structure_ending_of("a/pdb1ABC.ENT.gz"), ".ent.gz");
+  EXPECT_EQ(structure_format_of("x.mmcif"), StructureFormat::kMmcif);
+  EXPECT_EQ(structure_format_of("x.pdb"), StructureFormat::kPdb);
+  EXPECT_FALSE(structure_format_of("x.pdb.bz2").has_value());
+  EXPECT_FALSE(structure_format_of(".pdb").has_value());
+}
+
+}  // namespace
+}  // namespace lockstep
