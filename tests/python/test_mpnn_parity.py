@@ -15,7 +15,7 @@ TOLERANCE = 1e-4
 @pytest.fixture(scope="module")
 def proteins(tmp_path_factory):
     """[(file name, what the package reads of it)]"""
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     files = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
     read = [(path.name, reference.parse(path)) for path in files]
     found = [(name, protein) for name, protein in read if protein is not None]

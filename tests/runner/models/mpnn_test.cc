@@ -20,6 +20,7 @@ constexpr uint64_t kSeed = 7;
 constexpr double kNoise = 0.2;
 
 MpnnModel made_model() {
+  at::set_num_threads(1);  // waiting for other threads takes longer than the work
   MpnnModel model({}, at::Device(at::kCPU));
   model.initialize(kSeed);
   return model;
