@@ -131,7 +131,7 @@ void add_evaluation_flags(FlagTableBuilder& table) {
 }
 
 void add_preset_flag(FlagTableBuilder& table, const WorkloadFlags& workload) {
-  if (workload.presets.empty()) return;
+  if (workload.presets.empty() || workload.preset_flag != "preset") return;
   std::vector<std::string> names;
   std::string expects;
   for (const Preset& preset : workload.presets) {

@@ -339,12 +339,17 @@ Status check_together(const RunConfig& config) {
 
 // Puts the values of the chosen preset among those that were given, where nothing else was given.
 Status add_preset(const std::vector<Flag>& table, const WorkloadFlags& workload, RunConfig& config, GivenFlags& given) {
-  const auto chosen = given.find("preset");
+  for (const auto& [flag, preset] : workload.presets_by_flag) {
+    if (given.contains(flag)) given.try_emplace(workload.preset_flag, GivenText{preset, " (--" + flag + ")", true});
+  }
+  const auto chosen = given.find(workload.preset_flag);
   if (chosen == given.end()) return {};
-  TRY(set_flag(*find_flag(table, "preset"), chosen->second.text, chosen->second.where, config));
+  const std::string name = chosen->second.text;
+  TRY(set_flag(*find_flag(table, workload.preset_flag), name, chosen->second.where, config));
   const auto preset = std::find_if(workload.presets.begin(), workload.presets.end(),
-                                   [&config](const Preset& p) { return p.name == config.preset; });
-  const std::string where = " (--preset " + preset->name + ")";
+                                   [&name](const Preset& p) { return p.name == name; });
+  LOCKSTEP_CHECK(preset != workload.presets.end(), "the flag takes the names of presets");
+  const std::string where = " (--" + workload.preset_flag + " " + name + ")";
   for (const auto& [name, value] : preset->values) given.try_emplace(name, GivenText{value, where, true});
   return {};
 }
@@ -413,11 +418,11 @@ std::vector<std::string> notes_of(const std::vector<Flag>& table, const RunConfi
 }
 
 // "  NAME  what it is" and its flags below, in lines that fit a terminal.
-std::string presets_help(const std::vector<Preset>& presets) {
+std::string presets_help(const WorkloadFlags& workload) {
   constexpr size_t kWidth = 80;
-  if (presets.empty()) return {};
-  std::string text = "Presets (--preset NAME; a flag that is given wins):\n";
-  for (const Preset& preset : presets) {
+  if (workload.presets.empty()) return {};
+  std::string text = "Presets (--" + workload.preset_flag + " NAME; a flag that is given wins):\n";
+  for (const Preset& preset : workload.presets) {
     text += "  " + preset.name + "  " + preset.summary + "\n";
     const std::string indent(preset.name.size() + 3, ' ');  // each word begins with a space
     std::string line;
@@ -488,7 +493,7 @@ std::string run_help(const std::string& word, const WorkloadList& workloads) {
     for (const WorkloadFlags& w : workloads) footer += "  " + w.name + "  " + w.summary + "\n";
     footer += "\n";
   } else {
-    footer = presets_help(workload->presets) + "Example: " + workload->example + "\n\n";
+    footer = presets_help(*workload) + "Example: " + workload->example + "\n\n";
   }
   line.app->footer(footer +
                    "A TrainJob's file says it all, too: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"

@@ -33,7 +33,7 @@ struct WorkloadDemo {
   std::vector<std::pair<std::string, std::string>> more;
 };
 
-// Values of flags that belong together, chosen by one name: --preset NAME.
+// Values of flags that belong together, chosen by one name (WorkloadFlags::preset_flag).
 struct Preset {
   std::string name;
   std::string summary;  // in half a line
@@ -68,8 +68,12 @@ struct WorkloadFlags {
   // Puts the workload's options into config.options, with their defaults, and changes the defaults of other flags.
   std::function<void(RunConfig& config)> set_defaults;
   std::function<void(FlagTableBuilder& table)> add_flags;
-  // What --preset takes; the first one is the default and sets nothing. Empty: the workload has no --preset.
+  // The first one is the default and sets nothing. Empty: there are none.
   std::vector<Preset> presets = {};
+  // The flag that chooses among them. Any other than "preset" is one of the workload's own, a choice of their names.
+  std::string preset_flag = "preset";
+  // Flags that choose a preset where preset_flag is not given: {"mask_ratio", "mdm"}.
+  std::vector<std::pair<std::string, std::string>> presets_by_flag = {};
   // What no single flag can know. Error: kInvalid.
   std::function<Status(const RunConfig& config)> check;
   // The name of what is trained on, for the run's folder <data_name>_<train_dir>: "ml-100k".

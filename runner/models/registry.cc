@@ -1,9 +1,15 @@
 #include "runner/models/registry.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "runner/base/cgroup.h"
+#include "runner/base/file_system.h"
 #include "runner/data/dataset.h"
+#include "runner/data/structures/prepare_structures.h"
+#include "runner/models/protein/mpnn_workload.h"
+#include "runner/models/protein/protein_flags.h"
 #include "runner/models/sasrec/recommend.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sasrec_workload.h"
@@ -27,11 +33,31 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const 
   return std::unique_ptr<Workload>(std::move(workload).value());
 }
 
+WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const Status flags = protein_flags().check(config);
+  if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
+  const ProteinOptions& options = protein_options(config);
+  PosixFileSystem fs;
+  // The ranks of a node share the work: each starts at another part of the data.
+  const int threads = std::max(1, usable_cores() / config.launch.nproc.value_or(1));
+  Result<PreparedStructures> prepared =
+      prepare_structures(fs, options.pdb_path, cache_folder_of(options),
+                         {.threads = threads, .progress = [&](int64_t done, int64_t total) {
+                            on_progress(done, total);
+                            return true;
+                          }});
+  if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+  Result<std::unique_ptr<MpnnWorkload>> workload = MpnnWorkload::create(config, std::move(prepared->cache), device);
+  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
+  return std::unique_ptr<Workload>(std::move(workload).value());
+}
+
 }  // namespace
 
 WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   if (config.workload == "sasrec") return make_sasrec(config, device, on_progress);
-  return Failure{ExitCode::kUsage, "workload " + config.workload + " is not known, expected sasrec"};
+  if (config.workload == "protein") return make_protein(config, device, on_progress);
+  return Failure{ExitCode::kUsage, "workload " + config.workload + " is not known, expected sasrec or protein"};
 }
 
 std::optional<Failure> run_task(const TaskInput& input) {

@@ -1,11 +1,12 @@
 #include "runner/models/workload_flags.h"
 
+#include "runner/models/protein/protein_flags.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 
 namespace lockstep {
 
 const WorkloadList& all_workload_flags() {
-  static const WorkloadList all = {sasrec_flags()};
+  static const WorkloadList all = {sasrec_flags(), protein_flags()};
   return all;
 }
 

@@ -105,9 +105,13 @@ struct ReadResidue {
 };
 using ReadChain = std::map<std::pair<int, char>, ReadResidue>;  // by number and insertion code
 
-bool counts(const gemmi::Residue& residue) {
-  if (residue.name == "MSE") return true;
-  return residue.het_flag != 'H' && std::find(kWaters.begin(), kWaters.end(), residue.name) == kWaters.end();
+bool counts(const gemmi::Residue& residue) { return residue.het_flag != 'H' || residue.name == "MSE"; }
+
+// Some programs write waters as ATOM.
+bool is_only_water(const ReadChain& chain) {
+  return std::all_of(chain.begin(), chain.end(), [](const auto& residue) {
+    return std::find(kWaters.begin(), kWaters.end(), residue.second.name) != kWaters.end();
+  });
 }
 
 Status add_residue(const gemmi::Residue& residue, ReadChain& chain) {
@@ -204,6 +208,7 @@ Result<Structure> structure_of(const gemmi::Model& model) {
       TRY(add_residue(residue, chains[found->second].second));
     }
   }
+  std::erase_if(chains, [](const auto& chain) { return is_only_water(chain.second); });
   std::set<std::string> ids;
   for (const auto& [id, chain] : chains) ids.insert(id);
   Structure structure;

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runner/data/structures/generated_structures.h"
 #include "runner/data/structures/structure_file.h"
 
 namespace lockstep {
@@ -134,6 +135,25 @@ class FilesSource final : public StructureSource {
   std::vector<std::string> names_;
 };
 
+class GeneratedSource final : public StructureSource {
+ public:
+  explicit GeneratedSource(const GeneratedStructuresSpec& spec) : spec_(spec) {}
+
+  [[nodiscard]] std::string summary() const override {
+    return plural(static_cast<size_t>(spec_.count), "generated structure") + " of about " +
+           std::to_string(spec_.length) + " residues";
+  }
+  [[nodiscard]] int64_t size() const override { return spec_.count; }
+  [[nodiscard]] std::string name(int64_t i) const override { return "generated-" + std::to_string(i + 1); }
+  [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
+    return std::vector<Structure>{generated_structure(spec_, i)};
+  }
+  [[nodiscard]] std::string fingerprint() const override { return summary() + " " + std::to_string(spec_.seed); }
+
+ private:
+  GeneratedStructuresSpec spec_;
+};
+
 template <typename Keep>
 std::vector<FoundFile> only(const std::vector<FoundFile>& files, const Keep& keep) {
   std::vector<FoundFile> kept;
@@ -153,6 +173,8 @@ Error nothing_known(const std::string& path, const std::vector<FoundFile>& files
 
 Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const std::string& path,
                                                          const std::function<void()>& on_progress) {
+  TRY_ASSIGN(const std::optional<GeneratedStructuresSpec> generated, parse_generated_structures(path));
+  if (generated) return std::unique_ptr<StructureSource>(std::make_unique<GeneratedSource>(*generated));
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) {

@@ -1,0 +1,75 @@
+// MpnnWorkload: ProteinMPNN behind the Workload interface.
+//
+// Role: joins structures, network and loss. A sample is a structure and, in a training set with clusters, one of its
+// chains; its amino acids are hidden in that chain (drawn anew in each epoch where the sample names none) and in all
+// chains with nearly the same sequence.
+// Ownership: owns the parameters and the structures. Threads: as Workload.
+// Shapes: B samples, L residues (padded), A = 4 atoms, C = 3 coordinates.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/mpnn_model.h"
+#include "runner/models/protein/protein_flags.h"
+#include "runner/models/protein/token_batches.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+class MpnnWorkload final : public Workload {
+ public:
+  // Errors (kInvalid): no structure to train on.
+  static Result<std::unique_ptr<MpnnWorkload>> create(const RunConfig& config, StructureCache structures,
+                                                      at::Device device);
+
+  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
+  [[nodiscard]] std::vector<ParameterGroup> groups() const override;
+  void initialize(uint64_t seed) override { model_.initialize(seed); }
+
+  [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the structures", structures_.digest()}}; }
+  [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
+
+  // A batch is counted in residues, its padding included.
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
+  // The tensors of MpnnInput and MpnnDraws under their names. The weights are the residues that are predicted.
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
+  // Cross-entropy with smoothed labels, which is trained on; negative log-likelihood; right guesses.
+  [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
+
+  // Perplexity and recovery (the share of right guesses).
+  [[nodiscard]] std::vector<std::pair<std::string, double>> figures(
+      const std::vector<MetricSum>& totals) const override;
+  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
+
+  [[nodiscard]] const MpnnModel& model() const { return model_; }
+
+ private:
+  struct Example {
+    int64_t structure = 0;
+    int chain = -1;  // whose amino acids are hidden; -1: one is drawn
+  };
+
+  MpnnWorkload(const RunConfig& config, StructureCache structures, at::Device device);
+  Status choose_examples(const RunConfig& config);
+  [[nodiscard]] int drawn_chain(const StructureView& view, const Example& example, const BatchShare& share,
+                                int64_t sample) const;
+
+  WorkloadInfo info_;
+  ProteinOptions options_;
+  at::Device device_;
+  StructureCache structures_;
+  MpnnModel model_;
+  std::vector<Example> examples_;  // by sample
+  std::vector<PackedSample> train_;
+  std::vector<PackedSample> validation_;  // those of train_ again where nothing is held out
+  int64_t too_long_ = 0;                  // structures that were left out
+  int64_t residues_ = 0;                  // of the training samples
+};
+
+}  // namespace lockstep

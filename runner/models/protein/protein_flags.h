@@ -1,0 +1,49 @@
+// What the command line knows of the protein models. Links no torch. Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
+
+namespace lockstep {
+
+// kMpnn: ProteinMPNN, which finds the sequence that folds into a backbone.
+enum class ProteinVariant { kMpnn };
+
+// What the loss of a step is divided by: the constant 2000 of the public script, or the residues that were learnt from.
+enum class LossNorm { kConstant, kTokens };
+
+// Flags of --variant mpnn. The residues of a step (--batch_tokens) are TrainingOptions::batch_size.
+struct MpnnOptions {
+  int64_t hidden_dim = 128;
+  int64_t num_encoder_layers = 3;
+  int64_t num_decoder_layers = 3;
+  int64_t num_neighbors = 48;
+  double dropout = 0.1;
+  double backbone_noise = 0.2;  // deviation of the noise on each coordinate while training, in Å
+  double label_smoothing = 0.1;
+  LossNorm loss_norm = LossNorm::kConstant;
+  int64_t max_protein_length = 10000;          // longer structures are left out
+  int64_t num_examples_per_epoch = 1'000'000;  // at most
+};
+
+struct ProteinOptions {
+  std::string pdb_path;   // required: a file, a folder, or generated[:COUNT[:LENGTH]]
+  std::string cache_dir;  // of the prepared structures; empty: .lockstep beside them
+  ProteinVariant variant = ProteinVariant::kMpnn;
+  double val_split = 0.1;
+  MpnnOptions mpnn;
+};
+
+WorkloadFlags protein_flags();
+
+// Where the prepared structures are kept: --cache_dir, or .lockstep in the folder of --pdb_path; empty: in memory.
+std::string cache_folder_of(const ProteinOptions& options);
+
+// RunConfig::options of a run of this workload.
+const ProteinOptions& protein_options(const RunConfig& config);
+ProteinOptions& protein_options(RunConfig& config);
+
+}  // namespace lockstep
