@@ -187,7 +187,7 @@ def test_designs_of_a_whole_structure(proteins, monkeypatch, tmp_path):
 
 
 def test_designs_with_gaps_fixed_places_and_a_bias(proteins, monkeypatch, tmp_path):
-    protein = next(protein for _, protein in proteins if "-" in protein["seq"] and 100 < len(protein["seq"]) < 900)
+    protein = next(protein for _, protein in proteins if "-" in protein["seq"] and 60 < len(protein["seq"]) < 300)
     letter = chains_of(protein)[0]
     found, expected, batch, _ = design_both(
         monkeypatch, tmp_path, protein, sequences=2, designed=[letter], fixed={letter: [5, 6, 7, 30]}, omitted="CX",

@@ -40,6 +40,7 @@ MpnnGraph mpnn_graph(const MpnnInput& input, const at::Tensor& noise_BL4C, int64
       input.chain_encoding_BL.unsqueeze(2).eq(of_neighbours(input.chain_encoding_BL, neighbours_BLK));
   return {.atoms_BL5C = atoms_BL5C,
           .neighbours_BLK = neighbours_BLK,
+          .distances_BLK = nearest.distances_BLK,
           .present_BLK = nearest.present_BLK,
           .offsets_BLK = (offset_BLK + kMaxOffset)
                              .clamp(0, 2 * kMaxOffset)
@@ -54,7 +55,8 @@ at::Tensor edge_features(const MpnnGraph& graph, const at::Tensor& offset_table_
   const at::Tensor first_place_B11 = at::arange(b, options).mul_(l).view({b, 1, 1});
   const at::Tensor to_E = (graph.neighbours_BLK + first_place_B11).flatten();
   const at::Tensor from_E = at::arange(b * l, options).unsqueeze(1).expand({b * l, k}).flatten();
-  const at::Tensor bases_ED = radial_projection(graph.atoms_BL5C.flatten(0, 1), from_E, to_E, basis_weight_DF);
+  const at::Tensor bases_ED =
+      radial_projection(graph.atoms_BL5C.flatten(0, 1), from_E, to_E, graph.distances_BLK.flatten(), basis_weight_DF);
   return bases_ED.view({b, l, k, -1}) + at::embedding(offset_table_OD, graph.offsets_BLK);
 }
 

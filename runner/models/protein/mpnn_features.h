@@ -30,6 +30,7 @@ inline constexpr int64_t kNumOffsets = 2 * kMaxOffset + 2;
 struct MpnnGraph {
   at::Tensor atoms_BL5C;      // fp32: N, CA, C, O and a Cβ at its ideal place; finite
   at::Tensor neighbours_BLK;  // int64: places in the sample, the nearest first, itself included
+  at::Tensor distances_BLK;   // fp32: from Cα to Cα; without coordinates as far as the farthest one
   at::Tensor present_BLK;     // bool: false where a sample has fewer than K residues; the neighbour is 0 there
   at::Tensor offsets_BLK;     // int64: classes of the pairs' places in the chain
 };
