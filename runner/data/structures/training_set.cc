@@ -115,7 +115,6 @@ float chi1_at(const float* xyz) {
 
 // A turn and a shift: rows of a [4, 4] matrix.
 using Transform = std::array<float, 16>;
-constexpr Transform kInPlace = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
 
 void move(const Transform& transform, Backbone& backbone) {
   for (Atom& atom : backbone) {
