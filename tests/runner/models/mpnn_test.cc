@@ -1,5 +1,6 @@
 #include "runner/models/protein/mpnn_model.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
