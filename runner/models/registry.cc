@@ -8,6 +8,7 @@
 #include "runner/base/file_system.h"
 #include "runner/data/dataset.h"
 #include "runner/data/structures/prepare_structures.h"
+#include "runner/models/protein/mpnn_tasks.h"
 #include "runner/models/protein/mpnn_workload.h"
 #include "runner/models/protein/protein_flags.h"
 #include "runner/models/sasrec/recommend.h"
@@ -62,6 +63,8 @@ WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, cons
 
 std::optional<Failure> run_task(const TaskInput& input) {
   if (input.config.workload == "sasrec" && input.config.task.name == "recommend") return recommend(input);
+  if (input.config.workload == "protein" && input.config.task.name == "score") return mpnn_score(input);
+  if (input.config.workload == "protein" && input.config.task.name == "design") return mpnn_design(input);
   return Failure{ExitCode::kUsage, "workload " + input.config.workload + " has no task " + input.config.task.name};
 }
 

@@ -38,6 +38,9 @@ struct MpnnGraph {
 // K = num_neighbours always, however long the batch is. noise_BL4C: in Å; undefined: none. No gradient.
 MpnnGraph mpnn_graph(const MpnnInput& input, const at::Tensor& noise_BL4C, int64_t num_neighbours);
 
+// The radial bases of all pairs at once: [B, L, K, kRadialFeatures].
+at::Tensor radial_bases(const MpnnGraph& graph);
+
 // offset_table_OD [kNumOffsets, D], basis_weight_DF [D, kRadialFeatures]. Returns edges_BLKD, differentiable in both.
 at::Tensor edge_features(const MpnnGraph& graph, const at::Tensor& offset_table_OD, const at::Tensor& basis_weight_DF);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <set>
 
@@ -166,22 +165,6 @@ Result<std::vector<std::vector<int64_t>>> tied_positions_of(const StructureView&
     }
   }
   return groups;
-}
-
-Result<std::vector<std::pair<char, double>>> amino_acid_biases(std::string_view text) {
-  std::vector<std::pair<char, double>> biases;
-  for (const std::string_view part : parts_of(text, " ,;")) {
-    double value = 0.0;
-    const bool has_form = part.size() >= 3 && part[1] == ':' && kResidueAlphabet.find(part[0]) != std::string::npos;
-    const auto [end, error] = has_form ? std::from_chars(part.data() + 2, part.data() + part.size(), value)
-                                       : std::from_chars_result{part.data(), std::errc::invalid_argument};
-    if (error != std::errc() || end != part.data() + part.size() || !std::isfinite(value)) {
-      return invalid(quote(part) +
-                     " is no bias; expected an amino acid in one letter and a number, as in A:-1.1,F:0.7");
-    }
-    biases.emplace_back(part[0], value);
-  }
-  return biases;
 }
 
 }  // namespace lockstep

@@ -1,14 +1,13 @@
 // Which residues of a structure a person means: "A:12-20,25 B:7" for some of them, "A:5=B:5" for those that belong
 // together. Numbers are those of the structure's file, with their insertion code where there is one (A:52A).
 //
-// Role: text → places in a StructureView. Links no torch. Threads: pure functions. Errors (kInvalid): the text that
+// Role: text → places in a StructureView. Threads: pure functions. Errors (kInvalid): the text that
 // cannot be read, or the chain and the number that the structure lacks, with what it has.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "runner/base/result.h"
@@ -26,8 +25,5 @@ Result<std::vector<int64_t>> positions_of(const StructureView& view, std::string
 // Groups with spaces or semicolons between them, each "CHAIN:NUMBERS=CHAIN:NUMBERS…" with equally many positions in
 // each part: the first of each part are tied, then the second, and so on.
 Result<std::vector<std::vector<int64_t>>> tied_positions_of(const StructureView& view, std::string_view text);
-
-// "A:-1.1,F:0.7": amino acids in one letter and their bias.
-Result<std::vector<std::pair<char, double>>> amino_acid_biases(std::string_view text);
 
 }  // namespace lockstep

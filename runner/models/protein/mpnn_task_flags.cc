@@ -1,16 +1,28 @@
 #include "runner/models/protein/mpnn_task_flags.h"
 
+#include <algorithm>
 #include <any>
+#include <cmath>
 #include <string_view>
 
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/structures/structure.h"
-#include "runner/models/protein/mpnn_positions.h"
 
 namespace lockstep {
 namespace {
 
 constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
+
+// The words between spaces and commas.
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(" ,"), text.size());
+    if (end > 0) words.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
 
 #define OPTION(member) \
   [](auto& config) -> auto& { return mpnn_task_options(config).member; }
@@ -72,8 +84,7 @@ Status check_design(const RunConfig& config) {
   if (omitted == kResidueAlphabet.size()) {
     return Error{ErrorCode::kInvalid, "--omit_aa leaves nothing to draw; expected at most 20 letters"};
   }
-  const auto biases = amino_acid_biases(options.bias);
-  if (!biases.ok()) return Error{ErrorCode::kInvalid, "--bias: " + biases.error().message};
+  TRY(biases_of(options));
   return {};
 }
 
@@ -108,20 +119,32 @@ WorkloadTask mpnn_design_task() {
 
 Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options) {
   std::vector<double> temperatures;
-  std::string_view rest = options.temperature;
-  while (true) {
-    rest.remove_prefix(std::min(rest.find_first_not_of(" ,"), rest.size()));
-    if (rest.empty()) break;
-    const std::string_view word = rest.substr(0, rest.find_first_of(" ,"));
+  for (const std::string_view word : words_of(options.temperature)) {
     double value = 0.0;
     if (!parse_whole(word, value) || !std::isfinite(value) || value <= 0.0) {
       return Error{ErrorCode::kInvalid, "--temperature: \"" + std::string(word) + "\" is no number above 0"};
     }
     temperatures.push_back(value);
-    rest.remove_prefix(word.size());
   }
   if (temperatures.empty()) return Error{ErrorCode::kInvalid, "--temperature is empty; expected a number above 0"};
   return temperatures;
+}
+
+Result<std::vector<std::pair<char, double>>> biases_of(const MpnnTaskOptions& options) {
+  std::vector<std::pair<char, double>> biases;
+  for (const std::string_view part : words_of(options.bias)) {
+    double value = 0.0;
+    const bool has_form = part.size() >= 3 && part[1] == ':' && kResidueAlphabet.find(part[0]) != std::string::npos;
+    const auto [end, error] = has_form ? std::from_chars(part.data() + 2, part.data() + part.size(), value)
+                                       : std::from_chars_result{part.data(), std::errc::invalid_argument};
+    if (error != std::errc() || end != part.data() + part.size() || !std::isfinite(value)) {
+      return Error{ErrorCode::kInvalid,
+                   "--bias: \"" + std::string(part) +
+                       "\" is no bias; expected an amino acid in one letter and a number, as in A:-1.1,F:0.7"};
+    }
+    biases.emplace_back(part[0], value);
+  }
+  return biases;
 }
 
 const MpnnTaskOptions& mpnn_task_options(const RunConfig& config) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/base/result.h"
@@ -39,6 +40,9 @@ WorkloadTask mpnn_design_task();
 
 // Of --temperature: at least one, each above 0. Error: kInvalid.
 Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options);
+
+// Of --bias: amino acids in one letter and what is added to their logits. Error: kInvalid.
+Result<std::vector<std::pair<char, double>>> biases_of(const MpnnTaskOptions& options);
 
 // RunConfig::task.options of these tasks.
 const MpnnTaskOptions& mpnn_task_options(const RunConfig& config);

@@ -415,7 +415,8 @@ class DesignTask final : public MpnnTask {
     const at::Tensor bias_A = at::zeros({kNumAminoAcids});
     const std::string_view letters = kAminoAcids;
     for (const char letter : options().omit_aa) omitted_A[static_cast<int64_t>(letters.find(letter))] = true;
-    for (const auto& [letter, value] : *amino_acid_biases(options().bias)) {
+    const auto biases = biases_of(options());  // checked before
+    for (const auto& [letter, value] : *biases) {
       bias_A[static_cast<int64_t>(letters.find(letter))] += value;
     }
     return {.temperature = 1.0,

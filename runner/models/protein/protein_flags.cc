@@ -7,6 +7,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/models/protein/mpnn_task_flags.h"
 
 namespace lockstep {
 namespace {
@@ -136,8 +137,11 @@ WorkloadFlags protein_flags() {
               },
           .check = check,
           .data_name = [](const RunConfig& config) { return data_name(protein_options(config).pdb_path); },
-          .tasks = {},
-          .flags_of_weight_file = {},
+          .tasks = {mpnn_score_task(), mpnn_design_task()},
+          // The published weights have the default shape; of others the flags are to be given.
+          .flags_of_weight_file = [](const RunConfig& /*given*/) -> Result<std::map<std::string, std::string>> {
+            return std::map<std::string, std::string>();
+          },
           .settle = {}};
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runner/models/protein/mpnn_task_flags.h"
+
 namespace lockstep {
 namespace {
 
@@ -97,12 +99,30 @@ TEST_F(MpnnPositions, chains_are_all_proteins_unless_some_are_named) {
   EXPECT_EQ(chains_of(view_, "R").error().message, "chain R of 1abc is no protein");
 }
 
-TEST(AminoAcidBiases, are_letters_and_numbers) {
-  EXPECT_THAT(amino_acid_biases("A:-1.1,F:0.7").value(), ElementsAre(Pair('A', -1.1), Pair('F', 0.7)));
-  EXPECT_THAT(amino_acid_biases("").value(), IsEmpty());
+Result<std::vector<std::pair<char, double>>> biases(const std::string& text) {
+  MpnnTaskOptions options;
+  options.bias = text;
+  return biases_of(options);
+}
+
+TEST(MpnnTaskFlags, biases_are_letters_and_numbers) {
+  EXPECT_THAT(biases("A:-1.1,F:0.7").value(), ElementsAre(Pair('A', -1.1), Pair('F', 0.7)));
+  EXPECT_THAT(biases("").value(), IsEmpty());
   for (const char* const text : {"A", "A:", "B:1", "A:x", "A:1x", "A:nan", "AF:1"}) {
-    ASSERT_FALSE(amino_acid_biases(text).ok()) << text;
-    EXPECT_THAT(amino_acid_biases(text).error().message, HasSubstr("is no bias; expected")) << text;
+    ASSERT_FALSE(biases(text).ok()) << text;
+    EXPECT_THAT(biases(text).error().message, HasSubstr("is no bias; expected")) << text;
+  }
+}
+
+TEST(MpnnTaskFlags, temperatures_are_one_or_more_numbers_above_zero) {
+  MpnnTaskOptions options;
+  for (const auto& [text, number] : {std::pair("0.1", 1U), std::pair("0.1 0.2,0.3", 3U)}) {
+    options.temperature = text;
+    EXPECT_EQ(temperatures_of(options).value().size(), number) << text;
+  }
+  for (const char* const text : {"", " ", "0", "-1", "x", "0.1 y", "inf"}) {
+    options.temperature = text;
+    EXPECT_FALSE(temperatures_of(options).ok()) << text;
   }
 }
 
