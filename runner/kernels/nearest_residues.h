@@ -14,8 +14,9 @@
 namespace lockstep {
 
 struct NearestResidues {
-  at::Tensor places_BLK;   // int64: places in the sample, the nearest first; 0 where there is none
-  at::Tensor present_BLK;  // bool: false where the sample has fewer than K residues
+  at::Tensor places_BLK;     // int64: places in the sample, the nearest first; 0 where there is none
+  at::Tensor distances_BLK;  // fp32; 0 where there is none
+  at::Tensor present_BLK;    // bool: false where the sample has fewer than K residues
 };
 
 // points_BL3: fp32, finite. known_BL: bool, false where a residue has no coordinates: it is as far from all others as

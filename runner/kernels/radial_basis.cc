@@ -22,11 +22,13 @@ at::Tensor pair_column(int side, at::Device device) {
   return at::tensor(atoms).to(device);
 }
 
-at::Tensor basis_on_device(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E) {
+at::Tensor basis_on_device(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
+                           const at::Tensor& alpha_E) {
   const at::Device device = atoms_NA3.device();
   const at::Tensor from_EP3 = atoms_NA3.index_select(0, from_E).index_select(1, pair_column(0, device));
   const at::Tensor to_EP3 = atoms_NA3.index_select(0, to_E).index_select(1, pair_column(1, device));
-  const at::Tensor distance_EP1 = ((from_EP3 - to_EP3).square().sum(-1, /*keepdim=*/true) + kSquareEps).sqrt();
+  at::Tensor distance_EP1 = ((from_EP3 - to_EP3).square().sum(-1, /*keepdim=*/true) + kSquareEps).sqrt();
+  distance_EP1.select(1, 0).copy_(alpha_E.unsqueeze(1));
   const at::Tensor centres_R = at::linspace(kFirstCentre, kLastCentre, kRadialBases, atoms_NA3.options());
   const double width = (kLastCentre - kFirstCentre) / static_cast<double>(kRadialBases);
   return ((distance_EP1 - centres_R) / width).square().neg().exp().flatten(1);
@@ -34,11 +36,13 @@ at::Tensor basis_on_device(const at::Tensor& atoms_NA3, const at::Tensor& from_E
 
 // Calls use(first pair, bases of the pairs from there on) chunk by chunk.
 template <typename Use>
-void for_each_chunk(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E, const Use& use) {
+void for_each_chunk(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
+                    const at::Tensor& alpha_E, const Use& use) {
   const int64_t chunk = atoms_NA3.is_cpu() ? kPairsOnCpu * at::get_num_threads() : kPairsOnDevice;
   for (int64_t begin = 0; begin < from_E.numel(); begin += chunk) {
     const int64_t pairs = std::min(chunk, from_E.numel() - begin);
-    use(begin, radial_basis(atoms_NA3, from_E.narrow(0, begin, pairs), to_E.narrow(0, begin, pairs)));
+    use(begin, radial_basis(atoms_NA3, from_E.narrow(0, begin, pairs), to_E.narrow(0, begin, pairs),
+                            alpha_E.narrow(0, begin, pairs)));
   }
 }
 
@@ -61,15 +65,16 @@ class NoAutocast {
 class ProjectionFunction : public torch::autograd::Function<ProjectionFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& atoms_NA3,
-                            const at::Tensor& from_E, const at::Tensor& to_E, const at::Tensor& weight_DF) {
+                            const at::Tensor& from_E, const at::Tensor& to_E, const at::Tensor& alpha_E,
+                            const at::Tensor& weight_DF) {
     const NoAutocast fp32(atoms_NA3.device());
     const at::Tensor weight_FD = weight_DF.detach().t();
     const at::Tensor out_ED = at::empty({from_E.numel(), weight_DF.size(0)}, weight_DF.options().requires_grad(false));
-    for_each_chunk(atoms_NA3, from_E, to_E, [&](int64_t begin, const at::Tensor& basis_EF) {
+    for_each_chunk(atoms_NA3, from_E, to_E, alpha_E, [&](int64_t begin, const at::Tensor& basis_EF) {
       at::Tensor part = out_ED.narrow(0, begin, basis_EF.size(0));
       at::mm_out(part, basis_EF, weight_FD);
     });
-    context->save_for_backward({atoms_NA3, from_E, to_E});
+    context->save_for_backward({atoms_NA3, from_E, to_E, alpha_E});
     return out_ED;
   }
 
@@ -79,31 +84,33 @@ class ProjectionFunction : public torch::autograd::Function<ProjectionFunction> 
     const NoAutocast fp32(saved[0].device());
     const at::Tensor grad_ED = grads[0].to(at::kFloat).contiguous();
     at::Tensor weight_grad = at::zeros({grad_ED.size(1), kRadialFeatures}, grad_ED.options());
-    for_each_chunk(saved[0], saved[1], saved[2], [&](int64_t begin, const at::Tensor& basis_EF) {
+    for_each_chunk(saved[0], saved[1], saved[2], saved[3], [&](int64_t begin, const at::Tensor& basis_EF) {
       weight_grad.addmm_(grad_ED.narrow(0, begin, basis_EF.size(0)).t(), basis_EF);
     });
-    return {at::Tensor(), at::Tensor(), at::Tensor(), weight_grad};
+    return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), weight_grad};
   }
 };
 
 }  // namespace
 
-at::Tensor radial_basis(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E) {
+at::Tensor radial_basis(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
+                        const at::Tensor& alpha_E) {
   const at::NoGradGuard no_grad;
   TORCH_CHECK(atoms_NA3.scalar_type() == at::kFloat && atoms_NA3.is_contiguous() && atoms_NA3.size(1) == kBackboneAtoms,
               "radial_basis: the atoms must be contiguous fp32 [N, 5, 3]");
-  if (!atoms_NA3.is_cpu()) return basis_on_device(atoms_NA3, from_E, to_E);
+  if (!atoms_NA3.is_cpu()) return basis_on_device(atoms_NA3, from_E, to_E, alpha_E);
   const at::Tensor from = from_E.contiguous();
   const at::Tensor to = to_E.contiguous();
+  const at::Tensor alpha = alpha_E.contiguous();
   at::Tensor out = at::empty({from.numel(), kRadialFeatures}, at::kFloat);
   fill_on_cpu(atoms_NA3.const_data_ptr<float>(), from.const_data_ptr<int64_t>(), to.const_data_ptr<int64_t>(),
-              from.numel(), out.mutable_data_ptr<float>());
+              alpha.const_data_ptr<float>(), from.numel(), out.mutable_data_ptr<float>());
   return out;
 }
 
 at::Tensor radial_projection(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
-                             const at::Tensor& weight_DF) {
-  return ProjectionFunction::apply(atoms_NA3, from_E, to_E, weight_DF);
+                             const at::Tensor& alpha_E, const at::Tensor& weight_DF) {
+  return ProjectionFunction::apply(atoms_NA3, from_E, to_E, alpha_E, weight_DF);
 }
 
 }  // namespace lockstep

@@ -19,13 +19,15 @@ inline constexpr int64_t kRadialFeatures = kAtomPairs * kRadialBases;
 
 // For each pair of residues exp(-((d - c) / w)²), d the distance of two atoms (pairs of atoms in the order of the
 // published model), c from 2 to 22 Å, w = 20 / 16 Å. atoms_NA3: fp32, contiguous. from_E, to_E: int64 rows of it.
-// Returns [E, P * R], fp32. No gradient.
-at::Tensor radial_basis(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E);
+// alpha_E: fp32, the distances of the first pair of atoms, Cα to Cα, as the search for neighbours has them: where a
+// residue has no coordinates they are not those of the atoms. Returns [E, P * R], fp32. No gradient.
+at::Tensor radial_basis(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
+                        const at::Tensor& alpha_E);
 
 // radial_basis(…) times weight_DF transposed: [E, D], F = P * R. Differentiable in weight_DF, once; the bases are made
 // again for the gradient.
 at::Tensor radial_projection(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
-                             const at::Tensor& weight_DF);
+                             const at::Tensor& alpha_E, const at::Tensor& weight_DF);
 
 namespace radial_basis_detail {
 
@@ -37,7 +39,8 @@ inline constexpr float kFirstCentre = 2.0F;
 inline constexpr float kLastCentre = 22.0F;
 inline constexpr float kSquareEps = 1e-6F;
 
-void fill_on_cpu(const float* atoms, const int64_t* from, const int64_t* to, int64_t pairs, float* out);
+void fill_on_cpu(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t pairs,
+                 float* out);
 
 }  // namespace radial_basis_detail
 }  // namespace lockstep

@@ -36,8 +36,8 @@ constexpr int64_t kPairsOfOneTask = 256;
   return series * std::bit_cast<float>(exponent);
 }
 
-[[gnu::always_inline]] inline void fill_range(const float* atoms, const int64_t* from, const int64_t* to, int64_t begin,
-                                              int64_t end, float* out) {
+[[gnu::always_inline]] inline void fill_range(const float* atoms, const int64_t* from, const int64_t* to,
+                                              const float* alpha, int64_t begin, int64_t end, float* out) {
   constexpr float kWidth = (kLastCentre - kFirstCentre) / static_cast<float>(kRadialBases);
   constexpr float kStep = (kLastCentre - kFirstCentre) / static_cast<float>(kRadialBases - 1);
   constexpr int64_t kCoordinates = kBackboneAtoms * 3;
@@ -53,7 +53,7 @@ constexpr int64_t kPairsOfOneTask = 256;
       const float dx = a[0] - b[0];
       const float dy = a[1] - b[1];
       const float dz = a[2] - b[2];
-      const float distance = std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
+      const float distance = p == 0 ? alpha[e] : std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
       float* const values = row + p * kRadialBases;
       for (int64_t r = 0; r < kRadialBases; ++r) {
         const float z = (distance - centres[static_cast<size_t>(r)]) * (1.0F / kWidth);
@@ -63,17 +63,17 @@ constexpr int64_t kPairsOfOneTask = 256;
   }
 }
 
-using FillRange = void (*)(const float*, const int64_t*, const int64_t*, int64_t, int64_t, float*);
+using FillRange = void (*)(const float*, const int64_t*, const int64_t*, const float*, int64_t, int64_t, float*);
 
-void fill_range_portable(const float* atoms, const int64_t* from, const int64_t* to, int64_t begin, int64_t end,
-                         float* out) {
-  fill_range(atoms, from, to, begin, end, out);
+void fill_range_portable(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t begin,
+                         int64_t end, float* out) {
+  fill_range(atoms, from, to, alpha, begin, end, out);
 }
 
 #if defined(__x86_64__)
 [[gnu::target("avx2,fma")]] void fill_range_avx2(const float* atoms, const int64_t* from, const int64_t* to,
-                                                 int64_t begin, int64_t end, float* out) {
-  fill_range(atoms, from, to, begin, end, out);
+                                                 const float* alpha, int64_t begin, int64_t end, float* out) {
+  fill_range(atoms, from, to, alpha, begin, end, out);
 }
 #endif
 
@@ -86,10 +86,11 @@ FillRange choose_fill_range() {
 
 }  // namespace
 
-void fill_on_cpu(const float* atoms, const int64_t* from, const int64_t* to, int64_t pairs, float* out) {
+void fill_on_cpu(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t pairs,
+                 float* out) {
   const FillRange fill = choose_fill_range();
   at::parallel_for(0, pairs, kPairsOfOneTask,
-                   [&](int64_t begin, int64_t end) { fill(atoms, from, to, begin, end, out); });
+                   [&](int64_t begin, int64_t end) { fill(atoms, from, to, alpha, begin, end, out); });
 }
 
 }  // namespace lockstep::radial_basis_detail

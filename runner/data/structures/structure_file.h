@@ -6,7 +6,8 @@
 //     the file is filled with X and missing atoms;
 //   - amino acids besides the twenty and MSE are X.
 // Where that parser reads nothing or nonsense, this one does better: chain ids of any length (a chain without an id is
-// "A", or the first free letter), mmCIF, no waters, and clear errors (docs/decisions.md).
+// "A", or the first free letter), mmCIF, no chains of
+// waters only, and clear errors (docs/decisions.md).
 // Threads: pure functions; read_structure_file reads the file.
 #pragma once
 

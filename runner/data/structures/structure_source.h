@@ -1,10 +1,11 @@
 // StructureSource: what structures there are at a path, in pieces that can be read one at a time, by any thread.
 //
-// Role: looks at a file or folder and says what kind of source it is. Four kinds, told apart by what is there:
+// Role: looks at a file or folder and says what kind of source it is. Told apart by what is there:
 //   files         one file or a folder (with the folders in it) of .pdb .ent .cif .mmcif, each also .gz
 //   JSON lines    a .jsonl file of ProteinMPNN's helper scripts or of the CATH set (structure_json.h)
-//   tensors       a folder of {pdb_id}.pt files with backbone_coords (structure_tensors.h)
+//   tensors       a folder of the guide's {pdb_id}.pt (structure_tensors.h)
 //   training set  ProteinMPNN's pdb_2021aug02: a folder with list.csv and pdb/ (training_set.h)
+// and by its name: generated[:COUNT[:LENGTH]] is made in memory (generated_structures.h); "./generated" is a path.
 // Threads: constant once made; read() from any thread.
 #pragma once
 
@@ -38,7 +39,7 @@ class StructureSource {
   [[nodiscard]] virtual std::string fingerprint() const = 0;
 };
 
-// Errors: kNotFound (no such path), kInvalid (nothing of the four kinds: says what is there and what was expected),
+// Errors: kNotFound (no such path), kInvalid (nothing of these kinds: says what is there and what was expected),
 // kUnavailable (cannot be read). `fs` outlives the source. on_progress: now and then while a large folder is listed.
 Result<std::unique_ptr<StructureSource>> find_structures(
     FileSystem& fs, const std::string& path, const std::function<void()>& on_progress = [] {});

@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <vector>
+
 #include "runner/kernels/nearest_residues.h"
 #include "runner/kernels/radial_basis.h"
 
@@ -25,6 +27,26 @@ at::Tensor of_neighbours(const at::Tensor& values_BL, const at::Tensor& neighbou
   return values_BL.gather(1, neighbours_BLK.flatten(1)).view_as(neighbours_BLK);
 }
 
+// The pairs of a batch one after the other: as rows of its residues.
+struct Pairs {
+  at::Tensor atoms_NA3;
+  at::Tensor from_E;
+  at::Tensor to_E;
+  at::Tensor alpha_E;
+};
+
+Pairs pairs_of(const MpnnGraph& graph) {
+  const int64_t b = graph.neighbours_BLK.size(0);
+  const int64_t l = graph.neighbours_BLK.size(1);
+  const int64_t k = graph.neighbours_BLK.size(2);
+  const auto options = graph.neighbours_BLK.options();
+  const at::Tensor first_row_B11 = at::arange(b, options).mul_(l).view({b, 1, 1});
+  return {.atoms_NA3 = graph.atoms_BL5C.flatten(0, 1),
+          .from_E = at::arange(b * l, options).unsqueeze(1).expand({b * l, k}).flatten(),
+          .to_E = (graph.neighbours_BLK + first_row_B11).flatten(),
+          .alpha_E = graph.distances_BLK.flatten()};
+}
+
 }  // namespace
 
 MpnnGraph mpnn_graph(const MpnnInput& input, const at::Tensor& noise_BL4C, int64_t num_neighbours) {
@@ -40,22 +62,26 @@ MpnnGraph mpnn_graph(const MpnnInput& input, const at::Tensor& noise_BL4C, int64
       input.chain_encoding_BL.unsqueeze(2).eq(of_neighbours(input.chain_encoding_BL, neighbours_BLK));
   return {.atoms_BL5C = atoms_BL5C,
           .neighbours_BLK = neighbours_BLK,
+          .distances_BLK = nearest.distances_BLK,
           .present_BLK = nearest.present_BLK,
           .offsets_BLK = (offset_BLK + kMaxOffset)
                              .clamp(0, 2 * kMaxOffset)
                              .masked_fill(same_chain_BLK.logical_not(), kNumOffsets - 1)};
 }
 
+at::Tensor radial_bases(const MpnnGraph& graph) {
+  const Pairs pairs = pairs_of(graph);
+  std::vector<int64_t> sizes = graph.neighbours_BLK.sizes().vec();
+  sizes.push_back(kRadialFeatures);
+  return radial_basis(pairs.atoms_NA3, pairs.from_E, pairs.to_E, pairs.alpha_E).view(sizes);
+}
+
 at::Tensor edge_features(const MpnnGraph& graph, const at::Tensor& offset_table_OD, const at::Tensor& basis_weight_DF) {
-  const int64_t b = graph.neighbours_BLK.size(0);
-  const int64_t l = graph.neighbours_BLK.size(1);
-  const int64_t k = graph.neighbours_BLK.size(2);
-  const auto options = graph.neighbours_BLK.options();
-  const at::Tensor first_place_B11 = at::arange(b, options).mul_(l).view({b, 1, 1});
-  const at::Tensor to_E = (graph.neighbours_BLK + first_place_B11).flatten();
-  const at::Tensor from_E = at::arange(b * l, options).unsqueeze(1).expand({b * l, k}).flatten();
-  const at::Tensor bases_ED = radial_projection(graph.atoms_BL5C.flatten(0, 1), from_E, to_E, basis_weight_DF);
-  return bases_ED.view({b, l, k, -1}) + at::embedding(offset_table_OD, graph.offsets_BLK);
+  const Pairs pairs = pairs_of(graph);
+  std::vector<int64_t> sizes = graph.neighbours_BLK.sizes().vec();
+  sizes.push_back(basis_weight_DF.size(0));
+  return radial_projection(pairs.atoms_NA3, pairs.from_E, pairs.to_E, pairs.alpha_E, basis_weight_DF).view(sizes) +
+         at::embedding(offset_table_OD, graph.offsets_BLK);
 }
 
 }  // namespace lockstep

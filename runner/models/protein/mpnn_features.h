@@ -30,12 +30,16 @@ inline constexpr int64_t kNumOffsets = 2 * kMaxOffset + 2;
 struct MpnnGraph {
   at::Tensor atoms_BL5C;      // fp32: N, CA, C, O and a Cβ at its ideal place; finite
   at::Tensor neighbours_BLK;  // int64: places in the sample, the nearest first, itself included
+  at::Tensor distances_BLK;   // fp32: from Cα to Cα; without coordinates as far as the farthest one
   at::Tensor present_BLK;     // bool: false where a sample has fewer than K residues; the neighbour is 0 there
   at::Tensor offsets_BLK;     // int64: classes of the pairs' places in the chain
 };
 
 // K = num_neighbours always, however long the batch is. noise_BL4C: in Å; undefined: none. No gradient.
 MpnnGraph mpnn_graph(const MpnnInput& input, const at::Tensor& noise_BL4C, int64_t num_neighbours);
+
+// The radial bases of all pairs at once: [B, L, K, kRadialFeatures].
+at::Tensor radial_bases(const MpnnGraph& graph);
 
 // offset_table_OD [kNumOffsets, D], basis_weight_DF [D, kRadialFeatures]. Returns edges_BLKD, differentiable in both.
 at::Tensor edge_features(const MpnnGraph& graph, const at::Tensor& offset_table_OD, const at::Tensor& basis_weight_DF);

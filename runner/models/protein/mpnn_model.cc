@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kOffsetFeatures = 16;
 constexpr double kNormEps = 1e-5;
-constexpr double kSmoothing = 0.1;
 
 MpnnLinear make_linear(int64_t in, int64_t out, at::Device device) {
   return {.weight = trained({out, in}, device), .bias = trained({out}, device)};
@@ -41,8 +40,13 @@ at::Tensor of_node(const MpnnMessage& message, const at::Tensor& nodes_BLD) {
 // it that each edge takes.
 at::Tensor along_edges(const MpnnMessage& message, const at::Tensor& edges_BLKD, const at::Tensor& own_BLD,
                        const at::Tensor& table_ND, const at::Tensor& rows_BLK) {
-  const at::Tensor first_BLKD =
-      at::linear(edges_BLKD, message_columns(message, 1)) + own_BLD.unsqueeze(2) + at::embedding(table_ND, rows_BLK);
+  at::Tensor first_BLKD = at::linear(edges_BLKD, message_columns(message, 1));
+  const at::Tensor neighbours_BLKD = at::embedding(table_ND, rows_BLK);
+  if (first_BLKD.sizes() == neighbours_BLKD.sizes()) {
+    first_BLKD.add_(own_BLD.unsqueeze(2)).add_(neighbours_BLKD);  // in place: these are the largest tensors
+  } else {
+    first_BLKD = first_BLKD + own_BLD.unsqueeze(2) + neighbours_BLKD;  // one backbone, several sequences
+  }
   return at::gelu(apply(message.second, at::gelu(first_BLKD)));
 }
 
@@ -251,11 +255,12 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
   return at::log_softmax(apply(W_out_, nodes_BLD), -1, at::kFloat);
 }
 
-MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL) {
+MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL,
+                   double smoothing) {
   const at::Tensor loss_BL = log_probs_BLA.gather(2, S_BL.unsqueeze(2)).squeeze(2).neg();
   // (one-hot + s/A) / (1 + s): the true amino acid has 1 / (1 + s) more than the others' s / (A (1 + s)).
   const at::Tensor even_BL = log_probs_BLA.mean(-1).neg();
-  const at::Tensor smoothed_BL = (loss_BL + kSmoothing * even_BL) / (1.0 + kSmoothing);
+  const at::Tensor smoothed_BL = (loss_BL + smoothing * even_BL) / (1.0 + smoothing);
   return {.smoothed_loss = (smoothed_BL * weights_BL).sum(),
           .loss = (loss_BL * weights_BL).sum(),
           .correct = (log_probs_BLA.argmax(-1).eq(S_BL) * weights_BL).sum().detach(),

@@ -130,13 +130,17 @@ at::Tensor message_columns(const MpnnMessage& message, int64_t part);
 // Layer norm, eps 1e-5.
 at::Tensor normalize(const MpnnNorm& norm, const at::Tensor& x);
 
+inline constexpr double kMpnnSmoothing = 0.1;  // of the labels, as published
+
 // Sums over the places with weight, fp32 scalars with a graph. weights_BL: mask · chain_M.
 struct MpnnSums {
-  at::Tensor smoothed_loss;  // Σ w · cross-entropy against (one-hot + 0.1 / 21), which is made a distribution again
-  at::Tensor loss;           // Σ w · negative logarithm of the true amino acid's probability
-  at::Tensor correct;        // Σ w where the most probable amino acid is the true one; no graph
-  at::Tensor weight;         // Σ w
+  at::Tensor
+      smoothed_loss;   // Σ w · cross-entropy against (one-hot + smoothing / 21), which is made a distribution again
+  at::Tensor loss;     // Σ w · negative logarithm of the true amino acid's probability
+  at::Tensor correct;  // Σ w where the most probable amino acid is the true one; no graph
+  at::Tensor weight;   // Σ w
 };
-MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL);
+MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL,
+                   double smoothing = kMpnnSmoothing);
 
 }  // namespace lockstep

@@ -248,7 +248,8 @@ std::vector<at::Tensor> MpnnWorkload::loss(const DeviceBatch& batch) {
     draws.dropout = DropoutKey{
         .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0};
   }
-  const MpnnSums sums = mpnn_sums(model_.log_probs(input, draws), input.S_BL, input.mask_BL * input.chain_M_BL);
+  const MpnnSums sums = mpnn_sums(model_.log_probs(input, draws), input.S_BL, input.mask_BL * input.chain_M_BL,
+                                  options_.mpnn.label_smoothing);
   return {sums.smoothed_loss, sums.loss, sums.correct};
 }
 

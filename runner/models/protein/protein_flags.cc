@@ -8,6 +8,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/models/protein/mpnn_task_flags.h"
 
 namespace lockstep {
 namespace {
@@ -219,7 +220,9 @@ std::vector<Preset> variants() {
 }
 
 WorkloadDemo demo() {
-  return {.arguments = {"--num_epochs", "60", "--batch_tokens", "2000", "--warmup_steps", "100"},
+  return {.arguments = {"--num_epochs", "25", "--batch_tokens", "1500", "--max_protein_length", "600", "--hidden_dim",
+                        "64", "--num_encoder_layers", "2", "--num_decoder_layers", "2", "--num_neighbors", "24", "--lr",
+                        "0.003", "--warmup_steps", "60"},
           .data_title = "real structures",
           .data_file = "structures",
           .data_flag = "pdb_path",
@@ -250,8 +253,11 @@ WorkloadFlags protein_flags() {
           .presets_by_flag = {{"mask_ratio", "mdm"}, {"cache_dir", "mdm"}},
           .check = check,
           .data_name = [](const RunConfig& config) { return data_name(protein_options(config).pdb_path); },
-          .tasks = {},
-          .flags_of_weight_file = {},
+          .tasks = {mpnn_score_task(), mpnn_design_task()},
+          // The published weights have the default shape; of others the flags are to be given.
+          .flags_of_weight_file = [](const RunConfig& /*given*/) -> Result<std::map<std::string, std::string>> {
+            return std::map<std::string, std::string>();
+          },
           .settle = {}};
 }
 

@@ -41,7 +41,7 @@ struct PdbResidue {
 
 inline std::string pdb_residue(const PdbResidue& residue) {
   std::string text;
-  const double at = residue.number * 3.0;
+  const double at = residue.number % 1000 * 3.0;  // a PDB file has room for four digits
   const std::array<PdbAtom, 5> atoms = {{{.name = "N", .x = at, .y = 0.1, .z = 0.2},
                                          {.name = "CA", .x = at + 1, .y = 1.1, .z = 0.3},
                                          {.name = "C", .x = at + 2, .y = 0.2, .z = 0.4},

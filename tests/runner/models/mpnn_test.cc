@@ -1,5 +1,6 @@
 #include "runner/models/protein/mpnn_model.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -20,6 +21,7 @@ constexpr uint64_t kSeed = 7;
 constexpr double kNoise = 0.2;
 
 MpnnModel made_model() {
+  at::set_num_threads(1);  // waiting for other threads takes longer than the work
   MpnnModel model({}, at::Device(at::kCPU));
   model.initialize(kSeed);
   return model;
@@ -251,15 +253,16 @@ TEST(RadialProjection, IsTheProductWithTheBasesAndItsGradient) {
   const at::Tensor atoms = at::sin(at::arange(20 * 15, at::kFloat)).view({20, 5, 3}).mul(12.0).contiguous();
   const at::Tensor from = at::arange(3000, at::kLong) % 20;
   const at::Tensor to = at::arange(3000, at::kLong) % 7;
-  const at::Tensor bases = radial_basis(atoms, from, to);
-  const double distance = std::sqrt((atoms[3][1] - atoms[3][1]).square().sum().item<double>() + 1e-6);
+  const double distance = 6.25;  // as it is given
+  const at::Tensor alpha = at::full({3000}, distance);
+  const at::Tensor bases = radial_basis(atoms, from, to, alpha);
   EXPECT_NEAR(bases[3][0].item<double>(), std::exp(-std::pow((distance - 2.0) / 1.25, 2)), 1e-6);
   const double last = std::sqrt((atoms[9][2] - atoms[2][3]).square().sum().item<double>() + 1e-6);
   EXPECT_NEAR(bases[9][24 * 16 + 7].item<double>(), std::exp(-std::pow((last - (2.0 + 7.0 * 20.0 / 15.0)) / 1.25, 2)),
               1e-6);
 
   const at::Tensor weight = at::cos(at::arange(6 * kRadialFeatures, at::kFloat)).view({6, -1}).requires_grad_();
-  const at::Tensor out = radial_projection(atoms, from, to, weight);
+  const at::Tensor out = radial_projection(atoms, from, to, alpha, weight);
   EXPECT_LT(largest_difference(out, at::mm(bases, weight.t())), 1e-4);
   out.square().sum().backward();
   const at::Tensor expected = at::mm((2.0 * out.detach()).t(), bases);

@@ -1,0 +1,217 @@
+#include "runner/data/structures/generated_structures.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+#include "runner/base/philox.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kCountMax = 1'000'000;
+constexpr int64_t kLengthMin = 2;
+constexpr int64_t kLengthMax = 10'000;
+constexpr double kFromAll = 0.1;             // share of residues whose type says nothing of the geometry
+constexpr double kNeighbourDistance = 10.0;  // Å
+constexpr double kPi = std::numbers::pi;
+
+using Vector = std::array<double, 3>;
+
+Vector operator+(const Vector& a, const Vector& b) { return {a[0] + b[0], a[1] + b[1], a[2] + b[2]}; }
+Vector operator-(const Vector& a, const Vector& b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2]}; }
+Vector operator*(double s, const Vector& a) { return {s * a[0], s * a[1], s * a[2]}; }
+Vector cross(const Vector& a, const Vector& b) {
+  return {a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]};
+}
+double squared(const Vector& a) { return a[0] * a[0] + a[1] * a[1] + a[2] * a[2]; }
+Vector unit(const Vector& a) { return (1 / std::sqrt(squared(a))) * a; }
+
+// The atom after a, b, c: at `length` from c, with the angle b-c-d and the dihedral a-b-c-d (Parsons et al. 2005).
+Vector next_atom(const Vector& a, const Vector& b, const Vector& c, double length, double angle, double torsion) {
+  const Vector along = unit(c - b);
+  const Vector normal = unit(cross(b - a, along));
+  const Vector side = cross(normal, along);
+  return c + (-length * std::cos(angle)) * along + (length * std::sin(angle) * std::cos(torsion)) * side +
+         (length * std::sin(angle) * std::sin(torsion)) * normal;
+}
+
+// Draws of one structure, in order.
+class Draws {
+ public:
+  Draws(uint64_t seed, int64_t index)
+      : stream_{seed, static_cast<uint32_t>(RandomPlace::kSynthetic), 1, static_cast<uint32_t>(index)} {}
+  // In [0, 1).
+  double uniform() { return static_cast<double>(stream_.word(next_++)) * 0x1p-32; }
+  // Around 0 with a standard deviation of 1, never beyond 3.
+  double bell() { return (uniform() + uniform() + uniform() - 1.5) * 2; }
+
+ private:
+  PhiloxStream stream_;
+  uint64_t next_ = 0;
+};
+
+struct State {
+  double phi;  // degrees
+  double psi;
+  double spread;
+  double stay;  // probability that the next residue has the same state
+  std::string_view buried;
+  std::string_view surface;
+};
+constexpr std::array<State, 3> kStates = {{{-63, -42, 5, 0.90, "LAM", "EKQR"},     // helix
+                                           {-120, 130, 12, 0.80, "VIF", "TYWC"},   // strand
+                                           {-75, 100, 35, 0.67, "GPA", "DNSH"}}};  // loop
+
+// N, CA, C, O of every residue, by their torsion angles. Engh and Huber's lengths and angles.
+std::vector<Backbone> build(const std::vector<std::array<double, 2>>& torsions) {
+  constexpr double kRadians = kPi / 180;
+  std::vector<Backbone> backbones;
+  Vector n = {0, 0, 0};
+  Vector ca = {1.458, 0, 0};
+  Vector c = ca + 1.525 * Vector{-std::cos(111.0 * kRadians), std::sin(111.0 * kRadians), 0};
+  const auto atom = [](const Vector& v) {
+    return Atom{static_cast<float>(v[0]), static_cast<float>(v[1]), static_cast<float>(v[2])};
+  };
+  for (size_t i = 0; i < torsions.size(); ++i) {
+    const double psi = torsions[i][1] * kRadians;
+    const Vector o = next_atom(n, ca, c, 1.231, 120.1 * kRadians, psi + kPi);
+    backbones.push_back({atom(n), atom(ca), atom(c), atom(o)});
+    if (i + 1 == torsions.size()) break;
+    const Vector next_n = next_atom(n, ca, c, 1.329, 116.6 * kRadians, psi);
+    const Vector next_ca = next_atom(ca, c, next_n, 1.458, 121.7 * kRadians, kPi);
+    const Vector next_c = next_atom(c, next_n, next_ca, 1.525, 111.0 * kRadians, torsions[i + 1][0] * kRadians);
+    n = next_n;
+    ca = next_ca;
+    c = next_c;
+  }
+  return backbones;
+}
+
+// How many CA lie within kNeighbourDistance of each.
+std::vector<int> neighbours(const std::vector<Backbone>& backbones) {
+  std::vector<int> counts(backbones.size(), 0);
+  for (size_t i = 0; i < backbones.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      float distance = 0;
+      for (size_t k = 0; k < 3; ++k) {
+        const float difference = backbones[i][1][k] - backbones[j][1][k];
+        distance += difference * difference;
+      }
+      if (distance >= kNeighbourDistance * kNeighbourDistance) continue;
+      ++counts[i];
+      ++counts[j];
+    }
+  }
+  return counts;
+}
+
+// Neighbours along a chain that does not fold: with more than these a residue counts as buried.
+constexpr std::array<int, 3> kNeighboursOfState = {11, 5, 6};
+
+uint8_t draw_type(size_t state, int neighbour_count, Draws& draws) {
+  const double from_all = draws.uniform();
+  const double choice = draws.uniform();
+  if (from_all < kFromAll) return static_cast<uint8_t>(choice * kUnknownResidue);
+  const std::string_view letters =
+      neighbour_count > kNeighboursOfState[state] ? kStates[state].buried : kStates[state].surface;
+  // Each letter half as often as the one before it; the last one as often as that.
+  const auto halvings = static_cast<size_t>(-std::log2(1 - choice));
+  return residue_type_of(letters[std::min(halvings, letters.size() - 1)]);
+}
+
+float draw_chi1(uint8_t type, Draws& draws) {
+  const double spread = draws.bell();
+  if (kResidueAlphabet[type] == 'G' || kResidueAlphabet[type] == 'A') return kMissing;
+  const double degrees = -60 + 120 * (type % 3) + 10 * spread;
+  return static_cast<float>(std::remainder(degrees * kPi / 180, 2 * kPi));
+}
+
+StructureChain draw_chain(int64_t length, Draws& draws) {
+  std::vector<size_t> states;
+  std::vector<std::array<double, 2>> torsions;
+  size_t state = static_cast<size_t>(draws.uniform() * 3);
+  for (int64_t i = 0; i < length; ++i) {
+    const double leave = draws.uniform();
+    if (leave >= kStates[state].stay) state = (state + (leave >= (1 + kStates[state].stay) / 2 ? 1 : 2)) % 3;
+    states.push_back(state);
+    const double phi = kStates[state].phi + kStates[state].spread * draws.bell();
+    torsions.push_back({phi, kStates[state].psi + kStates[state].spread * draws.bell()});
+  }
+  const std::vector<Backbone> backbones = build(torsions);
+  const std::vector<int> counts = neighbours(backbones);
+  StructureChain chain;
+  chain.id = "A";
+  for (size_t i = 0; i < backbones.size(); ++i) {
+    Position position;
+    position.backbone = backbones[i];
+    position.number = static_cast<int32_t>(i) + 1;
+    position.type = draw_type(states[i], counts[i], draws);
+    position.chi1 = draw_chi1(position.type, draws);
+    position.flags = kInFile | kStandardResidue;
+    chain.positions.push_back(position);
+  }
+  return chain;
+}
+
+std::optional<int64_t> number_of(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+Result<std::optional<GeneratedStructuresSpec>> parse_generated_structures(std::string_view text) {
+  if (!text.starts_with(kGeneratedStructures)) return std::optional<GeneratedStructuresSpec>();
+  std::string_view rest = text.substr(kGeneratedStructures.size());
+  if (!rest.empty() && rest.front() != ':') return std::optional<GeneratedStructuresSpec>();
+  GeneratedStructuresSpec spec;
+  const auto wrong = [&] {
+    return Error{ErrorCode::kInvalid,
+                 "\"" + std::string(text) +
+                     "\" is not generated[:COUNT[:LENGTH]] with COUNT from 1 to 1000000 and LENGTH "
+                     "from 2 to 10000, such as generated:200:150"};
+  };
+  if (rest.empty()) return std::optional(spec);
+  rest.remove_prefix(1);
+  const size_t colon = rest.find(':');
+  const std::optional<int64_t> count = number_of(rest.substr(0, colon));
+  if (!count || *count < 1 || *count > kCountMax) return wrong();
+  spec.count = *count;
+  if (colon != std::string_view::npos) {
+    const std::optional<int64_t> length = number_of(rest.substr(colon + 1));
+    if (!length || *length < kLengthMin || *length > kLengthMax) return wrong();
+    spec.length = *length;
+  }
+  return std::optional(spec);
+}
+
+Structure generated_structure(const GeneratedStructuresSpec& spec, int64_t index) {
+  Draws draws(spec.seed, index);
+  const double factor = 0.5 + draws.uniform();
+  const int64_t length = std::max(kLengthMin, static_cast<int64_t>(static_cast<double>(spec.length) * factor));
+  Structure structure;
+  structure.name = "generated-" + std::to_string(index + 1);
+  structure.chains.push_back(draw_chain(length, draws));
+  if (index % 4 == 3) {
+    // A copy beside it, turned by half a turn about an axis that does not cross it.
+    StructureChain copy = structure.chains.front();
+    copy.id = "B";
+    float highest = -std::numeric_limits<float>::infinity();
+    for (const Position& position : copy.positions) highest = std::max(highest, position.backbone[1][0]);
+    for (Position& position : copy.positions) {
+      for (Atom& atom : position.backbone) atom = {2 * (highest + 4) - atom[0], -atom[1], atom[2]};
+    }
+    structure.chains.push_back(std::move(copy));
+  }
+  group_chains(structure);
+  return structure;
+}
+
+}  // namespace lockstep

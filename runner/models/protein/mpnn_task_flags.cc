@@ -1,0 +1,156 @@
+#include "runner/models/protein/mpnn_task_flags.h"
+
+#include <algorithm>
+#include <any>
+#include <cmath>
+#include <string_view>
+
+#include "runner/config/flag_table_builder.h"
+#include "runner/data/structures/structure.h"
+
+namespace lockstep {
+namespace {
+
+constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
+
+// The words between spaces and commas.
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(" ,"), text.size());
+    if (end > 0) words.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
+#define OPTION(member) \
+  [](auto& config) -> auto& { return mpnn_task_options(config).member; }
+
+void add_common_flags(FlagTableBuilder& table) {
+  table.text("design_chains", kThisProcess, "chains", OPTION(design_chains),
+             "chains to design, as in \"A C\"; the others stay as they are and are seen; without it: all");
+  table.text("fixed_positions", kThisProcess, "residues", OPTION(fixed_positions),
+             "residues that keep their amino acid, by the numbers of the file, as in \"A:12-20,25 B:7\"");
+  Flag& seed = table.custom("seed", kThisProcess, "an integer of at least 0", "the same seed gives the same result");
+  seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, mpnn_task_options(config).seed); };
+  seed.get = [](const RunConfig& config) { return std::to_string(mpnn_task_options(config).seed); };
+}
+
+void add_score_flags(FlagTableBuilder& table) {
+  table.group("Scores");
+  add_common_flags(table);
+  table.integer("num_orders", kThisProcess, 1, 100'000, OPTION(num_orders),
+                "random orders of decoding that a score is the mean of");
+  table.boolean("residues", kThisProcess, OPTION(residues),
+                "each residue, too: the logarithms of the probabilities of its own and of all amino acids");
+}
+
+void add_design_flags(FlagTableBuilder& table) {
+  table.group("Designs");
+  table.integer("num_sequences", kThisProcess, 1, kCountMax, OPTION(num_sequences),
+                "sequences for each structure and temperature");
+  table.text("temperature", kThisProcess, "numbers above 0", OPTION(temperature),
+             "one or more, as in \"0.1 0.2\"; higher ones give more diverse sequences, which fit less well");
+  add_common_flags(table);
+  table.text("tied_positions", kThisProcess, "residues", OPTION(tied_positions),
+             "residues that get the same amino acid, as in \"A:1-20=B:1-20 A:31=A:35\"");
+  table.text("omit_aa", kThisProcess, "letters", OPTION(omit_aa), "amino acids that are never drawn, as in CX");
+  table.text("bias", kThisProcess, "amino acids and numbers", OPTION(bias),
+             "what is added to the logits of amino acids, as in \"A:-1.1,F:0.7\": below 0 makes them rarer");
+  table.integer("batch", kThisProcess, 1, 65'536, OPTION(batch), "sequences that are designed at once");
+  table.choice("format", kThisProcess, {"fasta", "jsonl"}, OPTION(format),
+               "fasta: with the headers of the public script; jsonl: a line of JSON for each sequence");
+}
+
+#undef OPTION
+
+Status check_common(const RunConfig& config) {
+  if (is_given(config, "pdb_path")) return {};
+  return Error{ErrorCode::kInvalid, "--pdb_path is required: a file of a structure (.pdb, .cif, also .gz) or a folder"};
+}
+
+Status check_design(const RunConfig& config) {
+  TRY(check_common(config));
+  const MpnnTaskOptions& options = mpnn_task_options(config);
+  TRY(temperatures_of(options));
+  size_t omitted = 0;
+  for (const char letter : kResidueAlphabet) omitted += options.omit_aa.find(letter) != std::string::npos ? 1 : 0;
+  for (const char letter : options.omit_aa) {
+    if (kResidueAlphabet.find(letter) != std::string_view::npos) continue;
+    return Error{ErrorCode::kInvalid, "--omit_aa: \"" + std::string(1, letter) +
+                                          "\" is no amino acid; expected some of " + std::string(kResidueAlphabet)};
+  }
+  if (omitted == kResidueAlphabet.size()) {
+    return Error{ErrorCode::kInvalid, "--omit_aa leaves nothing to draw; expected at most 20 letters"};
+  }
+  TRY(biases_of(options));
+  return {};
+}
+
+// Flags of the workload that say what the weights are.
+std::vector<std::string> model_flags() {
+  return {"pdb_path", "variant", "hidden_dim", "num_encoder_layers", "num_decoder_layers", "num_neighbors"};
+}
+
+void set_defaults(RunConfig& config) { config.task.options = MpnnTaskOptions{}; }
+
+}  // namespace
+
+WorkloadTask mpnn_score_task() {
+  return {.name = "score",
+          .summary = "how well sequences fit the structures that they are in",
+          .example = "lockstep protein score --checkpoint v_48_020.pt --pdb_path structures --num_orders 10",
+          .set_defaults = set_defaults,
+          .add_flags = add_score_flags,
+          .workload_flags = model_flags(),
+          .check = check_common};
+}
+
+WorkloadTask mpnn_design_task() {
+  return {.name = "design",
+          .summary = "sequences that fold into a structure",
+          .example = "lockstep protein design --checkpoint v_48_020.pt --pdb_path 1ubi.pdb --num_sequences 8",
+          .set_defaults = set_defaults,
+          .add_flags = add_design_flags,
+          .workload_flags = model_flags(),
+          .check = check_design};
+}
+
+Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options) {
+  std::vector<double> temperatures;
+  for (const std::string_view word : words_of(options.temperature)) {
+    double value = 0.0;
+    if (!parse_whole(word, value) || !std::isfinite(value) || value <= 0.0) {
+      return Error{ErrorCode::kInvalid, "--temperature: \"" + std::string(word) + "\" is no number above 0"};
+    }
+    temperatures.push_back(value);
+  }
+  if (temperatures.empty()) return Error{ErrorCode::kInvalid, "--temperature is empty; expected a number above 0"};
+  return temperatures;
+}
+
+Result<std::vector<std::pair<char, double>>> biases_of(const MpnnTaskOptions& options) {
+  std::vector<std::pair<char, double>> biases;
+  for (const std::string_view part : words_of(options.bias)) {
+    double value = 0.0;
+    const bool has_form = part.size() >= 3 && part[1] == ':' && kResidueAlphabet.find(part[0]) != std::string::npos;
+    const auto [end, error] = has_form ? std::from_chars(part.data() + 2, part.data() + part.size(), value)
+                                       : std::from_chars_result{part.data(), std::errc::invalid_argument};
+    if (error != std::errc() || end != part.data() + part.size() || !std::isfinite(value)) {
+      return Error{ErrorCode::kInvalid,
+                   "--bias: \"" + std::string(part) +
+                       "\" is no bias; expected an amino acid in one letter and a number, as in A:-1.1,F:0.7"};
+    }
+    biases.emplace_back(part[0], value);
+  }
+  return biases;
+}
+
+const MpnnTaskOptions& mpnn_task_options(const RunConfig& config) {
+  return std::any_cast<const MpnnTaskOptions&>(config.task.options);
+}
+
+MpnnTaskOptions& mpnn_task_options(RunConfig& config) { return std::any_cast<MpnnTaskOptions&>(config.task.options); }
+
+}  // namespace lockstep
