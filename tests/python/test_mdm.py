@@ -192,9 +192,16 @@ def test_the_guides_flags_mean_mdm_and_train(run, lockstep, tmp_path, ranks):
     done = run([lockstep, "run", "protein", "--pdb_path", "generated:20:30", *LINE, *QUICK, *ranks], cwd=tmp_path)
     assert done.returncode == 0, text(done)
     args = dict(line.split(",", 1) for line in (tmp_path / "checkpoints/args.txt").read_text().splitlines())
-    wanted = {"variant": "mdm", "optimizer": "adamw", "lr": "0.0001", "batch_size": "8", "batch_scope": "per_device",
+    wanted = {"variant": "mdm", "optimizer": "adamw", "lr": "1e-04", "batch_size": "8", "batch_scope": "per_device",
               "lr_schedule": "plateau", "clip_grad_norm": "1", "weight_decay": "1e-05", "num_epochs": "50"}
     assert {name: args[name] for name in wanted} == wanted
+
+
+def test_its_checkpoints_are_refused_by_the_tasks_of_proteinmpnn(run, lockstep, tmp_path):
+    train(run, lockstep, tmp_path / "run", *SMALL, "--max_steps", "1")
+    done = run([lockstep, "protein", "score", "--checkpoint", tmp_path / "run"])
+    assert done.returncode == 2, text(done)
+    assert "is of --variant mdm: give a checkpoint of --variant mpnn" in text(done)
 
 
 @pytest.mark.parametrize("flags,message", [

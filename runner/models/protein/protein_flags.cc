@@ -208,7 +208,7 @@ std::vector<Preset> variants() {
                       {"num_epochs", "50"},
                       {"hidden_dim", "256"},
                       {"optimizer", "adamw"},
-                      {"lr", "0.0001"},
+                      {"lr", "1e-04"},
                       {"lr_schedule", "plateau"},
                       {"warmup_steps", "0"},
                       {"plateau_factor", "0.5"},
