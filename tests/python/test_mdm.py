@@ -199,7 +199,7 @@ def test_the_guides_flags_mean_mdm_and_train(run, lockstep, tmp_path, ranks):
 
 def test_its_checkpoints_are_refused_by_the_tasks_of_proteinmpnn(run, lockstep, tmp_path):
     train(run, lockstep, tmp_path / "run", *SMALL, "--max_steps", "1")
-    done = run([lockstep, "protein", "score", "--checkpoint", tmp_path / "run"])
+    done = run([lockstep, "protein", "score", "--checkpoint", tmp_path / "run", "--pdb_path", tmp_path / "run"])
     assert done.returncode == 2, text(done)
     assert "is of --variant mdm: give a checkpoint of --variant mpnn" in text(done)
 
