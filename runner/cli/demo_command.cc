@@ -24,14 +24,27 @@ constexpr const char* kRanks = "2";
 constexpr size_t kNameColumns = 24;
 constexpr size_t kFigureColumns = 12;
 
+// Each flag on the line of its value.
+std::string in_lines_of_80(const std::vector<std::string>& flags, const std::string& indent) {
+  constexpr size_t kColumns = 80;
+  std::string text;
+  std::string line = indent;
+  for (size_t i = 0; i < flags.size(); i += 2) {
+    const std::string pair = " " + flags[i] + (i + 1 < flags.size() ? " " + flags[i + 1] : "");
+    if (line.size() + pair.size() > kColumns) text += std::exchange(line, indent) + "\n";
+    line += pair;
+  }
+  return text + line + "\n";
+}
+
 std::string help() {
   std::string text =
       "lockstep demo [WORKLOAD] [flags] - trains with two ranks for some minutes, shows\n"
       "the result and what to try next\n\n"
       "Without flags it is the workload's own short run:\n";
   for (const WorkloadFlags& workload : all_workload_flags()) {
-    text += "  " + command_line_of("lockstep", {"demo", workload.name}) + "  " + workload.demo.data_title + "," +
-            command_line_of("", workload.demo.arguments) + "\n";
+    text += "  " + command_line_of("lockstep", {"demo", workload.name}) + "  " + workload.demo.data_title + "\n" +
+            in_lines_of_80(workload.demo.arguments, "     ");
   }
   return text +
          "\nThe data set is used where it lies on this machine; nothing is downloaded.\n"
