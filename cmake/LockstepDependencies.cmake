@@ -5,7 +5,7 @@ find_package(nlohmann_json REQUIRED)   # nlohmann-json3-dev
 find_package(CLI11 REQUIRED)           # libcli11-dev
 find_package(yaml-cpp REQUIRED)        # libyaml-cpp-dev
 find_package(ZLIB REQUIRED)            # zlib1g-dev
-find_path(LOCKSTEP_GEMMI gemmi/cif.hpp REQUIRED)     # gemmi-dev (only runner/data/structures/structure_file.cc includes it)
+find_path(LOCKSTEP_GEMMI gemmi/cif.hpp REQUIRED)     # gemmi-dev (only runner/data/structures/gemmi_atoms.cc includes it)
 find_path(LOCKSTEP_PEGTL tao/pegtl.hpp REQUIRED)     # tao-pegtl-dev (which gemmi includes)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)  # libssl-dev
 find_package(Boost 1.74 REQUIRED)      # libboost-dev (Asio, header-only)

@@ -53,6 +53,15 @@ LEARNING = [
                  "{{reason}}")], width=6, thresholds=rising((0.01, ORANGE))),
 ]
 
+PROTEINS = [
+    graph("Perplexity", "Of a protein model on the structures that are held out: 20 is guessing.", "none",
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~".*_perplexity"})',
+                 "{{metric}}")], width=12),
+    graph("Recovery", "Share of the held-out amino acids that a protein model guesses right.", "percentunit",
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~".*_recovery"})',
+                 "{{metric}}")], width=12, minimum=0, maximum=1),
+]
+
 THROUGHPUT = [
     graph("Samples per second", "Of all ranks together, as the run logs it.", "cps",
           [query('max(lockstep_throughput_samples_per_second{<selector>, rank="0"})', "samples/s")]),
@@ -172,7 +181,7 @@ def make():
     return board(
         UID, "Lockstep / Training run", "One TrainJob, or one local run: progress, learning, time, checkpoints, "
         "failures, memory.", VARIABLES,
-        [("Run", OVERVIEW), ("Learning", LEARNING), ("Throughput", THROUGHPUT), ("Phases", PHASES),
+        [("Run", OVERVIEW), ("Learning", LEARNING), ("Proteins", PROTEINS), ("Throughput", THROUGHPUT), ("Phases", PHASES),
          ("Stragglers", STRAGGLERS), ("Checkpoints", CHECKPOINTS), ("Failures and goodput", RELIABILITY),
          ("Memory", MEMORY)],
         SELECTOR, [board_link("Fleet", "lockstep-fleet"), board_link("Operator", "lockstep-operator")],

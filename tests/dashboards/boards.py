@@ -14,6 +14,8 @@ CUDA_ONLY_METRICS = {
     "lockstep_loss_scale": "fp16 needs a GPU",
 }
 CUDA_ONLY_PANELS = {"MFU", "Device memory, by rank", "Peak of the device memory"}
+# Panels of the figures that a protein model has.
+PROTEIN_PANELS = {"Perplexity", "Recovery"}
 
 KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"}
 FUNCTIONS = {"abs", "absent", "avg", "changes", "clamp_min", "count", "histogram_quantile", "increase", "max",

@@ -66,8 +66,8 @@ static_assert(sizeof(ChainRecord) == 24 && std::is_trivially_copyable_v<ChainRec
 static_assert(sizeof(Backbone) == 48);
 
 // Where the parts of a structure lie, from its beginning, which is aligned: the larger elements first.
-struct Layout {
-  explicit Layout(const IndexEntry& entry) {
+struct StructureLayout {
+  explicit StructureLayout(const IndexEntry& entry) {
     const uint64_t positions = entry.positions;
     backbone = entry.chains * sizeof(ChainRecord);
     numbers = backbone + positions * sizeof(Backbone);
@@ -292,7 +292,7 @@ Status StructureCache::check() {
     if (entry.offset < sizeof(Header) || entry.offset % kAlignment != 0 || entry.offset > index_offset_ ||
         entry.bytes > index_offset_ - entry.offset || entry.positions == 0 || entry.positions > kPositionsMax ||
         entry.chains == 0 || entry.chains > kChainsMax || entry.name_bytes > entry.text_bytes ||
-        entry.text_bytes > entry.bytes || aligned(Layout(entry).bytes) != entry.bytes) {
+        entry.text_bytes > entry.bytes || aligned(StructureLayout(entry).bytes) != entry.bytes) {
       return corrupt("has a damaged index (structure " + std::to_string(i) + ")");
     }
   }
@@ -318,7 +318,7 @@ Result<StructureView> StructureCache::structure(int64_t i) const {
   const std::string_view bytes = bytes_.substr(entry.offset, entry.bytes);
   const auto damaged = [&] { return corrupt("structure " + std::to_string(i) + " is damaged"); };
   if (crc_of(bytes) != entry.crc32) return damaged();
-  const Layout layout(entry);
+  const StructureLayout layout(entry);
   const auto span_at = [&]<typename T>(uint64_t offset, T /*element*/) {
     return std::span<const T>(reinterpret_cast<const T*>(bytes.data() + offset), entry.positions);
   };

@@ -9,13 +9,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <gemmi/cif.hpp>
-#include <gemmi/mmcif.hpp>
-#include <gemmi/pdb.hpp>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "runner/data/structures/gemmi_atoms.h"
 
 namespace lockstep {
 namespace {
@@ -105,7 +103,7 @@ struct ReadResidue {
 };
 using ReadChain = std::map<std::pair<int, char>, ReadResidue>;  // by number and insertion code
 
-bool counts(const gemmi::Residue& residue) { return residue.het_flag != 'H' || residue.name == "MSE"; }
+bool counts(const ParsedResidue& residue) { return !residue.is_hetatm || residue.name == "MSE"; }
 
 // Some programs write waters as ATOM.
 bool is_only_water(const ReadChain& chain) {
@@ -114,19 +112,18 @@ bool is_only_water(const ReadChain& chain) {
   });
 }
 
-Status add_residue(const gemmi::Residue& residue, ReadChain& chain) {
-  if (!residue.seqid.num.has_value())
-    return invalid("an atom of residue " + printable(residue.name) + " has no number");
-  ReadResidue& read = chain[{*residue.seqid.num, residue.seqid.icode}];
+Status add_residue(const ParsedResidue& residue, ReadChain& chain) {
+  if (!residue.number) return invalid("an atom of residue " + printable(residue.name) + " has no number");
+  ReadResidue& read = chain[{*residue.number, residue.insertion_code}];
   if (read.name.empty()) read.name = residue.name;
-  for (const gemmi::Atom& atom : residue.atoms) {
-    for (const double value : {atom.pos.x, atom.pos.y, atom.pos.z}) {
+  for (const ParsedAtom& atom : residue.atoms) {
+    for (const double value : {atom.x, atom.y, atom.z}) {
       if (std::isfinite(value) && std::abs(value) > kCoordinateMax) {
-        return invalid("atom " + printable(atom.name) + " of residue " + printable(residue.str()) +
+        return invalid("atom " + printable(atom.name) + " of residue " + std::to_string(*residue.number) +
                        " is more than a million Å from the origin");
       }
     }
-    Atom position = {static_cast<float>(atom.pos.x), static_cast<float>(atom.pos.y), static_cast<float>(atom.pos.z)};
+    Atom position = {static_cast<float>(atom.x), static_cast<float>(atom.y), static_cast<float>(atom.z)};
     if (!std::all_of(position.begin(), position.end(), [](float value) { return std::isfinite(value); })) {
       position = kMissingAtom;
     }
@@ -197,16 +194,14 @@ std::string free_letter(const std::set<std::string>& taken) {
   return "_";
 }
 
-Result<Structure> structure_of(const gemmi::Model& model) {
+Result<Structure> structure_of(const std::vector<ParsedResidue>& residues) {
   std::vector<std::pair<std::string, ReadChain>> chains;  // in the order of the file
   std::map<std::string, size_t> by_id;
-  for (const gemmi::Chain& part : model.chains) {
-    for (const gemmi::Residue& residue : part.residues) {
-      if (!counts(residue)) continue;
-      const auto [found, fresh] = by_id.emplace(part.name, chains.size());
-      if (fresh) chains.emplace_back(part.name, ReadChain());
-      TRY(add_residue(residue, chains[found->second].second));
-    }
+  for (const ParsedResidue& residue : residues) {
+    if (!counts(residue)) continue;
+    const auto [found, fresh] = by_id.emplace(residue.chain, chains.size());
+    if (fresh) chains.emplace_back(residue.chain, ReadChain());
+    TRY(add_residue(residue, chains[found->second].second));
   }
   std::erase_if(chains, [](const auto& chain) { return is_only_water(chain.second); });
   std::set<std::string> ids;
@@ -240,24 +235,20 @@ std::optional<StructureFormat> structure_format_of(std::string_view file_name) {
 }
 
 Result<Structure> parse_structure(std::string_view text, StructureFormat format) {
-  std::string atoms;
+  Result<std::vector<ParsedResidue>> residues = std::vector<ParsedResidue>();
   if (format == StructureFormat::kPdb) {
-    TRY_ASSIGN(atoms, atoms_of_first_model(text));
-    if (atoms.empty()) return invalid("has no ATOM record");
+    TRY_ASSIGN(const std::string records, atoms_of_first_model(text));
+    if (records.empty()) return invalid("has no ATOM record");
+    residues = parse_pdb_atoms(records);
+  } else {
+    residues = parse_mmcif_atoms(text);
   }
-  try {
-    const gemmi::Structure read =
-        format == StructureFormat::kPdb
-            ? gemmi::read_pdb_from_memory(atoms.data(), atoms.size(), "")
-            : gemmi::make_structure(gemmi::cif::read_memory(text.data(), text.size(), "mmCIF"));
-    if (read.models.empty() || read.models.front().chains.empty()) return invalid("has no atoms (_atom_site)");
-    TRY_ASSIGN(Structure structure, structure_of(read.models.front()));
-    TRY(check_structure(structure));
-    group_chains(structure);
-    return structure;
-  } catch (const std::exception& e) {  // gemmi's and PEGTL's
-    return invalid(printable(e.what()));
-  }
+  if (!residues.ok()) return invalid(printable(residues.error().message));
+  if (residues->empty()) return invalid("has no atoms (_atom_site)");
+  TRY_ASSIGN(Structure structure, structure_of(*residues));
+  TRY(check_structure(structure));
+  group_chains(structure);
+  return structure;
 }
 
 Result<std::string> inflate_gzip(std::string_view bytes, size_t bytes_max) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,13 +14,19 @@
 
 #include "runner/data/structures/generated_structures.h"
 #include "runner/data/structures/structure_file.h"
+#include "runner/data/structures/structure_json.h"
+#include "runner/data/structures/structure_tensors.h"
+#include "runner/data/structures/training_set.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kEntriesPerProgress = 1000;
 constexpr std::string_view kExpected =
-    "expected .pdb, .ent, .cif or .mmcif files (each also .gz), in a folder or alone";
+    "expected .pdb, .ent, .cif or .mmcif files (each also .gz), .jsonl or .pt files, in a folder or alone, or a folder "
+    "with list.csv and pdb/";
+constexpr size_t kPieceBytes = size_t{4} << 20;            // of a file that is searched for the ends of its lines
+constexpr uint64_t kJsonLineBytesMax = uint64_t{1} << 28;  // far more than the largest entries of the PDB take
 
 std::string ending_of(const std::string& name) {
   const std::string known = structure_ending_of(name);
@@ -104,7 +111,11 @@ class FilesSource final : public StructureSource {
  public:
   using Read = std::function<Result<Structure>(const std::string& path)>;
 
-  FilesSource(std::vector<FoundFile> files, const std::string& what, Read read)
+  struct What {
+    std::string one;
+    std::string many;
+  };
+  FilesSource(std::vector<FoundFile> files, const What& what, Read read)
       : files_(std::move(files)), what_(what), read_(std::move(read)) {
     std::map<std::string, size_t> stems;
     for (const FoundFile& file : files_) ++stems[stem_of(file.relative)];
@@ -115,7 +126,8 @@ class FilesSource final : public StructureSource {
   }
 
   [[nodiscard]] std::string summary() const override {
-    return plural(files_.size(), what_) + " (" + counts_by_ending(files_) + ")";
+    return std::to_string(files_.size()) + " " + (files_.size() == 1 ? what_.one : what_.many) + " (" +
+           counts_by_ending(files_) + ")";
   }
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   [[nodiscard]] std::string name(int64_t i) const override { return files_[static_cast<size_t>(i)].relative; }
@@ -126,11 +138,11 @@ class FilesSource final : public StructureSource {
     structures.push_back(std::move(structure));
     return structures;
   }
-  [[nodiscard]] std::string fingerprint() const override { return what_ + "\n" + fingerprint_of(files_); }
+  [[nodiscard]] std::string fingerprint() const override { return what_.one + "\n" + fingerprint_of(files_); }
 
  private:
   std::vector<FoundFile> files_;
-  std::string what_;
+  What what_;
   Read read_;
   std::vector<std::string> names_;
 };
@@ -152,6 +164,90 @@ class GeneratedSource final : public StructureSource {
 
  private:
   GeneratedStructuresSpec spec_;
+};
+
+// One structure in each line of files.
+class JsonLinesSource final : public StructureSource {
+ public:
+  // Reads the files once, to find where their lines begin.
+  static Result<std::unique_ptr<StructureSource>> create(FileSystem& fs, std::vector<FoundFile> files,
+                                                         const std::function<void()>& on_progress) {
+    auto source = std::make_unique<JsonLinesSource>(std::move(files));
+    for (size_t i = 0; i < source->files_.size(); ++i) TRY(source->find_lines(fs, i, on_progress));
+    if (source->lines_.empty()) return Error{ErrorCode::kInvalid, source->summary() + ": no lines in them"};
+    return std::unique_ptr<StructureSource>(std::move(source));
+  }
+  explicit JsonLinesSource(std::vector<FoundFile> files) : files_(std::move(files)) {}
+
+  [[nodiscard]] std::string summary() const override {
+    return plural(lines_.size(), "line") + " of JSON in " + plural(files_.size(), "file");
+  }
+  [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(lines_.size()); }
+  [[nodiscard]] std::string name(int64_t i) const override {
+    const Line& line = lines_[static_cast<size_t>(i)];
+    return files_[line.file].relative + " line " + std::to_string(line.number);
+  }
+  [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
+    const Line& line = lines_[static_cast<size_t>(i)];
+    if (line.bytes > kJsonLineBytesMax) return Error{ErrorCode::kInvalid, "has more than 256 MB"};
+    std::string text(line.bytes, '\0');
+    std::ifstream file(files_[line.file].path, std::ios::binary);
+    if (!file.seekg(static_cast<std::streamoff>(line.begin)) ||
+        !file.read(text.data(), static_cast<std::streamsize>(text.size()))) {
+      return Error{ErrorCode::kUnavailable, "cannot be read"};
+    }
+    TRY_ASSIGN(Structure structure, parse_structure_json(text));
+    if (structure.name.empty())
+      structure.name = stem_of(files_[line.file].relative) + "-" + std::to_string(line.number);
+    std::vector<Structure> structures;
+    structures.push_back(std::move(structure));
+    return structures;
+  }
+  [[nodiscard]] std::string fingerprint() const override { return "JSON lines\n" + fingerprint_of(files_); }
+
+ private:
+  struct Line {
+    size_t file = 0;
+    uint64_t begin = 0;
+    uint64_t bytes = 0;
+    int64_t number = 0;  // from 1
+  };
+
+  Status find_lines(FileSystem& fs, size_t file, const std::function<void()>& on_progress) {
+    uint64_t offset = 0;
+    uint64_t begin = 0;
+    int64_t number = 0;
+    bool is_blank = true;
+    const auto end_line = [&](uint64_t end) {
+      ++number;
+      if (!is_blank) lines_.push_back({file, begin, end - begin, number});
+      begin = end + 1;
+      is_blank = true;
+    };
+    uint64_t since_progress = 0;
+    TRY(read_file(fs, files_[file].path, [&](const void* data, size_t bytes) {
+      const std::string_view piece(static_cast<const char*>(data), bytes);
+      for (size_t i = 0; i < piece.size(); ++i) {
+        if (piece[i] == '\n') {
+          end_line(offset + i);
+        } else if (piece[i] != ' ' && piece[i] != '\r' && piece[i] != '\t') {
+          is_blank = false;
+        }
+      }
+      offset += bytes;
+      since_progress += bytes;
+      if (since_progress >= kPieceBytes) {
+        since_progress = 0;
+        on_progress();
+      }
+      return Status();
+    }));
+    if (offset > begin) end_line(offset);
+    return {};
+  }
+
+  std::vector<FoundFile> files_;
+  std::vector<Line> lines_;
 };
 
 template <typename Keep>
@@ -184,6 +280,10 @@ Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const s
                            : "cannot read " + path + ": " + error.message()};
   }
   const bool is_folder = std::filesystem::is_directory(status);
+  if (is_folder && std::filesystem::is_regular_file(join_path(path, "list.csv"), error) &&
+      std::filesystem::is_directory(join_path(path, "pdb"), error)) {
+    return open_training_set(fs, path);
+  }
   std::vector<FoundFile> files;
   if (is_folder) {
     TRY_ASSIGN(files, files_below(path, on_progress));
@@ -192,8 +292,20 @@ Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const s
     files.push_back(std::move(file));
   }
   if (std::vector<FoundFile> found = only(files, is_structure_file); !found.empty()) {
-    return std::unique_ptr<StructureSource>(std::make_unique<FilesSource>(
-        std::move(found), "structure file", [&fs](const std::string& file) { return read_structure_file(fs, file); }));
+    return std::unique_ptr<StructureSource>(
+        std::make_unique<FilesSource>(std::move(found), FilesSource::What{"structure file", "structure files"},
+                                      [&fs](const std::string& file) { return read_structure_file(fs, file); }));
+  }
+  if (std::vector<FoundFile> found = only(files, [](const FoundFile& file) { return file.relative.ends_with(".pt"); });
+      !found.empty()) {
+    return std::unique_ptr<StructureSource>(
+        std::make_unique<FilesSource>(std::move(found), FilesSource::What{"file of tensors", "files of tensors"},
+                                      [&fs](const std::string& file) { return read_structure_tensors(fs, file); }));
+  }
+  if (std::vector<FoundFile> found =
+          only(files, [](const FoundFile& file) { return file.relative.ends_with(".jsonl"); });
+      !found.empty()) {
+    return JsonLinesSource::create(fs, std::move(found), on_progress);
   }
   return nothing_known(path, files);
 }

@@ -3,7 +3,7 @@
 // Role: looks at a file or folder and says what kind of source it is. Told apart by what is there:
 //   files         one file or a folder (with the folders in it) of .pdb .ent .cif .mmcif, each also .gz
 //   JSON lines    a .jsonl file of ProteinMPNN's helper scripts or of the CATH set (structure_json.h)
-//   tensors       a folder of {pdb_id}.pt files with backbone_coords (structure_tensors.h)
+//   tensors       a folder of the guide's {pdb_id}.pt (structure_tensors.h)
 //   training set  ProteinMPNN's pdb_2021aug02: a folder with list.csv and pdb/ (training_set.h)
 // and by its name: generated[:COUNT[:LENGTH]] is made in memory (generated_structures.h); "./generated" is a path.
 // Threads: constant once made; read() from any thread.

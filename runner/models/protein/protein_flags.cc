@@ -107,7 +107,9 @@ Status check(const RunConfig& config) {
 }
 
 WorkloadDemo demo() {
-  return {.arguments = {"--num_epochs", "60", "--batch_tokens", "2000", "--warmup_steps", "100"},
+  return {.arguments = {"--num_epochs", "25", "--batch_tokens", "1500", "--max_protein_length", "600", "--hidden_dim",
+                        "64", "--num_encoder_layers", "2", "--num_decoder_layers", "2", "--num_neighbors", "24", "--lr",
+                        "0.003", "--warmup_steps", "60"},
           .data_title = "real structures",
           .data_file = "structures",
           .data_flag = "pdb_path",

@@ -1,0 +1,24 @@
+// Structures as .pt files of tensors: the guide's preprocessed `{pdb_id}.pt`.
+//
+// One chain in each: backbone_coords [L, 4, 3] (N, CA, C, O; Å), residue_types (L names of three letters or one), and,
+// where there is one, torsion_bins [K]: of each residue (K = L), or of those whose side chain has a χ1 (not G, not A).
+// Of a bin its middle is taken. The rest of the file (fragment_token_ids, sequence_length, pdb_path) follows from
+// these. Threads: reads the file; otherwise pure.
+#pragma once
+
+#include <string>
+
+#include "runner/base/file_system.h"
+#include "runner/base/result.h"
+#include "runner/data/structures/structure.h"
+
+namespace lockstep {
+
+// The name of the structure is left empty. Errors: those of the disk and of check_structure; kCorrupt; kInvalid for
+// what is missing or of another shape.
+Result<Structure> read_structure_tensors(FileSystem& fs, const std::string& path);
+
+// A position with the coordinates of its N, CA, C, O at `xyz` (twelve floats): atoms that are not finite are missing.
+Backbone backbone_of(const float* xyz);
+
+}  // namespace lockstep

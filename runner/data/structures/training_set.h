@@ -1,0 +1,28 @@
+// ProteinMPNN's training set (pdb_2021aug02) as a source of structures.
+//
+//   list.csv            CHAINID,DEPOSITION,RESOLUTION,HASH,CLUSTER,SEQUENCE: the chains to learn from
+//   valid_clusters.txt  clusters that are validated on, one a line; test_clusters.txt likewise; the rest is trained on
+//   pdb/xx/NAME.pt      an entry: chains, tm (similarities), asmb_ids, asmb_chains, asmb_xform0 …
+//   pdb/xx/NAME_A.pt    a chain: seq, xyz [L, 14, 3]
+//
+// A piece is an entry with a chain of at most 3.5 Å. Each of its assemblies that holds such a chain becomes a structure
+// (NAME-ID), its chains moved to their places: "A", a second copy "A-2". A listed chain of no assembly is a structure
+// alone. Chains keep their clusters; those of more than 70 % equal residues are one group. Threads: as StructureSource.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runner/base/file_system.h"
+#include "runner/base/result.h"
+#include "runner/data/structures/structure_source.h"
+
+namespace lockstep {
+
+inline constexpr double kTrainingResolutionMax = 3.5;  // Å
+
+// `folder` holds list.csv and pdb/. Its fingerprint looks at the lists, not at the half million files of pdb/. Errors:
+// those of the disk; kInvalid for a list.csv without usable lines.
+Result<std::unique_ptr<StructureSource>> open_training_set(FileSystem& fs, const std::string& folder);
+
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+"""ProteinMPNN as a user trains it: it learns, its losses do not depend on the machines, what is prepared once stays
+prepared, and what cannot be trained on is refused by name."""
+import math
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from programs import ROOT
+from runs import Running, equal_weights, losses, records, weights
+
+# A model that learns in seconds. Structures of many lengths: the batches are uneven.
+SMALL_MODEL = ["--hidden_dim", "32", "--num_encoder_layers", "1", "--num_decoder_layers", "1", "--num_neighbors", "12",
+               "--warmup_steps", "20", "--lr", "0.003", "--status_port", "0"]
+STEPS = 20
+WORLD_SIZES = (1, 2, 3)
+
+
+@pytest.fixture(scope="session")
+def structures(tmp_path_factory):
+    """Real structures of at most 200 residues, in a folder of the test's own."""
+    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
+    folder = tmp_path_factory.mktemp("structures")
+    for name in ("1ubi.pdb", "1ejg.pdb", "1a8o.pdb.gz", "1as5.cif.gz", "2beg.pdb.gz", "7pbl.pdb"):
+        shutil.copy(f"{done.stdout.strip()}/{name}", folder / name)
+    return folder
+
+
+def train(run, lockstep, data, folder, *flags, nproc=1):
+    done = run([lockstep, "run", "protein", "--pdb_path", data, "--train_dir", folder, "--nproc", nproc, "--log_every", "1",
+                "--batch_tokens", "500", *SMALL_MODEL, *flags])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def evaluations(folder):
+    return [record for record in records(folder) if "valid_perplexity" in record]
+
+
+@pytest.mark.parametrize("flags", [[], ["--loss_norm", "tokens", "--ema_decay", "0.9"]], ids=["published", "by tokens"])
+def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_path, flags):
+    for n in WORLD_SIZES:
+        train(run, lockstep, "generated:30:70", tmp_path / f"w{n}", "--max_steps", STEPS, "--drift_check_every", "5", *flags,
+              nproc=n)
+    alone = losses(tmp_path / "w1")
+    assert sorted(alone) == list(range(1, STEPS + 1)) and len(set(alone.values())) == STEPS
+    for n in WORLD_SIZES[1:]:
+        for step, loss in losses(tmp_path / f"w{n}").items():
+            assert loss == pytest.approx(alone[step], rel=1e-4), f"step {step} with {n} ranks"
+        for first, other in zip(evaluations(tmp_path / "w1"), evaluations(tmp_path / f"w{n}"), strict=True):
+            assert other["valid_perplexity"] == pytest.approx(first["valid_perplexity"], rel=1e-4)
+            assert other["valid_recovery"] == pytest.approx(first["valid_recovery"], abs=0.005)
+
+
+def test_a_resumed_run_is_the_same_run(run, lockstep, tmp_path):
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    data = "generated:30:70"
+    train(run, lockstep, data, whole, "--max_steps", STEPS, nproc=2)
+    train(run, lockstep, data, halves, "--max_steps", STEPS // 2, nproc=2)
+    train(run, lockstep, data, halves, "--max_steps", STEPS, nproc=2)
+    assert losses(halves) == losses(whole)
+    assert equal_weights(weights(halves), weights(whole))
+
+
+def test_a_killed_worker_costs_no_step(lockstep, run, tmp_path):
+    data = "generated:30:70"
+    steps = ["--max_steps", "60", "--eval_every", "5"]
+    train(run, lockstep, data, tmp_path / "reference", *steps, nproc=2)
+    folder = tmp_path / "run"
+    running = Running([lockstep, "run", "protein", "--pdb_path", data, "--train_dir", folder, "--nproc", 2, "--log_every", "1",
+                       "--batch_tokens", "500", *SMALL_MODEL, *steps], tmp_path)
+    running.wait_for_step(folder, 10)
+    subprocess.run(["kill", "-KILL", str(running.worker_pids()[1])], check=True)
+    assert running.end() == 0, running.output()
+    assert "going on at step" in running.output(), running.output()
+    assert losses(folder) == losses(tmp_path / "reference")
+    assert equal_weights(weights(folder), weights(tmp_path / "reference"))
+
+
+def test_it_learns_what_a_backbone_says_about_its_sequence(run, lockstep, tmp_path):
+    # A sequence of a generated structure follows from its geometry: guessing gives a perplexity of about 20.
+    train(run, lockstep, "generated:40:60", tmp_path / "run", "--num_epochs", "20", "--backbone_noise", "0", nproc=2)
+    found = evaluations(tmp_path / "run")
+    assert found[0]["valid_perplexity"] > 12, found[0]
+    assert found[-1]["valid_perplexity"] < 0.7 * found[0]["valid_perplexity"], found[-1]
+    assert found[-1]["valid_recovery"] > found[0]["valid_recovery"] + 0.08, found[-1]
+
+
+def test_a_folder_of_real_structures_is_prepared_once(run, lockstep, structures, tmp_path):
+    said = train(run, lockstep, structures, tmp_path / "run", "--max_steps", "2", "--val_split", "0.3")
+    assert re.search(r"structures +6 from ", said), said
+    cache = list((structures / ".lockstep").glob("*.cache"))
+    assert len(cache) == 1
+    written = cache[0].stat().st_mtime_ns
+    train(run, lockstep, structures, tmp_path / "again", "--max_steps", "2", "--val_split", "0.3")
+    assert cache[0].stat().st_mtime_ns == written
+    assert losses(tmp_path / "again") == losses(tmp_path / "run")
+    assert all(math.isfinite(loss) for loss in losses(tmp_path / "run").values())
+
+
+def test_broken_files_are_named_and_left_out(run, lockstep, structures, tmp_path):
+    folder = tmp_path / "data"
+    shutil.copytree(structures, folder, ignore=shutil.ignore_patterns(".lockstep"))
+    (folder / "broken.pdb").write_text("ATOM      1  N   ALA A   1      nonsense\n")
+    (folder / "water.pdb").write_text("HETATM    1  O   HOH A   1       1.000   2.000   3.000  1.00  0.00           O\nEND\n")
+    said = train(run, lockstep, folder, tmp_path / "run", "--max_steps", "1")
+    assert "6 from" in said and "2 files skipped" in said, said
+    assert re.search(r"skipped +broken.pdb: ", said) and re.search(r"skipped +water.pdb: ", said), said
+
+
+def test_the_cache_goes_elsewhere_where_the_data_cannot_be_written(run, lockstep, structures, tmp_path):
+    target = tmp_path / "cache"
+    folder = tmp_path / "data"
+    shutil.copytree(structures, folder, ignore=shutil.ignore_patterns(".lockstep"))
+    (folder / ".lockstep").write_text("in the way")  # root may write everywhere: a file where the folder would be
+    done = run([lockstep, "run", "protein", "--pdb_path", folder, "--train_dir", tmp_path / "run", *SMALL_MODEL])
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert ".lockstep" in done.stderr and "--cache_dir" in done.stderr, done.stderr
+    train(run, lockstep, folder, tmp_path / "run", "--max_steps", "1", "--variant", "mpnn", "--cache_dir", target)
+    assert list(target.glob("*.cache"))
+
+
+@pytest.mark.parametrize("flags, said", [
+    ([], "--pdb_path is required"),
+    (["--pdb_path", "nowhere"], "nowhere"),
+    (["--pdb_path", "generated", "--batch_size", "8"], "--batch_tokens"),
+    (["--pdb_path", "generated", "--max_protein_length", "3"], "--max_protein_length 3"),
+    (["--pdb_path", "generated", "--variant", "other"], "--variant"),
+], ids=["nothing", "no folder", "batch size", "all too long", "variant"])
+def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, tmp_path, flags, said):
+    done = run([lockstep, "run", "protein", "--train_dir", tmp_path / "run", "--status_port", "0", *flags])
+    assert done.returncode in (2, 3) and said in done.stderr, (done.returncode, done.stderr)
+
+
+def test_a_preparation_that_outlasts_the_deadlines_does_not_end_the_run_and_a_killed_one_goes_on(run, lockstep, structures,
+                                                                                              tmp_path):
+    """Both deadlines of the start are 1 s here, and reading the copies takes several. The operator's own is in its golden
+    cases."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for copy in range(200):
+        shutil.copy(structures / "7pbl.pdb", folder / f"{copy}.pdb")
+    flags = ["run", "protein", "--pdb_path", folder, "--train_dir", tmp_path / "run", "--nproc", "2", "--max_steps", "1",
+             "--eval_every", "0", "--batch_tokens", "500", "--num_examples_per_epoch", "2", "--val_split", "0.01",
+             "--rendezvous_timeout_seconds", "1", *SMALL_MODEL]
+    running = Running([lockstep, *flags], tmp_path)
+    parts = folder / ".lockstep"
+    running.wait_for(lambda: len(list(parts.glob("*.parts/*"))) >= 2, "two finished parts")
+    kept = {path.name for path in parts.glob("*.parts/*") if path.suffix != ".tmp"}
+    running.signal(signal.SIGKILL)
+    running.end()
+    done = run([lockstep, *flags])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert kept, "nothing was kept"
+    assert re.search(r"structures +200 from ", done.stdout), done.stdout

@@ -1,0 +1,92 @@
+#include "runner/models/protein/token_batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Sample i of 40 has 10 + 7i % 90 residues, and is alike with one neighbour: clusters of two.
+std::vector<PackedSample> samples() {
+  std::vector<PackedSample> all;
+  for (int64_t i = 0; i < 40; ++i) all.push_back({.sample = 100 + i, .length = 10 + 7 * i % 90, .cluster = i / 2});
+  return all;
+}
+
+TokenBatches batches(int64_t tokens_max, int64_t samples_max = 1000) {
+  return TokenBatches({.seed = 5, .tokens_max = tokens_max, .samples_max = samples_max}, samples());
+}
+
+std::vector<int64_t> all_of(TokenBatches& source, int64_t epoch) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < source.steps(epoch); ++i) {
+    const std::vector<int64_t> batch = source.batch(epoch, i);
+    all.insert(all.end(), batch.begin(), batch.end());
+  }
+  return all;
+}
+
+TEST(TokenBatches, no_batch_has_more_padded_tokens_than_it_may) {
+  TokenBatches source = batches(200);
+  for (int64_t epoch = 0; epoch < 5; ++epoch) {
+    for (int64_t i = 0; i < source.steps(epoch); ++i) {
+      const std::vector<int64_t> batch = source.batch(epoch, i);
+      int64_t longest = 0;
+      for (const int64_t sample : batch) longest = std::max(longest, source.cost(sample));
+      EXPECT_LE(longest * static_cast<int64_t>(batch.size()), 200);
+    }
+  }
+}
+
+TEST(TokenBatches, a_sample_that_is_too_long_is_a_batch_by_itself) {
+  TokenBatches source = batches(5);
+  EXPECT_EQ(source.steps(0), 20);
+  for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(source.batch(0, i).size(), 1U);
+}
+
+TEST(TokenBatches, an_epoch_takes_one_member_of_each_cluster_and_over_time_all) {
+  TokenBatches source = batches(300);
+  std::set<int64_t> seen;
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    std::map<int64_t, int> by_cluster;
+    for (const int64_t sample : all_of(source, epoch)) {
+      ++by_cluster[(sample - 100) / 2];
+      seen.insert(sample);
+    }
+    EXPECT_EQ(by_cluster.size(), 20U);
+    for (const auto& [cluster, times] : by_cluster) EXPECT_EQ(times, 1) << cluster;
+  }
+  EXPECT_EQ(seen.size(), 40U);
+}
+
+TEST(TokenBatches, an_epoch_has_as_many_samples_as_it_may) {
+  TokenBatches source = batches(300, 7);
+  EXPECT_EQ(all_of(source, 0).size(), 7U);
+  EXPECT_NE(all_of(source, 0), all_of(source, 1));
+}
+
+TEST(TokenBatches, the_order_follows_from_seed_and_epoch_alone) {
+  TokenBatches first = batches(200);
+  TokenBatches second = batches(200);
+  (void)second.batch(3, 0);
+  EXPECT_EQ(all_of(first, 1), all_of(second, 1));
+  EXPECT_NE(all_of(first, 1), all_of(first, 2));
+  TokenBatches other({.seed = 6, .tokens_max = 200, .samples_max = 1000}, samples());
+  EXPECT_NE(all_of(first, 1), all_of(other, 1));
+}
+
+TEST(TokenBatches, one_sample_is_enough) {
+  TokenBatches source({.seed = 1, .tokens_max = 10, .samples_max = 1}, {{.sample = 3, .length = 0, .cluster = 0}});
+  EXPECT_EQ(source.steps(0), 1);
+  EXPECT_THAT(source.batch(0, 0), ElementsAre(3));
+  EXPECT_EQ(source.cost(3), 1);
+}
+
+}  // namespace
+}  // namespace lockstep
