@@ -51,6 +51,7 @@ enum class RandomPlace : uint32_t {
   kDesign = 9,          // amino acids of a designed sequence
   kClusterMember = 10,  // which of the samples that are alike an epoch takes
   kHiddenChain = 11,    // whose amino acids are to be predicted
+  kMaskedTokens = 12,   // which tokens of a sample are hidden
   kDropout = 0x100,     // + index of the dropout layer in the model
 };
 

@@ -28,7 +28,8 @@ void add_training_flags(FlagTableBuilder& table) {
   seed.get = [](const RunConfig& config) { return std::to_string(config.training.seed); };
   table.integer("num_workers", kThisProcess, 0, 4096, IN(training.num_workers),
                 "threads of each rank that make the batches of the coming steps; 0: each step makes its own");
-  table.integer("num_epochs", kAllRanks, 0, kCountMax, IN(training.num_epochs), "passes over the data");
+  table.integer("num_epochs", kAllRanks, 0, kCountMax, IN(training.num_epochs), "passes over the data").aliases = {
+      "epochs"};
   table.integer("max_steps", kAllRanks, 0, std::numeric_limits<int64_t>::max(), IN(training.max_steps),
                 "stop after this many optimizer steps; 0: --num_epochs decides");
   table.integer("batch_size", kMaths, 1, kCountMax, IN(training.batch_size), "samples per step, see --batch_scope");
@@ -36,7 +37,7 @@ void add_training_flags(FlagTableBuilder& table) {
                "--batch_size is the total over all ranks and accumulation steps, or of one device");
   table.integer("grad_accum_steps", kMaths, 1, 1'000'000, IN(training.grad_accum_steps),
                 "micro-batches per optimizer step");
-  table.real("lr", kMaths, 0.0, 1e6, false, IN(training.lr), "learning rate");
+  table.real("lr", kMaths, 0.0, 1e6, false, IN(training.lr), "learning rate").aliases = {"learning_rate"};
   table.choice("lr_scaling", kMaths, {"none", "linear", "sqrt"}, IN(training.lr_scaling),
                "learning rate times the number of ranks, or its root");
   table.choice("lr_schedule", kMaths, {"constant", "exponential", "cosine", "plateau", "noam"},

@@ -8,6 +8,7 @@
 #include "runner/base/file_system.h"
 #include "runner/data/dataset.h"
 #include "runner/data/structures/prepare_structures.h"
+#include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/mpnn_tasks.h"
 #include "runner/models/protein/mpnn_workload.h"
 #include "runner/models/protein/protein_flags.h"
@@ -48,6 +49,11 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
                             return true;
                           }});
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+  if (options.variant == ProteinVariant::kMdm) {
+    Result<std::unique_ptr<MdmWorkload>> workload = MdmWorkload::create(config, std::move(prepared->cache), device);
+    if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
+    return std::unique_ptr<Workload>(std::move(workload).value());
+  }
   Result<std::unique_ptr<MpnnWorkload>> workload = MpnnWorkload::create(config, std::move(prepared->cache), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
   return std::unique_ptr<Workload>(std::move(workload).value());
@@ -63,8 +69,16 @@ WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, cons
 
 std::optional<Failure> run_task(const TaskInput& input) {
   if (input.config.workload == "sasrec" && input.config.task.name == "recommend") return recommend(input);
-  if (input.config.workload == "protein" && input.config.task.name == "score") return mpnn_score(input);
-  if (input.config.workload == "protein" && input.config.task.name == "design") return mpnn_design(input);
+  if (input.config.workload == "protein") {
+    const std::string& task = input.config.task.name;
+    if (protein_options(input.config).variant != ProteinVariant::kMpnn) {
+      return Failure{ExitCode::kUsage, "lockstep protein " + task + " is of ProteinMPNN, and " +
+                                           input.config.task.checkpoint +
+                                           " is of --variant mdm: give a checkpoint of --variant mpnn"};
+    }
+    if (task == "score") return mpnn_score(input);
+    if (task == "design") return mpnn_design(input);
+  }
   return Failure{ExitCode::kUsage, "workload " + input.config.workload + " has no task " + input.config.task.name};
 }
 

@@ -253,11 +253,11 @@ class MpnnTask {
 
  private:
   static MpnnShape shape_of(const RunConfig& config) {
-    const MpnnOptions& options = protein_options(config).mpnn;
+    const ProteinOptions& options = protein_options(config);
     return {.hidden_dim = options.hidden_dim,
             .num_encoder_layers = options.num_encoder_layers,
             .num_decoder_layers = options.num_decoder_layers,
-            .num_neighbours = options.num_neighbors};
+            .num_neighbours = options.mpnn.num_neighbors};
   }
 
   const TaskInput& input_;

@@ -12,6 +12,7 @@
 #include "runner/base/check.h"
 #include "runner/base/philox.h"
 #include "runner/data/sampler.h"
+#include "runner/models/protein/held_out.h"
 
 namespace lockstep {
 namespace {
@@ -35,19 +36,12 @@ WorkloadInfo info_of(const MpnnOptions& options) {
           .best = {.name = "valid_perplexity", .direction = Direction::kLower}};
 }
 
-MpnnShape shape_of(const MpnnOptions& options) {
+MpnnShape shape_of(const ProteinOptions& options) {
   return {.hidden_dim = options.hidden_dim,
           .num_encoder_layers = options.num_encoder_layers,
           .num_decoder_layers = options.num_decoder_layers,
-          .num_neighbours = options.num_neighbors,
+          .num_neighbours = options.mpnn.num_neighbors,
           .dropout_rate = options.dropout};
-}
-
-// How many of `count` clusters validate: at least one where any is asked for, and one is left to train on.
-int64_t validation_count(double share, int64_t count) {
-  if (share <= 0.0 || count < 2) return 0;
-  const auto wanted = static_cast<int64_t>(std::llround(share * static_cast<double>(count)));
-  return std::clamp<int64_t>(wanted, 1, count - 1);
 }
 
 }  // namespace
@@ -64,7 +58,7 @@ MpnnWorkload::MpnnWorkload(const RunConfig& config, StructureCache structures, a
       options_(protein_options(config)),
       device_(device),
       structures_(std::move(structures)),
-      model_(shape_of(options_.mpnn), device) {}
+      model_(shape_of(options_), device) {}
 
 // Who trains and who validates: by the data set's own lists where it has clusters, else by the seed, whole structures.
 Status MpnnWorkload::choose_examples(const RunConfig& config) {
@@ -93,7 +87,7 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
     unlisted.push_back({.sample = sample, .length = structures_.length(i), .cluster = -1 - i});
   }
   const auto count = static_cast<int64_t>(unlisted.size());
-  const int64_t held_out = validation_count(options_.val_split, count);
+  const int64_t held_out = held_out_count(options_.val_split, count);
   const std::vector<int64_t> order = epoch_order(config.training.seed, 0, count);
   for (int64_t i = 0; i < count; ++i) {
     (i < held_out ? validation_ : train_).push_back(unlisted[static_cast<size_t>(order[static_cast<size_t>(i)])]);
@@ -119,13 +113,13 @@ std::vector<ParameterGroup> MpnnWorkload::groups() const {
 }
 
 double MpnnWorkload::flops_per_sample() const {
-  const auto d = static_cast<double>(options_.mpnn.hidden_dim);
+  const auto d = static_cast<double>(options_.hidden_dim);
   const auto k = static_cast<double>(options_.mpnn.num_neighbors);
   constexpr double kEdgeFeatures = 416.0;
   // Products of [D, D] per edge: the edge's part of the first layer and the second; of the edges' own message the
   // third, too. What is done once per residue is little beside it.
-  const double encoder = 5.0 * static_cast<double>(options_.mpnn.num_encoder_layers);
-  const double decoder = 2.0 * static_cast<double>(options_.mpnn.num_decoder_layers);
+  const double encoder = 5.0 * static_cast<double>(options_.num_encoder_layers);
+  const double decoder = 2.0 * static_cast<double>(options_.num_decoder_layers);
   const double per_residue = k * (kEdgeFeatures * d + (1.0 + encoder + decoder) * d * d);
   constexpr double kFlopsOfMultiplyAdd = 2.0;
   constexpr double kForwardAndBackward = 3.0;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
@@ -32,6 +33,19 @@ std::string data_name(std::string path) {
   return base_name(path);
 }
 
+std::string needs_mpnn(const RunConfig& config) {
+  return protein_options(config).variant == ProteinVariant::kMpnn ? "" : "--variant mpnn";
+}
+
+std::string needs_mdm(const RunConfig& config) {
+  return protein_options(config).variant == ProteinVariant::kMdm ? "" : "--variant mdm";
+}
+
+std::string needs_random_masks(const RunConfig& config) {
+  const bool is_random = protein_options(config).mdm.masking_strategy == MaskingStrategy::kRandom;
+  return is_random ? needs_mdm(config) : "--masking_strategy random";
+}
+
 // `OPTION(val_split)` is a function from a config to that option, const or not.
 #define OPTION(member) \
   [](auto& config) -> auto& { return protein_options(config).member; }
@@ -49,31 +63,74 @@ void add_data_flags(FlagTableBuilder& table) {
             "where the prepared structures are kept; empty: .lockstep beside --pdb_path")
       .names_path = NamesPath::kFolder;
   table.real("val_split", kMaths, 0.0, 1.0, true, OPTION(val_split), "share of the structures that validates");
-  table.integer("max_protein_length", kMaths, 1, 10'000'000, OPTION(mpnn.max_protein_length),
-                "structures of more residues are left out");
-  table.integer("num_examples_per_epoch", kMaths, 1, kCountMax, OPTION(mpnn.num_examples_per_epoch),
-                "structures of an epoch, at most");
+  table
+      .integer("max_protein_length", kMaths, 1, 10'000'000, OPTION(mpnn.max_protein_length),
+               "structures of more residues are left out")
+      .missing_need = needs_mpnn;
+  table
+      .integer("num_examples_per_epoch", kMaths, 1, kCountMax, OPTION(mpnn.num_examples_per_epoch),
+               "structures of an epoch, at most")
+      .missing_need = needs_mpnn;
+  // The guide's name of a --train_dir that is a path: one value under two names.
+  Flag& save_dir = table.custom("save_dir", kThisProcess, "a folder", "output folder, as a path in --train_dir");
+  save_dir.names_path = NamesPath::kFolder;
+  save_dir.set = [](std::string_view text, RunConfig& config) {
+    if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
+    if (text.empty()) return true;
+    const bool is_path = text.find('/') != std::string_view::npos;
+    config.training.train_dir = (is_path ? "" : "./") + std::string(text);
+    return true;
+  };
+  save_dir.get = [](const RunConfig& config) {
+    const std::string& folder = config.training.train_dir;
+    return folder.find('/') == std::string::npos ? std::string() : folder;
+  };
 }
 
 void add_model_flags(FlagTableBuilder& table) {
   table.group("Model");
-  table.choice("variant", kMaths, {"mpnn"}, OPTION(variant), "the model: ProteinMPNN");
-  table.integer("hidden_dim", kMaths, 1, kWidthMax, OPTION(mpnn.hidden_dim), "width");
-  table.integer("num_encoder_layers", kMaths, 1, 1024, OPTION(mpnn.num_encoder_layers), "layers of the encoder");
-  table.integer("num_decoder_layers", kMaths, 1, 1024, OPTION(mpnn.num_decoder_layers), "layers of the decoder");
-  table.integer("num_neighbors", kMaths, 1, 4096, OPTION(mpnn.num_neighbors),
-                "nearest residues that each one looks at");
-  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(mpnn.dropout), "dropout probability");
-  table.real("backbone_noise", kMaths, 0.0, 100.0, false, OPTION(mpnn.backbone_noise),
-             "deviation of the noise on the coordinates while training, in angstroms");
-  table.real("label_smoothing", kMaths, 0.0, 1.0, true, OPTION(mpnn.label_smoothing),
-             "share of each label that is spread over all amino acids");
-  table.choice("loss_norm", kMaths, {"constant", "tokens"}, OPTION(mpnn.loss_norm),
-               "the loss of a step is divided by 2000, as published, or by the residues that are learnt from");
+  table.choice("variant", kMaths, {"mpnn", "mdm"}, OPTION(variant),
+               "the model: ProteinMPNN, or the guide's masked side-chain model");
+  table.integer("hidden_dim", kMaths, 1, kWidthMax, OPTION(hidden_dim), "width");
+  table.integer("num_encoder_layers", kMaths, 1, 1024, OPTION(num_encoder_layers), "layers of the encoder");
+  table.integer("num_decoder_layers", kMaths, 1, 1024, OPTION(num_decoder_layers), "layers of the decoder");
+  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability");
+
+  table.group("ProteinMPNN (--variant mpnn)");
+  table.integer("num_neighbors", kMaths, 1, 4096, OPTION(mpnn.num_neighbors), "nearest residues that each one looks at")
+      .missing_need = needs_mpnn;
+  table
+      .real("backbone_noise", kMaths, 0.0, 100.0, false, OPTION(mpnn.backbone_noise),
+            "deviation of the noise on the coordinates while training, in angstroms")
+      .missing_need = needs_mpnn;
+  table
+      .real("label_smoothing", kMaths, 0.0, 1.0, true, OPTION(mpnn.label_smoothing),
+            "share of each label that is spread over all amino acids")
+      .missing_need = needs_mpnn;
+  table
+      .choice("loss_norm", kMaths, {"constant", "tokens"}, OPTION(mpnn.loss_norm),
+              "the loss of a step is divided by 2000, as published, or by the residues that are learnt from")
+      .missing_need = needs_mpnn;
   // The batch is counted in residues: one value, under its own name.
-  table.integer(
-      "batch_tokens", kMaths, 1, kCountMax, [](auto& config) -> auto& { return config.training.batch_size; },
-      "residues of a step over all ranks, padding counted");
+  table
+      .integer(
+          "batch_tokens", kMaths, 1, kCountMax, [](auto& config) -> auto& { return config.training.batch_size; },
+          "residues of a step over all ranks, padding counted")
+      .missing_need = needs_mpnn;
+
+  table.group("Masked side chains (--variant mdm)");
+  table
+      .integer("num_heads", kMaths, 1, kWidthMax, OPTION(mdm.num_heads),
+               "attention heads; --hidden_dim is divisible by them")
+      .missing_need = needs_mdm;
+  table
+      .choice("masking_strategy", kMaths, {"random", "block"}, OPTION(mdm.masking_strategy),
+              "which fragments of a structure are hidden: --mask_ratio of them, or three runs of five")
+      .missing_need = needs_mdm;
+  table
+      .real("mask_ratio", kMaths, 0.0, 1.0, false, OPTION(mdm.mask_ratio),
+            "share of a structure's fragments that is hidden, one at least")
+      .missing_need = needs_random_masks;
 }
 
 #undef OPTION
@@ -92,18 +149,74 @@ void set_defaults(RunConfig& config) {
   training.adam_eps = 1e-9;
 }
 
+// Flags that the variant does not have, and what its own contradict.
+Status check_variant(const RunConfig& config) {
+  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
+  const ProteinOptions& options = protein_options(config);
+  if (options.variant == ProteinVariant::kMpnn) {
+    if (is_given(config, "batch_size")) {
+      return invalid(
+          "--batch_size counts structures, and --variant mpnn packs its batches by residues: give "
+          "--batch_tokens");
+    }
+    for (const char* name : {"num_heads", "mask_ratio", "masking_strategy"}) {
+      if (is_given(config, name)) {
+        return invalid(std::string("--") + name + " is a flag of --variant mdm, and this run is of --variant mpnn");
+      }
+    }
+    return {};
+  }
+  if (is_given(config, "batch_tokens")) {
+    return invalid(
+        "--batch_tokens counts residues, and --variant mdm takes its batches by structures: give --batch_size");
+  }
+  for (const char* name : {"num_neighbors", "backbone_noise", "label_smoothing", "loss_norm", "max_protein_length",
+                           "num_examples_per_epoch"}) {
+    if (is_given(config, name)) {
+      return invalid(std::string("--") + name +
+                     " is a flag of --variant mpnn, and this run is of --variant mdm (which --mask_ratio and "
+                     "--cache_dir mean when no --variant is given)");
+    }
+  }
+  if (options.hidden_dim % 2 != 0 || options.hidden_dim % options.mdm.num_heads != 0) {
+    return invalid("--hidden_dim " + std::to_string(options.hidden_dim) +
+                   ": expected an even number that is divisible by --num_heads " +
+                   std::to_string(options.mdm.num_heads));
+  }
+  return {};
+}
+
 Status check(const RunConfig& config) {
   const ProteinOptions& options = protein_options(config);
   const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   if (options.pdb_path.empty()) {
     return invalid("--pdb_path is required: a file or a folder of structures, or generated");
   }
-  if (is_given(config, "batch_size")) {
-    return invalid(
-        "--batch_size counts structures, and --variant mpnn packs its batches by residues: give "
-        "--batch_tokens");
+  if (is_given(config, "save_dir") && is_given(config, "train_dir")) {
+    return invalid("--save_dir and --train_dir are one thing: give one of them");
   }
-  return {};
+  return check_variant(config);
+}
+
+// mdm: the guide's own values.
+std::vector<Preset> variants() {
+  return {{.name = "mpnn", .summary = "ProteinMPNN as published: the defaults above", .values = {}},
+          {.name = "mdm",
+           .summary = "the guide's masked side-chain model (also where --mask_ratio or --cache_dir is given):",
+           .values = {{"batch_size", "8"},
+                      {"batch_scope", "per_device"},
+                      {"num_epochs", "50"},
+                      {"hidden_dim", "256"},
+                      {"optimizer", "adamw"},
+                      {"lr", "0.0001"},
+                      {"lr_schedule", "plateau"},
+                      {"warmup_steps", "0"},
+                      {"plateau_factor", "0.5"},
+                      {"plateau_patience", "5"},
+                      {"adam_beta2", "0.999"},
+                      {"adam_eps", "1e-08"},
+                      {"weight_decay", "1e-05"},
+                      {"clip_grad_norm", "1"}}}};
 }
 
 WorkloadDemo demo() {
@@ -124,7 +237,7 @@ WorkloadDemo demo() {
 
 WorkloadFlags protein_flags() {
   return {.name = "protein",
-          .summary = "ProteinMPNN: the sequence that folds into a backbone",
+          .summary = "ProteinMPNN: the sequence that folds into a backbone; masked side chains",
           .data = "structures: PDB or mmCIF files",
           .example = "lockstep run protein --pdb_path structures --nproc 2",
           .demo = demo(),
@@ -135,6 +248,9 @@ WorkloadFlags protein_flags() {
                 add_data_flags(table);
                 add_model_flags(table);
               },
+          .presets = variants(),
+          .preset_flag = "variant",
+          .presets_by_flag = {{"mask_ratio", "mdm"}, {"cache_dir", "mdm"}},
           .check = check,
           .data_name = [](const RunConfig& config) { return data_name(protein_options(config).pdb_path); },
           .tasks = {mpnn_score_task(), mpnn_design_task()},

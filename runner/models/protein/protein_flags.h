@@ -9,19 +9,18 @@
 
 namespace lockstep {
 
-// kMpnn: ProteinMPNN, which finds the sequence that folds into a backbone.
-enum class ProteinVariant { kMpnn };
+// kMpnn: ProteinMPNN, which finds the sequence that folds into a backbone. kMdm: the guide's masked side-chain model.
+enum class ProteinVariant { kMpnn, kMdm };
 
 // What the loss of a step is divided by: the constant 2000 of the public script, or the residues that were learnt from.
 enum class LossNorm { kConstant, kTokens };
 
+// Which fragment tokens of a structure are hidden: a share of them, or three runs of five.
+enum class MaskingStrategy { kRandom, kBlock };
+
 // Flags of --variant mpnn. The residues of a step (--batch_tokens) are TrainingOptions::batch_size.
 struct MpnnOptions {
-  int64_t hidden_dim = 128;
-  int64_t num_encoder_layers = 3;
-  int64_t num_decoder_layers = 3;
   int64_t num_neighbors = 48;
-  double dropout = 0.1;
   double backbone_noise = 0.2;  // deviation of the noise on each coordinate while training, in Å
   double label_smoothing = 0.1;
   LossNorm loss_norm = LossNorm::kConstant;
@@ -29,12 +28,24 @@ struct MpnnOptions {
   int64_t num_examples_per_epoch = 1'000'000;  // at most
 };
 
+// Flags of --variant mdm.
+struct MdmOptions {
+  int64_t num_heads = 8;
+  double mask_ratio = 0.15;  // share of a structure's fragments that is hidden: at least one
+  MaskingStrategy masking_strategy = MaskingStrategy::kRandom;
+};
+
 struct ProteinOptions {
   std::string pdb_path;   // required: a file, a folder, or generated[:COUNT[:LENGTH]]
   std::string cache_dir;  // of the prepared structures; empty: .lockstep beside them
   ProteinVariant variant = ProteinVariant::kMpnn;
   double val_split = 0.1;
+  int64_t hidden_dim = 128;  // of mdm 256: its preset says so
+  int64_t num_encoder_layers = 3;
+  int64_t num_decoder_layers = 3;
+  double dropout = 0.1;
   MpnnOptions mpnn;
+  MdmOptions mdm;
 };
 
 WorkloadFlags protein_flags();

@@ -1,0 +1,305 @@
+#include "runner/models/protein/mdm_model.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "runner/data/structures/fragments.h"
+#include "runner/kernels/nearest_residues.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kDihedralFeatures = 6;
+constexpr int64_t kDihedralWidth = 64;
+constexpr int64_t kDistanceBases = 32;
+constexpr double kLargestDistance = 20.0;  // Å: of the last base
+constexpr int64_t kEdgeFeatures = kDistanceBases + 3;
+constexpr int64_t kFeedForwardFactor = 4;
+constexpr double kLayerNormEps = 1e-5;
+constexpr double kTableDeviation = 0.02;
+constexpr double kLongestWave = 10000.0;  // of the positions, over 2π
+
+MdmLinear mdm_linear(int64_t in, int64_t out, at::Device device) {
+  return {.weight = trained({out, in}, device), .bias = trained({out}, device)};
+}
+
+MdmNorm mdm_norm(int64_t d, at::Device device) {
+  return {.weight = trained({d}, device), .bias = trained({d}, device)};
+}
+
+MdmPerceptron mdm_perceptron(int64_t in, int64_t d, at::Device device) {
+  return {.first = mdm_linear(in, d, device), .norm = mdm_norm(d, device), .second = mdm_linear(d, d, device)};
+}
+
+MdmAttention mdm_attention(int64_t d, at::Device device) {
+  return {.in = mdm_linear(d, 3 * d, device), .out = mdm_linear(d, d, device)};
+}
+
+MdmHead mdm_head(int64_t d, int64_t out, at::Device device) {
+  return {.norm = mdm_norm(d, device), .first = mdm_linear(d, d, device), .second = mdm_linear(d, out, device)};
+}
+
+at::Tensor apply(const MdmLinear& linear, const at::Tensor& x) { return at::linear(x, linear.weight, linear.bias); }
+
+at::Tensor apply(const MdmNorm& norm, const at::Tensor& x) {
+  return at::layer_norm(x, norm.weight.sizes(), norm.weight, norm.bias, kLayerNormEps);
+}
+
+// Of four atoms each: [B, L]. 0 where they do not make an angle.
+at::Tensor dihedral_angles(const at::Tensor& a_BLC, const at::Tensor& b_BLC, const at::Tensor& c_BLC,
+                           const at::Tensor& d_BLC) {
+  const at::Tensor axis_BLC = c_BLC - b_BLC;
+  const at::Tensor before_BLC = at::linalg_cross(b_BLC - a_BLC, axis_BLC);
+  const at::Tensor behind_BLC = at::linalg_cross(axis_BLC, d_BLC - c_BLC);
+  const at::Tensor sine_BL = (at::linalg_cross(before_BLC, behind_BLC) * axis_BLC).sum(-1);
+  const at::Tensor cosine_BL = (before_BLC * behind_BLC).sum(-1) * axis_BLC.norm(2, -1);
+  return at::atan2(sine_BL, cosine_BL);
+}
+
+// What each residue's place holds of the residue behind it; the last row's is its own.
+at::Tensor of_next(const at::Tensor& x_BLC) {
+  return at::cat({x_BLC.slice(1, 1), x_BLC.slice(1, x_BLC.size(1) - 1)}, 1);
+}
+
+// Who is near whom: an edge from each residue to each of its nearest.
+struct MdmGraph {
+  at::Tensor to_E;         // int64: rows of [B · L]
+  at::Tensor weights_BLK;  // fp32: 0 where a residue has fewer neighbours, and where it is padding
+  at::Tensor edges_BLKF;   // Gaussians of the distance, and the direction
+};
+
+MdmGraph mdm_graph(const MdmInput& input) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor centres_BLC = input.X_BL4C.select(2, 1).contiguous();
+  const int64_t b = centres_BLC.size(0);
+  const int64_t l = centres_BLC.size(1);
+  // One more, since each residue is its own nearest.
+  const NearestResidues nearest =
+      nearest_residues(centres_BLC, input.is_residue_BL, input.is_residue_BL, kMdmNeighbours + 1);
+  const at::Tensor& places_BLK = nearest.places_BLK;
+  const at::Tensor own_L1 = at::arange(l, places_BLK.options()).unsqueeze(1);
+  const at::Tensor is_edge_BLK = nearest.present_BLK & places_BLK.ne(own_L1) & input.is_residue_BL.unsqueeze(2);
+  const at::Tensor to_E = (places_BLK + at::arange(b, places_BLK.options()).mul_(l).view({b, 1, 1})).flatten();
+
+  const at::Tensor way_BLKC =
+      centres_BLC.flatten(0, 1).index_select(0, to_E).view({b, l, -1, 3}) - centres_BLC.unsqueeze(2);
+  const at::Tensor distance_BLK1 = way_BLKC.norm(2, -1, /*keepdim=*/true);
+  const at::Tensor bases_R = at::linspace(0.0, kLargestDistance, kDistanceBases, centres_BLC.options());
+  const at::Tensor from_base_BLKR = (distance_BLK1 - bases_R) / (kLargestDistance / kDistanceBases);
+  return {
+      .to_E = to_E,
+      .weights_BLK = is_edge_BLK.to(at::kFloat),
+      .edges_BLKF = at::cat({(from_base_BLKR.square() * -0.5).exp(), way_BLKC / distance_BLK1.clamp_min(1e-8)}, -1)};
+}
+
+// Linear layer of [x | y] where x has one row for many of y's: each part is multiplied where it is smallest.
+at::Tensor apply_split(const MdmLinear& linear, const at::Tensor& x_BLD, const at::Tensor& y_BLKF) {
+  const int64_t d = x_BLD.size(-1);
+  const auto columns = linear.weight.split_with_sizes({d, y_BLKF.size(-1)}, 1);
+  return at::linear(x_BLD, columns[0], linear.bias).unsqueeze(2) + at::linear(y_BLKF, columns[1]);
+}
+
+// A perceptron but for its first and its last layer.
+at::Tensor inner(const MdmPerceptron& perceptron, const at::Tensor& first, Dropouts& dropouts) {
+  return dropouts(at::relu(apply(perceptron.norm, first)));
+}
+
+at::Tensor encoder_layer(const MdmEncoderLayer& layer, const MdmGraph& graph, const at::Tensor& nodes_BLD,
+                         Dropouts& dropouts) {
+  const MdmPerceptron& message = layer.message;
+  const at::Tensor inner_BLKD = inner(message, apply_split(message.first, nodes_BLD, graph.edges_BLKF), dropouts);
+  const auto sum_at_ends = [&](const at::Tensor& of_edges_ED) {
+    return at::zeros({nodes_BLD.size(0) * nodes_BLD.size(1), of_edges_ED.size(1)}, of_edges_ED.options())
+        .index_add(0, graph.to_E, of_edges_ED)
+        .view({nodes_BLD.size(0), nodes_BLD.size(1), -1});
+  };
+  // The last layer of a sum of messages: its bias counts once for each.
+  const at::Tensor weights_BLK1 = graph.weights_BLK.unsqueeze(3);
+  const at::Tensor sum_BLD = sum_at_ends((inner_BLKD * weights_BLK1).flatten(0, 2));
+  const at::Tensor count_BL1 = sum_at_ends(weights_BLK1.flatten(0, 2));
+  const at::Tensor messages_BLD = at::linear(sum_BLD, message.second.weight) + count_BL1 * message.second.bias;
+
+  const MdmPerceptron& update = layer.update;
+  const at::Tensor update_BLD = apply(
+      update.second,
+      inner(update, apply(update.first, at::cat({nodes_BLD, messages_BLD.to(nodes_BLD.scalar_type())}, -1)), dropouts));
+  return apply(layer.norm, update_BLD + nodes_BLD);
+}
+
+// What each token takes from the rows of `from` whose keys_BS are true.
+at::Tensor attend(const MdmAttention& attention, int64_t heads, const at::Tensor& tokens_BMD,
+                  const at::Tensor& from_BSD, const at::Tensor& keys_BS) {
+  const int64_t d = tokens_BMD.size(-1);
+  const auto weights = attention.in.weight.split(d);
+  const auto biases = attention.in.bias.split(d);
+  const auto by_head = [&](const at::Tensor& x_BSD, size_t part) {
+    return at::linear(x_BSD, weights[part], biases[part]).unflatten(-1, {heads, d / heads}).transpose(1, 2);
+  };
+  const at::Tensor taken_BHMD = at::scaled_dot_product_attention(
+      by_head(tokens_BMD, 0), by_head(from_BSD, 1), by_head(from_BSD, 2), keys_BS.view({-1, 1, 1, keys_BS.size(1)}));
+  return apply(attention.out, taken_BHMD.transpose(1, 2).flatten(2));
+}
+
+// Sines at the even places, cosines at the odd ones: [M, D].
+at::Tensor position_waves(int64_t m, int64_t d, const at::TensorOptions& options) {
+  const at::Tensor rates = (at::arange(0, d, 2, options) * (-std::log(kLongestWave) / static_cast<double>(d))).exp();
+  const at::Tensor angles = at::arange(m, options).unsqueeze(1) * rates;
+  return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);
+}
+
+// At the given rows of [B · M].
+at::Tensor read_head(const MdmHead& head, const at::Tensor& tokens_BMD, const at::Tensor& rows_N, Dropouts& dropouts) {
+  const at::Tensor hidden_BMD = dropouts(at::gelu(apply(head.first, apply(head.norm, tokens_BMD))));
+  return apply(head.second, hidden_BMD.flatten(0, 1).index_select(0, rows_N)).to(at::kFloat);
+}
+
+}  // namespace
+
+at::Tensor backbone_dihedrals(const at::Tensor& X_BL4C, const at::Tensor& is_residue_BL) {
+  const at::NoGradGuard no_grad;
+  const auto atoms = X_BL4C.unbind(2);
+  const at::Tensor& N_BLC = atoms[0];
+  const at::Tensor& CA_BLC = atoms[1];
+  const at::Tensor& C_BLC = atoms[2];
+  const at::Tensor last_C_BLC = at::cat({C_BLC.slice(1, 0, 1), C_BLC.slice(1, 0, C_BLC.size(1) - 1)}, 1);
+  const at::Tensor phi_BL = dihedral_angles(last_C_BLC, N_BLC, CA_BLC, C_BLC);
+  const at::Tensor psi_BL = dihedral_angles(N_BLC, CA_BLC, C_BLC, of_next(N_BLC));
+  const at::Tensor omega_BL = dihedral_angles(CA_BLC, C_BLC, of_next(N_BLC), of_next(CA_BLC));
+  at::Tensor has_last_BL = is_residue_BL.clone();
+  has_last_BL.select(1, 0).fill_(false);
+  at::Tensor has_next_BL = at::zeros_like(is_residue_BL);
+  has_next_BL.slice(1, 0, -1).copy_(is_residue_BL.slice(1, 1));
+  const at::Tensor angles_BL3 = at::stack({phi_BL * has_last_BL, psi_BL * has_next_BL, omega_BL * has_next_BL}, -1);
+  return at::cat({angles_BL3.sin(), angles_BL3.cos()}, -1);
+}
+
+MdmModel::MdmModel(const MdmShape& shape, at::Device device) : shape_(shape) {
+  const int64_t d = shape.hidden_dim;
+  dihedral_embed_ = mdm_linear(kDihedralFeatures, kDihedralWidth, device);
+  node_embed_ = mdm_linear(kDihedralWidth, d, device);
+  for (int64_t i = 0; i < shape.num_encoder_layers; ++i) {
+    encoder_layers_.push_back({.message = mdm_perceptron(d + kEdgeFeatures, d, device),
+                               .update = mdm_perceptron(2 * d, d, device),
+                               .norm = mdm_norm(d, device)});
+  }
+  fragment_embed_ = trained({kFragments, d}, device);
+  encoder_proj_ = mdm_linear(d, d, device);
+  for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
+    decoder_layers_.push_back({.self_attention = mdm_attention(d, device),
+                               .cross_attention = mdm_attention(d, device),
+                               .linear1 = mdm_linear(d, kFeedForwardFactor * d, device),
+                               .linear2 = mdm_linear(kFeedForwardFactor * d, d, device),
+                               .norm1 = mdm_norm(d, device),
+                               .norm2 = mdm_norm(d, device),
+                               .norm3 = mdm_norm(d, device)});
+  }
+  fragment_head_ = mdm_head(d, kFragments, device);
+  torsion_head_ = mdm_head(d, kChi1Bins, device);
+  name_parameters();
+}
+
+void MdmModel::add(const std::string& name, const MdmLinear& linear) {
+  parameters_.push_back({name + ".weight", linear.weight});
+  parameters_.push_back({name + ".bias", linear.bias});
+}
+
+void MdmModel::add(const std::string& name, const MdmNorm& norm) {
+  parameters_.push_back({name + ".weight", norm.weight});
+  parameters_.push_back({name + ".bias", norm.bias});
+}
+
+// The numbers are the places in torch.nn.Sequential; ReLU, GELU and dropout have nothing to name.
+void MdmModel::add(const std::string& name, const MdmPerceptron& perceptron) {
+  add(name + ".0", perceptron.first);
+  add(name + ".1", perceptron.norm);
+  add(name + ".4", perceptron.second);
+}
+
+void MdmModel::add(const std::string& name, const MdmHead& head) {
+  add(name + ".0", head.norm);
+  add(name + ".1", head.first);
+  add(name + ".4", head.second);
+}
+
+// As torch.nn.MultiheadAttention.
+void MdmModel::add(const std::string& name, const MdmAttention& attention) {
+  parameters_.push_back({name + ".in_proj_weight", attention.in.weight});
+  parameters_.push_back({name + ".in_proj_bias", attention.in.bias});
+  add(name + ".out_proj", attention.out);
+}
+
+void MdmModel::name_parameters() {
+  add("encoder.dihedral_embed", dihedral_embed_);
+  add("encoder.node_embed", node_embed_);
+  for (size_t i = 0; i < encoder_layers_.size(); ++i) {
+    const std::string name = "encoder.layers." + std::to_string(i) + ".";
+    add(name + "message", encoder_layers_[i].message);
+    add(name + "update", encoder_layers_[i].update);
+    add(name + "norm", encoder_layers_[i].norm);
+  }
+  parameters_.push_back({"decoder.fragment_embed.weight", fragment_embed_});
+  add("decoder.encoder_proj", encoder_proj_);
+  for (size_t i = 0; i < decoder_layers_.size(); ++i) {
+    const std::string name = "decoder.transformer.layers." + std::to_string(i) + ".";
+    const MdmDecoderLayer& layer = decoder_layers_[i];
+    add(name + "self_attn", layer.self_attention);
+    add(name + "multihead_attn", layer.cross_attention);
+    add(name + "linear1", layer.linear1);
+    add(name + "linear2", layer.linear2);
+    add(name + "norm1", layer.norm1);
+    add(name + "norm2", layer.norm2);
+    add(name + "norm3", layer.norm3);
+  }
+  add("decoder.fragment_head", fragment_head_);
+  add("decoder.torsion_head", torsion_head_);
+}
+
+void MdmModel::initialize(uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    const InitialValues values(seed, i);
+    if (name == "decoder.fragment_embed.weight") {
+      tensor.copy_(values.normal(tensor.sizes(), kTableDeviation));
+    } else if (tensor.dim() == 2) {
+      tensor.copy_(values.xavier_uniform(tensor.sizes()));
+    } else {
+      tensor.fill_(name.ends_with("weight") ? 1.0 : 0.0);  // a vector of weights is a layer norm's
+    }
+  }
+}
+
+at::Tensor MdmModel::encode(const MdmInput& input, Dropouts& dropouts) const {
+  const MdmGraph graph = mdm_graph(input);
+  at::Tensor nodes_BLD =
+      apply(node_embed_, apply(dihedral_embed_, backbone_dihedrals(input.X_BL4C, input.is_residue_BL)));
+  for (const MdmEncoderLayer& layer : encoder_layers_) nodes_BLD = encoder_layer(layer, graph, nodes_BLD, dropouts);
+  return nodes_BLD;
+}
+
+at::Tensor MdmModel::decode(const MdmInput& input, const at::Tensor& nodes_BLD, Dropouts& dropouts) const {
+  const at::Tensor is_token_BM = input.fragments_BM.ne(kFragmentPad);
+  const at::Tensor residues_BLD = apply(encoder_proj_, nodes_BLD);
+  at::Tensor tokens_BMD = at::embedding(fragment_embed_, input.fragments_BM);
+  tokens_BMD = tokens_BMD + position_waves(tokens_BMD.size(1), shape_.hidden_dim, input.X_BL4C.options());
+  for (const MdmDecoderLayer& layer : decoder_layers_) {
+    tokens_BMD = apply(layer.norm1, tokens_BMD + dropouts(attend(layer.self_attention, shape_.num_heads, tokens_BMD,
+                                                                 tokens_BMD, is_token_BM)));
+    tokens_BMD = apply(layer.norm2, tokens_BMD + dropouts(attend(layer.cross_attention, shape_.num_heads, tokens_BMD,
+                                                                 residues_BLD, input.is_residue_BL)));
+    const at::Tensor wide_BMF = dropouts(at::gelu(apply(layer.linear1, tokens_BMD)));
+    tokens_BMD = apply(layer.norm3, tokens_BMD + dropouts(apply(layer.linear2, wide_BMF)));
+  }
+  return tokens_BMD;
+}
+
+MdmLogits MdmModel::logits(const MdmInput& input, const std::optional<DropoutKey>& dropout) const {
+  Dropouts dropouts = dropout ? Dropouts(shape_.dropout_rate, *dropout) : Dropouts();
+  const at::Tensor nodes_BLD = encode(input, dropouts);
+  const at::Tensor tokens_BMD = decode(input, nodes_BLD, dropouts);
+  return {.fragments_NV = read_head(fragment_head_, tokens_BMD, input.masked_N, dropouts),
+          .bins_TV = read_head(torsion_head_, tokens_BMD, input.torsions_T, dropouts)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,428 @@
+#include "runner/models/protein/mdm_workload.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <optional>
+
+#include "runner/base/check.h"
+#include "runner/base/philox.h"
+#include "runner/data/sampler.h"
+#include "runner/data/structures/fragments.h"
+#include "runner/models/protein/held_out.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kBlocks = 3;
+constexpr int64_t kBlockLength = 5;
+constexpr int64_t kEpochsBetweenFiles = 10;
+constexpr char kBestFile[] = "best_model.pt";
+constexpr std::string_view kEncoderPrefix = "encoder.";
+constexpr std::string_view kDecoderPrefix = "decoder.";
+
+// The order of MdmWorkload's loss terms.
+enum MdmTerm : size_t { kFragmentTerm, kTorsionTerm };
+
+MdmShape mdm_shape(const ProteinOptions& options) {
+  return {.hidden_dim = options.hidden_dim,
+          .num_encoder_layers = options.num_encoder_layers,
+          .num_decoder_layers = options.num_decoder_layers,
+          .num_heads = options.mdm.num_heads,
+          .dropout_rate = options.dropout};
+}
+
+// The first chain of the file that is a protein; null when there is none.
+const ChainView* first_protein(const StructureView& view) {
+  const auto found =
+      std::find_if(view.chains.begin(), view.chains.end(), [](const ChainView& chain) { return chain.is_protein; });
+  return found == view.chains.end() ? nullptr : &*found;
+}
+
+// Places of the residues that the model takes: standard ones with N, CA, C and O.
+std::vector<size_t> residues_of(const StructureView& view) {
+  std::vector<size_t> places;
+  const ChainView* const chain = first_protein(view);
+  if (chain == nullptr) return places;
+  constexpr uint8_t kWanted = kInFile | kStandardResidue;
+  for (size_t i = chain->begin; i < chain->end; ++i) {
+    if ((view.flags[i] & kWanted) == kWanted && is_complete(view.backbone[i])) places.push_back(i);
+  }
+  return places;
+}
+
+int64_t tokens_of(const StructureView& view, const std::vector<size_t>& residues) {
+  int64_t tokens = 0;
+  for (const size_t place : residues) tokens += static_cast<int64_t>(fragments_of(view.types[place]).size());
+  return tokens;
+}
+
+// The batches of `samples` samples from `first` on.
+class BatchesOfRange final : public BatchSource {
+ public:
+  BatchesOfRange(std::unique_ptr<BatchSource> sampler, int64_t first) : sampler_(std::move(sampler)), first_(first) {}
+
+  [[nodiscard]] int64_t steps(int64_t epoch) override { return sampler_->steps(epoch); }
+  [[nodiscard]] std::vector<int64_t> batch(int64_t epoch, int64_t index) override {
+    std::vector<int64_t> samples = sampler_->batch(epoch, index);
+    for (int64_t& sample : samples) sample += first_;
+    return samples;
+  }
+
+ private:
+  std::unique_ptr<BatchSource> sampler_;
+  int64_t first_;
+};
+
+NamedTensors part_of(const NamedTensors& model, std::string_view prefix) {
+  NamedTensors part;
+  for (const NamedTensor& tensor : model) {
+    if (tensor.name.starts_with(prefix)) part.push_back({tensor.name.substr(prefix.size()), tensor.tensor});
+  }
+  return part;
+}
+
+int64_t count_of(const NamedTensors& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
+                         [](int64_t sum, const NamedTensor& tensor) { return sum + tensor.tensor.numel(); });
+}
+
+PickleValue list_of(const std::vector<double>& values) {
+  PickleList list;
+  for (const double value : values) list.push_back({value});
+  return {std::move(list)};
+}
+
+double figure_of(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
+  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
+  return found->second;
+}
+
+at::Tensor indices(const std::vector<int64_t>& values, bool pinned) {
+  const at::Tensor out =
+      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kLong).pinned_memory(pinned));
+  std::copy(values.begin(), values.end(), out.mutable_data_ptr<int64_t>());
+  return out;
+}
+
+// Sum over the rows, in fp32.
+at::Tensor cross_entropy_sum(const at::Tensor& logits_NV, const at::Tensor& targets_N) {
+  return at::cross_entropy_loss(logits_NV, targets_N, {}, at::Reduction::Sum);
+}
+
+}  // namespace
+
+std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, uint64_t seed, int64_t epoch,
+                                   int64_t sample) {
+  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kMaskedTokens), static_cast<uint32_t>(epoch),
+                            static_cast<uint32_t>(sample)};
+  const auto below = [&](int64_t element, int64_t n) {
+    return static_cast<int64_t>(stream.below(static_cast<uint64_t>(element), static_cast<uint32_t>(n)));
+  };
+  std::vector<int64_t> masked;
+  if (options.masking_strategy == MaskingStrategy::kBlock) {
+    for (int64_t block = 0; block < kBlocks; ++block) {
+      const int64_t first = below(block, std::max<int64_t>(1, tokens - kBlockLength + 1));
+      for (int64_t i = first; i < std::min(first + kBlockLength, tokens); ++i) masked.push_back(i);
+    }
+  } else {
+    const auto share = static_cast<int64_t>(std::floor(static_cast<double>(tokens) * options.mask_ratio));
+    const int64_t wanted = std::clamp<int64_t>(share, 1, tokens);
+    std::vector<int64_t> order(static_cast<size_t>(tokens));
+    std::iota(order.begin(), order.end(), int64_t{0});
+    for (int64_t i = 0; i < wanted; ++i) {
+      std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(i + below(i, tokens - i))]);
+      masked.push_back(order[static_cast<size_t>(i)]);
+    }
+  }
+  std::sort(masked.begin(), masked.end());
+  masked.erase(std::unique(masked.begin(), masked.end()), masked.end());
+  return masked;
+}
+
+Result<std::unique_ptr<MdmWorkload>> MdmWorkload::create(const RunConfig& config, StructureCache structures,
+                                                         at::Device device) {
+  std::unique_ptr<MdmWorkload> workload(new MdmWorkload(config, std::move(structures), device));
+  TRY(workload->choose_examples(config));
+  return workload;
+}
+
+MdmWorkload::MdmWorkload(const RunConfig& config, StructureCache structures, at::Device device)
+    : info_({.name = "protein",
+             .version = 1,
+             .loss_terms = {{.name = "fragment"}, {.name = "torsion"}},
+             .best = {.name = "valid_loss", .direction = Direction::kLower}}),
+      options_(protein_options(config)),
+      training_(config.training),
+      device_(device),
+      structures_(std::move(structures)),
+      model_(mdm_shape(options_), device) {}
+
+// Who trains and who validates: by the data set's own lists where it has any, else by the seed.
+Status MdmWorkload::choose_examples(const RunConfig& config) {
+  std::vector<Example> validation;
+  std::vector<Example> unlisted;
+  for (int64_t i = 0; i < structures_.size(); ++i) {
+    TRY_ASSIGN(const StructureView view, structures_.structure(i));
+    const std::vector<size_t> residues = residues_of(view);
+    const Example example{
+        .structure = i, .residues = static_cast<int64_t>(residues.size()), .tokens = tokens_of(view, residues)};
+    if (example.tokens == 0) {
+      ++unusable_;
+      continue;
+    }
+    const ChainView& chain = *first_protein(view);
+    if (chain.cluster < 0 && chain.split == ChainSplit::kTrain) {
+      unlisted.push_back(example);
+    } else if (chain.split == ChainSplit::kTrain) {
+      examples_.push_back(example);
+    } else if (chain.split == ChainSplit::kValidation) {
+      validation.push_back(example);
+    }
+  }
+  const auto count = static_cast<int64_t>(unlisted.size());
+  // Where the data set's lists name those that validate, all others train.
+  const int64_t held_out = validation.empty() ? held_out_count(options_.val_split, count) : 0;
+  const std::vector<int64_t> order = epoch_order(config.training.seed, 0, count);
+  for (int64_t i = 0; i < count; ++i) {
+    (i < held_out ? validation : examples_).push_back(unlisted[static_cast<size_t>(order[static_cast<size_t>(i)])]);
+  }
+  if (examples_.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 "no structure is left to train on: " + std::to_string(structures_.size()) + " were read, " +
+                     std::to_string(unusable_) +
+                     " of them have no side chain of a standard residue with N, CA, C and O in their first chain"};
+  }
+  num_train_ = static_cast<int64_t>(examples_.size());
+  examples_.insert(examples_.end(), validation.begin(), validation.end());
+  return {};
+}
+
+std::vector<ParameterGroup> MdmWorkload::groups() const {
+  return {{.name = "", .parameters = model_.parameters(), .weight_decay = std::nullopt}};
+}
+
+double MdmWorkload::flops_per_sample() const {
+  double residues = 0.0;
+  double tokens = 0.0;
+  double pairs = 0.0;  // of a token with a token and with a residue
+  for (int64_t i = 0; i < num_train_; ++i) {
+    const auto l = static_cast<double>(examples_[static_cast<size_t>(i)].residues);
+    const auto m = static_cast<double>(examples_[static_cast<size_t>(i)].tokens);
+    residues += l;
+    tokens += m;
+    pairs += m * (m + l);
+  }
+  const auto d = static_cast<double>(options_.hidden_dim);
+  const auto encoder_layers = static_cast<double>(options_.num_encoder_layers);
+  const auto decoder_layers = static_cast<double>(options_.num_decoder_layers);
+  constexpr double kEdgeValues = 35.0;
+  // Products of a message and an update, each residue's keys and values; queries, keys, values and outputs of both
+  // attentions and the feed-forward layers of a token; queries with keys and weights with values of a pair.
+  const double of_residue = encoder_layers * (5.0 * d * d + static_cast<double>(kMdmNeighbours) * kEdgeValues * d) +
+                            decoder_layers * 2.0 * d * d;
+  const double of_token = decoder_layers * 14.0 * d * d + 2.0 * d * d;
+  const double multiply_adds = residues * of_residue + tokens * of_token + decoder_layers * pairs * 2.0 * d;
+  constexpr double kFlopsOfOne = 2.0 * 3.0;  // a product and a sum, forward and twice backward
+  return kFlopsOfOne * multiply_adds / static_cast<double>(num_train_);
+}
+
+std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  const NamedTensors& all = model_.parameters();
+  const auto skipped = static_cast<int64_t>(structures_.skipped().size());
+  const auto num_validation = static_cast<int64_t>(examples_.size()) - num_train_;
+  std::array<char, 64> hidden{};
+  std::snprintf(hidden.data(), hidden.size(), "%g of the fragments", options_.mdm.mask_ratio);
+  const bool is_block = options_.mdm.masking_strategy == MaskingStrategy::kBlock;
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"variant", "mdm"},
+      {"parameters", text(count_of(all)) + ": encoder " + text(count_of(part_of(all, kEncoderPrefix))) + ", decoder " +
+                         text(count_of(part_of(all, kDecoderPrefix)))},
+      {"structures", text(structures_.size()) + " from " + options_.pdb_path +
+                         (skipped > 0 ? ", " + text(skipped) + " files skipped" : "") +
+                         (unusable_ > 0 ? ", " + text(unusable_) + " without side chains" : "")},
+      {"trained on", text(num_train_)},
+      {"validated on",
+       num_validation > 0 ? text(num_validation) : std::string("the same: nothing is held out (--val_split)")},
+      {"masked", is_block ? "three runs of five fragments" : hidden.data()}};
+  constexpr size_t kShown = 5;
+  for (size_t i = 0; i < std::min(kShown, structures_.skipped().size()); ++i) {
+    const SkippedFile& file = structures_.skipped()[i];
+    lines.emplace_back("skipped", file.file + ": " + file.reason);
+  }
+  return lines;
+}
+
+Result<std::unique_ptr<BatchSource>> MdmWorkload::batches(const BatchOptions& options) const {
+  const auto num_validation = static_cast<int64_t>(examples_.size()) - num_train_;
+  const bool is_held_out = options.split == Split::kValidation && num_validation > 0;
+  TRY_ASSIGN(std::unique_ptr<BatchSource> sampler,
+             Sampler::create({.seed = options.seed,
+                              .num_samples = is_held_out ? num_validation : num_train_,
+                              .global_batch = options.global_batch,
+                              .last_batch = LastBatch::kShort}));
+  return std::unique_ptr<BatchSource>(
+      std::make_unique<BatchesOfRange>(std::move(sampler), is_held_out ? num_train_ : 0));
+}
+
+Result<HostBatch> MdmWorkload::fetch(const BatchShare& share) const {
+  const auto samples = static_cast<int64_t>(share.samples.size());
+  int64_t residues = 0;
+  int64_t tokens = 0;
+  for (const int64_t sample : share.samples) {
+    const Example& example = examples_.at(static_cast<size_t>(sample));
+    residues = std::max(residues, example.residues);
+    tokens = std::max(tokens, example.tokens);
+  }
+  const bool is_pinned = !device_.is_cpu();
+  const auto pinned = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
+  const at::Tensor X_BLAC = at::zeros({samples, residues, 4, 3}, pinned(at::kFloat));
+  const at::Tensor is_residue_BL = at::zeros({samples, residues}, pinned(at::kBool));
+  const at::Tensor fragments_BM = at::full({samples, tokens}, int64_t{kFragmentPad}, pinned(at::kLong));
+  std::vector<int64_t> masked;
+  std::vector<int64_t> kinds;
+  std::vector<int64_t> torsions;
+  std::vector<int64_t> bins;
+  for (int64_t b = 0; b < samples; ++b) {
+    const int64_t sample = share.samples[static_cast<size_t>(b)];
+    const Example& example = examples_[static_cast<size_t>(sample)];
+    TRY_ASSIGN(const StructureView view, structures_.structure(example.structure));
+    auto* const coordinates = X_BLAC.mutable_data_ptr<float>() + b * residues * 12;
+    auto* const is_residue = is_residue_BL.mutable_data_ptr<bool>() + b * residues;
+    auto* const fragments = fragments_BM.mutable_data_ptr<int64_t>() + b * tokens;
+    int64_t residue = 0;
+    int64_t token = 0;
+    for (const size_t place : residues_of(view)) {
+      for (int64_t a = 0; a < 4; ++a) {
+        std::copy_n(view.backbone[place][static_cast<size_t>(a)].data(), 3, coordinates + residue * 12 + a * 3);
+      }
+      is_residue[residue++] = true;
+      const std::span<const int64_t> of_residue = fragments_of(view.types[place]);
+      const int64_t bin = chi1_bin(view.chi1[place]);
+      if (bin >= 0 && !of_residue.empty()) {
+        torsions.push_back(b * tokens + token);
+        bins.push_back(bin);
+      }
+      for (const int64_t fragment : of_residue) fragments[token++] = fragment;
+    }
+    for (const int64_t at : masked_tokens(options_.mdm, example.tokens, share.seed, share.epoch, sample)) {
+      masked.push_back(b * tokens + at);
+      kinds.push_back(fragments[at]);
+      fragments[at] = kFragmentMask;
+    }
+  }
+  return HostBatch{.tensors = {{"X_BL4C", X_BLAC},
+                               {"is_residue_BL", is_residue_BL},
+                               {"fragments_BM", fragments_BM},
+                               {"masked_N", indices(masked, is_pinned)},
+                               {"kinds_N", indices(kinds, is_pinned)},
+                               {"torsions_T", indices(torsions, is_pinned)},
+                               {"bins_T", indices(bins, is_pinned)}},
+                   .weights = {static_cast<double>(kinds.size()), static_cast<double>(bins.size())}};
+}
+
+std::vector<at::Tensor> MdmWorkload::loss(const DeviceBatch& batch) {
+  std::optional<DropoutKey> dropout;
+  if (batch.is_training) {
+    dropout = DropoutKey{
+        .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0};
+  }
+  const MdmLogits logits = model_.logits({.X_BL4C = batch["X_BL4C"],
+                                          .is_residue_BL = batch["is_residue_BL"],
+                                          .fragments_BM = batch["fragments_BM"],
+                                          .masked_N = batch["masked_N"],
+                                          .torsions_T = batch["torsions_T"]},
+                                         dropout);
+  return {cross_entropy_sum(logits.fragments_NV, batch["kinds_N"]), cross_entropy_sum(logits.bins_TV, batch["bins_T"])};
+}
+
+std::vector<std::pair<std::string, double>> MdmWorkload::figures(const std::vector<MetricSum>& totals) const {
+  const auto mean = [&](MdmTerm term) {
+    return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : 0.0;
+  };
+  const double fragment = mean(kFragmentTerm);
+  const double torsion = mean(kTorsionTerm);
+  return {{"valid_loss", fragment + torsion}, {"valid_fragment", fragment}, {"valid_torsion", torsion}};
+}
+
+std::vector<std::string> MdmWorkload::evaluation_lines(const EvaluationReport& report) {
+  std::array<char, 128> line{};
+  std::snprintf(line.data(), line.size(), "Epoch %lld: Val Loss: %.4f (Fragment: %.4f, Torsion: %.4f)",
+                static_cast<long long>(report.epoch), figure_of(report.metrics, "valid_loss"),
+                figure_of(report.metrics, "valid_fragment"), figure_of(report.metrics, "valid_torsion"));
+  return {line.data()};
+}
+
+std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
+  const double loss = figure_of(report.metrics, "valid_loss");
+  const bool is_best = std::all_of(val_losses_.begin(), val_losses_.end(), [&](double last) { return loss < last; });
+  val_losses_.push_back(loss);
+  std::vector<std::string> files;
+  if (is_best) files.emplace_back(kBestFile);
+  if (report.epoch > 0 && report.epoch % kEpochsBetweenFiles == 0) {
+    files.push_back("checkpoint_epoch_" + std::to_string(report.epoch) + ".pt");
+  }
+  return files;
+}
+
+OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
+  TorchTree tree;
+  const auto tensor_named = [&](const std::string& name) -> const at::Tensor& {
+    const auto found = std::find_if(state.optimizer.begin(), state.optimizer.end(),
+                                    [&](const NamedTensor& tensor) { return tensor.name == name; });
+    LOCKSTEP_CHECK(found != state.optimizer.end(), "the optimizer has a state for each parameter");
+    return found->tensor;
+  };
+  PickleDict moments;
+  PickleList names;
+  for (const NamedTensor& parameter : model_.parameters()) {
+    const PickleDict of_parameter = {{"step", tree.value(tensor_named("step"))},
+                                     {"exp_avg", tree.value(tensor_named("exp_avg." + parameter.name))},
+                                     {"exp_avg_sq", tree.value(tensor_named("exp_avg_sq." + parameter.name))}};
+    moments.emplace_back(parameter.name, PickleValue{of_parameter});
+    names.push_back({parameter.name});
+  }
+  const PickleDict group = {
+      {"lr", {training_.lr}},        {"betas", list_of({training_.adam_beta1, training_.adam_beta2})},
+      {"eps", {training_.adam_eps}}, {"weight_decay", {training_.weight_decay}},
+      {"amsgrad", {false}},          {"params", {names}}};
+  const PickleDict optimizer = {{"state", {moments}}, {"param_groups", {PickleList{{group}}}}};
+  tree.root = {{"epoch", {state.epoch}},
+               {"encoder_state_dict", tree.value(part_of(state.model, kEncoderPrefix))},
+               {"decoder_state_dict", tree.value(part_of(state.model, kDecoderPrefix))},
+               {"optimizer_state_dict", {optimizer}},
+               {"loss", {figure_of(state.metrics, "valid_loss")}},
+               {"val_losses", list_of(val_losses_)}};
+  if (training_.lr_schedule == LrScheduleKind::kPlateau) {
+    const PickleDict scheduler = {{"mode", {std::string("min")}},
+                                  {"factor", {training_.plateau_factor}},
+                                  {"patience", {training_.plateau_patience}},
+                                  {"best", {*std::min_element(val_losses_.begin(), val_losses_.end())}},
+                                  {"last_epoch", {state.epoch}}};
+    tree.root.emplace_back("scheduler_state_dict", PickleValue{scheduler});
+  }
+  return tree;
+}
+
+Json MdmWorkload::progress_state() const { return Json{{"val_losses", val_losses_}}; }
+
+Status MdmWorkload::restore_progress(const Json& state) {
+  const auto field = state.find("val_losses");
+  const bool is_list = field != state.end() && field->is_array() &&
+                       std::all_of(field->begin(), field->end(), [](const Json& value) { return value.is_number(); });
+  if (!is_list) {
+    return Error{ErrorCode::kCorrupt,
+                 "workload progress: field val_losses is missing or no list of numbers; the checkpoint is damaged"};
+  }
+  val_losses_ = field->get<std::vector<double>>();
+  return {};
+}
+
+}  // namespace lockstep

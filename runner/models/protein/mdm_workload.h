@@ -1,0 +1,83 @@
+// MdmWorkload: the guide's masked side-chain model behind the Workload interface.
+//
+// Role: joins structures, network and loss. A sample is a structure: the complete standard residues of its first
+// protein chain, and the fragments of their side chains, some of which are masked, anew in each epoch.
+// Ownership: owns the parameters and the structures. Threads: as Workload.
+// Shapes: B samples, L residues (padded), M fragment tokens (padded); see mdm_model.h.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/data/structures/structure_cache.h"
+#include "runner/models/protein/mdm_model.h"
+#include "runner/models/protein/protein_flags.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+// Which of `tokens` fragment tokens (at least one) are masked, in order. A function of (seed, epoch, sample) alone.
+// kRandom: ⌊tokens · ratio⌋ of them, at least one. kBlock: three runs of five, which may overlap.
+std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, uint64_t seed, int64_t epoch,
+                                   int64_t sample);
+
+class MdmWorkload final : public Workload {
+ public:
+  // Errors (kInvalid): no structure to train on. kCorrupt: the cache is damaged.
+  static Result<std::unique_ptr<MdmWorkload>> create(const RunConfig& config, StructureCache structures,
+                                                     at::Device device);
+
+  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
+  [[nodiscard]] std::vector<ParameterGroup> groups() const override;
+  void initialize(uint64_t seed) override { model_.initialize(seed); }
+
+  [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the structures", structures_.digest()}}; }
+  [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
+
+  // A batch is counted in structures.
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
+  // The tensors of MdmInput under their names, and what is asked for: kinds_N, bins_T. The weights: N, T.
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
+  // Cross-entropies of the masked fragments' kinds, and of the bins of the first torsion angles.
+  [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
+
+  // Means of the terms, and their sum, which decides what is best.
+  [[nodiscard]] std::vector<std::pair<std::string, double>> figures(
+      const std::vector<MetricSum>& totals) const override;
+  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
+  // The guide's files: best_model.pt when the loss of the validation has improved, checkpoint_epoch_N.pt every tenth.
+  std::vector<std::string> outputs(const EvaluationReport& report) override;
+  // Both in one form: the parts' state dicts without their prefixes, and the optimizer's as torch.optim.AdamW's, with
+  // the parameters' names in place of numbers.
+  [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
+  [[nodiscard]] Json progress_state() const override;
+  Status restore_progress(const Json& state) override;
+
+ private:
+  // Numbers of the structures and what they hold, by sample: first those that train, then those that validate.
+  struct Example {
+    int64_t structure = 0;
+    int64_t residues = 0;
+    int64_t tokens = 0;
+  };
+
+  MdmWorkload(const RunConfig& config, StructureCache structures, at::Device device);
+  Status choose_examples(const RunConfig& config);
+
+  WorkloadInfo info_;
+  ProteinOptions options_;
+  TrainingOptions training_;
+  at::Device device_;
+  StructureCache structures_;
+  MdmModel model_;
+  std::vector<Example> examples_;
+  int64_t num_train_ = 0;           // where none is left to validate, these do
+  int64_t unusable_ = 0;            // structures without any side chain of a complete standard residue
+  std::vector<double> val_losses_;  // of the evaluations so far
+};
+
+}  // namespace lockstep

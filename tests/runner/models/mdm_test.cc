@@ -1,0 +1,295 @@
+#include "runner/models/protein/mdm_model.h"
+
+#include <ATen/core/Reduction.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/data/structures/fragments.h"
+#include "runner/models/protein/held_out.h"
+#include "runner/models/protein/mdm_workload.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kMdmSeed = 11;
+
+MdmModel made_mdm() {
+  MdmModel model({}, at::Device(at::kCPU));
+  model.initialize(kMdmSeed);
+  return model;
+}
+
+// A sample of its own: what is known of it, and what is asked for.
+struct Sample {
+  at::Tensor X_L4C;
+  std::vector<int64_t> fragments;
+  std::vector<int64_t> masked;
+  std::vector<int64_t> torsions;
+};
+
+// `length` residues along a helix that bends, with two fragments each; every fifth token is masked.
+Sample made_sample(int64_t length, int64_t seed) {
+  const at::Tensor places = at::arange(length, at::kFloat);
+  const auto atom = [&](double turn, double radius, double rise) {
+    const at::Tensor angle = places * 1.745 + turn + static_cast<double>(seed);
+    return at::stack({angle.cos() * radius + (places * 0.07).sin() * 11.0, angle.sin() * radius, places * 1.3 + rise},
+                     -1);
+  };
+  Sample sample;
+  sample.X_L4C = at::stack({atom(0.0, 1.55, 0.0), atom(0.45, 2.3, 0.9), atom(0.9, 1.7, 1.9), atom(0.95, 2.0, 3.1)}, 1);
+  for (int64_t i = 0; i < 2 * length; ++i) {
+    const bool is_masked = i % 5 == 0;
+    sample.fragments.push_back(is_masked ? int64_t{kFragmentMask} : kMethyl + (i * 7 + seed) % 12);
+    if (is_masked) sample.masked.push_back(i);
+    if (i % 2 == 0) sample.torsions.push_back(i);
+  }
+  return sample;
+}
+
+struct MdmBatch {
+  MdmInput input;
+  at::Tensor kinds_N;
+  at::Tensor bins_T;
+};
+
+at::Tensor indices_of(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
+
+// Padded to the longest, or further.
+MdmBatch joined(const std::vector<Sample>& samples, int64_t residues = 0, int64_t tokens = 0) {
+  for (const Sample& sample : samples) {
+    residues = std::max(residues, sample.X_L4C.size(0));
+    tokens = std::max(tokens, static_cast<int64_t>(sample.fragments.size()));
+  }
+  const auto b = static_cast<int64_t>(samples.size());
+  MdmInput input{.X_BL4C = at::zeros({b, residues, 4, 3}),
+                 .is_residue_BL = at::zeros({b, residues}, at::kBool),
+                 .fragments_BM = at::zeros({b, tokens}, at::kLong),
+                 .masked_N = {},
+                 .torsions_T = {}};
+  std::vector<int64_t> masked;
+  std::vector<int64_t> kinds;
+  std::vector<int64_t> torsions;
+  std::vector<int64_t> bins;
+  for (int64_t i = 0; i < b; ++i) {
+    const Sample& sample = samples[static_cast<size_t>(i)];
+    input.X_BL4C[i].narrow(0, 0, sample.X_L4C.size(0)).copy_(sample.X_L4C);
+    input.is_residue_BL[i].narrow(0, 0, sample.X_L4C.size(0)).fill_(true);
+    const auto count = static_cast<int64_t>(sample.fragments.size());
+    input.fragments_BM[i].narrow(0, 0, count).copy_(indices_of(sample.fragments));
+    for (const int64_t at : sample.masked) {
+      masked.push_back(i * tokens + at);
+      kinds.push_back(kMethyl + at % 12);
+    }
+    for (const int64_t at : sample.torsions) {
+      torsions.push_back(i * tokens + at);
+      bins.push_back(at % kChi1Bins);
+    }
+  }
+  input.masked_N = indices_of(masked);
+  input.torsions_T = indices_of(torsions);
+  return {.input = input, .kinds_N = indices_of(kinds), .bins_T = indices_of(bins)};
+}
+
+at::Tensor loss_of(const MdmModel& model, const MdmBatch& batch, const std::optional<DropoutKey>& dropout) {
+  const MdmLogits logits = model.logits(batch.input, dropout);
+  return at::cross_entropy_loss(logits.fragments_NV, batch.kinds_N, {}, at::Reduction::Sum) +
+         at::cross_entropy_loss(logits.bins_TV, batch.bins_T, {}, at::Reduction::Sum);
+}
+
+DropoutKey dropout_from(int64_t first_slot) {
+  return {.seed = kMdmSeed, .step = 5, .first_slot = first_slot, .layer = 0};
+}
+
+double greatest_difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+TEST(Mdm, HasTheGuidesNumberOfParameters) {
+  const MdmModel model = made_mdm();
+  int64_t encoder = 0;
+  int64_t all = 0;
+  std::set<std::string> names;
+  for (const NamedTensor& parameter : model.parameters()) {
+    all += parameter.tensor.numel();
+    if (parameter.name.starts_with("encoder.")) encoder += parameter.tensor.numel();
+    names.insert(parameter.name);
+  }
+  EXPECT_EQ(encoder, 1034688);
+  EXPECT_EQ(all, 4420120);
+  EXPECT_EQ(names.size(), model.parameters().size());
+}
+
+TEST(Mdm, DoesNotSeeThePaddingNorTheOtherSamplesWithDropoutOn) {
+  const MdmModel model = made_mdm();
+  const at::NoGradGuard no_grad;
+  for (const int64_t length : {1, 2, 29, 31, 50}) {
+    const Sample sample = made_sample(length, 1);
+    const MdmLogits alone = model.logits(joined({sample}).input, dropout_from(4));
+    const MdmLogits padded = model.logits(joined({sample}, 70, 150).input, dropout_from(4));
+    EXPECT_LT(greatest_difference(padded.fragments_NV, alone.fragments_NV), 1e-4) << length;
+    EXPECT_LT(greatest_difference(padded.bins_TV, alone.bins_TV), 1e-4) << length;
+    const MdmLogits second = model.logits(joined({made_sample(60, 2), sample}).input, dropout_from(3));
+    const int64_t own = alone.bins_TV.size(0);
+    EXPECT_LT(greatest_difference(second.bins_TV.narrow(0, 60, own), alone.bins_TV), 1e-4) << length;
+  }
+}
+
+TEST(Mdm, GivesTheSameSumsAndGradientsWhenABatchIsSplitWithDropoutOn) {
+  const std::vector<Sample> samples = {made_sample(30, 1), made_sample(52, 2), made_sample(9, 3)};
+  const MdmModel model = made_mdm();
+  const auto gradients_of = [&](const std::vector<std::pair<int64_t, std::vector<Sample>>>& parts) {
+    double loss = 0.0;
+    for (const NamedTensor& parameter : model.parameters()) parameter.tensor.mutable_grad().reset();
+    for (const auto& [first_slot, part] : parts) {
+      const at::Tensor sum = loss_of(model, joined(part), dropout_from(first_slot));
+      sum.backward();
+      loss += sum.item<double>();
+    }
+    std::vector<at::Tensor> gradients;
+    for (const NamedTensor& parameter : model.parameters()) gradients.push_back(parameter.tensor.grad().clone());
+    return std::pair(loss, gradients);
+  };
+  const auto [whole, whole_gradients] = gradients_of({{0, samples}});
+  const auto [split, split_gradients] = gradients_of({{2, {samples[2]}}, {0, {samples[0], samples[1]}}});
+  EXPECT_NEAR(split / whole, 1.0, 1e-5);
+  double largest = 0.0;
+  for (const at::Tensor& gradient : whole_gradients) largest = std::max(largest, gradient.norm().item<double>());
+  for (size_t i = 0; i < whole_gradients.size(); ++i) {
+    // The bias of keys moves no softmax: all that there is of its gradient is rounding.
+    const double norm = std::max(whole_gradients[i].norm().item<double>(), 1e-3 * largest);
+    EXPECT_LT((whole_gradients[i] - split_gradients[i]).norm().item<double>(), 1e-4 * norm)
+        << model.parameters()[i].name;
+  }
+}
+
+TEST(Mdm, SendsAGradientToEveryParameter) {
+  const MdmModel model = made_mdm();
+  loss_of(model, joined({made_sample(40, 1), made_sample(33, 2)}), dropout_from(0)).backward();
+  for (const NamedTensor& parameter : model.parameters()) {
+    ASSERT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+    EXPECT_GT(parameter.tensor.grad().abs().sum().item<double>(), 0.0) << parameter.name;
+    EXPECT_TRUE(parameter.tensor.grad().isfinite().all().item<bool>()) << parameter.name;
+  }
+}
+
+TEST(Mdm, SeesTheFragmentsBeforeAndBehindAndNeverThePadding) {
+  const MdmModel model = made_mdm();
+  const Sample sample = made_sample(20, 1);
+  const auto gradient_of_table = [&](const MdmBatch& batch) {
+    for (const NamedTensor& parameter : model.parameters()) parameter.tensor.mutable_grad().reset();
+    model.logits(batch.input, std::nullopt).fragments_NV.sum().backward();
+    const auto found = std::find_if(model.parameters().begin(), model.parameters().end(),
+                                    [](const NamedTensor& one) { return one.name == "decoder.fragment_embed.weight"; });
+    return found->tensor.grad().abs().sum(1);
+  };
+  EXPECT_EQ(gradient_of_table(joined({sample}, 30, 90))[kFragmentPad].item<double>(), 0.0);
+
+  const at::NoGradGuard no_grad;
+  const at::Tensor before = model.logits(joined({sample}).input, std::nullopt).fragments_NV;
+  for (const size_t changed : {1U, 38U}) {
+    Sample other = sample;
+    other.fragments[changed] = other.fragments[changed] == kIndole ? kMethyl : kIndole;
+    const at::Tensor behind = model.logits(joined({other}).input, std::nullopt).fragments_NV;
+    EXPECT_GT((behind - before).abs().amax(1).min().item<double>(), 0.0) << changed;
+  }
+}
+
+TEST(Mdm, WorksOnOneResidueAndWhereNothingIsAskedFor) {
+  const MdmModel model = made_mdm();
+  const MdmBatch one = joined({made_sample(1, 1)});
+  EXPECT_TRUE(loss_of(model, one, dropout_from(0)).isfinite().item<bool>());
+  MdmBatch nothing = joined({made_sample(10, 1)});
+  nothing.input.masked_N = nothing.kinds_N = at::empty({0}, at::kLong);
+  nothing.input.torsions_T = nothing.bins_T = at::empty({0}, at::kLong);
+  const at::Tensor loss = loss_of(model, nothing, dropout_from(0));
+  EXPECT_EQ(loss.item<double>(), 0.0);
+  loss.backward();
+  for (const NamedTensor& parameter : model.parameters()) {
+    EXPECT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+  }
+}
+
+TEST(Mdm, BeginsNearTheLossOfAGuess) {
+  const MdmModel model = made_mdm();
+  const at::NoGradGuard no_grad;
+  const MdmBatch batch = joined({made_sample(120, 1), made_sample(90, 2)});
+  const MdmLogits logits = model.logits(batch.input, std::nullopt);
+  EXPECT_NEAR(at::cross_entropy_loss(logits.fragments_NV, batch.kinds_N).item<double>(), std::log(16.0), 0.9);
+  EXPECT_NEAR(at::cross_entropy_loss(logits.bins_TV, batch.bins_T).item<double>(), std::log(72.0), 0.9);
+}
+
+TEST(MdmDihedrals, AreZeroAtTheEndsAndRightBetween) {
+  // A straight zigzag in a plane: all angles are 180°.
+  const int64_t length = 4;
+  at::Tensor X = at::zeros({1, length, 4, 3});
+  for (int64_t i = 0; i < 3 * length; ++i) {
+    X[0][i / 3][i % 3][0] = static_cast<float>(i);
+    X[0][i / 3][i % 3][1] = static_cast<float>(i % 2);
+  }
+  const at::Tensor features = backbone_dihedrals(X, at::ones({1, length}, at::kBool))[0];
+  for (int64_t i = 0; i < length; ++i) {
+    const std::vector<double> cosines = {i == 0 ? 1.0 : -1.0, i + 1 == length ? 1.0 : -1.0,
+                                         i + 1 == length ? 1.0 : -1.0};
+    for (int64_t angle = 0; angle < 3; ++angle) {
+      EXPECT_NEAR(features[i][angle].item<double>(), 0.0, 1e-5) << i;
+      EXPECT_NEAR(features[i][3 + angle].item<double>(), cosines[static_cast<size_t>(angle)], 1e-5) << i;
+    }
+  }
+  // What is padding does not count as the next residue.
+  at::Tensor is_residue = at::ones({1, length}, at::kBool);
+  is_residue[0][length - 1] = false;
+  EXPECT_NEAR(backbone_dihedrals(X, is_residue)[0][length - 2][4].item<double>(), 1.0, 1e-5);
+}
+
+TEST(MaskedTokens, AreAShareOfThemDrawnAnewForEachEpochAndSample) {
+  const MdmOptions options;
+  const std::vector<int64_t> masked = masked_tokens(options, 100, 1, 2, 3);
+  EXPECT_EQ(masked.size(), 15U);
+  EXPECT_TRUE(std::is_sorted(masked.begin(), masked.end()));
+  EXPECT_EQ(std::set<int64_t>(masked.begin(), masked.end()).size(), 15U);
+  EXPECT_GE(masked.front(), 0);
+  EXPECT_LT(masked.back(), 100);
+  EXPECT_EQ(masked, masked_tokens(options, 100, 1, 2, 3));
+  EXPECT_NE(masked, masked_tokens(options, 100, 2, 2, 3));
+  EXPECT_NE(masked, masked_tokens(options, 100, 1, 3, 3));
+  EXPECT_NE(masked, masked_tokens(options, 100, 1, 2, 4));
+  EXPECT_EQ(masked_tokens(options, 1, 1, 2, 3), std::vector<int64_t>{0});
+  EXPECT_EQ(masked_tokens({.mask_ratio = 1.0}, 9, 1, 2, 3).size(), 9U);
+}
+
+TEST(MaskedTokens, OfBlocksAreThreeRunsOfFive) {
+  const MdmOptions options{.masking_strategy = MaskingStrategy::kBlock};
+  for (int64_t sample = 0; sample < 50; ++sample) {
+    const std::vector<int64_t> masked = masked_tokens(options, 400, 1, 0, sample);
+    EXPECT_LE(masked.size(), 15U);
+    EXPECT_LT(masked.back(), 400);
+    int64_t runs = 1;
+    int64_t length = 1;
+    for (size_t i = 1; i < masked.size(); ++i) {
+      const bool goes_on = masked[i] == masked[i - 1] + 1;
+      if (!goes_on) {
+        EXPECT_GE(length, 5);
+        ++runs;
+      }
+      length = goes_on ? length + 1 : 1;
+    }
+    EXPECT_LE(runs, 3);
+  }
+  EXPECT_EQ(masked_tokens(options, 3, 1, 0, 0), (std::vector<int64_t>{0, 1, 2}));
+}
+
+TEST(HeldOut, IsAShareAndLeavesSomethingToTrainOn) {
+  EXPECT_EQ(held_out_count(0.1, 100), 10);
+  EXPECT_EQ(held_out_count(0.01, 5), 1);
+  EXPECT_EQ(held_out_count(0.99, 5), 4);
+  EXPECT_EQ(held_out_count(0.0, 100), 0);
+  EXPECT_EQ(held_out_count(0.5, 1), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

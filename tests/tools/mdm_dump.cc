@@ -1,0 +1,76 @@
+// mdm_dump: the masked side-chain model on tensors from Python, for the comparison with the twin in
+// tests/python/test_mdm.py.
+//
+//   mdm_dump logits|gradients --weights FILE --input FILE --out FILE
+//
+// --input (safetensors): the tensors of MdmInput by their names; for gradients also kinds_N and bins_T.
+// --out: logits: fragments_NV, bins_TV. gradients: sums [2], the cross-entropies of fragments and torsions, and
+// grad/<parameter> of fragments / N + torsions / T. Without dropout.
+#include <ATen/core/Reduction.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "runner/base/check.h"
+#include "runner/base/file_system.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/checkpoint/weights.h"
+#include "runner/models/protein/mdm_model.h"
+
+namespace lockstep {
+namespace {
+
+NamedTensors work(const std::string& what, const MdmModel& model, const NamedTensors& tensors) {
+  const auto in = [&](const std::string& name) {
+    const auto found =
+        std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
+    LOCKSTEP_CHECK(found != tensors.end(), name.c_str());
+    return found->tensor;
+  };
+  const MdmLogits logits = model.logits({.X_BL4C = in("X_BL4C"),
+                                         .is_residue_BL = in("is_residue_BL"),
+                                         .fragments_BM = in("fragments_BM"),
+                                         .masked_N = in("masked_N"),
+                                         .torsions_T = in("torsions_T")},
+                                        std::nullopt);
+  if (what == "logits") return {{"fragments_NV", logits.fragments_NV}, {"bins_TV", logits.bins_TV}};
+  LOCKSTEP_CHECK(what == "gradients", "expected logits or gradients");
+  const at::Tensor fragments = at::cross_entropy_loss(logits.fragments_NV, in("kinds_N"), {}, at::Reduction::Sum);
+  const at::Tensor torsions = at::cross_entropy_loss(logits.bins_TV, in("bins_T"), {}, at::Reduction::Sum);
+  (fragments / in("kinds_N").numel() + torsions / in("bins_T").numel()).backward();
+  NamedTensors out = {{"sums", at::stack({fragments, torsions})}};
+  for (const NamedTensor& parameter : model.parameters()) {
+    out.push_back({"grad/" + parameter.name, parameter.tensor.grad()});
+  }
+  return out;
+}
+
+Status run(const std::string& what, const std::map<std::string, std::string>& flags) {
+  PosixFileSystem files;
+  const MdmModel model({}, at::Device(at::kCPU));
+  TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
+  TRY(copy_tensors(weights, model.parameters(), flags.at("weights")));
+  TRY_ASSIGN(const NamedTensors input, load_weights(files, flags.at("input")));
+  return save_weights(files, flags.at("out"), work(what, model, input));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    std::map<std::string, std::string> flags;
+    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
+    const lockstep::Status status = lockstep::run(argc > 1 ? argv[1] : "", flags);
+    if (status.ok()) return 0;
+    std::fprintf(stderr, "mdm_dump: %s\n", status.error().message.c_str());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "mdm_dump: %s\n", e.what());
+  }
+  return 1;
+}
