@@ -324,7 +324,8 @@ TEST(Preset, is_told_with_all_its_values_in_help_that_fits_a_terminal) {
 TEST(Preset, sets_only_what_its_workload_takes) {
   for (const WorkloadFlags& workload : all_workload_flags()) {
     for (const Preset& preset : workload.presets) {
-      Words words{workload.name, "--dataset", "x"};
+      Words words{workload.name, "--" + workload.demo.data_flag, workload.demo.generated};
+      if (workload.preset_flag != "preset") words.push_back("--" + workload.preset_flag + "=" + preset.name);
       for (const auto& [name, value] : preset.values) words.push_back("--" + name + "=" + value);
       const Result<RunConfig> spelt_out = parse_run_config(words, all_workload_flags());
       ASSERT_TRUE(spelt_out.ok()) << spelt_out.error().message;
@@ -402,7 +403,7 @@ TEST(RunConfig, shows_every_flag_with_range_and_default_in_help) {
                   HasSubstr("an integer of at least 0"), HasSubstr("metrics.jsonl and TensorBoard")));
   EXPECT_THAT(run_help("", all_workload_flags()), HasSubstr("Usage: lockstep run WORKLOAD [flags]\n"));
   EXPECT_THAT(run_help("", all_workload_flags()),
-              AllOf(HasSubstr("\nWorkloads"), HasSubstr("  sasrec  "), HasSubstr("--lr "), Not(HasSubstr("--maxlen"))));
+              AllOf(HasSubstr("\nWorkloads"), HasSubstr("  sasrec  "), HasSubstr("--lr, --learning_rate "), Not(HasSubstr("--maxlen"))));
   EXPECT_TRUE(wants_help({"sasrec", "--help"}));
   EXPECT_TRUE(wants_help({"-h"}));
   EXPECT_FALSE(wants_help({"sasrec", "--lr", "1"}));
