@@ -143,6 +143,9 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   for (std::string& word : longer(plan.run)) run.push_back(std::move(word));
   step("go on from there, for twice as long", command_line_of(program, run));
   step("its checkpoints", command_line_of(program, {"ckpt", "ls", folder}));
+  for (const WorkloadTask& task : workload.tasks) {
+    step(task.summary, command_line_of(program, {workload.name, task.name, "--checkpoint", folder}));
+  }
   step("the weights for Python (torch.load)",
        command_line_of(program, {"ckpt", "export", folder, "--format", "pt", "--output", folder + ".pt"}));
   step("the curves", command_line_of("tensorboard", {"--logdir", folder}));
