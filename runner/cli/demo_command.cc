@@ -24,14 +24,27 @@ constexpr const char* kRanks = "2";
 constexpr size_t kNameColumns = 24;
 constexpr size_t kFigureColumns = 12;
 
+// Each flag on the line of its value.
+std::string in_lines_of_80(const std::vector<std::string>& flags, const std::string& indent) {
+  constexpr size_t kColumns = 80;
+  std::string text;
+  std::string line = indent;
+  for (size_t i = 0; i < flags.size(); i += 2) {
+    const std::string pair = " " + flags[i] + (i + 1 < flags.size() ? " " + flags[i + 1] : "");
+    if (line.size() + pair.size() > kColumns) text += std::exchange(line, indent) + "\n";
+    line += pair;
+  }
+  return text + line + "\n";
+}
+
 std::string help() {
   std::string text =
       "lockstep demo [WORKLOAD] [flags] - trains with two ranks for some minutes, shows\n"
       "the result and what to try next\n\n"
       "Without flags it is the workload's own short run:\n";
   for (const WorkloadFlags& workload : all_workload_flags()) {
-    text += "  " + command_line_of("lockstep", {"demo", workload.name}) + "  " + workload.demo.data_title + "," +
-            command_line_of("", workload.demo.arguments) + "\n";
+    text += "  " + command_line_of("lockstep", {"demo", workload.name}) + "  " + workload.demo.data_title + "\n" +
+            in_lines_of_80(workload.demo.arguments, "     ");
   }
   return text +
          "\nThe data set is used where it lies on this machine; nothing is downloaded.\n"
@@ -130,6 +143,9 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   for (std::string& word : longer(plan.run)) run.push_back(std::move(word));
   step("go on from there, for twice as long", command_line_of(program, run));
   step("its checkpoints", command_line_of(program, {"ckpt", "ls", folder}));
+  for (const WorkloadTask& task : workload.tasks) {
+    step(task.summary, command_line_of(program, {workload.name, task.name, "--checkpoint", folder}));
+  }
   step("the weights for Python (torch.load)",
        command_line_of(program, {"ckpt", "export", folder, "--format", "pt", "--output", folder + ".pt"}));
   step("the curves", command_line_of("tensorboard", {"--logdir", folder}));

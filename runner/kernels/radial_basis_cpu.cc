@@ -2,6 +2,7 @@
 // vectors; the widest ones that the processor has are chosen at run time.
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -13,15 +14,15 @@ namespace lockstep::radial_basis_detail {
 namespace {
 
 constexpr int64_t kPairsOfOneTask = 256;
+constexpr float kFarthest = 1000.0F;  // all bases are 0 long before it
 
-// eˣ for x ≤ 0 to about two units in the last place: x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ by its series.
+// eˣ for -1e6 < x ≤ 0 to about two units in the last place: x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ by its
+// series; 0 where the result has no normal number. Without comparisons of floats: they would keep vectors away.
 [[gnu::always_inline]] inline float exp_of_negative(float x) {
-  constexpr float kSmallest = -87.0F;  // below it the result has no normal number
   constexpr float kLog2E = 1.44269504F;
   constexpr float kLn2High = 0.693359375F;
   constexpr float kLn2Low = -2.12194440e-4F;
   constexpr float kRound = 12582912.0F;  // 1.5 · 2²³: adding it rounds to a whole number
-  x = x < kSmallest ? kSmallest : x;
   const float shifted = x * kLog2E + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * kLn2High) - n * kLn2Low;
@@ -32,8 +33,8 @@ constexpr int64_t kPairsOfOneTask = 256;
   series = series * r + 0.5F;
   series = series * r + 1.0F;
   series = series * r + 1.0F;
-  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127U) << 23U;
-  return series * std::bit_cast<float>(exponent);
+  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound) + 127;
+  return series * std::bit_cast<float>(std::max(exponent, 0) << 23);
 }
 
 [[gnu::always_inline]] inline void fill_range(const float* atoms, const int64_t* from, const int64_t* to,
@@ -53,7 +54,8 @@ constexpr int64_t kPairsOfOneTask = 256;
       const float dx = a[0] - b[0];
       const float dy = a[1] - b[1];
       const float dz = a[2] - b[2];
-      const float distance = p == 0 ? alpha[e] : std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
+      const float apart = p == 0 ? alpha[e] : std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
+      const float distance = std::min(apart, kFarthest);
       float* const values = row + p * kRadialBases;
       for (int64_t r = 0; r < kRadialBases; ++r) {
         const float z = (distance - centres[static_cast<size_t>(r)]) * (1.0F / kWidth);

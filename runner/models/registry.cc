@@ -50,11 +50,13 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
                           }});
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
   if (options.variant == ProteinVariant::kMdm) {
-    Result<std::unique_ptr<MdmWorkload>> workload = MdmWorkload::create(config, std::move(prepared->cache), device);
+    Result<std::unique_ptr<MdmWorkload>> workload =
+        MdmWorkload::create(config, std::move(prepared->cache), device, prepared->summary);
     if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
     return std::unique_ptr<Workload>(std::move(workload).value());
   }
-  Result<std::unique_ptr<MpnnWorkload>> workload = MpnnWorkload::create(config, std::move(prepared->cache), device);
+  Result<std::unique_ptr<MpnnWorkload>> workload =
+      MpnnWorkload::create(config, std::move(prepared->cache), device, prepared->summary);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
   return std::unique_ptr<Workload>(std::move(workload).value());
 }

@@ -65,3 +65,10 @@ def ml100k():
     """MovieLens-100K, fetched at run time (scripts/get_ml100k)."""
     done = subprocess.run([ROOT / "scripts/get_ml100k"], capture_output=True, text=True, check=True)
     return pathlib.Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def structures():
+    """A folder of real protein structures, fetched at run time (scripts/get_structures)."""
+    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
+    return pathlib.Path(done.stdout.strip())

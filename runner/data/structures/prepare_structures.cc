@@ -17,6 +17,7 @@
 #include "runner/base/atomic_file.h"
 #include "runner/base/cgroup.h"
 #include "runner/base/sha256.h"
+#include "runner/data/structures/generated_structures.h"
 
 namespace lockstep {
 namespace {
@@ -224,7 +225,9 @@ Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string&
                                               const PrepareOptions& options) {
   TRY_ASSIGN(const std::unique_ptr<StructureSource> source,
              find_structures(fs, path, [&] { static_cast<void>(options.progress(0, 0)); }));
-  return prepare_structures(fs, *source, cache_folder, options);
+  // What is generated is made again faster than a cache is read.
+  const bool is_generated = parse_generated_structures(path)->has_value();
+  return prepare_structures(fs, *source, is_generated ? "" : cache_folder, options);
 }
 
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const StructureSource& source,

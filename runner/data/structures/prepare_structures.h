@@ -35,7 +35,8 @@ struct PreparedStructures {
   bool was_there = false;  // opened as it was: nothing had to be read
 };
 
-// cache_folder is made where it is missing; empty: the cache stays in memory. Files that cannot be read are in
+// cache_folder is made where it is missing; empty: the cache stays in memory, as that of
+// generated structures always does. Files that cannot be read are in
 // cache.skipped(). Errors: those of find_structures; kInvalid when nothing at all could be read (the first reasons are
 // named); kUnavailable when the folder cannot be written (says so and what to do); kCancelled.
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string& path, const std::string& cache_folder,

@@ -119,8 +119,8 @@ Status check_structure(const Structure& structure) {
                    " are read");
   }
   if (!any_protein) {
-    return invalid("has no protein: none of its " + std::to_string(structure.chains.size()) +
-                   " chains has an amino acid with N, CA and C (nucleic acids?)");
+    return invalid("has no protein: no amino acid of its chains (" + std::to_string(structure.chains.size()) +
+                   ") has N, CA and C; are they nucleic acids, or CA atoms alone?");
   }
   if (!any_complete) return invalid("has no residue with all of N, CA, C and O (only CA atoms?)");
   return {};

@@ -147,8 +147,9 @@ std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, ui
 }
 
 Result<std::unique_ptr<MdmWorkload>> MdmWorkload::create(const RunConfig& config, StructureCache structures,
-                                                         at::Device device) {
+                                                         at::Device device, const std::string& found) {
   std::unique_ptr<MdmWorkload> workload(new MdmWorkload(config, std::move(structures), device));
+  workload->found_ = found;
   TRY(workload->choose_examples(config));
   return workload;
 }
@@ -252,6 +253,7 @@ std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
       {"validated on",
        num_validation > 0 ? text(num_validation) : std::string("the same: nothing is held out (--val_split)")},
       {"masked", is_block ? "three runs of five fragments" : hidden.data()}};
+  if (!found_.empty()) lines.emplace_back("found", found_);
   constexpr size_t kShown = 5;
   for (size_t i = 0; i < std::min(kShown, structures_.skipped().size()); ++i) {
     const SkippedFile& file = structures_.skipped()[i];

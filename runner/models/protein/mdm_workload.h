@@ -28,7 +28,7 @@ class MdmWorkload final : public Workload {
  public:
   // Errors (kInvalid): no structure to train on. kCorrupt: the cache is damaged.
   static Result<std::unique_ptr<MdmWorkload>> create(const RunConfig& config, StructureCache structures,
-                                                     at::Device device);
+                                                     at::Device device, const std::string& found = "");
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
@@ -73,6 +73,7 @@ class MdmWorkload final : public Workload {
   TrainingOptions training_;
   at::Device device_;
   StructureCache structures_;
+  std::string found_;
   MdmModel model_;
   std::vector<Example> examples_;
   int64_t num_train_ = 0;           // where none is left to validate, these do

@@ -1,5 +1,6 @@
 #include "runner/models/protein/mpnn_sampling.h"
 
+#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -19,6 +20,18 @@ struct GrowingLayer {
   // What a neighbour adds to it: rows [N, 2, L]: of each sequence first as it is once decoded (zero before), then as
   // the encoder has it.
   at::Tensor table_RD;
+};
+
+// ATen's and MKL's threads for the length of a block.
+class OneThread {
+ public:
+  OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
 };
 
 class Decoder {
@@ -173,6 +186,8 @@ at::Tensor design(const MpnnModel& model, const MpnnEncoding& encoding, const at
   const at::Tensor keeps_L = options.designed_L.le(0);
   const at::Tensor places_LN = order_NL.t().contiguous();
   const at::Tensor uniforms_LN = uniforms_NL.t().gather(0, places_LN);  // by step
+  // Each place is a handful of small products: threads that wait for each other would take longer than the work.
+  const OneThread one_thread;
   Decoder decoder(model, encoding, order_NL);
   at::Tensor S_NL = S_L.unsqueeze(0).repeat({n, 1});
 

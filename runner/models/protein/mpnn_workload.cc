@@ -47,8 +47,9 @@ MpnnShape shape_of(const ProteinOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<MpnnWorkload>> MpnnWorkload::create(const RunConfig& config, StructureCache structures,
-                                                           at::Device device) {
+                                                           at::Device device, const std::string& found) {
   std::unique_ptr<MpnnWorkload> workload(new MpnnWorkload(config, std::move(structures), device));
+  workload->found_ = found;
   TRY(workload->choose_examples(config));
   return workload;
 }
@@ -142,6 +143,7 @@ std::vector<std::pair<std::string, std::string>> MpnnWorkload::describe() const 
       {"trained on", text(static_cast<int64_t>(train_.size())) + " of " + text(residues_) + " residues"},
       {"validated on", holds_out ? text(static_cast<int64_t>(validation_.size()))
                                  : std::string("the same: nothing is held out (--val_split)")}};
+  if (!found_.empty()) lines.emplace_back("found", found_);
   constexpr size_t kShown = 5;
   for (size_t i = 0; i < std::min(kShown, structures_.skipped().size()); ++i) {
     const SkippedFile& file = structures_.skipped()[i];

@@ -23,9 +23,9 @@ namespace lockstep {
 
 class MpnnWorkload final : public Workload {
  public:
-  // Errors (kInvalid): no structure to train on.
+  // `found`: what there was at --pdb_path, for the start table. Errors (kInvalid): no structure to train on.
   static Result<std::unique_ptr<MpnnWorkload>> create(const RunConfig& config, StructureCache structures,
-                                                      at::Device device);
+                                                      at::Device device, const std::string& found = "");
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
@@ -64,6 +64,7 @@ class MpnnWorkload final : public Workload {
   ProteinOptions options_;
   at::Device device_;
   StructureCache structures_;
+  std::string found_;
   MpnnModel model_;
   std::vector<Example> examples_;  // by sample
   std::vector<PackedSample> train_;

@@ -228,8 +228,8 @@ WorkloadDemo demo() {
           .data_flag = "pdb_path",
           .generated = std::string(kGenerated),
           .how_to_get_data =
-              "Forty structures from the tests of public packages:\n"
-              "  scripts/get_structures data/structures",
+              "To fetch some thirty of the Protein Data Bank, in the repository:\n"
+              "  scripts/get_structures",
           .more = {}};
 }
 

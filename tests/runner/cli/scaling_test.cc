@@ -106,7 +106,9 @@ TEST(Scaling, starts_runs_whose_flags_are_known_and_that_take_as_many_steps_as_a
     EXPECT_GE(config->training.num_epochs, 15);
     EXPECT_EQ(config->training.log_every, 5);
     EXPECT_EQ(config->training.eval_every, 0);
-    EXPECT_EQ(config->training.batch_size, config_with({})->training.batch_size) << "the global batch is the user's";
+    const Result<RunConfig> users = parse_run_config(user, all_workload_flags());
+    ASSERT_TRUE(users.ok()) << users.error().message;
+    EXPECT_EQ(config->training.batch_size, users->training.batch_size) << "the global batch is the user's";
     EXPECT_EQ(output_folder(*config, "", ""), "/scratch/run-4");
   }
 }

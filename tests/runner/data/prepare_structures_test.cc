@@ -199,6 +199,18 @@ TEST_F(PrepareStructures, one_file_and_links_to_files_are_read) {
   EXPECT_EQ(linked->cache.structure(0)->name, "linked");
 }
 
+TEST_F(PrepareStructures, generated_structures_stay_in_memory) {
+  const Result<PreparedStructures> prepared =
+      prepare_structures(fs_, "generated:5:20", folder_.file("cache"), {.threads = 2});
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->path, "");
+  EXPECT_EQ(prepared->summary, "5 generated structures of about 20 residues");
+  EXPECT_EQ(prepared->cache.size(), 5);
+  EXPECT_EQ(prepared->cache.structure(4)->name, "generated-5");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("cache")));
+  EXPECT_THAT(prepare_structures(fs_, "generated:0", "", {}).error().message, HasSubstr("generated:200:150"));
+}
+
 TEST_F(PrepareStructures, a_place_without_structures_says_what_is_there) {
   EXPECT_THAT(prepare().error().message, HasSubstr("does not exist"));
   EXPECT_EQ(prepare().error().code, ErrorCode::kNotFound);
