@@ -93,7 +93,7 @@ int64_t count_of(const NamedTensors& tensors) {
 
 PickleValue list_of(const std::vector<double>& values) {
   PickleList list;
-  for (const double value : values) list.push_back({value});
+  for (const double value : values) list.emplace_back().value = value;
   return {std::move(list)};
 }
 
