@@ -144,7 +144,15 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   step("go on from there, for twice as long", command_line_of(program, run));
   step("its checkpoints", command_line_of(program, {"ckpt", "ls", folder}));
   for (const WorkloadTask& task : workload.tasks) {
-    step(task.summary, command_line_of(program, {workload.name, task.name, "--checkpoint", folder}));
+    std::vector<std::string> words{workload.name, task.name, "--checkpoint", folder};
+    const std::string& data = workload.demo.data_flag;
+    // On the same data, where the task takes any.
+    const bool takes_data =
+        std::find(task.workload_flags.begin(), task.workload_flags.end(), data) != task.workload_flags.end();
+    for (const FlagValue& flag : plan.run.config.flags) {
+      if (takes_data && flag.name == data) words.insert(words.end(), {"--" + data, flag.value});
+    }
+    step(task.summary, command_line_of(program, words));
   }
   step("the weights for Python (torch.load)",
        command_line_of(program, {"ckpt", "export", folder, "--format", "pt", "--output", folder + ".pt"}));

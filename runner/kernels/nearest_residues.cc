@@ -51,7 +51,9 @@ void distances_from(const Points& points, size_t i, std::vector<float>& out) {
     out[j] = points.known[i] * points.known[j] * std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
     farthest = std::max(farthest, out[j]);
   }
-  for (size_t j = 0; j < points.size(); ++j) out[j] += (1.0F - points.known[i] * points.known[j]) * farthest;
+  for (size_t j = 0; j < points.size(); ++j) {
+    if (points.known[i] * points.known[j] == 0.0F) out[j] = farthest;
+  }
 }
 
 // The first `k` of `row` become the nearest, in order, by the same algorithm as torch.topk on a CPU.

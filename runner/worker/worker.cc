@@ -207,9 +207,10 @@ class Worker {
   // Before the ranks meet: the slowest rank's start is then the group's start.
   std::optional<Failure> load_data() {
     WorkloadOrFailure made = make_workload(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
-      page_->prepared.store(prepared, std::memory_order_relaxed);
-      page_->to_prepare.store(to_prepare, std::memory_order_relaxed);
-      clock_.progress();
+      const int64_t before = page_->prepared.exchange(prepared, std::memory_order_relaxed);
+      const int64_t all_before = page_->to_prepare.exchange(to_prepare, std::memory_order_relaxed);
+      // Where pieces are counted, a call alone is no progress: a file may hang.
+      if (to_prepare == 0 || prepared != before || to_prepare != all_before) clock_.progress();
     });
     if (auto* failure = std::get_if<Failure>(&made)) return *failure;
     workload_ = std::move(std::get<std::unique_ptr<Workload>>(made));

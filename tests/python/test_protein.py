@@ -129,7 +129,8 @@ def test_the_cache_goes_elsewhere_where_the_data_cannot_be_written(run, lockstep
     (["--pdb_path", "generated", "--batch_size", "8"], "--batch_tokens"),
     (["--pdb_path", "generated", "--max_protein_length", "3"], "--max_protein_length 3"),
     (["--pdb_path", "generated", "--variant", "other"], "--variant"),
-], ids=["nothing", "no folder", "batch size", "all too long", "variant"])
+    (["--pdb_path", "generated", "--batch_scope", "per_device"], "--batch_tokens"),
+], ids=["nothing", "no folder", "batch size", "all too long", "variant", "batch of each device"])
 def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, tmp_path, flags, said):
     done = run([lockstep, "run", "protein", "--train_dir", tmp_path / "run", "--status_port", "0", *flags])
     assert done.returncode in (2, 3) and said in done.stderr, (done.returncode, done.stderr)

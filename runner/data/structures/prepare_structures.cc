@@ -151,6 +151,12 @@ class Preparation {
       Result<std::vector<Structure>> read = source_.read(i);
       if (read.ok()) {
         std::move(read->begin(), read->end(), std::back_inserter(structures));
+      } else if (read.error().code == ErrorCode::kUnavailable) {
+        // The volume, not the file: what is left out now would be left out for good.
+        return Error{ErrorCode::kUnavailable,
+                     source_.name(i) + ": " + read.error().message +
+                         "; mend the volume or the file's permissions and start again: what is "
+                         "read already is kept"};
       } else {
         skipped.push_back({source_.name(i), read.error().message});
       }

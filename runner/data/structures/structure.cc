@@ -105,11 +105,21 @@ Status check_structure(const Structure& structure) {
     return invalid("has " + std::to_string(structure.chains.size()) + " chains; at most " + std::to_string(kChainsMax) +
                    " are read");
   }
+  const auto is_far = [](const Atom& atom) {
+    return !is_missing(atom) &&
+           std::any_of(atom.begin(), atom.end(), [](float value) { return std::abs(value) > kCoordinateMax; });
+  };
   int64_t positions = 0;
   bool any_protein = false;
   bool any_complete = false;
   for (const StructureChain& chain : structure.chains) {
     positions += static_cast<int64_t>(chain.positions.size());
+    for (const Position& position : chain.positions) {
+      if (std::any_of(position.backbone.begin(), position.backbone.end(), is_far)) {
+        return invalid("chain " + chain.id + ", residue " + std::to_string(position.number) +
+                       ": an atom is more than 1,000,000 Å from the origin");
+      }
+    }
     any_protein = any_protein || chain.is_protein;
     any_complete = any_complete || std::any_of(chain.positions.begin(), chain.positions.end(),
                                                [](const Position& position) { return is_complete(position.backbone); });

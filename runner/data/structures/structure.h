@@ -82,9 +82,11 @@ void group_chains(Structure& structure);
 // Positions of a structure, its gaps counted: a bound on what a hostile file can make us allocate.
 inline constexpr int64_t kPositionsMax = 1'000'000;
 inline constexpr size_t kChainsMax = 10'000;
+// Å; ten times the largest coordinate that a PDB file can hold. Squares of distances stay far from infinity.
+inline constexpr float kCoordinateMax = 1e6F;
 
 // Errors: kInvalid when nothing can be learnt from it (no chain, no protein, no complete backbone), or it is larger
-// than the limits above.
+// than the limits above. Of one that passes each atom is missing, or finite and within kCoordinateMax.
 Status check_structure(const Structure& structure);
 
 }  // namespace lockstep

@@ -19,7 +19,6 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{1} << 30;  // inflated; the largest entries of the PDB have 500 MB
-constexpr double kCoordinateMax = 1e6;                 // Å; ten times the largest that a PDB file can hold
 
 constexpr std::array<std::string_view, 4> kEndings = {".pdb", ".ent", ".cif", ".mmcif"};
 constexpr std::array<std::string_view, 3> kWaters = {"HOH", "WAT", "DOD"};

@@ -178,7 +178,8 @@ class EntryReader {
     const auto depth = static_cast<size_t>(tensor.shape[2]);
     for (size_t i = 0; i < groups_.size(); ++i) {
       for (size_t j = 0; j < groups_.size(); ++j) {
-        if (similarity[(i * groups_.size() + j) * depth + 1] <= kSameSequence || groups_[i] == groups_[j]) continue;
+        const bool is_same = similarity[(i * groups_.size() + j) * depth + 1] > kSameSequence;  // NaN is not
+        if (!is_same || groups_[i] == groups_[j]) continue;
         const size_t replaced = std::max(groups_[i], groups_[j]);
         const size_t joined = std::min(groups_[i], groups_[j]);
         std::replace(groups_.begin(), groups_.end(), replaced, joined);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -95,6 +96,13 @@ PickleValue list_of(const std::vector<double>& values) {
   PickleList list;
   for (const double value : values) list.emplace_back().value = value;
   return {std::move(list)};
+}
+
+// Of those that are finite.
+double least_of(const std::vector<double>& values) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const double value : values) least = value < least ? value : least;
+  return least;
 }
 
 double figure_of(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
@@ -364,7 +372,9 @@ std::vector<std::string> MdmWorkload::evaluation_lines(const EvaluationReport& r
 
 std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
   const double loss = figure_of(report.metrics, "valid_loss");
-  const bool is_best = std::all_of(val_losses_.begin(), val_losses_.end(), [&](double last) { return loss < last; });
+  const bool is_best = std::isfinite(loss) && std::all_of(val_losses_.begin(), val_losses_.end(), [&](double last) {
+                         return !std::isfinite(last) || loss < last;
+                       });
   val_losses_.push_back(loss);
   std::vector<std::string> files;
   if (is_best) files.emplace_back(kBestFile);
@@ -406,24 +416,33 @@ OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState
     const PickleDict scheduler = {{"mode", {std::string("min")}},
                                   {"factor", {training_.plateau_factor}},
                                   {"patience", {training_.plateau_patience}},
-                                  {"best", {*std::min_element(val_losses_.begin(), val_losses_.end())}},
+                                  {"best", {least_of(val_losses_)}},
                                   {"last_epoch", {state.epoch}}};
     tree.root.emplace_back("scheduler_state_dict", PickleValue{scheduler});
   }
   return tree;
 }
 
-Json MdmWorkload::progress_state() const { return Json{{"val_losses", val_losses_}}; }
+// What is not finite is null.
+Json MdmWorkload::progress_state() const {
+  Json losses = Json::array();
+  for (const double loss : val_losses_) losses.push_back(std::isfinite(loss) ? Json(loss) : Json(nullptr));
+  return Json{{"val_losses", losses}};
+}
 
 Status MdmWorkload::restore_progress(const Json& state) {
   const auto field = state.find("val_losses");
-  const bool is_list = field != state.end() && field->is_array() &&
-                       std::all_of(field->begin(), field->end(), [](const Json& value) { return value.is_number(); });
+  const bool is_list =
+      field != state.end() && field->is_array() &&
+      std::all_of(field->begin(), field->end(), [](const Json& value) { return value.is_number() || value.is_null(); });
   if (!is_list) {
     return Error{ErrorCode::kCorrupt,
                  "workload progress: field val_losses is missing or no list of numbers; the checkpoint is damaged"};
   }
-  val_losses_ = field->get<std::vector<double>>();
+  val_losses_.clear();
+  for (const Json& value : *field) {
+    val_losses_.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+  }
   return {};
 }
 

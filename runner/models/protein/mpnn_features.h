@@ -8,20 +8,21 @@
 
 #include <cstdint>
 
+#include "runner/data/structures/structure.h"
+
 namespace lockstep {
 
 // One batch of proteins, each padded at its end to L residues. All on one device.
 struct MpnnInput {
   at::Tensor X_BL4C;             // fp32: N, CA, C and O in Å; not finite where an atom is missing
-  at::Tensor S_BL;               // int64: amino acids, as places in kAminoAcids
+  at::Tensor S_BL;               // int64: amino acids, as places in kResidueAlphabet
   at::Tensor mask_BL;            // fp32: 1 where all four atoms are there
   at::Tensor chain_M_BL;         // fp32: 1 where the amino acid is to be predicted
   at::Tensor residue_idx_BL;     // int64: place in the protein, 100 more for each chain before its own
   at::Tensor chain_encoding_BL;  // int64: number of the chain, from 1; 0 is padding
 };
 
-inline constexpr char kAminoAcids[] = "ACDEFGHIKLMNPQRSTVWYX";  // X: any other, or unknown
-inline constexpr int64_t kNumAminoAcids = sizeof(kAminoAcids) - 1;
+inline constexpr auto kNumAminoAcids = static_cast<int64_t>(kResidueAlphabet.size());
 
 // Classes of a pair's place in the chain: its distance from -32 to 32, and 65 for two chains.
 inline constexpr int64_t kMaxOffset = 32;

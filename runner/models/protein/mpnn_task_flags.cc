@@ -65,6 +65,10 @@ void add_design_flags(FlagTableBuilder& table) {
 
 #undef OPTION
 
+// Below it a logit over the temperature leaves what fp32 can hold.
+constexpr double kTemperatureMin = 1e-6;
+constexpr double kBiasMax = 1e4;
+
 Status check_common(const RunConfig& config) {
   if (is_given(config, "pdb_path")) return {};
   return Error{ErrorCode::kInvalid, "--pdb_path is required: a file of a structure (.pdb, .cif, also .gz) or a folder"};
@@ -121,8 +125,9 @@ Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options) {
   std::vector<double> temperatures;
   for (const std::string_view word : words_of(options.temperature)) {
     double value = 0.0;
-    if (!parse_whole(word, value) || !std::isfinite(value) || value <= 0.0) {
-      return Error{ErrorCode::kInvalid, "--temperature: \"" + std::string(word) + "\" is no number above 0"};
+    if (!parse_whole(word, value) || !(value >= kTemperatureMin) || !std::isfinite(value)) {
+      return Error{ErrorCode::kInvalid, "--temperature: \"" + std::string(word) + "\" is no number of at least " +
+                                            number_text(kTemperatureMin)};
     }
     temperatures.push_back(value);
   }
@@ -137,10 +142,11 @@ Result<std::vector<std::pair<char, double>>> biases_of(const MpnnTaskOptions& op
     const bool has_form = part.size() >= 3 && part[1] == ':' && kResidueAlphabet.find(part[0]) != std::string::npos;
     const auto [end, error] = has_form ? std::from_chars(part.data() + 2, part.data() + part.size(), value)
                                        : std::from_chars_result{part.data(), std::errc::invalid_argument};
-    if (error != std::errc() || end != part.data() + part.size() || !std::isfinite(value)) {
+    if (error != std::errc() || end != part.data() + part.size() || !(std::abs(value) <= kBiasMax)) {
       return Error{ErrorCode::kInvalid,
                    "--bias: \"" + std::string(part) +
-                       "\" is no bias; expected an amino acid in one letter and a number, as in A:-1.1,F:0.7"};
+                       "\" is no bias; expected an amino acid in one letter and a number from -10000 to 10000, as in "
+                       "A:-1.1,F:0.7"};
     }
     biases.emplace_back(part[0], value);
   }

@@ -29,6 +29,11 @@ constexpr int64_t kChainGap = 100;  // in residue_idx
 // Orders of one structure that are scored at once: as many as keep the largest tensor below a quarter of a GiB.
 constexpr int64_t kFloatsMax = int64_t{1} << 26;
 
+// Of `wanted` sequences of `length` residues.
+int64_t sequences_at_once(const MpnnShape& shape, int64_t length, int64_t wanted) {
+  return std::clamp<int64_t>(kFloatsMax / (length * shape.num_neighbours * shape.hidden_dim), 1, wanted);
+}
+
 using Clock = std::chrono::steady_clock;
 
 Failure usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
@@ -133,6 +138,12 @@ Status choose_places(const MpnnTaskOptions& options, Target& target) {
   if (!tied.ok()) return of_flag("tied_positions", tied.error());
   const auto designed = target.designed_BL();
   const auto* const is_designed = designed.const_data_ptr<float>();
+  if (designed.sum().item<double>() == 0.0) {
+    return Error{ErrorCode::kInvalid,
+                 std::string(view.name) +
+                     ": no residue is left: those of the chosen chains are fixed (--fixed_positions) or "
+                     "lack one of N, CA, C and O"};
+  }
   for (const std::vector<int64_t>& group : *tied) {
     std::vector<int64_t> places;
     for (const int64_t position : group) {
@@ -276,7 +287,7 @@ std::string sequence_text(const Target& target, const at::Tensor& S_L) {
   for (const size_t c : chains) {
     if (c != chains.front()) text += '/';
     const ChainView& chain = target.view.chains[c];
-    for (uint32_t i = chain.begin; i < chain.end; ++i) text += kAminoAcids[amino_acids[target.place_of[i]]];
+    for (uint32_t i = chain.begin; i < chain.end; ++i) text += kResidueAlphabet[amino_acids[target.place_of[i]]];
   }
   return text;
 }
@@ -303,8 +314,7 @@ class ScoreTask final : public MpnnTask {
     const Target& target = encoded.target;
     const int64_t l = encoded.input.S_BL.size(1);
     const int64_t orders = options().num_orders;
-    const int64_t at_once =
-        std::clamp<int64_t>(kFloatsMax / (l * model().shape().num_neighbours * model().shape().hidden_dim), 1, orders);
+    const int64_t at_once = sequences_at_once(model().shape(), l, orders);
     std::vector<double> score;
     std::vector<double> global_score;
     at::Tensor log_probs_LA = at::zeros({l, kNumAminoAcids}, encoded.encoding.nodes_BLD.options());
@@ -326,7 +336,7 @@ class ScoreTask final : public MpnnTask {
                         {"fixed_chains", ids_of(target.view, target.fixed_chains)},
                         {"sequence", sequence_text(target, target.input.S_BL[0])}};
     if (options().residues) {
-      line["amino_acids"] = kAminoAcids;
+      line["amino_acids"] = kResidueAlphabet;
       line["residues"] = residues(target, (log_probs_LA / static_cast<double>(orders)).to(at::kCPU));
     }
     remark = counted(l, "residue") + ", score " + with_digits(mean_of(score), 4) + " of " + counted(orders, "order");
@@ -348,7 +358,7 @@ class ScoreTask final : public MpnnTask {
                              {"number", target.view.numbers[i]}};
       if (target.view.insertion_codes[i] != ' ')
         residue["insertion_code"] = std::string(1, target.view.insertion_codes[i]);
-      residue["amino_acid"] = std::string(1, kAminoAcids[own]);
+      residue["amino_acid"] = std::string(1, kResidueAlphabet[own]);
       residue["log_prob"] = rounded(values[place][own]);
       residue["log_probs"] = std::move(all);
       list.push_back(std::move(residue));
@@ -378,10 +388,12 @@ class DesignTask final : public MpnnTask {
     TRY(write(native_text(target, native)));
     TRY_ASSIGN(const std::vector<double> temperatures, temperatures_of(options()));
     std::vector<double> recoveries;
+    // The same sequences come of it, whatever the batch.
+    const int64_t batch = sequences_at_once(model().shape(), l, options().batch);
     for (size_t t = 0; t < temperatures.size(); ++t) {
       how.temperature = temperatures[t];
-      for (int64_t first = 0; first < options().num_sequences; first += options().batch) {
-        const int64_t n = std::min(options().batch, options().num_sequences - first);
+      for (int64_t first = 0; first < options().num_sequences; first += batch) {
+        const int64_t n = std::min(batch, options().num_sequences - first);
         const SampleKey key = key_of(first, static_cast<int64_t>(t));
         // Tied residues are decoded together, which needs one order for the whole batch: that of the first sequence.
         const at::Tensor order_NL =
@@ -413,11 +425,10 @@ class DesignTask final : public MpnnTask {
     const at::Device device = encoded.input.S_BL.device();
     const at::Tensor omitted_A = at::zeros({kNumAminoAcids}, at::kBool);
     const at::Tensor bias_A = at::zeros({kNumAminoAcids});
-    const std::string_view letters = kAminoAcids;
-    for (const char letter : options().omit_aa) omitted_A[static_cast<int64_t>(letters.find(letter))] = true;
+    for (const char letter : options().omit_aa) omitted_A[static_cast<int64_t>(kResidueAlphabet.find(letter))] = true;
     const auto biases = biases_of(options());  // checked before
     for (const auto& [letter, value] : *biases) {
-      bias_A[static_cast<int64_t>(letters.find(letter))] += value;
+      bias_A[static_cast<int64_t>(kResidueAlphabet.find(letter))] += value;
     }
     return {.temperature = 1.0,
             .designed_L = encoded.designed_BL[0],

@@ -44,6 +44,15 @@ MpnnShape shape_of(const ProteinOptions& options) {
           .dropout_rate = options.dropout};
 }
 
+// Places of the proteins' chains: nucleic acids and the like are no part of the graph.
+std::vector<size_t> protein_places(const StructureView& view) {
+  std::vector<size_t> places;
+  for (const ChainView& chain : view.chains) {
+    for (size_t i = chain.begin; chain.is_protein && i < chain.end; ++i) places.push_back(i);
+  }
+  return places;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MpnnWorkload>> MpnnWorkload::create(const RunConfig& config, StructureCache structures,
@@ -66,11 +75,12 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
   std::vector<PackedSample> unlisted;
   std::set<int64_t> clusters;
   for (int64_t i = 0; i < structures_.size(); ++i) {
-    if (structures_.length(i) > options_.mpnn.max_protein_length) {
+    TRY_ASSIGN(const StructureView view, structures_.structure(i));
+    const auto length = static_cast<int64_t>(protein_places(view).size());
+    if (length > options_.mpnn.max_protein_length) {
       ++too_long_;
       continue;
     }
-    TRY_ASSIGN(const StructureView view, structures_.structure(i));
     bool is_listed = false;
     for (size_t c = 0; c < view.chains.size(); ++c) {
       const ChainView& chain = view.chains[c];
@@ -80,12 +90,12 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
       const auto sample = static_cast<int64_t>(examples_.size());
       examples_.push_back({.structure = i, .chain = static_cast<int>(c)});
       (chain.split == ChainSplit::kTrain ? train_ : validation_)
-          .push_back({.sample = sample, .length = structures_.length(i), .cluster = chain.cluster});
+          .push_back({.sample = sample, .length = length, .cluster = chain.cluster});
     }
     if (is_listed) continue;
     const auto sample = static_cast<int64_t>(examples_.size());
     examples_.push_back({.structure = i});
-    unlisted.push_back({.sample = sample, .length = structures_.length(i), .cluster = -1 - i});
+    unlisted.push_back({.sample = sample, .length = length, .cluster = -1 - i});
   }
   const auto count = static_cast<int64_t>(unlisted.size());
   const int64_t held_out = held_out_count(options_.val_split, count);
@@ -179,10 +189,11 @@ int MpnnWorkload::drawn_chain(const StructureView& view, const Example& example,
 Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
   const auto samples = static_cast<int64_t>(share.samples.size());
   std::vector<StructureView> views;
+  std::vector<std::vector<size_t>> places_of;  // by sample
   int64_t length = 1;
   for (const int64_t sample : share.samples) {
     TRY_ASSIGN(StructureView view, structures_.structure(examples_.at(static_cast<size_t>(sample)).structure));
-    length = std::max(length, static_cast<int64_t>(view.size()));
+    length = std::max(length, static_cast<int64_t>(places_of.emplace_back(protein_places(view)).size()));
     views.push_back(std::move(view));
   }
   const auto pinned = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(!device_.is_cpu()); };
@@ -202,8 +213,11 @@ Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
     const uint32_t hidden_group = view.chains[static_cast<size_t>(hidden)].group;
     // Keyed by the sample and not by its slot, so that an evaluation is the same however its batches are packed.
     const SampleKey key{.seed = share.seed, .step = share.epoch, .first_slot = sample};
-    const auto positions = static_cast<int64_t>(view.size());
-    noise_BLAC[b].narrow(0, 0, positions).copy_(backbone_normals(key, 1, positions)[0]);
+    const std::vector<size_t>& places = places_of[static_cast<size_t>(b)];
+    const auto positions = static_cast<int64_t>(places.size());
+    if (options_.mpnn.backbone_noise > 0.0) {
+      noise_BLAC[b].narrow(0, 0, positions).copy_(backbone_normals(key, 1, positions)[0]);
+    }
     normals_BL[b].narrow(0, 0, positions).copy_(order_normals(key, 1, positions)[0]);
     auto* const coordinates = X_BLAC.data_ptr<float>() + b * length * 12;
     auto* const mask = mask_BL.data_ptr<float>() + b * length;
@@ -211,16 +225,16 @@ Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
     auto* const S = S_BL.data_ptr<int64_t>() + b * length;
     auto* const residue_idx = residue_idx_BL.data_ptr<int64_t>() + b * length;
     auto* const chain_encoding = chain_encoding_BL.data_ptr<int64_t>() + b * length;
-    for (size_t i = 0; i < view.size(); ++i) {
-      const size_t c = view.chain_of[i];
-      const ChainView& chain = view.chains[c];
+    for (size_t i = 0; i < places.size(); ++i) {
+      const size_t place = places[i];
+      const size_t c = view.chain_of[place];
       residue_idx[i] = static_cast<int64_t>(i) + kChainGap * static_cast<int64_t>(c);
       chain_encoding[i] = static_cast<int64_t>(c) + 1;
-      if (!chain.is_protein) continue;
-      for (size_t a = 0; a < 4; ++a) std::copy_n(view.backbone[i][a].data(), 3, coordinates + i * 12 + a * 3);
-      S[i] = view.types[i];
-      mask[i] = is_complete(view.backbone[i]) ? 1.0F : 0.0F;
-      chain_M[i] = chain.group == hidden_group ? 1.0F : 0.0F;
+      const Backbone& backbone = view.backbone[place];
+      for (size_t a = 0; a < 4; ++a) std::copy_n(backbone[a].data(), 3, coordinates + i * 12 + a * 3);
+      S[i] = view.types[place];
+      mask[i] = is_complete(backbone) ? 1.0F : 0.0F;
+      chain_M[i] = view.chains[c].group == hidden_group ? 1.0F : 0.0F;
       predicted += mask[i] * chain_M[i];
     }
   }

@@ -159,6 +159,10 @@ Status check_variant(const RunConfig& config) {
           "--batch_size counts structures, and --variant mpnn packs its batches by residues: give "
           "--batch_tokens");
     }
+    if (config.training.batch_scope == BatchScope::kPerDevice) {
+      return invalid(
+          "--batch_scope per_device does not go with --batch_tokens, which counts the residues of all ranks");
+    }
     for (const char* name : {"num_heads", "mask_ratio", "masking_strategy"}) {
       if (is_given(config, name)) {
         return invalid(std::string("--") + name + " is a flag of --variant mdm, and this run is of --variant mpnn");
@@ -237,7 +241,7 @@ WorkloadDemo demo() {
 
 WorkloadFlags protein_flags() {
   return {.name = "protein",
-          .summary = "ProteinMPNN: the sequence that folds into a backbone; masked side chains",
+          .summary = "ProteinMPNN: sequences that fold into a backbone; masked side chains",
           .data = "structures: PDB or mmCIF files",
           .example = "lockstep run protein --pdb_path structures --nproc 2",
           .demo = demo(),

@@ -403,7 +403,8 @@ TEST(RunConfig, shows_every_flag_with_range_and_default_in_help) {
                   HasSubstr("an integer of at least 0"), HasSubstr("metrics.jsonl and TensorBoard")));
   EXPECT_THAT(run_help("", all_workload_flags()), HasSubstr("Usage: lockstep run WORKLOAD [flags]\n"));
   EXPECT_THAT(run_help("", all_workload_flags()),
-              AllOf(HasSubstr("\nWorkloads"), HasSubstr("  sasrec  "), HasSubstr("--lr, --learning_rate "), Not(HasSubstr("--maxlen"))));
+              AllOf(HasSubstr("\nWorkloads"), HasSubstr("  sasrec  "), HasSubstr("--lr, --learning_rate "),
+                    Not(HasSubstr("--maxlen"))));
   EXPECT_TRUE(wants_help({"sasrec", "--help"}));
   EXPECT_TRUE(wants_help({"-h"}));
   EXPECT_FALSE(wants_help({"sasrec", "--lr", "1"}));

@@ -244,5 +244,29 @@ TEST_F(PrepareStructures, a_folder_that_cannot_be_written_is_named_with_what_to_
   EXPECT_THAT(prepared.error().message, HasSubstr("--cache_dir"));
 }
 
+// Fails to read one file, as a network volume does that comes back.
+class FlickeringFileSystem final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  Result<FileHandle> open_for_read(const std::string& path) override {
+    if (path.ends_with("s1040.pdb")) return error_of_errno(EIO, "open", path);
+    return ForwardingFileSystem::open_for_read(path);
+  }
+};
+
+TEST_F(PrepareStructures, does_not_leave_out_for_good_what_the_volume_fails_to_give_now) {
+  write_files(folder_);
+  FlickeringFileSystem flickering(fs_);
+  const Result<PreparedStructures> failed =
+      prepare_structures(flickering, folder_.file("pdbs"), folder_.file("cache"), {.threads = 2});
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(failed.error().message, HasSubstr("s1040.pdb"));
+  const Result<PreparedStructures> prepared =
+      prepare_structures(fs_, folder_.file("pdbs"), folder_.file("cache"), {.threads = 2});
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  EXPECT_EQ(prepared->cache.size(), kFiles - 2);
+}
+
 }  // namespace
 }  // namespace lockstep

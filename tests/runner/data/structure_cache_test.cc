@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "runner/data/structures/structure_file.h"
@@ -110,6 +111,19 @@ TEST(StructureCache, another_version_is_named) {
   EXPECT_EQ(cache.error().code, ErrorCode::kConflict);
   EXPECT_THAT(cache.error().message, HasSubstr("version " + std::to_string(kStructureCacheVersion + 1)));
   EXPECT_THAT(cache.error().message, HasSubstr("remove the file"));
+}
+
+TEST(CheckStructure, refuses_an_atom_that_is_so_far_away_that_distances_overflow) {
+  Structure structure = two_structures()[0];
+  EXPECT_TRUE(check_structure(structure).ok());
+  for (const float far : {1e30F, -2e6F, std::numeric_limits<float>::infinity()}) {
+    structure.chains[1].positions[1].backbone[3][2] = far;
+    const Status checked = check_structure(structure);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_THAT(checked.error().message, HasSubstr("chain B, residue 2: an atom is more than"));
+  }
+  structure.chains[1].positions[1].backbone[3] = kMissingAtom;
+  EXPECT_TRUE(check_structure(structure).ok());
 }
 
 }  // namespace

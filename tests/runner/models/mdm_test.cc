@@ -6,14 +6,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runner/base/file_system.h"
+#include "runner/base/json.h"
+#include "runner/config/run_config.h"
 #include "runner/data/structures/fragments.h"
+#include "runner/data/structures/prepare_structures.h"
 #include "runner/models/protein/held_out.h"
 #include "runner/models/protein/mdm_workload.h"
+#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -289,6 +295,28 @@ TEST(HeldOut, IsAShareAndLeavesSomethingToTrainOn) {
   EXPECT_EQ(held_out_count(0.99, 5), 4);
   EXPECT_EQ(held_out_count(0.0, 100), 0);
   EXPECT_EQ(held_out_count(0.5, 1), 0);
+}
+
+std::unique_ptr<MdmWorkload> made_workload() {
+  const RunConfig config =
+      *parse_run_config({"protein", "--pdb_path", "generated:4:20", "--variant", "mdm"}, all_workload_flags());
+  PosixFileSystem fs;
+  return *MdmWorkload::create(config, std::move(prepare_structures(fs, "generated:4:20", "", {})->cache),
+                              at::Device(at::kCPU));
+}
+
+Workload::EvaluationReport report_of_loss(double loss) {
+  return {.epoch = 1, .metrics = {{"valid_loss", loss}, {"valid_fragment", loss}, {"valid_torsion", 0.0}}};
+}
+
+TEST(MdmWorkload, KeepsALossThatIsNoNumberInItsHistoryAndNeverForTheBest) {
+  const auto workload = made_workload();
+  EXPECT_TRUE(workload->outputs(report_of_loss(std::nan(""))).empty());
+  EXPECT_EQ(workload->outputs(report_of_loss(7.0)), std::vector<std::string>{"best_model.pt"});
+  const auto resumed = made_workload();
+  ASSERT_TRUE(resumed->restore_progress(*parse_json(dump_line(workload->progress_state()), "state")).ok());
+  EXPECT_TRUE(resumed->outputs(report_of_loss(7.5)).empty());
+  EXPECT_EQ(resumed->outputs(report_of_loss(6.5)), std::vector<std::string>{"best_model.pt"});
 }
 
 }  // namespace
