@@ -41,18 +41,30 @@ def worst_difference(batch, weights, kind, folder, seed=0):
     return (((found - expected).abs() / expected.abs().clamp(min=1.0)).amax(-1) * batch["mask"]).max().item()
 
 
-@pytest.mark.parametrize("weights,kind", [("v_48_020", "vanilla"), ("v_48_002", "soluble")])
-def test_log_probabilities_of_every_structure(proteins, weights, kind, tmp_path):
+def residues_of(protein):
+    return sum(len(protein[f"seq_chain_{chain}"]) for chain in chains_of(protein))
+
+
+# The package takes seconds for a large structure: make e2e compares all.
+@pytest.mark.parametrize("weights,kind,residues_max", [
+    ("v_48_020", "vanilla", 400), ("v_48_002", "soluble", 250),
+    pytest.param("v_48_020", "vanilla", None, marks=pytest.mark.long),
+    pytest.param("v_48_002", "soluble", None, marks=pytest.mark.long)])
+def test_log_probabilities_of_every_structure(proteins, weights, kind, residues_max, tmp_path):
     differences = {}
     for name, protein in proteins:
+        if residues_max is not None and residues_of(protein) > residues_max:
+            continue
         batch, _ = reference.featurize([protein])
         differences[name] = worst_difference(batch, weights, kind, tmp_path)
     print({name: f"{difference:.1e}" for name, difference in differences.items()})
+    assert len(differences) >= 4, f"of {len(proteins)} structures only {list(differences)}"
     assert max(differences.values()) < TOLERANCE, differences
 
 
-def test_log_probabilities_where_one_chain_is_designed_beside_others(proteins, tmp_path):
-    found = [protein for _, protein in proteins if len(chains_of(protein)) > 1]
+@pytest.mark.parametrize("residues_max", [600, pytest.param(10**9, marks=pytest.mark.long)])
+def test_log_probabilities_where_one_chain_is_designed_beside_others(proteins, residues_max, tmp_path):
+    found = [protein for _, protein in proteins if len(chains_of(protein)) > 1 and residues_of(protein) <= residues_max]
     assert found, "no structure of several chains"
     for protein in found:
         batch, _ = reference.featurize([protein], designed=chains_of(protein)[:1])
