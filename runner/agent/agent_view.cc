@@ -95,7 +95,8 @@ void Agent::fill_workers() {
   }
 }
 
-// The least of what the loading workers of all nodes say; none when nobody loads, or a group has formed.
+// How far this node is with its data, and how long ago the last worker of any node came further. Nothing once a group
+// has formed, and when no worker loads its data.
 std::optional<LoadingStatus> Agent::loading() const {
   if (generation_ != 0) return std::nullopt;
   std::optional<LoadingStatus> loading;

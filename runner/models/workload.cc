@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, double>> Workload::figures(const std::vector<
 
 OutputContent Workload::output(const std::string& /*name*/, const OutputState& state) const {
   TorchTree tree;
-  for (const NamedTensor& tensor : state.model) tree.root.emplace_back(tensor.name, tree.value(tensor.tensor));
+  tree.root = std::get<PickleDict>(tree.value(state.model).value);
   return tree;
 }
 

@@ -22,6 +22,7 @@ struct MpnnInput {
   at::Tensor chain_encoding_BL;  // int64: number of the chain, from 1; 0 is padding
 };
 
+inline constexpr int64_t kChainGap = 100;  // between two chains in residue_idx_BL
 inline constexpr auto kNumAminoAcids = static_cast<int64_t>(kResidueAlphabet.size());
 
 // Classes of a pair's place in the chain: its distance from -32 to 32, and 65 for two chains.

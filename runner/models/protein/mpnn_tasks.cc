@@ -20,13 +20,14 @@
 #include "runner/models/protein/mpnn_positions.h"
 #include "runner/models/protein/mpnn_sampling.h"
 #include "runner/models/protein/mpnn_task_flags.h"
+#include "runner/models/protein/mpnn_workload.h"
 #include "runner/models/protein/protein_flags.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kChainGap = 100;  // in residue_idx
-// Orders of one structure that are scored at once: as many as keep the largest tensor below a quarter of a GiB.
+// Sequences of one structure that are designed or scored at once: as many as keep the largest tensor below a quarter of
+// a GiB.
 constexpr int64_t kFloatsMax = int64_t{1} << 26;
 
 // Of `wanted` sequences of `length` residues.
@@ -208,7 +209,9 @@ at::Tensor draw_order(const EncodedTarget& encoded, const SampleKey& key, int64_
 class MpnnTask {
  public:
   explicit MpnnTask(const TaskInput& input)
-      : input_(input), options_(mpnn_task_options(input.config)), model_(shape_of(input.config), input.device) {}
+      : input_(input),
+        options_(mpnn_task_options(input.config)),
+        model_(mpnn_shape(protein_options(input.config)), input.device) {}
   virtual ~MpnnTask() = default;
 
   std::optional<Failure> run() {
@@ -263,14 +266,6 @@ class MpnnTask {
   }
 
  private:
-  static MpnnShape shape_of(const RunConfig& config) {
-    const ProteinOptions& options = protein_options(config);
-    return {.hidden_dim = options.hidden_dim,
-            .num_encoder_layers = options.num_encoder_layers,
-            .num_decoder_layers = options.num_decoder_layers,
-            .num_neighbours = options.mpnn.num_neighbors};
-  }
-
   const TaskInput& input_;
   const MpnnTaskOptions& options_;
   MpnnModel model_;

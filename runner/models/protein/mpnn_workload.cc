@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
-#include <set>
 
 #include "runner/base/check.h"
 #include "runner/base/philox.h"
@@ -22,8 +21,6 @@ enum Term : size_t { kLoss, kNll, kCorrect };
 
 // The published divisor of a step's loss.
 constexpr double kPublishedDivisor = 2000.0;
-// Between two chains in residue_idx_BL.
-constexpr int64_t kChainGap = 100;
 
 WorkloadInfo info_of(const MpnnOptions& options) {
   const std::optional<double> divisor =
@@ -36,14 +33,6 @@ WorkloadInfo info_of(const MpnnOptions& options) {
           .best = {.name = "valid_perplexity", .direction = Direction::kLower}};
 }
 
-MpnnShape shape_of(const ProteinOptions& options) {
-  return {.hidden_dim = options.hidden_dim,
-          .num_encoder_layers = options.num_encoder_layers,
-          .num_decoder_layers = options.num_decoder_layers,
-          .num_neighbours = options.mpnn.num_neighbors,
-          .dropout_rate = options.dropout};
-}
-
 // Places of the proteins' chains: nucleic acids and the like are no part of the graph.
 std::vector<size_t> protein_places(const StructureView& view) {
   std::vector<size_t> places;
@@ -54,6 +43,14 @@ std::vector<size_t> protein_places(const StructureView& view) {
 }
 
 }  // namespace
+
+MpnnShape mpnn_shape(const ProteinOptions& options) {
+  return {.hidden_dim = options.hidden_dim,
+          .num_encoder_layers = options.num_encoder_layers,
+          .num_decoder_layers = options.num_decoder_layers,
+          .num_neighbours = options.mpnn.num_neighbors,
+          .dropout_rate = options.dropout};
+}
 
 Result<std::unique_ptr<MpnnWorkload>> MpnnWorkload::create(const RunConfig& config, StructureCache structures,
                                                            at::Device device, const std::string& found) {
@@ -68,12 +65,11 @@ MpnnWorkload::MpnnWorkload(const RunConfig& config, StructureCache structures, a
       options_(protein_options(config)),
       device_(device),
       structures_(std::move(structures)),
-      model_(shape_of(options_), device) {}
+      model_(mpnn_shape(options_), device) {}
 
 // Who trains and who validates: by the data set's own lists where it has clusters, else by the seed, whole structures.
 Status MpnnWorkload::choose_examples(const RunConfig& config) {
   std::vector<PackedSample> unlisted;
-  std::set<int64_t> clusters;
   for (int64_t i = 0; i < structures_.size(); ++i) {
     TRY_ASSIGN(const StructureView view, structures_.structure(i));
     const auto length = static_cast<int64_t>(protein_places(view).size());

@@ -21,6 +21,8 @@
 
 namespace lockstep {
 
+MpnnShape mpnn_shape(const ProteinOptions& options);
+
 class MpnnWorkload final : public Workload {
  public:
   // `found`: what there was at --pdb_path, for the start table. Errors (kInvalid): no structure to train on.
