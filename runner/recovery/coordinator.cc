@@ -17,7 +17,7 @@ namespace {
 // About nodes that are missing, when they have been waited for long enough.
 constexpr const char* kWhatToDo =
     "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
-constexpr const char* kWhatToDoWhenFutile =
+constexpr const char* kWhatToDoWithoutStep =
     "; do the nodes reach each other on all ports, and through the interface that GLOO_SOCKET_IFNAME or "
     "NCCL_SOCKET_IFNAME names?";
 // The cause of a group's end; what a node's workers saw when a peer was gone.
@@ -76,7 +76,7 @@ bool is_waiting(const CoordinatorState& state) {
   return (state.group == GroupState::kNone || state.group == GroupState::kBroken) && state.stop_code == 0;
 }
 
-bool is_futile(const CoordinatorState& state) {
+bool had_no_step(const CoordinatorState& state) {
   const bool lost_each_other =
       state.cause == peer_lost() || state.cause == exit_reason(static_cast<int>(ExitCode::kTimeout));
   return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
@@ -85,9 +85,9 @@ bool is_futile(const CoordinatorState& state) {
 // Before the next group is placed. The first that came to nothing may have lost one whose end is about to be told.
 // (Beats come often enough to see the end of a pause.)
 bool pauses(const CoordinatorState& state, TimePoint now) {
-  if (state.group != GroupState::kBroken || state.futile_groups < 2) return false;
-  const int doublings = std::clamp(state.futile_groups - 2, 0, 5);
-  return now < state.waiting_since + std::min(kFutilePauseInitial * (1 << doublings), kFutilePauseMax);
+  if (state.group != GroupState::kBroken || state.groups_without_step < 2) return false;
+  const int doublings = std::clamp(state.groups_without_step - 2, 0, 5);
+  return now < state.waiting_since + std::min(kWithoutStepPauseInitial * (1 << doublings), kWithoutStepPauseMax);
 }
 
 bool could_be_placed(const CoordinatorState& state, TimePoint now) {
@@ -124,12 +124,13 @@ TimePoint gives_up_at(const CoordinatorState& state) {
 }
 
 // The rule of decide_membership, without its words: cheap enough for every event.
-enum class Verdict { kPlace, kWait, kGiveUp, kGiveUpFutile };
+enum class Verdict { kPlace, kWait, kGiveUp, kGiveUpWithoutStep };
 Verdict judge(const CoordinatorState& state, TimePoint now) {
   if (could_be_placed(state, now)) {
     if (pauses(state, now)) return Verdict::kWait;
-    const bool is_enough = state.futile_groups > 1 && now >= state.futile_since + state.options.rendezvous_timeout;
-    return is_enough ? Verdict::kGiveUpFutile : Verdict::kPlace;
+    const bool is_enough =
+        state.groups_without_step > 1 && now >= state.without_step_since + state.options.rendezvous_timeout;
+    return is_enough ? Verdict::kGiveUpWithoutStep : Verdict::kPlace;
   }
   return now >= gives_up_at(state) ? Verdict::kGiveUp : Verdict::kWait;
 }
@@ -259,7 +260,7 @@ class Stepper {
     s_.waiting_since += gap;
     s_.worked_at += gap;
     s_.regrouping_until += gap;
-    s_.futile_since += gap;
+    s_.without_step_since += gap;
     if (s_.leaving_since) *s_.leaving_since += gap;
     s_.ended_at += gap;
     warn("the coordinator did not run for " + seconds_text(std::chrono::duration_cast<std::chrono::milliseconds>(gap)) +
@@ -483,7 +484,7 @@ class Stepper {
   void learn_cause(const std::string& cause, const std::string& text) {
     if (s_.group != GroupState::kBroken || s_.cause != peer_lost()) return;
     s_.cause = cause;
-    s_.futile_groups = 0;  // they lost one that died
+    s_.groups_without_step = 0;  // they lost one that died
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);
   }
 
@@ -653,15 +654,15 @@ class Stepper {
     s_.waiting_since = now_;
     s_.regrouping = false;
     s_.leaving_since.reset();
-    count_futile();
+    count_group_without_step();
   }
 
-  void count_futile() {
-    if (!is_futile(s_)) {
-      s_.futile_groups = 0;
+  void count_group_without_step() {
+    if (!had_no_step(s_)) {
+      s_.groups_without_step = 0;
       return;
     }
-    if (s_.futile_groups++ == 0) s_.futile_since = now_;
+    if (s_.groups_without_step++ == 0) s_.without_step_since = now_;
   }
 
   void regroup(const std::string& cause, const std::string& why) {
@@ -840,15 +841,15 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
                         (state.worked_at > state.waiting_since ? " after the last sign of progress: " : ": ") +
                         who_is_missing(state) + kWhatToDo;
       break;
-    case Verdict::kGiveUpFutile:
+    case Verdict::kGiveUpWithoutStep:
       decision.gives_up = true;
-      decision.reason = std::to_string(state.futile_groups) + " groups in a row came to nothing within " +
+      decision.reason = std::to_string(state.groups_without_step) + " groups in a row came to nothing within " +
                         seconds_text(state.options.rendezvous_timeout) + "; the last one: " + state.broke_because +
-                        kWhatToDoWhenFutile;
+                        kWhatToDoWithoutStep;
       break;
     case Verdict::kWait:
       decision.look_again = next_look(state, now);
-      decision.reason = could_be_placed(state, now) ? "waiting a while: " + std::to_string(state.futile_groups) +
+      decision.reason = could_be_placed(state, now) ? "waiting a while: " + std::to_string(state.groups_without_step) +
                                                           " groups in a row came to nothing"
                                                     : "waiting: " + who_is_missing(state);
       break;

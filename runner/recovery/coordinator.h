@@ -62,8 +62,8 @@ inline constexpr std::chrono::milliseconds kLeaveGather{2000};
 inline constexpr int kNprocMax = 1024;
 // Pause before the next group, after the second one in a row that came to nothing; doubles with each, up to the
 // maximum.
-inline constexpr std::chrono::seconds kFutilePauseInitial{1};
-inline constexpr std::chrono::seconds kFutilePauseMax{30};
+inline constexpr std::chrono::seconds kWithoutStepPauseInitial{1};
+inline constexpr std::chrono::seconds kWithoutStepPauseMax{30};
 // The causes of a break when a node is gone, leaves, or can be let in. (Those of a worker: exit_reason.)
 inline constexpr const char* kNodeLost = "NodeLost";
 inline constexpr const char* kNodeLeaves = "Leave";
@@ -199,8 +199,8 @@ struct CoordinatorState {
   int64_t checkpoint_step = -1;  // newest that was told
   int64_t stuck_step = -1;       // furthest at which a group that was stuck was broken
   // Groups in a row that came to nothing because their ranks lost each other, and since when.
-  int futile_groups = 0;
-  TimePoint futile_since{};
+  int groups_without_step = 0;
+  TimePoint without_step_since{};
   std::optional<int64_t> first_step;  // that rank 0 showed while it trained in the newest group
   bool has_stepped = false;           // it has shown another one since
   std::string broke_because;          // the words of the newest break

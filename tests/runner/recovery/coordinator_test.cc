@@ -1424,17 +1424,17 @@ TEST(Coordinator, no_group_came_to_nothing_in_the_time_that_the_coordinator_did_
 
 // Whoever is missing is the reason, whatever came before.
 TEST(Coordinator, groups_that_came_to_nothing_do_not_hide_who_is_missing) {
-  for (const int futile : {1, 2}) {
+  for (const int groups_without_step : {1, 2}) {
     Job job(2);
     job.place(2);
-    for (int groups = 0; groups < futile; ++groups) {
+    for (int groups = 0; groups < groups_without_step; ++groups) {
       lose_each_other(job);
-      if (groups + 1 < futile) job.ready(1);
+      if (groups + 1 < groups_without_step) job.ready(1);
     }
     const auto ends = sent<EndJob>(job.pass(301s));
-    ASSERT_FALSE(ends.empty()) << futile;
-    EXPECT_THAT(ends[0].second.message, HasSubstr("no group could be formed for 300 s")) << futile;
-    EXPECT_THAT(ends[0].second.message, HasSubstr("node 1 (its workers are not ready)")) << futile;
+    ASSERT_FALSE(ends.empty()) << groups_without_step;
+    EXPECT_THAT(ends[0].second.message, HasSubstr("no group could be formed for 300 s")) << groups_without_step;
+    EXPECT_THAT(ends[0].second.message, HasSubstr("node 1 (its workers are not ready)")) << groups_without_step;
   }
 }
 

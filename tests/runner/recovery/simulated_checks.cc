@@ -71,7 +71,7 @@ void Simulation::check_waiting(const Process& process) {
   }
   const auto dns_ttl = s.group == GroupState::kNone ? dns_ttl_ : std::chrono::milliseconds{0};
   const bool is_late = local_time(process) >= s.waiting_since + rejoin_timeout_ + dns_ttl;
-  if (s.futile_groups > 1 && local_time(process) < s.waiting_since + kFutilePauseMax) return;
+  if (s.groups_without_step > 1 && local_time(process) < s.waiting_since + kWithoutStepPauseMax) return;
   if (has_first && (ready >= s.options.wanted_nodes || (ready >= min_nodes_ && is_late))) {
     fail("coordinator ", process.attempt, " places no group though ", ready, " nodes are ready");
   }
