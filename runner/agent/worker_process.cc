@@ -1,7 +1,7 @@
 #include "runner/agent/worker_process.h"
 
 #include <fcntl.h>
-#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction and sigprocmask are POSIX
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): SIGKILL
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runner/base/fork.h"
 #include "runner/contract/env_names.h"
 
 namespace lockstep {
@@ -100,12 +101,7 @@ struct ChildPlan {
     // A connection may have been accepted and not be marked yet. Kernels before 5.11 do not know it: a worker that
     // holds such a connection keeps its peer waiting, no more.
     ::close_range(kBeatFdInWorker + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-    struct sigaction default_action {};
-    default_action.sa_handler = SIG_DFL;
-    for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    reset_signals();
     ::execve(plan.program, plan.arguments, plan.environment);
   }
   const int why = errno;
@@ -172,14 +168,7 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
                        .beat_fd = beat_fd,
                        .error_fd = error.worker.get(),
                        .parent = ::getpid()};
-  // The agent's handlers write into a pipe that the child has, too: until it is in a process group of its own and has
-  // none of them any more, a Ctrl-C would reach the agent twice.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = ::fork();
-  if (pid != 0) ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const pid_t pid = fork_with_signals_blocked();
   if (pid < 0) return system_error(ErrorCode::kUnavailable, "cannot start a process");
   if (pid == 0) run_child(plan);
 

@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction and sigprocmask are POSIX
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -29,6 +29,7 @@
 #include "runner/agent/control_socket.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/termination_log.h"
+#include "runner/base/fork.h"
 #include "runner/base/json.h"
 #include "runner/cli/network_namespaces.h"
 #include "runner/contract/env_names.h"
@@ -89,12 +90,7 @@ struct ChildPlan {
   if (fds.stdout_fd >= 0) ::dup2(fds.stdout_fd, STDOUT_FILENO);
   if (fds.stderr_fd >= 0) ::dup2(fds.stderr_fd, STDERR_FILENO);
   if (fds.namespace_fd >= 0 && ::setns(fds.namespace_fd, CLONE_NEWNET) != 0) ::_exit(1);
-  struct sigaction default_action {};
-  default_action.sa_handler = SIG_DFL;
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  reset_signals();
   ::execve(plan.program, plan.arguments, plan.environment);
   ::_exit(1);
 }
@@ -456,17 +452,8 @@ pid_t start_agent(const std::string& program, const NodeLaunch& launch, const Ag
                        .environment = envp.data(),
                        .descriptors = descriptors,
                        .parent = ::getpid()};
-  // The parent's handlers write into a pipe that the child has, too: until the child is in a process group of its own
-  // and has none of them any more, one Ctrl-C would reach the parent twice, and two of them mean "leave at once".
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = ::fork();
+  const pid_t pid = fork_with_signals_blocked();
   if (pid == 0) run_child(plan);
-  const int why = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = why;
   return pid;
 }
 

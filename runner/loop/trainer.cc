@@ -17,6 +17,7 @@
 #include "runner/dist/state_transfer.h"
 #include "runner/loop/evaluator.h"
 #include "runner/loop/joint_work.h"
+#include "runner/loop/memory_advice.h"
 #include "runner/loop/phases.h"
 #include "runner/loop/start_table.h"
 #include "runner/loop/train_step.h"
@@ -73,7 +74,8 @@ Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, c
 // The state is that of the last commit. With an agent a lost group is no reason to leave: another one will come.
 Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   const Failure fault = classify_fault(exception);
-  const std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
+  std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
+  if (fault.code == ExitCode::kOutOfMemory && g.step) message += advice_on_memory(g);
   const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.formed.generation);
   const bool device_is_well = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
   if (fault.code == ExitCode::kDeviceFault) parts_.on_device_fault({fault.code, message});
@@ -92,6 +94,15 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
     return {second.code, why, {}};
   }
   return {ExitCode::kPeerLost, message, was_cut ? kLeftCut : exit_reason(static_cast<int>(fault.code))};
+}
+
+// Tries smaller batches, beside the state and without the reducer's buckets.
+std::string Trainer::advice_on_memory(Generation& g) {
+  g.step.reset();
+  g.reducer.reset();
+  const std::optional<int64_t> fits = micro_batch_that_fits(
+      parts_.workload, state_, *g.source, parts_.config.training.seed, parts_.device, parts_.precision.precision);
+  return memory_advice(state_.counters.batch, parts_.config.training, fits, parts_.workload.memory_advice());
 }
 
 Outcome Trainer::run_generation_or_throw(Generation& g) {

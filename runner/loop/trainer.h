@@ -102,6 +102,7 @@ class Trainer {
 
   Outcome run_generation_or_throw(Generation& generation);
   Outcome after_fault(Generation& generation, const std::exception& exception);
+  std::string advice_on_memory(Generation& generation);
   Outcome prepare(Generation& generation);
   Outcome lost_or_failed(const Generation& generation, const Failure& failure) const;
   void announce(const Generation& generation);

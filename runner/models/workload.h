@@ -170,6 +170,8 @@ class Workload {
   // One scalar fp32 sum over the batch for each loss term, in their order, with a graph to every parameter that the
   // term trains. Not divided by anything. Training mode.
   [[nodiscard]] virtual std::vector<at::Tensor> loss(const DeviceBatch& batch) = 0;
+  // Which flags take less memory, for the message when there was too little: "a smaller --maxlen (now 200) takes less".
+  [[nodiscard]] virtual std::string memory_advice() const { return {}; }
   // Added once to the loss of the step (weight decay terms of the paper); undefined tensor = none.
   virtual at::Tensor regularization() { return {}; }
 

@@ -117,6 +117,11 @@ double SasrecWorkload::flops_per_sample() const {
          (static_cast<double>(options_.num_blocks) * (projections + attention + times) + logits);
 }
 
+std::string SasrecWorkload::memory_advice() const {
+  return "a smaller --maxlen (now " + std::to_string(options_.maxlen) +
+         ") takes less, and so does --use_amp on a GPU, or more ranks for the same --batch_size";
+}
+
 std::vector<std::pair<std::string, std::string>> SasrecWorkload::describe() const {
   const InteractionsReport& report = data_.report();
   int64_t weights = 0;

@@ -32,6 +32,7 @@ class SasrecWorkload final : public Workload {
 
   [[nodiscard]] Json shared_facts() const override { return {{"number of samples", data_.num_users()}}; }
   [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   // A sample is a user.

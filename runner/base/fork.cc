@@ -1,0 +1,32 @@
+#include "runner/base/fork.h"
+
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction and sigprocmask are POSIX
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace lockstep {
+
+pid_t fork_with_signals_blocked() {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = ::fork();
+  if (pid == 0) return pid;
+  const int why = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = why;
+  return pid;
+}
+
+void reset_signals() {
+  struct sigaction default_action {};
+  default_action.sa_handler = SIG_DFL;
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaction(signal, &default_action, nullptr);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace lockstep

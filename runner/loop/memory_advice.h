@@ -1,0 +1,27 @@
+// What to do when there was not enough memory for a step: the batch that fits, found by trying it, and the flags for
+// it. Threads: the training thread. Makes no collectives.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runner/config/run_config.h"
+#include "runner/data/batch_source.h"
+#include "runner/loop/batch_math.h"
+#include "runner/loop/training_state.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+// Half of the micro-batch, a quarter …, 1: the first of which forward and backward fit into memory with the state and
+// its gradients; in the unit of BatchShape::micro_batch_max. nullopt: not even the smallest does, or trying it failed
+// in another way. Reducer and step are gone by then. Leaves no gradients.
+std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingState& state, BatchSource& source,
+                                             uint64_t seed, at::Device device, Precision precision);
+
+// A sentence that names the flags. `fits`: as above. Pure.
+std::string memory_advice(const BatchShape& batch, const TrainingOptions& training, std::optional<int64_t> fits,
+                          const std::string& of_workload);
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#include "runner/loop/memory_advice.h"
+
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/runner/loop/line_workload.h"
+#include "tests/runner/loop/test_worker.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Memory for so many samples at once.
+struct LargeLine : LineWorkload {
+  LargeLine() : LineWorkload(64) {}
+  std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
+    if (std::ssize(batch.share.samples) > fit) {
+      throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory. Tried to allocate 2.00 GiB");
+    }
+    return LineWorkload::loss(batch);
+  }
+  [[nodiscard]] std::string memory_advice() const override { return "a smaller --maxlen (now 200) takes less"; }
+
+  int64_t fit = 5;
+};
+
+struct OutOfMemory : ::testing::Test {
+  Outcome run() {
+    worker.config.training.batch_size = 32;
+    return worker.run_alone(1);
+  }
+  PosixFileSystem fs;
+  TemporaryFolder folder;
+  WorkerOf<LargeLine> worker{fs, folder.path(), 0, 1};
+};
+
+TEST_F(OutOfMemory, names_the_batch_that_was_tried_and_fits_and_the_flags_for_it) {
+  const Outcome outcome = run();
+  EXPECT_EQ(outcome.code, ExitCode::kOutOfMemory);
+  EXPECT_THAT(outcome.message, HasSubstr("at step 1: CUDA out of memory"));
+  EXPECT_THAT(outcome.message, HasSubstr("a rank took 32 at once, and 4 fit: give --grad_accum_steps 8 for the same "
+                                         "result, or --batch_size 4 alone for a smaller batch; a smaller --maxlen"));
+}
+
+TEST_F(OutOfMemory, is_followed_by_a_run_with_the_flags_that_it_named) {
+  worker.config.training.grad_accum_steps = 8;
+  EXPECT_EQ(run().code, ExitCode::kDone);
+}
+
+TEST_F(OutOfMemory, says_that_nothing_fits_where_nothing_does) {
+  worker.workload.fit = 0;
+  EXPECT_THAT(run().message, HasSubstr("a rank took 32 at once, and a smaller batch did not fit either"));
+}
+
+TEST_F(OutOfMemory, of_a_batch_per_device_keeps_the_global_batch) {
+  worker.config.training.batch_scope = BatchScope::kPerDevice;
+  EXPECT_THAT(run().message,
+              HasSubstr("--batch_size 4 --grad_accum_steps 8 for the same result, or --batch_size 4 alone"));
+}
+
+}  // namespace
+}  // namespace lockstep
