@@ -2,11 +2,12 @@
 refuses what it cannot train on."""
 import random
 import re
+import subprocess
 
 import pytest
 import torch
 
-from runs import SMALL_MODEL, equal_weights, losses, records, weights
+from runs import SMALL_MODEL, Running, equal_weights, losses, records, weights
 from tisasrec_twin import TiSASRec
 
 ITEMS = 40
@@ -32,9 +33,13 @@ def timed_dataset(tmp_path_factory):
     return path
 
 
+def command(lockstep, dataset, folder, *flags):
+    return [lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--status_port", "0", "--maxlen", "20",
+            "--hidden_units", "32", "--num_blocks", "1", "--eval_every", "0", "--lr", "0.003", *flags]
+
+
 def train(run, lockstep, dataset, folder, *flags):
-    done = run([lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--status_port", "0", "--maxlen",
-                "20", "--hidden_units", "32", "--num_blocks", "1", "--eval_every", "0", "--lr", "0.003", *flags])
+    done = run(command(lockstep, dataset, folder, *flags))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -107,3 +112,22 @@ def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, timed_
     for n in (2, 3):
         for step, loss in curves[1].items():
             assert curves[n][step] == pytest.approx(loss, rel=1e-5), f"step {step} with {n} ranks"
+
+
+KILLS = 4
+
+
+@pytest.mark.parametrize("time_dropout", ["table", "pairwise"])
+def test_killed_workers_and_a_resume_cost_no_step(run, lockstep, timed_dataset, tmp_path, time_dropout):
+    flags = ["--variant", "tisasrec", "--time_dropout", time_dropout, "--nproc", "2", "--batch_size", "12", "--log_every", "1"]
+    train(run, lockstep, timed_dataset, tmp_path / "reference", *flags, "--max_steps", "200")
+    folder = tmp_path / "run"
+    train(run, lockstep, timed_dataset, folder, *flags, "--max_steps", "20")
+    running = Running(command(lockstep, timed_dataset, folder, *flags, "--max_steps", "200"), tmp_path)
+    for kill in range(KILLS):
+        running.wait_for_step(folder, 40 + 20 * kill)
+        subprocess.run(["kill", "-KILL", str(running.worker_pids()[kill % 2])], check=True)
+    assert running.end() == 0, running.output()
+    assert "going on at step" in running.output(), running.output()
+    assert losses(folder) == losses(tmp_path / "reference")
+    assert equal_weights(weights(folder), weights(tmp_path / "reference"))
