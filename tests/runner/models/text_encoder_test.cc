@@ -11,6 +11,7 @@
 
 #include "runner/base/json.h"
 #include "runner/checkpoint/weights.h"
+#include "runner/layers/initial_values.h"
 #include "runner/models/gpt2rec/gpt2_files.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
 #include "tests/support/temporary_folder.h"
