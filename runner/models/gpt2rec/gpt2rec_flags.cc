@@ -27,7 +27,7 @@ std::string needs_two_phases(const RunConfig& config) { return has_two_phases(co
 std::string needs_one_phase(const RunConfig& config) { return has_two_phases(config) ? "--preset one_phase" : ""; }
 
 std::string needs_adapters(const RunConfig& config) {
-  const std::vector<RecommenderPhase> phases = phases_of(config);
+  const std::vector<RecommenderPhase> phases = recommender_phases(config);
   const bool trains = std::any_of(phases.begin(), phases.end(), [](const auto& phase) { return !phase.is_cached; });
   return trains ? "" : has_two_phases(config) ? "--phase2_cache false" : "--use_cache false";
 }
@@ -175,6 +175,7 @@ void set_gpt2rec_defaults(RunConfig& config) {
   training.lr = 1e-3;
   training.adam_beta2 = 0.999;
   training.clip_grad_norm = 1.0;
+  training.lr_schedule = LrScheduleKind::kPlateau;  // on the mean training loss
   training.plateau_factor = 0.5;
   training.plateau_patience = 3;
   training.min_lr = 1e-6;
@@ -272,7 +273,7 @@ WorkloadFlags gpt2rec_flags() {
           .settle = settle_device};
 }
 
-std::vector<RecommenderPhase> phases_of(const RunConfig& config) {
+std::vector<RecommenderPhase> recommender_phases(const RunConfig& config) {
   const Gpt2recOptions& options = gpt2rec_options(config);
   const auto phase = [](const char* name, const PhaseOptions& of_phase, bool is_cached) {
     return RecommenderPhase{.name = name,

@@ -76,7 +76,7 @@ struct RecommenderPhase {
   bool is_cached = true;
 };
 // One, or those of --preset two_phase.
-std::vector<RecommenderPhase> phases_of(const RunConfig& config);
+std::vector<RecommenderPhase> recommender_phases(const RunConfig& config);
 
 // RunConfig::options of a run of this workload.
 const Gpt2recOptions& gpt2rec_options(const RunConfig& config);

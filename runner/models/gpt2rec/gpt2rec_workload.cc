@@ -20,6 +20,7 @@ namespace {
 constexpr char kResultsFile[] = "test_results_standard.json";
 constexpr char kBestFigure[] = "valid_ndcg@10";
 constexpr char kColdFigure[] = "test_cold_ndcg@10";
+constexpr char kAdapters[] = "adapters";
 constexpr double kLogFloor = 1e-10;  // the guide's: log(σ + this)
 
 double figure_named(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
@@ -50,6 +51,24 @@ at::Tensor numbers_of_texts(int64_t count, at::Device device, const std::functio
 int64_t values_in(const NamedTensors& tensors) {
   return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
                          [](int64_t sum, const NamedTensor& tensor) { return sum + tensor.tensor.numel(); });
+}
+
+bool trains_adapters(const std::vector<RecommenderPhase>& phases) {
+  return std::any_of(phases.begin(), phases.end(), [](const RecommenderPhase& phase) { return !phase.is_cached; });
+}
+
+// As the loop has them. LoRA's weights are no part of the state where no phase trains them.
+std::vector<TrainingPhase> training_phases(const std::vector<RecommenderPhase>& phases) {
+  std::vector<TrainingPhase> list;
+  for (const RecommenderPhase& phase : phases) {
+    const bool rests = phase.is_cached && trains_adapters(phases);
+    list.push_back({.name = phase.name,
+                    .num_epochs = phase.num_epochs,
+                    .lr = phase.lr,
+                    .clip_grad_norm = phase.clip_grad_norm,
+                    .frozen = rests ? std::vector<std::string>{kAdapters} : std::vector<std::string>()});
+  }
+  return list;
 }
 
 // Vectors of a batch's own texts [T, W], in the order of its groups.
@@ -93,11 +112,15 @@ Result<std::unique_ptr<Gpt2recWorkload>> Gpt2recWorkload::create(const RunConfig
 
 Gpt2recWorkload::Gpt2recWorkload(const RunConfig& config, const RatingData& ratings, RecommenderData data,
                                  std::unique_ptr<TextEncoder> encoder, at::Device device)
-    : info_({.name = "gpt2rec", .version = 1, .loss_terms = {{.name = "loss"}}, .best = {.name = kBestFigure}}),
+    : info_({.name = "gpt2rec",
+             .version = 1,
+             .loss_terms = {{.name = "loss"}},
+             .best = {.name = kBestFigure},
+             .plateau = DecidingFigure{.name = kTrainLoss, .direction = Direction::kLower},
+             .phases = training_phases(recommender_phases(config))}),
       options_(gpt2rec_options(config)),
-      phases_(phases_of(config)),
+      phases_(recommender_phases(config)),
       seed_(config.training.seed),
-      global_batch_(config.training.batch_size),
       device_(device),
       data_text_(ratings.path + " (" + ratings.form + ")"),
       data_(std::move(data)),
@@ -121,10 +144,8 @@ void Gpt2recWorkload::initialize(uint64_t seed) {
 std::vector<ParameterGroup> Gpt2recWorkload::groups() const {
   std::vector<ParameterGroup> groups = {
       {.name = "heads", .parameters = model_.parameters(), .weight_decay = std::nullopt}};
-  const bool trains_adapters =
-      std::any_of(phases_.begin(), phases_.end(), [](const RecommenderPhase& phase) { return !phase.is_cached; });
-  if (trains_adapters) {
-    groups.push_back({.name = "adapters",
+  if (trains_adapters(phases_)) {
+    groups.push_back({.name = kAdapters,
                       .parameters = encoder_->adapters(),
                       .lr_factor = options_.gpt2_lr_factor,
                       .weight_decay = std::nullopt});
@@ -140,12 +161,14 @@ Json Gpt2recWorkload::shared_facts() const {
           {"number of tokens", texts_.tokens()}};
 }
 
-bool Gpt2recWorkload::is_cached(int64_t epoch) const {
-  for (const RecommenderPhase& phase : phases_) {
-    if (epoch < phase.num_epochs) return phase.is_cached;
-    epoch -= phase.num_epochs;
+Status Gpt2recWorkload::enter_phase(int64_t phase, const std::function<bool()>& goes_on) {
+  at::Tensor cached_TW;
+  if (phases_[static_cast<size_t>(phase)].is_cached) {
+    cached_TW = encode_all(goes_on);
+    if (!cached_TW.defined()) return {};  // stopped
   }
-  return phases_.back().is_cached;
+  cached_TW_ = cached_TW;
+  return {};
 }
 
 double Gpt2recWorkload::flops_per_sample() const {
@@ -181,13 +204,12 @@ std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() con
   lines.emplace_back("texts", lengths);
   lines.emplace_back("parameters", text(values_in(model_.parameters())) + " beside GPT-2, " +
                                        text(values_in(encoder_->adapters())) + " in LoRA");
+  std::string trained;
   for (const RecommenderPhase& phase : phases_) {
-    std::array<char, 160> line{};
-    std::snprintf(line.data(), line.size(), "%lld epochs, rate %g, clip %g, %s",
-                  static_cast<long long>(phase.num_epochs), phase.lr, phase.clip_grad_norm,
-                  phase.is_cached ? "texts encoded once" : "LoRA trained with it");
-    lines.emplace_back(phase.name, line.data());
+    trained += (trained.empty() ? "" : "; ") + (phases_.size() > 1 ? phase.name + ": " : "") +
+               (phase.is_cached ? "all but GPT-2, whose texts are encoded once" : "all, LoRA included");
   }
+  lines.emplace_back("trained", trained);
   return lines;
 }
 
@@ -223,7 +245,7 @@ Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
                               {"user_texts_B", user_texts_B},
                               {"film_texts_B2", film_texts_B2}},
                   .weights = {static_cast<double>(b)}};
-  if (is_cached(share.epoch)) return batch;
+  if (phases_[static_cast<size_t>(share.phase)].is_cached) return batch;
 
   std::set<int64_t> distinct(user_texts, user_texts + b);
   distinct.insert(film_texts, film_texts + 2 * b);
@@ -242,9 +264,7 @@ Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
 }
 
 std::vector<at::Tensor> Gpt2recWorkload::loss(const DeviceBatch& batch) {
-  const bool has_cache = !batch["tokens_NT0"].defined();
-  if (has_cache && !cached_TW_.defined()) cached_TW_ = encode_all([] { return true; });
-  const at::Tensor texts_TW = has_cache ? cached_TW_ : encode_groups(*encoder_, batch);
+  const at::Tensor texts_TW = cached_TW_.defined() ? cached_TW_ : encode_groups(*encoder_, batch);
   Dropouts dropouts;
   if (batch.is_training) {
     dropouts = Dropouts(
@@ -279,9 +299,7 @@ at::Tensor Gpt2recWorkload::encode_all(const std::function<bool()>& goes_on) con
 
 Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& shard) {
   const torch::NoGradGuard no_grad;
-  const bool trains_adapters = groups().size() > 1;
-  if (!trains_adapters && !cached_TW_.defined()) cached_TW_ = encode_all(shard.goes_on);
-  const at::Tensor texts_TW = trains_adapters ? encode_all(shard.goes_on) : cached_TW_;
+  const at::Tensor texts_TW = cached_TW_.defined() ? cached_TW_ : encode_all(shard.goes_on);
   if (!texts_TW.defined()) return std::vector<MetricSum>();  // stopped
   const auto ids = [&](int64_t count) { return at::arange(count, at::TensorOptions(at::kLong).device(device_)); };
   const at::Tensor user_parts_UH =

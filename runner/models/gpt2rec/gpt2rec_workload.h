@@ -2,9 +2,10 @@
 //
 // Role: joins ratings, texts, GPT-2, the trained layers and the evaluations. A sample is a rating that is trained on,
 // with the film that it is held against.
-// Cached epochs: all texts are encoded once, and LoRA's weights stay as they are. Other epochs encode the distinct
-// texts of each batch with a graph to them. Ownership: owns the parameters, the frozen GPT-2 and the data. Threads: as
-// Workload. Shapes: B samples, T texts, W width of a text's vector; see recommender_model.h.
+// In a cached phase all texts are encoded once, and LoRA's weights stay as they are. In another the distinct texts of
+// each batch are encoded with a graph to them.
+// Ownership: owns the parameters, the frozen GPT-2 and the data. Threads: as Workload.
+// Shapes: B samples, T texts, W width of a text's vector; see recommender_model.h.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +35,12 @@ class Gpt2recWorkload final : public Workload {
                                                          std::unique_ptr<TextEncoder> encoder, at::Device device);
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
-  // "heads", and "adapters" where any epoch trains LoRA.
+  // "heads", and "adapters" where any phase trains LoRA.
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   [[nodiscard]] std::vector<FrozenTensors> frozen() const override { return {encoder_->frozen()}; }
   void initialize(uint64_t seed) override;
+  // A cached phase has all texts encoded once.
+  Status enter_phase(int64_t phase, const std::function<bool()>& goes_on) override;
 
   [[nodiscard]] Json shared_facts() const override;
   [[nodiscard]] double flops_per_sample() const override;
@@ -66,7 +69,6 @@ class Gpt2recWorkload final : public Workload {
   Gpt2recWorkload(const RunConfig& config, const RatingData& ratings, RecommenderData data,
                   std::unique_ptr<TextEncoder> encoder, at::Device device);
 
-  [[nodiscard]] bool is_cached(int64_t epoch) const;
   // All texts' vectors [T, W], without a graph. Undefined when goes_on says so.
   [[nodiscard]] at::Tensor encode_all(const std::function<bool()>& goes_on) const;
 
@@ -74,7 +76,6 @@ class Gpt2recWorkload final : public Workload {
   Gpt2recOptions options_;
   std::vector<RecommenderPhase> phases_;
   uint64_t seed_;
-  int64_t global_batch_;
   at::Device device_;
   std::string data_text_;
   RecommenderData data_;
@@ -83,7 +84,7 @@ class Gpt2recWorkload final : public Workload {
   at::Tensor user_texts_U_;  // the number of each user's text, on the device
   at::Tensor film_texts_I_;
   RecommenderModel model_;
-  at::Tensor cached_TW_;  // of the cached epochs; undefined: not made
+  at::Tensor cached_TW_;  // in a cached phase; else undefined
   double best_ = -1.0;    // of valid_ndcg@10; -1 before the first evaluation
 };
 
