@@ -70,7 +70,8 @@ class Gpt2 {
   [[nodiscard]] const Gpt2Shape& shape() const { return shape_; }
   [[nodiscard]] const LoraOptions& lora() const { return lora_; }
 
-  // The last hidden state, after the final layer norm: [S, D], with a graph to the adapters.
+  // The last hidden state, after the final layer norm: [N, T, D], zero where it is not computed, with a graph to the
+  // adapters. Dropouts are of the S places.
   [[nodiscard]] at::Tensor hidden(const Gpt2Input& input, Dropouts& dropouts) const;
 
   // Operations of one token's way forward, attention to `places` others included.
