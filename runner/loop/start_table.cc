@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runner/loop/phases.h"
 #include "runner/optim/lr_schedule.h"
 
 namespace lockstep {
@@ -52,12 +53,14 @@ void add_batch(Rows& rows, const StartFacts& f) {
                                  std::to_string(std::min(f.batch.micro_batch_max,
                                                          (f.batch.global_batch + world_size - 1) / world_size)) +
                                  " (--batch_scope " + flag(f.config, "batch_scope") + ")");
-  const int64_t num_epochs = f.config.training.num_epochs;
+  int64_t num_epochs = 0;
+  for (const TrainingPhase& phase : f.phases) num_epochs += phase.num_epochs;
   const int64_t steps_of_all_epochs = num_epochs * f.steps_per_epoch;
   const bool is_cut_short = f.total_steps < steps_of_all_epochs;
   rows.emplace_back("steps", (is_cut_short ? std::to_string(f.total_steps) + ", as --max_steps says, of " : "") +
                                  std::to_string(steps_of_all_epochs) + " = " + std::to_string(num_epochs) +
                                  (num_epochs == 1 ? " epoch x " : " epochs x ") + std::to_string(f.steps_per_epoch));
+  if (f.phases.size() > 1) rows.emplace_back("phases", describe_phases(f.phases));
 }
 
 void add_optimizer(Rows& rows, const StartFacts& f) {

@@ -23,6 +23,7 @@ struct StartFacts {
   BatchShape batch;
   const PrecisionChoice& precision;
   int threads = 1;
+  const std::vector<TrainingPhase>& phases;
   int64_t steps_per_epoch = 1;
   int64_t total_steps = 0;
   std::string origin;

@@ -11,6 +11,7 @@
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
 #include "runner/formats/checkpoint_dir.h"
+#include "runner/loop/phases.h"
 #include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
@@ -85,9 +86,23 @@ Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& 
   return {};
 }
 
+// Weights that no checkpoint holds have to be those that it was trained beside.
+Status check_frozen(const LoadedCheckpoint& loaded, const Workload& workload) {
+  const Json saved = loaded.state.progress.value("frozen", Json::object());
+  for (const FrozenTensors& here : workload.frozen()) {
+    const std::string there = saved.value(here.name, here.sha256);
+    if (there == here.sha256) continue;
+    return Error{ErrorCode::kInvalid, loaded.path + " was trained with other weights of " + here.name + " (sha256 " +
+                                          there + ") than those given now (" + here.sha256 +
+                                          "); give the file that it was trained with"};
+  }
+  return {};
+}
+
 Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, const SyncOptions& options,
                        SyncResult& result) {
   TrainingState& state = parts.state;
+  TRY(check_frozen(loaded, parts.workload));
   TRY(copy_tensors(loaded.model, state.model_tensors(), "the model of " + loaded.path));
   TRY(copy_tensors(loaded.optimizer, state.optimizer_tensors(), "the optimizer of " + loaded.path));
   for (auto& [name, ema] : state.emas()) {
@@ -100,6 +115,7 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, c
     }
   }
   TRY_ASSIGN(state.counters, counters_from_json(loaded.state.progress.at("counters")));
+  TRY(check_phase(phases_of(parts.workload.info(), parts.config.training), state.counters, loaded.path));
   BatchShape batch = state.counters.batch;
   if (loaded.state.config_hash != options.identity.config_hash) {
     TRY(options.first_batch);
@@ -325,6 +341,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
     result.generation = heard->at("generation").get<uint64_t>();
   }
   result.resumed_step = parts.state.counters.step;
+  result.has_changed = true;
   return result;
 }
 
@@ -334,7 +351,7 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
   const int rank = parts.group.options().world.rank;
   const bool receives = choice.receives[static_cast<size_t>(rank)];
   Counters& counters = parts.state.counters;
-  SyncResult result{.origin = choice.reason, .from_live_rank = true};
+  SyncResult result{.origin = choice.reason, .from_live_rank = true, .has_changed = receives};
   options.on_live_state();
   // The same everywhere: a pure function of what all have said.
   if (std::find(choice.receives.begin(), choice.receives.end(), true) != choice.receives.end()) {

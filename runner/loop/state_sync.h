@@ -32,6 +32,7 @@ struct SyncResult {
   // Above every one that this state was trained in, even when the clock was set back.
   uint64_t generation = 0;
   bool from_live_rank = false;
+  bool has_changed = false;  // this rank's state is another one than before
 };
 
 struct SyncOptions {

@@ -74,14 +74,14 @@ TrainStep::TrainStep(const Parts& parts)
       first_step_(parts.state.counters.step),
       first_place_(parts.state.counters.place),
       gate_at_first_(parts.gate.committed()),
-      schedule_(lr_schedule_options(parts.config.training, parts.state.counters.batch.declared_world_size,
-                                    parts.total_steps)) {}
+      schedule_(lr_schedule_options(parts.training, parts.state.counters.batch.declared_world_size,
+                                    parts.steps.end - parts.steps.begin)) {}
 
 TrainStep::~TrainStep() = default;
 
 StepOutcome TrainStep::run(const StepRequests& requests) {
   Counters& counters = parts_.state.counters;
-  const TrainingOptions& training = parts_.config.training;
+  const TrainingOptions& training = parts_.training;
   PhaseClock& clock = parts_.clock;
 
   clock.enter(Phase::kDataWait);
@@ -97,7 +97,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     clock.enter(Phase::kDataWait);
   }
   std::vector<double> next_weights(terms_.size(), 0.0);
-  if (step + 1 < parts_.total_steps) {
+  if (step + 1 < parts_.steps.end) {
     next_ = std::make_unique<Fetched>(fetch_next());
     next_weights = next_->weights;
   }
@@ -145,8 +145,8 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   clock.move(Phase::kBackward, Phase::kGradSync, parts_.reducer.exposed());
 
   const GradClipResult clip =
-      clip_gradients(parts_.state.parameters(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
-  const double lr = lr_value(step, schedule_, counters.plateau);
+      clip_gradients(parts_.state.trained(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});
+  const double lr = lr_value(step - parts_.steps.begin, schedule_, counters.plateau);
   const CommitGate::Passed passed = parts_.gate.pass(clip.found_inf);
   parts_.before_change();
   parts_.state.adam().step(lr, passed.skip);
@@ -219,9 +219,10 @@ TrainStep::Planned TrainStep::plan(int64_t step, const DataPlace& place) {
                   .shares = {}};
   for (const SlotRange& slots :
        micro_batches_of_rank(parts_.state.counters.batch, costs, parts_.group.rank(), parts_.group.world_size())) {
-    planned.shares.push_back({.seed = parts_.config.training.seed,
+    planned.shares.push_back({.seed = parts_.training.seed,
                               .step = step,
                               .epoch = place.epoch,
+                              .phase = parts_.state.counters.phase,
                               .first_slot = slots.begin,
                               .samples = {batch.begin() + slots.begin, batch.begin() + slots.end}});
   }
@@ -230,7 +231,7 @@ TrainStep::Planned TrainStep::plan(int64_t step, const DataPlace& place) {
 
 // The batch of the next step that has none yet; those after it are wanted, too.
 TrainStep::Fetched TrainStep::fetch_next() {
-  while (coming_.size() < kStepsAhead && unplanned_step_ < parts_.total_steps) {
+  while (coming_.size() < kStepsAhead && unplanned_step_ < parts_.steps.end) {
     coming_.push_back(plan(unplanned_step_, unplanned_place_));
     ++unplanned_step_;
     unplanned_place_ = coming_.back().after;

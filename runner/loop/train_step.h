@@ -27,6 +27,7 @@
 #include "runner/config/run_config.h"
 #include "runner/data/batch_source.h"
 #include "runner/loop/batch_queue.h"
+#include "runner/loop/phases.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
 #include "runner/models/workload.h"
@@ -50,7 +51,7 @@ struct StepOutcome {
 class TrainStep {
  public:
   struct Parts {
-    const RunConfig& config;
+    const TrainingOptions& training;  // of the phase
     Workload& workload;
     TrainingState& state;
     ProcessGroup& group;
@@ -63,7 +64,7 @@ class TrainStep {
     InjectedFaults& faults;
     at::Device device;
     Precision precision;
-    int64_t total_steps;
+    PhaseSteps steps;
     std::function<bool()> is_cut = [] { return false; };  // the group
     // Called before the state's tensors change (buffers: before the forward; all others: before the commit).
     std::function<void()> before_change = [] {};

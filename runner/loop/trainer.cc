@@ -16,6 +16,8 @@
 #include "runner/dist/rendezvous.h"
 #include "runner/dist/state_transfer.h"
 #include "runner/loop/evaluator.h"
+#include "runner/loop/joint_work.h"
+#include "runner/loop/phases.h"
 #include "runner/loop/start_table.h"
 #include "runner/loop/train_step.h"
 
@@ -36,7 +38,8 @@ struct Trainer::Generation {
   int64_t synced_ns = 0;
   bool has_resumed = false;  // said to the agent
   std::unique_ptr<BatchSource> source;
-  int64_t total_steps = 0;
+  TrainingOptions training;  // the flags in the present phase
+  PhaseSteps steps;
   std::unique_ptr<GradReducer> reducer;
   std::unique_ptr<TrainStep> step;
 
@@ -94,18 +97,19 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
 Outcome Trainer::run_generation_or_throw(Generation& g) {
   Outcome outcome = prepare(g);
   if (outcome.code != ExitCode::kDone) return outcome;
-  if (parts_.config.training.inference_only) {
-    const StepRequests asked = evaluate(g);
-    if (asked.leave_together && asked.stop_code == 0) return leave_together(g);
-    say_resumed(g);
-    return {static_cast<ExitCode>(asked.stop_code), {}, {}};
-  }
-  return train(g);
+  StepRequests asked = enter_phase(g, state_.counters.phase);
+  const bool inference_only = parts_.config.training.inference_only;
+  if (inference_only && !asked.any()) asked = evaluate(g);
+  if (asked.leave_together && asked.stop_code == 0) return leave_together(g);
+  if (!inference_only) return train(g, asked);
+  say_resumed(g);
+  return {static_cast<ExitCode>(asked.stop_code), {}, {}};
 }
 
 // Everything up to the first step.
 Outcome Trainer::prepare(Generation& g) {
   const TrainingOptions& training = parts_.config.training;
+  phases_ = phases_of(parts_.workload.info(), training);
   parts_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
   parts_.faults.stall_here(Fault::kStallRestoring);
@@ -143,11 +147,8 @@ Outcome Trainer::prepare(Generation& g) {
       {.split = Split::kTrain, .seed = training.seed, .global_batch = counters.batch.global_batch});
   if (!source.ok()) return usage(source.error());
   g.source = std::move(*source);
-  g.total_steps = counters.step - counters.place.index;
-  for (int64_t epoch = counters.place.epoch; epoch < training.num_epochs; ++epoch) {
-    g.total_steps += g.source->steps(epoch);
-  }
-  if (training.max_steps > 0) g.total_steps = std::min(g.total_steps, training.max_steps);
+  g.steps = phase_steps(phases_, counters, training.max_steps, *g.source);
+  if (g.sync.has_changed) entered_phase_ = -1;
 
   // Who takes over a finished run may have to write down its end.
   if (g.is_rank_zero() && !training.inference_only && (g.sync.from_live_rank || !is_finished(g))) {
@@ -272,30 +273,36 @@ void Trainer::announce(const Generation& g) {
                                                   .batch = state_.counters.batch,
                                                   .precision = parts_.precision,
                                                   .threads = parts_.threads,
+                                                  .phases = phases_,
                                                   .steps_per_epoch = state_.counters.epoch_steps,
-                                                  .total_steps = g.total_steps,
+                                                  .total_steps = g.steps.total,
                                                   .origin = start->origin,
                                                   .folder = parts_.folder,
                                                   .nccl_variables = parts_.nccl_variables}));
   }
-  parts_.reporter.set_plan({.total_steps = g.total_steps,
+  set_plan(g);
+}
+
+void Trainer::set_plan(const Generation& g) {
+  parts_.reporter.set_plan({.total_steps = g.steps.total,
                             .num_epochs = num_epochs(g),
                             .flops_per_sample = parts_.workload.flops_per_sample()});
 }
 
-Outcome Trainer::train(Generation& g) {
+// The reducer and the step of the present phase.
+void Trainer::begin_steps(Generation& g) {
   Counters& counters = state_.counters;
-  if (is_finished(g) && !g.sync.from_live_rank) {
-    parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.total_steps) +
-                        ": nothing to do; raise --num_epochs to go on");
-    say_resumed(g);
-    return {};
-  }
+  const TrainingPhase& phase = phases_[static_cast<size_t>(counters.phase)];
+  g.step.reset();
+  g.reducer.reset();
+  g.training = options_in(phase, parts_.config.training);
+  g.steps = phase_steps(phases_, counters, g.training.max_steps, *g.source);
+  state_.freeze(phase.frozen);
   g.reducer = std::make_unique<GradReducer>(state_.reduced(), g.group, [page = &parts_.page] {
     page->phase.store(Phase::kGradSync, std::memory_order_relaxed);
     page->changed_ns.store(monotonic_ns(), std::memory_order_relaxed);
   });
-  g.step = std::make_unique<TrainStep>(TrainStep::Parts{.config = parts_.config,
+  g.step = std::make_unique<TrainStep>(TrainStep::Parts{.training = g.training,
                                                         .workload = parts_.workload,
                                                         .state = state_,
                                                         .group = g.group,
@@ -308,15 +315,73 @@ Outcome Trainer::train(Generation& g) {
                                                         .faults = parts_.faults,
                                                         .device = parts_.device,
                                                         .precision = parts_.precision.precision,
-                                                        .total_steps = g.total_steps,
+                                                        .steps = g.steps,
                                                         .is_cut = g.stop.is_cut,
                                                         .before_change = [this] { before_change(); }});
-  parts_.reporter.beat(counters.step, Activity::kTraining);
-  StepRequests asked;  // of any rank, and known to all
-  // A stop or a fault came between this step and its evaluation, which decides on the steps that follow.
-  if (counters.evaluated_step != counters.step && is_time_to_evaluate(g)) asked = evaluate(g);
+}
+
+// The workload makes what the phase needs, on all ranks at once. Returns what any rank was asked for meanwhile: when
+// that ended it before its end, the phase is entered anew by whoever goes on.
+StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
+  if (parts_.workload.info().phases.empty()) return {};
+  const PhaseScope scope(parts_.clock, Phase::kStartup);
+  parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
+  JointWork work(g.group, g.stop, parts_.clock, "while a phase was entered");
+  // Who went on with the state of before holds it already.
+  if (entered_phase_ != phase) {
+    entered_phase_ = -1;
+    const torch::NoGradGuard no_grad;
+    const Status entered = parts_.workload.enter_phase(phase, [&] { return work.goes_on(); });
+    if (!entered.ok()) throw RunFault(ExitCode::kData, entered.error().message);
+    if (work.goes_on()) entered_phase_ = phase;
+  }
+  const JointEnd end = work.end();
+  parts_.reporter.beat(state_.counters.step, Activity::kTraining);
+  return end.requests;
+}
+
+// The phase is over, on all ranks alike. Until the next one is entered nothing of the state has changed but by the
+// evaluation: a group that breaks in between comes here again.
+StepRequests Trainer::change_phase(Generation& g) {
+  Counters& counters = state_.counters;
+  take(g.step->flush());
+  if (counters.evaluated_step != counters.step) {
+    const StepRequests asked = evaluate(g);
+    if (asked.any()) return asked;
+  }
   if (has_unwritten_best()) checkpoint(g, /*is_best=*/true);
-  while (counters.step < g.total_steps && !asked.any() && !is_out_of_patience()) {
+  const int64_t next = counters.phase + 1;
+  const StepRequests asked = enter_phase(g, next);
+  if (asked.any()) return asked;
+  begin_next_phase(counters);
+  begin_steps(g);
+  set_plan(g);
+  parts_.reporter.say("phase " + describe_phases({phases_[static_cast<size_t>(next)]}) + ", from step " +
+                      std::to_string(counters.step + 1));
+  return {};
+}
+
+Outcome Trainer::train(Generation& g, StepRequests asked) {
+  Counters& counters = state_.counters;
+  if (is_finished(g) && !g.sync.from_live_rank) {
+    parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.steps.total) +
+                        ": nothing to do; raise --num_epochs to go on");
+    say_resumed(g);
+    return {};
+  }
+  begin_steps(g);
+  parts_.reporter.beat(counters.step, Activity::kTraining);
+  // A stop or a fault came between this step and its evaluation, which decides on the steps that follow.
+  if (!asked.any() && counters.evaluated_step != counters.step && is_time_to_evaluate(g)) asked = evaluate(g);
+  if (has_unwritten_best()) checkpoint(g, /*is_best=*/true);
+  while (!asked.any()) {
+    const bool phase_is_over = counters.step >= g.steps.end || is_out_of_patience();
+    const bool is_over = phase_is_over && (is_last_phase() || counters.step >= g.steps.total);
+    if (is_over) break;
+    if (phase_is_over) {
+      asked = change_phase(g);
+      continue;
+    }
     const auto began = std::chrono::steady_clock::now();
     const StepOutcome stepped = g.step->run(g.stop.requests());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -335,12 +400,12 @@ Outcome Trainer::train(Generation& g) {
     if (!asked.any() && is_time_to_evaluate(g)) asked = evaluate(g);
     const int64_t every = parts_.config.training.checkpoint_every;
     // The last step's checkpoint is finish's: it holds what the last evaluation found.
-    const bool due = every > 0 && counters.step % every == 0 && counters.step < g.total_steps && asked.stop_code == 0;
+    const bool due = every > 0 && counters.step % every == 0 && counters.step < g.steps.total && asked.stop_code == 0;
     if (due || has_unwritten_best()) checkpoint(g, has_unwritten_best());
     report_checkpoints();
     if (not_finite_) return *not_finite_;
   }
-  if (asked.leave_together && asked.stop_code == 0 && counters.step < g.total_steps) return leave_together(g);
+  if (asked.leave_together && asked.stop_code == 0 && counters.step < g.steps.total) return leave_together(g);
   return finish(g, asked.stop_code);
 }
 
@@ -418,7 +483,7 @@ Outcome Trainer::check_drift(Generation& g) {
 // What --max_steps cuts short has fewer epochs.
 int64_t Trainer::num_epochs(const Generation& g) const {
   DataPlace place = state_.counters.place;
-  int64_t left = g.total_steps - state_.counters.step + place.index;
+  int64_t left = g.steps.total - state_.counters.step + place.index;
   for (; left > 0; ++place.epoch) left -= g.source->steps(place.epoch);
   return std::max<int64_t>(1, place.epoch);
 }
@@ -427,11 +492,11 @@ bool Trainer::is_time_to_evaluate(const Generation& g) const {
   const int64_t every = parts_.config.training.eval_every;
   const Counters& counters = state_.counters;
   return every > 0 && counters.step > 0 && counters.place.index == 0 && counters.place.epoch % every == 0 &&
-         counters.step < g.total_steps;
+         counters.step < g.steps.total;
 }
 
 bool Trainer::is_finished(const Generation& g) const {
-  return state_.counters.step >= g.total_steps && state_.counters.evaluated_step == state_.counters.step;
+  return state_.counters.step >= g.steps.total && state_.counters.evaluated_step == state_.counters.step;
 }
 
 bool Trainer::is_out_of_patience() const {
@@ -462,7 +527,10 @@ StepRequests Trainer::evaluate(Generation& g) {
                                      .clock = parts_.clock,
                                      .faults = parts_.faults});
     if (outcome.is_complete) {
-      note.metrics = outcome.metrics;
+      note.metrics = std::move(outcome.metrics);
+      if (counters.train_loss_steps > 0) {
+        note.metrics.emplace_back(kTrainLoss, counters.train_loss_sum / static_cast<double>(counters.train_loss_steps));
+      }
       // On every rank: what is best so far belongs to the state.
       note.outputs = parts_.workload.outputs(
           {.epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics});
@@ -476,15 +544,24 @@ StepRequests Trainer::evaluate(Generation& g) {
     return outcome.requests;
   }
   counters.evaluated_step = counters.step;
-  const BestFigure& best = parts_.workload.info().best;
-  for (const auto& [name, value] : outcome.metrics) {
+  counters.train_loss_sum = 0.0;
+  counters.train_loss_steps = 0;
+  const DecidingFigure& best = parts_.workload.info().best;
+  const DecidingFigure& plateau = parts_.workload.info().plateau.value_or(best);
+  // Scores are kept so that more is better: a figure of which less is better counts negated.
+  const auto score_of = [](double value, const DecidingFigure& figure) {
+    return figure.direction == Direction::kHigher ? value : -value;
+  };
+  for (const auto& [name, value] : note.metrics) {
+    if (name == plateau.name) {
+      counters.plateau =
+          plateau_after(counters.plateau, score_of(value, plateau), plateau_options(parts_.config.training));
+    }
     if (name != best.name) continue;
-    // Kept so that more is better: one of which less is better counts negated.
-    const double score = best.direction == Direction::kHigher ? value : -value;
+    const double score = score_of(value, best);
     state_.journal.improved = score > counters.best_metric;
     counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
     counters.best_metric = std::max(counters.best_metric, score);
-    counters.plateau = plateau_after(counters.plateau, score, plateau_options(parts_.config.training));
   }
   state_.journal.evaluation = std::move(note);
   return outcome.requests;
@@ -498,7 +575,7 @@ bool Trainer::has_unwritten_best() const {
 
 void Trainer::checkpoint(Generation& g, bool is_best) {
   // Skip counters and loss scale follow from figures that may still be on their way.
-  take(g.step->flush());
+  if (g.step) take(g.step->flush());
   if (outputs_missing_ && !try_outputs_again(g)) return;
   stage_checkpoint(is_best, g.stop);
 }
@@ -547,6 +624,7 @@ void Trainer::stage_checkpoint(bool is_best, const StopToken& stop) {
   s.unix_time = std::time(nullptr);
   s.is_best = is_best;
   s.progress = {{"counters", to_json(state_.counters)}, {"workload", parts_.workload.progress_state()}};
+  for (const FrozenTensors& frozen : parts_.workload.frozen()) s.progress["frozen"][frozen.name] = frozen.sha256;
   const StageCost cost = writer_->stage(content);
   stage_seconds_ = waited.count() + cost.stall_seconds + cost.copy_seconds;
 }
@@ -601,7 +679,7 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
 void Trainer::say_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
   if (!write_problem_.empty()) how += ", but the last checkpoint could not be written,";
-  const BestFigure& best = parts_.workload.info().best;
+  const DecidingFigure& best = parts_.workload.info().best;
   const double score = state_.counters.best_metric;
   parts_.reporter.end_summary({.how = how,
                                .step = state_.counters.step,

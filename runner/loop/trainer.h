@@ -22,6 +22,7 @@
 #include "runner/loop/batch_queue.h"
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
+#include "runner/loop/phases.h"
 #include "runner/loop/reporter.h"
 #include "runner/loop/state_sync.h"
 #include "runner/loop/stop_token.h"
@@ -104,7 +105,8 @@ class Trainer {
   Outcome prepare(Generation& generation);
   Outcome lost_or_failed(const Generation& generation, const Failure& failure) const;
   void announce(const Generation& generation);
-  Outcome train(Generation& generation);
+  void set_plan(const Generation& generation);
+  Outcome train(Generation& generation, StepRequests asked);
   void take(const std::vector<StepReport>& reports);
   Status open_outputs(Generation& generation);
   bool can_go_on_without(const Generation& generation, const Error& error);
@@ -114,6 +116,9 @@ class Trainer {
   void write_down_what_was_missed();
   void say_resumed(Generation& generation);
   [[nodiscard]] StopToken stop_token(uint64_t generation) const;
+  void begin_steps(Generation& generation);
+  StepRequests enter_phase(Generation& generation, int64_t phase);
+  StepRequests change_phase(Generation& generation);
   StepRequests evaluate(Generation& generation);
   void checkpoint(Generation& generation, bool is_best);
   [[nodiscard]] CheckpointContent checkpoint_tensors();
@@ -126,6 +131,7 @@ class Trainer {
   Outcome finish(Generation& generation, int stop_code);
   void say_end(int stop_code);
   [[nodiscard]] int64_t num_epochs(const Generation& g) const;
+  [[nodiscard]] bool is_last_phase() const { return state_.counters.phase + 1 == std::ssize(phases_); }
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
   [[nodiscard]] bool is_finished(const Generation& generation) const;
   [[nodiscard]] CheckpointStamp stamp() const { return {state_.counters.run, number_}; }
@@ -133,11 +139,13 @@ class Trainer {
   Outcome check_drift(Generation& generation);
 
   Parts parts_;
+  std::vector<TrainingPhase> phases_;
   TrainingState state_;
   CommitGate gate_;
   BatchQueue queue_;
   std::unique_ptr<CheckpointWriter> writer_;  // rank 0
   bool has_synced_ = false;
+  int64_t entered_phase_ = -1;              // which the workload is prepared for, of the state as it is now
   std::optional<SyncResult> untold_start_;  // rank 0 has begun from a checkpoint or the seed, and not said so
   int64_t checkpointed_step_ = -1;          // staged here last, or read
   int64_t best_staged_at_ = -1;             // the step whose checkpoint was marked as the best, last

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "runner/config/flag_table_builder.h"
@@ -44,6 +45,8 @@ Json to_json(const Counters& c) {
               {"epoch", c.place.epoch},
               {"index", c.place.index},
               {"epoch_steps", c.epoch_steps},
+              {"phase", c.phase},
+              {"phase_epoch", c.phase_epoch},
               {"skipped_in_row", c.skipped_in_row},
               {"skipped_total", c.skipped_total},
               {"plateau_best", finite_or_null(c.plateau.best)},
@@ -54,6 +57,8 @@ Json to_json(const Counters& c) {
               {"best_metric", finite_or_null(c.best_metric)},
               {"evaluations_without_best", c.evaluations_without_best},
               {"evaluated_step", c.evaluated_step},
+              {"train_loss_sum", c.train_loss_sum},
+              {"train_loss_steps", c.train_loss_steps},
               {"seconds_training", c.seconds_training},
               {"resumed_from", c.resumed_from},
               {"generation", c.generation},
@@ -61,14 +66,19 @@ Json to_json(const Counters& c) {
 }
 
 void count_figures(Counters& counters, const StepReport& report) {
+  if (!report.skipped) {
+    counters.train_loss_sum += report.loss;
+    ++counters.train_loss_steps;
+  }
   // Steps that were under way with the old scale when it was halved say nothing about the new one: one overflow is one
-  // skip in a row, however many steps the device was ahead.
+  // overflow, however many steps the device was ahead. What a smaller scale may mend is no gradient that is not finite.
   const bool says_something = !report.loss_scale || *report.loss_scale == counters.loss_scale.scale;
+  const bool is_overflow = report.loss_scale && *report.loss_scale > 1.0;
   if (report.loss_scale && says_something) counters.loss_scale.update(report.skipped);
   if (!report.skipped) {
     counters.skipped_in_row = 0;
   } else {
-    counters.skipped_in_row += says_something ? 1 : 0;
+    counters.skipped_in_row += says_something && !is_overflow ? 1 : 0;
     ++counters.skipped_total;
   }
 }
@@ -149,6 +159,8 @@ Result<Counters> counters_from_json(const Json& json) {
     c.place.epoch = json.at("epoch").get<int64_t>();
     c.place.index = json.at("index").get<int64_t>();
     c.epoch_steps = json.at("epoch_steps").get<int64_t>();
+    c.phase = json.at("phase").get<int64_t>();
+    c.phase_epoch = json.at("phase_epoch").get<int64_t>();
     c.skipped_in_row = json.at("skipped_in_row").get<int64_t>();
     c.skipped_total = json.at("skipped_total").get<int64_t>();
     c.plateau.best = or_minus_infinity(json.at("plateau_best"));
@@ -159,14 +171,17 @@ Result<Counters> counters_from_json(const Json& json) {
     c.best_metric = or_minus_infinity(json.at("best_metric"));
     c.evaluations_without_best = json.at("evaluations_without_best").get<int64_t>();
     c.evaluated_step = json.at("evaluated_step").get<int64_t>();
+    c.train_loss_sum = json.at("train_loss_sum").get<double>();
+    c.train_loss_steps = json.at("train_loss_steps").get<int64_t>();
     c.seconds_training = json.at("seconds_training").get<double>();
     c.resumed_from = json.at("resumed_from").get<std::string>();
     c.generation = json.at("generation").get<uint64_t>();
     c.run = json.at("run").get<uint64_t>();
     if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0 ||
-        c.place.epoch < 0 || c.place.index < 0 || c.place.index >= c.epoch_steps) {
-      return Error{ErrorCode::kCorrupt,
-                   "progress holds a batch, world size, step or place in the data out of range: " + dump_line(json)};
+        c.place.epoch < 0 || c.place.index < 0 || c.place.index >= c.epoch_steps || c.phase < 0 || c.phase_epoch < 0) {
+      return Error{
+          ErrorCode::kCorrupt,
+          "progress holds a batch, world size, step, phase or place in the data out of range: " + dump_line(json)};
     }
     return c;
   } catch (const Json::exception& e) {
@@ -177,6 +192,7 @@ Result<Counters> counters_from_json(const Json& json) {
 TrainingState::TrainingState(Workload& workload, const TrainingOptions& options)
     : workload_(workload),
       parameters_(parameters_of(workload)),
+      trained_(parameters_),
       loss_probe_(torch::zeros({static_cast<int64_t>(workload.info().loss_terms.size())},
                                parameters_.front().tensor.options().dtype(torch::kFloat32).requires_grad(true))),
       adam_(workload.groups(), adam_options(options)) {
@@ -185,8 +201,21 @@ TrainingState::TrainingState(Workload& workload, const TrainingOptions& options)
   }
 }
 
+void TrainingState::freeze(const std::vector<std::string>& groups) {
+  trained_.clear();
+  for (const ParameterGroup& group : workload_.groups()) {
+    const bool is_trained = std::find(groups.begin(), groups.end(), group.name) == groups.end();
+    for (const NamedTensor& p : group.parameters) {
+      at::Tensor(p.tensor).mutable_grad() = at::Tensor();
+      at::Tensor(p.tensor).set_requires_grad(is_trained);
+      if (is_trained) trained_.push_back(p);
+    }
+  }
+  adam_.freeze(groups);
+}
+
 NamedTensors TrainingState::reduced() const {
-  NamedTensors all = parameters_;
+  NamedTensors all = trained_;
   all.push_back({"loss probe", loss_probe_});
   return all;
 }

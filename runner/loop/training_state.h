@@ -35,6 +35,8 @@ struct Counters {
   BatchShape batch;
   DataPlace place;          // in the data: the batch of the next step
   int64_t epoch_steps = 0;  // of the epoch of `place`
+  int64_t phase = 0;        // of the workload's
+  int64_t phase_epoch = 0;  // the epoch that the phase began with
   int64_t skipped_in_row = 0;
   int64_t skipped_total = 0;
   PlateauState plateau;
@@ -42,6 +44,8 @@ struct Counters {
   double best_metric = -std::numeric_limits<double>::infinity();
   int64_t evaluations_without_best = 0;
   int64_t evaluated_step = -1;    // the step that the last evaluation looked at
+  double train_loss_sum = 0.0;    // of the steps since then that were not skipped
+  int64_t train_loss_steps = 0;   // … their number
   double seconds_training = 0.0;  // without evaluations; for the guide's log lines
   std::string resumed_from;       // what --resume named when this state began; empty = nothing
   uint64_t generation = 0;        // newest that this state was trained in
@@ -61,7 +65,8 @@ struct StepReport {
   std::optional<double> loss_scale;  // of fp16: what the step was scaled by; not handed on with a journal
 };
 
-// The counters that a step's figures change: skipped steps, and the loss scale of fp16. In the order of steps.
+// The counters that a step's figures change: skipped steps, the loss scale of fp16, the mean of the loss. In the order
+// of steps.
 void count_figures(Counters& counters, const StepReport& report);
 
 struct EvaluationNote {
@@ -96,14 +101,18 @@ class TrainingState {
   Journal journal;
 
   [[nodiscard]] Adam& adam() { return adam_; }
+  // From now on the groups of these names stay as they are: their parameters ask for no gradient. Drops the gradients
+  // of all others; a reducer and a step of before are of no use any more.
+  void freeze(const std::vector<std::string>& groups);
   // By name: "" where there is one, else the decay ("0.9999"). The first is what is evaluated.
   using NamedEmas = std::vector<std::pair<std::string, Ema>>;
   [[nodiscard]] NamedEmas& emas() { return emas_; }
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
+  [[nodiscard]] const NamedTensors& trained() const { return trained_; }  // those that are not frozen
   // Always 0, one element for each loss term, whose gradients are made to be the terms: reduced with the others, they
   // are those of all ranks at the very moment of the commit, for no message of their own.
   [[nodiscard]] const at::Tensor& loss_probe() const { return loss_probe_; }
-  // What the reducer sums: the parameters' gradients and the probe's.
+  // What the reducer sums: the gradients of the parameters that are trained, and the probe's.
   [[nodiscard]] NamedTensors reduced() const;
 
   [[nodiscard]] NamedTensors model_tensors() const;  // parameters and buffers
@@ -115,6 +124,7 @@ class TrainingState {
  private:
   Workload& workload_;
   NamedTensors parameters_;
+  NamedTensors trained_;
   at::Tensor loss_probe_;  // [number of loss terms], fp32, on the parameters' device
   Adam adam_;
   NamedEmas emas_;

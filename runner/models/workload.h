@@ -41,17 +41,32 @@ struct LossTerm {
 // Which way a figure gets better.
 enum class Direction { kHigher, kLower };
 
-// The figure of the evaluation that decides "best", early stop and plateau.
-struct BestFigure {
+// A figure of an evaluation that something is decided by.
+struct DecidingFigure {
   std::string name;  // "valid_ndcg@10"
   Direction direction = Direction::kHigher;
 };
 
+// Of each evaluation, beside the workload's own figures: the mean loss of the steps since the evaluation before it.
+inline constexpr const char* kTrainLoss = "train_loss";
+
+// A part of a run in which the same groups of parameters are trained, as long as num_epochs and patience say. Schedule,
+// plateau and patience start again with it; the optimizer's moments, the averages and the best figure go on.
+struct TrainingPhase {
+  std::string name;                      // "adapters"
+  int64_t num_epochs = 1;                // at least 1
+  std::optional<double> lr;              // instead of --lr
+  std::optional<double> clip_grad_norm;  // instead of --clip_grad_norm
+  std::vector<std::string> frozen;       // names of groups that stay as they are; not all of them
+};
+
 struct WorkloadInfo {
-  std::string name;                  // "sasrec"
-  int version = 1;                   // raised when the maths of the workload changes
-  std::vector<LossTerm> loss_terms;  // at least one
-  BestFigure best;
+  std::string name;                       // "sasrec"
+  int version = 1;                        // raised when the maths of the workload changes
+  std::vector<LossTerm> loss_terms;       // at least one
+  DecidingFigure best;                    // decides "best" and early stop
+  std::optional<DecidingFigure> plateau;  // decides --lr_schedule plateau; otherwise `best` does
+  std::vector<TrainingPhase> phases;      // in their order; none: one phase of --num_epochs, in which all is trained
 };
 
 // Weights that are used and never trained: neither sent to other ranks nor written into checkpoints. Each rank has them
@@ -74,6 +89,7 @@ struct BatchShare {
   uint64_t seed = 0;
   int64_t step = 0;              // optimizer step, from 0
   int64_t epoch = 0;             // from 0
+  int64_t phase = 0;             // of WorkloadInfo::phases
   int64_t first_slot = 0;        // slot in the global batch of samples[0]; the others follow on
   std::vector<int64_t> samples;  // as the batch source numbers them
 
@@ -133,6 +149,13 @@ class Workload {
   [[nodiscard]] virtual std::vector<FrozenTensors> frozen() const { return {}; }
   // Parameters from the seed, the same on every rank.
   virtual void initialize(uint64_t seed) = 0;
+
+  // What the phase's steps and evaluations need is made of the state (a table of encoded texts): a function of
+  // parameters that the phase does not train, kept beside the buffers of the phase before until it is whole. Called
+  // where there are phases, on every rank, before the first step of each, and again after the state was replaced. To be
+  // asked several times a second, like EvaluationShard's: goes_on. False: it returns as soon as it can, and the phase
+  // is not entered. Makes no collectives. Errors end the rank (code 3).
+  virtual Status enter_phase(int64_t /*phase*/, const std::function<bool()>& /*goes_on*/) { return {}; }
 
   // What must be the same on all ranks beside the flags: facts about the data by names for people ("number of
   // samples"). An object.

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runner/base/check.h"
@@ -12,7 +13,8 @@ Adam::Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options
   const torch::NoGradGuard no_grad;
   for (const ParameterGroup& group : groups) {
     LOCKSTEP_CHECK(!group.parameters.empty(), "a group needs parameters");
-    Group& made = groups_.emplace_back(Group{.group = group, .exp_avgs = {}, .exp_avg_sqs = {}, .step = {}});
+    Group& made =
+        groups_.emplace_back(Group{.group = group, .exp_avgs = {}, .exp_avg_sqs = {}, .step = {}, .is_frozen = false});
     for (const NamedTensor& parameter : group.parameters) {
       made.exp_avgs.push_back(torch::zeros_like(parameter.tensor));
       made.exp_avg_sqs.push_back(torch::zeros_like(parameter.tensor));
@@ -25,6 +27,7 @@ Adam::Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options
 void Adam::step(double lr, const at::Tensor& found_inf) {
   const torch::NoGradGuard no_grad;
   for (Group& g : groups_) {
+    if (g.is_frozen) continue;
     std::vector<at::Tensor> values;
     std::vector<at::Tensor> gradients;
     for (const NamedTensor& parameter : g.group.parameters) {
@@ -47,6 +50,10 @@ void Adam::step(double lr, const at::Tensor& found_inf) {
       update([](auto&&... arguments) { at::_fused_adam_(arguments...); });
     }
   }
+}
+
+void Adam::freeze(const std::vector<std::string>& groups) {
+  for (Group& g : groups_) g.is_frozen = std::find(groups.begin(), groups.end(), g.group.name) != groups.end();
 }
 
 NamedTensors Adam::state() const {

@@ -30,9 +30,13 @@ class Adam {
   // and dtype.
   Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options);
 
-  // One update from the parameters' gradients, which must all be defined, at the rate `lr` times each group's factor.
+  // One update from the gradients of the groups that are trained, which must all be defined, at the rate `lr` times
+  // each group's factor.
   // found_inf: fp32, one element, 0 or 1, on the parameters' device; see grad_clip.h.
   void step(double lr, const at::Tensor& found_inf);
+
+  // From now on the groups of these names stay as they are, with moments and step count; all others are trained.
+  void freeze(const std::vector<std::string>& groups);
 
   // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", and for each group "step" (fp32 scalar, the updates that were not
   // skipped), "step.<group>" where there are several. The tensors are the live ones: a copy into them is a load.
@@ -44,6 +48,7 @@ class Adam {
     std::vector<at::Tensor> exp_avgs;
     std::vector<at::Tensor> exp_avg_sqs;
     at::Tensor step;  // one for all its parameters: they are always updated together
+    bool is_frozen = false;
   };
 
   AdamOptions options_;

@@ -13,6 +13,8 @@ Counters sample() {
   c.batch = {.global_batch = 128, .micro_batch_max = 64, .declared_world_size = 2};
   c.place = {.epoch = 150, .index = 3};
   c.epoch_steps = 8;
+  c.phase = 1;
+  c.phase_epoch = 120;
   c.skipped_in_row = 1;
   c.skipped_total = 4;
   c.plateau = {.best = 0.5, .bad_evaluations = 2, .factor = 0.25};
@@ -20,6 +22,8 @@ Counters sample() {
   c.best_metric = 0.625;
   c.evaluations_without_best = 1;
   c.evaluated_step = 1000;
+  c.train_loss_sum = 0.75;
+  c.train_loss_steps = 3;
   c.seconds_training = 12.5;
   c.generation = (uint64_t{1} << 32) | 4;
   c.run = 1'882'460'887'869'183;
@@ -78,19 +82,39 @@ TEST(Figures, count_skips_in_a_row) {
 }
 
 // A device is two steps ahead of its figures: those two were scaled by what had overflowed.
-TEST(Figures, of_an_overflow_halve_the_scale_once_and_are_one_skip_in_a_row) {
+TEST(Figures, of_an_overflow_halve_the_scale_once_and_are_no_skip_while_a_smaller_scale_may_help) {
   Counters c;
   const double scale = c.loss_scale.scale;
   for (int i = 0; i < 3; ++i) count_figures(c, figures(true, scale));
   EXPECT_EQ(c.loss_scale.scale, scale / 2);
-  EXPECT_EQ(c.skipped_in_row, 1);
   EXPECT_EQ(c.skipped_total, 3);
+  EXPECT_EQ(c.skipped_in_row, 0);
   count_figures(c, figures(true, scale / 2));
   EXPECT_EQ(c.loss_scale.scale, scale / 4);
-  EXPECT_EQ(c.skipped_in_row, 2);
   count_figures(c, figures(false, scale / 4));
   EXPECT_EQ(c.loss_scale.good_steps, 1);
+}
+
+TEST(Figures, that_are_not_finite_without_a_scale_are_skips) {
+  Counters c;
+  while (c.loss_scale.scale > 1.0) count_figures(c, figures(true, c.loss_scale.scale));
   EXPECT_EQ(c.skipped_in_row, 0);
+  for (int i = 0; i < 2; ++i) count_figures(c, figures(true, c.loss_scale.scale));
+  EXPECT_EQ(c.skipped_in_row, 2);
+}
+
+TEST(Figures, add_the_loss_up_without_the_steps_that_were_skipped) {
+  Counters c;
+  StepReport report;
+  for (const double loss : {1.0, 2.0}) {
+    report.loss = loss;
+    count_figures(c, report);
+  }
+  report.loss = std::numeric_limits<double>::quiet_NaN();
+  report.skipped = true;
+  count_figures(c, report);
+  EXPECT_EQ(c.train_loss_sum, 3.0);
+  EXPECT_EQ(c.train_loss_steps, 2);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ struct Rank {
         state(workload, config.training),
         sampler({.seed = config.training.seed, .num_samples = kSamples, .global_batch = kBatch}),
         reducer(state.reduced(), group_in),
-        step({.config = config,
+        step({.training = config.training,
               .workload = workload,
               .state = prepared(),
               .group = group_in,
@@ -53,7 +53,7 @@ struct Rank {
               .faults = faults,
               .device = at::kCPU,
               .precision = precision,
-              .total_steps = 100}) {}
+              .steps = {.end = 100, .total = 100}}) {}
 
   TrainingState& prepared() {
     state.counters.batch = *batch_shape(config.training, group.world_size());
@@ -214,7 +214,7 @@ TEST(DevicePath, says_before_each_step_changes_the_state) {
   on_device_ranks(1, HostWaits::kForNothing, [](ProcessGroup& group, AsynchronousDevice& device) {
     Rank rank(group, device, Precision::kFp32);
     std::vector<at::Tensor> seen;
-    TrainStep watched({.config = rank.config,
+    TrainStep watched({.training = rank.config.training,
                        .workload = rank.workload,
                        .state = rank.state,
                        .group = group,
@@ -227,7 +227,7 @@ TEST(DevicePath, says_before_each_step_changes_the_state) {
                        .faults = rank.faults,
                        .device = at::kCPU,
                        .precision = Precision::kFp32,
-                       .total_steps = 100,
+                       .steps = {.end = 100, .total = 100},
                        .before_change = [&] { seen.push_back(rank.weights()); }});
     for (size_t step = 1; step <= 2; ++step) {
       const at::Tensor before = rank.weights();

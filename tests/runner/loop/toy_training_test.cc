@@ -53,7 +53,7 @@ struct ToyRank {
   TrainStep& step() {
     if (!step_) {
       reducer_ = std::make_unique<GradReducer>(state->reduced(), group);
-      step_ = std::make_unique<TrainStep>(TrainStep::Parts{.config = config,
+      step_ = std::make_unique<TrainStep>(TrainStep::Parts{.training = config.training,
                                                            .workload = workload,
                                                            .state = *state,
                                                            .group = group,
@@ -66,7 +66,7 @@ struct ToyRank {
                                                            .faults = faults,
                                                            .device = at::kCPU,
                                                            .precision = Precision::kFp32,
-                                                           .total_steps = steps});
+                                                           .steps = {.end = steps, .total = steps}});
     }
     return *step_;
   }

@@ -6,11 +6,13 @@
 //   trunk  [4, 4], number [4], sign [4]
 //
 // Two loss terms with denominators of their own; batches packed by words, whose number differs from epoch to epoch; two
-// groups of parameters; evaluation and figures as the seam has them by default.
+// groups of parameters; evaluation and figures as the seam has them by default. Two phases: in the first one the trunk
+// stays as it is, and what it makes of each word is looked up in a table.
 #pragma once
 
 #include <torch/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -110,15 +112,26 @@ class ToyWorkload : public Workload {
     return HostBatch{.tensors = {{"words_NT", words_NT}}, .weights = {words, static_cast<double>(n)}};
   }
 
+  Status enter_phase(int64_t phase, const std::function<bool()>& goes_on) override {
+    ++times_entered;
+    if (in_enter_phase) std::exchange(in_enter_phase, nullptr)(phase, goes_on);
+    if (unenterable_phase == phase) return Error{ErrorCode::kCorrupt, "the words of phase 2 are torn"};
+    if (!goes_on()) return {};
+    looked_up_ = phase == 0 ? torch::tanh(table_.matmul(trunk_)) : at::Tensor();
+    return {};
+  }
+
   std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
     const at::Tensor& words_NT = batch["words_NT"];
-    at::Tensor x_NTD = table_.index({words_NT});
-    if (batch.is_training) {
-      x_NTD = philox_dropout(
-          x_NTD, 0.25,
-          {.seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0});
-    }
-    const at::Tensor h_NTD = torch::tanh(x_NTD.matmul(trunk_)) * words_NT.ne(0).unsqueeze(-1);
+    const auto dropped = [&](const at::Tensor& values_NTD) {
+      const BatchShare& share = batch.share;
+      if (!batch.is_training) return values_NTD;
+      return philox_dropout(values_NTD, 0.25,
+                            {.seed = share.seed, .step = share.step, .first_slot = share.first_slot, .layer = 0});
+    };
+    at::Tensor h_NTD = looked_up_.defined() ? dropped(looked_up_.index({words_NT}))
+                                            : torch::tanh(dropped(table_.index({words_NT})).matmul(trunk_));
+    h_NTD = h_NTD * words_NT.ne(0).unsqueeze(-1);
     const at::Tensor sum_N = words_NT.sum(1).to(torch::kFloat32) / 10.0;
     const at::Tensor odd_N = words_NT.sum(1).remainder(2).to(torch::kFloat32);
     return {(h_NTD.matmul(number_).sum(1) - sum_N).square().sum(),
@@ -128,17 +141,23 @@ class ToyWorkload : public Workload {
   std::vector<std::string> evaluation_lines(const EvaluationReport& /*report*/) override { return {}; }
 
   int64_t unreadable_sample = -1;  // its fetch fails
+  int64_t unenterable_phase = -1;  // entering it fails
+  int times_entered = 0;
+  std::function<void(int64_t phase, const std::function<bool()>& goes_on)> in_enter_phase;  // once
 
  protected:
   WorkloadInfo info_{.name = "toy",
                      .version = 1,
                      .loss_terms = {{.name = "number"}, {.name = "sign", .coefficient = 0.5, .denominator = 20.0}},
-                     .best = {.name = "valid_number", .direction = Direction::kLower}};
+                     .best = {.name = "valid_number", .direction = Direction::kLower},
+                     .phases = {{.name = "heads", .num_epochs = 2, .lr = 0.1, .frozen = {"trunk"}},
+                                {.name = "whole", .num_epochs = 2, .clip_grad_norm = 1.0}}};
 
  private:
   at::Tensor table_ = torch::sin(torch::arange(32, torch::kFloat32)).reshape({8, kWidth}).contiguous();
   at::Tensor trunk_ = torch::zeros({kWidth, kWidth}).requires_grad_();
   at::Tensor number_ = torch::zeros({kWidth}).requires_grad_();
+  at::Tensor looked_up_;  // [8, 4], in the first phase: what the trunk makes of each word
   at::Tensor sign_ = torch::zeros({kWidth}).requires_grad_();
 };
 

@@ -54,7 +54,7 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
   if (group.rank() == setup.rank_with_injected_nan) faults.add({.fault = Fault::kNotFinite});
   GradReducer reducer(state.reduced(), group);
   BatchQueue queue(workload, setup.fetch_threads, at::kCPU);
-  TrainStep step({.config = config,
+  TrainStep step({.training = config.training,
                   .workload = workload,
                   .state = state,
                   .group = group,
@@ -67,7 +67,7 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
                   .faults = faults,
                   .device = at::kCPU,
                   .precision = setup.precision,
-                  .total_steps = setup.steps});
+                  .steps = {.end = setup.steps, .total = setup.steps}});
   RankResult result;
   for (int64_t i = 0; i < setup.steps; ++i) {
     const bool asks = i == 1 && group.rank() == setup.terminated_rank;

@@ -1,0 +1,73 @@
+#include "runner/loop/phases.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace lockstep {
+
+std::vector<TrainingPhase> phases_of(const WorkloadInfo& info, const TrainingOptions& training) {
+  if (!info.phases.empty()) return info.phases;
+  TrainingPhase only;
+  only.num_epochs = training.num_epochs;
+  return {only};
+}
+
+TrainingOptions options_in(const TrainingPhase& phase, const TrainingOptions& training) {
+  TrainingOptions options = training;
+  options.lr = phase.lr.value_or(training.lr);
+  options.clip_grad_norm = phase.clip_grad_norm.value_or(training.clip_grad_norm);
+  return options;
+}
+
+PhaseSteps phase_steps(const std::vector<TrainingPhase>& phases, const Counters& counters, int64_t max_steps,
+                       BatchSource& source) {
+  PhaseSteps steps;
+  steps.begin = steps_before(counters.phase_epoch, source);
+  int64_t counted_epoch = counters.place.epoch;  // `total` is its first step
+  steps.total = counters.step - counters.place.index;
+  int64_t end_epoch = counters.phase_epoch;
+  for (auto phase = static_cast<size_t>(counters.phase); phase < phases.size(); ++phase) {
+    end_epoch += phases[phase].num_epochs;
+    for (; counted_epoch < end_epoch; ++counted_epoch) steps.total += source.steps(counted_epoch);
+    if (phase == static_cast<size_t>(counters.phase)) steps.end = steps.total;
+  }
+  if (max_steps > 0) steps.total = std::min(steps.total, max_steps);
+  steps.end = std::min(steps.end, steps.total);
+  return steps;
+}
+
+void begin_next_phase(Counters& counters) {
+  ++counters.phase;
+  counters.phase_epoch = counters.place.epoch;
+  counters.plateau = {};
+  counters.evaluations_without_best = 0;
+}
+
+std::string describe_phases(const std::vector<TrainingPhase>& phases) {
+  const auto number = [](double value) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, "%g", value);
+    return std::string(buffer);
+  };
+  std::string text;
+  for (const TrainingPhase& phase : phases) {
+    text += (text.empty() ? "" : "; ") + phase.name + ": " + std::to_string(phase.num_epochs) +
+            (phase.num_epochs == 1 ? " epoch" : " epochs");
+    if (phase.lr) text += ", lr " + number(*phase.lr);
+    if (phase.clip_grad_norm) text += ", clip " + number(*phase.clip_grad_norm);
+    for (const std::string& group : phase.frozen) {
+      text += (&group == phase.frozen.data() ? ", without " : " and ") + group;
+    }
+  }
+  return text;
+}
+
+Status check_phase(const std::vector<TrainingPhase>& phases, const Counters& counters, const std::string& checkpoint) {
+  if (counters.phase < static_cast<int64_t>(phases.size())) return {};
+  return Error{ErrorCode::kInvalid, checkpoint + " is in phase " + std::to_string(counters.phase + 1) +
+                                        " of its run, and this run has " + std::to_string(phases.size()) +
+                                        "; give the flags of that run, or take its weights alone with "
+                                        "--state_dict_path"};
+}
+
+}  // namespace lockstep
