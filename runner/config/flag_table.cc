@@ -105,10 +105,10 @@ void add_evaluation_flags(FlagTableBuilder& table) {
       .text("train_dir", kThisProcess, "a name or a path", IN(training.train_dir),
             "output folder <data set>_<train_dir>; with a '/' it is the folder itself")
       .names_path = NamesPath::kFolder;
-  table
-      .integer("eval_every", kAllRanks, 0, kCountMax, IN(training.eval_every),
-               "epochs between evaluations; 0: only at the end")
-      .changes_evaluations = true;
+  Flag& eval_every = table.integer("eval_every", kAllRanks, 0, kCountMax, IN(training.eval_every),
+                                   "epochs between evaluations; 0: only at the end");
+  eval_every.aliases = {"eval_step"};
+  eval_every.changes_evaluations = true;
   table.boolean("inference_only", kAllRanks, IN(training.inference_only), "evaluate and stop");
   table
       .text("state_dict_path", kAllRanks, "a file", IN(training.state_dict_path),
@@ -156,6 +156,7 @@ void add_preset_flag(FlagTableBuilder& table, const WorkloadFlags& workload) {
 
 void add_multi_gpu_flag(FlagTableBuilder& table) {
   Flag& flag = table.custom("multi_gpu", kThisProcess, "true, false or auto", "false: one rank; auto: see --nproc");
+  flag.aliases = {"use_multi_gpu"};
   flag.is_bool = true;
   flag.set = [](std::string_view text, RunConfig& config) {
     bool value = false;

@@ -11,14 +11,16 @@ namespace {
 
 using dropout_detail::MaskPlan;
 
-MaskPlan plan_mask(double p, const DropoutKey& key) {
+MaskPlan plan_mask(double p, const DropoutKey& key, const DropoutRows& rows) {
   constexpr double kWords = 4294967296.0;
   return MaskPlan{.seed = key.seed,
                   .place = static_cast<uint32_t>(RandomPlace::kDropout) + key.layer,
                   .step = static_cast<uint32_t>(key.step),
                   .first_slot = static_cast<uint32_t>(key.first_slot),
                   .drop_below = static_cast<uint32_t>(std::llround(std::fmin(p * kWords, kWords - 1.0))),
-                  .scale = static_cast<float>(1.0 / (1.0 - p))};
+                  .scale = static_cast<float>(1.0 / (1.0 - p)),
+                  .samples = rows.samples_R.defined() ? rows.samples_R.const_data_ptr<int64_t>() : nullptr,
+                  .parts = rows.parts_R.defined() ? rows.parts_R.const_data_ptr<int64_t>() : nullptr};
 }
 
 void draw_and_apply(const at::Tensor& x, const at::Tensor& mask, const at::Tensor& out, const MaskPlan& plan) {
@@ -35,11 +37,11 @@ void draw_and_apply(const at::Tensor& x, const at::Tensor& mask, const at::Tenso
 class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, double p,
-                            const DropoutKey& key) {
+                            const DropoutKey& key, const DropoutRows& rows) {
     const at::Tensor input = x.contiguous();
     const at::Tensor mask = at::empty(input.sizes(), input.options().dtype(at::kByte));
     at::Tensor out = at::empty_like(input);
-    const MaskPlan plan = plan_mask(p, key);
+    const MaskPlan plan = plan_mask(p, key, rows);
     draw_and_apply(input, mask, out, plan);
     context->save_for_backward({mask});
     context->saved_data["scale"] = static_cast<double>(plan.scale);
@@ -50,17 +52,34 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
                                                  const torch::autograd::variable_list& grads) {
     const at::Tensor mask = context->get_saved_variables()[0];
     const double scale = context->saved_data["scale"].toDouble();
-    return {at::native_dropout_backward(grads[0], mask.view(at::kBool), scale), at::Tensor(), at::Tensor()};
+    return {at::native_dropout_backward(grads[0], mask.view(at::kBool), scale), at::Tensor(), at::Tensor(),
+            at::Tensor()};
   }
 };
+
+void check_rate(double p) {
+  TORCH_CHECK(p >= 0.0 && p < 1.0, "philox_dropout: p is ", p, ", expected a value in [0, 1)");
+}
 
 }  // namespace
 
 at::Tensor philox_dropout(const at::Tensor& x, double p, const DropoutKey& key) {
-  TORCH_CHECK(p >= 0.0 && p < 1.0, "philox_dropout: p is ", p, ", expected a value in [0, 1)");
+  check_rate(p);
   TORCH_CHECK(x.dim() > 0, "philox_dropout: x has no dimension, expected the sample as dimension 0");
   if (p == 0.0 || x.numel() == 0) return x;
-  return DropoutFunction::apply(x, p, key);
+  return DropoutFunction::apply(x, p, key, DropoutRows());
+}
+
+at::Tensor philox_dropout(const at::Tensor& x_RD, double p, const DropoutKey& key, const DropoutRows& rows) {
+  check_rate(p);
+  TORCH_CHECK(x_RD.dim() == 2, "philox_dropout: x has ", x_RD.dim(), " dimensions, expected rows of elements");
+  for (const at::Tensor& of_rows : {rows.samples_R, rows.parts_R}) {
+    TORCH_CHECK(of_rows.sizes() == x_RD.sizes().slice(0, 1) && of_rows.scalar_type() == at::kLong &&
+                    of_rows.is_contiguous() && of_rows.device() == x_RD.device(),
+                "philox_dropout: expected one int64 for each row, contiguous and on the rows' device");
+  }
+  if (p == 0.0 || x_RD.numel() == 0) return x_RD;
+  return DropoutFunction::apply(x_RD, p, key, rows);
 }
 
 }  // namespace lockstep

@@ -24,6 +24,15 @@ struct DropoutKey {
 // (Not named `dropout`: argument-dependent lookup would find at::dropout as well.)
 at::Tensor philox_dropout(const at::Tensor& x, double p, const DropoutKey& key);
 
+// Rows that are parts of samples, in any order. int64 [R] each, contiguous, on x's device; values below 2³².
+struct DropoutRows {
+  at::Tensor samples_R;  // in place of the slot of the global batch
+  at::Tensor parts_R;    // which part of its sample a row is
+};
+// x [R, D]: the same of rows. Element d of a row is element parts_R[r] · D' + d of sample samples_R[r], where D' is D
+// filled up to a multiple of four: the mask depends neither on the rows beside it nor on their number.
+at::Tensor philox_dropout(const at::Tensor& x_RD, double p, const DropoutKey& key, const DropoutRows& rows);
+
 namespace dropout_detail {
 
 // What one call draws: the twins' common argument.
@@ -34,6 +43,8 @@ struct MaskPlan {
   uint32_t first_slot;
   uint32_t drop_below;  // dropped where the word is smaller
   float scale;
+  const int64_t* samples = nullptr;  // of rows, on the device; else the samples follow on from first_slot
+  const int64_t* parts = nullptr;
 };
 
 // out = mask(x) * scale and mask = 1 where kept; all contiguous, of equal shape; mask is uint8.

@@ -42,30 +42,32 @@ constexpr int64_t kElements = kLanes * 4;  // of one such group
   }
 }
 
-// The mask of one sample of `n` elements.
-[[gnu::always_inline]] inline void keep_sample(const MaskPlan& plan, uint32_t sample, uint8_t* keep, int64_t n) {
+// The mask of `n` elements of one sample, from those of first_block on.
+[[gnu::always_inline]] inline void keep_sample(const MaskPlan& plan, uint32_t sample, uint32_t first_block,
+                                               uint8_t* keep, int64_t n) {
   int64_t element = 0;
   for (; element + kElements <= n; element += kElements) {
-    keep_group(plan, sample, static_cast<uint32_t>(element / 4), keep + element);
+    keep_group(plan, sample, first_block + static_cast<uint32_t>(element / 4), keep + element);
   }
   if (element < n) {
     uint8_t rest[kElements];
-    keep_group(plan, sample, static_cast<uint32_t>(element / 4), rest);
+    keep_group(plan, sample, first_block + static_cast<uint32_t>(element / 4), rest);
     std::copy_n(rest, n - element, keep + element);
   }
 }
 
-void keep_sample_portable(const MaskPlan& plan, uint32_t sample, uint8_t* keep, int64_t n) {
-  keep_sample(plan, sample, keep, n);
+void keep_sample_portable(const MaskPlan& plan, uint32_t sample, uint32_t first_block, uint8_t* keep, int64_t n) {
+  keep_sample(plan, sample, first_block, keep, n);
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] void keep_sample_avx2(const MaskPlan& plan, uint32_t sample, uint8_t* keep, int64_t n) {
-  keep_sample(plan, sample, keep, n);
+[[gnu::target("avx2")]] void keep_sample_avx2(const MaskPlan& plan, uint32_t sample, uint32_t first_block,
+                                              uint8_t* keep, int64_t n) {
+  keep_sample(plan, sample, first_block, keep, n);
 }
 #endif
 
-using KeepSample = void (*)(const MaskPlan&, uint32_t, uint8_t*, int64_t);
+using KeepSample = void (*)(const MaskPlan&, uint32_t, uint32_t, uint8_t*, int64_t);
 
 KeepSample choose_keep_sample() {
 #if defined(__x86_64__)
@@ -95,7 +97,11 @@ void draw_and_apply_cpu(const at::Tensor& x, const at::Tensor& mask, const at::T
     scalar_t* const result = out.data_ptr<scalar_t>();
     at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
-        keep_one(plan, plan.first_slot + static_cast<uint32_t>(b), keep + b * n, n);
+        const bool is_row = plan.samples != nullptr;
+        const auto sample =
+            is_row ? static_cast<uint32_t>(plan.samples[b]) : plan.first_slot + static_cast<uint32_t>(b);
+        const auto first_block = is_row ? static_cast<uint32_t>(plan.parts[b] * ((n + 3) / 4)) : 0U;
+        keep_one(plan, sample, first_block, keep + b * n, n);
         apply_mask(in + b * n, keep + b * n, result + b * n, n, plan.scale);
       }
     });

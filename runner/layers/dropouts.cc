@@ -6,7 +6,7 @@ namespace lockstep {
 
 at::Tensor Dropouts::operator()(const at::Tensor& x) {
   if (!key_) return x;
-  const at::Tensor out = philox_dropout(x, rate_, *key_);
+  const at::Tensor out = rows_ ? philox_dropout(x, rate_, *key_, *rows_) : philox_dropout(x, rate_, *key_);
   ++key_->layer;
   return out;
 }

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <utility>
 
 #include "runner/kernels/dropout.h"
 
@@ -16,8 +17,10 @@ class Dropouts {
  public:
   Dropouts() = default;
   Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
+  // Of rows, which are parts of samples.
+  Dropouts(double rate, const DropoutKey& key, DropoutRows rows) : rate_(rate), key_(key), rows_(std::move(rows)) {}
 
-  // x [B, …]: a mask for each sample.
+  // x [B, …]: a mask for each sample. Of rows, x [R, D].
   at::Tensor operator()(const at::Tensor& x);
   // x: one mask for the whole global batch, the same on every rank and in every micro-batch.
   at::Tensor of_table(const at::Tensor& x);
@@ -25,6 +28,7 @@ class Dropouts {
  private:
   double rate_ = 0.0;
   std::optional<DropoutKey> key_;
+  std::optional<DropoutRows> rows_;
 };
 
 }  // namespace lockstep

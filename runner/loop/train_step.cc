@@ -222,6 +222,7 @@ TrainStep::Planned TrainStep::plan(int64_t step, const DataPlace& place) {
     planned.shares.push_back({.seed = parts_.training.seed,
                               .step = step,
                               .epoch = place.epoch,
+                              .phase = parts_.state.counters.phase,
                               .first_slot = slots.begin,
                               .samples = {batch.begin() + slots.begin, batch.begin() + slots.end}});
   }

@@ -8,6 +8,8 @@
 #include "runner/base/file_system.h"
 #include "runner/data/dataset.h"
 #include "runner/data/structures/prepare_structures.h"
+#include "runner/models/gpt2rec/gpt2rec_flags.h"
+#include "runner/models/gpt2rec/gpt2rec_workload.h"
 #include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/mpnn_tasks.h"
 #include "runner/models/protein/mpnn_workload.h"
@@ -31,6 +33,22 @@ WorkloadOrFailure make_sasrec(const RunConfig& config, at::Device device, const 
   Result<Dataset> dataset = load_interactions(sasrec_options(config), on_progress);
   if (!dataset.ok()) return Failure{ExitCode::kData, dataset.error().message};
   Result<std::unique_ptr<SasrecWorkload>> workload = SasrecWorkload::create(config, std::move(dataset).value(), device);
+  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
+  return std::unique_ptr<Workload>(std::move(workload).value());
+}
+
+WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const Status flags = gpt2rec_flags().check(config);
+  if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
+  const Gpt2recOptions& options = gpt2rec_options(config);
+  Result<RatingData> ratings = load_rating_data(options.data_path, [&] { on_progress(0, 0); });
+  if (!ratings.ok()) return Failure{ExitCode::kData, ratings.error().message};
+  on_progress(0, 0);
+  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), device);
+  if (!encoder.ok()) return Failure{ExitCode::kData, encoder.error().message};
+  on_progress(0, 0);
+  Result<std::unique_ptr<Gpt2recWorkload>> workload =
+      Gpt2recWorkload::create(config, *ratings, std::move(encoder).value(), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
   return std::unique_ptr<Workload>(std::move(workload).value());
 }
@@ -65,8 +83,10 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
 
 WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   if (config.workload == "sasrec") return make_sasrec(config, device, on_progress);
+  if (config.workload == "gpt2rec") return make_gpt2rec(config, device, on_progress);
   if (config.workload == "protein") return make_protein(config, device, on_progress);
-  return Failure{ExitCode::kUsage, "workload " + config.workload + " is not known, expected sasrec or protein"};
+  return Failure{ExitCode::kUsage,
+                 "workload " + config.workload + " is not known, expected sasrec, gpt2rec or protein"};
 }
 
 std::optional<Failure> run_task(const TaskInput& input) {

@@ -89,6 +89,7 @@ struct BatchShare {
   uint64_t seed = 0;
   int64_t step = 0;              // optimizer step, from 0
   int64_t epoch = 0;             // from 0
+  int64_t phase = 0;             // of WorkloadInfo::phases
   int64_t first_slot = 0;        // slot in the global batch of samples[0]; the others follow on
   std::vector<int64_t> samples;  // as the batch source numbers them
 

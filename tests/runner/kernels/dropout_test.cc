@@ -119,6 +119,46 @@ TEST(Dropout, refuses_a_rate_outside_of_its_range) {
   EXPECT_THROW(philox_dropout(at::ones({1, 1}), -0.1, {}), c10::Error);
 }
 
+TEST(DropoutOfRows, mask_is_that_of_the_sample_whose_parts_the_rows_are) {
+  const DropoutKey key{.seed = 0x123456789abcdef0ULL, .step = 7, .first_slot = 0, .layer = 2};
+  const at::Tensor whole = philox_dropout(at::ones({5, 6, 132}), kRate, key);
+  const DropoutRows rows{.samples_R = at::tensor({4, 0, 4, 2}, at::kLong),
+                         .parts_R = at::tensor({5, 3, 0, 1}, at::kLong)};
+  const at::Tensor found = philox_dropout(at::ones({4, 132}), kRate, key, rows);
+  for (int64_t r = 0; r < 4; ++r) {
+    EXPECT_TRUE(at::equal(found[r], whole[rows.samples_R[r].item<int64_t>()][rows.parts_R[r].item<int64_t>()]));
+  }
+}
+
+TEST(DropoutOfRows, of_any_width_a_row_has_the_same_mask_among_others) {
+  const DropoutKey key{.seed = 3, .step = 1, .first_slot = 0, .layer = 0};
+  for (const int64_t n : {1, 3, 63, 66}) {
+    const DropoutRows both{.samples_R = at::tensor({9, 70000}, at::kLong), .parts_R = at::tensor({2, 100}, at::kLong)};
+    const DropoutRows second{.samples_R = both.samples_R.slice(0, 1), .parts_R = both.parts_R.slice(0, 1)};
+    const at::Tensor of_both = philox_dropout(at::ones({2, n}), 0.5, key, both);
+    EXPECT_TRUE(at::equal(of_both.slice(0, 1), philox_dropout(at::ones({1, n}), 0.5, key, second))) << "n = " << n;
+  }
+}
+
+TEST(DropoutOfRows, gradient_passes_through_the_same_mask) {
+  const at::Tensor x = at::randn({2, 33}).requires_grad_();
+  const DropoutRows rows{.samples_R = at::tensor({8, 3}, at::kLong), .parts_R = at::tensor({0, 7}, at::kLong)};
+  const at::Tensor y = philox_dropout(x, kRate, {.seed = 5, .step = 0, .first_slot = 0, .layer = 0}, rows);
+  const at::Tensor upstream = at::randn({2, 33});
+  y.backward(upstream);
+  EXPECT_TRUE(at::allclose(x.grad(), upstream * y.detach().ne(0).to(at::kFloat) / (1.0 - kRate)));
+}
+
+TEST(DropoutOfRows, refuses_what_is_not_one_number_for_each_row) {
+  const at::Tensor two = at::zeros({2}, at::kLong);
+  const at::Tensor x = at::ones({2, 4});
+  EXPECT_THROW(philox_dropout(x, 0.5, {}, {.samples_R = two, .parts_R = at::zeros({3}, at::kLong)}), c10::Error);
+  EXPECT_THROW(philox_dropout(x, 0.5, {}, {.samples_R = at::zeros({2}), .parts_R = two}), c10::Error);
+  EXPECT_THROW(philox_dropout(x, 0.5, {}, {.samples_R = at::zeros({1}, at::kLong).expand({2}), .parts_R = two}),
+               c10::Error);
+  EXPECT_THROW(philox_dropout(at::ones({2, 4, 1}), 0.5, {}, {.samples_R = two, .parts_R = two}), c10::Error);
+}
+
 class DropoutOnEachDevice : public testing::TestWithParam<at::DeviceType> {};
 
 TEST_P(DropoutOnEachDevice, output_and_gradient_are_those_of_the_cpu_in_every_dtype) {
@@ -134,6 +174,18 @@ TEST_P(DropoutOnEachDevice, output_and_gradient_are_those_of_the_cpu_in_every_dt
       found.backward(at::ones_like(found));
       EXPECT_TRUE(at::equal(there.grad().to(at::kCPU), x.grad())) << dtype << ", n = " << n;
     }
+  }
+}
+
+TEST_P(DropoutOnEachDevice, masks_of_rows_are_those_of_the_cpu) {
+  const DropoutKey key{.seed = 0x123456789abcdef0ULL, .step = 9, .first_slot = 0, .layer = 4};
+  const DropoutRows rows{.samples_R = at::tensor({70, 2, 70}, at::kLong),
+                         .parts_R = at::tensor({0, 127, 5}, at::kLong)};
+  for (const int64_t n : {1, 127, 256}) {
+    const at::Tensor found =
+        philox_dropout(at::ones({3, n}).to(GetParam()), kRate, key,
+                       {.samples_R = rows.samples_R.to(GetParam()), .parts_R = rows.parts_R.to(GetParam())});
+    EXPECT_TRUE(at::equal(found.to(at::kCPU), philox_dropout(at::ones({3, n}), kRate, key, rows))) << "n = " << n;
   }
 }
 

@@ -1,0 +1,23 @@
+// What kind of character a code point is: as \p{L}, \p{N} and \s of regular expressions have it.
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+enum class CharacterClass : uint8_t { kLetter, kNumber, kWhiteSpace, kOther };
+
+CharacterClass class_of(char32_t code_point);
+
+struct Character {
+  CharacterClass kind = CharacterClass::kOther;
+  size_t bytes = 1;
+  char32_t code_point = 0xFFFD;
+};
+// The character of UTF-8 text that begins at `at`, below its size. A byte that begins none is one of kOther.
+Character character_at(std::string_view text, size_t at);
+
+}  // namespace lockstep

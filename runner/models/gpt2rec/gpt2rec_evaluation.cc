@@ -1,0 +1,185 @@
+#include "runner/models/gpt2rec/gpt2rec_evaluation.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<int64_t, 3> kCutoffs = {10, 20, 50};
+
+double on_grid(double value) {
+  constexpr double kGrid = 1073741824.0;  // 2^30: sums of a million users stay exact in a double
+  return std::round(value * kGrid) / kGrid;
+}
+
+double discount(int64_t place) { return 1.0 / std::log2(static_cast<double>(place) + 2.0); }
+
+// Sums of the users that were looked at.
+struct CutoffSums {
+  RankingFigures sums;
+
+  void add(const RankingFigures& figures) {
+    sums.ndcg += figures.ndcg;
+    sums.recall += figures.recall;
+    sums.precision += figures.precision;
+    sums.hit += figures.hit;
+  }
+};
+
+class RankingSums {
+ public:
+  explicit RankingSums(const RecommenderData& data)
+      : data_(data), is_candidate_(static_cast<size_t>(data.num_items()), true) {}
+
+  void add_user(int64_t user, std::span<const float> scores) {
+    const std::span<const int32_t> valid = data_.validated().of(user);
+    const std::span<const int32_t> test = data_.tested().of(user);
+    if (!valid.empty()) {
+      const std::vector<int32_t> ranking = best_scores(scores, {}, kTopCount);
+      for (size_t i = 0; i < kCutoffs.size(); ++i) valid_[i].add(ranking_figures(ranking, valid, kCutoffs[i]));
+      valid_users_ += 1.0;
+    }
+    if (test.empty()) return;
+    add_test(user, scores, test, valid);
+  }
+
+  // The same names on every rank.
+  [[nodiscard]] std::vector<MetricSum> result() const {
+    std::vector<MetricSum> list;
+    for (size_t i = 0; i < kCutoffs.size(); ++i) {
+      const std::string at = "@" + std::to_string(kCutoffs[i]);
+      list.push_back({"valid_ndcg" + at, valid_[i].sums.ndcg, valid_users_});
+      list.push_back({"valid_hr" + at, valid_[i].sums.hit, valid_users_});
+    }
+    for (size_t i = 0; i < kCutoffs.size(); ++i) {
+      const std::string at = "@" + std::to_string(kCutoffs[i]);
+      list.push_back({"test_recall" + at, test_[i].sums.recall, test_users_});
+      list.push_back({"test_precision" + at, test_[i].sums.precision, test_users_});
+      list.push_back({"test_ndcg" + at, test_[i].sums.ndcg, test_users_});
+    }
+    list.push_back({"test_cold_ndcg@10", cold_ndcg_, cold_users_});
+    return list;
+  }
+
+ private:
+  void add_test(int64_t user, std::span<const float> scores, std::span<const int32_t> test,
+                std::span<const int32_t> valid) {
+    const std::span<const int32_t> trained = data_.trained().of(user);
+    const auto set_known = [&](bool is_candidate) {
+      for (const int32_t item : trained) is_candidate_[static_cast<size_t>(item)] = is_candidate;
+      for (const int32_t item : valid) is_candidate_[static_cast<size_t>(item)] = is_candidate;
+    };
+    set_known(false);
+    const std::vector<int32_t> ranking = best_scores(scores, is_candidate_, kTopCount);
+    set_known(true);
+    for (size_t i = 0; i < kCutoffs.size(); ++i) test_[i].add(ranking_figures(ranking, test, kCutoffs[i]));
+    test_users_ += 1.0;
+
+    std::vector<int32_t> cold;
+    std::copy_if(test.begin(), test.end(), std::back_inserter(cold),
+                 [&](int32_t item) { return data_.cold_in_test()[static_cast<size_t>(item)]; });
+    if (cold.empty()) return;
+    const std::vector<int32_t> among_cold = best_scores(scores, data_.cold_in_test(), kCutoffs[0]);
+    cold_ndcg_ += ranking_figures(among_cold, cold, kCutoffs[0]).ndcg;
+    cold_users_ += 1.0;
+  }
+
+  const RecommenderData& data_;
+  std::vector<bool> is_candidate_;  // all true between two users
+  std::array<CutoffSums, kCutoffs.size()> valid_;
+  std::array<CutoffSums, kCutoffs.size()> test_;
+  double valid_users_ = 0.0;
+  double test_users_ = 0.0;
+  double cold_ndcg_ = 0.0;
+  double cold_users_ = 0.0;
+};
+
+// Those with anything to find, ascending.
+std::vector<int64_t> evaluated_users(const RecommenderData& data) {
+  std::vector<int64_t> users;
+  std::set_union(data.validated().users().begin(), data.validated().users().end(), data.tested().users().begin(),
+                 data.tested().users().end(), std::back_inserter(users));
+  return users;
+}
+
+}  // namespace
+
+std::vector<int32_t> best_scores(std::span<const float> scores, const std::vector<bool>& is_candidate, int64_t count) {
+  std::vector<int32_t> order;
+  order.reserve(scores.size());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (is_candidate.empty() || is_candidate[i]) order.push_back(static_cast<int32_t>(i));
+  }
+  const auto value = [&](int32_t i) {
+    const float score = scores[static_cast<size_t>(i)];
+    return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
+  };
+  const auto end = order.begin() + std::min(count, static_cast<int64_t>(order.size()));
+  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
+    const float first = value(a);
+    const float second = value(b);
+    return first > second || (first == second && a < b);
+  });
+  order.erase(end, order.end());
+  return order;
+}
+
+RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const int32_t> wanted, int64_t k) {
+  double gained = 0.0;
+  int64_t hits = 0;
+  const int64_t places = std::min(k, static_cast<int64_t>(ranking.size()));
+  for (int64_t place = 0; place < places; ++place) {
+    if (!std::binary_search(wanted.begin(), wanted.end(), ranking[static_cast<size_t>(place)])) continue;
+    gained += discount(place);
+    ++hits;
+  }
+  double best = 0.0;
+  for (int64_t place = 0; place < std::min(k, static_cast<int64_t>(wanted.size())); ++place) best += discount(place);
+  return {.ndcg = on_grid(gained / best),
+          .recall = on_grid(static_cast<double>(hits) / static_cast<double>(wanted.size())),
+          .precision = on_grid(static_cast<double>(hits) / static_cast<double>(k)),
+          .hit = hits > 0 ? 1.0 : 0.0};
+}
+
+at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH) {
+  std::vector<at::Tensor> parts;
+  const int64_t films = item_parts_IH.size(0);
+  Dropouts none;
+  for (int64_t begin = 0; begin < films; begin += kFilmsAtOnce) {
+    const at::Tensor films_H = item_parts_IH.narrow(0, begin, std::min(kFilmsAtOnce, films - begin));
+    parts.push_back(model.score(user_parts_UH.unsqueeze(1) + films_H.unsqueeze(0), none));
+  }
+  return at::cat(parts, 1).to(at::kCPU, at::kFloat).contiguous();
+}
+
+std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
+                                         const at::Tensor& user_parts, const at::Tensor& item_parts,
+                                         const EvaluationShard& shard) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<int64_t> users = evaluated_users(data);
+  const auto total = static_cast<int64_t>(users.size());
+  RankingSums sums(data);
+  const auto films = static_cast<size_t>(item_parts.size(0));
+  for (int64_t begin = shard.rank * kUsersAtOnce; begin < total && shard.goes_on();
+       begin += shard.world_size * kUsersAtOnce) {
+    const int64_t n = std::min(kUsersAtOnce, total - begin);
+    const at::Tensor chunk_U = at::empty({n}, at::kLong);
+    std::copy_n(users.begin() + begin, n, chunk_U.mutable_data_ptr<int64_t>());
+    const at::Tensor scores_UI =
+        all_scores(model, user_parts.index_select(0, chunk_U.to(user_parts.device())), item_parts);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto at = static_cast<size_t>(i);
+      sums.add_user(users[static_cast<size_t>(begin + i)], {scores_UI.const_data_ptr<float>() + at * films, films});
+    }
+  }
+  return sums.result();
+}
+
+}  // namespace lockstep

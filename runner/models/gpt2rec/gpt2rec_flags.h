@@ -1,0 +1,85 @@
+// What the command line knows of the recommender with GPT-2. Links no torch. Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
+
+namespace lockstep {
+
+// Shares of the ratings; they sum to 1.
+struct SplitRatio {
+  double train = 0.8;
+  double valid = 0.1;
+  double test = 0.1;
+};
+
+// kStatic: one negative for each rating, drawn once. kResample: drawn anew in each epoch.
+enum class NegativeDraw { kStatic, kResample };
+
+// What the mean of a text's hidden states is taken over: its own tokens, or the guide's padding as well.
+enum class PoolFlag { kMean, kPadded };
+
+// LAYERSxWIDTH
+struct Gpt2ConfigFlag {
+  int64_t num_layers = 0;
+  int64_t width = 0;
+};
+
+// Flags of one of the two phases of --preset two_phase.
+struct PhaseOptions {
+  int64_t num_epochs = 0;
+  double lr = 0.0;
+  double clip_grad_norm = 0.0;
+};
+
+struct Gpt2recOptions {
+  std::string data_path;  // required
+  SplitRatio split_ratio;
+  NegativeDraw negatives = NegativeDraw::kStatic;
+
+  std::string gpt2_path;       // a folder; empty: a small random one
+  std::string tokenizer_path;  // a folder; empty: gpt2_path, and if that is empty too, bytes are tokens
+  std::optional<Gpt2ConfigFlag> gpt2_config;
+  int64_t lora_rank = 8;
+  double lora_alpha = 32.0;
+  double lora_dropout = 0.1;
+  int64_t max_length = 128;  // tokens of a text
+  PoolFlag pool = PoolFlag::kMean;
+
+  int64_t embed_dim = 64;
+  bool use_attention = true;
+  double dropout = 0.2;
+
+  bool use_cache = true;
+  double gpt2_lr_factor = 0.2;  // of the rate, for LoRA's weights
+  PhaseOptions phase1 = {.num_epochs = 15, .lr = 1e-4, .clip_grad_norm = 1.0};
+  PhaseOptions phase2 = {.num_epochs = 30, .lr = 5e-5, .clip_grad_norm = 0.5};
+  bool phase2_cache = false;
+
+  bool save_model = true;
+  std::string model_path = "model.pth";
+};
+
+WorkloadFlags gpt2rec_flags();
+
+// One stretch of epochs. In a cached one texts are encoded once, and LoRA's weights stay as they are.
+struct RecommenderPhase {
+  std::string name;
+  int64_t num_epochs = 0;
+  double lr = 0.0;
+  double clip_grad_norm = 0.0;
+  bool is_cached = true;
+};
+// One, or those of --preset two_phase.
+std::vector<RecommenderPhase> recommender_phases(const RunConfig& config);
+
+// RunConfig::options of a run of this workload.
+const Gpt2recOptions& gpt2rec_options(const RunConfig& config);
+Gpt2recOptions& gpt2rec_options(RunConfig& config);
+
+}  // namespace lockstep

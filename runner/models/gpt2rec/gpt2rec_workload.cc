@@ -1,0 +1,361 @@
+#include "runner/models/gpt2rec/gpt2rec_workload.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <set>
+
+#include "runner/base/check.h"
+#include "runner/data/sampler.h"
+#include "runner/models/gpt2rec/gpt2rec_evaluation.h"
+#include "runner/models/gpt2rec/guide_names.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kResultsFile[] = "test_results_standard.json";
+constexpr char kBestFigure[] = "valid_ndcg@10";
+constexpr char kColdFigure[] = "test_cold_ndcg@10";
+constexpr char kAdapters[] = "adapters";
+constexpr double kLogFloor = 1e-10;  // the guide's: log(σ + this)
+
+double figure_named(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
+  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
+  return found->second;
+}
+
+std::vector<std::string> texts_of_users(const RatingData& ratings) {
+  std::vector<std::string> texts;
+  std::transform(ratings.users.begin(), ratings.users.end(), std::back_inserter(texts), user_text);
+  return texts;
+}
+
+std::vector<std::string> texts_of_films(const RatingData& ratings) {
+  std::vector<std::string> texts;
+  std::transform(ratings.films.begin(), ratings.films.end(), std::back_inserter(texts), film_text);
+  return texts;
+}
+
+at::Tensor numbers_of_texts(int64_t count, at::Device device, const std::function<int64_t(int64_t)>& number) {
+  const at::Tensor numbers = at::empty({count}, at::kLong);
+  for (int64_t i = 0; i < count; ++i) numbers.mutable_data_ptr<int64_t>()[i] = number(i);
+  return numbers.to(device);
+}
+
+int64_t values_in(const NamedTensors& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
+                         [](int64_t sum, const NamedTensor& tensor) { return sum + tensor.tensor.numel(); });
+}
+
+bool trains_adapters(const std::vector<RecommenderPhase>& phases) {
+  return std::any_of(phases.begin(), phases.end(), [](const RecommenderPhase& phase) { return !phase.is_cached; });
+}
+
+// As the loop has them. LoRA's weights are no part of the state where no phase trains them.
+std::vector<TrainingPhase> training_phases(const std::vector<RecommenderPhase>& phases) {
+  std::vector<TrainingPhase> list;
+  for (const RecommenderPhase& phase : phases) {
+    const bool rests = phase.is_cached && trains_adapters(phases);
+    list.push_back({.name = phase.name,
+                    .num_epochs = phase.num_epochs,
+                    .lr = phase.lr,
+                    .clip_grad_norm = phase.clip_grad_norm,
+                    .frozen = rests ? std::vector<std::string>{kAdapters} : std::vector<std::string>()});
+  }
+  return list;
+}
+
+// Vectors of a batch's own texts [T, W], in the order of its groups.
+at::Tensor encode_groups(const TextEncoder& encoder, const DeviceBatch& batch) {
+  std::vector<at::Tensor> parts;
+  for (size_t group = 0;; ++group) {
+    const std::string suffix = std::to_string(group);
+    const at::Tensor& tokens_NT = batch["tokens_NT" + suffix];
+    if (!tokens_NT.defined()) return at::cat(parts);
+    std::optional<TextDraws> draws;
+    if (batch.is_training) {
+      draws = TextDraws{.seed = batch.share.seed, .step = batch.share.step, .text_ids_N = batch["texts_N" + suffix]};
+    }
+    parts.push_back(encoder.encode(tokens_NT, batch["lengths_N" + suffix], draws));
+  }
+}
+
+}  // namespace
+
+TextEncoderOptions text_encoder_options(const Gpt2recOptions& options) {
+  std::optional<Gpt2Size> size;
+  if (options.gpt2_config) {
+    size = Gpt2Size{.num_layers = options.gpt2_config->num_layers, .width = options.gpt2_config->width};
+  }
+  return {.gpt2_folder = options.gpt2_path,
+          .tokenizer_folder = options.tokenizer_path,
+          .size = size,
+          .lora = {.rank = options.lora_rank, .alpha = options.lora_alpha, .dropout = options.lora_dropout},
+          .pool = options.pool == PoolFlag::kPadded ? TextPool::kPadded : TextPool::kMaskedMean,
+          .max_length = options.max_length};
+}
+
+Result<std::unique_ptr<Gpt2recWorkload>> Gpt2recWorkload::create(const RunConfig& config, const RatingData& ratings,
+                                                                 std::unique_ptr<TextEncoder> encoder,
+                                                                 at::Device device) {
+  TRY_ASSIGN(RecommenderData data,
+             RecommenderData::create(ratings, gpt2rec_options(config).split_ratio, config.training.seed));
+  return std::unique_ptr<Gpt2recWorkload>(
+      new Gpt2recWorkload(config, ratings, std::move(data), std::move(encoder), device));
+}
+
+Gpt2recWorkload::Gpt2recWorkload(const RunConfig& config, const RatingData& ratings, RecommenderData data,
+                                 std::unique_ptr<TextEncoder> encoder, at::Device device)
+    : info_({.name = "gpt2rec",
+             .version = 1,
+             .loss_terms = {{.name = "loss"}},
+             .best = {.name = kBestFigure},
+             .plateau = DecidingFigure{.name = kTrainLoss, .direction = Direction::kLower},
+             .phases = training_phases(recommender_phases(config))}),
+      options_(gpt2rec_options(config)),
+      phases_(recommender_phases(config)),
+      seed_(config.training.seed),
+      device_(device),
+      data_text_(ratings.path + " (" + ratings.form + ")"),
+      data_(std::move(data)),
+      encoder_(std::move(encoder)),
+      texts_(*encoder_, texts_of_users(ratings), texts_of_films(ratings)),
+      user_texts_U_(numbers_of_texts(data_.num_users(), device, [this](int64_t i) { return texts_.of_user(i); })),
+      film_texts_I_(numbers_of_texts(data_.num_items(), device, [this](int64_t i) { return texts_.of_film(i); })),
+      model_({.num_users = data_.num_users(),
+              .num_items = data_.num_items(),
+              .embed_dim = options_.embed_dim,
+              .text_width = encoder_->width(),
+              .use_attention = options_.use_attention,
+              .dropout = options_.dropout},
+             device) {}
+
+void Gpt2recWorkload::initialize(uint64_t seed) {
+  model_.initialize(seed);
+  encoder_->initialize(seed);
+}
+
+std::vector<ParameterGroup> Gpt2recWorkload::groups() const {
+  std::vector<ParameterGroup> groups = {
+      {.name = "heads", .parameters = model_.parameters(), .weight_decay = std::nullopt}};
+  if (trains_adapters(phases_)) {
+    groups.push_back({.name = kAdapters,
+                      .parameters = encoder_->adapters(),
+                      .lr_factor = options_.gpt2_lr_factor,
+                      .weight_decay = std::nullopt});
+  }
+  return groups;
+}
+
+Json Gpt2recWorkload::shared_facts() const {
+  return {{"number of ratings trained on", static_cast<int64_t>(data_.train().size())},
+          {"number of users", data_.num_users()},
+          {"number of films", data_.num_items()},
+          {"number of distinct texts", texts_.size()},
+          {"number of tokens", texts_.tokens()}};
+}
+
+Status Gpt2recWorkload::enter_phase(int64_t phase, const std::function<bool()>& goes_on) {
+  at::Tensor cached_TW;
+  if (phases_[static_cast<size_t>(phase)].is_cached) {
+    cached_TW = encode_all(goes_on);
+    if (!cached_TW.defined()) return {};  // stopped
+  }
+  cached_TW_ = cached_TW;
+  return {};
+}
+
+double Gpt2recWorkload::flops_per_sample() const {
+  const auto d = static_cast<double>(options_.embed_dim);
+  const auto w = static_cast<double>(encoder_->width());
+  const double sides = 3.0;  // a user and two films
+  const double fusion = options_.use_attention ? d * d + 2.0 * d * d : 0.0;
+  const double first = 128.0 * d * (options_.use_attention ? 1.0 : 2.0);
+  const double rest = 2.0 * (128.0 * 64.0 + 64.0);  // for two films
+  constexpr double kFlopsOfOne = 2.0 * 3.0;         // a product and a sum, forward and twice backward
+  return kFlopsOfOne * (sides * (w * d + fusion + first) + rest);
+}
+
+std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() const {
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"variant", options_.use_attention ? "texts fused with ids" : "texts beside ids (--use_attention false)"},
+      {"data set", data_text_},
+      {"users", text(static_cast<int64_t>(data_.trained().users().size())) + " trained on, ids up to " +
+                    text(data_.num_users() - 1)},
+      {"films", text(static_cast<int64_t>(data_.train_items().size())) + " trained on, ids up to " +
+                    text(data_.num_items() - 1)},
+      {"ratings", text(static_cast<int64_t>(data_.train().size())) + " train, " + text(data_.valid_ratings()) +
+                      " validate, " + text(data_.test_ratings()) + " test" +
+                      (data_.dropped_ratings() > 0
+                           ? ", " + text(data_.dropped_ratings()) + " dropped: of users who are not trained on"
+                           : "")}};
+  for (const auto& line : encoder_->describe()) lines.push_back(line);
+  std::string lengths = text(texts_.size()) + " distinct, " + text(texts_.tokens()) + " tokens";
+  if (texts_.cut_texts() > 0) {
+    lengths += ", " + text(texts_.cut_texts()) + " of them reach --max_length " + text(options_.max_length);
+  }
+  lines.emplace_back("texts", lengths);
+  lines.emplace_back("parameters", text(values_in(model_.parameters())) + " beside GPT-2, " +
+                                       text(values_in(encoder_->adapters())) + " in LoRA");
+  std::string trained;
+  for (const RecommenderPhase& phase : phases_) {
+    trained += (trained.empty() ? "" : "; ") + (phases_.size() > 1 ? phase.name + ": " : "") +
+               (phase.is_cached ? "all but GPT-2, whose texts are encoded once" : "all, LoRA included");
+  }
+  lines.emplace_back("trained", trained);
+  return lines;
+}
+
+Result<std::unique_ptr<BatchSource>> Gpt2recWorkload::batches(const BatchOptions& options) const {
+  return Sampler::create({.seed = options.seed,
+                          .num_samples = static_cast<int64_t>(data_.train().size()),
+                          .global_batch = options.global_batch});
+}
+
+Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
+  const auto b = static_cast<int64_t>(share.samples.size());
+  const bool is_pinned = !device_.is_cpu();
+  const auto options = at::TensorOptions(at::kLong).pinned_memory(is_pinned);
+  const at::Tensor users_B = at::empty({b}, options);
+  const at::Tensor films_B2 = at::empty({b, 2}, options);
+  const at::Tensor user_texts_B = at::empty({b}, options);
+  const at::Tensor film_texts_B2 = at::empty({b, 2}, options);
+  auto* const users = users_B.mutable_data_ptr<int64_t>();
+  auto* const films = films_B2.mutable_data_ptr<int64_t>();
+  auto* const user_texts = user_texts_B.mutable_data_ptr<int64_t>();
+  auto* const film_texts = film_texts_B2.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < b; ++i) {
+    const int64_t sample = share.samples[static_cast<size_t>(i)];
+    const Rating& rating = data_.train()[static_cast<size_t>(sample)];
+    users[i] = rating.user;
+    films[2 * i] = rating.item;
+    films[2 * i + 1] = data_.negative(sample, options_.negatives, share.seed, share.epoch);
+    user_texts[i] = texts_.of_user(users[i]);
+    for (int64_t k = 2 * i; k < 2 * i + 2; ++k) film_texts[k] = texts_.of_film(films[k]);
+  }
+  HostBatch batch{.tensors = {{"users_B", users_B},
+                              {"films_B2", films_B2},
+                              {"user_texts_B", user_texts_B},
+                              {"film_texts_B2", film_texts_B2}},
+                  .weights = {static_cast<double>(b)}};
+  if (phases_[static_cast<size_t>(share.phase)].is_cached) return batch;
+
+  std::set<int64_t> distinct(user_texts, user_texts + b);
+  distinct.insert(film_texts, film_texts + 2 * b);
+  std::vector<int64_t> row_of(static_cast<size_t>(texts_.size()), -1);
+  int64_t row = 0;
+  const std::vector<std::vector<int64_t>> groups = texts_.groups({distinct.begin(), distinct.end()});
+  for (size_t group = 0; group < groups.size(); ++group) {
+    for (const int64_t number : groups[group]) row_of[static_cast<size_t>(number)] = row++;
+    for (NamedTensor& tensor : texts_.tensors(groups[group], std::to_string(group), is_pinned)) {
+      batch.tensors.push_back(std::move(tensor));
+    }
+  }
+  for (int64_t i = 0; i < b; ++i) user_texts[i] = row_of[static_cast<size_t>(user_texts[i])];
+  for (int64_t k = 0; k < 2 * b; ++k) film_texts[k] = row_of[static_cast<size_t>(film_texts[k])];
+  return batch;
+}
+
+std::vector<at::Tensor> Gpt2recWorkload::loss(const DeviceBatch& batch) {
+  const at::Tensor texts_TW = cached_TW_.defined() ? cached_TW_ : encode_groups(*encoder_, batch);
+  Dropouts dropouts;
+  if (batch.is_training) {
+    dropouts = Dropouts(
+        options_.dropout,
+        DropoutKey{
+            .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0});
+  }
+  const at::Tensor user_BH =
+      model_.user_part(model_.users(batch["users_B"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_B"]}));
+  const at::Tensor film_NH = model_.item_part(
+      model_.items(batch["films_B2"].flatten(), {.vectors_TW = texts_TW, .rows_B = batch["film_texts_B2"].flatten()}));
+  const at::Tensor sum_B2H = user_BH.unsqueeze(1) + film_NH.view({-1, 2, film_NH.size(1)});
+  const at::Tensor scores_B2 = model_.score(sum_B2H, dropouts).to(at::kFloat);
+  const at::Tensor margin_B = scores_B2.select(1, 0) - scores_B2.select(1, 1);
+  return {-at::log(at::sigmoid(margin_B) + kLogFloor).sum()};
+}
+
+at::Tensor Gpt2recWorkload::encode_all(const std::function<bool()>& goes_on) const {
+  const torch::NoGradGuard no_grad;
+  std::vector<int64_t> numbers(static_cast<size_t>(texts_.size()));
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  const at::Tensor vectors_TW =
+      at::empty({texts_.size(), encoder_->width()}, at::TensorOptions(at::kFloat).device(device_));
+  for (const std::vector<int64_t>& group : texts_.groups(numbers)) {
+    if (!goes_on()) return {};
+    const NamedTensors tensors = texts_.tensors(group, "", false);
+    const at::Tensor encoded_NW = encoder_->encode(tensors[0].tensor.to(device_), tensors[1].tensor.to(device_));
+    vectors_TW.index_copy_(0, tensors[2].tensor.to(device_), encoded_NW);
+  }
+  return vectors_TW;
+}
+
+Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& shard) {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor texts_TW = cached_TW_.defined() ? cached_TW_ : encode_all(shard.goes_on);
+  if (!texts_TW.defined()) return std::vector<MetricSum>();  // stopped
+  const auto ids = [&](int64_t count) { return at::arange(count, at::TensorOptions(at::kLong).device(device_)); };
+  const at::Tensor user_parts_UH =
+      model_.user_part(model_.users(ids(data_.num_users()), {.vectors_TW = texts_TW, .rows_B = user_texts_U_}));
+  const at::Tensor item_parts_IH =
+      model_.item_part(model_.items(ids(data_.num_items()), {.vectors_TW = texts_TW, .rows_B = film_texts_I_}));
+  return evaluate_rankings(model_, data_, user_parts_UH, item_parts_IH, shard);
+}
+
+std::vector<std::pair<std::string, double>> Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {
+  std::vector<std::pair<std::string, double>> means = Workload::figures(totals);
+  if (!totals.empty() && totals.back().name == kColdFigure && totals.back().count == 0.0) means.pop_back();
+  return means;
+}
+
+std::vector<std::string> Gpt2recWorkload::evaluation_lines(const EvaluationReport& report) {
+  const auto figure = [&](const char* name) { return figure_named(report.metrics, name); };
+  std::array<char, 200> line{};
+  std::snprintf(line.data(), line.size(),
+                "Epoch %lld: valid (NDCG@10: %.4f, HR@10: %.4f), test (Recall@10: %.4f, Precision@10: %.4f, NDCG@10: "
+                "%.4f)",
+                static_cast<long long>(report.epoch), figure("valid_ndcg@10"), figure("valid_hr@10"),
+                figure("test_recall@10"), figure("test_precision@10"), figure("test_ndcg@10"));
+  return {line.data()};
+}
+
+std::vector<std::string> Gpt2recWorkload::outputs(const EvaluationReport& report) {
+  const double value = figure_named(report.metrics, kBestFigure);
+  if (!(value > best_)) return {};
+  best_ = value;
+  if (!options_.save_model) return {kResultsFile};
+  return {kResultsFile, options_.model_path};
+}
+
+OutputContent Gpt2recWorkload::output(const std::string& name, const OutputState& state) const {
+  if (name == kResultsFile) {
+    Json results = {{"epoch", state.epoch}, {"step", state.step}};
+    for (const auto& [figure, value] : state.metrics) {
+      constexpr std::string_view kTest = "test_";
+      if (figure.starts_with(kTest)) results[figure.substr(kTest.size())] = value;
+    }
+    return results.dump(2) + "\n";
+  }
+  return guide_state_dict(model_, *encoder_, seed_);
+}
+
+Json Gpt2recWorkload::progress_state() const { return Json{{"best", best_}}; }
+
+Status Gpt2recWorkload::restore_progress(const Json& state) {
+  const auto field = state.find("best");
+  if (field == state.end() || !field->is_number()) {
+    return Error{ErrorCode::kCorrupt,
+                 "workload progress: field best is missing or no number; the checkpoint is damaged"};
+  }
+  best_ = field->get<double>();
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+// Gpt2recWorkload: the recommender with GPT-2 behind the Workload interface.
+//
+// Role: joins ratings, texts, GPT-2, the trained layers and the evaluations. A sample is a rating that is trained on,
+// with the film that it is held against.
+// In a cached phase all texts are encoded once, and LoRA's weights stay as they are. In another the distinct texts of
+// each batch are encoded with a graph to them.
+// Ownership: owns the parameters, the frozen GPT-2 and the data. Threads: as Workload.
+// Shapes: B samples, T texts, W width of a text's vector; see recommender_model.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/models/gpt2rec/gpt2rec_flags.h"
+#include "runner/models/gpt2rec/movielens.h"
+#include "runner/models/gpt2rec/recommender_data.h"
+#include "runner/models/gpt2rec/recommender_model.h"
+#include "runner/models/gpt2rec/text_encoder.h"
+#include "runner/models/gpt2rec/text_table.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+TextEncoderOptions text_encoder_options(const Gpt2recOptions& options);
+
+class Gpt2recWorkload final : public Workload {
+ public:
+  // Errors (kInvalid): see RecommenderData::create.
+  static Result<std::unique_ptr<Gpt2recWorkload>> create(const RunConfig& config, const RatingData& ratings,
+                                                         std::unique_ptr<TextEncoder> encoder, at::Device device);
+
+  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
+  // "heads", and "adapters" where any phase trains LoRA.
+  [[nodiscard]] std::vector<ParameterGroup> groups() const override;
+  [[nodiscard]] std::vector<FrozenTensors> frozen() const override { return {encoder_->frozen()}; }
+  void initialize(uint64_t seed) override;
+  // A cached phase has all texts encoded once.
+  Status enter_phase(int64_t phase, const std::function<bool()>& goes_on) override;
+
+  [[nodiscard]] Json shared_facts() const override;
+  [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
+
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
+  // "users_B", "films_B2" (the rated one and the other) and "user_texts_B", "film_texts_B2": rows of the cached
+  // vectors, or of those of the batch's own texts, which are there as TextTable::tensors in groups "0", "1", … The
+  // weight is the number of samples.
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
+  // BPR (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", 2009): -log σ(rated - other).
+  [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
+
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
+  // Without test_cold_ndcg@10 where no film is cold.
+  [[nodiscard]] std::vector<std::pair<std::string, double>> figures(
+      const std::vector<MetricSum>& totals) const override;
+  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
+  // test_results_standard.json and --model_path, whenever valid_ndcg@10 has improved.
+  std::vector<std::string> outputs(const EvaluationReport& report) override;
+  [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
+  [[nodiscard]] Json progress_state() const override;
+  Status restore_progress(const Json& state) override;
+
+ private:
+  Gpt2recWorkload(const RunConfig& config, const RatingData& ratings, RecommenderData data,
+                  std::unique_ptr<TextEncoder> encoder, at::Device device);
+
+  // All texts' vectors [T, W], without a graph. Undefined when goes_on says so.
+  [[nodiscard]] at::Tensor encode_all(const std::function<bool()>& goes_on) const;
+
+  WorkloadInfo info_;
+  Gpt2recOptions options_;
+  std::vector<RecommenderPhase> phases_;
+  uint64_t seed_;
+  at::Device device_;
+  std::string data_text_;
+  RecommenderData data_;
+  std::unique_ptr<TextEncoder> encoder_;
+  TextTable texts_;
+  at::Tensor user_texts_U_;  // the number of each user's text, on the device
+  at::Tensor film_texts_I_;
+  RecommenderModel model_;
+  at::Tensor cached_TW_;  // in a cached phase; else undefined
+  double best_ = -1.0;    // of valid_ndcg@10; -1 before the first evaluation
+};
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// The trained model as a state dict that the guide's module loads strictly: all its tensors by its names, GPT-2's
+// frozen ones and those that reach no score among them.
+//
+// Names: "user_emb.weight" …; GPT-2 as Python's peft wraps it, "gpt2.base_model.model.transformer.h.0.…", its adapted
+// layers with ".base_layer", ".lora_A.default", ".lora_B.default", and the head "lm_head" that it ties to the tokens.
+// Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runner/models/gpt2rec/recommender_model.h"
+#include "runner/models/gpt2rec/text_encoder.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+// "h.0.attn.c_attn.weight" → "gpt2.base_model.model.transformer.h.0.attn.c_attn.base_layer.weight"
+std::string guide_name_of_gpt2(const std::string& name);
+
+// `seed`: of the run, for the tensors that were never trained.
+TorchTree guide_state_dict(const RecommenderModel& model, const TextEncoder& encoder, uint64_t seed);
+
+}  // namespace lockstep

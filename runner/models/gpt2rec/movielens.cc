@@ -1,0 +1,480 @@
+#include "runner/models/gpt2rec/movielens.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "runner/base/file_system.h"
+#include "runner/base/one_line.h"
+#include "runner/config/flag_table_builder.h"
+#include "runner/models/gpt2rec/generated_movies.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kFileMax = uint64_t{4} << 30;
+constexpr int64_t kIdMax = 10'000'000;  // each id has a row in a table of embeddings
+constexpr size_t kLineMax = 65'536;
+constexpr int64_t kLinesBetweenReports = 200'000;
+
+// Every form's own numbers and words, brought into one.
+constexpr std::array<std::string_view, 21> kOccupations = {"other or not specified",
+                                                           "academic/educator",
+                                                           "artist",
+                                                           "clerical/admin",
+                                                           "college/grad student",
+                                                           "customer service",
+                                                           "doctor/health care",
+                                                           "executive/managerial",
+                                                           "farmer",
+                                                           "homemaker",
+                                                           "K-12 student",
+                                                           "lawyer",
+                                                           "programmer",
+                                                           "retired",
+                                                           "sales/marketing",
+                                                           "scientist",
+                                                           "self-employed",
+                                                           "technician/engineer",
+                                                           "tradesman/craftsman",
+                                                           "unemployed",
+                                                           "writer"};
+constexpr std::array<std::string_view, 19> kGenresOf100k = {
+    "Unknown",     "Action", "Adventure", "Animation", "Children's", "Comedy",  "Crime",
+    "Documentary", "Drama",  "Fantasy",   "Film-Noir", "Horror",     "Musical", "Mystery",
+    "Romance",     "Sci-Fi", "Thriller",  "War",       "Western"};
+
+bool is_utf8(std::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const size_t more = byte < 0x80 ? 0 : byte >= 0xC2 && byte < 0xE0 ? 1 : byte >= 0xE0 && byte < 0xF0 ? 2 : 3;
+    if (more == 3 && (byte < 0xF0 || byte > 0xF4)) return false;
+    if (i + more >= text.size()) return false;
+    for (size_t k = 1; k <= more; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
+    }
+    i += more + 1;
+  }
+  return true;
+}
+
+std::string utf8_of_latin1(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80) {
+      out.push_back(c);
+    } else {
+      out.push_back(static_cast<char>(0xC0 | (byte >> 6)));
+      out.push_back(static_cast<char>(0x80 | (byte & 0x3F)));
+    }
+  }
+  return out;
+}
+
+std::vector<std::string_view> split_fields(std::string_view line, std::string_view separator) {
+  std::vector<std::string_view> fields;
+  while (true) {
+    const size_t at = line.find(separator);
+    fields.push_back(line.substr(0, at));
+    if (at == std::string_view::npos) return fields;
+    line.remove_prefix(at + separator.size());
+  }
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string text_of(std::string_view field) { return std::string(trimmed(field)); }
+
+// One file of lines, whole in memory, as UTF-8.
+class LineFile {
+ public:
+  static Result<LineFile> read(const std::string& path, const std::function<void()>& on_progress) {
+    PosixFileSystem fs;
+    LineFile file;
+    file.path_ = path;
+    TRY_ASSIGN(file.text_, read_file(fs, path, kFileMax));
+    if (!is_utf8(file.text_)) file.text_ = utf8_of_latin1(file.text_);
+    file.on_progress_ = on_progress;
+    return file;
+  }
+
+  // `expected`: what a line is made of. `take` returns what is wrong with a line, or nothing.
+  Status each(const std::string& expected, const std::function<std::string(std::string_view line)>& take) const {
+    std::string_view rest = text_;
+    for (int64_t number = 1; !rest.empty(); ++number) {
+      const size_t end = rest.find('\n');
+      std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (number % kLinesBetweenReports == 0) on_progress_();
+      if (trimmed(line).empty()) continue;
+      const std::string wrong =
+          line.size() > kLineMax ? "it has " + std::to_string(line.size()) + " bytes" : take(line);
+      if (wrong.empty()) continue;
+      constexpr size_t kShown = 80;
+      return Error{ErrorCode::kInvalid, path_ + ":" + std::to_string(number) + ": " + wrong + "; found \"" +
+                                            one_line(std::string(line.substr(0, kShown))) + "\", expected " + expected};
+    }
+    return {};
+  }
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string_view first_line() const {
+    const std::string_view text = text_;
+    std::string_view line = text.substr(0, text.find('\n'));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    return line;
+  }
+
+ private:
+  std::string path_;
+  std::string text_;
+  std::function<void()> on_progress_;
+};
+
+std::optional<int64_t> id_of(std::string_view field) {
+  int64_t id = 0;
+  if (!parse_whole(trimmed(field), id) || id < 0 || id > kIdMax) return std::nullopt;
+  return id;
+}
+
+const std::string kIdWanted = "a whole number from 0 to " + std::to_string(kIdMax);
+
+// What is known of the ids of one kind, as their file is read.
+template <typename Entry>
+struct Described {
+  std::vector<Entry> entries;  // by id
+  std::vector<bool> is_there;
+
+  // What is wrong, or nothing.
+  std::string add(std::string_view id_field, Entry entry) {
+    const std::optional<int64_t> id = id_of(id_field);
+    if (!id) return "the id \"" + std::string(id_field.substr(0, 40)) + "\" is not " + kIdWanted;
+    const auto at = static_cast<size_t>(*id);
+    if (at >= entries.size()) {
+      entries.resize(at + 1);
+      is_there.resize(at + 1, false);
+    }
+    if (is_there[at]) return "the id " + std::to_string(*id) + " is there twice";
+    entries[at] = std::move(entry);
+    is_there[at] = true;
+    return {};
+  }
+  [[nodiscard]] bool has(int64_t id) const {
+    return static_cast<size_t>(id) < is_there.size() && is_there[static_cast<size_t>(id)];
+  }
+};
+
+struct Tables {
+  Described<UserProfile> users;
+  Described<Film> films;
+  std::vector<Rating> ratings;
+  std::string users_path;
+  std::string films_path;
+
+  std::string add_rating(std::string_view user_field, std::string_view item_field) {
+    const std::optional<int64_t> user = id_of(user_field);
+    const std::optional<int64_t> item = id_of(item_field);
+    if (!user || !item) return std::string(user ? "the film's" : "the user's") + " id is not " + kIdWanted;
+    if (!users.has(*user)) return "user " + std::to_string(*user) + " is not in " + users_path;
+    if (!films.has(*item)) return "film " + std::to_string(*item) + " is not in " + films_path;
+    ratings.push_back({static_cast<int32_t>(*user), static_cast<int32_t>(*item)});
+    return {};
+  }
+};
+
+// What is wrong, or nothing.
+std::string read_profile(std::string_view gender, std::string_view age, std::string_view occupation,
+                         UserProfile& profile) {
+  gender = trimmed(gender);
+  if (gender == "M") profile.gender = "Male";
+  if (gender == "F") profile.gender = "Female";
+  if (!gender.empty() && profile.gender.empty()) return "the gender is neither F nor M";
+  int64_t number = 0;
+  if (!trimmed(age).empty()) {
+    if (!parse_whole(trimmed(age), number) || number < 0 || number > 150) return "the age is no number of years";
+    profile.age_group = age_group_of(number);
+  }
+  profile.occupation = text_of(occupation);
+  if (parse_whole(trimmed(occupation), number)) {
+    profile.occupation = occupation_name(number);
+    if (profile.occupation.empty()) return "the occupation is none of 0 to 20";
+  }
+  return {};
+}
+
+std::string joined(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (const std::string_view word : words) {
+    const std::string_view one = trimmed(word);
+    if (!one.empty()) text += (text.empty() ? "" : ", ") + std::string(one);
+  }
+  return text;
+}
+
+Status read_1m(const std::string& folder, const std::function<void()>& on_progress, Tables& tables) {
+  TRY_ASSIGN(const LineFile users, LineFile::read(join_path(folder, "users.dat"), on_progress));
+  TRY_ASSIGN(const LineFile films, LineFile::read(join_path(folder, "movies.dat"), on_progress));
+  TRY_ASSIGN(const LineFile ratings, LineFile::read(join_path(folder, "ratings.dat"), on_progress));
+  TRY(users.each("id::F or M::age::occupation::zip", [&](std::string_view line) -> std::string {
+    const auto fields = split_fields(line, "::");
+    if (fields.size() != 5) return "it has " + std::to_string(fields.size()) + " fields";
+    UserProfile profile;
+    std::string wrong = read_profile(fields[1], fields[2], fields[3], profile);
+    return wrong.empty() ? tables.users.add(fields[0], std::move(profile)) : wrong;
+  }));
+  TRY(films.each("id::title::genre|genre", [&](std::string_view line) -> std::string {
+    // A title may hold "::" as well.
+    const size_t first = line.find("::");
+    const size_t last = line.rfind("::");
+    if (first == std::string_view::npos || first == last) return "it has fewer than 3 fields";
+    return tables.films.add(line.substr(0, first), {.title = text_of(line.substr(first + 2, last - first - 2)),
+                                                    .genres = joined(split_fields(line.substr(last + 2), "|"))});
+  }));
+  return ratings.each("user::film::rating::time", [&](std::string_view line) -> std::string {
+    const auto fields = split_fields(line, "::");
+    if (fields.size() != 4) return "it has " + std::to_string(fields.size()) + " fields";
+    return tables.add_rating(fields[0], fields[1]);
+  });
+}
+
+Status read_100k(const std::string& folder, const std::function<void()>& on_progress, Tables& tables) {
+  TRY_ASSIGN(const LineFile users, LineFile::read(join_path(folder, "u.user"), on_progress));
+  TRY_ASSIGN(const LineFile films, LineFile::read(join_path(folder, "u.item"), on_progress));
+  TRY_ASSIGN(const LineFile ratings, LineFile::read(join_path(folder, "u.data"), on_progress));
+  TRY(users.each("id|age|F or M|occupation|zip", [&](std::string_view line) -> std::string {
+    const auto fields = split_fields(line, "|");
+    if (fields.size() != 5) return "it has " + std::to_string(fields.size()) + " fields";
+    UserProfile profile;
+    std::string wrong = read_profile(fields[2], fields[1], fields[3], profile);
+    return wrong.empty() ? tables.users.add(fields[0], std::move(profile)) : wrong;
+  }));
+  constexpr size_t kFirstGenre = 5;
+  TRY(films.each("id|title|date|date|URL|19 times 0 or 1", [&](std::string_view line) -> std::string {
+    const auto fields = split_fields(line, "|");
+    if (fields.size() != kFirstGenre + kGenresOf100k.size()) {
+      return "it has " + std::to_string(fields.size()) + " fields";
+    }
+    std::vector<std::string_view> genres;
+    for (size_t i = 0; i < kGenresOf100k.size(); ++i) {
+      if (trimmed(fields[kFirstGenre + i]) == "1") genres.push_back(kGenresOf100k[i]);
+    }
+    return tables.films.add(fields[0], {.title = text_of(fields[1]), .genres = joined(genres)});
+  }));
+  return ratings.each("user, film, rating and time with tabs between them", [&](std::string_view line) -> std::string {
+    const auto fields = split_fields(line, "\t");
+    if (fields.size() != 4) return "it has " + std::to_string(fields.size()) + " fields";
+    return tables.add_rating(fields[0], fields[1]);
+  });
+}
+
+// The columns of a file of RecBole's by their names.
+class RecboleColumns {
+ public:
+  static Result<RecboleColumns> of(const LineFile& file, const std::vector<std::string>& needed) {
+    RecboleColumns columns;
+    for (const std::string_view column : split_fields(file.first_line(), "\t")) {
+      columns.names_.push_back(text_of(column.substr(0, column.find(':'))));
+    }
+    for (const std::string& name : needed) {
+      if (columns.at(name)) continue;
+      return Error{ErrorCode::kInvalid, file.path() + ":1: found no column " + name +
+                                            ":type, expected a header of name:type with tabs between them, as RecBole "
+                                            "writes it"};
+    }
+    return columns;
+  }
+
+  // Nothing where the file lacks the column or the line is short.
+  [[nodiscard]] std::string_view of(const std::vector<std::string_view>& fields, const std::string& name) const {
+    const std::optional<size_t> at = this->at(name);
+    return at && *at < fields.size() ? fields[*at] : std::string_view();
+  }
+
+  // Calls `take` with the fields of each line but the header.
+  Status each(const LineFile& file,
+              const std::function<std::string(const std::vector<std::string_view>&)>& take) const {
+    bool is_header = true;
+    return file.each("a field for each of the " + std::to_string(names_.size()) + " columns of the header",
+                     [&](std::string_view line) -> std::string {
+                       if (std::exchange(is_header, false)) return {};
+                       const auto fields = split_fields(line, "\t");
+                       if (fields.size() != names_.size()) return "it has " + std::to_string(fields.size()) + " fields";
+                       return take(fields);
+                     });
+  }
+
+ private:
+  [[nodiscard]] std::optional<size_t> at(const std::string& name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) return std::nullopt;
+    return static_cast<size_t>(found - names_.begin());
+  }
+
+  std::vector<std::string> names_;
+};
+
+// `stem`: the files' path without what stands behind the last dot.
+Status read_recbole(const std::string& stem, const std::function<void()>& on_progress, Tables& tables) {
+  TRY_ASSIGN(const LineFile users, LineFile::read(stem + ".user", on_progress));
+  TRY_ASSIGN(const LineFile films, LineFile::read(stem + ".item", on_progress));
+  TRY_ASSIGN(const LineFile ratings, LineFile::read(stem + ".inter", on_progress));
+  TRY_ASSIGN(const RecboleColumns of_user, RecboleColumns::of(users, {"user_id", "age", "gender", "occupation"}));
+  TRY(of_user.each(users, [&](const std::vector<std::string_view>& fields) -> std::string {
+    UserProfile profile;
+    std::string wrong = read_profile(of_user.of(fields, "gender"), of_user.of(fields, "age"),
+                                     of_user.of(fields, "occupation"), profile);
+    return wrong.empty() ? tables.users.add(of_user.of(fields, "user_id"), std::move(profile)) : wrong;
+  }));
+  const char* const genres = RecboleColumns::of(films, {"genre"}).ok() ? "genre" : "class";
+  TRY_ASSIGN(const RecboleColumns of_film, RecboleColumns::of(films, {"item_id", "movie_title", genres}));
+  TRY(of_film.each(films, [&](const std::vector<std::string_view>& fields) -> std::string {
+    Film film{.title = text_of(of_film.of(fields, "movie_title")),
+              .genres = joined(split_fields(of_film.of(fields, genres), " "))};
+    int64_t year = 0;
+    const bool has_year = parse_whole(trimmed(of_film.of(fields, "release_year")), year);
+    if (has_year && !film.title.empty()) film.title += " (" + std::to_string(year) + ")";
+    return tables.films.add(of_film.of(fields, "item_id"), std::move(film));
+  }));
+  TRY_ASSIGN(const RecboleColumns of_rating, RecboleColumns::of(ratings, {"user_id", "item_id"}));
+  return of_rating.each(ratings, [&](const std::vector<std::string_view>& fields) {
+    return tables.add_rating(of_rating.of(fields, "user_id"), of_rating.of(fields, "item_id"));
+  });
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+// Which files a data set is made of.
+struct FoundFiles {
+  std::string form;
+  std::vector<std::string> files;
+  std::function<Status(Tables& tables)> read;
+};
+
+std::vector<std::string> inter_files(const std::string& folder) {
+  std::vector<std::string> stems;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".inter") && !name.starts_with('.')) {
+      stems.push_back(join_path(folder, name.substr(0, name.rfind('.'))));
+    }
+  }
+  std::sort(stems.begin(), stems.end());
+  return stems;
+}
+
+Result<FoundFiles> find_files(const std::string& path, const std::function<void()>& on_progress) {
+  const bool is_inter =
+      is_file(path) && (path.ends_with(".inter") || path.ends_with(".user") || path.ends_with(".item"));
+  if (!is_inter && !is_file(path) && !is_folder(path)) {
+    return Error{ErrorCode::kNotFound, "--data_path " + path + ": there is no such file or folder; expected a folder " +
+                                           "with ratings.dat, users.dat and movies.dat, or generated"};
+  }
+  std::string folder = path;
+  if (is_file(path)) folder = parent_path(path);
+  const auto in_folder = [&folder](const char* name) { return join_path(folder, name); };
+  if (!is_inter && is_file(in_folder("ratings.dat"))) {
+    return FoundFiles{.form = "MovieLens-1M",
+                      .files = {in_folder("ratings.dat"), in_folder("users.dat"), in_folder("movies.dat")},
+                      .read = [=](Tables& tables) { return read_1m(folder, on_progress, tables); }};
+  }
+  if (!is_inter && is_file(in_folder("u.data"))) {
+    return FoundFiles{.form = "MovieLens-100K",
+                      .files = {in_folder("u.data"), in_folder("u.user"), in_folder("u.item")},
+                      .read = [=](Tables& tables) { return read_100k(folder, on_progress, tables); }};
+  }
+  const std::vector<std::string> stems =
+      is_inter ? std::vector<std::string>{path.substr(0, path.rfind('.'))} : inter_files(folder);
+  if (stems.size() > 1) {
+    std::string names;
+    for (const std::string& stem : stems) names += (names.empty() ? "" : ", ") + base_name(stem) + ".inter";
+    return Error{ErrorCode::kInvalid,
+                 "--data_path " + path + ": found " + names + "; give the path of the one that is meant"};
+  }
+  if (stems.empty()) {
+    return Error{ErrorCode::kNotFound,
+                 "--data_path " + path +
+                     ": found no ratings; expected ratings.dat (MovieLens-1M), u.data "
+                     "(MovieLens-100K) or NAME.inter (RecBole), with the files of users and films "
+                     "beside it"};
+  }
+  const std::string stem = stems.front();
+  return FoundFiles{.form = "RecBole's " + base_name(stem),
+                    .files = {stem + ".inter", stem + ".user", stem + ".item"},
+                    .read = [=](Tables& tables) { return read_recbole(stem, on_progress, tables); }};
+}
+
+std::string or_unknown(const std::string& text) { return text.empty() ? "Unknown" : text; }
+
+}  // namespace
+
+std::string user_text(const UserProfile& user) {
+  return "User profile: Gender is " + or_unknown(user.gender) + ", Age group is " + or_unknown(user.age_group) +
+         ", Occupation is " + or_unknown(user.occupation) + ".";
+}
+
+std::string film_text(const Film& film) {
+  return "Movie: " + or_unknown(film.title) + ". Genres: " + or_unknown(film.genres) + ".";
+}
+
+std::string age_group_of(int64_t years) {
+  constexpr std::array<std::pair<int64_t, const char*>, 6> kGroups = {
+      {{18, "0-18"}, {25, "18-24"}, {35, "25-34"}, {45, "35-44"}, {50, "45-49"}, {56, "50-55"}}};
+  for (const auto& [below, name] : kGroups) {
+    if (years < below) return name;
+  }
+  return "56+";
+}
+
+std::string_view occupation_name(int64_t number) {
+  const bool is_known = number >= 0 && number < static_cast<int64_t>(kOccupations.size());
+  return is_known ? kOccupations[static_cast<size_t>(number)] : std::string_view();
+}
+
+Result<RatingData> load_rating_data(const std::string& path, const std::function<void()>& on_progress) {
+  if (path == kGeneratedMovies) return generated_movies();
+  TRY_ASSIGN(const FoundFiles found, find_files(path, on_progress));
+  Tables tables;
+  tables.users_path = found.files[1];
+  tables.films_path = found.files[2];
+  for (const std::string& file : found.files) {
+    if (is_file(file)) continue;
+    return Error{ErrorCode::kNotFound, "--data_path " + path + ": " + file +
+                                           " is missing; this model reads what users and films are: expected " +
+                                           base_name(found.files[0]) + ", " + base_name(found.files[1]) + " and " +
+                                           base_name(found.files[2]) + " beside each other"};
+  }
+  TRY(found.read(tables));
+  for (const auto& [file, is_empty] :
+       {std::pair(found.files[0], tables.ratings.empty()), std::pair(found.files[1], tables.users.entries.empty()),
+        std::pair(found.files[2], tables.films.entries.empty())}) {
+    if (is_empty) return Error{ErrorCode::kInvalid, file + ": found no line, expected at least one"};
+  }
+  return RatingData{.path = path,
+                    .form = found.form,
+                    .ratings = std::move(tables.ratings),
+                    .users = std::move(tables.users.entries),
+                    .films = std::move(tables.films.entries),
+                    .is_kept_back = {}};
+}
+
+}  // namespace lockstep

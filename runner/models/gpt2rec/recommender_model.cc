@@ -1,0 +1,153 @@
+#include "runner/models/gpt2rec/recommender_model.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "runner/layers/initial_values.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kFirstHidden = 128;
+constexpr int64_t kSecondHidden = 64;
+constexpr int64_t kContrastWidth = 32;
+constexpr double kNormEps = 1e-5;
+constexpr double kGain = 0.1;
+constexpr double kLastGain = 0.01;
+// InitialValues are drawn by number; the text encoder's are below these.
+constexpr size_t kFirstNumber = 0x10000;
+constexpr size_t kFirstUnusedNumber = 0x20000;
+
+RecommenderLinear trained_linear(int64_t in, int64_t out, at::Device device) {
+  return {.weight = trained({out, in}, device), .bias = trained({out}, device)};
+}
+
+at::Tensor apply_linear(const RecommenderLinear& layer, const at::Tensor& x) {
+  return at::linear(x, layer.weight, layer.bias);
+}
+
+void add_linear(NamedTensors& list, const std::string& name, const RecommenderLinear& layer) {
+  list.push_back({name + ".weight", layer.weight});
+  list.push_back({name + ".bias", layer.bias});
+}
+
+// Projected texts of the rows; whichever order has less to compute.
+at::Tensor projected(const RecommenderLinear& layer, const TextRows& texts) {
+  if (texts.vectors_TW.size(0) <= texts.rows_B.size(0)) {
+    return apply_linear(layer, texts.vectors_TW).index_select(0, texts.rows_B);
+  }
+  return apply_linear(layer, texts.vectors_TW.index_select(0, texts.rows_B));
+}
+
+}  // namespace
+
+RecommenderModel::RecommenderModel(const RecommenderShape& shape, at::Device device) : shape_(shape) {
+  const int64_t d = shape.embed_dim;
+  const auto make_side = [&](int64_t ids) {
+    Side side{.embedding = trained({ids, d}, device),
+              .projection = trained_linear(shape.text_width, d, device),
+              .fusion = {}};
+    if (shape.use_attention) {
+      side.fusion = {.value = trained_linear(d, d, device),
+                     .out = trained_linear(2 * d, d, device),
+                     .norm_weight = trained({d}, device),
+                     .norm_bias = trained({d}, device)};
+    }
+    return side;
+  };
+  user_ = make_side(shape.num_users);
+  item_ = make_side(shape.num_items);
+  const int64_t width = shape.use_attention ? d : 2 * d;
+  first_ = trained_linear(2 * width, kFirstHidden, device);
+  second_ = trained_linear(kFirstHidden, kSecondHidden, device);
+  last_ = trained_linear(kSecondHidden, 1, device);
+
+  parameters_ = {{"user_emb.weight", user_.embedding}, {"item_emb.weight", item_.embedding}};
+  add_linear(parameters_, "user_meta_proj", user_.projection);
+  add_linear(parameters_, "item_meta_proj", item_.projection);
+  if (shape.use_attention) {
+    for (const auto& [name, side] : {std::pair("user_fusion", &user_), std::pair("item_fusion", &item_)}) {
+      add_linear(parameters_, std::string(name) + ".meta_v", side->fusion.value);
+      add_linear(parameters_, std::string(name) + ".out_proj", side->fusion.out);
+      parameters_.push_back({std::string(name) + ".norm.weight", side->fusion.norm_weight});
+      parameters_.push_back({std::string(name) + ".norm.bias", side->fusion.norm_bias});
+    }
+  }
+  add_linear(parameters_, "score_mlp.0", first_);
+  add_linear(parameters_, "score_mlp.3", second_);
+  add_linear(parameters_, "score_mlp.6", last_);
+}
+
+void RecommenderModel::initialize(uint64_t seed) {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string& name = parameters_[i].name;
+    const at::Tensor& tensor = parameters_[i].tensor;
+    if (name.ends_with("norm.weight")) {
+      tensor.fill_(1.0);
+    } else if (tensor.dim() == 1) {
+      tensor.zero_();
+    } else {
+      const bool is_embedding = name.ends_with("_emb.weight");
+      const double gain = is_embedding ? 1.0 : name == "score_mlp.6.weight" ? kLastGain : kGain;
+      tensor.copy_(InitialValues(seed, kFirstNumber + i).xavier_uniform(tensor.sizes()) * gain);
+    }
+  }
+}
+
+NamedTensors RecommenderModel::unused(uint64_t seed) const {
+  const int64_t d = shape_.embed_dim;
+  NamedTensors list;
+  const auto add = [&](const std::string& name, int64_t in, int64_t out) {
+    const InitialValues values(seed, kFirstUnusedNumber + list.size());
+    list.push_back({name + ".weight", values.xavier_uniform({out, in}) * kGain});
+    list.push_back({name + ".bias", at::zeros({out})});
+  };
+  if (shape_.use_attention) {
+    for (const std::string fusion : {"user_fusion", "item_fusion"}) {
+      for (const char* const layer : {"id_q", "id_k", "id_v", "meta_q", "meta_k"}) add(fusion + "." + layer, d, d);
+    }
+  }
+  add("contrastive_proj.0", 2 * d, d);
+  add("contrastive_proj.2", d, kContrastWidth);
+  return list;
+}
+
+at::Tensor RecommenderModel::side(const Side& side, const at::Tensor& ids_B, const TextRows& texts) const {
+  const at::Tensor id_BD = side.embedding.index_select(0, ids_B);
+  const at::Tensor meta_BD = projected(side.projection, texts);
+  if (!shape_.use_attention) return at::cat({id_BD, meta_BD.to(id_BD.scalar_type())}, 1);
+  const at::Tensor value_BD = apply_linear(side.fusion.value, meta_BD);
+  const at::Tensor both_B2D = at::cat({id_BD, value_BD.to(id_BD.scalar_type())}, 1);
+  return at::layer_norm(apply_linear(side.fusion.out, both_B2D) + id_BD, {shape_.embed_dim}, side.fusion.norm_weight,
+                        side.fusion.norm_bias, kNormEps);
+}
+
+at::Tensor RecommenderModel::users(const at::Tensor& ids_B, const TextRows& texts) const {
+  return side(user_, ids_B, texts);
+}
+
+at::Tensor RecommenderModel::items(const at::Tensor& ids_B, const TextRows& texts) const {
+  return side(item_, ids_B, texts);
+}
+
+at::Tensor RecommenderModel::user_part(const at::Tensor& users_BF) const {
+  const int64_t width = users_BF.size(1);
+  return at::linear(users_BF, first_.weight.narrow(1, 0, width));
+}
+
+at::Tensor RecommenderModel::item_part(const at::Tensor& items_NF) const {
+  const int64_t width = items_NF.size(1);
+  return at::linear(items_NF, first_.weight.narrow(1, width, width), first_.bias);
+}
+
+at::Tensor RecommenderModel::score(const at::Tensor& sum, Dropouts& dropouts) const {
+  const at::Tensor first = dropouts(at::relu(sum));
+  const at::Tensor second = dropouts(at::relu(apply_linear(second_, first)));
+  return apply_linear(last_, second).squeeze(-1);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// TextEncoder: texts → vectors, by a frozen GPT-2 with trained low-rank adapters.
+//
+// Role: what the recommender knows of a text. Tokenizer and weights come from a folder as Hugging Face keeps one
+// (--gpt2_path: config.json, model.safetensors, vocab.json and merges.txt); without one GPT-2 is a random one of a
+// given size, and without tokenizer files the tokens are the bytes. Determinism: a text's vector depends on the text,
+// the adapters and its draws alone (to rounding), not on the batch it is in; with --pool padded, on the length of the
+// batch too. Memory: GPT-2's weights are fp32 whatever the file holds, four bytes for each (0.5 GB for GPT-2 small);
+// while they are read the file is in memory as well. Threads: tokenize from any; all else one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/data/text/byte_pair_encoding.h"
+#include "runner/layers/gpt2.h"
+#include "runner/models/workload.h"
+#include "runner/tensor/named_tensor.h"
+
+namespace lockstep {
+
+// --gpt2_config LAYERSxWIDTH
+struct Gpt2Size {
+  int64_t num_layers = 2;
+  int64_t width = 64;  // below 64, or a multiple of it: one head for each 64
+};
+
+enum class TextPool {
+  kMaskedMean,  // mean over the text's own tokens
+  kPadded,      // mean over all places of the batch, padding included: as the guide's code has it
+};
+
+struct TextEncoderOptions {
+  std::string gpt2_folder;       // --gpt2_path; empty: random weights
+  std::string tokenizer_folder;  // --tokenizer_path; empty: gpt2_folder, and if that is empty too, bytes are tokens
+  std::optional<Gpt2Size> size;  // of random weights (2x64 if not said); with a folder, what it must hold
+  LoraOptions lora;
+  TextPool pool = TextPool::kMaskedMean;
+  int64_t max_length = 128;  // tokens of a text, the others are cut off
+};
+
+// What a training step draws: the same text has the same draws in one step on every rank, whatever the batch.
+struct TextDraws {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  at::Tensor text_ids_N;  // int64, on the device, 0 … 2³² - 1: each text's own number
+};
+
+// The dropouts of the text encoder are numbered from here (DropoutKey::layer); those before it are the workload's.
+inline constexpr uint32_t kFirstTextDropout = 0x1000;
+
+class TextEncoder {
+ public:
+  // Reads the folder. Adapters are not yet initialised.
+  // Errors: kNotFound, kInvalid, kCorrupt: a file that is missing, of another size or damaged, and what to do.
+  static Result<std::unique_ptr<TextEncoder>> make(const TextEncoderOptions& options, at::Device device);
+
+  // One to max_length tokens; the empty text is the token that ends texts.
+  [[nodiscard]] std::vector<int64_t> tokenize(std::string_view text) const;
+  // What texts are padded with: the token that ends texts (50256 with GPT-2's own tokenizer).
+  [[nodiscard]] int64_t padding_token() const { return tokenizer_.end_of_text(); }
+
+  // tokens_NT [N, T] int64 padded at the right with padding_token(); lengths_N [N] int64, each at least 1. Returns
+  // [N, width], fp32, with a graph to the adapters. No draws: nothing is dropped out.
+  [[nodiscard]] at::Tensor encode(const at::Tensor& tokens_NT, const at::Tensor& lengths_N,
+                                  const std::optional<TextDraws>& draws = std::nullopt) const;
+
+  // Trainable leaves: "h.0.attn.c_attn.lora_A.weight" …; peft_adapter.h makes a folder for Python of them.
+  [[nodiscard]] const NamedTensors& adapters() const { return gpt2_.adapters(); }
+  void initialize(uint64_t seed) { gpt2_.initialize_adapters(seed); }
+  // GPT-2's weights by the names of Hugging Face's GPT2Model, and by their digest.
+  [[nodiscard]] const NamedTensors& weights() const { return gpt2_.weights(); }
+  [[nodiscard]] const FrozenTensors& frozen() const { return frozen_; }
+
+  [[nodiscard]] int64_t width() const { return gpt2_.shape().width; }
+  [[nodiscard]] const TextEncoderOptions& options() const { return options_; }
+  [[nodiscard]] const Gpt2& gpt2() const { return gpt2_; }
+  // Lines for the start table.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const;
+
+ private:
+  TextEncoder(TextEncoderOptions options, BytePairEncoding tokenizer, Gpt2 gpt2);
+
+  TextEncoderOptions options_;
+  BytePairEncoding tokenizer_;
+  Gpt2 gpt2_;
+  FrozenTensors frozen_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+// gpt2_dump: the text encoder of the GPT-2 recommender on texts and tensors from Python, for the comparison with
+// transformers, peft and tokenizers in tests/python/test_gpt2_parity.py.
+//
+//   gpt2_dump tokens --tokenizer FOLDER --input texts.json --out FILE
+//   gpt2_dump hidden|gradients --gpt2 FOLDER --tokenizer FOLDER --input FILE --out FILE [--peft FOLDER] [--pool padded]
+//   gpt2_dump export --gpt2 FOLDER --tokenizer FOLDER --input FILE --out FOLDER
+//
+// FILE is safetensors. tokens: a JSON array of texts → tokens [all], lengths [texts]. hidden: tokens [N, T], lengths
+// [N] → hidden [N, T, D], pooled [N, D]; without --peft the adapters are as they begin. gradients: also of_pooled [N,
+// D], what the loss has as gradient by `pooled` → grad/<adapter>. export: adapters of the input by their names → a
+// folder for peft. With --repeats N the work is done so often, and seconds [N] is written too.
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runner/base/check.h"
+#include "runner/base/file_system.h"
+#include "runner/base/json.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/checkpoint/weights.h"
+#include "runner/models/gpt2rec/peft_adapter.h"
+#include "runner/models/gpt2rec/text_encoder.h"
+
+namespace lockstep {
+namespace {
+
+using Flags = std::map<std::string, std::string>;
+
+std::string flag(const Flags& flags, const std::string& name) {
+  return flags.contains(name) ? flags.at(name) : std::string();
+}
+
+at::Tensor named(const NamedTensors& tensors, const std::string& name) {
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.name == name) return tensor.tensor;
+  }
+  LOCKSTEP_CHECK(false, "a tensor of the input is missing");
+}
+
+Result<NamedTensors> tokens(const Flags& flags) {
+  PosixFileSystem files;
+  TRY_ASSIGN(const BytePairEncoding tokenizer, BytePairEncoding::load(flags.at("tokenizer")));
+  TRY_ASSIGN(const std::string text, read_file(files, flags.at("input"), std::numeric_limits<int32_t>::max()));
+  TRY_ASSIGN(const Json texts, parse_json(text, flags.at("input")));
+  std::vector<int64_t> all;
+  std::vector<int64_t> lengths;
+  for (const Json& one : texts) {
+    const std::vector<int32_t> found = tokenizer.encode(one.get<std::string>());
+    LOCKSTEP_CHECK(tokenizer.decode(found) == one.get<std::string>(), "tokens give the text back");
+    all.insert(all.end(), found.begin(), found.end());
+    lengths.push_back(static_cast<int64_t>(found.size()));
+  }
+  return NamedTensors{{"tokens", at::tensor(all, at::kLong)}, {"lengths", at::tensor(lengths, at::kLong)}};
+}
+
+NamedTensors hidden(const TextEncoder& encoder, const NamedTensors& in) {
+  const at::NoGradGuard no_grad;
+  Dropouts off;
+  return {{"hidden", encoder.gpt2().hidden({.tokens_NT = named(in, "tokens"), .rows_S = {}, .is_seen_NT = {}}, off)},
+          {"pooled", encoder.encode(named(in, "tokens"), named(in, "lengths"))}};
+}
+
+NamedTensors gradients(const TextEncoder& encoder, const NamedTensors& in) {
+  for (const NamedTensor& adapter : encoder.adapters()) adapter.tensor.mutable_grad().reset();
+  const at::Tensor pooled_ND = encoder.encode(named(in, "tokens"), named(in, "lengths"));
+  (pooled_ND * named(in, "of_pooled")).sum().backward();
+  NamedTensors out = {{"pooled", pooled_ND}};
+  for (const NamedTensor& adapter : encoder.adapters()) out.push_back({"grad/" + adapter.name, adapter.tensor.grad()});
+  return out;
+}
+
+Status export_adapters(const TextEncoder& encoder, const NamedTensors& in, const std::string& folder) {
+  TRY(copy_tensors(in, encoder.adapters(), "the input"));
+  TRY_ASSIGN(const PeftFiles made, peft_files(encoder.adapters(), encoder.options().lora, ""));
+  PosixFileSystem files;
+  TRY(make_directories(files, folder));
+  const auto write = [&](const char* name, const std::string& text) {
+    return write_file(files, join_path(folder, name),
+                      [&](const ByteSink& sink) -> Status { return sink(text.data(), text.size()); });
+  };
+  TRY(write(kPeftConfigFile, made.config));
+  return write(kPeftWeightsFile, made.weights);
+}
+
+Status run(const std::string& what, const Flags& flags) {
+  PosixFileSystem files;
+  NamedTensors out;
+  if (what == "tokens") {
+    TRY_ASSIGN(out, tokens(flags));
+    return save_weights(files, flags.at("out"), out);
+  }
+  const TextEncoderOptions options{.gpt2_folder = flag(flags, "gpt2"),
+                                   .tokenizer_folder = flag(flags, "tokenizer"),
+                                   .size = {},
+                                   .lora = {},
+                                   .pool = flag(flags, "pool") == "padded" ? TextPool::kPadded : TextPool::kMaskedMean};
+  TRY_ASSIGN(const std::unique_ptr<TextEncoder> encoder, TextEncoder::make(options, at::Device(at::kCPU)));
+  encoder->initialize(/*seed=*/1);
+  if (flags.contains("peft")) TRY(load_peft_folder(flags.at("peft"), options.lora, encoder->adapters()));
+  TRY_ASSIGN(const NamedTensors in, load_weights(files, flags.at("input")));
+  if (what == "export") return export_adapters(*encoder, in, flags.at("out"));
+  LOCKSTEP_CHECK(what == "hidden" || what == "gradients", "expected tokens, hidden, gradients or export");
+  const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    out = what == "hidden" ? hidden(*encoder, in) : gradients(*encoder, in);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  out.push_back({"seconds", at::tensor(seconds, at::kDouble)});
+  for (NamedTensor& tensor : out) tensor.tensor = tensor.tensor.detach().contiguous();
+  return save_weights(files, flags.at("out"), out);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    lockstep::Flags flags;
+    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
+    const lockstep::Status done = lockstep::run(argc > 1 ? argv[1] : "", flags);
+    if (done.ok()) return 0;
+    std::fprintf(stderr, "gpt2_dump: %s\n", done.error().message.c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpt2_dump: %s (flags: --input --out are needed)\n", error.what());
+  }
+  return 2;
+}
