@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""Prints unicode_classes.inc: which code points are letters and which are numbers, by Python's table of Unicode.
-
-  runner/data/text/make_unicode_classes.py > runner/data/text/unicode_classes.inc
-"""
+"""Prints unicode_classes.inc for the build: which code points are letters and which are numbers, by Python's table of
+Unicode."""
 import sys
 import textwrap
 import unicodedata

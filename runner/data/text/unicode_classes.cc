@@ -12,7 +12,7 @@ struct CodeRange {
   uint32_t last;
 };
 
-#include "runner/data/text/unicode_classes.inc"
+#include "unicode_classes.inc"  // made by make_unicode_classes.py
 
 // The property White_Space.
 constexpr CodeRange kWhiteSpaces[] = {{0x9, 0xD},       {0x20, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},
