@@ -1,0 +1,39 @@
+// What the files of prepared data (structures, images) have in common: they are mapped, and they list what was skipped.
+//
+// Threads: pure but for map_cache_file. A file that somebody shortens while it is mapped ends the process (SIGBUS), as
+// every mapped file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/result.h"
+
+namespace lockstep {
+
+// A file that could not be read when the cache was made.
+struct SkippedFile {
+  std::string file;
+  std::string reason;
+  friend bool operator==(const SkippedFile&, const SkippedFile&) = default;
+};
+
+struct CacheBytes {
+  std::shared_ptr<const void> memory;  // keeps `bytes` alive: a mapping or a string
+  std::string_view bytes;
+};
+
+// Errors: those of the disk. What is no regular file, or empty, has no bytes.
+Result<CacheBytes> map_cache_file(const std::string& path);
+
+// JSON: [[file, reason], …]
+std::string skipped_text(const std::vector<SkippedFile>& skipped);
+// kCorrupt for any other text; the message says only what is wrong.
+Result<std::vector<SkippedFile>> parse_skipped(std::string_view text);
+
+uint32_t crc32_of(std::string_view bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// ImageCache: all images of a data set at one size in one file that is mapped into memory and never copied.
+//
+// Role: what training and evaluation read; prepare_images.h makes it.
+// Threads: const methods from any thread. Ownership: views borrow from the cache and live no longer than it.
+// The file (little-endian; image_cache.cc): a header, the pixels of all images, their index, the classes' names, the
+// list of files that could not be read. Nothing in it is trusted: the header, the index and its checksum are checked
+// when it is opened, an image's checksum when it is asked for; so no file, cut off or made up, can do more than be
+// refused. A file that somebody shortens while it is mapped ends the process (SIGBUS), as every mapped file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/base/file_system.h"
+#include "runner/base/result.h"
+#include "runner/data/cache_file.h"
+#include "runner/data/images/image_source.h"
+
+namespace lockstep {
+
+// Raised with every change of the file or of what the readers put into it: older caches are then made anew.
+inline constexpr uint32_t kImageCacheVersion = 1;
+inline constexpr int64_t kImageSideMax = 4096;
+
+class ImageCache {
+ public:
+  // Errors: those of the disk; kCorrupt (no cache, cut off, damaged); kConflict for a cache of another version. Each
+  // names the file.
+  static Result<ImageCache> open(const std::string& path);
+  // The same from memory; `what` stands for the file in messages.
+  static Result<ImageCache> from_bytes(std::shared_ptr<const std::string> bytes, const std::string& what);
+
+  [[nodiscard]] int64_t size() const { return num_images_; }
+  // In pixels: all images are side × side.
+  [[nodiscard]] int64_t side() const { return side_; }
+  // Of image i in [0, size()): [side, side, 3], rows from above, red first. kCorrupt when the file's bytes are not what
+  // they were.
+  [[nodiscard]] Result<std::span<const uint8_t>> pixels(int64_t i) const;
+  // In [0, max(1, classes().size())).
+  [[nodiscard]] int64_t label(int64_t i) const;
+  // By label; empty: there are no classes, all labels are 0.
+  [[nodiscard]] const std::vector<std::string>& classes() const { return classes_; }
+  // Files that could not be read when the cache was made, in the order of their names.
+  [[nodiscard]] const std::vector<SkippedFile>& skipped() const { return skipped_; }
+  // SHA-256 of the index, which holds checksums and labels of all images, and of the classes' names: equal for equal
+  // data, wherever the cache lies.
+  [[nodiscard]] const std::string& digest() const { return digest_; }
+
+ private:
+  friend Status write_image_cache(const std::vector<const ImageCache*>& parts, const ByteSink& sink);
+
+  Status check();
+  [[nodiscard]] Error corrupt(const std::string& message) const;
+  [[nodiscard]] uint64_t image_bytes() const { return static_cast<uint64_t>(side_ * side_ * 3); }
+
+  std::string what_;
+  CacheBytes file_;
+  int64_t num_images_ = 0;
+  int64_t side_ = 0;
+  uint64_t index_offset_ = 0;
+  std::vector<std::string> classes_;
+  std::vector<SkippedFile> skipped_;
+  std::string digest_;
+};
+
+// The bytes of a cache. Every image has side × side pixels and one of the labels.
+std::string image_cache_bytes(const std::vector<LabelledImage>& images, int64_t side,
+                              const std::vector<std::string>& classes, const std::vector<SkippedFile>& skipped);
+
+// One cache of all images and skipped files of `parts`, in their order; at least one part, all of one side and the same
+// classes.
+Status write_image_cache(const std::vector<const ImageCache*>& parts, const ByteSink& sink);
+
+}  // namespace lockstep

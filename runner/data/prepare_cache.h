@@ -1,0 +1,273 @@
+// prepare_cache: reads a source once, on all cores, into one cache file (StructureCache, ImageCache).
+//
+// Role: makes `<cache_folder>/<many>-<fingerprint>.cache`, or opens the one that is there: its name follows from what
+// the source says of its files and from the cache's version, so a source that has not changed is opened at once.
+// On the way it keeps parts of a few pieces each in `….parts/`: a preparation that was killed goes on where it was.
+// Files appear under their names only whole (written aside, fsynced, renamed), so nothing half-written is ever taken
+// for whole. Several processes, on nodes that share a volume, may prepare the same source at the same time: they start
+// at different parts and take what the others have finished. Nobody waits for anybody, and all end with the same bytes.
+// Threads: starts options.threads and joins them; everything else, progress too, happens on the calling thread.
+//
+// A Kind is a struct that says what is prepared (prepare_structures.cc and prepare_images.cc have one each):
+//   using Cache                                 open(path), from_bytes(bytes, what), size(), skipped()
+//   using Piece                                 what goes into the cache, one after the other
+//   static constexpr uint32_t kVersion          of the cache's file
+//   static constexpr const char* kMany          "structures": in the file's name and in messages
+//   source                                      reference with summary(), size(), name(i), fingerprint() and
+//                                               read(i) → Result<std::vector<Piece>>, from any thread
+//   cache_bytes(pieces, skipped) const          → std::string
+//   write_cache(parts, sink) const              → Status: one cache of all parts
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runner/base/atomic_file.h"
+#include "runner/base/file_system.h"
+#include "runner/base/result.h"
+#include "runner/data/cache_file.h"
+
+namespace lockstep {
+
+struct PrepareOptions {
+  int threads = 0;  // 0: as many as usable_cores()
+  // Pieces done and in all; at least ten times a second. False ends the preparation (kCancelled) after the pieces that
+  // are being read.
+  std::function<bool(int64_t done, int64_t total)> progress = [](int64_t, int64_t) { return true; };
+};
+
+template <typename Cache>
+struct Prepared {
+  Cache cache;
+  std::string path;        // of its file; empty when it is in memory
+  std::string summary;     // what was found, for a person
+  bool was_there = false;  // opened as it was: nothing had to be read
+};
+
+// What does not depend on the Kind.
+namespace preparation {
+inline constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+int threads_of(const PrepareOptions& options);
+int64_t pieces_of_part(int64_t pieces);
+std::string part_name(size_t part);
+std::string cache_path(const std::string& folder, const std::string& many, uint32_t version,
+                       const std::string& fingerprint);
+// A word that no other process uses for its temporary files, on this machine or another.
+std::string unique_tag();
+Error cannot_write(const Error& error, const std::string& many, const std::string& folder);
+Error volume_failed(const Error& error, const std::string& piece);
+Error stopped(const std::string& many, const std::string& parts_folder);  // no folder: in memory
+Error nothing_read(const std::string& summary, const std::vector<SkippedFile>& skipped);
+}  // namespace preparation
+
+// One preparation: its threads take parts in turn and leave each as a cache of its own, in a file or in memory.
+template <typename Kind>
+class Preparation {
+ public:
+  using Cache = typename Kind::Cache;
+
+  // path: of the cache; empty: in memory.
+  Preparation(FileSystem& fs, const Kind& kind, std::string path, const PrepareOptions& options)
+      : fs_(fs),
+        kind_(kind),
+        pieces_(kind.source.size()),
+        path_(std::move(path)),
+        parts_folder_(path_.empty() ? "" : path_ + ".parts"),
+        options_(options),
+        part_pieces_(preparation::pieces_of_part(pieces_)),
+        parts_((static_cast<size_t>(pieces_ + part_pieces_ - 1)) / static_cast<size_t>(part_pieces_)) {}
+
+  Result<Cache> run() {
+    if (!in_memory()) {
+      const Status made = make_directories(fs_, parts_folder_);
+      if (!made.ok()) return cannot_write(made.error());
+    }
+    TRY(read_parts());
+    return join_parts();
+  }
+
+ private:
+  [[nodiscard]] bool in_memory() const { return path_.empty(); }
+  [[nodiscard]] std::string part_path(size_t part) const {
+    return join_path(parts_folder_, preparation::part_name(part));
+  }
+  [[nodiscard]] Error cannot_write(const Error& error) const {
+    return preparation::cannot_write(error, Kind::kMany, parent_path(path_));
+  }
+
+  // Returns when all parts are there, or with the first error.
+  Status read_parts() {
+    const size_t count = std::min<size_t>(static_cast<size_t>(preparation::threads_of(options_)), parts_.size());
+    // Not all processes at the same end: of two that prepare the same source, each does about half.
+    first_ = in_memory() ? 0 : std::hash<std::string>()(tag_) % parts_.size();
+    running_ = count;
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { work(); });
+    std::unique_lock lock(mutex_);
+    while (running_ > 0) {
+      changed_.wait_for(lock, preparation::kProgressInterval);
+      const int64_t done = pieces_done_;
+      lock.unlock();
+      const bool goes_on = options_.progress(done, pieces_);
+      lock.lock();
+      if (!goes_on && !error_) error_ = preparation::stopped(Kind::kMany, parts_folder_);
+    }
+    if (error_) return *error_;
+    return {};
+  }
+
+  void work() {
+    for (;;) {
+      const size_t taken = next_++;
+      if (taken >= parts_.size()) break;
+      const size_t part = (first_ + taken) % parts_.size();
+      const Status status = stopped() ? Status() : do_part(part);
+      if (status.ok()) continue;
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = status.error();
+    }
+    const std::lock_guard lock(mutex_);
+    --running_;
+    changed_.notify_one();
+  }
+
+  bool stopped() {
+    const std::lock_guard lock(mutex_);
+    return error_.has_value();
+  }
+
+  [[nodiscard]] int64_t begin_of(size_t part) const { return static_cast<int64_t>(part) * part_pieces_; }
+  [[nodiscard]] int64_t end_of(size_t part) const { return std::min(begin_of(part) + part_pieces_, pieces_); }
+
+  void count_pieces(int64_t pieces) {
+    const std::lock_guard lock(mutex_);
+    pieces_done_ += pieces;
+  }
+
+  Status do_part(size_t part) {
+    if (!in_memory()) {
+      Result<Cache> there = Cache::open(part_path(part));
+      if (there.ok()) {  // of an earlier preparation, or of another process
+        parts_[part] = std::move(*there);
+        count_pieces(end_of(part) - begin_of(part));
+        return {};
+      }
+    }
+    std::vector<typename Kind::Piece> pieces;
+    std::vector<SkippedFile> skipped;
+    for (int64_t i = begin_of(part); i < end_of(part); ++i) {
+      if (stopped()) return {};
+      Result<std::vector<typename Kind::Piece>> read = kind_.source.read(i);
+      if (read.ok()) {
+        std::move(read->begin(), read->end(), std::back_inserter(pieces));
+      } else if (read.error().code == ErrorCode::kUnavailable) {
+        // The volume, not the file: what is left out now would be left out for good.
+        return preparation::volume_failed(read.error(), kind_.source.name(i));
+      } else {
+        skipped.push_back({kind_.source.name(i), read.error().message});
+      }
+      count_pieces(1);
+    }
+    auto bytes = std::make_shared<const std::string>(kind_.cache_bytes(pieces, skipped));
+    if (in_memory()) {
+      TRY_ASSIGN(parts_[part], Cache::from_bytes(std::move(bytes), "memory"));
+      return {};
+    }
+    const Status written = write_file_atomically(fs_, part_path(part), *bytes, tag_);
+    if (!written.ok()) return cannot_write(written.error());
+    TRY_ASSIGN(parts_[part], Cache::open(part_path(part)));
+    return {};
+  }
+
+  Result<Cache> join_parts() {
+    std::vector<const Cache*> parts;
+    std::vector<SkippedFile> skipped;
+    int64_t size = 0;
+    for (const std::optional<Cache>& part : parts_) {
+      parts.push_back(&*part);
+      size += part->size();
+      skipped.insert(skipped.end(), part->skipped().begin(), part->skipped().end());
+    }
+    if (size == 0) return preparation::nothing_read(kind_.source.summary(), skipped);
+    if (in_memory()) {
+      std::string bytes;
+      TRY(kind_.write_cache(parts, [&](const void* data, size_t count) {
+        bytes.append(static_cast<const char*>(data), count);
+        return Status();
+      }));
+      return Cache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "memory");
+    }
+    const Status written = write_file_atomically(
+        fs_, path_, [&](const ByteSink& sink) { return kind_.write_cache(parts, sink); }, tag_);
+    if (!written.ok()) return cannot_write(written.error());
+    return Cache::open(path_);
+  }
+
+  FileSystem& fs_;
+  const Kind& kind_;
+  int64_t pieces_;
+  std::string path_;
+  std::string parts_folder_;
+  const PrepareOptions& options_;
+  std::string tag_ = preparation::unique_tag();
+  int64_t part_pieces_;
+  size_t first_ = 0;
+  std::atomic<size_t> next_ = 0;
+  std::vector<std::optional<Cache>> parts_;  // each written by the thread that took it
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t running_ = 0;  // guarded by mutex_, as what follows
+  int64_t pieces_done_ = 0;
+  std::optional<Error> error_;
+};
+
+// cache_folder is made where it is missing; empty: the cache stays in memory. Errors: kInvalid when nothing at all
+// could be read (the first reasons are named); kUnavailable when the source's volume fails or the folder cannot be
+// written (says so and what to do); kCancelled.
+template <typename Kind>
+Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind& kind, const std::string& cache_folder,
+                                                     const PrepareOptions& options) {
+  using Cache = typename Kind::Cache;
+  Prepared<Cache> prepared;
+  prepared.summary = kind.source.summary();
+  if (!cache_folder.empty()) {
+    prepared.path = preparation::cache_path(cache_folder, Kind::kMany, Kind::kVersion, kind.source.fingerprint());
+    Result<Cache> there = Cache::open(prepared.path);
+    if (there.ok()) {
+      prepared.cache = std::move(*there);
+      prepared.was_there = true;
+      return prepared;
+    }
+    // What is there and damaged is made again and replaced.
+  }
+  Preparation<Kind> preparation(fs, kind, prepared.path, options);
+  Result<Cache> made = preparation.run();
+  if (!made.ok()) {
+    if (prepared.path.empty() || made.error().code == ErrorCode::kCancelled) return made.error();
+    // Another process that finished first has removed the parts that this one was writing.
+    Result<Cache> of_another = Cache::open(prepared.path);
+    if (!of_another.ok()) return made.error();
+    made = std::move(of_another);
+  }
+  prepared.cache = std::move(*made);
+  if (!prepared.path.empty()) {
+    // Left behind, it would only take room.
+    static_cast<void>(remove_tree(fs, prepared.path + ".parts"));
+  }
+  return prepared;
+}
+
+}  // namespace lockstep
