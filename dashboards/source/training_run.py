@@ -53,6 +53,16 @@ LEARNING = [
                  "{{reason}}")], width=6, thresholds=rising((0.01, ORANGE))),
 ]
 
+RANKINGS = [
+    graph("NDCG", "Of a recommender: how far up in its rankings the held-out items stand. 1 is the best.", "none",
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~".*_ndcg@.*"})',
+                 "{{metric}}")], width=12, minimum=0, maximum=1),
+    graph("Hits, recall, precision", "Of a recommender, in its first places: users with a held-out item, held-out items "
+          "found, places that hold one.", "percentunit",
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", '
+                 'metric=~".*_(hr|recall|precision)@.*"})', "{{metric}}")], width=12, minimum=0, maximum=1),
+]
+
 PROTEINS = [
     graph("Perplexity", "Of a protein model on the structures that are held out: 20 is guessing.", "none",
           [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~".*_perplexity"})',
@@ -181,8 +191,8 @@ def make():
     return board(
         UID, "Lockstep / Training run", "One TrainJob, or one local run: progress, learning, time, checkpoints, "
         "failures, memory.", VARIABLES,
-        [("Run", OVERVIEW), ("Learning", LEARNING), ("Proteins", PROTEINS), ("Throughput", THROUGHPUT), ("Phases", PHASES),
-         ("Stragglers", STRAGGLERS), ("Checkpoints", CHECKPOINTS), ("Failures and goodput", RELIABILITY),
+        [("Run", OVERVIEW), ("Learning", LEARNING), ("Rankings", RANKINGS), ("Proteins", PROTEINS), ("Throughput", THROUGHPUT),
+         ("Phases", PHASES), ("Stragglers", STRAGGLERS), ("Checkpoints", CHECKPOINTS), ("Failures and goodput", RELIABILITY),
          ("Memory", MEMORY)],
         SELECTOR, [board_link("Fleet", "lockstep-fleet"), board_link("Operator", "lockstep-operator")],
         annotations=[marks("A new group", "changes(lockstep_generation{<selector>}[$__rate_interval]) > 0", SELECTOR)])

@@ -52,6 +52,9 @@ enum class RandomPlace : uint32_t {
   kClusterMember = 10,  // which of the samples that are alike an epoch takes
   kHiddenChain = 11,    // whose amino acids are to be predicted
   kMaskedTokens = 12,   // which tokens of a sample are hidden
+  kSplit = 13,          // which samples validate
+  kDiffusion = 14,      // time, flip and dropped class of a training image
+  kImageNoise = 15,     // the noise that is mixed into it, or that a sample begins with
   kDropout = 0x100,     // + index of the dropout layer in the model
 };
 

@@ -149,9 +149,7 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
     // On the same data, where the task takes any.
     const bool takes_data =
         std::find(task.workload_flags.begin(), task.workload_flags.end(), data) != task.workload_flags.end();
-    for (const FlagValue& flag : plan.run.config.flags) {
-      if (takes_data && flag.name == data) words.insert(words.end(), {"--" + data, flag.value});
-    }
+    if (takes_data) words.insert(words.end(), {"--" + data, data_of(workload, plan)});
     step(task.summary, command_line_of(program, words));
   }
   step("the weights for Python (torch.load)",
@@ -163,6 +161,28 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   step("what more ranks bring on this machine", command_line_of(program, {"bench", "scaling", workload.name}));
   step("all flags", command_line_of(program, {"run", workload.name, "--help"}));
   return text;
+}
+
+// The value of the demo's data flag in the run; empty: it has none.
+std::string data_of(const WorkloadFlags& workload, const DemoPlan& plan) {
+  for (const FlagValue& flag : plan.run.config.flags) {
+    if (flag.name == workload.demo.data_flag) return flag.value;
+  }
+  return {};
+}
+
+// The demo's task as words behind the program's name.
+std::vector<std::string> task_words(const WorkloadFlags& workload, const DemoPlan& plan) {
+  const std::vector<std::string>& task = workload.demo.task;
+  std::vector<std::string> words = {workload.name, task.front(), "--checkpoint", plan.folder};
+  if (const std::string data = data_of(workload, plan); !data.empty()) {
+    words.insert(words.end(), {"--" + workload.demo.data_flag, data});
+  }
+  constexpr std::string_view kFolderWord = "FOLDER";
+  for (auto word = task.begin() + 1; word != task.end(); ++word) {
+    words.push_back(word->starts_with(kFolderWord) ? plan.folder + word->substr(kFolderWord.size()) : *word);
+  }
+  return words;
 }
 
 int fail(std::ostream& err, const Error& error, ExitCode code) {
@@ -244,7 +264,16 @@ int demo_command(const std::vector<std::string>& args, const std::string& progra
   }
   out << "\nResult on " << plan->run.data_title << "\n(from " << plan->folder << "/metrics.jsonl)\n"
       << result_table(*figures) << "\n"
-      << next_text(workload, *plan, program) << std::flush;
+      << std::flush;
+  if (!workload.demo.task.empty()) {
+    const std::vector<std::string> words = task_words(workload, *plan);
+    out << "$ " << command_line_of(program, words) << "\n" << std::flush;
+    const Result<int> task_code = run_to_end({.arguments = words, .environment = own, .is_run = false});
+    if (!task_code.ok()) return fail(err, task_code.error(), ExitCode::kCrash);
+    if (*task_code != 0) return *task_code;
+    out << "\n";
+  }
+  out << next_text(workload, *plan, program) << std::flush;
   return 0;
 }
 

@@ -109,7 +109,8 @@ Result<int> run_to_end(const OwnRun& run, const std::function<void()>& on_tick) 
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return Error{ErrorCode::kUnavailable, "cannot read /proc/self/exe: " + error.message()};
-  NodeLaunch launch{.arguments = {"run"}, .environment = run.environment};
+  NodeLaunch launch{.arguments = {}, .environment = run.environment};
+  if (run.is_run) launch.arguments.emplace_back("run");
   launch.arguments.insert(launch.arguments.end(), run.arguments.begin(), run.arguments.end());
   ChildWatch watch(on_tick);
   const pid_t pid =

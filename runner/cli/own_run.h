@@ -18,6 +18,7 @@ Environment environment_of_own_run(const Environment& environment);
 struct OwnRun {
   std::vector<std::string> arguments;  // what stands after `lockstep run`
   Environment environment;
+  bool is_run = true;  // false: what stands after `lockstep`
   int stdout_fd = -1;  // -1: the caller's
   int stderr_fd = -1;  // -1: the caller's
 };

@@ -38,11 +38,13 @@ void add_training_flags(FlagTableBuilder& table) {
   table.integer("grad_accum_steps", kMaths, 1, 1'000'000, IN(training.grad_accum_steps),
                 "micro-batches per optimizer step");
   table.real("lr", kMaths, 0.0, 1e6, false, IN(training.lr), "learning rate").aliases = {"learning_rate"};
-  table.choice("lr_scaling", kMaths, {"none", "linear", "sqrt"}, IN(training.lr_scaling),
-               "learning rate times the number of ranks, or its root");
+  table.choice("lr_scaling", kMaths, {"none", "linear", "sqrt", "batch"}, IN(training.lr_scaling),
+               "learning rate times the number of ranks, or its root, or the global batch over 256");
   table.choice("lr_schedule", kMaths, {"constant", "exponential", "cosine", "plateau", "noam"},
                IN(training.lr_schedule), "course of the learning rate after warm-up");
   table.integer("warmup_steps", kMaths, 0, kCountMax, IN(training.warmup_steps), "steps of linear warm-up");
+  table.integer("warmup_epochs", kMaths, 0, kCountMax, IN(training.warmup_epochs),
+                "epochs of linear warm-up, in place of --warmup_steps");
   table.integer("lr_decay_step", kMaths, 1, kCountMax, IN(training.lr_decay_steps),
                 "steps over which exponential decay multiplies by --lr_decay_rate");
   table.real("lr_decay_rate", kMaths, 0.0, 1.0, false, IN(training.lr_decay_rate),
@@ -90,8 +92,10 @@ void add_training_flags(FlagTableBuilder& table) {
     for (const double decay : config.training.ema_decays) text += (text.empty() ? "" : ",") + number_text(decay);
     return text.empty() ? "0" : text;
   };
-  table.integer("early_stop_patience", kAllRanks, 0, kCountMax, IN(training.early_stop_patience),
-                "stop after this many evaluations without improvement; 0: off");
+  table
+      .integer("early_stop_patience", kAllRanks, 0, kCountMax, IN(training.early_stop_patience),
+               "stop after this many evaluations without improvement; 0: off")
+      .aliases = {"early_stopping_patience"};
   table.integer("max_skipped_steps", kAllRanks, 0, kCountMax, IN(training.max_skipped_steps),
                 "steps in a row that may be skipped for a loss or gradient that is not finite");
   table.boolean("deterministic", kAllRanks, IN(training.deterministic), "the same bits on every repetition on CUDA");
@@ -220,6 +224,7 @@ void add_launch_flags(FlagTableBuilder& table) {
                         "ranks on this node; auto: one per GPU that is visible, else 1")
       .aliases = {"nproc_per_node"};
   add_multi_gpu_flag(table);
+  table.boolean("ddp", kThisProcess, IN(launch.ddp), "there are several ranks: an error when nothing says how many");
   add_nnodes_flag(table);
   table.optional_integer("node_rank", kThisProcess, 0, 999'999, IN(launch.node_rank), "which node this is");
   add_coordinator_flag(table);

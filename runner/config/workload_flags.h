@@ -29,6 +29,9 @@ struct WorkloadDemo {
   std::string data_flag;               // the flag that takes its path: "dataset"
   std::string generated;               // the value of that flag for a data set that is made in memory
   std::string how_to_get_data;         // lines for a person; the last one may be a command
+  // What is done with the trained model at the end: a task and its flags, on the same data. FOLDER in them stands for
+  // the run's folder. Empty: nothing.
+  std::vector<std::string> task = {};
   // More to try: what it shows, and the flags to be put behind `lockstep demo NAME`.
   std::vector<std::pair<std::string, std::string>> more;
 };

@@ -23,6 +23,7 @@ struct LaunchOptions {
   std::string master_addr;          // --master_addr
   std::optional<int> master_port;   // --master_port
   std::optional<int> local_rank;    // --local_rank, must agree with LOCAL_RANK
+  bool ddp = false;                 // --ddp: there are several ranks, and somebody says so
   BackendChoice backend = BackendChoice::kAuto;
   DeviceChoice device = DeviceChoice::kAuto;
   int status_port = 8080;  // --status_port; 0 = no HTTP server

@@ -100,6 +100,23 @@ Status check_pair(const Reader& env) {
   return {};
 }
 
+// --ddp promises several ranks: an error when nobody says how many.
+Status check_ddp(const Reader& env, const LaunchOptions& launch) {
+  if (!launch.ddp || launch.nproc || launch.nnodes || launch.local_nodes) return {};
+  for (const std::string_view name : {env::kRank, env::kNodeRank, env::kNumNodes, env::kNprocPerNode,
+                                      env::kJobCompletionIndex, env::kSlurmProcid, env::kMpiRank}) {
+    if (env.has(name)) return {};
+  }
+  std::string missing;
+  for (const std::string_view name :
+       {env::kRank, env::kLocalRank, env::kWorldSize, env::kMasterAddr, env::kMasterPort}) {
+    if (!env.has(name)) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  }
+  return invalid("--ddp trains on several ranks, but nothing says how many: " + missing +
+                 " (which a launcher gives each rank) are not set; give --nproc N to `lockstep run`, which starts N "
+                 "ranks, or start lockstep-worker by torchrun, or leave out --ddp to train on one");
+}
+
 // --- torchrun, torch.distributed.launch, or RANK and WORLD_SIZE by hand ---
 
 Status check_torchrun_address(const Reader& env, const LaunchOptions& launch, int world_size) {
@@ -573,6 +590,7 @@ Result<World> derive_world(const Environment& environment, const std::string& ho
   const Reader env(environment);
   TRY(check_pair(env));
   TRY(read_local_rank(env, launch));
+  TRY(check_ddp(env, launch));
   if (env.has(env::kRank)) return torchrun_world(env, launch);
 
   TRY_ASSIGN(const std::optional<int> nnodes, read_nnodes(env, launch));
@@ -596,6 +614,7 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
   const Reader env(environment);
   TRY(check_pair(env));
   TRY(read_local_rank(env, launch));
+  TRY(check_ddp(env, launch));
   TRY(env.number(env::kMasterPort, 1, 65535));
   constexpr const char* kUseWorker =
       "`lockstep run` starts the ranks itself, once per node: put `lockstep-worker` in its place under a launcher";

@@ -46,8 +46,8 @@ struct World {
 // Of a worker without an agent: derive_world never returns kAgent; an assignment replaces what it says.
 // Empty variables count as unset. Errors (kInvalid): RANK without WORLD_SIZE or the other way round, rank >= world
 // size, a number or port that is none, --local_rank that contradicts LOCAL_RANK, --nproc above 1 with nobody to start
-// the ranks, what is missing for several nodes; each names the variables, what was found, what to do. `host_name`
-// serves the StatefulSet ordinal only.
+// the ranks, --ddp with nobody who says how many ranks there are, what is missing for several nodes; each names the
+// variables, what was found, what to do. `host_name` serves the StatefulSet ordinal only.
 Result<World> derive_world(const Environment& environment, const std::string& host_name, const LaunchOptions& launch);
 
 // What `lockstep run` checks before it starts anything: the contradictions of derive_world, and a launcher (torchrun,

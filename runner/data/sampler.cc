@@ -33,12 +33,14 @@ int64_t BatchPlan::batches_per_epoch() const {
   return whole + (rest && last_batch != LastBatch::kDrop ? 1 : 0);
 }
 
-std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples) {
+namespace {
+
+// Fisher-Yates.
+std::vector<int64_t> permutation(const PhiloxStream& stream, int64_t num_samples) {
   LOCKSTEP_CHECK(num_samples >= 0 && num_samples <= std::numeric_limits<uint32_t>::max(),
                  "checked by BatchPlan::check");
   std::vector<int64_t> order(static_cast<size_t>(num_samples));
   std::iota(order.begin(), order.end(), int64_t{0});
-  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kOrder), static_cast<uint32_t>(epoch), 0};
   Philox4 words{};
   for (size_t left = order.size(), draw = 0; left > 1; --left, ++draw) {
     if (draw % 4 == 0) words = stream.block(static_cast<uint32_t>(draw / 4));
@@ -46,6 +48,16 @@ std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_sampl
     std::swap(order[left - 1], order[picked]);
   }
   return order;
+}
+
+}  // namespace
+
+std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples) {
+  return permutation({seed, static_cast<uint32_t>(RandomPlace::kOrder), static_cast<uint32_t>(epoch), 0}, num_samples);
+}
+
+std::vector<int64_t> split_order(uint64_t seed, int64_t num_samples) {
+  return permutation({seed, static_cast<uint32_t>(RandomPlace::kSplit), 0, 0}, num_samples);
 }
 
 SlotRange share_of(int rank, int world_size, int64_t n) {

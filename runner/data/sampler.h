@@ -43,6 +43,8 @@ struct BatchPlan {
 
 // The order of one epoch: a permutation of 0 … num_samples-1 (Fisher–Yates on Philox, RandomPlace::kOrder).
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t num_samples);
+// The order by which samples are divided into those that train and those that validate (RandomPlace::kSplit).
+std::vector<int64_t> split_order(uint64_t seed, int64_t num_samples);
 
 // Contiguous shares whose sizes differ by at most one, the larger ones first; with n < world_size the last are empty.
 SlotRange share_of(int rank, int world_size, int64_t n);

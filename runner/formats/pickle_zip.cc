@@ -23,6 +23,8 @@ constexpr uint64_t kExpansionFactor = 16;
 constexpr std::array<std::string_view, 6> kStateDictKeys = {"model",  "state_dict", "model_state_dict",
                                                             "module", "net",        "weights"};
 
+constexpr std::string_view kPartEnding = "_state_dict";
+
 bool is_contiguous(const PickleNode& tensor) {
   int64_t expected = 1;
   for (size_t i = tensor.shape.size(); i-- > 0;) {
@@ -381,6 +383,22 @@ Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what) {
     }
   }
   if (chosen == nullptr && nested.size() == 1) chosen = nested[0].second;
+  // A model saved in parts, {"encoder_state_dict": …, "decoder_state_dict": …}: their names are the tensors' prefixes.
+  PickleDict joined;
+  if (chosen == nullptr && nested.size() > 1 &&
+      std::all_of(nested.begin(), nested.end(), [](const auto& part) { return part.first.ends_with(kPartEnding); })) {
+    for (const auto& [name, dict] : nested) {
+      const std::string prefix = name.substr(0, name.size() - kPartEnding.size()) + ".";
+      for (const auto& [key, value] : *dict) {
+        const auto* tensor = std::get_if<TensorView>(&value.value);
+        if (tensor == nullptr) continue;
+        TensorView renamed = *tensor;
+        renamed.name = prefix + key;
+        joined.emplace_back(renamed.name, PickleValue{renamed});
+      }
+    }
+    chosen = &joined;
+  }
   if (chosen == nullptr) {
     std::string names;
     for (const auto& [name, dict] : nested) names += (names.empty() ? "" : ", ") + name;

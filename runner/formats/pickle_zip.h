@@ -48,7 +48,8 @@ struct TorchFile {
 Result<TorchFile> read_torch_zip(std::shared_ptr<const std::string> bytes, std::string_view what);
 
 // The state dict of such a file: the root when it holds tensors, else the nested dict that is known by a usual name
-// (model, state_dict, model_state_dict, …), else the only nested dict that holds tensors. kInvalid names the choices.
+// (model, state_dict, model_state_dict, …), else the only nested dict that holds tensors, else, where all of them are
+// named X_state_dict, their tensors as "X.name". kInvalid names the choices.
 Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what);
 
 }  // namespace lockstep

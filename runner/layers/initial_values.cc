@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "runner/base/philox.h"
-
 namespace lockstep {
 namespace {
 
@@ -21,6 +19,24 @@ double fans(at::IntArrayRef sizes) {
 }
 
 }  // namespace
+
+// Box-Muller: each block gives two pairs.
+void normals_of(const Philox4& words, double deviation, float* out) {
+  for (int pair = 0; pair < 2; ++pair) {
+    const double radius = std::sqrt(-2.0 * std::log(unit_above_zero(words.x[2 * pair]))) * deviation;
+    const double angle = 2.0 * std::numbers::pi * unit_above_zero(words.x[2 * pair + 1]);
+    out[2 * pair] = static_cast<float>(radius * std::cos(angle));
+    out[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+void fill_normals(const PhiloxStream& stream, float* out, int64_t n) {
+  for (int64_t first = 0; first < n; first += 4) {
+    float four[4];
+    normals_of(stream.block(static_cast<uint32_t>(first / 4)), 1.0, four);
+    std::copy_n(four, std::min<int64_t>(4, n - first), out + first);
+  }
+}
 
 at::Tensor trained(at::IntArrayRef sizes, at::Device device) {
   return at::zeros(sizes, at::TensorOptions(at::kFloat).device(device)).requires_grad_();
@@ -42,16 +58,8 @@ at::Tensor InitialValues::fill(at::IntArrayRef sizes, const Draw& draw) const {
   return values;
 }
 
-// Box-Muller: each block gives two pairs of normals.
 at::Tensor InitialValues::normal(at::IntArrayRef sizes, double deviation) const {
-  return fill(sizes, [&](const Philox4& words, float* out) {
-    for (int pair = 0; pair < 2; ++pair) {
-      const double radius = std::sqrt(-2.0 * std::log(unit_above_zero(words.x[2 * pair]))) * deviation;
-      const double angle = 2.0 * std::numbers::pi * unit_above_zero(words.x[2 * pair + 1]);
-      out[2 * pair] = static_cast<float>(radius * std::cos(angle));
-      out[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
-    }
-  });
+  return fill(sizes, [&](const Philox4& words, float* out) { normals_of(words, deviation, out); });
 }
 
 at::Tensor InitialValues::uniform(at::IntArrayRef sizes, double bound) const {

@@ -9,7 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runner/base/philox.h"
+
 namespace lockstep {
+
+// Four normals of mean 0 from a block of random words, into out[0 … 3].
+void normals_of(const Philox4& words, double deviation, float* out);
+// The first n normals of deviation 1 of a stream.
+void fill_normals(const PhiloxStream& stream, float* out, int64_t n);
 
 // A trainable fp32 leaf of zeros.
 at::Tensor trained(at::IntArrayRef sizes, at::Device device);

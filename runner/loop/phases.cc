@@ -36,6 +36,17 @@ PhaseSteps phase_steps(const std::vector<TrainingPhase>& phases, const Counters&
   return steps;
 }
 
+LrScheduleOptions lr_schedule_in(const TrainingOptions& training, const Counters& counters, const PhaseSteps& steps,
+                                 BatchSource& source) {
+  int64_t warmup_steps = training.warmup_steps;
+  if (training.warmup_epochs > 0) {
+    warmup_steps = steps_before(counters.phase_epoch + training.warmup_epochs, source) - steps.begin;
+  }
+  const BatchShape& batch = counters.batch;
+  const double lr = scaled_lr(training.lr, training.lr_scaling, batch.declared_world_size, batch.global_batch);
+  return lr_schedule_options(training, lr, warmup_steps, steps.end - steps.begin);
+}
+
 void begin_next_phase(Counters& counters) {
   ++counters.phase;
   counters.phase_epoch = counters.place.epoch;

@@ -14,6 +14,7 @@
 #include "runner/data/batch_source.h"
 #include "runner/loop/training_state.h"
 #include "runner/models/workload.h"
+#include "runner/optim/lr_schedule.h"
 
 namespace lockstep {
 
@@ -32,6 +33,10 @@ struct PhaseSteps {
 // max_steps: as --max_steps; 0: no limit.
 PhaseSteps phase_steps(const std::vector<TrainingPhase>& phases, const Counters& counters, int64_t max_steps,
                        BatchSource& source);
+
+// `training`: options_in the phase. Steps count from the phase's first.
+LrScheduleOptions lr_schedule_in(const TrainingOptions& training, const Counters& counters, const PhaseSteps& steps,
+                                 BatchSource& source);
 
 // After the last step of a phase, on all ranks alike: the one that follows begins.
 void begin_next_phase(Counters& counters);

@@ -216,8 +216,10 @@ void Reporter::print_progress_line(const Progress& p) {
 void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload, const NamedTensors& optimizer) {
   metrics_.on_evaluation(note.metrics);
   if (!is_rank_zero()) return;
-  const Workload::EvaluationReport report{
-      .epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics};
+  const Workload::EvaluationReport report{.step = note.step,
+                                          .epoch = note.completed_epochs,
+                                          .seconds_training = note.seconds_training,
+                                          .metrics = note.metrics};
   for (const std::string& line : workload.evaluation_lines(report)) say(line);
   if (options_.agent != nullptr) {
     options_.agent->send(
@@ -227,6 +229,7 @@ void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload, con
   Workload::OutputState state{.step = note.step,
                               .epoch = note.completed_epochs,
                               .metrics = note.metrics,
+                              .lr = note.lr,
                               .model = parameters_of(workload),
                               .optimizer = optimizer};
   const NamedTensors buffers = workload.buffers();

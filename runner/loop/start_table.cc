@@ -65,13 +65,21 @@ void add_batch(Rows& rows, const StartFacts& f) {
 
 void add_optimizer(Rows& rows, const StartFacts& f) {
   const TrainingOptions& t = f.config.training;
-  const double lr = scaled_lr(t.lr, t.lr_scaling, f.batch.declared_world_size);
+  const double lr = scaled_lr(t.lr, t.lr_scaling, f.batch.declared_world_size, f.batch.global_batch);
   std::string text = number(lr) + ", " + flag(f.config, "lr_schedule");
   if (t.lr_scaling != LrScaling::kNone) {
-    text += " (--lr " + number(t.lr) + " scaled " + flag(f.config, "lr_scaling") + " for " +
-            std::to_string(f.batch.declared_world_size) + " ranks)";
+    const bool by_batch = t.lr_scaling == LrScaling::kBatch;
+    text += " (--lr " + number(t.lr) +
+            (by_batch ? " times the batch / 256"
+                      : " scaled " + flag(f.config, "lr_scaling") + " for " +
+                            std::to_string(f.batch.declared_world_size) + " ranks") +
+            ")";
   }
-  if (t.warmup_steps > 0) text += ", warm-up " + std::to_string(t.warmup_steps) + " steps";
+  if (t.warmup_epochs > 0) {
+    text += ", warm-up " + std::to_string(t.warmup_epochs) + (t.warmup_epochs == 1 ? " epoch" : " epochs");
+  } else if (t.warmup_steps > 0) {
+    text += ", warm-up " + std::to_string(t.warmup_steps) + " steps";
+  }
   rows.emplace_back("learning rate", text);
   rows.emplace_back("precision",
                     std::string(to_string(f.precision.precision)) +

@@ -74,8 +74,7 @@ TrainStep::TrainStep(const Parts& parts)
       first_step_(parts.state.counters.step),
       first_place_(parts.state.counters.place),
       gate_at_first_(parts.gate.committed()),
-      schedule_(lr_schedule_options(parts.training, parts.state.counters.batch.declared_world_size,
-                                    parts.steps.end - parts.steps.begin)) {}
+      schedule_(lr_schedule_in(parts.training, parts.state.counters, parts.steps, parts.source)) {}
 
 TrainStep::~TrainStep() = default;
 

@@ -27,6 +27,15 @@ namespace {
 
 Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}; }
 
+// Of the figure of that name, so that more is better: one of which less is better counts negated.
+std::optional<double> score_of(const DecidingFigure& figure,
+                               const std::vector<std::pair<std::string, double>>& metrics) {
+  for (const auto& [name, value] : metrics) {
+    if (name == figure.name) return figure.direction == Direction::kHigher ? value : -value;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 struct Trainer::Generation {
@@ -158,6 +167,7 @@ Outcome Trainer::prepare(Generation& g) {
       {.split = Split::kTrain, .seed = training.seed, .global_batch = counters.batch.global_batch});
   if (!source.ok()) return usage(source.error());
   g.source = std::move(*source);
+  g.training = options_in(phases_[static_cast<size_t>(counters.phase)], training);
   g.steps = phase_steps(phases_, counters, training.max_steps, *g.source);
   if (g.sync.has_changed) entered_phase_ = -1;
 
@@ -515,6 +525,14 @@ bool Trainer::is_out_of_patience() const {
   return patience > 0 && state_.counters.evaluations_without_best >= patience;
 }
 
+// The plateau state after an evaluation with these figures.
+PlateauState Trainer::plateau_with(const std::vector<std::pair<std::string, double>>& metrics) const {
+  const WorkloadInfo& info = parts_.workload.info();
+  const std::optional<double> score = score_of(info.plateau.value_or(info.best), metrics);
+  const PlateauState& now = state_.counters.plateau;
+  return score ? plateau_after(now, *score, plateau_options(parts_.config.training)) : now;
+}
+
 // Returns what any rank was asked for meanwhile. When that has ended the evaluation before its end, nothing has come of
 // it: evaluated_step stays what it was, and whoever goes on from this step makes it again.
 StepRequests Trainer::evaluate(Generation& g) {
@@ -539,12 +557,14 @@ StepRequests Trainer::evaluate(Generation& g) {
                                      .faults = parts_.faults});
     if (outcome.is_complete) {
       note.metrics = std::move(outcome.metrics);
-      if (counters.train_loss_steps > 0) {
-        note.metrics.emplace_back(kTrainLoss, counters.train_loss_sum / static_cast<double>(counters.train_loss_steps));
-      }
+      for (const MetricSum& sum : counters.training) note.metrics.emplace_back(sum.name, sum.sum / sum.count);
+      note.lr = lr_value(counters.step - g.steps.begin, lr_schedule_in(g.training, counters, g.steps, *g.source),
+                         plateau_with(note.metrics));
       // On every rank: what is best so far belongs to the state.
-      note.outputs = parts_.workload.outputs(
-          {.epoch = note.completed_epochs, .seconds_training = note.seconds_training, .metrics = note.metrics});
+      note.outputs = parts_.workload.outputs({.step = note.step,
+                                              .epoch = note.completed_epochs,
+                                              .seconds_training = note.seconds_training,
+                                              .metrics = note.metrics});
       parts_.reporter.on_evaluation(note, parts_.workload, state_.optimizer_tensors());
     }
   }
@@ -555,24 +575,12 @@ StepRequests Trainer::evaluate(Generation& g) {
     return outcome.requests;
   }
   counters.evaluated_step = counters.step;
-  counters.train_loss_sum = 0.0;
-  counters.train_loss_steps = 0;
-  const DecidingFigure& best = parts_.workload.info().best;
-  const DecidingFigure& plateau = parts_.workload.info().plateau.value_or(best);
-  // Scores are kept so that more is better: a figure of which less is better counts negated.
-  const auto score_of = [](double value, const DecidingFigure& figure) {
-    return figure.direction == Direction::kHigher ? value : -value;
-  };
-  for (const auto& [name, value] : note.metrics) {
-    if (name == plateau.name) {
-      counters.plateau =
-          plateau_after(counters.plateau, score_of(value, plateau), plateau_options(parts_.config.training));
-    }
-    if (name != best.name) continue;
-    const double score = score_of(value, best);
-    state_.journal.improved = score > counters.best_metric;
+  counters.plateau = plateau_with(note.metrics);
+  counters.training.clear();
+  if (const std::optional<double> score = score_of(parts_.workload.info().best, note.metrics)) {
+    state_.journal.improved = *score > counters.best_metric;
     counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
-    counters.best_metric = std::max(counters.best_metric, score);
+    counters.best_metric = std::max(counters.best_metric, *score);
   }
   state_.journal.evaluation = std::move(note);
   return outcome.requests;

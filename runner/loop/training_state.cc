@@ -22,6 +22,20 @@ Json named_figures(const std::vector<std::pair<std::string, double>>& figures) {
   return list;
 }
 
+Json sums_to_json(const std::vector<MetricSum>& sums) {
+  Json list = Json::array();
+  for (const MetricSum& sum : sums) list.push_back({sum.name, finite_or_null(sum.sum), sum.count});
+  return list;
+}
+
+void add_to(std::vector<MetricSum>& sums, const std::string& name, double value) {
+  const auto found =
+      std::find_if(sums.begin(), sums.end(), [&](const MetricSum& candidate) { return candidate.name == name; });
+  MetricSum& sum = found == sums.end() ? sums.emplace_back(MetricSum{.name = name}) : *found;
+  sum.sum += value;
+  sum.count += 1.0;
+}
+
 AdamOptions adam_options(const TrainingOptions& options) {
   return {.beta1 = options.adam_beta1,
           .beta2 = options.adam_beta2,
@@ -57,19 +71,14 @@ Json to_json(const Counters& c) {
               {"best_metric", finite_or_null(c.best_metric)},
               {"evaluations_without_best", c.evaluations_without_best},
               {"evaluated_step", c.evaluated_step},
-              {"train_loss_sum", c.train_loss_sum},
-              {"train_loss_steps", c.train_loss_steps},
               {"seconds_training", c.seconds_training},
               {"resumed_from", c.resumed_from},
               {"generation", c.generation},
-              {"run", c.run}};
+              {"run", c.run},
+              {"training", sums_to_json(c.training)}};
 }
 
 void count_figures(Counters& counters, const StepReport& report) {
-  if (!report.skipped) {
-    counters.train_loss_sum += report.loss;
-    ++counters.train_loss_steps;
-  }
   // Steps that were under way with the old scale when it was halved say nothing about the new one: one overflow is one
   // overflow, however many steps the device was ahead. What a smaller scale may mend is no gradient that is not finite.
   const bool says_something = !report.loss_scale || *report.loss_scale == counters.loss_scale.scale;
@@ -77,6 +86,8 @@ void count_figures(Counters& counters, const StepReport& report) {
   if (report.loss_scale && says_something) counters.loss_scale.update(report.skipped);
   if (!report.skipped) {
     counters.skipped_in_row = 0;
+    add_to(counters.training, kTrainLoss, report.loss);
+    for (const auto& [name, value] : report.terms) add_to(counters.training, "train_" + name, value);
   } else {
     counters.skipped_in_row += says_something && !is_overflow ? 1 : 0;
     ++counters.skipped_total;
@@ -106,7 +117,8 @@ Json to_json(const Journal& journal) {
                   {"completed_epochs", e->completed_epochs},
                   {"seconds_training", e->seconds_training},
                   {"metrics", named_figures(e->metrics)},
-                  {"outputs", e->outputs}};
+                  {"outputs", e->outputs},
+                  {"lr", e->lr}};
   }
   return {{"steps", std::move(steps)}, {"evaluation", std::move(evaluation)}, {"improved", journal.improved}};
 }
@@ -137,7 +149,8 @@ Result<Journal> journal_from_json(const Json& json) {
                           .completed_epochs = e.at("completed_epochs").get<int64_t>(),
                           .seconds_training = e.at("seconds_training").get<double>(),
                           .metrics = named(e.at("metrics")),
-                          .outputs = e.at("outputs").get<std::vector<std::string>>()};
+                          .outputs = e.at("outputs").get<std::vector<std::string>>(),
+                          .lr = e.at("lr").get<double>()};
       journal.evaluation = std::move(note);
     }
     journal.improved = json.at("improved").get<bool>();
@@ -171,12 +184,14 @@ Result<Counters> counters_from_json(const Json& json) {
     c.best_metric = or_minus_infinity(json.at("best_metric"));
     c.evaluations_without_best = json.at("evaluations_without_best").get<int64_t>();
     c.evaluated_step = json.at("evaluated_step").get<int64_t>();
-    c.train_loss_sum = json.at("train_loss_sum").get<double>();
-    c.train_loss_steps = json.at("train_loss_steps").get<int64_t>();
     c.seconds_training = json.at("seconds_training").get<double>();
     c.resumed_from = json.at("resumed_from").get<std::string>();
     c.generation = json.at("generation").get<uint64_t>();
     c.run = json.at("run").get<uint64_t>();
+    for (const Json& sum : json.at("training")) {
+      const double value = sum.at(1).is_null() ? std::numeric_limits<double>::quiet_NaN() : sum.at(1).get<double>();
+      c.training.push_back({.name = sum.at(0).get<std::string>(), .sum = value, .count = sum.at(2).get<double>()});
+    }
     if (c.batch.global_batch < 1 || c.batch.micro_batch_max < 1 || c.batch.declared_world_size < 1 || c.step < 0 ||
         c.place.epoch < 0 || c.place.index < 0 || c.place.index >= c.epoch_steps || c.phase < 0 || c.phase_epoch < 0) {
       return Error{

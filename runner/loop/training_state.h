@@ -44,12 +44,13 @@ struct Counters {
   double best_metric = -std::numeric_limits<double>::infinity();
   int64_t evaluations_without_best = 0;
   int64_t evaluated_step = -1;    // the step that the last evaluation looked at
-  double train_loss_sum = 0.0;    // of the steps since then that were not skipped
-  int64_t train_loss_steps = 0;   // … their number
   double seconds_training = 0.0;  // without evaluations; for the guide's log lines
   std::string resumed_from;       // what --resume named when this state began; empty = nothing
   uint64_t generation = 0;        // newest that this state was trained in
   uint64_t run = 0;               // … and the run's number, as checkpoints are stamped
+  // "train_loss" and, where there are several, its terms, over the steps since the last evaluation that were not
+  // skipped: their means are figures of the next one.
+  std::vector<MetricSum> training;
 };
 
 // What a step turned out to be, the same on every rank.
@@ -65,8 +66,8 @@ struct StepReport {
   std::optional<double> loss_scale;  // of fp16: what the step was scaled by; not handed on with a journal
 };
 
-// The counters that a step's figures change: skipped steps, the loss scale of fp16, the mean of the loss. In the order
-// of steps.
+// The counters that a step's figures change: skipped steps, the loss scale of fp16, the sums of the losses. In the
+// order of steps.
 void count_figures(Counters& counters, const StepReport& report);
 
 struct EvaluationNote {
@@ -75,6 +76,7 @@ struct EvaluationNote {
   double seconds_training = 0.0;
   std::vector<std::pair<std::string, double>> metrics;
   std::vector<std::string> outputs;  // names of the files that it leaves, see Workload::outputs
+  double lr = 0.0;                   // see Workload::OutputState
 };
 
 // What every rank remembers of the last steps, so that a new rank 0 can write down what the one before it did not.

@@ -7,9 +7,14 @@
 #include "runner/base/cgroup.h"
 #include "runner/base/file_system.h"
 #include "runner/data/dataset.h"
+#include "runner/data/images/prepare_images.h"
 #include "runner/data/structures/prepare_structures.h"
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
 #include "runner/models/gpt2rec/gpt2rec_workload.h"
+#include "runner/models/gpt2rec/recommend_films.h"
+#include "runner/models/jit/jit_flags.h"
+#include "runner/models/jit/jit_workload.h"
+#include "runner/models/jit/sample_task.h"
 #include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/mpnn_tasks.h"
 #include "runner/models/protein/mpnn_workload.h"
@@ -53,19 +58,35 @@ WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const
   return std::unique_ptr<Workload>(std::move(workload).value());
 }
 
+// The ranks of a node share the work: each starts at another part of the data.
+PrepareOptions prepare_options(const RunConfig& config, const OnDataProgress& on_progress) {
+  return {.threads = std::max(1, usable_cores() / config.launch.nproc.value_or(1)),
+          .progress = [&](int64_t done, int64_t total) {
+            on_progress(done, total);
+            return true;
+          }};
+}
+
+WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const Status flags = jit_flags().check(config);
+  if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
+  const JitOptions& options = jit_options(config);
+  PosixFileSystem fs;
+  Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
+                                                   image_cache_folder(options), prepare_options(config, on_progress));
+  if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+  Result<std::unique_ptr<JitWorkload>> workload = JitWorkload::create(config, std::move(*prepared), device);
+  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
+  return std::unique_ptr<Workload>(std::move(workload).value());
+}
+
 WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = protein_flags().check(config);
   if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
   const ProteinOptions& options = protein_options(config);
   PosixFileSystem fs;
-  // The ranks of a node share the work: each starts at another part of the data.
-  const int threads = std::max(1, usable_cores() / config.launch.nproc.value_or(1));
   Result<PreparedStructures> prepared =
-      prepare_structures(fs, options.pdb_path, cache_folder_of(options),
-                         {.threads = threads, .progress = [&](int64_t done, int64_t total) {
-                            on_progress(done, total);
-                            return true;
-                          }});
+      prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare_options(config, on_progress));
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
   if (options.variant == ProteinVariant::kMdm) {
     Result<std::unique_ptr<MdmWorkload>> workload =
@@ -85,12 +106,15 @@ WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, cons
   if (config.workload == "sasrec") return make_sasrec(config, device, on_progress);
   if (config.workload == "gpt2rec") return make_gpt2rec(config, device, on_progress);
   if (config.workload == "protein") return make_protein(config, device, on_progress);
+  if (config.workload == "jit") return make_jit(config, device, on_progress);
   return Failure{ExitCode::kUsage,
-                 "workload " + config.workload + " is not known, expected sasrec, gpt2rec or protein"};
+                 "workload " + config.workload + " is not known, expected sasrec, gpt2rec, protein or jit"};
 }
 
 std::optional<Failure> run_task(const TaskInput& input) {
   if (input.config.workload == "sasrec" && input.config.task.name == "recommend") return recommend(input);
+  if (input.config.workload == "gpt2rec" && input.config.task.name == "recommend") return recommend_films(input);
+  if (input.config.workload == "jit" && input.config.task.name == "sample") return sample_jit(input);
   if (input.config.workload == "protein") {
     const std::string& task = input.config.task.name;
     if (protein_options(input.config).variant != ProteinVariant::kMpnn) {

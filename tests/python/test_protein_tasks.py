@@ -146,6 +146,91 @@ def test_what_cannot_be_designed_is_named(task, ubiquitin, flags, expected):
     assert re.search(expected, refusal(task("design", "--pdb_path", ubiquitin[0], *flags, expect=2)))
 
 
+# --- the files of the public helper scripts
+
+
+def write_json(path, content):
+    path.write_text(json.dumps(content) + "\n")
+    return path
+
+
+def test_the_files_of_the_helper_scripts_say_what_is_designed(task, ubiquitin, tmp_path):
+    path, protein = ubiquitin
+    name = path.stem
+    bias = [[0.0] * 21 for _ in protein["seq"]]
+    bias[29][reference.AMINO_ACIDS.index("W")] = 50.0
+    done = task(
+        "design", "--pdb_path", path, "--num_sequences", 3, "--temperature", 1, "--format", "jsonl",
+        "--fixed_positions_jsonl", write_json(tmp_path / "fixed.jsonl", {"other": {"A": [9]}, name: {"A": [1, 2, 3, 10]}}),
+        "--tied_positions_jsonl", write_json(tmp_path / "tied.jsonl", {name: [{"A": [20, 40]}, {"A": [21, 41]}]}),
+        "--omit_AA_jsonl", write_json(tmp_path / "omit.jsonl", {name: {"A": [[[50, 51], "ACDEFGHIKMNPQRSTVWYX"]]}}),
+        "--bias_AA_jsonl", write_json(tmp_path / "bias.jsonl", {"A": 3.0, "L": -3}),
+        "--bias_by_res_jsonl", write_json(tmp_path / "residues.jsonl", {name: {"A": bias}}),
+        "--chain_id_jsonl", write_json(tmp_path / "chains.jsonl", {name: [["A"], []]}))
+    native, *designs = [json.loads(line) for line in done.stdout.splitlines()]
+    assert native["designed_chains"] == ["A"]
+    for design in designs:
+        sequence = design["sequence"]
+        assert sequence[:3] == protein["seq"][:3] and sequence[9] == protein["seq"][9]
+        assert sequence[19:21] == sequence[39:41]
+        assert sequence[49:51] == "LL" and sequence[29] == "W"
+        assert sequence.count("A") > 10
+
+
+@pytest.mark.parametrize("flag,content,expected", [
+    ("fixed_positions_jsonl", {"9xyz": {}}, "names no structure 1ubi; it names 9xyz"),
+    ("fixed_positions_jsonl", {"1ubi": {"Q": [1]}}, 'has no chain "Q"; it has A'),
+    ("fixed_positions_jsonl", {"1ubi": {"A": [900]}}, "position 900 of chain A of 1ubi; expected a whole number from 1 to"),
+    ("tied_positions_jsonl", {"1ubi": [{"A": [5]}, {"A": [5, 6]}]}, "position 5 of chain A of 1ubi is tied twice"),
+    ("omit_AA_jsonl", {"1ubi": {"A": [[[3], "ACDEFGHIKLMNPQRSTVWYX"]]}}, "leaves nothing to draw at residue 3 of 1ubi"),
+    ("omit_AA_jsonl", {"1ubi": {"A": [[3, "A"]]}}, r"expected \[positions, amino acids\]"),
+    ("bias_AA_jsonl", {"AB": 1}, 'found "AB": 1'),
+    ("bias_by_res_jsonl", {"1ubi": {"A": [[0.0] * 21]}}, "positions, and the file 1"),
+    ("chain_id_jsonl", {"1ubi": "A"}, r"expected \[designed chains, fixed chains\] for 1ubi"),
+    ("chain_id_jsonl", ["A"], "a line is no JSON object"),
+])
+def test_what_is_wrong_in_a_helper_file_is_named(task, ubiquitin, tmp_path, flag, content, expected):
+    path = write_json(tmp_path / "file.jsonl", content)
+    message = refusal(task("design", "--pdb_path", ubiquitin[0], f"--{flag}", path, expect=2))
+    assert re.search(expected, message.replace(ubiquitin[0].stem, "1ubi")), message
+
+
+# --- sequences of a FASTA file
+
+
+def test_sequences_of_a_fasta_file_are_scored_beside_the_structures_own(task, ubiquitin, tmp_path):
+    path, protein = ubiquitin
+    own = protein["seq"].replace("-", "X")
+    fasta = tmp_path / "some.fa"
+    fasta.write_text(f">the same, sample=1\n{own[:30]}\n{own[30:]}\n>all alanine\n{'A' * len(own)}\n")
+    native, same, alanine = [json.loads(line) for line in
+                             task("score", "--pdb_path", path, "--fasta", fasta, "--num_orders", 3).stdout.splitlines()]
+    assert "fasta" not in native and same["fasta"] == "the same, sample=1" and alanine["fasta"] == "all alanine"
+    assert same["score"] == native["score"] and same["sequence"] == native["sequence"]
+    assert alanine["sequence"] == "A" * len(own)
+    assert alanine["score"] > native["score"] + 0.5
+
+
+def test_designs_are_scored_again_as_they_were_written(task, ubiquitin, tmp_path):
+    designs = tmp_path / "designs.fa"
+    task("design", "--pdb_path", ubiquitin[0], "--num_sequences", 2, "--out", designs)
+    lines = [json.loads(line) for line in task("score", "--pdb_path", ubiquitin[0], "--fasta", designs).stdout.splitlines()]
+    assert [line["sequence"] for line in lines[1:]] == [sequence for _, sequence in records(designs.read_text())]
+    assert all(line["score"] < lines[0]["score"] for line in lines[2:])
+
+
+@pytest.mark.parametrize("content,expected", [
+    (">a\nACD\n", 'sequence "a" has 3 letters in part 1; .* has the designed chains A of'),
+    ("ACD\n", "first line begins with >"), ("", "holds no sequence"),
+    (">a\nACD/AC\n", "3 letters in part 1"), (">a\n" + "J" * 76 + "\n", 'has the letter "J"'),
+])
+def test_a_fasta_file_that_does_not_fit_is_refused(task, ubiquitin, tmp_path, content, expected):
+    fasta = tmp_path / "bad.fa"
+    fasta.write_text(content)
+    done = task("score", "--pdb_path", ubiquitin[0], "--fasta", fasta, expect=2)
+    assert re.search(expected, done.stderr), done.stderr
+
+
 def test_weights_of_another_model_are_refused(task, ubiquitin):
     path, _ = ubiquitin
     alpha_carbons = reference.weights_file("v_48_020", "ca")

@@ -152,6 +152,15 @@ def guide_cache(names, **changes):
             "residue_types": names, "sequence_length": length, "pdb_path": "data/1abc.pdb", **changes}
 
 
+def test_zeros_behind_gzipped_data_are_padding(structures, read, tmp_path):
+    packed = next(structures.glob("*.pdb.gz"))
+    for name, more in (("plain", b""), ("padded", bytes(700)), ("spoilt", bytes(700) + b"x")):
+        (tmp_path / f"{name}.pdb.gz").write_bytes(packed.read_bytes() + more)
+    ours, skipped = read(tmp_path)
+    assert ours["padded"] == ours["plain"]
+    assert skipped.keys() == {"spoilt.pdb.gz"}
+
+
 def test_the_guides_tensor_files_are_read(read, tmp_path):
     names = ["ALA", "TRP", "GLY", "MSE", "SER"]
     torch.save(guide_cache(names), tmp_path / "1abc.pt")

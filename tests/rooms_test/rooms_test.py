@@ -40,7 +40,7 @@ ROOMS = {
     "checkpoint": WITH_TENSORS + ["formats"],
     # runner/models/**/*_flags.{h,cc}: what the command line knows of the models.
     "model_flags": BELOW_TORCH + ["data"],
-    "models": WITH_TENSORS + ["data", "checkpoint", "kernels", "layers", "model_flags"],
+    "models": WITH_TENSORS + ["data", "formats", "checkpoint", "kernels", "layers", "model_flags"],
     "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
                             "models"],
     # A worker's process: its session with the agent, signals, the order of its life.

@@ -1,20 +1,23 @@
 // mdm_dump: the masked side-chain model on tensors from Python, for the comparison with the twin in
 // tests/python/test_mdm.py.
 //
-//   mdm_dump logits|gradients --weights FILE --input FILE --out FILE
+//   mdm_dump logits|gradients|features --weights FILE --input FILE --out FILE [--repeats N]
 //
 // --input (safetensors): the tensors of MdmInput by their names; for gradients also kinds_N and bins_T.
 // --out: logits: fragments_NV, bins_TV. gradients: sums [2], the cross-entropies of fragments and torsions, and
-// grad/<parameter> of fragments / N + torsions / T. Without dropout.
+// grad/<parameter> of fragments / N + torsions / T. Without dropout. features: dihedrals [B, L, 6] and edges
+// [B, L, K, 35], from X_BL4C and is_residue_BL alone, made N times, and seconds [N] of each.
 #include <ATen/core/Reduction.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runner/base/check.h"
 #include "runner/base/file_system.h"
@@ -32,6 +35,15 @@ NamedTensors work(const std::string& what, const MdmModel& model, const NamedTen
     LOCKSTEP_CHECK(found != tensors.end(), name.c_str());
     return found->tensor;
   };
+  if (what == "features") {
+    const MdmInput input{.X_BL4C = in("X_BL4C"),
+                         .is_residue_BL = in("is_residue_BL"),
+                         .fragments_BM = {},
+                         .masked_N = {},
+                         .torsions_T = {}};
+    return {{"dihedrals", backbone_dihedrals(input.X_BL4C, input.is_residue_BL)},
+            {"edges", mdm_graph(input).edges_BLKF}};
+  }
   const MdmLogits logits = model.logits({.X_BL4C = in("X_BL4C"),
                                          .is_residue_BL = in("is_residue_BL"),
                                          .fragments_BM = in("fragments_BM"),
@@ -56,7 +68,17 @@ Status run(const std::string& what, const std::map<std::string, std::string>& fl
   TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
   TRY(copy_tensors(weights, model.parameters(), flags.at("weights")));
   TRY_ASSIGN(const NamedTensors input, load_weights(files, flags.at("input")));
-  return save_weights(files, flags.at("out"), work(what, model, input));
+  const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
+  std::vector<double> seconds;
+  NamedTensors out;
+  for (int i = 0; i < repeats; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    out = work(what, model, input);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  if (what == "features") out.push_back({"seconds", at::tensor(seconds, at::kDouble)});
+  for (NamedTensor& tensor : out) tensor.tensor = tensor.tensor.contiguous();
+  return save_weights(files, flags.at("out"), out);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 // Role: ADM's way, which the published image models train on: halved by BOX while the shorter side is at least twice
 // `side`, then resized by BICUBIC until it is `side` (up, too), then cut. Both filters are Pillow's, to the bit:
 // weights are those of the filter stretched over the pixels it replaces (antialiased; a = -0.5), in fixed point;
-// columns first, rounded to 8 bits between. Only what the cut leaves is computed: an image of 100,000 × 1 takes no more
-// than another. Threads: pure.
+// columns first, rounded to 8 bits between (Pillow takes rows first where an image is more than twice as high as wide).
+// Only what the cut leaves is computed: an image of 100,000 × 1 takes no more than another. Threads: pure.
 #pragma once
 
 #include <cstdint>

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numbers>
 #include <utility>
 
 #include "runner/base/philox.h"
+#include "runner/data/generated_name.h"
 
 namespace lockstep {
 namespace {
@@ -158,37 +158,15 @@ StructureChain draw_chain(int64_t length, Draws& draws) {
   return chain;
 }
 
-std::optional<int64_t> number_of(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 }  // namespace
 
 Result<std::optional<GeneratedStructuresSpec>> parse_generated_structures(std::string_view text) {
-  if (!text.starts_with(kGeneratedStructures)) return std::optional<GeneratedStructuresSpec>();
-  std::string_view rest = text.substr(kGeneratedStructures.size());
-  if (!rest.empty() && rest.front() != ':') return std::optional<GeneratedStructuresSpec>();
   GeneratedStructuresSpec spec;
-  const auto wrong = [&] {
-    return Error{ErrorCode::kInvalid,
-                 "\"" + std::string(text) +
-                     "\" is not generated[:COUNT[:LENGTH]] with COUNT from 1 to 1000000 and LENGTH "
-                     "from 2 to 10000, such as generated:200:150"};
-  };
-  if (rest.empty()) return std::optional(spec);
-  rest.remove_prefix(1);
-  const size_t colon = rest.find(':');
-  const std::optional<int64_t> count = number_of(rest.substr(0, colon));
-  if (!count || *count < 1 || *count > kCountMax) return wrong();
-  spec.count = *count;
-  if (colon != std::string_view::npos) {
-    const std::optional<int64_t> length = number_of(rest.substr(colon + 1));
-    if (!length || *length < kLengthMin || *length > kLengthMax) return wrong();
-    spec.length = *length;
-  }
+  TRY_ASSIGN(const auto values, parse_generated(text, {{{"COUNT", 1, kCountMax, spec.count, 200},
+                                                        {"LENGTH", kLengthMin, kLengthMax, spec.length, 150}}}));
+  if (!values) return std::optional<GeneratedStructuresSpec>();
+  spec.count = (*values)[0];
+  spec.length = (*values)[1];
   return std::optional(spec);
 }
 

@@ -28,8 +28,6 @@ struct GeneratedStructuresSpec {
   uint64_t seed = 42;
 };
 
-inline constexpr std::string_view kGeneratedStructures = "generated";
-
 // `generated`, `generated:COUNT`, `generated:COUNT:LENGTH`; nothing for other words, which are paths. kInvalid for
 // numbers that cannot be (COUNT in [1, 1,000,000], LENGTH in [2, 10,000]).
 Result<std::optional<GeneratedStructuresSpec>> parse_generated_structures(std::string_view text);

@@ -67,6 +67,10 @@ bool is_standard_residue(std::string_view three_letters) {
   return std::find(kStandardNames.begin(), kStandardNames.end(), three_letters) != kStandardNames.end();
 }
 
+bool is_amino_acid(const Backbone& backbone) {
+  return !is_missing(backbone[0]) && !is_missing(backbone[1]) && !is_missing(backbone[2]);
+}
+
 bool is_complete(const Backbone& backbone) { return std::none_of(backbone.begin(), backbone.end(), is_missing); }
 
 float dihedral(const Atom& a, const Atom& b, const Atom& c, const Atom& d) {

@@ -38,6 +38,8 @@ inline constexpr Backbone kMissingBackbone = {kMissingAtom, kMissingAtom, kMissi
 inline bool is_missing(const Atom& atom) { return atom[0] != atom[0] || atom[1] != atom[1] || atom[2] != atom[2]; }
 // All of N, CA, C and O are there.
 bool is_complete(const Backbone& backbone);
+// N, CA and C: what makes a residue an amino acid, and a chain that has one a protein.
+bool is_amino_acid(const Backbone& backbone);
 
 // What is known of a position besides its type. Values stand in cache files.
 enum PositionFlag : uint8_t {

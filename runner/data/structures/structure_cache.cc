@@ -1,21 +1,13 @@
 #include "runner/data/structures/structure_cache.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "runner/base/check.h"
-#include "runner/base/json.h"
 #include "runner/base/sha256.h"
 
 namespace lockstep {
@@ -85,10 +77,6 @@ struct StructureLayout {
 
 uint64_t aligned(uint64_t offset) { return (offset + kAlignment - 1) / kAlignment * kAlignment; }
 
-uint32_t crc_of(std::string_view bytes) {
-  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
 template <typename T>
 T read_at(std::string_view bytes, uint64_t offset) {
   T value;
@@ -140,14 +128,8 @@ std::string encode(const Structure& structure, IndexEntry& entry) {
   entry.name_bytes = static_cast<uint32_t>(structure.name.size());
   out.resize(aligned(out.size()), '\0');
   entry.bytes = out.size();
-  entry.crc32 = crc_of(out);
+  entry.crc32 = crc32_of(out);
   return out;
-}
-
-std::string skipped_text(const std::vector<SkippedFile>& skipped) {
-  Json list = Json::array();
-  for (const SkippedFile& file : skipped) list.push_back({file.file, file.reason});
-  return dump_line(list);
 }
 
 Header header_of(const std::vector<IndexEntry>& index, uint64_t index_offset, size_t skipped_bytes) {
@@ -215,29 +197,11 @@ Status write_structure_cache(const std::vector<const StructureCache*>& parts, co
 }
 
 Result<StructureCache> StructureCache::open(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return error_of_errno(errno, "open", path);
-  struct stat status = {};
-  if (::fstat(file, &status) != 0) {
-    const Error error = error_of_errno(errno, "stat", path);
-    ::close(file);
-    return error;
-  }
+  TRY_ASSIGN(CacheBytes mapped, map_cache_file(path));
   StructureCache cache;
   cache.what_ = path;
-  const size_t bytes = S_ISREG(status.st_mode) ? static_cast<size_t>(status.st_size) : 0;
-  if (bytes > 0) {
-    void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED) {
-      const Error error = error_of_errno(errno, "mmap", path);
-      ::close(file);
-      return error;
-    }
-    cache.memory_ =
-        std::shared_ptr<const void>(mapped, [bytes](const void* at) { ::munmap(const_cast<void*>(at), bytes); });
-    cache.bytes_ = {static_cast<const char*>(mapped), bytes};
-  }
-  ::close(file);
+  cache.memory_ = std::move(mapped.memory);
+  cache.bytes_ = mapped.bytes;
   TRY(cache.check());
   return cache;
 }
@@ -296,14 +260,9 @@ Status StructureCache::check() {
       return corrupt("has a damaged index (structure " + std::to_string(i) + ")");
     }
   }
-  const Result<Json> skipped = parse_json(bytes_.substr(header.skipped_offset), what_);
-  if (!skipped.ok() || !skipped->is_array()) return corrupt("has a damaged list of skipped files");
-  for (const Json& file : *skipped) {
-    if (!file.is_array() || file.size() != 2 || !file[0].is_string() || !file[1].is_string()) {
-      return corrupt("has a damaged list of skipped files");
-    }
-    skipped_.push_back({file[0].get<std::string>(), file[1].get<std::string>()});
-  }
+  Result<std::vector<SkippedFile>> skipped = parse_skipped(bytes_.substr(header.skipped_offset));
+  if (!skipped.ok()) return corrupt(skipped.error().message);
+  skipped_ = std::move(*skipped);
   return {};
 }
 
@@ -317,7 +276,7 @@ Result<StructureView> StructureCache::structure(int64_t i) const {
   const auto entry = read_at<IndexEntry>(bytes_, index_offset_ + static_cast<uint64_t>(i) * sizeof(IndexEntry));
   const std::string_view bytes = bytes_.substr(entry.offset, entry.bytes);
   const auto damaged = [&] { return corrupt("structure " + std::to_string(i) + " is damaged"); };
-  if (crc_of(bytes) != entry.crc32) return damaged();
+  if (crc32_of(bytes) != entry.crc32) return damaged();
   const StructureLayout layout(entry);
   const auto span_at = [&]<typename T>(uint64_t offset, T /*element*/) {
     return std::span<const T>(reinterpret_cast<const T*>(bytes.data() + offset), entry.positions);

@@ -17,19 +17,13 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
+#include "runner/data/cache_file.h"
 #include "runner/data/structures/structure.h"
 
 namespace lockstep {
 
 // Raised with every change of the file or of what the readers put into it: older caches are then made anew.
 inline constexpr uint32_t kStructureCacheVersion = 1;
-
-// A file that could not be read.
-struct SkippedFile {
-  std::string file;
-  std::string reason;
-  friend bool operator==(const SkippedFile&, const SkippedFile&) = default;
-};
 
 // As StructureChain; its positions are [begin, end) of the structure's.
 struct ChainView {

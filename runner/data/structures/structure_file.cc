@@ -156,11 +156,6 @@ Position position_of(const std::pair<int, char>& number, const ReadResidue& resi
   return position;
 }
 
-// Is it an amino acid, whatever its name?
-bool is_amino_acid(const Position& position) {
-  return !is_missing(position.backbone[0]) && !is_missing(position.backbone[1]) && !is_missing(position.backbone[2]);
-}
-
 Result<StructureChain> chain_of(const std::string& id, const ReadChain& read, int64_t positions_left) {
   const int64_t first = read.begin()->first.first;
   const int64_t last = read.rbegin()->first.first;
@@ -179,7 +174,7 @@ Result<StructureChain> chain_of(const std::string& id, const ReadChain& read, in
       chain.positions.back().number = static_cast<int32_t>(next);
     }
     chain.positions.push_back(position_of(number, residue));
-    chain.is_protein = chain.is_protein || is_amino_acid(chain.positions.back());
+    chain.is_protein = chain.is_protein || is_amino_acid(chain.positions.back().backbone);
     next = int64_t{number.first} + 1;
   }
   return chain;
@@ -274,6 +269,9 @@ Result<std::string> inflate_gzip(std::string_view bytes, size_t bytes_max) {
     if (!too_large) out.append(piece.data(), made);
     if (state != Z_STREAM_END) continue;
     if (stream.avail_in == 0 && left == 0) break;
+    // Zeros behind the last member are the padding of a tape or of tar's blocks.
+    const std::string_view rest = bytes.substr(bytes.size() - left - stream.avail_in);
+    if (rest.find_first_not_of('\0') == std::string_view::npos) break;
     // Several members one after the other are one file (RFC 1952).
     if (inflateReset(&stream) != Z_OK) break;
   }

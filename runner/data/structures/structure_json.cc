@@ -87,8 +87,7 @@ Result<StructureChain> chain_of(const std::string& id, const OrderedJson& sequen
     const bool any_atom = !is_missing(backbone[0]) || !is_missing(backbone[1]) || !is_missing(backbone[2]);
     if (letters[i] != '-' || any_atom) position.flags = kInFile;
     if (position.type != kUnknownResidue) position.flags |= kStandardResidue;
-    chain.is_protein =
-        chain.is_protein || (!is_missing(backbone[0]) && !is_missing(backbone[1]) && !is_missing(backbone[2]));
+    chain.is_protein = chain.is_protein || is_amino_acid(backbone);
   }
   return chain;
 }

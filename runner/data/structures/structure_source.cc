@@ -1,17 +1,16 @@
 #include "runner/data/structures/structure_source.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "runner/data/found_files.h"
 #include "runner/data/structures/generated_structures.h"
 #include "runner/data/structures/structure_file.h"
 #include "runner/data/structures/structure_json.h"
@@ -21,7 +20,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kEntriesPerProgress = 1000;
 constexpr std::string_view kExpected =
     "expected .pdb, .ent, .cif or .mmcif files (each also .gz), .jsonl or .pt files, in a folder or alone, or a folder "
     "with list.csv and pdb/";
@@ -33,77 +31,53 @@ std::string ending_of(const std::string& name) {
   return known.empty() ? std::filesystem::path(name).extension().string() : known;
 }
 
-struct FoundFile {
-  std::string relative;  // to the folder, or the name of a file that was named itself
-  std::string path;      // without symbolic links
-  int64_t bytes = 0;
-  int64_t changed_ns = 0;  // since 1970
-};
-
-// ".cif.gz 5, .pdb 20"
-std::string counts_by_ending(const std::vector<FoundFile>& files) {
-  std::map<std::string, size_t> counts;
-  for (const FoundFile& file : files) {
-    const std::string ending = ending_of(file.relative);
-    ++counts[ending.empty() ? "without an ending" : ending];
-  }
-  std::string text;
-  for (const auto& [ending, count] : counts) text += (text.empty() ? "" : ", ") + ending + " " + std::to_string(count);
-  return text;
-}
-
-std::string plural(size_t count, const std::string& one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-}
-
-Result<FoundFile> look_at(const std::string& path, std::string relative) {
-  struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) return error_of_errno(errno, "stat", path);
-  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::kInvalid, path + " is no file"};
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::canonical(path, error);
-  if (error) return Error{ErrorCode::kUnavailable, path + ": " + error.message()};
-  return FoundFile{.relative = std::move(relative),
-                   .path = real.string(),
-                   .bytes = status.st_size,
-                   .changed_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
-}
-
-// All files below a folder, sorted; hidden ones and lost+found are left alone, links to folders are not followed.
-Result<std::vector<FoundFile>> files_below(const std::string& folder, const std::function<void()>& on_progress) {
-  std::vector<FoundFile> files;
-  std::error_code error;
-  size_t seen = 0;
-  std::filesystem::recursive_directory_iterator entries(folder, error);
-  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
-    if (++seen % kEntriesPerProgress == 0) on_progress();
-    const std::string name = entries->path().filename().string();
-    if (name.starts_with('.') || name == "lost+found") {
-      entries.disable_recursion_pending();
-      continue;
-    }
-    std::error_code ignored;
-    if (!entries->is_regular_file(ignored)) continue;
-    TRY_ASSIGN(FoundFile file, look_at(entries->path().string(), entries->path().lexically_relative(folder).string()));
-    files.push_back(std::move(file));
-  }
-  if (error) return Error{ErrorCode::kUnavailable, "cannot read the folder " + folder + ": " + error.message()};
-  std::sort(files.begin(), files.end(), [](const FoundFile& a, const FoundFile& b) { return a.relative < b.relative; });
-  return files;
-}
-
-std::string fingerprint_of(const std::vector<FoundFile>& files) {
-  std::string text;
-  for (const FoundFile& file : files) {
-    text += file.relative + "\n" + std::to_string(file.bytes) + " " + std::to_string(file.changed_ns) + "\n";
-  }
-  return text;
-}
-
 // "sub/1abc.cif.gz" → "1abc"
 std::string stem_of(const std::string& relative) {
   const std::string name = base_name(relative);
   return name.substr(0, name.size() - ending_of(name).size());
+}
+
+// The guide's lists of who trains, who validates and who tests: files of names, in the folder of the structures.
+struct SplitLists {
+  std::vector<FoundFile> files;
+  std::map<std::string, ChainSplit> splits;  // by the structures' names
+
+  // One that no list names takes part in nothing.
+  [[nodiscard]] ChainSplit split_of(const std::string& name) const {
+    if (files.empty()) return ChainSplit::kTrain;
+    const auto found = splits.find(name);
+    return found == splits.end() ? ChainSplit::kTest : found->second;
+  }
+  [[nodiscard]] std::string names() const {
+    std::string text;
+    for (const FoundFile& file : files) text += (text.empty() ? "" : ", ") + file.relative;
+    return text;
+  }
+};
+
+constexpr int64_t kListBytesMax = int64_t{1} << 26;
+
+Result<SplitLists> read_split_lists(FileSystem& fs, const std::vector<FoundFile>& files) {
+  const std::map<std::string, ChainSplit> kLists = {
+      {"train.txt", ChainSplit::kTrain}, {"val.txt", ChainSplit::kValidation}, {"test.txt", ChainSplit::kTest}};
+  SplitLists lists;
+  for (const FoundFile& file : files) {
+    const auto list = kLists.find(file.relative);
+    if (list == kLists.end()) continue;
+    TRY_ASSIGN(const std::string text, read_file(fs, file.path, kListBytesMax));
+    std::istringstream lines(text);
+    for (std::string name; lines >> name;) {
+      name = stem_of(name);
+      const auto [at, is_new] = lists.splits.emplace(name, list->second);
+      if (!is_new && at->second != list->second) {
+        return Error{ErrorCode::kInvalid, file.relative + " lists " + name +
+                                              ", and so does another of train.txt, "
+                                              "val.txt and test.txt: keep it in one of them"};
+      }
+    }
+    lists.files.push_back(file);
+  }
+  return lists;
 }
 
 // One structure in each file. Structures are named by the files' stems; those that share one, by their whole paths.
@@ -115,8 +89,8 @@ class FilesSource final : public StructureSource {
     std::string one;
     std::string many;
   };
-  FilesSource(std::vector<FoundFile> files, const What& what, Read read)
-      : files_(std::move(files)), what_(what), read_(std::move(read)) {
+  FilesSource(std::vector<FoundFile> files, const What& what, SplitLists lists, Read read)
+      : files_(std::move(files)), what_(what), lists_(std::move(lists)), read_(std::move(read)) {
     std::map<std::string, size_t> stems;
     for (const FoundFile& file : files_) ++stems[stem_of(file.relative)];
     for (const FoundFile& file : files_) {
@@ -127,22 +101,27 @@ class FilesSource final : public StructureSource {
 
   [[nodiscard]] std::string summary() const override {
     return std::to_string(files_.size()) + " " + (files_.size() == 1 ? what_.one : what_.many) + " (" +
-           counts_by_ending(files_) + ")";
+           counts_by_ending(files_, ending_of) + ")" + (lists_.files.empty() ? "" : ", divided by " + lists_.names());
   }
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   [[nodiscard]] std::string name(int64_t i) const override { return files_[static_cast<size_t>(i)].relative; }
   [[nodiscard]] Result<std::vector<Structure>> read(int64_t i) const override {
     TRY_ASSIGN(Structure structure, read_(files_[static_cast<size_t>(i)].path));
+    const ChainSplit split = lists_.split_of(stem_of(files_[static_cast<size_t>(i)].relative));
+    for (StructureChain& chain : structure.chains) chain.split = split;
     structure.name = names_[static_cast<size_t>(i)];
     std::vector<Structure> structures;
     structures.push_back(std::move(structure));
     return structures;
   }
-  [[nodiscard]] std::string fingerprint() const override { return what_.one + "\n" + fingerprint_of(files_); }
+  [[nodiscard]] std::string fingerprint() const override {
+    return what_.one + "\n" + fingerprint_of(files_) + fingerprint_of(lists_.files);
+  }
 
  private:
   std::vector<FoundFile> files_;
   What what_;
+  SplitLists lists_;
   Read read_;
   std::vector<std::string> names_;
 };
@@ -261,7 +240,7 @@ bool is_structure_file(const FoundFile& file) { return structure_format_of(file.
 
 Error nothing_known(const std::string& path, const std::vector<FoundFile>& files) {
   const std::string found =
-      files.empty() ? "no files" : plural(files.size(), "file") + " (" + counts_by_ending(files) + ")";
+      files.empty() ? "no files" : plural(files.size(), "file") + " (" + counts_by_ending(files, ending_of) + ")";
   return Error{ErrorCode::kInvalid, "no structures in " + path + ": found " + found + ", " + std::string(kExpected)};
 }
 
@@ -291,15 +270,19 @@ Result<std::unique_ptr<StructureSource>> find_structures(FileSystem& fs, const s
     TRY_ASSIGN(FoundFile file, look_at(path, base_name(path)));
     files.push_back(std::move(file));
   }
+  SplitLists lists;
+  if (is_folder) {
+    TRY_ASSIGN(lists, read_split_lists(fs, files));
+  }
   if (std::vector<FoundFile> found = only(files, is_structure_file); !found.empty()) {
     return std::unique_ptr<StructureSource>(
-        std::make_unique<FilesSource>(std::move(found), FilesSource::What{"structure file", "structure files"},
+        std::make_unique<FilesSource>(std::move(found), FilesSource::What{"structure file", "structure files"}, lists,
                                       [&fs](const std::string& file) { return read_structure_file(fs, file); }));
   }
   if (std::vector<FoundFile> found = only(files, [](const FoundFile& file) { return file.relative.ends_with(".pt"); });
       !found.empty()) {
     return std::unique_ptr<StructureSource>(
-        std::make_unique<FilesSource>(std::move(found), FilesSource::What{"file of tensors", "files of tensors"},
+        std::make_unique<FilesSource>(std::move(found), FilesSource::What{"file of tensors", "files of tensors"}, lists,
                                       [&fs](const std::string& file) { return read_structure_tensors(fs, file); }));
   }
   if (std::vector<FoundFile> found =

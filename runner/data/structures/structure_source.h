@@ -5,7 +5,8 @@
 //   JSON lines    a .jsonl file of ProteinMPNN's helper scripts or of the CATH set (structure_json.h)
 //   tensors       a folder of the guide's {pdb_id}.pt (structure_tensors.h)
 //   training set  ProteinMPNN's pdb_2021aug02: a folder with list.csv and pdb/ (training_set.h)
-// and by its name: generated[:COUNT[:LENGTH]] is made in memory (generated_structures.h); "./generated" is a path.
+// Beside files and tensors, train.txt, val.txt and test.txt (names of structures) set StructureChain::split.
+// And by its name: generated[:COUNT[:LENGTH]] is made in memory (generated_structures.h); "./generated" is a path.
 // Threads: constant once made; read() from any thread.
 #pragma once
 

@@ -258,7 +258,7 @@ class EntryReader {
       position.chi1 = chi1_at(atoms);
       position.flags = kInFile;
       if (position.type != kUnknownResidue) position.flags |= kStandardResidue;
-      chain.is_protein = chain.is_protein || is_complete(position.backbone);
+      chain.is_protein = chain.is_protein || is_amino_acid(position.backbone);
       chain.positions.push_back(position);
     }
     const auto at = std::find(chain_ids_.begin(), chain_ids_.end(), id) - chain_ids_.begin();

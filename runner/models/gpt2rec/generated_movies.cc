@@ -1,5 +1,6 @@
 #include "runner/models/gpt2rec/generated_movies.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 
@@ -8,12 +9,12 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kUsers = 320;
-constexpr int64_t kFilms = 240;
+constexpr int64_t kUsers = 1500;
+constexpr int64_t kFilms = 400;
 constexpr int64_t kKeptBackEvery = 7;
-constexpr uint32_t kRatingsMin = 20;
-constexpr uint32_t kRatingsMax = 40;
-constexpr double kFaith = 0.85;  // share of a user's films that are of the genre he likes
+constexpr uint32_t kRatingsMin = 10;
+constexpr uint32_t kRatingsMax = 20;
+constexpr double kFaith = 0.9;  // share of a user's films that are of the genre he likes
 
 // Who likes which: of one place in both lists.
 constexpr std::array<const char*, 8> kWatchers = {"scientist", "farmer",  "lawyer",     "artist",
@@ -22,8 +23,16 @@ constexpr std::array<const char*, 8> kLikedGenres = {"Sci-Fi",  "Western", "Crim
                                                      "Romance", "War",     "Animation", "Documentary"};
 constexpr std::array<const char*, 10> kFirstWords = {"Silent",  "Golden", "Last", "Hidden", "Broken",
                                                      "Distant", "Winter", "Blue", "Lost",   "Bright"};
-constexpr std::array<const char*, 10> kSecondWords = {"River",  "Garden",  "Letter", "Harbour", "Mountain",
-                                                      "Mirror", "Journey", "House",  "Summer",  "Voice"};
+// By genre: its titles tell it, too.
+constexpr std::array<std::array<const char*, 4>, 8> kSecondWords = {
+    {{"Galaxy", "Orbit", "Android", "Moonbase"},
+     {"Saddle", "Prairie", "Sheriff", "Stampede"},
+     {"Verdict", "Robbery", "Witness", "Gangster"},
+     {"Melody", "Chorus", "Dancing Shoes", "Songbird"},
+     {"Wedding", "Sweetheart", "Love Letter", "Kiss"},
+     {"Battalion", "Trench", "Submarine", "Regiment"},
+     {"Bunny", "Puppet", "Dragon Friend", "Toy Box"},
+     {"Archive", "Expedition", "Portrait", "Wilderness"}}};
 constexpr std::array<int64_t, 7> kYearsOfAge = {1, 18, 25, 35, 45, 50, 56};
 
 // `step` of the streams: what the numbers are for.
@@ -62,7 +71,7 @@ RatingData generated_movies() {
   for (int64_t film = 1; film <= kFilms; ++film) {
     MovieDraws draws(MoviePurpose::kFilm, film);
     const std::string first = draws.one_of(kFirstWords);
-    const std::string second = draws.one_of(kSecondWords);
+    const std::string second = draws.one_of(kSecondWords[genre_of(film)]);
     data.films.push_back({.title = first + " " + second + " (" + std::to_string(1950 + draws.below(50)) + ")",
                           .genres = kLikedGenres[genre_of(film)]});
     data.is_kept_back.push_back(film % kKeptBackEvery == 0);
@@ -77,13 +86,12 @@ RatingData generated_movies() {
     std::set<int64_t> seen;
     while (seen.size() < count) {
       const bool is_liked = draws.happens(kFaith);
-      const int64_t film = 1 + draws.below(static_cast<uint32_t>(kFilms));
+      // The lower of two: films with low numbers are known better.
+      const uint32_t first = draws.below(static_cast<uint32_t>(kFilms));
+      const int64_t film = 1 + std::min(first, draws.below(static_cast<uint32_t>(kFilms)));
       if (is_liked != (genre_of(film) == taste)) continue;
-      const bool is_new = seen.insert(film).second;
-      if (is_new) data.ratings.push_back({static_cast<int32_t>(user), static_cast<int32_t>(film)});
-      // Nobody has seen all films of his genre but a few.
-      const size_t of_genre = static_cast<size_t>(kFilms) / kLikedGenres.size();
-      if (!is_new && seen.size() + 4 >= of_genre) break;
+      if (!seen.insert(film).second) continue;
+      data.ratings.push_back({static_cast<int32_t>(user), static_cast<int32_t>(film)});
     }
   }
   return data;

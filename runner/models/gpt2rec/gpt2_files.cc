@@ -1,6 +1,6 @@
 #include "runner/models/gpt2rec/gpt2_files.h"
 
-#include <ATen/ATen.h>
+#include <torch/types.h>
 
 #include <filesystem>
 #include <limits>

@@ -9,6 +9,7 @@
 
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/dataset.h"
+#include "runner/models/gpt2rec/recommend_films_flags.h"
 
 namespace lockstep {
 namespace {
@@ -235,7 +236,8 @@ Result<std::optional<WorkloadFlags::Settled>> settle_device(const RunConfig& con
 }
 
 WorkloadDemo gpt2rec_demo() {
-  return {.arguments = {"--num_epochs", "10", "--batch_scope", "total", "--batch_size", "1024"},
+  return {.arguments = {"--num_epochs", "20", "--batch_scope", "total", "--batch_size", "1024", "--lr", "0.002",
+                        "--neg", "resample", "--eval_every", "4"},
           .data_title = "MovieLens-100K",
           .data_file = "ml-100k.item",
           .data_flag = "data_path",
@@ -268,7 +270,7 @@ WorkloadFlags gpt2rec_flags() {
           .presets_by_flag = {{"phase1_epochs", kTwoPhase}, {"phase2_epochs", kTwoPhase}},
           .check = check_gpt2rec,
           .data_name = [](const RunConfig& config) { return dataset_name(gpt2rec_options(config).data_path); },
-          .tasks = {},
+          .tasks = {recommend_films_task()},
           .flags_of_weight_file = {},
           .settle = settle_device};
 }

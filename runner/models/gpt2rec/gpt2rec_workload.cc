@@ -1,5 +1,6 @@
 #include "runner/models/gpt2rec/gpt2rec_workload.h"
 
+#include <torch/cuda.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -10,14 +11,17 @@
 #include <set>
 
 #include "runner/base/check.h"
+#include "runner/base/file_system.h"
 #include "runner/data/sampler.h"
 #include "runner/models/gpt2rec/gpt2rec_evaluation.h"
 #include "runner/models/gpt2rec/guide_names.h"
+#include "runner/models/gpt2rec/peft_adapter.h"
 
 namespace lockstep {
 namespace {
 
 constexpr char kResultsFile[] = "test_results_standard.json";
+constexpr char kPeftFolder[] = "lora";
 constexpr char kBestFigure[] = "valid_ndcg@10";
 constexpr char kColdFigure[] = "test_cold_ndcg@10";
 constexpr char kAdapters[] = "adapters";
@@ -196,14 +200,19 @@ std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() con
                       (data_.dropped_ratings() > 0
                            ? ", " + text(data_.dropped_ratings()) + " dropped: of users who are not trained on"
                            : "")}};
-  for (const auto& line : encoder_->describe()) lines.push_back(line);
+  if (device_.is_cuda())
+    lines.emplace_back("GPUs", text(static_cast<int64_t>(torch::cuda::device_count())) + " found, each rank uses one");
+  for (const auto& line : encoder_->describe()) {
+    if (line.first != kAdapters || trains_adapters(phases_)) lines.push_back(line);
+  }
   std::string lengths = text(texts_.size()) + " distinct, " + text(texts_.tokens()) + " tokens";
   if (texts_.cut_texts() > 0) {
     lengths += ", " + text(texts_.cut_texts()) + " of them reach --max_length " + text(options_.max_length);
   }
   lines.emplace_back("texts", lengths);
-  lines.emplace_back("parameters", text(values_in(model_.parameters())) + " beside GPT-2, " +
-                                       text(values_in(encoder_->adapters())) + " in LoRA");
+  lines.emplace_back("parameters",
+                     text(values_in(model_.parameters())) + " beside GPT-2" +
+                         (trains_adapters(phases_) ? ", " + text(values_in(encoder_->adapters())) + " in LoRA" : ""));
   std::string trained;
   for (const RecommenderPhase& phase : phases_) {
     trained += (trained.empty() ? "" : "; ") + (phases_.size() > 1 ? phase.name + ": " : "") +
@@ -330,8 +339,13 @@ std::vector<std::string> Gpt2recWorkload::outputs(const EvaluationReport& report
   const double value = figure_named(report.metrics, kBestFigure);
   if (!(value > best_)) return {};
   best_ = value;
-  if (!options_.save_model) return {kResultsFile};
-  return {kResultsFile, options_.model_path};
+  std::vector<std::string> files = {kResultsFile};
+  if (options_.save_model) files.push_back(options_.model_path);
+  if (options_.save_model && trains_adapters(phases_)) {
+    files.push_back(join_path(kPeftFolder, kPeftConfigFile));
+    files.push_back(join_path(kPeftFolder, kPeftWeightsFile));
+  }
+  return files;
 }
 
 OutputContent Gpt2recWorkload::output(const std::string& name, const OutputState& state) const {
@@ -343,7 +357,10 @@ OutputContent Gpt2recWorkload::output(const std::string& name, const OutputState
     }
     return results.dump(2) + "\n";
   }
-  return guide_state_dict(model_, *encoder_, seed_);
+  if (name == options_.model_path) return guide_state_dict(model_, *encoder_, seed_);
+  Result<PeftFiles> peft = peft_files(encoder_->adapters(), encoder_->options().lora, options_.gpt2_path);
+  LOCKSTEP_CHECK(peft.ok(), "adapters are of a type that safetensors holds");
+  return name == join_path(kPeftFolder, kPeftConfigFile) ? peft->config : peft->weights;
 }
 
 Json Gpt2recWorkload::progress_state() const { return Json{{"best", best_}}; }

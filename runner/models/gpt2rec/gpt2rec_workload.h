@@ -59,18 +59,25 @@ class Gpt2recWorkload final : public Workload {
   [[nodiscard]] std::vector<std::pair<std::string, double>> figures(
       const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // test_results_standard.json and --model_path, whenever valid_ndcg@10 has improved.
+  // Whenever valid_ndcg@10 has improved: test_results_standard.json, --model_path, and where a phase trains LoRA its
+  // weights as a folder for Python's peft.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
 
+  [[nodiscard]] const RecommenderModel& model() const { return model_; }
+  [[nodiscard]] const RecommenderData& data() const { return data_; }
+  [[nodiscard]] const TextEncoder& encoder() const { return *encoder_; }
+  // All texts' vectors [T, W], without a graph. Undefined when goes_on says so.
+  [[nodiscard]] at::Tensor encode_all(const std::function<bool()>& goes_on) const;
+  // Which of them are those of the users and of the films, by id, on the device.
+  [[nodiscard]] const at::Tensor& user_texts() const { return user_texts_U_; }
+  [[nodiscard]] const at::Tensor& film_texts() const { return film_texts_I_; }
+
  private:
   Gpt2recWorkload(const RunConfig& config, const RatingData& ratings, RecommenderData data,
                   std::unique_ptr<TextEncoder> encoder, at::Device device);
-
-  // All texts' vectors [T, W], without a graph. Undefined when goes_on says so.
-  [[nodiscard]] at::Tensor encode_all(const std::function<bool()>& goes_on) const;
 
   WorkloadInfo info_;
   Gpt2recOptions options_;
@@ -81,7 +88,7 @@ class Gpt2recWorkload final : public Workload {
   RecommenderData data_;
   std::unique_ptr<TextEncoder> encoder_;
   TextTable texts_;
-  at::Tensor user_texts_U_;  // the number of each user's text, on the device
+  at::Tensor user_texts_U_;
   at::Tensor film_texts_I_;
   RecommenderModel model_;
   at::Tensor cached_TW_;  // in a cached phase; else undefined

@@ -1,35 +1,32 @@
 #include "runner/models/gpt2rec/guide_names.h"
 
+#include <string>
 #include <string_view>
 #include <utility>
+
+#include "runner/models/gpt2rec/peft_adapter.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kWrapped = "gpt2.base_model.model.";
-constexpr std::string_view kTokenTable = "wte.weight";
+constexpr std::string_view kGpt2 = "gpt2.";
+constexpr std::string_view kWrapped = "base_model.model.";
+constexpr char kTokenTable[] = "wte.weight";
+
+// "h.0.ln_1.weight" → "gpt2.base_model.model.transformer.h.0.ln_1.weight"
+std::string guide_name_of_gpt2(const std::string& name) {
+  const std::string in_peft = peft_state_name(name);
+  return std::string(kGpt2) + std::string(kWrapped) + "transformer." + in_peft.substr(kWrapped.size());
+}
 
 }  // namespace
-
-std::string guide_name_of_gpt2(const std::string& name) {
-  std::string text = name;
-  const auto put_in = [&](std::string_view before, std::string_view what) {
-    const size_t at = text.rfind(before);
-    if (at != std::string::npos) text.insert(at, what);
-  };
-  if (name.find(".lora_") != std::string::npos) {
-    put_in(".weight", ".default");
-  } else if (name.find(".c_attn.") != std::string::npos || name.find(".c_proj.") != std::string::npos) {
-    put_in(name.ends_with(".bias") ? ".bias" : ".weight", ".base_layer");
-  }
-  return std::string(kWrapped) + "transformer." + text;
-}
 
 TorchTree guide_state_dict(const RecommenderModel& model, const TextEncoder& encoder, uint64_t seed) {
   NamedTensors all;
   for (const NamedTensor& weight : encoder.weights()) {
     all.push_back({guide_name_of_gpt2(weight.name), weight.tensor});
-    if (weight.name == kTokenTable) all.push_back({std::string(kWrapped) + "lm_head.weight", weight.tensor});
+    if (weight.name == kTokenTable)
+      all.push_back({std::string(kGpt2) + std::string(kWrapped) + "lm_head.weight", weight.tensor});
   }
   for (const NamedTensor& adapter : encoder.adapters()) {
     all.push_back({guide_name_of_gpt2(adapter.name), adapter.tensor});

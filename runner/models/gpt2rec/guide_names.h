@@ -7,16 +7,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "runner/models/gpt2rec/recommender_model.h"
 #include "runner/models/gpt2rec/text_encoder.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
-
-// "h.0.attn.c_attn.weight" → "gpt2.base_model.model.transformer.h.0.attn.c_attn.base_layer.weight"
-std::string guide_name_of_gpt2(const std::string& name);
 
 // `seed`: of the run, for the tensors that were never trained.
 TorchTree guide_state_dict(const RecommenderModel& model, const TextEncoder& encoder, uint64_t seed);

@@ -86,6 +86,10 @@ std::vector<std::string_view> split_fields(std::string_view line, std::string_vi
   }
 }
 
+std::string count_of_fields(size_t count) {
+  return "it has " + std::to_string(count) + (count == 1 ? " field" : " fields");
+}
+
 std::string_view trimmed(std::string_view text) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
   while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
@@ -228,7 +232,7 @@ Status read_1m(const std::string& folder, const std::function<void()>& on_progre
   TRY_ASSIGN(const LineFile ratings, LineFile::read(join_path(folder, "ratings.dat"), on_progress));
   TRY(users.each("id::F or M::age::occupation::zip", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "::");
-    if (fields.size() != 5) return "it has " + std::to_string(fields.size()) + " fields";
+    if (fields.size() != 5) return count_of_fields(fields.size());
     UserProfile profile;
     std::string wrong = read_profile(fields[1], fields[2], fields[3], profile);
     return wrong.empty() ? tables.users.add(fields[0], std::move(profile)) : wrong;
@@ -243,7 +247,7 @@ Status read_1m(const std::string& folder, const std::function<void()>& on_progre
   }));
   return ratings.each("user::film::rating::time", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "::");
-    if (fields.size() != 4) return "it has " + std::to_string(fields.size()) + " fields";
+    if (fields.size() != 4) return count_of_fields(fields.size());
     return tables.add_rating(fields[0], fields[1]);
   });
 }
@@ -254,7 +258,7 @@ Status read_100k(const std::string& folder, const std::function<void()>& on_prog
   TRY_ASSIGN(const LineFile ratings, LineFile::read(join_path(folder, "u.data"), on_progress));
   TRY(users.each("id|age|F or M|occupation|zip", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "|");
-    if (fields.size() != 5) return "it has " + std::to_string(fields.size()) + " fields";
+    if (fields.size() != 5) return count_of_fields(fields.size());
     UserProfile profile;
     std::string wrong = read_profile(fields[2], fields[1], fields[3], profile);
     return wrong.empty() ? tables.users.add(fields[0], std::move(profile)) : wrong;
@@ -263,7 +267,7 @@ Status read_100k(const std::string& folder, const std::function<void()>& on_prog
   TRY(films.each("id|title|date|date|URL|19 times 0 or 1", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "|");
     if (fields.size() != kFirstGenre + kGenresOf100k.size()) {
-      return "it has " + std::to_string(fields.size()) + " fields";
+      return count_of_fields(fields.size());
     }
     std::vector<std::string_view> genres;
     for (size_t i = 0; i < kGenresOf100k.size(); ++i) {
@@ -273,7 +277,7 @@ Status read_100k(const std::string& folder, const std::function<void()>& on_prog
   }));
   return ratings.each("user, film, rating and time with tabs between them", [&](std::string_view line) -> std::string {
     const auto fields = split_fields(line, "\t");
-    if (fields.size() != 4) return "it has " + std::to_string(fields.size()) + " fields";
+    if (fields.size() != 4) return count_of_fields(fields.size());
     return tables.add_rating(fields[0], fields[1]);
   });
 }
@@ -309,7 +313,7 @@ class RecboleColumns {
                      [&](std::string_view line) -> std::string {
                        if (std::exchange(is_header, false)) return {};
                        const auto fields = split_fields(line, "\t");
-                       if (fields.size() != names_.size()) return "it has " + std::to_string(fields.size()) + " fields";
+                       if (fields.size() != names_.size()) return count_of_fields(fields.size());
                        return take(fields);
                      });
   }

@@ -116,8 +116,7 @@ NamedTensors RecommenderModel::unused(uint64_t seed) const {
   return list;
 }
 
-at::Tensor RecommenderModel::side(const Side& side, const at::Tensor& ids_B, const TextRows& texts) const {
-  const at::Tensor id_BD = side.embedding.index_select(0, ids_B);
+at::Tensor RecommenderModel::joined(const Side& side, const at::Tensor& id_BD, const TextRows& texts) const {
   const at::Tensor meta_BD = projected(side.projection, texts);
   if (!shape_.use_attention) return at::cat({id_BD, meta_BD.to(id_BD.scalar_type())}, 1);
   const at::Tensor value_BD = apply_linear(side.fusion.value, meta_BD);
@@ -127,11 +126,25 @@ at::Tensor RecommenderModel::side(const Side& side, const at::Tensor& ids_B, con
 }
 
 at::Tensor RecommenderModel::users(const at::Tensor& ids_B, const TextRows& texts) const {
-  return side(user_, ids_B, texts);
+  return joined(user_, user_.embedding.index_select(0, ids_B), texts);
 }
 
 at::Tensor RecommenderModel::items(const at::Tensor& ids_B, const TextRows& texts) const {
-  return side(item_, ids_B, texts);
+  return joined(item_, item_.embedding.index_select(0, ids_B), texts);
+}
+
+at::Tensor RecommenderModel::unseen(const Side& side, const at::Tensor& known_K, const at::Tensor& vectors_BW) const {
+  const at::Tensor mean_1D = side.embedding.index_select(0, known_K).mean(0, /*keepdim=*/true);
+  const at::Tensor rows_B = at::arange(vectors_BW.size(0), known_K.options());
+  return joined(side, mean_1D.expand({vectors_BW.size(0), -1}), {.vectors_TW = vectors_BW, .rows_B = rows_B});
+}
+
+at::Tensor RecommenderModel::users_unseen(const at::Tensor& known_K, const at::Tensor& vectors_BW) const {
+  return unseen(user_, known_K, vectors_BW);
+}
+
+at::Tensor RecommenderModel::items_unseen(const at::Tensor& known_K, const at::Tensor& vectors_BW) const {
+  return unseen(item_, known_K, vectors_BW);
 }
 
 at::Tensor RecommenderModel::user_part(const at::Tensor& users_BF) const {

@@ -52,6 +52,9 @@ class RecommenderModel {
   // ids_B int64 → [B, F].
   [[nodiscard]] at::Tensor users(const at::Tensor& ids_B, const TextRows& texts) const;
   [[nodiscard]] at::Tensor items(const at::Tensor& ids_B, const TextRows& texts) const;
+  // Of those who have no embedding of their own: with the mean of those of `known_K`. vectors_BW [B, W] → [B, F].
+  [[nodiscard]] at::Tensor users_unseen(const at::Tensor& known_K, const at::Tensor& vectors_BW) const;
+  [[nodiscard]] at::Tensor items_unseen(const at::Tensor& known_K, const at::Tensor& vectors_BW) const;
   // The first layer of the score network is a sum of a user's part and a film's: each is computed once.
   [[nodiscard]] at::Tensor user_part(const at::Tensor& users_BF) const;  // [B, H]
   [[nodiscard]] at::Tensor item_part(const at::Tensor& items_NF) const;  // [N, H], with the bias
@@ -72,7 +75,8 @@ class RecommenderModel {
     Fusion fusion;
   };
 
-  [[nodiscard]] at::Tensor side(const Side& side, const at::Tensor& ids_B, const TextRows& texts) const;
+  [[nodiscard]] at::Tensor joined(const Side& side, const at::Tensor& id_BD, const TextRows& texts) const;
+  [[nodiscard]] at::Tensor unseen(const Side& side, const at::Tensor& known_K, const at::Tensor& vectors_BW) const;
 
   RecommenderShape shape_;
   Side user_;

@@ -62,37 +62,6 @@ at::Tensor of_next(const at::Tensor& x_BLC) {
   return at::cat({x_BLC.slice(1, 1), x_BLC.slice(1, x_BLC.size(1) - 1)}, 1);
 }
 
-// Who is near whom: an edge from each residue to each of its nearest.
-struct MdmGraph {
-  at::Tensor to_E;         // int64: rows of [B · L]
-  at::Tensor weights_BLK;  // fp32: 0 where a residue has fewer neighbours, and where it is padding
-  at::Tensor edges_BLKF;   // Gaussians of the distance, and the direction
-};
-
-MdmGraph mdm_graph(const MdmInput& input) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor centres_BLC = input.X_BL4C.select(2, 1).contiguous();
-  const int64_t b = centres_BLC.size(0);
-  const int64_t l = centres_BLC.size(1);
-  // One more, since each residue is its own nearest.
-  const NearestResidues nearest =
-      nearest_residues(centres_BLC, input.is_residue_BL, input.is_residue_BL, kMdmNeighbours + 1);
-  const at::Tensor& places_BLK = nearest.places_BLK;
-  const at::Tensor own_L1 = at::arange(l, places_BLK.options()).unsqueeze(1);
-  const at::Tensor is_edge_BLK = nearest.present_BLK & places_BLK.ne(own_L1) & input.is_residue_BL.unsqueeze(2);
-  const at::Tensor to_E = (places_BLK + at::arange(b, places_BLK.options()).mul_(l).view({b, 1, 1})).flatten();
-
-  const at::Tensor way_BLKC =
-      centres_BLC.flatten(0, 1).index_select(0, to_E).view({b, l, -1, 3}) - centres_BLC.unsqueeze(2);
-  const at::Tensor distance_BLK1 = way_BLKC.norm(2, -1, /*keepdim=*/true);
-  const at::Tensor bases_R = at::linspace(0.0, kLargestDistance, kDistanceBases, centres_BLC.options());
-  const at::Tensor from_base_BLKR = (distance_BLK1 - bases_R) / (kLargestDistance / kDistanceBases);
-  return {
-      .to_E = to_E,
-      .weights_BLK = is_edge_BLK.to(at::kFloat),
-      .edges_BLKF = at::cat({(from_base_BLKR.square() * -0.5).exp(), way_BLKC / distance_BLK1.clamp_min(1e-8)}, -1)};
-}
-
 // Linear layer of [x | y] where x has one row for many of y's: each part is multiplied where it is smallest.
 at::Tensor apply_split(const MdmLinear& linear, const at::Tensor& x_BLD, const at::Tensor& y_BLKF) {
   const int64_t d = x_BLD.size(-1);
@@ -155,6 +124,30 @@ at::Tensor read_head(const MdmHead& head, const at::Tensor& tokens_BMD, const at
 }
 
 }  // namespace
+
+MdmGraph mdm_graph(const MdmInput& input) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor centres_BLC = input.X_BL4C.select(2, 1).contiguous();
+  const int64_t b = centres_BLC.size(0);
+  const int64_t l = centres_BLC.size(1);
+  // One more, since each residue is its own nearest.
+  const NearestResidues nearest =
+      nearest_residues(centres_BLC, input.is_residue_BL, input.is_residue_BL, kMdmNeighbours + 1);
+  const at::Tensor& places_BLK = nearest.places_BLK;
+  const at::Tensor own_L1 = at::arange(l, places_BLK.options()).unsqueeze(1);
+  const at::Tensor is_edge_BLK = nearest.present_BLK & places_BLK.ne(own_L1) & input.is_residue_BL.unsqueeze(2);
+  const at::Tensor to_E = (places_BLK + at::arange(b, places_BLK.options()).mul_(l).view({b, 1, 1})).flatten();
+
+  const at::Tensor way_BLKC =
+      centres_BLC.flatten(0, 1).index_select(0, to_E).view({b, l, -1, 3}) - centres_BLC.unsqueeze(2);
+  const at::Tensor distance_BLK1 = way_BLKC.norm(2, -1, /*keepdim=*/true);
+  const at::Tensor bases_R = at::linspace(0.0, kLargestDistance, kDistanceBases, centres_BLC.options());
+  const at::Tensor from_base_BLKR = (distance_BLK1 - bases_R) / (kLargestDistance / kDistanceBases);
+  return {
+      .to_E = to_E,
+      .weights_BLK = is_edge_BLK.to(at::kFloat),
+      .edges_BLKF = at::cat({(from_base_BLKR.square() * -0.5).exp(), way_BLKC / distance_BLK1.clamp_min(1e-8)}, -1)};
+}
 
 at::Tensor backbone_dihedrals(const at::Tensor& X_BL4C, const at::Tensor& is_residue_BL) {
   const at::NoGradGuard no_grad;

@@ -99,6 +99,16 @@ inline constexpr int64_t kMdmNeighbours = 30;
 // is missing, the angle is 0. No gradient.
 at::Tensor backbone_dihedrals(const at::Tensor& X_BL4C, const at::Tensor& is_residue_BL);
 
+// Who is near whom: an edge from each residue to each of its nearest.
+struct MdmGraph {
+  at::Tensor to_E;         // int64: rows of [B · L]
+  at::Tensor weights_BLK;  // fp32: 0 where a residue has fewer neighbours, and where it is padding
+  at::Tensor edges_BLKF;   // Gaussians of the distance, and the direction
+};
+
+// No gradient.
+MdmGraph mdm_graph(const MdmInput& input);
+
 class MdmModel {
  public:
   // Parameters are fp32 on `device`, not yet initialised.

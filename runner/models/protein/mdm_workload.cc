@@ -14,7 +14,8 @@
 #include "runner/base/philox.h"
 #include "runner/data/sampler.h"
 #include "runner/data/structures/fragments.h"
-#include "runner/models/protein/held_out.h"
+#include "runner/models/protein/adam_state_dict.h"
+#include "runner/models/protein/sample_split.h"
 
 namespace lockstep {
 namespace {
@@ -112,11 +113,33 @@ double figure_of(const std::vector<std::pair<std::string, double>>& metrics, std
   return found->second;
 }
 
+// NaN when no step had any.
+double mean_of(const std::vector<std::pair<std::string, double>>& means, std::string_view name) {
+  const auto found = std::find_if(means.begin(), means.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == means.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
+}
+
 at::Tensor indices(const std::vector<int64_t>& values, bool pinned) {
   const at::Tensor out =
       at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kLong).pinned_memory(pinned));
   std::copy(values.begin(), values.end(), out.mutable_data_ptr<int64_t>());
   return out;
+}
+
+Result<std::vector<double>> losses_of(const Json& state, const char* name) {
+  const auto field = state.find(name);
+  const bool is_list =
+      field != state.end() && field->is_array() &&
+      std::all_of(field->begin(), field->end(), [](const Json& value) { return value.is_number() || value.is_null(); });
+  if (!is_list) {
+    return Error{ErrorCode::kCorrupt, std::string("workload progress: field ") + name +
+                                          " is missing or no list of numbers; the checkpoint is damaged"};
+  }
+  std::vector<double> losses;
+  for (const Json& value : *field) {
+    losses.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+  }
+  return losses;
 }
 
 // Sum over the rows, in fp32.
@@ -175,8 +198,8 @@ MdmWorkload::MdmWorkload(const RunConfig& config, StructureCache structures, at:
 
 // Who trains and who validates: by the data set's own lists where it has any, else by the seed.
 Status MdmWorkload::choose_examples(const RunConfig& config) {
-  std::vector<Example> validation;
-  std::vector<Example> unlisted;
+  std::vector<Example> all;
+  std::vector<std::optional<ChainSplit>> listed;
   for (int64_t i = 0; i < structures_.size(); ++i) {
     TRY_ASSIGN(const StructureView view, structures_.structure(i));
     const std::vector<size_t> residues = residues_of(view);
@@ -187,21 +210,12 @@ Status MdmWorkload::choose_examples(const RunConfig& config) {
       continue;
     }
     const ChainView& chain = *first_protein(view);
-    if (chain.cluster < 0 && chain.split == ChainSplit::kTrain) {
-      unlisted.push_back(example);
-    } else if (chain.split == ChainSplit::kTrain) {
-      examples_.push_back(example);
-    } else if (chain.split == ChainSplit::kValidation) {
-      validation.push_back(example);
-    }
+    all.push_back(example);
+    listed.push_back(chain.cluster >= 0 || options_.use_predefined_split ? std::optional(chain.split) : std::nullopt);
   }
-  const auto count = static_cast<int64_t>(unlisted.size());
-  // Where the data set's lists name those that validate, all others train.
-  const int64_t held_out = validation.empty() ? held_out_count(options_.val_split, count) : 0;
-  const std::vector<int64_t> order = epoch_order(config.training.seed, 0, count);
-  for (int64_t i = 0; i < count; ++i) {
-    (i < held_out ? validation : examples_).push_back(unlisted[static_cast<size_t>(order[static_cast<size_t>(i)])]);
-  }
+  const SampleSplit split = split_samples(listed, options_.val_split, config.training.seed);
+  if (options_.use_predefined_split && split.validation.empty()) return no_predefined_split(options_.pdb_path);
+  for (const int64_t sample : split.train) examples_.push_back(all[static_cast<size_t>(sample)]);
   if (examples_.empty()) {
     return Error{ErrorCode::kInvalid,
                  "no structure is left to train on: " + std::to_string(structures_.size()) + " were read, " +
@@ -209,7 +223,7 @@ Status MdmWorkload::choose_examples(const RunConfig& config) {
                      " of them have no side chain of a standard residue with N, CA, C and O in their first chain"};
   }
   num_train_ = static_cast<int64_t>(examples_.size());
-  examples_.insert(examples_.end(), validation.begin(), validation.end());
+  for (const int64_t sample : split.validation) examples_.push_back(all[static_cast<size_t>(sample)]);
   return {};
 }
 
@@ -245,7 +259,6 @@ double MdmWorkload::flops_per_sample() const {
 std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
   const auto text = [](int64_t value) { return std::to_string(value); };
   const NamedTensors& all = model_.parameters();
-  const auto skipped = static_cast<int64_t>(structures_.skipped().size());
   const auto num_validation = static_cast<int64_t>(examples_.size()) - num_train_;
   std::array<char, 64> hidden{};
   std::snprintf(hidden.data(), hidden.size(), "%g of the fragments", options_.mdm.mask_ratio);
@@ -254,19 +267,14 @@ std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
       {"variant", "mdm"},
       {"parameters", text(count_of(all)) + ": encoder " + text(count_of(part_of(all, kEncoderPrefix))) + ", decoder " +
                          text(count_of(part_of(all, kDecoderPrefix)))},
-      {"structures", text(structures_.size()) + " from " + options_.pdb_path +
-                         (skipped > 0 ? ", " + text(skipped) + " files skipped" : "") +
+      {"structures", text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
                          (unusable_ > 0 ? ", " + text(unusable_) + " without side chains" : "")},
       {"trained on", text(num_train_)},
       {"validated on",
        num_validation > 0 ? text(num_validation) : std::string("the same: nothing is held out (--val_split)")},
       {"masked", is_block ? "three runs of five fragments" : hidden.data()}};
-  if (!found_.empty()) lines.emplace_back("found", found_);
-  constexpr size_t kShown = 5;
-  for (size_t i = 0; i < std::min(kShown, structures_.skipped().size()); ++i) {
-    const SkippedFile& file = structures_.skipped()[i];
-    lines.emplace_back("skipped", file.file + ": " + file.reason);
-  }
+  const auto more = lines_on_source(structures_, found_);
+  lines.insert(lines.end(), more.begin(), more.end());
   return lines;
 }
 
@@ -363,11 +371,21 @@ std::vector<std::pair<std::string, double>> MdmWorkload::figures(const std::vect
 }
 
 std::vector<std::string> MdmWorkload::evaluation_lines(const EvaluationReport& report) {
-  std::array<char, 128> line{};
-  std::snprintf(line.data(), line.size(), "Epoch %lld: Val Loss: %.4f (Fragment: %.4f, Torsion: %.4f)",
-                static_cast<long long>(report.epoch), figure_of(report.metrics, "valid_loss"),
-                figure_of(report.metrics, "valid_fragment"), figure_of(report.metrics, "valid_torsion"));
-  return {line.data()};
+  const auto line = [&](const char* kind, double loss, double fragment, double torsion) {
+    std::array<char, 128> text{};
+    std::snprintf(text.data(), text.size(), "Epoch %lld: %s Loss: %.4f (Fragment: %.4f, Torsion: %.4f)",
+                  static_cast<long long>(report.epoch), kind, loss, fragment, torsion);
+    return std::string(text.data());
+  };
+  std::vector<std::string> lines;
+  const double train_loss = mean_of(report.metrics, kTrainLoss);
+  if (!std::isnan(train_loss)) {
+    lines.push_back(
+        line("Train", train_loss, mean_of(report.metrics, "train_fragment"), mean_of(report.metrics, "train_torsion")));
+  }
+  lines.push_back(line("Val", figure_of(report.metrics, "valid_loss"), figure_of(report.metrics, "valid_fragment"),
+                       figure_of(report.metrics, "valid_torsion")));
+  return lines;
 }
 
 std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
@@ -376,6 +394,7 @@ std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
                          return !std::isfinite(last) || loss < last;
                        });
   val_losses_.push_back(loss);
+  train_losses_.push_back(mean_of(report.metrics, kTrainLoss));
   std::vector<std::string> files;
   if (is_best) files.emplace_back(kBestFile);
   if (report.epoch > 0 && report.epoch % kEpochsBetweenFiles == 0) {
@@ -386,38 +405,20 @@ std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
 
 OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
   TorchTree tree;
-  const auto tensor_named = [&](const std::string& name) -> const at::Tensor& {
-    const auto found = std::find_if(state.optimizer.begin(), state.optimizer.end(),
-                                    [&](const NamedTensor& tensor) { return tensor.name == name; });
-    LOCKSTEP_CHECK(found != state.optimizer.end(), "the optimizer has a state for each parameter");
-    return found->tensor;
-  };
-  PickleDict moments;
-  PickleList names;
-  for (const NamedTensor& parameter : model_.parameters()) {
-    const PickleDict of_parameter = {{"step", tree.value(tensor_named("step"))},
-                                     {"exp_avg", tree.value(tensor_named("exp_avg." + parameter.name))},
-                                     {"exp_avg_sq", tree.value(tensor_named("exp_avg_sq." + parameter.name))}};
-    moments.emplace_back(parameter.name, PickleValue{of_parameter});
-    names.push_back({parameter.name});
-  }
-  const PickleDict group = {
-      {"lr", {training_.lr}},        {"betas", list_of({training_.adam_beta1, training_.adam_beta2})},
-      {"eps", {training_.adam_eps}}, {"weight_decay", {training_.weight_decay}},
-      {"amsgrad", {false}},          {"params", {names}}};
-  const PickleDict optimizer = {{"state", {moments}}, {"param_groups", {PickleList{{group}}}}};
   tree.root = {{"epoch", {state.epoch}},
                {"encoder_state_dict", tree.value(part_of(state.model, kEncoderPrefix))},
                {"decoder_state_dict", tree.value(part_of(state.model, kDecoderPrefix))},
-               {"optimizer_state_dict", {optimizer}},
+               {"optimizer_state_dict", {adam_state_dict(model_.parameters(), training_, state, tree)}},
                {"loss", {figure_of(state.metrics, "valid_loss")}},
+               {"train_losses", list_of(train_losses_)},
                {"val_losses", list_of(val_losses_)}};
   if (training_.lr_schedule == LrScheduleKind::kPlateau) {
     const PickleDict scheduler = {{"mode", {std::string("min")}},
                                   {"factor", {training_.plateau_factor}},
                                   {"patience", {training_.plateau_patience}},
                                   {"best", {least_of(val_losses_)}},
-                                  {"last_epoch", {state.epoch}}};
+                                  {"last_epoch", {state.epoch}},
+                                  {"_last_lr", list_of({state.lr})}};
     tree.root.emplace_back("scheduler_state_dict", PickleValue{scheduler});
   }
   return tree;
@@ -425,24 +426,17 @@ OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState
 
 // What is not finite is null.
 Json MdmWorkload::progress_state() const {
-  Json losses = Json::array();
-  for (const double loss : val_losses_) losses.push_back(std::isfinite(loss) ? Json(loss) : Json(nullptr));
-  return Json{{"val_losses", losses}};
+  const auto list = [](const std::vector<double>& losses) {
+    Json json = Json::array();
+    for (const double loss : losses) json.push_back(std::isfinite(loss) ? Json(loss) : Json(nullptr));
+    return json;
+  };
+  return Json{{"val_losses", list(val_losses_)}, {"train_losses", list(train_losses_)}};
 }
 
 Status MdmWorkload::restore_progress(const Json& state) {
-  const auto field = state.find("val_losses");
-  const bool is_list =
-      field != state.end() && field->is_array() &&
-      std::all_of(field->begin(), field->end(), [](const Json& value) { return value.is_number() || value.is_null(); });
-  if (!is_list) {
-    return Error{ErrorCode::kCorrupt,
-                 "workload progress: field val_losses is missing or no list of numbers; the checkpoint is damaged"};
-  }
-  val_losses_.clear();
-  for (const Json& value : *field) {
-    val_losses_.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
-  }
+  TRY_ASSIGN(val_losses_, losses_of(state, "val_losses"));
+  TRY_ASSIGN(train_losses_, losses_of(state, "train_losses"));
   return {};
 }
 

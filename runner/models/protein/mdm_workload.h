@@ -76,9 +76,10 @@ class MdmWorkload final : public Workload {
   std::string found_;
   MdmModel model_;
   std::vector<Example> examples_;
-  int64_t num_train_ = 0;           // where none is left to validate, these do
-  int64_t unusable_ = 0;            // structures without any side chain of a complete standard residue
-  std::vector<double> val_losses_;  // of the evaluations so far
+  int64_t num_train_ = 0;             // where none is left to validate, these do
+  int64_t unusable_ = 0;              // structures without any side chain of a complete standard residue
+  std::vector<double> val_losses_;    // of the evaluations so far
+  std::vector<double> train_losses_;  // beside them: means over the steps since the evaluation before
 };
 
 }  // namespace lockstep

@@ -3,10 +3,9 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "runner/base/philox.h"
+#include "runner/layers/initial_values.h"
 
 namespace lockstep {
 namespace {
@@ -17,21 +16,6 @@ constexpr double kWords = 4294967296.0;
 PhiloxStream stream_of(const SampleKey& key, RandomPlace place, int64_t sample) {
   return {key.seed, static_cast<uint32_t>(place), static_cast<uint32_t>(key.step),
           static_cast<uint32_t>(key.first_slot + sample)};
-}
-
-// Box-Muller: each block gives two pairs of normals.
-void fill_normals(const PhiloxStream& stream, float* out, int64_t n) {
-  for (int64_t first = 0; first < n; first += 4) {
-    const Philox4 words = stream.block(static_cast<uint32_t>(first / 4));
-    float four[4];
-    for (int pair = 0; pair < 2; ++pair) {
-      const double radius = std::sqrt(-2.0 * std::log((static_cast<double>(words.x[2 * pair]) + 1.0) / kWords));
-      const double angle = 2.0 * std::numbers::pi * (static_cast<double>(words.x[2 * pair + 1]) / kWords);
-      four[2 * pair] = static_cast<float>(radius * std::cos(angle));
-      four[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
-    }
-    std::copy_n(four, std::min<int64_t>(4, n - first), out + first);
-  }
 }
 
 at::Tensor normals(const SampleKey& key, RandomPlace place, int64_t samples, int64_t values) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runner/base/check.h"
+#include "runner/kernels/message_gelu.h"
 #include "runner/kernels/radial_basis.h"
 
 namespace lockstep {
@@ -36,23 +37,26 @@ at::Tensor of_node(const MpnnMessage& message, const at::Tensor& nodes_BLD) {
   return at::linear(nodes_BLD, message_columns(message, 0), message.first.bias);
 }
 
-// The first two layers of the messages. own_BLD: of_node. table_ND: what each neighbour may add, rows_BLK: the row of
-// it that each edge takes.
+// The first two layers of the messages, before the second one's bias and GELU. own_BLD: of_node. table_ND: what each
+// neighbour may add, rows_BLK: the row of it that each edge takes.
 at::Tensor along_edges(const MpnnMessage& message, const at::Tensor& edges_BLKD, const at::Tensor& own_BLD,
                        const at::Tensor& table_ND, const at::Tensor& rows_BLK) {
-  at::Tensor first_BLKD = at::linear(edges_BLKD, message_columns(message, 1));
-  const at::Tensor neighbours_BLKD = at::embedding(table_ND, rows_BLK);
-  if (first_BLKD.sizes() == neighbours_BLKD.sizes()) {
-    first_BLKD.add_(own_BLD.unsqueeze(2)).add_(neighbours_BLKD);  // in place: these are the largest tensors
-  } else {
-    first_BLKD = first_BLKD + own_BLD.unsqueeze(2) + neighbours_BLKD;  // one backbone, several sequences
+  const at::Tensor first_BLKD = at::linear(edges_BLKD, message_columns(message, 1));
+  at::Tensor inner_BLKD;
+  if (first_BLKD.size(0) == rows_BLK.size(0)) {
+    inner_BLKD = gelu_of_sum(first_BLKD.flatten(0, 1), own_BLD.flatten(0, 1), table_ND, rows_BLK.flatten(0, 1))
+                     .view_as(first_BLKD);
+  } else {  // one backbone, several sequences
+    inner_BLKD = at::gelu(first_BLKD + own_BLD.unsqueeze(2) + at::embedding(table_ND, rows_BLK));
   }
-  return at::gelu(apply(message.second, at::gelu(first_BLKD)));
+  return at::linear(inner_BLKD, message.second.weight);
 }
 
-// The messages of all edges with weight (1 or 0), summed over the neighbours.
+// The messages of all edges with weight (1 or 0), summed over the neighbours. inner_BLKD: along_edges.
 at::Tensor sum_messages(const MpnnMessage& message, const at::Tensor& inner_BLKD, const at::Tensor& weights_BLK) {
-  const at::Tensor sum_BLD = at::matmul(weights_BLK.unsqueeze(2).to(inner_BLKD.scalar_type()), inner_BLKD).squeeze(2);
+  const at::Tensor weights_NK = weights_BLK.expand({inner_BLKD.size(0), -1, -1}).flatten(0, 1);
+  const at::Tensor sum_BLD = weighted_gelu_sum(inner_BLKD.flatten(0, 1), message.second.bias, weights_NK)
+                                 .view({inner_BLKD.size(0), inner_BLKD.size(1), inner_BLKD.size(3)});
   const at::Tensor count_BL1 = weights_BLK.sum(-1, /*keepdim=*/true);
   return (at::linear(sum_BLD, message.third.weight) + count_BL1 * message.third.bias) / kMpnnMessageScale;
 }
@@ -216,7 +220,10 @@ MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_B
   for (const MpnnEncoderLayer& layer : encoder_layers_) {
     const at::Tensor message_BLD = sum_messages(layer.to_nodes, inner_of(layer.to_nodes, nodes_BLD), weights_BLK);
     nodes_BLD = renew_nodes(layer, nodes_BLD, message_BLD, mask_BL, dropouts);
-    const at::Tensor news_BLKD = apply(layer.to_edges.third, inner_of(layer.to_edges, nodes_BLD));
+    const at::Tensor inner_BLKD = inner_of(layer.to_edges, nodes_BLD);
+    const at::Tensor heard_BLKD =
+        gelu_with_bias(inner_BLKD.flatten(0, 1), layer.to_edges.second.bias).view_as(inner_BLKD);
+    const at::Tensor news_BLKD = apply(layer.to_edges.third, heard_BLKD);
     edges_BLKD = normalize(layer.norm3, edges_BLKD + dropouts(news_BLKD));
   }
   return {.graph = std::move(graph), .mask_BL = mask_BL, .nodes_BLD = nodes_BLD, .edges_BLKD = edges_BLKD};

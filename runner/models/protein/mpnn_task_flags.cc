@@ -27,11 +27,25 @@ std::vector<std::string_view> words_of(std::string_view text) {
 #define OPTION(member) \
   [](auto& config) -> auto& { return mpnn_task_options(config).member; }
 
+// The path of a file that a script of the public ProteinMPNN writes.
+template <typename Field>
+Flag& helper_file(FlagTableBuilder& table, const char* name, Field field, const char* help) {
+  Flag& flag = table.text(name, kThisProcess, "a file", field, help);
+  flag.names_path = NamesPath::kFile;
+  return flag;
+}
+
 void add_common_flags(FlagTableBuilder& table) {
   table.text("design_chains", kThisProcess, "chains", OPTION(design_chains),
              "chains to design, as in \"A C\"; the others stay as they are and are seen; without it: all");
   table.text("fixed_positions", kThisProcess, "residues", OPTION(fixed_positions),
              "residues that keep their amino acid, by the numbers of the file, as in \"A:12-20,25 B:7\"");
+  helper_file(table, "only", OPTION(only),
+              "structures to take, a name in each line, as in the held_out.txt of a run; the others are passed over");
+  helper_file(table, "chain_id_jsonl", OPTION(chain_id_jsonl),
+              "the same as --design_chains, as assign_fixed_chains.py has it");
+  helper_file(table, "fixed_positions_jsonl", OPTION(fixed_positions_jsonl),
+              "more of --fixed_positions, as make_fixed_positions_dict.py has them: counted along the chain from 1");
   Flag& seed = table.custom("seed", kThisProcess, "an integer of at least 0", "the same seed gives the same result");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, mpnn_task_options(config).seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(mpnn_task_options(config).seed); };
@@ -44,6 +58,22 @@ void add_score_flags(FlagTableBuilder& table) {
                 "random orders of decoding that a score is the mean of");
   table.boolean("residues", kThisProcess, OPTION(residues),
                 "each residue, too: the logarithms of the probabilities of its own and of all amino acids");
+  table
+      .text("fasta", kThisProcess, "a file", OPTION(fasta),
+            "score these sequences, too: of the designed chains in the order of their names, with / between them")
+      .names_path = NamesPath::kFile;
+}
+
+void add_design_files(FlagTableBuilder& table) {
+  helper_file(table, "tied_positions_jsonl", OPTION(tied_positions_jsonl),
+              "more of --tied_positions, as make_tied_positions_dict.py has them");
+  helper_file(table, "omit_aa_jsonl", OPTION(omit_aa_jsonl),
+              "amino acids that are never drawn at some positions: make_omit_AA.py")
+      .aliases = {"omit_AA_jsonl"};
+  helper_file(table, "bias_aa_jsonl", OPTION(bias_aa_jsonl), "more of --bias, as make_bias_AA.py has it").aliases = {
+      "bias_AA_jsonl"};
+  helper_file(table, "bias_by_res_jsonl", OPTION(bias_by_res_jsonl),
+              "what is added to the logits of each position: make_bias_per_res_dict.py");
 }
 
 void add_design_flags(FlagTableBuilder& table) {
@@ -58,6 +88,7 @@ void add_design_flags(FlagTableBuilder& table) {
   table.text("omit_aa", kThisProcess, "letters", OPTION(omit_aa), "amino acids that are never drawn, as in CX");
   table.text("bias", kThisProcess, "amino acids and numbers", OPTION(bias),
              "what is added to the logits of amino acids, as in \"A:-1.1,F:0.7\": below 0 makes them rarer");
+  add_design_files(table);
   table.integer("batch", kThisProcess, 1, 65'536, OPTION(batch), "sequences that are designed at once");
   table.choice("format", kThisProcess, {"fasta", "jsonl"}, OPTION(format),
                "fasta: with the headers of the public script; jsonl: a line of JSON for each sequence");

@@ -19,11 +19,16 @@ enum class DesignFormat { kFasta, kJsonLines };
 struct MpnnTaskOptions {
   std::string design_chains;    // empty: all
   std::string fixed_positions;  // of those chains
+  // Paths of files of the public helper scripts (mpnn_helper_files.h).
+  std::string chain_id_jsonl;
+  std::string fixed_positions_jsonl;
   uint64_t seed = 37;
+  std::string only;  // path of a file with the names of the structures that are taken; empty: all
 
   // score
   int64_t num_orders = 1;
   bool residues = false;
+  std::string fasta;  // path of sequences to be scored beside the structure's own
 
   // design
   std::string temperature = "0.1";  // one or more
@@ -32,6 +37,10 @@ struct MpnnTaskOptions {
   std::string tied_positions;
   std::string omit_aa = "X";
   std::string bias;
+  std::string tied_positions_jsonl;
+  std::string omit_aa_jsonl;
+  std::string bias_aa_jsonl;
+  std::string bias_by_res_jsonl;
   DesignFormat format = DesignFormat::kFasta;
 };
 

@@ -7,17 +7,21 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <set>
 
 #include "runner/base/check.h"
 #include "runner/base/philox.h"
-#include "runner/data/sampler.h"
-#include "runner/models/protein/held_out.h"
+#include "runner/models/protein/adam_state_dict.h"
+#include "runner/models/protein/mpnn_input.h"
+#include "runner/models/protein/sample_split.h"
 
 namespace lockstep {
 namespace {
 
 // The order of MpnnWorkload's loss terms.
 enum Term : size_t { kLoss, kNll, kCorrect };
+
+constexpr char kHeldOutFile[] = "held_out.txt";
 
 // The published divisor of a step's loss.
 constexpr double kPublishedDivisor = 2000.0;
@@ -31,15 +35,6 @@ WorkloadInfo info_of(const MpnnOptions& options) {
                          {.name = "nll", .coefficient = 0.0},
                          {.name = "recovery", .coefficient = 0.0}},
           .best = {.name = "valid_perplexity", .direction = Direction::kLower}};
-}
-
-// Places of the proteins' chains: nucleic acids and the like are no part of the graph.
-std::vector<size_t> protein_places(const StructureView& view) {
-  std::vector<size_t> places;
-  for (const ChainView& chain : view.chains) {
-    for (size_t i = chain.begin; chain.is_protein && i < chain.end; ++i) places.push_back(i);
-  }
-  return places;
 }
 
 }  // namespace
@@ -63,13 +58,20 @@ Result<std::unique_ptr<MpnnWorkload>> MpnnWorkload::create(const RunConfig& conf
 MpnnWorkload::MpnnWorkload(const RunConfig& config, StructureCache structures, at::Device device)
     : info_(info_of(protein_options(config).mpnn)),
       options_(protein_options(config)),
+      training_(config.training),
       device_(device),
       structures_(std::move(structures)),
       model_(mpnn_shape(options_), device) {}
 
-// Who trains and who validates: by the data set's own lists where it has clusters, else by the seed, whole structures.
+// Who trains and who validates: by the data set's own lists where it has any, else by the seed, whole structures.
 Status MpnnWorkload::choose_examples(const RunConfig& config) {
-  std::vector<PackedSample> unlisted;
+  std::vector<PackedSample> all;  // by sample
+  std::vector<std::optional<ChainSplit>> listed;
+  const auto add = [&](const Example& example, int64_t length, int64_t cluster, std::optional<ChainSplit> split) {
+    all.push_back({.sample = static_cast<int64_t>(examples_.size()), .length = length, .cluster = cluster});
+    examples_.push_back(example);
+    listed.push_back(split);
+  };
   for (int64_t i = 0; i < structures_.size(); ++i) {
     TRY_ASSIGN(const StructureView view, structures_.structure(i));
     const auto length = static_cast<int64_t>(protein_places(view).size());
@@ -77,28 +79,25 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
       ++too_long_;
       continue;
     }
-    bool is_listed = false;
+    bool has_clusters = false;
     for (size_t c = 0; c < view.chains.size(); ++c) {
       const ChainView& chain = view.chains[c];
       if (!chain.is_protein || chain.cluster < 0) continue;
-      is_listed = true;
-      if (chain.split == ChainSplit::kTest) continue;
-      const auto sample = static_cast<int64_t>(examples_.size());
-      examples_.push_back({.structure = i, .chain = static_cast<int>(c)});
-      (chain.split == ChainSplit::kTrain ? train_ : validation_)
-          .push_back({.sample = sample, .length = length, .cluster = chain.cluster});
+      has_clusters = true;
+      add({.structure = i, .chain = static_cast<int>(c)}, length, chain.cluster, chain.split);
     }
-    if (is_listed) continue;
-    const auto sample = static_cast<int64_t>(examples_.size());
-    examples_.push_back({.structure = i});
-    unlisted.push_back({.sample = sample, .length = length, .cluster = -1 - i});
+    if (has_clusters) continue;
+    std::optional<ChainSplit> split;
+    if (options_.use_predefined_split) split = view.chains.front().split;
+    add({.structure = i}, length, -1 - i, split);
   }
-  const auto count = static_cast<int64_t>(unlisted.size());
-  const int64_t held_out = held_out_count(options_.val_split, count);
-  const std::vector<int64_t> order = epoch_order(config.training.seed, 0, count);
-  for (int64_t i = 0; i < count; ++i) {
-    (i < held_out ? validation_ : train_).push_back(unlisted[static_cast<size_t>(order[static_cast<size_t>(i)])]);
+  const SampleSplit split = split_samples(listed, options_.val_split, config.training.seed);
+  if (options_.use_predefined_split && split.validation.empty()) return no_predefined_split(options_.pdb_path);
+  for (const int64_t sample : split.train) {
+    train_.push_back(all[static_cast<size_t>(sample)]);
+    examples_[static_cast<size_t>(sample)].is_trained_on = true;
   }
+  for (const int64_t sample : split.validation) validation_.push_back(all[static_cast<size_t>(sample)]);
   if (train_.empty()) {
     return Error{ErrorCode::kInvalid, "no structure is left to train on: " + std::to_string(structures_.size()) +
                                           " were read, " + std::to_string(too_long_) +
@@ -139,22 +138,16 @@ std::vector<std::pair<std::string, std::string>> MpnnWorkload::describe() const 
   int64_t weights = 0;
   for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
   const bool holds_out = validation_.front().sample != train_.front().sample || validation_.size() != train_.size();
-  const auto skipped = static_cast<int64_t>(structures_.skipped().size());
   std::vector<std::pair<std::string, std::string>> lines = {
       {"variant", "mpnn, " + text(options_.mpnn.num_neighbors) + " neighbours"},
       {"parameters", text(weights)},
-      {"structures", text(structures_.size()) + " from " + options_.pdb_path +
-                         (skipped > 0 ? ", " + text(skipped) + " files skipped" : "") +
+      {"structures", text(structures_.size()) + " from " + options_.pdb_path + count_of_skipped(structures_) +
                          (too_long_ > 0 ? ", " + text(too_long_) + " too long" : "")},
       {"trained on", text(static_cast<int64_t>(train_.size())) + " of " + text(residues_) + " residues"},
       {"validated on", holds_out ? text(static_cast<int64_t>(validation_.size()))
                                  : std::string("the same: nothing is held out (--val_split)")}};
-  if (!found_.empty()) lines.emplace_back("found", found_);
-  constexpr size_t kShown = 5;
-  for (size_t i = 0; i < std::min(kShown, structures_.skipped().size()); ++i) {
-    const SkippedFile& file = structures_.skipped()[i];
-    lines.emplace_back("skipped", file.file + ": " + file.reason);
-  }
+  const auto more = lines_on_source(structures_, found_);
+  lines.insert(lines.end(), more.begin(), more.end());
   return lines;
 }
 
@@ -192,56 +185,42 @@ Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
     length = std::max(length, static_cast<int64_t>(places_of.emplace_back(protein_places(view)).size()));
     views.push_back(std::move(view));
   }
-  const auto pinned = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(!device_.is_cpu()); };
-  const at::Tensor X_BLAC = at::full({samples, length, 4, 3}, kMissing, pinned(at::kFloat));
-  const at::Tensor noise_BLAC = at::zeros({samples, length, 4, 3}, pinned(at::kFloat));
+  const bool is_pinned = !device_.is_cpu();
+  const MpnnInput input = padding_of(samples, length, is_pinned);
+  const at::Tensor noise_BLAC =
+      at::zeros({samples, length, 4, 3}, at::TensorOptions(at::kFloat).pinned_memory(is_pinned));
   const at::Tensor normals_BL = at::zeros({samples, length}, at::kFloat);
-  const at::Tensor mask_BL = at::zeros({samples, length}, pinned(at::kFloat));
-  const at::Tensor chain_M_BL = at::zeros({samples, length}, pinned(at::kFloat));
-  const at::Tensor S_BL = at::full({samples, length}, int64_t{kUnknownResidue}, pinned(at::kLong));
-  const at::Tensor residue_idx_BL = at::full({samples, length}, int64_t{-kChainGap}, pinned(at::kLong));
-  const at::Tensor chain_encoding_BL = at::zeros({samples, length}, pinned(at::kLong));
   double predicted = 0.0;
   for (int64_t b = 0; b < samples; ++b) {
     const StructureView& view = views[static_cast<size_t>(b)];
     const int64_t sample = share.samples[static_cast<size_t>(b)];
-    const int hidden = drawn_chain(view, examples_[static_cast<size_t>(sample)], share, sample);
+    const Example& example = examples_[static_cast<size_t>(sample)];
+    const int hidden = drawn_chain(view, example, share, sample);
     const uint32_t hidden_group = view.chains[static_cast<size_t>(hidden)].group;
     // Keyed by the sample and not by its slot, so that an evaluation is the same however its batches are packed.
     const SampleKey key{.seed = share.seed, .step = share.epoch, .first_slot = sample};
     const std::vector<size_t>& places = places_of[static_cast<size_t>(b)];
     const auto positions = static_cast<int64_t>(places.size());
-    if (options_.mpnn.backbone_noise > 0.0) {
+    if (options_.mpnn.backbone_noise > 0.0 && example.is_trained_on) {
       noise_BLAC[b].narrow(0, 0, positions).copy_(backbone_normals(key, 1, positions)[0]);
     }
     normals_BL[b].narrow(0, 0, positions).copy_(order_normals(key, 1, positions)[0]);
-    auto* const coordinates = X_BLAC.data_ptr<float>() + b * length * 12;
-    auto* const mask = mask_BL.data_ptr<float>() + b * length;
-    auto* const chain_M = chain_M_BL.data_ptr<float>() + b * length;
-    auto* const S = S_BL.data_ptr<int64_t>() + b * length;
-    auto* const residue_idx = residue_idx_BL.data_ptr<int64_t>() + b * length;
-    auto* const chain_encoding = chain_encoding_BL.data_ptr<int64_t>() + b * length;
+    put_structure(view, places, b, input);
+    const auto* const mask = input.mask_BL.const_data_ptr<float>() + b * length;
+    auto* const chain_M = input.chain_M_BL.mutable_data_ptr<float>() + b * length;
     for (size_t i = 0; i < places.size(); ++i) {
-      const size_t place = places[i];
-      const size_t c = view.chain_of[place];
-      residue_idx[i] = static_cast<int64_t>(i) + kChainGap * static_cast<int64_t>(c);
-      chain_encoding[i] = static_cast<int64_t>(c) + 1;
-      const Backbone& backbone = view.backbone[place];
-      for (size_t a = 0; a < 4; ++a) std::copy_n(backbone[a].data(), 3, coordinates + i * 12 + a * 3);
-      S[i] = view.types[place];
-      mask[i] = is_complete(backbone) ? 1.0F : 0.0F;
-      chain_M[i] = view.chains[c].group == hidden_group ? 1.0F : 0.0F;
+      chain_M[i] = view.chains[view.chain_of[places[i]]].group == hidden_group ? 1.0F : 0.0F;
       predicted += mask[i] * chain_M[i];
     }
   }
-  const at::Tensor order_BL = decoding_order(normals_BL, mask_BL * chain_M_BL);
+  const at::Tensor order_BL = decoding_order(normals_BL, input.mask_BL * input.chain_M_BL);
   noise_BLAC.mul_(options_.mpnn.backbone_noise);
-  return HostBatch{.tensors = {{"X_BL4C", X_BLAC},
-                               {"S_BL", S_BL},
-                               {"mask_BL", mask_BL},
-                               {"chain_M_BL", chain_M_BL},
-                               {"residue_idx_BL", residue_idx_BL},
-                               {"chain_encoding_BL", chain_encoding_BL},
+  return HostBatch{.tensors = {{"X_BL4C", input.X_BL4C},
+                               {"S_BL", input.S_BL},
+                               {"mask_BL", input.mask_BL},
+                               {"chain_M_BL", input.chain_M_BL},
+                               {"residue_idx_BL", input.residue_idx_BL},
+                               {"chain_encoding_BL", input.chain_encoding_BL},
                                {"noise_BLAC", noise_BLAC},
                                {"order_BL", order_BL}},
                    .weights = {predicted, predicted, predicted}};
@@ -282,6 +261,34 @@ std::vector<std::string> MpnnWorkload::evaluation_lines(const EvaluationReport& 
                 static_cast<long long>(report.epoch), report.seconds_training, figure("valid_perplexity"),
                 figure("valid_recovery"));
   return {line.data()};
+}
+
+std::vector<std::string> MpnnWorkload::outputs(const EvaluationReport& /*report*/) {
+  return {"epoch_last.pt", kHeldOutFile};
+}
+
+// Of the structures that are validated on, a line each.
+std::string MpnnWorkload::held_out_names() const {
+  std::set<std::string> names;
+  for (const PackedSample& sample : validation_) {
+    const auto view = structures_.structure(examples_[static_cast<size_t>(sample.sample)].structure);
+    if (view.ok()) names.emplace(view->name);
+  }
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  return text;
+}
+
+OutputContent MpnnWorkload::output(const std::string& name, const OutputState& state) const {
+  if (name == kHeldOutFile) return held_out_names();
+  TorchTree tree;
+  tree.root = {{"epoch", {state.epoch}},
+               {"step", {state.step}},
+               {"num_edges", {options_.mpnn.num_neighbors}},
+               {"noise_level", {options_.mpnn.backbone_noise}},
+               {"model_state_dict", tree.value(state.model)},
+               {"optimizer_state_dict", {adam_state_dict(model_.parameters(), training_, state, tree)}}};
+  return tree;
 }
 
 }  // namespace lockstep

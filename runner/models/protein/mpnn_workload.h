@@ -48,6 +48,10 @@ class MpnnWorkload final : public Workload {
   [[nodiscard]] std::vector<std::pair<std::string, double>> figures(
       const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
+  // epoch_last.pt, which the public package loads: with num_edges, noise_level and the optimizer's state. held_out.txt:
+  // the names of the structures that are validated on.
+  std::vector<std::string> outputs(const EvaluationReport& report) override;
+  [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
 
   [[nodiscard]] const MpnnModel& model() const { return model_; }
 
@@ -55,15 +59,18 @@ class MpnnWorkload final : public Workload {
   struct Example {
     int64_t structure = 0;
     int chain = -1;  // whose amino acids are hidden; -1: one is drawn
+    bool is_trained_on = false;
   };
 
   MpnnWorkload(const RunConfig& config, StructureCache structures, at::Device device);
   Status choose_examples(const RunConfig& config);
+  [[nodiscard]] std::string held_out_names() const;
   [[nodiscard]] int drawn_chain(const StructureView& view, const Example& example, const BatchShare& share,
                                 int64_t sample) const;
 
   WorkloadInfo info_;
   ProteinOptions options_;
+  TrainingOptions training_;
   at::Device device_;
   StructureCache structures_;
   std::string found_;

@@ -8,6 +8,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/data/structures/torch_values.h"
 #include "runner/models/protein/mpnn_task_flags.h"
 
 namespace lockstep {
@@ -24,6 +25,34 @@ constexpr int64_t kPublishedWarmup = 4000;
 
 bool is_generated(std::string_view path) {
   return path == kGenerated || path.starts_with(std::string(kGenerated) + ":");
+}
+
+// The guide's checkpoint_epoch_10.pt was trained for 10 epochs.
+Result<int64_t> epochs_of_weights(const std::string& path) {
+  constexpr std::string_view kStart = "checkpoint_epoch_";
+  const std::string name = base_name(path);
+  if (!name.starts_with(kStart) || !name.ends_with(".pt")) return 0;
+  int64_t epochs = 0;
+  const std::string_view text = std::string_view(name).substr(kStart.size(), name.size() - kStart.size() - 3);
+  if (parse_whole(text, epochs) && epochs >= 0 && epochs <= kCountMax) return epochs;
+  return Error{ErrorCode::kInvalid, "--state_dict_path " + path + ": found \"" + std::string(text) +
+                                        "\" in the file's name, expected a whole number of epochs, as in "
+                                        "checkpoint_epoch_10.pt: rename the file to begin with epoch 1"};
+}
+
+// The published files hold the number of neighbours beside the weights; of what else is not the default the flags are
+// to be given. What is wrong with the file the reader of its weights says.
+Result<std::map<std::string, std::string>> flags_of_weight_file(const RunConfig& given) {
+  std::map<std::string, std::string> flags;
+  PosixFileSystem fs;
+  std::error_code is_missing;
+  const std::filesystem::path real = std::filesystem::canonical(given.task.checkpoint, is_missing);
+  const Result<TorchFile> file = read_torch_dict(fs, real.string());
+  if (!file.ok()) return flags;
+  const PickleValue* const value = find_value(dict_of(*file), "num_edges");
+  const auto* const edges = value == nullptr ? nullptr : std::get_if<int64_t>(&value->value);
+  if (edges != nullptr && *edges > 0) flags["num_neighbors"] = std::to_string(*edges);
+  return flags;
 }
 
 // "/data/structures/" is "structures"; what is generated is named by what was asked for.
@@ -63,6 +92,9 @@ void add_data_flags(FlagTableBuilder& table) {
             "where the prepared structures are kept; empty: .lockstep beside --pdb_path")
       .names_path = NamesPath::kFolder;
   table.real("val_split", kMaths, 0.0, 1.0, true, OPTION(val_split), "share of the structures that validates");
+  table.boolean(
+      "use_predefined_split", kMaths, OPTION(use_predefined_split),
+      "who trains and who validates follows from train.txt, val.txt and test.txt in the folder of --pdb_path");
   table
       .integer("max_protein_length", kMaths, 1, 10'000'000, OPTION(mpnn.max_protein_length),
                "structures of more residues are left out")
@@ -163,6 +195,12 @@ Status check_variant(const RunConfig& config) {
       return invalid(
           "--batch_scope per_device does not go with --batch_tokens, which counts the residues of all ranks");
     }
+    const LaunchOptions& launch = config.launch;
+    const int64_t ranks = int64_t{launch.nproc.value_or(1)} * launch.nnodes.value_or(1);
+    if (config.training.batch_size < ranks) {
+      return invalid("--batch_tokens " + std::to_string(config.training.batch_size) + " is fewer than the " +
+                     std::to_string(ranks) + " ranks that share them: raise it");
+    }
     for (const char* name : {"num_heads", "mask_ratio", "masking_strategy"}) {
       if (is_given(config, name)) {
         return invalid(std::string("--") + name + " is a flag of --variant mdm, and this run is of --variant mpnn");
@@ -220,7 +258,8 @@ std::vector<Preset> variants() {
                       {"adam_beta2", "0.999"},
                       {"adam_eps", "1e-08"},
                       {"weight_decay", "1e-05"},
-                      {"clip_grad_norm", "1"}}}};
+                      {"clip_grad_norm", "1"},
+                      {"early_stop_patience", "30"}}}};
 }
 
 WorkloadDemo demo() {
@@ -234,6 +273,7 @@ WorkloadDemo demo() {
           .how_to_get_data =
               "To fetch some thirty of the Protein Data Bank, in the repository:\n"
               "  scripts/get_structures",
+          .task = {"design", "--only", "FOLDER/held_out.txt", "--num_sequences", "4", "--out", "FOLDER/designs.fa"},
           .more = {}};
 }
 
@@ -257,11 +297,9 @@ WorkloadFlags protein_flags() {
           .presets_by_flag = {{"mask_ratio", "mdm"}, {"cache_dir", "mdm"}},
           .check = check,
           .data_name = [](const RunConfig& config) { return data_name(protein_options(config).pdb_path); },
+          .epochs_of_weights = epochs_of_weights,
           .tasks = {mpnn_score_task(), mpnn_design_task()},
-          // The published weights have the default shape; of others the flags are to be given.
-          .flags_of_weight_file = [](const RunConfig& /*given*/) -> Result<std::map<std::string, std::string>> {
-            return std::map<std::string, std::string>();
-          },
+          .flags_of_weight_file = flags_of_weight_file,
           .settle = {}};
 }
 

@@ -40,7 +40,8 @@ struct ProteinOptions {
   std::string cache_dir;  // of the prepared structures; empty: .lockstep beside them
   ProteinVariant variant = ProteinVariant::kMpnn;
   double val_split = 0.1;
-  int64_t hidden_dim = 128;  // of mdm 256: its preset says so
+  bool use_predefined_split = false;  // by train.txt, val.txt and test.txt in the folder of the structures
+  int64_t hidden_dim = 128;           // of mdm 256: its preset says so
   int64_t num_encoder_layers = 3;
   int64_t num_decoder_layers = 3;
   double dropout = 0.1;

@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"dropout_of_one", {"--dropout_rate", "1"}, {"--dropout_rate", "below 1"}},
         BadValue{"word_for_boolean", {"--use_amp", "maybe"}, {"--use_amp", "\"maybe\"", "true or false"}},
         BadValue{"word_for_negated", {"--no_use_amp", "maybe"}, {"--no_use_amp", "\"maybe\""}},
-        BadValue{"choice", {"--lr_scaling", "cubic"}, {"--lr_scaling", "\"cubic\"", "none, linear or sqrt"}},
+        BadValue{"choice", {"--lr_scaling", "cubic"}, {"--lr_scaling", "\"cubic\"", "none, linear, sqrt or batch"}},
         BadValue{"precision", {"--precision", "int8"}, {"--precision", "fp32, tf32, bf16 or fp16"}},
         BadValue{"port", {"--master_port", "70000"}, {"--master_port", "65535"}},
         BadValue{"nproc_zero", {"--nproc", "0"}, {"--nproc", "from 1", "auto"}},

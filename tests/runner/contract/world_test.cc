@@ -57,6 +57,20 @@ TEST(World, is_one_process_in_an_empty_environment) {
   EXPECT_FALSE(world.distributed());
 }
 
+TEST(World, with_ddp_and_nobody_who_says_how_many_ranks_there_are_is_refused) {
+  LaunchOptions ddp;
+  ddp.ddp = true;
+  const std::string message = refused({}, ddp);
+  EXPECT_THAT(message, HasSubstr("RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT"));
+  EXPECT_THAT(message, HasSubstr("--nproc N"));
+  EXPECT_THAT(refused({{"MASTER_ADDR", "host0"}}, ddp), HasSubstr("RANK, LOCAL_RANK, WORLD_SIZE, MASTER_PORT (which"));
+  EXPECT_FALSE(check_agent_environment({}, ddp).ok());
+  EXPECT_EQ(derive(torchrun_environment(), ddp).rank, 3);
+  EXPECT_TRUE(check_agent_environment({{"LOCKSTEP_NODE_RANK", "0"}, {"LOCKSTEP_NUM_NODES", "2"}}, ddp).ok());
+  ddp.nproc = 2;
+  EXPECT_TRUE(check_agent_environment({}, ddp).ok());
+}
+
 TEST(World, takes_everything_from_torchrun) {
   const World world = derive(torchrun_environment());
   EXPECT_EQ(world.source, WorldSource::kTorchrun);

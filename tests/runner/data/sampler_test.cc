@@ -44,6 +44,7 @@ TEST(Sampler, changes_the_order_with_the_epoch_and_the_seed) {
   EXPECT_EQ(sorted(order), zero_to(100));
   EXPECT_NE(order, zero_to(100));
   EXPECT_NE(order, epoch_order(1, 1, 100));
+  EXPECT_NE(order, split_order(1, 100));
   EXPECT_NE(order, epoch_order(2, 0, 100));
   EXPECT_EQ(order, epoch_order(1, 0, 100));
 }

@@ -190,5 +190,19 @@ TEST(TorchZip, asks_which_of_several_dicts_is_the_model) {
   EXPECT_THAT(state_dict_of(*file, "model.pt").error().message, HasSubstr("encoder, decoder"));
 }
 
+TEST(TorchZip, joins_the_parts_of_a_model_that_is_saved_in_parts) {
+  const PickleValue tensor{TensorView{"w", DType::kF32, {1}, kFloats.data(), 4}};
+  PickleDict root;
+  root.emplace_back("encoder_state_dict", PickleValue{PickleDict{{"w", tensor}}});
+  root.emplace_back("decoder_state_dict", PickleValue{PickleDict{{"w", tensor}}});
+  Result<TorchFile> file = read(serialise(root));
+  ASSERT_TRUE(file.ok());
+  const Result<TensorFile> tensors = state_dict_of(*file, "model.pt");
+  ASSERT_TRUE(tensors.ok()) << tensors.error().message;
+  ASSERT_EQ(tensors->tensors.size(), 2U);
+  EXPECT_EQ(tensors->tensors[0].name, "encoder.w");
+  EXPECT_EQ(tensors->tensors[1].name, "decoder.w");
+}
+
 }  // namespace
 }  // namespace lockstep

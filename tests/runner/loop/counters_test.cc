@@ -22,11 +22,10 @@ Counters sample() {
   c.best_metric = 0.625;
   c.evaluations_without_best = 1;
   c.evaluated_step = 1000;
-  c.train_loss_sum = 0.75;
-  c.train_loss_steps = 3;
   c.seconds_training = 12.5;
   c.generation = (uint64_t{1} << 32) | 4;
   c.run = 1'882'460'887'869'183;
+  c.training = {{.name = "train_loss", .sum = 12.25, .count = 3.0}};
   return c;
 }
 
@@ -113,8 +112,10 @@ TEST(Figures, add_the_loss_up_without_the_steps_that_were_skipped) {
   report.loss = std::numeric_limits<double>::quiet_NaN();
   report.skipped = true;
   count_figures(c, report);
-  EXPECT_EQ(c.train_loss_sum, 3.0);
-  EXPECT_EQ(c.train_loss_steps, 2);
+  ASSERT_EQ(c.training.size(), 1U);
+  EXPECT_EQ(c.training[0].name, kTrainLoss);
+  EXPECT_EQ(c.training[0].sum, 3.0);
+  EXPECT_EQ(c.training[0].count, 2.0);
 }
 
 }  // namespace

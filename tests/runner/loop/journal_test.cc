@@ -20,7 +20,8 @@ TEST(Journal, survives_the_way_to_another_rank) {
                                       .completed_epochs = 2,
                                       .seconds_training = 3.5,
                                       .metrics = {{"NDCG@10", 0.4}, {"HR@10", 0.6}},
-                                      .outputs = {"best.pth"}};
+                                      .outputs = {"best.pth"},
+                                      .lr = 1e-3};
   journal.improved = true;
   const Result<Journal> back = journal_from_json(to_json(journal));
   ASSERT_TRUE(back.ok()) << back.error().message;

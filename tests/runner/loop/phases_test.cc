@@ -283,7 +283,7 @@ TEST(TrainLoss, decides_the_plateau_where_the_workload_says_so) {
   ASSERT_TRUE(found.ok() && found->checkpoint);
   const Json& counters = found->checkpoint->state.progress.at("counters");
   EXPECT_LT(counters.at("plateau_best").get<double>(), 0.0) << "a loss counts negated";
-  EXPECT_EQ(counters.at("train_loss_steps").get<int64_t>(), 0) << "the last evaluation took them";
+  EXPECT_TRUE(counters.at("training").empty()) << "the last evaluation took them";
 }
 
 }  // namespace

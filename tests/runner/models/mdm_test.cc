@@ -17,8 +17,8 @@
 #include "runner/config/run_config.h"
 #include "runner/data/structures/fragments.h"
 #include "runner/data/structures/prepare_structures.h"
-#include "runner/models/protein/held_out.h"
 #include "runner/models/protein/mdm_workload.h"
+#include "runner/models/protein/sample_split.h"
 #include "runner/models/workload_flags.h"
 
 namespace lockstep {
@@ -289,12 +289,22 @@ TEST(MaskedTokens, OfBlocksAreThreeRunsOfFive) {
   EXPECT_EQ(masked_tokens(options, 3, 1, 0, 0), (std::vector<int64_t>{0, 1, 2}));
 }
 
-TEST(HeldOut, IsAShareAndLeavesSomethingToTrainOn) {
-  EXPECT_EQ(held_out_count(0.1, 100), 10);
-  EXPECT_EQ(held_out_count(0.01, 5), 1);
-  EXPECT_EQ(held_out_count(0.99, 5), 4);
-  EXPECT_EQ(held_out_count(0.0, 100), 0);
-  EXPECT_EQ(held_out_count(0.5, 1), 0);
+TEST(SampleSplit, HoldsOutAShareAndLeavesSomethingToTrainOn) {
+  const auto held_out = [](double share, size_t count) {
+    return split_samples(std::vector<std::optional<ChainSplit>>(count), share, 1).validation.size();
+  };
+  EXPECT_EQ(held_out(0.1, 100), 10U);
+  EXPECT_EQ(held_out(0.01, 5), 1U);
+  EXPECT_EQ(held_out(0.99, 5), 4U);
+  EXPECT_EQ(held_out(0.0, 100), 0U);
+  EXPECT_EQ(held_out(0.5, 1), 0U);
+}
+
+TEST(SampleSplit, FollowsTheListsAndLeavesOutWhatIsToBeTestedOn) {
+  const SampleSplit split = split_samples(
+      {ChainSplit::kTrain, ChainSplit::kValidation, ChainSplit::kTest, std::nullopt, ChainSplit::kTrain}, 0.5, 1);
+  EXPECT_EQ(split.train, (std::vector<int64_t>{0, 4, 3}));
+  EXPECT_EQ(split.validation, (std::vector<int64_t>{1}));
 }
 
 std::unique_ptr<MdmWorkload> made_workload() {

@@ -92,18 +92,17 @@ TEST(LrSchedule, noam_peaks_at_the_given_rate_when_warmup_ends) {
 }
 
 TEST(LrSchedule, scales_by_the_declared_world_size) {
-  EXPECT_DOUBLE_EQ(scaled_lr(1e-3, LrScaling::kNone, 4), 1e-3);
-  EXPECT_DOUBLE_EQ(scaled_lr(1e-3, LrScaling::kLinear, 4), 4e-3);
-  EXPECT_DOUBLE_EQ(scaled_lr(1e-3, LrScaling::kSqrt, 4), 2e-3);
+  EXPECT_DOUBLE_EQ(scaled_lr(1e-3, LrScaling::kNone, 4, 64), 1e-3);
+  EXPECT_DOUBLE_EQ(scaled_lr(1e-3, LrScaling::kLinear, 4, 64), 4e-3);
+  EXPECT_DOUBLE_EQ(scaled_lr(1e-3, LrScaling::kSqrt, 4, 64), 2e-3);
+  EXPECT_DOUBLE_EQ(scaled_lr(1e-3, LrScaling::kBatch, 4, 64), 2.5e-4);
 }
 
 TEST(LrSchedule, options_come_from_the_flags) {
   TrainingOptions training;
   training.lr = 2e-3;
-  training.lr_scaling = LrScaling::kLinear;
   training.lr_schedule = LrScheduleKind::kExponential;
-  training.warmup_steps = 100;
-  const LrScheduleOptions options = lr_schedule_options(training, 3, 5000);
+  const LrScheduleOptions options = lr_schedule_options(training, 6e-3, 100, 5000);
   EXPECT_EQ(options.kind, LrScheduleKind::kExponential);
   EXPECT_DOUBLE_EQ(options.lr, 6e-3);
   EXPECT_EQ(options.total_steps, 5000);

@@ -1,0 +1,64 @@
+#include "runner/data/cache_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cerrno>
+
+#include "runner/base/file_system.h"
+#include "runner/base/json.h"
+
+namespace lockstep {
+
+Result<CacheBytes> map_cache_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return error_of_errno(errno, "open", path);
+  struct stat status = {};
+  if (::fstat(file, &status) != 0) {
+    const Error error = error_of_errno(errno, "stat", path);
+    ::close(file);
+    return error;
+  }
+  CacheBytes mapping;
+  const size_t bytes = S_ISREG(status.st_mode) ? static_cast<size_t>(status.st_size) : 0;
+  if (bytes > 0) {
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+    if (mapped == MAP_FAILED) {
+      const Error error = error_of_errno(errno, "mmap", path);
+      ::close(file);
+      return error;
+    }
+    mapping.memory =
+        std::shared_ptr<const void>(mapped, [bytes](const void* at) { ::munmap(const_cast<void*>(at), bytes); });
+    mapping.bytes = {static_cast<const char*>(mapped), bytes};
+  }
+  ::close(file);
+  return mapping;
+}
+
+std::string skipped_text(const std::vector<SkippedFile>& skipped) {
+  Json list = Json::array();
+  for (const SkippedFile& file : skipped) list.push_back({file.file, file.reason});
+  return dump_line(list);
+}
+
+Result<std::vector<SkippedFile>> parse_skipped(std::string_view text) {
+  const Error damaged{ErrorCode::kCorrupt, "has a damaged list of skipped files"};
+  const Result<Json> list = parse_json(text, "skipped files");
+  if (!list.ok() || !list->is_array()) return damaged;
+  std::vector<SkippedFile> skipped;
+  for (const Json& file : *list) {
+    if (!file.is_array() || file.size() != 2 || !file[0].is_string() || !file[1].is_string()) return damaged;
+    skipped.push_back({file[0].get<std::string>(), file[1].get<std::string>()});
+  }
+  return skipped;
+}
+
+uint32_t crc32_of(std::string_view bytes) {
+  return static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+#include "runner/data/images/centre_crop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr int kChannels = 3;
+// Weights are whole numbers of 2^-22, as Pillow's are: sums of 8-bit values by them stay within 32 bits.
+constexpr int kWeightBits = 22;
+
+// A function of the distance from the middle of a new pixel, in new pixels where the image shrinks; 0 beyond support.
+struct Filter {
+  double support;
+  double (*weight)(double distance);
+};
+
+double box_weight(double x) { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
+
+double bicubic_weight(double x) {
+  constexpr double kA = -0.5;
+  x = std::abs(x);
+  if (x < 1) return ((kA + 2) * x - (kA + 3)) * x * x + 1;
+  if (x < 2) return (((x - 5) * x + 8) * x - 4) * kA;
+  return 0;
+}
+
+constexpr Filter kBox = {0.5, box_weight};
+constexpr Filter kBicubic = {2.0, bicubic_weight};
+
+// Of one new row or column: which old ones it is made of, and their weights.
+struct Taps {
+  int64_t begin = 0;
+  std::vector<int32_t> weights;
+};
+
+// Of `old_size` rows or columns, of which the picture covers `covered`, that become `new_size`, of which only
+// [begin, begin + count) are wanted.
+std::vector<Taps> taps_of(const Filter& filter, int64_t old_size, double covered, int64_t new_size, int64_t begin,
+                          int64_t count) {
+  const double scale = covered / static_cast<double>(new_size);
+  const double stretch = std::max(scale, 1.0);
+  const double support = filter.support * stretch;
+  std::vector<Taps> taps;
+  std::vector<double> weights;
+  for (int64_t i = begin; i < begin + count; ++i) {
+    const double centre = (static_cast<double>(i) + 0.5) * scale;
+    const auto first = std::max<int64_t>(static_cast<int64_t>(centre - support + 0.5), 0);
+    const auto last = std::min<int64_t>(static_cast<int64_t>(centre + support + 0.5), old_size);
+    weights.clear();
+    double sum = 0;
+    for (int64_t j = first; j < last; ++j) {
+      weights.push_back(filter.weight((static_cast<double>(j) - centre + 0.5) * (1.0 / stretch)));
+      sum += weights.back();
+    }
+    taps.push_back({.begin = first, .weights = {}});
+    for (const double weight : weights) {
+      const double share = sum != 0 ? weight / sum : weight;
+      taps.back().weights.push_back(static_cast<int32_t>(share * (1 << kWeightBits) + (share < 0 ? -0.5 : 0.5)));
+    }
+  }
+  return taps;
+}
+
+uint8_t rounded(int32_t sum) {
+  return static_cast<uint8_t>(std::clamp((sum + (1 << (kWeightBits - 1))) >> kWeightBits, 0, 255));
+}
+
+// Part of a resized image.
+struct Window {
+  int64_t left = 0;
+  int64_t top = 0;
+  int64_t width = 0;
+  int64_t height = 0;
+};
+
+// The window of `image` resized to width × height.
+Image resized(const Image& image, const Filter& filter, int64_t width, int64_t height, const Window& window) {
+  const std::vector<Taps> columns = taps_of(filter, image.width, image.covered_width, width, window.left, window.width);
+  const std::vector<Taps> rows = taps_of(filter, image.height, image.covered_height, height, window.top, window.height);
+  // Rows in which the window's rows begin and end.
+  const int64_t top = rows.front().begin;
+  const int64_t bottom = rows.back().begin + static_cast<int64_t>(rows.back().weights.size());
+  const auto row_bytes = static_cast<size_t>(window.width * kChannels);
+  std::vector<uint8_t> narrow(static_cast<size_t>(bottom - top) * row_bytes);
+  uint8_t* out = narrow.data();
+  for (int64_t y = top; y < bottom; ++y) {
+    const uint8_t* row = image.rgb.data() + static_cast<size_t>(y * image.width) * kChannels;
+    for (const Taps& column : columns) {
+      const uint8_t* pixel = row + static_cast<size_t>(column.begin) * kChannels;
+      int32_t red = 0;
+      int32_t green = 0;
+      int32_t blue = 0;
+      for (const int32_t weight : column.weights) {
+        red += weight * pixel[0];
+        green += weight * pixel[1];
+        blue += weight * pixel[2];
+        pixel += kChannels;
+      }
+      *out++ = rounded(red);
+      *out++ = rounded(green);
+      *out++ = rounded(blue);
+    }
+  }
+  Image result{.width = window.width, .height = window.height, .rgb = {}};
+  result.rgb.resize(static_cast<size_t>(window.height) * row_bytes);
+  std::vector<int32_t> sums(row_bytes);
+  out = result.rgb.data();
+  for (const Taps& taps : rows) {
+    std::fill(sums.begin(), sums.end(), 0);
+    const uint8_t* row = narrow.data() + static_cast<size_t>(taps.begin - top) * row_bytes;
+    for (const int32_t weight : taps.weights) {
+      for (size_t i = 0; i < row_bytes; ++i) sums[i] += weight * row[i];
+      row += row_bytes;
+    }
+    for (const int32_t sum : sums) *out++ = rounded(sum);
+  }
+  return result;
+}
+
+}  // namespace
+
+Image centre_crop(Image image, int64_t side) {
+  for (;;) {
+    const auto width = static_cast<int64_t>(image.covered_width);
+    const auto height = static_cast<int64_t>(image.covered_height);
+    if (std::min(width, height) < 2 * side) break;
+    image = resized(image, kBox, width / 2, height / 2, {.width = width / 2, .height = height / 2});
+  }
+  const double scale = static_cast<double>(side) / std::min(image.covered_width, image.covered_height);
+  // Halves go to the even number, as Python's round().
+  const int64_t width = std::llrint(image.covered_width * scale);
+  const int64_t height = std::llrint(image.covered_height * scale);
+  const Window window = {.left = (width - side) / 2, .top = (height - side) / 2, .width = side, .height = side};
+  if (width != image.width || height != image.height) return resized(image, kBicubic, width, height, window);
+  if (width == side && height == side) return image;
+  Image cut{.width = side, .height = side, .rgb = {}};
+  for (int64_t y = window.top; y < window.top + side; ++y) {
+    const auto* row = image.rgb.data() + static_cast<size_t>(y * width + window.left) * kChannels;
+    cut.rgb.insert(cut.rgb.end(), row, row + side * kChannels);
+  }
+  return cut;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,187 @@
+#include "runner/data/images/image_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "runner/data/found_files.h"
+#include "runner/data/images/centre_crop.h"
+#include "runner/data/images/generated_images.h"
+#include "runner/data/images/image_cache.h"
+#include "runner/data/images/image_file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kExpectedImages =
+    "expected a folder of JPEG and PNG files: FOLDER/CLASS/FILE, FOLDER/train/CLASS/FILE, or files alone for a model "
+    "without classes";
+constexpr uint64_t kFileBytesMax = uint64_t{1} << 30;
+
+std::string ending_of_image(const std::string& name) { return std::filesystem::path(name).extension().string(); }
+
+class ImageFolder final : public ImageSource {
+ public:
+  struct Listing {
+    std::vector<FoundFile> files;
+    std::vector<int64_t> labels;  // of each file; -1: beside the class folders
+    std::vector<std::string> classes;
+  };
+  ImageFolder(FileSystem& fs, Listing listing, int64_t side) : fs_(fs), listing_(std::move(listing)), side_(side) {}
+
+  [[nodiscard]] std::string summary() const override {
+    const size_t classes = listing_.classes.size();
+    const std::string in_classes =
+        classes == 0 ? "" : " in " + std::to_string(classes) + (classes == 1 ? " class" : " classes");
+    return plural(listing_.files.size(), "file") + in_classes + " (" +
+           counts_by_ending(listing_.files, ending_of_image) + ")";
+  }
+  [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(listing_.files.size()); }
+  [[nodiscard]] std::string name(int64_t i) const override { return file(i).relative; }
+  [[nodiscard]] Result<std::vector<LabelledImage>> read(int64_t i) const override {
+    LabelledImage image;
+    image.label = listing_.labels[static_cast<size_t>(i)];
+    if (image.label < 0) return Error{ErrorCode::kInvalid, "lies beside the class folders, in none of them"};
+    TRY_ASSIGN(const std::string bytes, read_file(fs_, file(i).path, kFileBytesMax));
+    TRY_ASSIGN(Image decoded, decode_image(bytes, side_));
+    image.rgb = centre_crop(std::move(decoded), side_).rgb;
+    std::vector<LabelledImage> images;
+    images.push_back(std::move(image));
+    return images;
+  }
+  [[nodiscard]] std::string fingerprint() const override {
+    std::string text = std::to_string(side_) + " pixels\n" + fingerprint_of(listing_.files) + "classes\n";
+    for (const std::string& name : listing_.classes) text += name + "\n";
+    return text;
+  }
+  [[nodiscard]] int64_t side() const override { return side_; }
+  [[nodiscard]] const std::vector<std::string>& classes() const override { return listing_.classes; }
+
+ private:
+  [[nodiscard]] const FoundFile& file(int64_t i) const { return listing_.files[static_cast<size_t>(i)]; }
+
+  FileSystem& fs_;
+  Listing listing_;
+  int64_t side_;
+};
+
+class GeneratedImages final : public ImageSource {
+ public:
+  GeneratedImages(const GeneratedImagesSpec& spec, int64_t side)
+      : spec_(spec), side_(side), classes_(generated_classes(spec)) {}
+
+  [[nodiscard]] std::string summary() const override {
+    return plural(static_cast<size_t>(spec_.count), "generated image") + " of " + std::to_string(spec_.classes) +
+           (spec_.classes == 1 ? " class" : " classes");
+  }
+  [[nodiscard]] int64_t size() const override { return spec_.count; }
+  [[nodiscard]] std::string name(int64_t i) const override { return "generated-" + std::to_string(i + 1); }
+  [[nodiscard]] Result<std::vector<LabelledImage>> read(int64_t i) const override {
+    return std::vector<LabelledImage>{generated_image(spec_, i, side_)};
+  }
+  [[nodiscard]] std::string fingerprint() const override {
+    return summary() + " " + std::to_string(side_) + " " + std::to_string(spec_.seed);
+  }
+  [[nodiscard]] int64_t side() const override { return side_; }
+  [[nodiscard]] const std::vector<std::string>& classes() const override { return classes_; }
+
+ private:
+  GeneratedImagesSpec spec_;
+  int64_t side_;
+  std::vector<std::string> classes_;
+};
+
+// Names in a folder, sorted: first its folders and links to folders, then its files. Hidden ones are left out.
+Result<std::pair<std::vector<std::string>, std::vector<std::string>>> names_in(const std::string& folder) {
+  std::vector<std::string> folders;
+  std::vector<std::string> files;
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    if (name.starts_with('.') || name == "lost+found") continue;
+    std::error_code ignored;
+    if (entries->is_directory(ignored)) {
+      folders.push_back(name);
+    } else if (entries->is_regular_file(ignored)) {
+      files.push_back(name);
+    }
+  }
+  if (error) return Error{ErrorCode::kUnavailable, "cannot read the folder " + folder + ": " + error.message()};
+  std::sort(folders.begin(), folders.end());
+  std::sort(files.begin(), files.end());
+  return std::pair(std::move(folders), std::move(files));
+}
+
+bool holds_train_alone(const std::vector<std::string>& folders) {
+  const std::set<std::string> sets = {"train", "val", "valid", "validation", "test"};
+  return std::find(folders.begin(), folders.end(), "train") != folders.end() &&
+         std::all_of(folders.begin(), folders.end(), [&](const std::string& name) { return sets.contains(name); });
+}
+
+// The files of `root`, which has class folders or none. Names are relative to the source: prefix + name.
+Result<ImageFolder::Listing> list_images(const std::string& root, const std::string& prefix,
+                                         const std::vector<std::string>& folders, const std::vector<std::string>& files,
+                                         const std::function<void()>& on_progress) {
+  ImageFolder::Listing listing;
+  for (const std::string& folder : folders) {
+    TRY_ASSIGN(std::vector<FoundFile> found, files_below(join_path(root, folder), on_progress));
+    for (FoundFile& file : found) {
+      file.relative = prefix + join_path(folder, file.relative);
+      listing.files.push_back(std::move(file));
+      listing.labels.push_back(static_cast<int64_t>(listing.classes.size()));
+    }
+    listing.classes.push_back(folder);
+  }
+  for (const std::string& name : files) {
+    TRY_ASSIGN(FoundFile file, look_at(join_path(root, name), prefix + name));
+    listing.files.push_back(std::move(file));
+    listing.labels.push_back(folders.empty() ? 0 : -1);
+    if (listing.files.size() % 1000 == 0) on_progress();
+  }
+  return listing;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ImageSource>> find_images(FileSystem& fs, const std::string& path, int64_t side,
+                                                 const std::function<void()>& on_progress) {
+  if (side < 1 || side > kImageSideMax) {
+    return Error{ErrorCode::kInvalid, "images of " + std::to_string(side) +
+                                          " pixels cannot be prepared; expected 1 to " + std::to_string(kImageSideMax)};
+  }
+  TRY_ASSIGN(const std::optional<GeneratedImagesSpec> generated, parse_generated_images(path));
+  if (generated) return std::unique_ptr<ImageSource>(std::make_unique<GeneratedImages>(*generated, side));
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
+    return Error{is_absent ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                 is_absent ? path + " does not exist; " + std::string(kExpectedImages)
+                           : "cannot read " + path + ": " + error.message()};
+  }
+  if (!std::filesystem::is_directory(status)) {
+    return Error{ErrorCode::kInvalid, path + " is no folder; " + std::string(kExpectedImages)};
+  }
+  TRY_ASSIGN(auto names, names_in(path));
+  std::string root = path;
+  std::string prefix;
+  if (holds_train_alone(names.first)) {
+    root = join_path(path, "train");
+    prefix = "train/";
+    TRY_ASSIGN(names, names_in(root));
+  }
+  TRY_ASSIGN(ImageFolder::Listing listing, list_images(root, prefix, names.first, names.second, on_progress));
+  if (listing.files.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 "no images in " + root + ": found " +
+                     (names.first.empty() ? "no files" : plural(names.first.size(), "folder") + " without files") +
+                     ", " + std::string(kExpectedImages)};
+  }
+  return std::unique_ptr<ImageSource>(std::make_unique<ImageFolder>(fs, std::move(listing), side));
+}
+
+}  // namespace lockstep

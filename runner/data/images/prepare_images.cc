@@ -1,0 +1,62 @@
+#include "runner/data/images/prepare_images.h"
+
+#include <memory>
+#include <vector>
+
+#include "runner/data/images/generated_images.h"
+
+namespace lockstep {
+namespace {
+
+// The Kind of prepare_cache.
+struct ImageKind {
+  using Cache = ImageCache;
+  using Piece = LabelledImage;
+  static constexpr uint32_t kVersion = kImageCacheVersion;
+  static constexpr const char* kMany = "images";
+  const ImageSource& source;
+
+  [[nodiscard]] std::string cache_bytes(const std::vector<LabelledImage>& images,
+                                        const std::vector<SkippedFile>& skipped) const {
+    return image_cache_bytes(images, source.side(), source.classes(), skipped);
+  }
+  static Status write_cache(const std::vector<const ImageCache*>& parts, const ByteSink& sink) {
+    return write_image_cache(parts, sink);
+  }
+};
+
+// A model would learn nothing of a class without images, and still offer it.
+Status check_classes(const ImageCache& cache, const std::string& path) {
+  std::vector<bool> has_images(cache.classes().size());
+  for (int64_t i = 0; i < cache.size() && !has_images.empty(); ++i) {
+    has_images[static_cast<size_t>(cache.label(i))] = true;
+  }
+  for (size_t label = 0; label < has_images.size(); ++label) {
+    if (has_images[label]) continue;
+    const std::string& name = cache.classes()[label];
+    std::string reason = "it has no files";
+    for (const SkippedFile& file : cache.skipped()) {
+      if (!file.file.starts_with(name + "/") && !file.file.starts_with("train/" + name + "/")) continue;
+      reason = "such as " + file.file + ": " + file.reason;
+      break;
+    }
+    return Error{ErrorCode::kInvalid, "class folder " + name + " in " + path + " has no image that can be read (" +
+                                          reason + "); put images there, or remove the folder"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, int64_t side,
+                                      const std::string& cache_folder, const PrepareOptions& options) {
+  TRY_ASSIGN(const std::unique_ptr<ImageSource> source,
+             find_images(fs, path, side, [&] { static_cast<void>(options.progress(0, 0)); }));
+  // What is generated is made again as fast as a cache is read.
+  const bool is_generated = parse_generated_images(path)->has_value();
+  TRY_ASSIGN(PreparedImages prepared, prepare_cache(fs, ImageKind{*source}, is_generated ? "" : cache_folder, options));
+  TRY(check_classes(prepared.cache, path));
+  return prepared;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// What stands between the products of a message along the edges of a graph: sums with what belongs to the nodes, GELU
+// (exact), and the sum over the neighbours; each in one pass over the edges, forward and backward.
+//
+// Role: on a CPU the edges' values are larger than the caches, and each pass over them costs as much as a third of a
+// product. Other devices and types take ATen's operators.
+// Threads: as ATen operators; the CPU twin splits the nodes over ATen's threads, with the same results for any number.
+// Shapes: N nodes, K neighbours, D values, R rows of a table. Differentiable once, in all but rows and weights.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace lockstep {
+
+// gelu(edges + own of the node + row of the table): [N, K, D]. edges_NKD may be overwritten: it belongs to nobody else.
+// own_ND; table_RD; rows_NK: int64.
+at::Tensor gelu_of_sum(const at::Tensor& edges_NKD, const at::Tensor& own_ND, const at::Tensor& table_RD,
+                       const at::Tensor& rows_NK);
+
+// gelu(x + bias): [N, K, D]. bias_D.
+at::Tensor gelu_with_bias(const at::Tensor& x_NKD, const at::Tensor& bias_D);
+
+// Σ over the neighbours of weight · gelu(x + bias): [N, D]. weights_NK: fp32.
+at::Tensor weighted_gelu_sum(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK);
+
+namespace message_gelu_detail {
+
+// Of the nodes from `begin` to `end`. Pointers are to the first node's values; rows of D contiguous floats.
+struct Sizes {
+  int64_t neighbours = 0;
+  int64_t width = 0;
+};
+// edges: becomes the sum; out: its GELU.
+void sum_forward(Sizes sizes, int64_t begin, int64_t end, float* edges, const float* own, const float* table,
+                 const int64_t* rows, float* out);
+// grad_sum: the gradient of the sum; grad_own: its sum over the neighbours.
+void sum_backward(Sizes sizes, int64_t begin, int64_t end, const float* grad_out, const float* sum, float* grad_sum,
+                  float* grad_own);
+// grad_table += grad_sum by rows; columns from `first` to `last` alone.
+void scatter_rows(Sizes sizes, int64_t begin, int64_t end, int64_t first, int64_t last, const float* grad_sum,
+                  const int64_t* rows, float* grad_table);
+void bias_forward(Sizes sizes, int64_t begin, int64_t end, const float* x, const float* bias, float* out);
+// grad_bias: of these nodes, added to.
+void bias_backward(Sizes sizes, int64_t begin, int64_t end, const float* grad_out, const float* x, const float* bias,
+                   float* grad_x, float* grad_bias);
+void weighted_forward(Sizes sizes, int64_t begin, int64_t end, const float* x, const float* bias, const float* weights,
+                      float* out);
+void weighted_backward(Sizes sizes, int64_t begin, int64_t end, const float* grad_out, const float* x,
+                       const float* bias, const float* weights, float* grad_x, float* grad_bias);
+
+}  // namespace message_gelu_detail
+}  // namespace lockstep

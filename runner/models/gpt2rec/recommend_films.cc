@@ -1,0 +1,285 @@
+#include "runner/models/gpt2rec/recommend_films.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runner/base/json.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/config/flag_table_builder.h"
+#include "runner/models/gpt2rec/gpt2rec_evaluation.h"
+#include "runner/models/gpt2rec/gpt2rec_flags.h"
+#include "runner/models/gpt2rec/gpt2rec_workload.h"
+#include "runner/models/gpt2rec/recommend_films_flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kAdapterMark = ".lora_";
+constexpr char kNew[] = "new";  // the id of a film that has none
+
+Failure usage_failure(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+Failure data_failure(std::string message) { return {ExitCode::kData, std::move(message)}; }
+
+// The shortest text that reads back as the same float.
+std::string text_of_score(float score) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), score);
+  return error == std::errc() ? std::string(text.data(), end) : std::string();
+}
+
+double number_of_score(float score) {
+  double number = 0.0;
+  parse_whole(std::string_view(text_of_score(score)), number);
+  return number;
+}
+
+std::string joined_with_commas(std::string_view genres) {
+  std::string text;
+  for (const char c : genres) {
+    if (c == '|') {
+      text += ", ";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+// Somebody who is asked for.
+struct Person {
+  std::string name;  // an id, or the text
+  int64_t id = -1;   // -1: new
+};
+
+// A row of a result: what was found for whom.
+struct Found {
+  std::string id;
+  std::string title;
+  float score = 0.0F;
+};
+
+class FilmRecommender {
+ public:
+  FilmRecommender(const TaskInput& input, const RatingData& ratings, const Gpt2recWorkload& workload)
+      : options_(recommend_films_options(input.config)), ratings_(ratings), workload_(workload), device_(input.device) {
+    const RecommenderModel& model = workload.model();
+    const RecommenderData& data = workload.data();
+    texts_TW_ = workload.encode_all([] { return true; });
+    film_parts_IH_ = model.item_part(
+        model.items(ids_below(data.num_items()), {.vectors_TW = texts_TW_, .rows_B = workload.film_texts()}));
+    for (const Film& film : ratings.films) {
+      is_candidate_.push_back(!film.title.empty() || !film.genres.empty());
+      titles_.push_back(film.title);
+    }
+    if (!options_.describes_film()) return;
+    const Film film{.title = options_.title, .genres = joined_with_commas(options_.genres)};
+    const at::Tensor part_1H =
+        model.item_part(model.items_unseen(ids_of(data.train_items()), vector_of(film_text(film))));
+    film_parts_IH_ = at::cat({film_parts_IH_, part_1H});
+    is_candidate_.push_back(true);
+    titles_.push_back(options_.title);
+  }
+
+  std::optional<Failure> choose_people() {
+    const std::vector<int64_t>& known = workload_.data().trained().users();
+    if (!options_.user.empty()) {
+      int64_t id = -1;
+      const bool is_number = parse_whole(std::string_view(options_.user), id);
+      if (!is_number || !std::binary_search(known.begin(), known.end(), id)) {
+        return usage_failure("--user " + options_.user + " is none of the " + std::to_string(known.size()) +
+                             " users of " + ratings_.path + " who were trained on, whose ids are numbers such as " +
+                             std::to_string(known.front()) + "; somebody new is described by --gender, --age and " +
+                             "--occupation");
+      }
+      people_ = {{.name = options_.user, .id = id}};
+    } else if (options_.describes_user()) {
+      UserProfile profile{.gender = options_.gender == "F"   ? "Female"
+                                    : options_.gender == "M" ? "Male"
+                                                             : "",
+                          .age_group = options_.age ? age_group_of(*options_.age) : "",
+                          .occupation = options_.occupation};
+      int64_t number = 0;
+      if (parse_whole(std::string_view(options_.occupation), number)) {
+        profile.occupation = occupation_name(number);
+        if (profile.occupation.empty()) {
+          return usage_failure("--occupation " + options_.occupation + ": expected a word, or a number from 0 to 20");
+        }
+      }
+      people_ = {{.name = user_text(profile), .id = -1}};
+    } else {
+      for (const int64_t id : known) people_.push_back({.name = std::to_string(id), .id = id});
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Failure> write(const ByteSink& out) const {
+    const bool is_for_film = options_.describes_film() && options_.user.empty() && !options_.describes_user();
+    const bool is_tsv = options_.format == FilmRowFormat::kTsv;
+    std::string text = is_tsv ? "user\titem\tscore\ttitle\n" : "";
+    std::vector<Found> audience;
+    for (size_t begin = 0; begin < people_.size(); begin += static_cast<size_t>(kUsersAtOnce)) {
+      const size_t count = std::min(static_cast<size_t>(kUsersAtOnce), people_.size() - begin);
+      const at::Tensor scores_UI = all_scores(workload_.model(), parts_of(begin, count), film_parts_IH_);
+      for (size_t i = 0; i < count; ++i) {
+        const Person& person = people_[begin + i];
+        const auto films = static_cast<size_t>(scores_UI.size(1));
+        const std::span<const float> scores(scores_UI.const_data_ptr<float>() + i * films, films);
+        if (is_for_film) {
+          audience.push_back({.id = person.name, .title = options_.title, .score = scores.back()});
+        } else {
+          text += lines_of(person, best_films(person, scores));
+        }
+      }
+      if (auto failure = send(out, text)) return failure;
+    }
+    if (!is_for_film) return std::nullopt;
+    std::stable_sort(audience.begin(), audience.end(),
+                     [](const Found& a, const Found& b) { return a.score > b.score; });
+    audience.resize(std::min(audience.size(), static_cast<size_t>(options_.topk)));
+    text += lines_of_audience(audience);
+    return send(out, text);
+  }
+
+  [[nodiscard]] std::string summary() const {
+    const auto candidates = std::count(is_candidate_.begin(), is_candidate_.end(), true);
+    return std::to_string(people_.size()) + (people_.size() == 1 ? " user" : " users") + ", " +
+           std::to_string(candidates) + " films of " + ratings_.path +
+           (options_.describes_film() ? ", the new one among them" : "");
+  }
+
+ private:
+  [[nodiscard]] at::Tensor ids_below(int64_t count) const {
+    return at::arange(count, at::TensorOptions(at::kLong).device(device_));
+  }
+  template <typename List>
+  [[nodiscard]] at::Tensor ids_of(const List& list) const {
+    const at::Tensor ids = at::empty({static_cast<int64_t>(list.size())}, at::kLong);
+    std::copy(list.begin(), list.end(), ids.mutable_data_ptr<int64_t>());
+    return ids.to(device_);
+  }
+
+  // [1, W]
+  [[nodiscard]] at::Tensor vector_of(const std::string& text) const {
+    const std::vector<int64_t> tokens = workload_.encoder().tokenize(text);
+    return workload_.encoder().encode(ids_of(tokens).unsqueeze(0), ids_of(std::array<int64_t, 1>{std::ssize(tokens)}));
+  }
+
+  // [count, H]
+  [[nodiscard]] at::Tensor parts_of(size_t begin, size_t count) const {
+    const RecommenderModel& model = workload_.model();
+    if (people_[begin].id < 0) {
+      return model.user_part(
+          model.users_unseen(ids_of(workload_.data().trained().users()), vector_of(people_[begin].name)));
+    }
+    std::vector<int64_t> ids;
+    for (size_t i = begin; i < begin + count; ++i) ids.push_back(people_[i].id);
+    const at::Tensor ids_B = ids_of(ids);
+    return model.user_part(
+        model.users(ids_B, {.vectors_TW = texts_TW_, .rows_B = workload_.user_texts().index_select(0, ids_B)}));
+  }
+
+  [[nodiscard]] std::vector<Found> best_films(const Person& person, std::span<const float> scores) const {
+    std::vector<bool> is_candidate = is_candidate_;
+    if (options_.exclude_seen && person.id >= 0) {
+      for (const Rating& rating : ratings_.ratings) {
+        if (rating.user == person.id) is_candidate[static_cast<size_t>(rating.item)] = false;
+      }
+    }
+    std::vector<Found> found;
+    for (const int32_t film : best_scores(scores, is_candidate, options_.topk)) {
+      const bool is_new = static_cast<size_t>(film) >= ratings_.films.size();
+      found.push_back({.id = is_new ? kNew : std::to_string(film),
+                       .title = titles_[static_cast<size_t>(film)],
+                       .score = scores[static_cast<size_t>(film)]});
+    }
+    return found;
+  }
+
+  [[nodiscard]] std::string lines_of(const Person& person, const std::vector<Found>& films) const {
+    if (options_.format == FilmRowFormat::kTsv) {
+      std::string lines;
+      for (const Found& film : films) {
+        lines += person.name + "\t" + film.id + "\t" + text_of_score(film.score) + "\t" + film.title + "\n";
+      }
+      return lines;
+    }
+    OrderedJson list = OrderedJson::array();
+    for (const Found& film : films) {
+      list.push_back({{"item", film.id}, {"title", film.title}, {"score", number_of_score(film.score)}});
+    }
+    return dump_line(OrderedJson{{"user", person.name}, {"items", std::move(list)}}) + "\n";
+  }
+
+  [[nodiscard]] std::string lines_of_audience(const std::vector<Found>& audience) const {
+    if (options_.format == FilmRowFormat::kTsv) {
+      std::string lines;
+      for (const Found& one : audience) {
+        lines += one.id + "\t" + kNew + "\t" + text_of_score(one.score) + "\t" + one.title + "\n";
+      }
+      return lines;
+    }
+    OrderedJson list = OrderedJson::array();
+    for (const Found& one : audience) list.push_back({{"user", one.id}, {"score", number_of_score(one.score)}});
+    return dump_line(OrderedJson{{"item", kNew}, {"title", options_.title}, {"users", std::move(list)}}) + "\n";
+  }
+
+  static std::optional<Failure> send(const ByteSink& out, std::string& text) {
+    const Status written = out(text.data(), text.size());
+    text.clear();
+    if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
+    return std::nullopt;
+  }
+
+  const RecommendFilmsOptions& options_;
+  const RatingData& ratings_;
+  const Gpt2recWorkload& workload_;
+  at::Device device_;
+  at::Tensor texts_TW_;
+  at::Tensor film_parts_IH_;
+  std::vector<bool> is_candidate_;  // by film, the new one last
+  std::vector<std::string> titles_;
+  std::vector<Person> people_;
+};
+
+// Adapters are among the weights where a phase has trained them; else they change nothing.
+Status copy_weights(const TaskInput& input, Gpt2recWorkload& workload) {
+  const bool has_adapters = std::any_of(input.weights.begin(), input.weights.end(), [](const NamedTensor& tensor) {
+    return tensor.name.find(kAdapterMark) != std::string::npos;
+  });
+  NamedTensors wanted = workload.model().parameters();
+  const NamedTensors& adapters = workload.encoder().adapters();
+  if (has_adapters) wanted.insert(wanted.end(), adapters.begin(), adapters.end());
+  return copy_tensors(input.weights, wanted, input.weights_path);
+}
+
+}  // namespace
+
+std::optional<Failure> recommend_films(const TaskInput& input) {
+  const torch::NoGradGuard no_grad;
+  const Gpt2recOptions& options = gpt2rec_options(input.config);
+  const Result<RatingData> ratings = load_rating_data(options.data_path);
+  if (!ratings.ok()) return data_failure(ratings.error().message);
+  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::make(text_encoder_options(options), input.device);
+  if (!encoder.ok()) return data_failure(encoder.error().message);
+  Result<std::unique_ptr<Gpt2recWorkload>> workload =
+      Gpt2recWorkload::create(input.config, *ratings, std::move(encoder).value(), input.device);
+  if (!workload.ok()) return data_failure(workload.error().message);
+  (*workload)->initialize(input.config.training.seed);
+  const Status copied = copy_weights(input, **workload);
+  if (!copied.ok()) return usage_failure(copied.error().message);
+  FilmRecommender recommender(input, *ratings, **workload);
+  if (auto failure = recommender.choose_people()) return failure;
+  if (auto failure = recommender.write(input.out)) return failure;
+  input.log(recommender.summary());
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#include "runner/models/gpt2rec/recommend_films_flags.h"
+
+#include <any>
+
+#include "runner/config/flag_table_builder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr FlagScope kOfTask = FlagScope::kThisProcess;
+
+#define OPTION(member) \
+  [](auto& config) -> auto& { return recommend_films_options(config).member; }
+
+void add_film_flags(FlagTableBuilder& table) {
+  table.group("For whom");
+  table.text("user", kOfTask, "an id of the data set", OPTION(user),
+             "for this user alone; without --user and words for one: for all");
+  Flag& gender = table.text("gender", kOfTask, "F or M", OPTION(gender), "for somebody new: the gender");
+  gender.words = {"F", "M"};
+  gender.set = [](std::string_view text, RunConfig& config) {
+    if (text != "F" && text != "M") return false;
+    recommend_films_options(config).gender = std::string(text);
+    return true;
+  };
+  table.optional_integer("age", kOfTask, 0, 150, OPTION(age), "for somebody new: years of age");
+  table.text("occupation", kOfTask, "a word, or MovieLens-1M's number", OPTION(occupation),
+             "for somebody new: the occupation");
+  table.group("A new film");
+  table.text("title", kOfTask, "a title", OPTION(title),
+             "a film that nobody has seen, with its year as the others have it; it is ranked with them, or, where no "
+             "user is given, the users are ranked for it");
+  table.text("genres", kOfTask, "words with commas between them", OPTION(genres), "the genres of that film");
+  table.group("Recommendations");
+  table.integer("topk", kOfTask, 1, kCountMax, OPTION(topk),
+                "films for each user, the best first, or users for the film");
+  table.boolean("exclude_seen", kOfTask, OPTION(exclude_seen), "leave out what the user has rated");
+  table.choice(
+      "format", kOfTask, {"jsonl", "tsv"}, OPTION(format),
+      "jsonl: a line of JSON for each user; tsv: a line `user item score title` for each film, below a header");
+}
+
+#undef OPTION
+
+Status check_film_options(const RunConfig& config) {
+  const RecommendFilmsOptions& options = recommend_films_options(config);
+  if (!options.user.empty() && options.describes_user()) {
+    return Error{
+        ErrorCode::kInvalid,
+        "--user is somebody whom the data set knows, and --gender, --age and --occupation describe somebody new: "
+        "give one of the two"};
+  }
+  return {};
+}
+
+}  // namespace
+
+WorkloadTask recommend_films_task() {
+  return {.name = "recommend",
+          .summary = "the films that suit each user, also for somebody or a film described in words",
+          .example = "lockstep gpt2rec recommend --checkpoint ml-1m_default --gender F --age 34 --occupation artist",
+          .set_defaults = [](RunConfig& config) { config.task.options = RecommendFilmsOptions{}; },
+          .add_flags = add_film_flags,
+          .workload_flags = {"data_path", "gpt2_path", "tokenizer_path", "gpt2_config", "max_length", "pool",
+                             "lora_rank", "lora_alpha", "embed_dim", "use_attention"},
+          .check = check_film_options};
+}
+
+const RecommendFilmsOptions& recommend_films_options(const RunConfig& config) {
+  return std::any_cast<const RecommendFilmsOptions&>(config.task.options);
+}
+
+RecommendFilmsOptions& recommend_films_options(RunConfig& config) {
+  return std::any_cast<RecommendFilmsOptions&>(config.task.options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// What the command line knows of `lockstep gpt2rec recommend`. Links no torch. Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
+
+namespace lockstep {
+
+enum class FilmRowFormat { kJsonLines, kTsv };
+
+struct RecommendFilmsOptions {
+  std::string user;  // an id of the data set; empty, and nobody described: all who were trained on
+  // A user whom nobody has seen, in words.
+  std::string gender;  // "F" or "M"; empty: unknown
+  std::optional<int64_t> age;
+  std::string occupation;
+  // A film that nobody has seen.
+  std::string title;
+  std::string genres;  // "Animation, Comedy"
+  int64_t topk = 10;
+  bool exclude_seen = false;
+  FilmRowFormat format = FilmRowFormat::kJsonLines;
+
+  [[nodiscard]] bool describes_user() const { return !gender.empty() || age || !occupation.empty(); }
+  [[nodiscard]] bool describes_film() const { return !title.empty() || !genres.empty(); }
+};
+
+WorkloadTask recommend_films_task();
+
+// RunConfig::task.options of this task.
+const RecommendFilmsOptions& recommend_films_options(const RunConfig& config);
+RecommendFilmsOptions& recommend_films_options(RunConfig& config);
+
+}  // namespace lockstep

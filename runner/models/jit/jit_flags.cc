@@ -1,0 +1,203 @@
+#include "runner/models/jit/jit_flags.h"
+
+#include <algorithm>
+#include <any>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "runner/config/flag_table_builder.h"
+#include "runner/data/dataset.h"
+#include "runner/models/jit/sample_flags.h"
+
+namespace lockstep {
+namespace {
+
+constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
+constexpr FlagScope kMaths = FlagScope::kMaths;
+
+// `OPTION(dropout)` is a function from a config to that option, const or not.
+#define OPTION(member) \
+  [](auto& config) -> auto& { return jit_options(config).member; }
+
+constexpr int64_t kHeadDim = 64;
+
+// Table 7 of the paper.
+const std::array<JitSize, 3> kPublishedSizes = {
+    JitSize{.name = "B", .depth = 12, .hidden_dim = 768, .num_heads = 12, .bottleneck = 128, .in_context_start = 4},
+    JitSize{.name = "L", .depth = 24, .hidden_dim = 1024, .num_heads = 16, .bottleneck = 128, .in_context_start = 8},
+    JitSize{.name = "H", .depth = 32, .hidden_dim = 1280, .num_heads = 16, .bottleneck = 256, .in_context_start = 10}};
+
+// "JiT-B/4", or "6x192/4": depth and width of a smaller one, and the side of a patch.
+bool parse_size(std::string_view text, JitSize& size) {
+  const size_t slash = text.find('/');
+  int64_t patch = 0;
+  if (slash == std::string_view::npos || !parse_whole(text.substr(slash + 1), patch) || patch < 1) return false;
+  const std::string_view form = text.substr(0, slash);
+  JitSize parsed;
+  if (form.starts_with("JiT-")) {
+    const auto published = std::find_if(kPublishedSizes.begin(), kPublishedSizes.end(),
+                                        [&](const JitSize& one) { return one.name == form.substr(4); });
+    if (published == kPublishedSizes.end()) return false;
+    parsed = *published;
+  } else {
+    const size_t x = form.find('x');
+    if (x == std::string_view::npos || !parse_whole(form.substr(0, x), parsed.depth)) return false;
+    if (!parse_whole(form.substr(x + 1), parsed.hidden_dim)) return false;
+    const bool in_range = parsed.depth >= 1 && parsed.depth <= 1024 && parsed.hidden_dim >= kHeadDim &&
+                          parsed.hidden_dim <= kWidthMax && parsed.hidden_dim % kHeadDim == 0;
+    if (!in_range) return false;
+    parsed.num_heads = parsed.hidden_dim / kHeadDim;
+    parsed.bottleneck = std::min<int64_t>(parsed.hidden_dim / 2, 128);
+    parsed.in_context_start = parsed.depth / 3;
+  }
+  parsed.name = std::string(text);
+  parsed.patch_size = patch;
+  size = parsed;
+  return true;
+}
+
+void add_data_flags(FlagTableBuilder& table) {
+  table.group("Data");
+  Flag& path = table.text("data_path", kMaths, "a folder of images", OPTION(data_path),
+                          "JPEG and PNG files, in a folder for each class or in one; generated[:COUNT[:CLASSES]]: made "
+                          "in memory (required)");
+  path.names_path = NamesPath::kFolder;
+  path.identity = dataset_name;
+  table
+      .text("cache_dir", kThisProcess, "a folder", OPTION(cache_dir),
+            "where the prepared images are kept; empty: .lockstep in --data_path")
+      .names_path = NamesPath::kFolder;
+  table.integer("img_size", kMaths, 4, 4096, OPTION(image_size), "side of the images in pixels").aliases = {
+      "image_size"};
+  table.boolean("flip", kMaths, OPTION(flip), "half of the training images are mirrored, others in each epoch");
+  table.integer("valid_images", kMaths, 0, kCountMax, OPTION(valid_images),
+                "images that validate, at most a tenth of all; 0: none, and what is trained on is looked at");
+}
+
+void add_model_flags(FlagTableBuilder& table) {
+  table.group("Model");
+  Flag& model = table.custom("model", kMaths, "JiT-B/4, JiT-L/4, JiT-H/4, or DEPTHxWIDTH/PATCH as 6x192/4",
+                             "the published sizes, or a smaller one, and the side of a patch in pixels");
+  model.set = [](std::string_view text, RunConfig& config) { return parse_size(text, jit_options(config).model); };
+  model.get = [](const RunConfig& config) { return jit_options(config).model.name; };
+  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout),
+             "dropout probability in the middle half of the blocks");
+
+  table.group("Diffusion");
+  table.real("label_drop_prob", kMaths, 0.0, 1.0, false, OPTION(class_dropout),
+             "how often a training image has no class, for guidance");
+  table.real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean), "mean of the normal whose logistic a time is");
+  table.real("P_std", kMaths, 0.0, 100.0, false, OPTION(t_deviation), "its deviation");
+  table.real("noise_scale", kMaths, 0.0, 1000.0, false, OPTION(noise_scale), "deviation of the noise");
+  table.real("t_eps", kMaths, 0.0, 1.0, true, OPTION(t_eps), "the loss divides by no less than this");
+  // The base rate: one value with --lr, and how it is scaled.
+  Flag& blr = table.custom("blr", kMaths, "a number of at least 0",
+                           "learning rate for a global batch of 256; --lr is taken as it is");
+  blr.set = [](std::string_view text, RunConfig& config) {
+    double value = 0.0;
+    if (!parse_whole(text, value) || !(value >= 0.0) || !std::isfinite(value)) return false;
+    config.training.lr = value;
+    config.training.lr_scaling = LrScaling::kBatch;
+    return true;
+  };
+  blr.get = [](const RunConfig& config) {
+    return config.training.lr_scaling == LrScaling::kBatch ? number_text(config.training.lr) : std::string();
+  };
+
+  table.group("Samples");
+  table.integer("sample_images", kThisProcess, 0, 1024, OPTION(sample_images),
+                "images of fixed noise that each evaluation makes, in one picture; 0: none");
+  table.integer("sample_steps", kThisProcess, 1, 10000, OPTION(sample_steps), "steps of Heun's method for each");
+  table.real("cfg", kThisProcess, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none");
+}
+
+#undef OPTION
+
+// The published recipe, but for the warm-up of a short run and the rate, which is given per batch of 256 there.
+void set_defaults_of_jit(RunConfig& config) {
+  config.options = JitOptions{};
+  TrainingOptions& training = config.training;
+  training.num_epochs = 100;
+  training.batch_size = 64;
+  training.batch_scope = BatchScope::kPerDevice;
+  training.lr = 1e-4;
+  training.lr_schedule = LrScheduleKind::kConstant;
+  training.warmup_epochs = 5;
+  training.optimizer = OptimizerKind::kAdamw;
+  training.adam_beta1 = 0.9;
+  training.adam_beta2 = 0.95;
+  training.weight_decay = 0.0;
+  training.ema_decays = {0.9999, 0.9996};
+  training.use_amp = true;
+  training.max_skipped_steps = 0;
+  training.eval_every = 10;
+}
+
+Status check_jit(const RunConfig& config) {
+  const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
+  const JitOptions& options = jit_options(config);
+  if (options.data_path.empty()) {
+    return invalid("--data_path is required: a folder of images, or generated");
+  }
+  if (options.image_size % options.model.patch_size != 0) {
+    return invalid("--img_size " + std::to_string(options.image_size) + " is no multiple of the patches of --model " +
+                   options.model.name + ", which are " + std::to_string(options.model.patch_size) + " pixels wide");
+  }
+  if (is_given(config, "blr") && (is_given(config, "lr") || is_given(config, "lr_scaling"))) {
+    return invalid(
+        "--blr is the rate for a batch of 256, --lr is taken as it is: give one of them, and --blr without "
+        "--lr_scaling");
+  }
+  if (is_given(config, "warmup_steps") && is_given(config, "warmup_epochs")) {
+    return invalid("--warmup_steps and --warmup_epochs are two units of one length: give one of them");
+  }
+  return {};
+}
+
+WorkloadDemo jit_demo() {
+  return {.arguments = {"--model", "6x128/8", "--img_size", "32", "--batch_size", "32", "--num_epochs", "30", "--lr",
+                        "0.001", "--warmup_epochs", "1", "--ema_decay", "0.99", "--eval_every", "10", "--sample_steps",
+                        "20"},
+          .data_title = "emoji of 64 x 64 pixels",
+          .data_file = "emoji",
+          .data_flag = "data_path",
+          .generated = "generated:2000",
+          .how_to_get_data = "To fetch them, in the repository:\n  scripts/get_emoji",
+          .more = {{"the published model, on a GPU", "--model JiT-B/4 --img_size 64"}}};
+}
+
+}  // namespace
+
+WorkloadFlags jit_flags() {
+  return {.name = "jit",
+          .summary = "images from noise, by a Transformer on pixels (JiT)",
+          .data = "folders of JPEG and PNG files",
+          .example = "lockstep run jit --data_path ./data/train --img_size 64 --nproc 2",
+          .demo = jit_demo(),
+          .bench_arguments = {"--sample_images", "0"},
+          .set_defaults = set_defaults_of_jit,
+          .add_flags =
+              [](FlagTableBuilder& table) {
+                add_data_flags(table);
+                add_model_flags(table);
+              },
+          .check = check_jit,
+          .data_name = [](const RunConfig& config) { return dataset_name(jit_options(config).data_path); },
+          .tasks = {sample_task()},
+          .flags_of_weight_file = {},
+          .settle = {}};
+}
+
+std::string image_cache_folder(const JitOptions& options) {
+  const bool is_generated = options.data_path == "generated" || options.data_path.starts_with("generated:");
+  if (!options.cache_dir.empty() || is_generated) return options.cache_dir;
+  return options.data_path + "/.lockstep";
+}
+
+const JitOptions& jit_options(const RunConfig& config) { return std::any_cast<const JitOptions&>(config.options); }
+
+JitOptions& jit_options(RunConfig& config) { return std::any_cast<JitOptions&>(config.options); }
+
+}  // namespace lockstep

@@ -1,0 +1,233 @@
+#include "runner/models/jit/jit_model.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "runner/layers/initial_values.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kChannels = 3;
+constexpr int64_t kTimeFrequencies = 128;
+constexpr double kTheta = 10000.0;
+constexpr double kNormEps = 1e-6;
+constexpr double kDeviation = 0.02;  // of embeddings
+
+// θ^(−k/n) for k in [0, n).
+at::Tensor frequencies(int64_t n) {
+  return torch::exp(torch::arange(n, torch::kFloat64) * (-std::log(kTheta) / static_cast<double>(n)));
+}
+
+// Positions in each row and in each column of a grid, row by row: [grid², 2] as (row, column).
+at::Tensor grid_places(int64_t grid) {
+  const at::Tensor line = torch::arange(grid, torch::kFloat64);
+  const auto at_both = torch::meshgrid({line, line}, "ij");
+  return torch::stack({at_both[0].flatten(), at_both[1].flatten()}, 1);
+}
+
+// Half of the width for the column, half for the row: [sin | cos] each.
+at::Tensor sin_cos_embedding(int64_t grid, int64_t d) {
+  const at::Tensor places_S2 = grid_places(grid);
+  const at::Tensor omega = frequencies(d / 4);
+  const auto of_axis = [&](int64_t axis) {
+    const at::Tensor angles = torch::outer(places_S2.select(1, axis), omega);
+    return torch::cat({torch::sin(angles), torch::cos(angles)}, 1);
+  };
+  return torch::cat({of_axis(1), of_axis(0)}, 1).to(torch::kFloat32);
+}
+
+// In fp32, whatever x is.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight) {
+  const at::Tensor x32 = x.to(at::kFloat);
+  return (x32 * torch::rsqrt(x32.square().mean(-1, true) + kNormEps) * weight).to(x.scalar_type());
+}
+
+at::Tensor modulate(const at::Tensor& x_BND, const at::Tensor& shift_BD, const at::Tensor& scale_BD) {
+  return x_BND * (1.0 + scale_BD.unsqueeze(1)) + shift_BD.unsqueeze(1);
+}
+
+// Pairs (a, b) of neighbours become (−b, a).
+at::Tensor turn_quarter(const at::Tensor& x_BANE) {
+  const auto pairs = x_BANE.unflatten(-1, {-1, 2}).unbind(-1);
+  return torch::stack({-pairs[1], pairs[0]}, -1).flatten(-2);
+}
+
+}  // namespace
+
+JitModel::JitModel(const JitShape& shape, at::Device device) : shape_(shape) {
+  const int64_t d = shape.hidden_dim;
+  const int64_t e = d / shape.num_heads;
+  const int64_t f = shape.swiglu_dim();
+  const int64_t patch_values = kChannels * shape.patch_size * shape.patch_size;
+  proj1_ = trained({shape.bottleneck, kChannels, shape.patch_size, shape.patch_size}, device);
+  proj2_ = {.weight = trained({d, shape.bottleneck, 1, 1}, device), .bias = trained({d}, device)};
+  time_mlp_0_ = trained_linear(2 * kTimeFrequencies, d, device);
+  time_mlp_2_ = trained_linear(d, d, device);
+  class_embedding_ = trained({shape.num_classes + 1, d}, device);
+  in_context_posemb_ = trained({1, shape.in_context_tokens, d}, device);
+  for (int64_t i = 0; i < shape.depth; ++i) {
+    blocks_.push_back({.norm1 = trained({d}, device),
+                       .qkv = trained_linear(d, 3 * d, device),
+                       .q_norm = trained({e}, device),
+                       .k_norm = trained({e}, device),
+                       .proj = trained_linear(d, d, device),
+                       .norm2 = trained({d}, device),
+                       .w12 = trained_linear(d, 2 * f, device),
+                       .w3 = trained_linear(f, d, device),
+                       .adaLN_modulation = trained_linear(d, 6 * d, device)});
+  }
+  final_norm_ = trained({d}, device);
+  final_adaLN_modulation_ = trained_linear(d, 2 * d, device);
+  final_linear_ = trained_linear(d, patch_values, device);
+
+  NamedTensors& p = parameters_;
+  p.push_back({"net.x_embedder.proj1.weight", proj1_});
+  add_linear(p, "net.x_embedder.proj2", proj2_);
+  add_linear(p, "net.t_embedder.mlp.0", time_mlp_0_);
+  add_linear(p, "net.t_embedder.mlp.2", time_mlp_2_);
+  p.push_back({"net.y_embedder.embedding_table.weight", class_embedding_});
+  p.push_back({"net.in_context_posemb", in_context_posemb_});
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const JitBlock& block = blocks_[i];
+    const std::string name = "net.blocks." + std::to_string(i) + ".";
+    p.push_back({name + "norm1.weight", block.norm1});
+    add_linear(p, name + "attn.qkv", block.qkv);
+    p.push_back({name + "attn.q_norm.weight", block.q_norm});
+    p.push_back({name + "attn.k_norm.weight", block.k_norm});
+    add_linear(p, name + "attn.proj", block.proj);
+    p.push_back({name + "norm2.weight", block.norm2});
+    add_linear(p, name + "mlp.w12", block.w12);
+    add_linear(p, name + "mlp.w3", block.w3);
+    add_linear(p, name + "adaLN_modulation.1", block.adaLN_modulation);
+  }
+  p.push_back({"net.final_layer.norm_final.weight", final_norm_});
+  add_linear(p, "net.final_layer.adaLN_modulation.1", final_adaLN_modulation_);
+  add_linear(p, "net.final_layer.linear", final_linear_);
+
+  pos_embed_SD_ = sin_cos_embedding(shape.grid(), d).to(device);
+  // A quarter of a head's elements for each axis, each frequency for a pair of neighbours.
+  const at::Tensor places_S2 = grid_places(shape.grid());
+  const auto of_axis = [&](int64_t axis) {
+    return torch::outer(places_S2.select(1, axis), frequencies(e / 4)).repeat_interleave(2, 1);
+  };
+  const at::Tensor angles_SE = torch::cat({of_axis(0), of_axis(1)}, 1);
+  const auto rotation = [&](const at::Tensor& angles) {
+    return Rotation{.cos_NE = torch::cos(angles).to(torch::kFloat32).to(device),
+                    .sin_NE = torch::sin(angles).to(torch::kFloat32).to(device)};
+  };
+  patches_ = rotation(angles_SE);
+  with_context_ = rotation(torch::cat({torch::zeros({shape.in_context_tokens, e}, torch::kFloat64), angles_SE}));
+}
+
+void JitModel::initialize(uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string& name = parameters_[i].name;
+    const at::Tensor& tensor = parameters_[i].tensor;
+    const InitialValues draw(seed, i);
+    // What is 0 at the start: each block adds nothing, and the prediction is 0.
+    const bool begins_at_zero = name.find("adaLN_modulation") != std::string::npos ||
+                                name.starts_with("net.final_layer.linear") || name.ends_with(".bias");
+    const bool is_embedding = name.find("t_embedder") != std::string::npos ||
+                              name.find("y_embedder") != std::string::npos || name.ends_with("posemb");
+    if (begins_at_zero) {
+      tensor.zero_();
+    } else if (is_embedding) {
+      tensor.copy_(draw.normal(tensor.sizes(), kDeviation));
+    } else if (tensor.dim() == 1) {
+      tensor.fill_(1.0);  // norms
+    } else {
+      const at::Tensor flat = tensor.flatten(1);
+      tensor.copy_(draw.xavier_uniform(flat.sizes()).view(tensor.sizes()));
+    }
+  }
+}
+
+at::Tensor JitModel::embed_times(const at::Tensor& t_B) const {
+  const at::Tensor angles = torch::outer(t_B, frequencies(kTimeFrequencies).to(t_B.options()));
+  return time_mlp_2_(torch::silu(time_mlp_0_(torch::cat({torch::cos(angles), torch::sin(angles)}, 1))));
+}
+
+// A convolution whose stride is its size is a product with each patch.
+at::Tensor JitModel::embed_patches(const at::Tensor& z_BCHH) const {
+  const int64_t p = shape_.patch_size;
+  const int64_t g = shape_.grid();
+  const at::Tensor patches_BSF =
+      z_BCHH.reshape({-1, kChannels, g, p, g, p}).permute({0, 2, 4, 1, 3, 5}).reshape({-1, g * g, kChannels * p * p});
+  const at::Tensor narrow = at::linear(patches_BSF, proj1_.flatten(1));
+  return at::linear(narrow, proj2_.weight.flatten(1), proj2_.bias);
+}
+
+at::Tensor JitModel::attention(const JitBlock& block, const at::Tensor& x_BND, const Rotation& rotation) const {
+  const int64_t a = shape_.num_heads;
+  const auto qkv_BANE =
+      block.qkv(x_BND).unflatten(-1, {3, a, shape_.hidden_dim / a}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const auto turned = [&](const at::Tensor& x_BANE, const at::Tensor& norm) {
+    const at::Tensor normed = rms_norm(x_BANE, norm).to(at::kFloat);
+    return (normed * rotation.cos_NE + turn_quarter(normed) * rotation.sin_NE).to(x_BANE.scalar_type());
+  };
+  const at::Tensor heard_BANE = at::scaled_dot_product_attention(turned(qkv_BANE[0], block.q_norm),
+                                                                 turned(qkv_BANE[1], block.k_norm), qkv_BANE[2]);
+  return block.proj(heard_BANE.transpose(1, 2).flatten(2));
+}
+
+at::Tensor JitModel::unpatchify(const at::Tensor& x_BSF) const {
+  const int64_t p = shape_.patch_size;
+  const int64_t g = shape_.grid();
+  return x_BSF.reshape({-1, g, g, p, p, kChannels}).permute({0, 5, 1, 3, 2, 4}).reshape({-1, kChannels, g * p, g * p});
+}
+
+at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B, const at::Tensor& classes_B,
+                                Dropouts dropouts) const {
+  const at::Tensor class_BD = at::embedding(class_embedding_, classes_B);
+  const at::Tensor condition_BD = torch::silu(embed_times(t_B) + class_BD);
+  // What the condition says to all blocks, in one product.
+  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> biases;
+  for (const JitBlock& block : blocks_) {
+    weights.push_back(block.adaLN_modulation.weight);
+    biases.push_back(block.adaLN_modulation.bias);
+  }
+  const auto modulations = at::linear(condition_BD, torch::cat(weights), torch::cat(biases)).chunk(shape_.depth, 1);
+
+  at::Tensor x_BND = embed_patches(z_BCHH) + pos_embed_SD_;
+  const Rotation* rotation = &patches_;
+  for (int64_t i = 0; i < shape_.depth; ++i) {
+    const JitBlock& block = blocks_[static_cast<size_t>(i)];
+    if (i == shape_.in_context_start) {
+      x_BND = torch::cat({class_BD.unsqueeze(1) + in_context_posemb_, x_BND}, 1);
+      rotation = &with_context_;
+    }
+    const bool drops = i >= shape_.depth / 4 && i < 3 * shape_.depth / 4;
+    const auto dropped = [&](const at::Tensor& x) { return drops ? dropouts(x) : x; };
+    const auto m = modulations[static_cast<size_t>(i)].chunk(6, 1);
+    const at::Tensor heard = dropped(attention(block, modulate(rms_norm(x_BND, block.norm1), m[0], m[1]), *rotation));
+    x_BND = x_BND + m[2].unsqueeze(1) * heard;
+    const auto gate_and_value = block.w12(modulate(rms_norm(x_BND, block.norm2), m[3], m[4])).chunk(2, -1);
+    const at::Tensor thought = block.w3(dropped(torch::silu(gate_and_value[0]) * gate_and_value[1]));
+    x_BND = x_BND + m[5].unsqueeze(1) * thought;
+  }
+  if (shape_.in_context_start < shape_.depth) x_BND = x_BND.slice(1, shape_.in_context_tokens);
+  const auto m = final_adaLN_modulation_(condition_BD).chunk(2, 1);
+  return unpatchify(final_linear_(modulate(rms_norm(x_BND, final_norm_), m[0], m[1])));
+}
+
+double JitModel::flops_per_image() const {
+  const auto d = static_cast<double>(shape_.hidden_dim);
+  const auto f = static_cast<double>(shape_.swiglu_dim());
+  const auto patches = static_cast<double>(shape_.grid() * shape_.grid());
+  const auto patch_values = static_cast<double>(kChannels * shape_.patch_size * shape_.patch_size);
+  double products = patches * (static_cast<double>(shape_.bottleneck) * (patch_values + d) + d * patch_values);
+  for (int64_t i = 0; i < shape_.depth; ++i) {
+    const double tokens =
+        patches + (i >= shape_.in_context_start ? static_cast<double>(shape_.in_context_tokens) : 0.0);
+    products += tokens * (4.0 * d * d + 3.0 * d * f + 2.0 * tokens * d) + 6.0 * d * d;
+  }
+  return 2.0 * products;
+}
+
+}  // namespace lockstep

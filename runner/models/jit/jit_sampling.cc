@@ -1,0 +1,81 @@
+#include "runner/models/jit/jit_sampling.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "runner/base/philox.h"
+#include "runner/layers/initial_values.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kGuidedFrom = 0.1;
+constexpr uint32_t kSampleStep = 0xFFFFFFFF;  // in place of an epoch: no training image has this noise
+
+at::Tensor velocity(const JitModel& model, const at::Tensor& z_BCHH, double t, const at::Tensor& classes_B,
+                    const JitSampling& sampling) {
+  const int64_t b = z_BCHH.size(0);
+  const double rest = std::max(1.0 - t, sampling.t_eps);
+  const bool is_guided = sampling.guidance != 1.0 && t > kGuidedFrom && t < 1.0;
+  const auto of = [&](const at::Tensor& z, const at::Tensor& classes) {
+    const at::Tensor t_B = torch::full({z.size(0)}, t, z.options());
+    return (model(z, t_B, classes).to(z.scalar_type()) - z) / rest;
+  };
+  if (!is_guided) return of(z_BCHH, classes_B);
+  const at::Tensor none_B = torch::full_like(classes_B, model.shape().num_classes);
+  const at::Tensor both = of(torch::cat({z_BCHH, z_BCHH}), torch::cat({classes_B, none_B}));
+  const at::Tensor of_none = both.slice(0, b);
+  return of_none + sampling.guidance * (both.slice(0, 0, b) - of_none);
+}
+
+}  // namespace
+
+at::Tensor image_noise(uint64_t seed, int64_t number, int64_t image_size) {
+  at::Tensor noise = at::empty({3, image_size, image_size}, at::kFloat);
+  fill_normals({seed, static_cast<uint32_t>(RandomPlace::kImageNoise), kSampleStep, static_cast<uint32_t>(number)},
+               noise.mutable_data_ptr<float>(), noise.numel());
+  return noise;
+}
+
+at::Tensor sample_images(const JitModel& model, const at::Tensor& noise_BCHH, const at::Tensor& classes_B,
+                         const JitSampling& sampling) {
+  const torch::NoGradGuard no_grad;
+  at::Tensor z = noise_BCHH * sampling.noise_scale;
+  for (int64_t step = 0; step < sampling.steps; ++step) {
+    if (!sampling.goes_on()) return {};
+    const auto steps = static_cast<double>(sampling.steps);
+    const double t = static_cast<double>(step) / steps;
+    const double next_t = static_cast<double>(step + 1) / steps;
+    const at::Tensor v = velocity(model, z, t, classes_B, sampling);
+    const at::Tensor euler = z + (next_t - t) * v;
+    if (step + 1 == sampling.steps) {
+      z = euler;
+    } else {
+      z = z + (next_t - t) * 0.5 * (v + velocity(model, euler, next_t, classes_B, sampling));
+    }
+  }
+  return z.clamp(-1.0, 1.0);
+}
+
+at::Tensor to_pixels(const at::Tensor& images_BCHH) {
+  const at::Tensor values = ((images_BCHH + 1.0) * 127.5).round().clamp(0.0, 255.0);
+  return values.to(at::kByte).permute({0, 2, 3, 1}).contiguous();
+}
+
+at::Tensor contact_sheet(const at::Tensor& pixels_BHHC, int64_t columns) {
+  const int64_t b = pixels_BHHC.size(0);
+  const int64_t h = pixels_BHHC.size(1);
+  const int64_t rows = (b + columns - 1) / columns;
+  constexpr int64_t kWhite = 255;
+  at::Tensor sheet =
+      torch::full({rows * (h + 1) - 1, columns * (h + 1) - 1, pixels_BHHC.size(3)}, kWhite, pixels_BHHC.options());
+  for (int64_t i = 0; i < b; ++i) {
+    const int64_t top = i / columns * (h + 1);
+    const int64_t left = i % columns * (h + 1);
+    sheet.slice(0, top, top + h).slice(1, left, left + h).copy_(pixels_BHHC[i]);
+  }
+  return sheet;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,255 @@
+#include "runner/models/jit/jit_workload.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "runner/base/philox.h"
+#include "runner/contract/run_folder_layout.h"
+#include "runner/data/images/image_file.h"
+#include "runner/data/sampler.h"
+#include "runner/layers/initial_values.h"
+#include "runner/models/jit/jit_sampling.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kSheetFile[] = "samples.png";
+constexpr double kWordsOfPhilox = 4294967296.0;
+// Of images that are looked at where none are kept from training.
+constexpr int64_t kSeenAgain = 256;
+
+// What is drawn for an image beside its noise: a normal for its time (two words), mirror, class.
+struct ImageDraws {
+  double normal = 0.0;
+  bool is_mirrored = false;
+  double class_draw = 0.0;  // uniform in [0, 1)
+};
+ImageDraws draws_of(uint64_t seed, int64_t epoch, int64_t image) {
+  const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kDiffusion), static_cast<uint32_t>(epoch),
+                            static_cast<uint32_t>(image)};
+  float normals[4];
+  normals_of(stream.block(0), 1.0, normals);
+  const Philox4 words = stream.block(1);
+  return {.normal = normals[0],
+          .is_mirrored = (words.x[0] & 1U) != 0,
+          .class_draw = static_cast<double>(words.x[1]) / kWordsOfPhilox};
+}
+
+// One number behind the other.
+class InOrder final : public BatchSource {
+ public:
+  InOrder(int64_t first, int64_t count, int64_t batch) : first_(first), count_(count), batch_(batch) {}
+  int64_t steps(int64_t /*epoch*/) override { return (count_ + batch_ - 1) / batch_; }
+  std::vector<int64_t> batch(int64_t /*epoch*/, int64_t index) override {
+    std::vector<int64_t> samples;
+    const int64_t end = std::min(count_, (index + 1) * batch_);
+    for (int64_t i = index * batch_; i < end; ++i) samples.push_back(first_ + i);
+    return samples;
+  }
+
+ private:
+  int64_t first_;
+  int64_t count_;
+  int64_t batch_;
+};
+
+std::string class_names(const std::vector<std::string>& classes) {
+  constexpr size_t kShown = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, classes.size()); ++i) text += (i == 0 ? "" : ", ") + classes[i];
+  return text + (classes.size() > kShown ? ", …" : "");
+}
+
+}  // namespace
+
+JitShape jit_shape(const JitOptions& options, int64_t num_classes) {
+  return {.image_size = options.image_size,
+          .patch_size = options.model.patch_size,
+          .num_classes = num_classes,
+          .depth = options.model.depth,
+          .hidden_dim = options.model.hidden_dim,
+          .num_heads = options.model.num_heads,
+          .bottleneck = options.model.bottleneck,
+          .in_context_start = options.model.in_context_start};
+}
+
+Result<std::unique_ptr<JitWorkload>> JitWorkload::create(const RunConfig& config, PreparedImages images,
+                                                         at::Device device) {
+  if (images.cache.size() == 0) {
+    return Error{ErrorCode::kInvalid, jit_options(config).data_path + " has no image to train on"};
+  }
+  return std::unique_ptr<JitWorkload>(new JitWorkload(config, std::move(images), device));
+}
+
+JitWorkload::JitWorkload(const RunConfig& config, PreparedImages images, at::Device device)
+    : info_({.name = "jit",
+             .version = 1,
+             .loss_terms = {{.name = "loss"}},
+             .best = {.name = "valid_loss", .direction = Direction::kLower}}),
+      options_(jit_options(config)),
+      seed_(config.training.seed),
+      device_(device),
+      images_(std::move(images)),
+      model_(jit_shape(options_, std::max<int64_t>(1, static_cast<int64_t>(images_.cache.classes().size()))), device),
+      order_(split_order(seed_, images_.cache.size())),
+      num_train_(images_.cache.size() - std::min(options_.valid_images, images_.cache.size() / 10)) {}
+
+std::vector<ParameterGroup> JitWorkload::groups() const {
+  ParameterGroup decay{.name = "decay", .parameters = {}, .weight_decay = std::nullopt};
+  ParameterGroup no_decay{.name = "no_decay", .parameters = {}, .weight_decay = 0.0};
+  for (const NamedTensor& parameter : model_.parameters()) {
+    (parameter.tensor.dim() == 1 ? no_decay : decay).parameters.push_back(parameter);
+  }
+  return {decay, no_decay};
+}
+
+double JitWorkload::flops_per_sample() const {
+  constexpr double kForwardAndBackward = 3.0;
+  return kForwardAndBackward * model_.flops_per_image();
+}
+
+std::string JitWorkload::memory_advice() const {
+  return "--use_amp takes less on a GPU, and so does a smaller --model (now " + options_.model.name +
+         ") or larger patches";
+}
+
+std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
+  const ImageCache& cache = images_.cache;
+  int64_t weights = 0;
+  for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
+  const int64_t tokens = model_.shape().grid() * model_.shape().grid();
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"model", options_.model.name + ": " + std::to_string(tokens) + " patches of " +
+                    std::to_string(options_.model.patch_size) + " x " + std::to_string(options_.model.patch_size) +
+                    " pixels, " + std::to_string(weights) + " parameters"},
+      {"data", images_.summary},
+      {"images", std::to_string(num_train_) + " train, " + std::to_string(cache.size() - num_train_) + " validate, " +
+                     std::to_string(cache.side()) + " x " + std::to_string(cache.side()) + " pixels"},
+      {"classes", cache.classes().empty()
+                      ? std::string("none")
+                      : std::to_string(cache.classes().size()) + ": " + class_names(cache.classes())}};
+  if (!cache.skipped().empty()) {
+    const SkippedFile& first = cache.skipped().front();
+    rows.emplace_back("left out", std::to_string(cache.skipped().size()) + " files that cannot be read, the first " +
+                                      first.file + ": " + first.reason);
+  }
+  return rows;
+}
+
+Result<std::unique_ptr<BatchSource>> JitWorkload::batches(const BatchOptions& options) const {
+  const int64_t num_valid = images_.cache.size() - num_train_;
+  if (options.split == Split::kValidation) {
+    const bool is_kept = num_valid > 0;
+    return std::unique_ptr<BatchSource>(std::make_unique<InOrder>(
+        is_kept ? num_train_ : 0, is_kept ? num_valid : std::min(kSeenAgain, num_train_), options.global_batch));
+  }
+  const bool fills_a_batch = num_train_ >= options.global_batch;
+  return Sampler::create({.seed = options.seed,
+                          .num_samples = num_train_,
+                          .global_batch = options.global_batch,
+                          .last_batch = fills_a_batch ? LastBatch::kDrop : LastBatch::kShort});
+}
+
+Result<HostBatch> JitWorkload::fetch(const BatchShare& share) const {
+  const auto b = static_cast<int64_t>(share.samples.size());
+  const int64_t h = options_.image_size;
+  const bool is_pinned = !device_.is_cpu();
+  const auto of_type = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
+  const at::Tensor pixels_BHHC = at::empty({b, h, h, 3}, of_type(at::kByte));
+  const at::Tensor is_mirrored_B = at::zeros({b}, of_type(at::kBool));
+  const at::Tensor classes_B = at::empty({b}, of_type(at::kLong));
+  const at::Tensor t_B = at::empty({b}, of_type(at::kFloat));
+  const at::Tensor noise_BCHH = at::empty({b, 3, h, h}, of_type(at::kFloat));
+  const int64_t values = 3 * h * h;
+  for (int64_t i = 0; i < b; ++i) {
+    const int64_t sample = share.samples[static_cast<size_t>(i)];
+    const int64_t image = order_[static_cast<size_t>(sample)];
+    const bool trains = sample < num_train_;
+    const ImageDraws draws = draws_of(share.seed, share.epoch, image);
+    TRY_ASSIGN(const std::span<const uint8_t> pixels, images_.cache.pixels(image));
+    std::copy(pixels.begin(), pixels.end(), pixels_BHHC.mutable_data_ptr<uint8_t>() + i * values);
+    is_mirrored_B.mutable_data_ptr<bool>()[i] = trains && options_.flip && draws.is_mirrored;
+    const bool has_class = !trains || draws.class_draw >= options_.class_dropout;
+    classes_B.mutable_data_ptr<int64_t>()[i] = has_class ? images_.cache.label(image) : model_.shape().num_classes;
+    const double logit = options_.t_mean + options_.t_deviation * draws.normal;
+    t_B.mutable_data_ptr<float>()[i] = static_cast<float>(1.0 / (1.0 + std::exp(-logit)));
+    fill_normals({share.seed, static_cast<uint32_t>(RandomPlace::kImageNoise), static_cast<uint32_t>(share.epoch),
+                  static_cast<uint32_t>(image)},
+                 noise_BCHH.mutable_data_ptr<float>() + i * values, values);
+  }
+  return HostBatch{.tensors = {{"pixels_BHHC", pixels_BHHC},
+                               {"is_mirrored_B", is_mirrored_B},
+                               {"classes_B", classes_B},
+                               {"t_B", t_B},
+                               {"noise_BCHH", noise_BCHH}},
+                   .weights = {static_cast<double>(b)}};
+}
+
+std::vector<at::Tensor> JitWorkload::loss(const DeviceBatch& batch) {
+  const at::Tensor x_BCHH = batch["pixels_BHHC"].permute({0, 3, 1, 2}).to(at::kFloat) / 127.5 - 1.0;
+  const at::Tensor image_BCHH = at::where(batch["is_mirrored_B"].view({-1, 1, 1, 1}), x_BCHH.flip(3), x_BCHH);
+  const at::Tensor t_B111 = batch["t_B"].view({-1, 1, 1, 1});
+  const at::Tensor z_BCHH = t_B111 * image_BCHH + (1.0 - t_B111) * options_.noise_scale * batch["noise_BCHH"];
+  Dropouts dropouts;
+  if (batch.is_training) {
+    const BatchShare& share = batch.share;
+    dropouts = Dropouts(options_.dropout,
+                        {.seed = share.seed, .step = share.step, .first_slot = share.first_slot, .layer = 0});
+  }
+  const at::Tensor predicted_BCHH = model_(z_BCHH, batch["t_B"], batch["classes_B"], dropouts).to(at::kFloat);
+  // v = (x − z) / (1 − t), so the z of both velocities falls out of their difference.
+  const at::Tensor difference = (predicted_BCHH - image_BCHH) / (1.0 - t_B111).clamp_min(options_.t_eps);
+  return {difference.square().flatten(1).mean(1).sum()};
+}
+
+at::Tensor JitWorkload::sample_sheet(const std::function<bool()>& goes_on) const {
+  const int64_t count = options_.sample_images;
+  std::vector<at::Tensor> noise;
+  const at::Tensor classes_B = at::empty({count}, at::kLong);
+  for (int64_t i = 0; i < count; ++i) {
+    noise.push_back(image_noise(seed_, i, options_.image_size));
+    classes_B.mutable_data_ptr<int64_t>()[i] = i % model_.shape().num_classes;
+  }
+  const at::Tensor images_BCHH = sample_images(model_, torch::stack(noise).to(device_), classes_B.to(device_),
+                                               {.steps = options_.sample_steps,
+                                                .guidance = images_.cache.classes().empty() ? 1.0 : options_.guidance,
+                                                .t_eps = options_.t_eps,
+                                                .noise_scale = options_.noise_scale,
+                                                .goes_on = goes_on});
+  if (!images_BCHH.defined()) return {};
+  const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
+  return contact_sheet(to_pixels(images_BCHH).cpu(), columns);
+}
+
+Result<std::vector<MetricSum>> JitWorkload::evaluate(const EvaluationShard& shard) {
+  TRY_ASSIGN(std::vector<MetricSum> sums, Workload::evaluate(shard));
+  if (shard.rank == 0 && options_.sample_images > 0) sheet_ = sample_sheet(shard.goes_on);
+  return sums;
+}
+
+std::vector<std::string> JitWorkload::evaluation_lines(const EvaluationReport& report) {
+  for (const auto& [name, value] : report.metrics) {
+    if (name != info_.best.name) continue;
+    std::array<char, 80> line{};
+    std::snprintf(line.data(), line.size(), "Epoch %lld: valid loss %.4f", static_cast<long long>(report.epoch), value);
+    return {line.data()};
+  }
+  return {};
+}
+
+std::vector<std::string> JitWorkload::outputs(const EvaluationReport& report) {
+  if (options_.sample_images == 0) return {};
+  return {output_path({.step = report.step, .name = kSheetFile})};
+}
+
+OutputContent JitWorkload::output(const std::string& /*name*/, const OutputState& /*state*/) const {
+  const at::Tensor sheet = sheet_.defined() ? sheet_ : sample_sheet([] { return true; });
+  return png_bytes({sheet.data_ptr<uint8_t>(), static_cast<size_t>(sheet.numel())}, sheet.size(1), sheet.size(0));
+}
+
+}  // namespace lockstep

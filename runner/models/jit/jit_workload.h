@@ -1,0 +1,71 @@
+// JitWorkload: JiT behind the Workload interface.
+//
+// Role: joins images, network and objective. A sample is an image; its noise, its time, whether it is mirrored and
+// whether its class is known are functions of (seed, epoch, image) alone.
+// Ownership: owns the parameters and the images. Threads: as Workload. Shapes: as jit_model.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/config/run_config.h"
+#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/jit_flags.h"
+#include "runner/models/jit/jit_model.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+JitShape jit_shape(const JitOptions& options, int64_t num_classes);
+
+class JitWorkload final : public Workload {
+ public:
+  // Errors (kInvalid): no image is left to train on.
+  static Result<std::unique_ptr<JitWorkload>> create(const RunConfig& config, PreparedImages images, at::Device device);
+
+  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
+  // "decay" and "no_decay": what has one dimension is not decayed.
+  [[nodiscard]] std::vector<ParameterGroup> groups() const override;
+  void initialize(uint64_t seed) override { model_.initialize(seed); }
+
+  [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the images", images_.cache.digest()}}; }
+  [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::string memory_advice() const override;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
+
+  // What fills no whole batch is left out of an epoch.
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
+  // "pixels_BHHC" (bytes, not mirrored), "is_mirrored_B", "classes_B", "t_B", "noise_BCHH". The weight is the number of
+  // images.
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
+  // The squared error of the velocity, averaged over an image's pixels.
+  [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
+
+  // The loss of the images that validate, and on rank 0 the samples.
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
+  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
+  // A picture of samples: images of fixed noise, the classes in turn.
+  std::vector<std::string> outputs(const EvaluationReport& report) override;
+  [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
+
+ private:
+  JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);
+
+  // The picture as bytes, [height, width, C], on the host; undefined when goes_on ended it.
+  [[nodiscard]] at::Tensor sample_sheet(const std::function<bool()>& goes_on) const;
+
+  WorkloadInfo info_;
+  JitOptions options_;
+  uint64_t seed_;
+  at::Device device_;
+  PreparedImages images_;
+  JitModel model_;
+  std::vector<int64_t> order_;  // numbers of images: those that train, then those that validate
+  int64_t num_train_ = 0;       // where none validate, these do
+  at::Tensor sheet_;            // of the last evaluation, on rank 0
+};
+
+}  // namespace lockstep

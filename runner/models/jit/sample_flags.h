@@ -1,0 +1,28 @@
+// Flags of `lockstep jit sample`. Links no torch. Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runner/config/run_config.h"
+#include "runner/config/workload_flags.h"
+
+namespace lockstep {
+
+struct SampleOptions {
+  uint64_t seed = 0;
+  int64_t count = 16;
+  std::string classes;  // names or numbers with commas between them; empty: all in turn
+  int64_t steps = 50;
+  double guidance = 2.9;
+  int64_t batch_size = 64;  // images at once
+  std::string folder;       // each image as a file of its own; empty: none
+};
+
+WorkloadTask sample_task();
+
+// RunConfig::task.options of this task.
+const SampleOptions& sample_options(const RunConfig& config);
+SampleOptions& sample_options(RunConfig& config);
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// Any bytes are either refused or give images whose every pixel can be read. The first byte says whether they are taken
+// as a cache or as the file of an image, and at which side; an image that is read is cropped, cached and read again.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner/base/check.h"
+#include "runner/data/images/centre_crop.h"
+#include "runner/data/images/image_cache.h"
+#include "runner/data/images/image_file.h"
+
+namespace {
+
+// Larger ones are read too, but take the fuzzer's time.
+constexpr int64_t kFuzzPixels = 1 << 20;
+
+void read_all(const lockstep::ImageCache& cache) {
+  unsigned sum = 0;
+  for (int64_t i = 0; i < cache.size(); ++i) {
+    const auto pixels = cache.pixels(i);
+    if (!pixels.ok()) continue;
+    LOCKSTEP_CHECK(static_cast<int64_t>(pixels->size()) == cache.side() * cache.side() * 3, "a whole image");
+    for (const uint8_t value : *pixels) sum += value;
+    LOCKSTEP_CHECK(cache.label(i) == 0 || cache.label(i) < static_cast<int64_t>(cache.classes().size()), "a class");
+  }
+  volatile unsigned keep = sum;
+  static_cast<void>(keep);
+}
+
+// The size that the header says, by offsets; 0 where it says none.
+int64_t png_pixels(const std::string& bytes) {
+  if (bytes.size() < 24) return 0;
+  const auto word = [&](size_t at) {
+    int64_t value = 0;
+    for (size_t i = 0; i < 4; ++i) value = value * 256 + static_cast<uint8_t>(bytes[at + i]);
+    return value;
+  };
+  return bytes.starts_with("\x89PNG") ? word(16) * (word(20) + 1) : 0;
+}
+
+void check_image(const std::string& bytes, int64_t side) {
+  if (png_pixels(bytes) > kFuzzPixels && png_pixels(bytes) < 2 * lockstep::kImagePixelsMax) return;
+  lockstep::Result<lockstep::Image> image = lockstep::decode_image(bytes, side);
+  if (!image.ok()) {
+    LOCKSTEP_CHECK(!image.error().message.empty(), "a refusal says why");
+    return;
+  }
+  LOCKSTEP_CHECK(static_cast<int64_t>(image->rgb.size()) == image->width * image->height * 3, "all pixels");
+  const lockstep::Image cut = lockstep::centre_crop(std::move(*image), side);
+  auto file = std::make_shared<const std::string>(lockstep::image_cache_bytes({{cut.rgb, 0}}, side, {}, {}));
+  const auto cache = lockstep::ImageCache::from_bytes(file, "fuzz");
+  LOCKSTEP_CHECK(cache.ok() && cache->pixels(0).ok(), "what was written is read");
+  const auto again = lockstep::decode_image(lockstep::png_bytes(cut.rgb, side, side), side);
+  LOCKSTEP_CHECK(again.ok() && again->rgb == cut.rgb, "what was written as PNG is read");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 2 == 0) {
+    const auto cache = lockstep::ImageCache::from_bytes(std::make_shared<const std::string>(bytes), "fuzz");
+    if (cache.ok()) read_all(*cache);
+  } else {
+    check_image(bytes, 1 + data[0] / 4);
+  }
+  return 0;
+}

@@ -1,0 +1,355 @@
+"""`lockstep run gpt2rec`: beside a twin in PyTorch, over world sizes, through phases, resumed and recovered, by the guide's
+own command lines, and on input that is bad."""
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+import torch
+
+import gpt2rec_twin as twin
+from programs import bin_folder, clean_environment, program
+from runs import Running, checkpoints, equal_weights, losses, records, weights
+
+QUICK = ["--log_every", "1", "--status_port", "0", "--threads", "1"]
+SMALL = ["--gpt2_config", "2x32", "--batch_scope", "total"]
+RATIO = (0.8, 0.1, 0.1)
+SEED = 42
+
+
+def text(done):
+    return done.stdout + done.stderr
+
+
+def write_1m(folder, users=14, films=18, seed=1):
+    """The three files of MovieLens-1M, small, with a title in Latin-1 and ids that nobody has."""
+    draw = random.Random(seed)
+    folder.mkdir(exist_ok=True)
+    (folder / "users.dat").write_text("".join(f"{user}::{draw.choice('FM')}::{draw.choice([1, 18, 25, 35, 45, 50, 56])}::"
+                                              f"{draw.randint(0, 20)}::12345\n" for user in range(1, users + 1)))
+    titles = [f"Film {film} (19{film + 10})" for film in range(1, films + 1)]
+    titles[2] = "Café (1954)"
+    genres = ["Drama", "Comedy|Romance", "Sci-Fi"]
+    (folder / "movies.dat").write_bytes("".join(f"{2 * film}::{title}::{genres[film % 3]}\n" for film, title in
+                                                enumerate(titles, 1)).encode("latin-1"))
+    pairs = [(user, 2 * film) for user in range(1, users + 1) for film in range(1, films + 1) if draw.random() < 0.5]
+    draw.shuffle(pairs)
+    (folder / "ratings.dat").write_text("".join(f"{user}::{film}::5::{number}\n" for number, (user, film) in enumerate(pairs)))
+    return pairs
+
+
+AGES = {1: "0-18", 18: "18-24", 25: "25-34", 35: "35-44", 45: "45-49", 50: "50-55", 56: "56+"}
+OCCUPATIONS = ["other or not specified", "academic/educator", "artist", "clerical/admin", "college/grad student",
+               "customer service", "doctor/health care", "executive/managerial", "farmer", "homemaker", "K-12 student",
+               "lawyer", "programmer", "retired", "sales/marketing", "scientist", "self-employed", "technician/engineer",
+               "tradesman/craftsman", "unemployed", "writer"]
+
+
+def texts_of(folder):
+    users = {0: ("Unknown", "Unknown", "Unknown")}
+    for line in (folder / "users.dat").read_text().splitlines():
+        user, gender, age, occupation, _ = line.split("::")
+        users[int(user)] = ({"F": "Female", "M": "Male"}[gender], AGES[int(age)], OCCUPATIONS[int(occupation)])
+    films = {}
+    for line in (folder / "movies.dat").read_bytes().decode("latin-1").splitlines():
+        film, title, genres = line.split("::")
+        films[int(film)] = (title, ", ".join(genres.split("|")))
+    return ([f"User profile: Gender is {g}, Age group is {a}, Occupation is {o}." for _, (g, a, o) in sorted(users.items())],
+            ["Movie: {}. Genres: {}.".format(*films.get(film, ("Unknown", "Unknown"))) for film in range(max(films) + 1)])
+
+
+def train(run, lockstep, folder, *flags, data="generated", timeout=300):
+    done = run([lockstep, "run", "gpt2rec", "--data_path", data, "--train_dir", folder, *QUICK, *flags], timeout=timeout)
+    assert done.returncode == 0, text(done)
+    return done
+
+
+def figures(folder):
+    """The last evaluation's."""
+    return [record for record in records(folder) if "valid_ndcg@10" in json.dumps(record)][-1]
+
+
+def figure(record, name):
+    return record["metrics"][name] if "metrics" in record else record[name]
+
+
+# --- beside the twin
+
+
+def made_twin(state, attention=True):
+    users, width = state["user_emb.weight"].shape
+    layers = 1 + max(int(found[1]) for found in (re.search(r"transformer\.h\.(\d+)\.", name) for name in state) if found)
+    vocabulary, text_width = state["gpt2.base_model.model.lm_head.weight"].shape
+    context = state["gpt2.base_model.model.transformer.wpe.weight"].shape[0]
+    made = twin.Recommender(users, state["item_emb.weight"].shape[0],
+                            twin.small_gpt2(layers, text_width, vocabulary, context), text_width, width, attention)
+    made.load_state_dict(state, strict=True)
+    return made.eval()
+
+
+@pytest.mark.parametrize("flags", [["--use_cache", "true"], ["--use_cache", "false"], ["--use_attention", "false"]],
+                         ids=["cached", "dynamic", "without attention"])
+def test_a_step_and_both_evaluations_agree_with_the_twin(run, lockstep, tmp_path, flags):
+    pairs = write_1m(tmp_path / "ml-1m")
+    # A step at rate 0: the weights are the first ones, and Adam's first moment is a tenth of the gradient.
+    train(run, lockstep, tmp_path / "run", *flags, "--gpt2_config", "2x64", "--batch_scope", "total", "--batch_size", "1000",
+          "--max_steps", "1", "--lr", "0", "--lr_schedule", "constant", "--dropout", "0", "--lora_dropout", "0",
+          "--clip_grad_norm", "0", data=tmp_path / "ml-1m")
+    state = torch.load(tmp_path / "run/model.pth", weights_only=True)
+    model = made_twin(state, attention="--use_attention" not in flags)
+
+    train_pairs, valid, test = twin.split(pairs, RATIO, SEED)
+    negatives = torch.tensor(twin.static_negatives(train_pairs, SEED))
+    users, films = torch.tensor(train_pairs).T
+    user_texts, film_texts = (model.encode(texts, lambda line: list(line.encode()), 256) for texts in texts_of(tmp_path / "ml-1m"))
+    of_users = model.side("user", users, user_texts[users])
+    loss = twin.bpr(*(model.score(of_users, model.side("item", ids, film_texts[ids])) for ids in (films, negatives)))
+    loss.backward()
+    assert losses(tmp_path / "run")[1] == pytest.approx(loss.item(), abs=1e-5)
+    assert loss.item() == pytest.approx(0.6931, abs=2e-3)
+
+    moments = weights_of_optimizer(tmp_path / "run")
+    named = {name.removeprefix("gpt2.base_model.model.transformer.").replace(".default", ""): parameter
+             for name, parameter in model.named_parameters()}
+    compared = 0
+    for name, moment in moments.items():
+        expected = named[name].grad
+        scale = max(expected.abs().max().item(), 1e-6)
+        torch.testing.assert_close(moment / 0.1 / scale, expected / scale, rtol=2e-3, atol=2e-3, msg=lambda m, n=name: f"{n}: {m}")
+        compared += 1
+    assert compared == len(moments) > 10
+    assert any("lora_B" in name for name in moments) == ("false" in flags and "--use_cache" in flags)
+
+    with torch.no_grad():
+        everybody = model.side("user", torch.arange(len(user_texts)), user_texts)
+        everything = model.side("item", torch.arange(len(film_texts)), film_texts)
+        scores = model.score(everybody[:, None].expand(-1, len(everything), -1), everything[None].expand(len(everybody), -1, -1))
+    wanted = twin.evaluate(scores.numpy(), train_pairs, valid, test)
+    found = figures(tmp_path / "run")
+    for name, value in wanted.items():
+        # Scores of the first weights are near each other: a swap of two that round differently is no mistake.
+        assert figure(found, name) == pytest.approx(value, abs=0.02), name
+    results = json.loads((tmp_path / "run/test_results_standard.json").read_text())
+    assert results["ndcg@10"] == figure(found, "test_ndcg@10")
+    assert {"recall@20", "precision@50", "epoch"} <= results.keys()
+
+
+def weights_of_optimizer(folder):
+    from safetensors.torch import load_file
+    last = pathlib.Path(folder) / checkpoints(folder)[-1]
+    found = load_file(last / "optimizer.safetensors")
+    return {name.removeprefix("exp_avg."): tensor for name, tensor in found.items() if name.startswith("exp_avg.")}
+
+
+# --- over world sizes, resumed, recovered
+
+MODES = {"cached": ["--num_epochs", "2"], "dynamic": ["--use_cache", "false", "--max_steps", "4"],
+         "two phases": ["--phase1_epochs", "1", "--phase2_epochs", "1", "--phase1_lr", "1e-3", "--phase2_lr", "1e-3"]}
+
+
+@pytest.fixture(scope="module")
+def small_1m(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "ml-1m"
+    write_1m(folder, users=30, films=30)
+    return folder
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_steps_loss_is_the_same_for_every_world_size_with_dropout_on(run, lockstep, small_1m, tmp_path, mode):
+    found = {}
+    for ranks in (1, 2, 3):
+        folder = tmp_path / f"w{ranks}"
+        train(run, lockstep, folder, *SMALL, *MODES[mode], "--nproc", ranks, "--batch_size", "101", data=small_1m)
+        found[ranks] = losses(folder), figures(folder)
+    assert len(found[1][0]) >= 4
+    for ranks in (2, 3):
+        assert found[ranks][0] == pytest.approx(found[1][0], rel=1e-5)
+        for name in ("valid_ndcg@10", "test_ndcg@10", "test_recall@50"):
+            assert figure(found[ranks][1], name) == pytest.approx(figure(found[1][1], name), abs=0.02)
+
+
+def test_a_run_goes_on_through_the_change_of_phase_as_if_it_had_not_stopped(run, lockstep, small_1m, tmp_path):
+    flags = [*SMALL, *MODES["two phases"], "--batch_size", "101"]
+    train(run, lockstep, tmp_path / "whole", *flags, data=small_1m)
+    whole = losses(tmp_path / "whole")
+    for stop in (2, len(whole) // 2, len(whole) // 2 + 1):  # in phase 1, at its end, in phase 2
+        folder = tmp_path / f"stopped{stop}"
+        train(run, lockstep, folder, *flags, "--max_steps", stop, data=small_1m)
+        train(run, lockstep, folder, *flags, data=small_1m)
+        assert losses(folder) == whole, stop
+        assert equal_weights(weights(folder), weights(tmp_path / "whole"))
+
+
+def test_a_killed_worker_costs_nothing_in_either_phase(lockstep, run, tmp_path):
+    flags = [*SMALL, "--phase1_epochs", "2", "--phase2_epochs", "1", "--batch_size", "600", "--nproc", "2",
+             "--eval_every", "0"]
+    train(run, lockstep, tmp_path / "undisturbed", *flags)
+    wanted = losses(tmp_path / "undisturbed")
+    running = Running([lockstep, "run", "gpt2rec", "--data_path", "generated", "--train_dir", tmp_path / "hurt", *QUICK, *flags],
+                      tmp_path)
+    of_phase1 = 2 * len(wanted) // 3
+    for step in (2, of_phase1 + 1):
+        running.wait_for_step(tmp_path / "hurt", step)
+        os.kill(running.worker_pids()[-1], signal.SIGKILL)
+        running.wait_for(lambda count=running.output().count("going on at step"):
+                         running.output().count("going on at step") > count, "going on")
+    assert running.end() == 0, running.output()
+    assert losses(tmp_path / "hurt") == wanted
+    assert equal_weights(weights(tmp_path / "hurt"), weights(tmp_path / "undisturbed"))
+
+
+def test_nothing_of_the_frozen_gpt2_is_in_a_checkpoint_and_peft_opens_its_adapters(run, lockstep, small_1m, tmp_path):
+    train(run, lockstep, tmp_path / "run", "--use_cache", "false", "--gpt2_config", "2x64", "--max_steps", "1", data=small_1m)
+    names = set(weights(tmp_path / "run"))
+    assert any("lora_A" in name for name in names)
+    assert not any("wte" in name or name.endswith("c_fc.weight") for name in names)
+    state = json.loads((tmp_path / "run" / checkpoints(tmp_path / "run")[-1] / "state.json").read_text())
+    assert re.search(r'"GPT-2":\s*"[0-9a-f]{64}"', json.dumps(state))
+    from peft import PeftModel
+    from transformers import GPT2Config, GPT2Model
+    base = GPT2Model(GPT2Config(n_layer=2, n_embd=64, n_head=1, vocab_size=257, n_positions=1024))
+    opened = PeftModel.from_pretrained(base, tmp_path / "run/lora").state_dict()
+    saved = torch.load(tmp_path / "run/model.pth", weights_only=True)
+    adapters = [name for name in opened if "lora_" in name]
+    assert len(adapters) == 12
+    for name in adapters:
+        assert opened[name].equal(saved["gpt2." + name.replace("model.h.", "model.transformer.h.")]), name
+
+
+# --- the guide's lines
+
+
+@pytest.mark.parametrize("flags", [
+    ["--split_ratio", "0.8,0.1,0.1", "--embed_dim", "64", "--batch_size", "2048", "--epochs", "50", "--lr", "1e-3",
+     "--use_cache", "true", "--save_model", "true", "--model_path", "model.pth", "--device", "cuda"],
+    ["--epochs", "50", "--lr", "0.002", "--batch_size", "1024", "--use_cache", "false", "--use_multi_gpu", "false"],
+    ["--phase1_epochs", "15", "--phase2_epochs", "30", "--nproc", "2"]], ids=["example", "dynamic", "two phases"])
+def test_the_guides_command_lines_train(run, lockstep, small_1m, tmp_path, flags):
+    done = train(run, lockstep, tmp_path / "run", *flags, "--max_steps", "2", data=small_1m)
+    assert re.search(r"Epoch \d+: valid \(NDCG@10: 0\.\d{4}, HR@10: 0\.\d{4}\), test \(Recall@10", text(done)), text(done)
+    assert (tmp_path / "run/model.pth").exists()
+    args = dict(line.split(",", 1) for line in (tmp_path / "run/args.txt").read_text().splitlines())
+    assert args["batch_scope"] == "per_device" and args["max_skipped_steps"] == "0"
+    if "--device" in flags:
+        assert "--device cuda means auto here" in text(done)
+
+
+def test_movielens_100k_has_its_published_counts(run, lockstep, ml100k, tmp_path):
+    done = train(run, lockstep, tmp_path / "run", "--max_steps", "1", *SMALL, data=ml100k)
+    assert "80000 train" in text(done), text(done)
+    assert "ids up to 943" in text(done) and "ids up to 1682" in text(done)
+    # By its own form, made here of RecBole's: the same texts, so the same first loss.
+    own = tmp_path / "own"
+    own.mkdir()
+    rows = [line.split("\t") for line in ml100k.read_text().splitlines()[1:]]
+    (own / "u.data").write_text("".join("\t".join(row) + "\n" for row in rows))
+    people = [line.split("\t") for line in ml100k.with_suffix(".user").read_text().splitlines()[1:]]
+    (own / "u.user").write_text("".join("|".join(row) + "\n" for row in people))
+    order = ["unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
+             "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"]
+    lines = []
+    for film, title, year, genres in (line.split("\t") for line in ml100k.with_suffix(".item").read_text().splitlines()[1:]):
+        marks = "|".join(str(int(name in genres.split())) for name in order)
+        lines.append(f"{film}|{title} ({year})|||URL|{marks}\n")
+    (own / "u.item").write_bytes("".join(lines).encode("latin-1", errors="replace"))
+    train(run, lockstep, tmp_path / "run2", "--max_steps", "1", *SMALL, data=own)
+    assert losses(tmp_path / "run2")[1] == pytest.approx(losses(tmp_path / "run")[1], abs=1e-4)
+
+
+# --- recommendations
+
+
+@pytest.fixture(scope="module")
+def trained(small_1m, tmp_path_factory):
+    """A run of one epoch on small_1m, with adapters that are trained."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    done = subprocess.run([program(bin_folder() / "lockstep"), "run", "gpt2rec", "--data_path", small_1m, "--train_dir", folder,
+                           *QUICK, *SMALL, "--batch_size", "60", "--num_epochs", "2", "--use_cache", "false", "--lr", "0.01",
+                           "--lr_schedule", "constant"], env=clean_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, text(done)
+    return folder
+
+
+def recommend(run, lockstep, trained, *flags, code=0):
+    done = run([lockstep, "gpt2rec", "recommend", "--checkpoint", trained, *flags])
+    assert done.returncode == code, text(done)
+    return text(done) if code else [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_user_gets_films_with_falling_scores_and_titles(run, lockstep, trained, small_1m):
+    rows = recommend(run, lockstep, trained, "--topk", "5")
+    assert len(rows) == 30
+    for row in rows:
+        scores = [item["score"] for item in row["items"]]
+        assert len(scores) == 5 and scores == sorted(scores, reverse=True)
+        assert all(int(item["item"]) % 2 == 0 and item["title"] for item in row["items"])  # odd ids have no line
+    seen = {line.split("::")[1] for line in (small_1m / "ratings.dat").read_text().splitlines() if line.startswith("7::")}
+    unseen = recommend(run, lockstep, trained, "--user", "7", "--topk", "30", "--exclude_seen")[0]["items"]
+    assert {item["item"] for item in unseen} == {str(2 * film) for film in range(1, 31)} - seen
+    table = run([lockstep, "gpt2rec", "recommend", "--checkpoint", trained, "--user", "7", "--topk", "2", "--format", "tsv"])
+    lines = table.stdout.splitlines()
+    assert lines[0] == "user\titem\tscore\ttitle" and len(lines) == 3 and lines[1].startswith("7\t")
+
+
+def test_somebody_and_a_film_in_words_are_ranked_too(run, lockstep, trained):
+    row = recommend(run, lockstep, trained, "--gender", "F", "--age", "34", "--occupation", "2", "--topk", "31", "--title",
+                    "Film 99 (1999)", "--genres", "Comedy|Romance")[0]
+    assert row["user"] == "User profile: Gender is Female, Age group is 25-34, Occupation is artist."
+    assert [item["title"] for item in row["items"] if item["item"] == "new"] == ["Film 99 (1999)"]
+    assert len(row["items"]) == 31
+    other = recommend(run, lockstep, trained, "--gender", "M", "--age", "60", "--occupation", "writer", "--topk", "31")[0]
+    assert {item["item"]: item["score"] for item in row["items"]} != {item["item"]: item["score"] for item in other["items"]}
+    audience = recommend(run, lockstep, trained, "--title", "Film 99 (1999)", "--genres", "Drama", "--topk", "4")
+    assert len(audience) == 1 and len(audience[0]["users"]) == 4 and audience[0]["title"] == "Film 99 (1999)"
+
+
+@pytest.mark.parametrize("flags,code,message", [
+    (["--user", "99"], 2, "--user 99 is none of the 30 users of"),
+    (["--user", "1", "--gender", "F"], 2, "give one of the two"),
+    (["--gender", "X"], 2, "expected F or M"),
+    (["--occupation", "21"], 2, "expected a word, or a number from 0 to 20"),
+    (["--embed_dim", "8"], 2, "is of another model"),
+    (["--data_path", "generated"], 2, "is of another model")])
+def test_what_cannot_be_recommended_is_said(run, lockstep, trained, flags, code, message):
+    assert message in recommend(run, lockstep, trained, *flags, code=code)
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize("spoil,message", [
+    (lambda folder: (folder / "movies.dat").unlink(), "movies.dat is missing; this model reads what users and films are"),
+    (lambda folder: (folder / "ratings.dat").write_text("1::999::5::1\n"), "ratings.dat:1: film 999 is not in"),
+    (lambda folder: (folder / "users.dat").write_text("1;F;1;1;1\n"), "users.dat:1: it has 1 field; found"),
+    (lambda folder: (folder / "ratings.dat").write_text(""), "ratings.dat: found no line, expected at least one"),
+    (shutil.rmtree, "there is no such file or folder")])
+def test_a_bad_data_set_ends_the_run_with_a_sentence(run, lockstep, tmp_path, spoil, message):
+    write_1m(tmp_path / "data")
+    spoil(tmp_path / "data")
+    done = run([lockstep, "run", "gpt2rec", "--data_path", tmp_path / "data", "--train_dir", tmp_path / "run", *QUICK])
+    assert done.returncode == 3, text(done)
+    assert message in text(done)
+
+
+@pytest.mark.parametrize("flags,message", [
+    ([], "--data_path is required"),
+    (["--data_path", "x", "--epochs", "3", "--phase1_epochs", "2"], "give --phase1_epochs and --phase2_epochs instead"),
+    (["--data_path", "x", "--split_ratio", "0.8,0.1,0.2"], "expected three numbers that sum to 1, as 0.8,0.1,0.1")])
+def test_contradicting_flags_are_refused_before_anything_starts(run, lockstep, flags, message):
+    done = run([lockstep, "run", "gpt2rec", *flags])
+    assert done.returncode == 2, text(done)
+    assert message in text(done)
+
+
+def test_empty_and_very_long_titles_train(run, lockstep, tmp_path):
+    write_1m(tmp_path / "data")
+    lines = (tmp_path / "data/movies.dat").read_bytes().split(b"\n")
+    lines[0], lines[1] = b"2::::", b"4::" + b"long " * 900 + b"::Drama"
+    (tmp_path / "data/movies.dat").write_bytes(b"\n".join(lines))
+    done = train(run, lockstep, tmp_path / "run", *SMALL, "--max_steps", "1", data=tmp_path / "data")
+    assert "reach --max_length 128" in text(done)

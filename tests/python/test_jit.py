@@ -1,0 +1,133 @@
+"""JiT as a user trains it, and its network beside the twin."""
+import re
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from jit_twin import JiT
+from programs import program, tools_folder
+from runs import Running, equal_weights, losses, records, weights
+
+SHAPE = (16, 4, 3, 6, 128, 2, 32, 2)  # of tests/tools/jit_dump.cc
+SMALL = ["--model", "3x64/4", "--img_size", "16", "--batch_size", "12", "--batch_scope", "total", "--warmup_epochs", "1", "--lr",
+         "0.002", "--ema_decay", "0.9", "--sample_images", "4", "--sample_steps", "4", "--status_port", "0", "--log_every", "1"]
+DATA = "generated:60:3"
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def twin():
+    torch.manual_seed(1)
+    model = JiT(*SHAPE)
+    with torch.no_grad():  # what is 0 at the start would hide what it multiplies
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape) * (0.05 if parameter.dim() > 1 else 0.3))
+    return model
+
+
+def dump(what, model, tmp_path, **tensors):
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    save_file(tensors, tmp_path / "input.safetensors")
+    done = subprocess.run([program(tools_folder() / "jit_dump"), what, "--weights", tmp_path / "weights.safetensors", "--input",
+                           tmp_path / "input.safetensors", "--out", tmp_path / "out.safetensors"], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    return load_file(tmp_path / "out.safetensors")
+
+
+def batch():
+    generator = torch.Generator().manual_seed(2)
+    return {"z_BCHH": torch.randn(5, 3, 16, 16, generator=generator), "t_B": torch.rand(5, generator=generator),
+            "classes_B": torch.tensor([0, 1, 2, 3, 0])}
+
+
+def test_images_are_those_of_the_twin(twin, tmp_path):
+    given = batch()
+    expected = twin(given["z_BCHH"], given["t_B"], given["classes_B"])
+    assert expected.std() > 0.1
+    torch.testing.assert_close(dump("images", twin, tmp_path, **given)["image_BCHH"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_are_those_of_the_twin(twin, tmp_path):
+    given = batch() | {"image_BCHH": torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(3))}
+    twin.zero_grad()
+    (twin(given["z_BCHH"], given["t_B"], given["classes_B"]) - given["image_BCHH"]).square().sum().backward()
+    found = dump("gradients", twin, tmp_path, **given)
+    for name, parameter in twin.named_parameters():
+        error = (found[f"grad/{name}"] - parameter.grad).abs().max() / parameter.grad.abs().max().clamp_min(1e-3)
+        assert error < 1e-4, f"{name}: {error}"
+
+
+def test_samples_are_those_of_the_twin(twin, tmp_path):
+    noise, classes = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(4)), torch.tensor([2, 0, 1])
+    expected = twin.sample(noise, classes, none=3, steps=5, guidance=2.0)
+    torch.testing.assert_close(dump("samples", twin, tmp_path, noise_BCHH=noise, classes_B=classes)["image_BCHH"], expected,
+                               rtol=1e-3, atol=1e-3)
+
+
+def command(lockstep, folder, *flags, data=DATA):
+    return [lockstep, "run", "jit", "--data_path", data, "--train_dir", folder, *SMALL, *flags]
+
+
+def train(run, lockstep, folder, *flags, data=DATA):
+    done = run(command(lockstep, folder, *flags, data=data))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_path):
+    for n in (1, 2, 3):
+        train(run, lockstep, tmp_path / f"w{n}", "--max_steps", STEPS, "--dropout", "0.1", "--nproc", n)
+    alone = losses(tmp_path / "w1")
+    assert sorted(alone) == list(range(1, STEPS + 1))
+    for n in (2, 3):
+        for step, loss in losses(tmp_path / f"w{n}").items():
+            assert loss == pytest.approx(alone[step], rel=1e-4), f"step {step} with {n} ranks"
+        first, other = records(tmp_path / "w1")[-1], records(tmp_path / f"w{n}")[-1]
+        assert other["valid_loss"] == pytest.approx(first["valid_loss"], rel=1e-4)
+
+
+def test_a_killed_worker_and_a_resume_cost_no_step(run, lockstep, tmp_path):
+    train(run, lockstep, tmp_path / "reference", "--max_steps", "60", "--nproc", "2")
+    folder = tmp_path / "run"
+    train(run, lockstep, folder, "--max_steps", "10", "--nproc", "2")
+    running = Running(command(lockstep, folder, "--max_steps", "60", "--nproc", "2"), tmp_path)
+    running.wait_for_step(folder, 20)
+    subprocess.run(["kill", "-KILL", str(running.worker_pids()[1])], check=True)
+    assert running.end() == 0, running.output()
+    assert losses(folder) == losses(tmp_path / "reference")
+    assert equal_weights(weights(folder), weights(tmp_path / "reference"))
+
+
+def test_it_learns_and_shows_what(run, lockstep, tmp_path):
+    out = train(run, lockstep, tmp_path / "run", "--num_epochs", "30", "--eval_every", "10", "--nproc", "2", data="generated:240:3")
+    valid = [record["valid_loss"] for record in records(tmp_path / "run") if "valid_loss" in record]
+    assert valid[-1] < 0.7 * losses(tmp_path / "run")[1], out
+    pictures = sorted((tmp_path / "run/outputs").glob("step-*/samples.png"))
+    assert len(pictures) == 3
+    assert pictures[0].read_bytes().startswith(b"\x89PNG") and pictures[0].read_bytes() != pictures[-1].read_bytes()
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["--img_size", "18"], "--img_size 18 is no multiple of the patches of --model 3x64/4, which are 4 pixels wide"),
+    (["--blr", "5e-5"], "--blr is the rate for a batch of 256, --lr is taken as it is: give one of them"),
+    (["--warmup_steps", "3"], "--warmup_steps and --warmup_epochs are two units of one length"),
+    (["--model", "JiT-S/4"], "JiT-B/4"),
+    (["--model", "3x65/4"], "DEPTHxWIDTH/PATCH"),
+    (["--data_path", ""], "--data_path is required"),
+    (["--data_path", "/nowhere/at/all"], "/nowhere/at/all"),
+])
+def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, tmp_path, flags, said):
+    done = run(command(lockstep, tmp_path / "run", *flags))
+    assert done.returncode in (2, 3) and said in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_the_base_rate_is_scaled_by_the_batch(run, lockstep, tmp_path):
+    flags = [flag for flag in SMALL if flag not in ("--lr", "0.002")]
+    done = run([lockstep, "run", "jit", "--data_path", DATA, "--train_dir", tmp_path / "run", *flags, "--blr", "0.064", "--max_steps", "1",
+                "--warmup_epochs", "0"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"learning rate +0\.003", done.stdout), done.stdout
+    assert records(tmp_path / "run")[0]["lr"] == pytest.approx(0.064 * 12 / 256)

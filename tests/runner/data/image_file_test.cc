@@ -1,0 +1,176 @@
+#include "runner/data/images/image_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/data/cache_file.h"
+#include "runner/data/images/centre_crop.h"
+#include "tests/runner/data/image_bytes.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+std::string big_endian(uint32_t value) {
+  std::string text;
+  for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(value >> shift);
+  return text;
+}
+
+std::string png_chunk(const std::string& type, const std::string& data) {
+  const std::string body = type + data;
+  return big_endian(static_cast<uint32_t>(data.size())) + body + big_endian(crc32_of(body));
+}
+
+// A header that says this, and next to nothing after it.
+std::string png_that_says(uint32_t width, uint32_t height) {
+  return "\x89PNG\r\n\x1A\n" +
+         png_chunk("IHDR", big_endian(width) + big_endian(height) + std::string("\x08\x02\0\0\0", 5)) +
+         png_chunk("IDAT", "x") + png_chunk("IEND", "");
+}
+
+std::string jpeg_that_says(uint16_t width, uint16_t height) {
+  std::string bytes = test_jpeg(8, 8);
+  const size_t frame = bytes.find("\xFF\xC0");
+  bytes[frame + 5] = static_cast<char>(height >> 8);
+  bytes[frame + 6] = static_cast<char>(height);
+  bytes[frame + 7] = static_cast<char>(width >> 8);
+  bytes[frame + 8] = static_cast<char>(width);
+  return bytes;
+}
+
+int largest_difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  int largest = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+TEST(DecodeImage, reads_back_the_png_that_was_written) {
+  for (const auto& [width, height] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {7, 3}, {64, 64}}) {
+    const Image image = test_image(width, height);
+    const Result<Image> decoded = decode_image(png_bytes(image.rgb, width, height), 64);
+    ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+    EXPECT_EQ(decoded->width, width);
+    EXPECT_EQ(decoded->height, height);
+    EXPECT_EQ(decoded->rgb, image.rgb);
+  }
+}
+
+TEST(DecodeImage, reads_jpeg_plain_progressive_and_grey) {
+  const Image image = test_image(60, 40);
+  for (const bool is_progressive : {false, true}) {
+    const Result<Image> decoded = decode_image(test_jpeg(60, 40, 0, is_progressive), 0);
+    ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+    EXPECT_LE(largest_difference(decoded->rgb, image.rgb), 8);
+  }
+  const Result<Image> grey = decode_image(test_jpeg(std::vector<uint8_t>(100, 90), 10, 10, 1), 0);
+  ASSERT_TRUE(grey.ok());
+  EXPECT_LE(largest_difference(grey->rgb, std::vector<uint8_t>(300, 90)), 1);
+}
+
+TEST(DecodeImage, makes_rgb_of_the_inks_of_a_cmyk_jpeg) {
+  std::vector<uint8_t> samples;  // as Adobe's programs write them, and libjpeg does: 255 minus the ink
+  for (int i = 0; i < 64; ++i) samples.insert(samples.end(), {255, 0, 0, 200});
+  const Result<Image> decoded = decode_image(test_jpeg(samples, 8, 8, 4), 0);
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_NEAR(decoded->rgb[0], 200, 2);
+  EXPECT_NEAR(decoded->rgb[1], 0, 2);
+  EXPECT_NEAR(decoded->rgb[2], 0, 2);
+}
+
+TEST(DecodeImage, a_large_jpeg_is_decoded_nearly_as_small_as_the_crop_would_halve_it) {
+  struct Case {
+    int64_t width, height, side, expected_width, expected_height;
+  };
+  for (const Case& c : std::vector<Case>{{127, 200, 64, 127, 200},
+                                         {255, 300, 64, 255, 300},
+                                         {375, 500, 64, 188, 250},
+                                         {1024, 600, 64, 256, 150},
+                                         {2000, 1500, 64, 250, 188},
+                                         {300, 200, 0, 300, 200}}) {
+    const Result<Image> decoded = decode_image(test_jpeg(c.width, c.height), c.side);
+    ASSERT_TRUE(decoded.ok());
+    EXPECT_EQ(decoded->width, c.expected_width);
+    EXPECT_EQ(decoded->height, c.expected_height);
+    const Image whole = *decode_image(test_jpeg(c.width, c.height), 0);
+    if (c.side == 0) continue;
+    EXPECT_LE(largest_difference(centre_crop(*decoded, c.side).rgb, centre_crop(whole, c.side).rgb), 4);
+  }
+}
+
+TEST(DecodeImage, what_is_cut_off_is_an_error_wherever_the_cut_is) {
+  for (const std::string& whole : {test_jpeg(70, 50), test_jpeg(70, 50, 1, true), test_png(70, 50)}) {
+    ASSERT_TRUE(decode_image(whole, 64).ok());
+    for (size_t bytes = 1; bytes < whole.size(); ++bytes) {
+      const Result<Image> decoded = decode_image(whole.substr(0, bytes), 64);
+      ASSERT_FALSE(decoded.ok()) << bytes << " of " << whole.size();
+      EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
+      EXPECT_THAT(decoded.error().message, HasSubstr("cannot be decoded: "));
+    }
+  }
+}
+
+TEST(DecodeImage, changed_bytes_do_no_more_than_change_the_picture) {
+  for (const std::string& whole : {test_jpeg(40, 30), test_jpeg(40, 30, 1, true), test_png(40, 30)}) {
+    for (size_t at = 0; at < whole.size(); ++at) {
+      std::string changed = whole;
+      changed[at] = static_cast<char>(changed[at] ^ 0x55);
+      const Result<Image> decoded = decode_image(changed, 16);
+      if (!decoded.ok()) {
+        EXPECT_FALSE(decoded.error().message.empty());
+        continue;
+      }
+      EXPECT_EQ(decoded->rgb.size(), static_cast<size_t>(decoded->width * decoded->height * 3));
+    }
+  }
+}
+
+TEST(DecodeImage, absurd_sizes_are_refused_by_the_header_alone) {
+  for (const std::string& bytes : {png_that_says(100000, 100000), png_that_says(2'000'000'000, 2'000'000'000),
+                                   jpeg_that_says(65000, 65000), png_that_says(1U << 27, 2)}) {
+    const Result<Image> decoded = decode_image(bytes, 64);
+    ASSERT_FALSE(decoded.ok());
+    EXPECT_EQ(decoded.error().code, ErrorCode::kInvalid) << decoded.error().message;
+    EXPECT_THAT(decoded.error().message, HasSubstr("at most 134 million are read"));
+  }
+  EXPECT_THAT(decode_image(png_that_says(100000, 100000), 64).error().message, HasSubstr("100000 x 100000 pixels"));
+  EXPECT_THAT(decode_image(png_that_says(0, 5), 64).error().message, HasSubstr("cannot be decoded"));
+}
+
+TEST(DecodeImage, other_files_are_called_what_they_are) {
+  const auto message = [](const std::string& bytes) { return decode_image(bytes, 64).error().message; };
+  EXPECT_EQ(message(""), "is empty");
+  EXPECT_EQ(message("GIF89a and so on"), "is a GIF file; JPEG and PNG files are read");
+  EXPECT_EQ(message(std::string("RIFF\x10\0\0\0WEBPVP8 ", 16)), "is a WebP file; JPEG and PNG files are read");
+  EXPECT_EQ(message("a label\n"), "is a text, no image; JPEG and PNG files are read");
+  EXPECT_EQ(message(std::string("\x01\x02\x03\0", 4)), "is neither a JPEG nor a PNG file");
+}
+
+TEST(CentreCrop, takes_the_middle_and_keeps_what_has_the_size) {
+  const Image square = test_image(16, 16);
+  EXPECT_EQ(centre_crop(square, 16).rgb, square.rgb);
+  const Image wide = test_image(20, 16);
+  const Image cut = centre_crop(wide, 16);
+  ASSERT_EQ(cut.rgb.size(), 16U * 16 * 3);
+  EXPECT_EQ(cut.rgb[0], wide.rgb[2 * 3]);
+  const Image dot = centre_crop(Image{.width = 1, .height = 1, .rgb = {10, 20, 30}}, 4);
+  ASSERT_EQ(dot.rgb.size(), 48U);
+  EXPECT_EQ(dot.rgb[45], 10);
+  EXPECT_EQ(dot.rgb[47], 30);
+}
+
+TEST(CentreCrop, of_an_endless_strip_computes_the_middle_alone) {
+  const Image strip{.width = 2'000'000, .height = 1, .rgb = std::vector<uint8_t>(6'000'000, 77)};
+  EXPECT_EQ(centre_crop(strip, 64).rgb, std::vector<uint8_t>(64 * 64 * 3, 77));
+}
+
+}  // namespace
+}  // namespace lockstep

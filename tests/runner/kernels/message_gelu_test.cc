@@ -1,0 +1,107 @@
+#include "runner/kernels/message_gelu.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <limits>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+struct Example {
+  at::Tensor edges_NKD;
+  at::Tensor own_ND;
+  at::Tensor table_RD;
+  at::Tensor rows_NK;
+  at::Tensor bias_D;
+  at::Tensor weights_NK;
+  at::Tensor grad_NKD;
+  at::Tensor grad_ND;
+};
+
+Example example(int64_t nodes, int64_t neighbours, int64_t width) {
+  torch::manual_seed(5);
+  const auto leaf = [](at::IntArrayRef sizes) { return (3.0 * at::randn(sizes)).requires_grad_(); };
+  const int64_t rows = 2 * nodes;
+  return {.edges_NKD = leaf({nodes, neighbours, width}),
+          .own_ND = leaf({nodes, width}),
+          .table_RD = leaf({rows, width}),
+          .rows_NK = at::randint(rows, {nodes, neighbours}, at::kLong),
+          .bias_D = leaf({width}),
+          .weights_NK = at::randint(2, {nodes, neighbours}, at::kFloat),
+          .grad_NKD = at::randn({nodes, neighbours, width}),
+          .grad_ND = at::randn({nodes, width})};
+}
+
+std::vector<at::Tensor> results_of(const at::Tensor& out, const at::Tensor& grad,
+                                   const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> results = {out.detach()};
+  for (const at::Tensor& one : torch::autograd::grad({out}, inputs, {grad})) results.push_back(one);
+  return results;
+}
+
+void expect_close(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(at::allclose(found[i], expected[i], 1e-5, 2e-5))
+        << "number " << i << ", off by " << (found[i] - expected[i]).abs().max().item<double>();
+  }
+}
+
+std::vector<at::Tensor> all_results(const Example& e) {
+  std::vector<at::Tensor> all;
+  const auto add = [&](const std::vector<at::Tensor>& some) { all.insert(all.end(), some.begin(), some.end()); };
+  add(results_of(gelu_of_sum(e.edges_NKD.clone(), e.own_ND, e.table_RD, e.rows_NK), e.grad_NKD,
+                 {e.edges_NKD, e.own_ND, e.table_RD}));
+  add(results_of(gelu_with_bias(e.edges_NKD, e.bias_D), e.grad_NKD, {e.edges_NKD, e.bias_D}));
+  add(results_of(weighted_gelu_sum(e.edges_NKD, e.bias_D, e.weights_NK), e.grad_ND, {e.edges_NKD, e.bias_D}));
+  return all;
+}
+
+// Widths with and without a rest behind whole groups of lanes; more than one piece.
+constexpr int64_t kShapes[][3] = {{7, 5, 32}, {400, 24, 64}, {3, 1, 1}, {50, 48, 37}};
+
+TEST(MessageGelu, AgreesWithTheOperatorsThatItStandsFor) {
+  for (const auto& shape : kShapes) {
+    const Example e = example(shape[0], shape[1], shape[2]);
+    std::vector<at::Tensor> expected;
+    const auto add = [&](const std::vector<at::Tensor>& some) {
+      expected.insert(expected.end(), some.begin(), some.end());
+    };
+    add(results_of(at::gelu(e.edges_NKD + e.own_ND.unsqueeze(1) + at::embedding(e.table_RD, e.rows_NK)), e.grad_NKD,
+                   {e.edges_NKD, e.own_ND, e.table_RD}));
+    add(results_of(at::gelu(e.edges_NKD + e.bias_D), e.grad_NKD, {e.edges_NKD, e.bias_D}));
+    add(results_of((e.weights_NK.unsqueeze(2) * at::gelu(e.edges_NKD + e.bias_D)).sum(1), e.grad_ND,
+                   {e.edges_NKD, e.bias_D}));
+    expect_close(all_results(e), expected);
+  }
+}
+
+TEST(MessageGelu, HasTheSameBitsWithAnyNumberOfThreads) {
+  const int before = at::get_num_threads();
+  for (const auto& shape : kShapes) {
+    const Example e = example(shape[0], shape[1], shape[2]);
+    at::set_num_threads(1);
+    const std::vector<at::Tensor> alone = all_results(e);
+    at::set_num_threads(3);
+    const std::vector<at::Tensor> together = all_results(e);
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_TRUE(alone[i].equal(together[i])) << i;
+  }
+  at::set_num_threads(before);
+}
+
+TEST(MessageGelu, PassesOnWhatIsNotANumberAndStaysFiniteForLargeNumbers) {
+  const at::Tensor x =
+      at::tensor({std::numeric_limits<float>::quiet_NaN(), 1e30F, -1e30F, 40.0F, -40.0F}).view({1, 1, 5});
+  const at::Tensor y = gelu_with_bias(x, at::zeros({5})).flatten();
+  EXPECT_TRUE(y[0].isnan().item<bool>());
+  EXPECT_EQ(y[1].item<float>(), 1e30F);
+  EXPECT_EQ(y[2].item<float>(), 0.0F);
+  EXPECT_EQ(y[3].item<float>(), 40.0F);
+  EXPECT_EQ(y[4].item<float>(), 0.0F);
+}
+
+}  // namespace
+}  // namespace lockstep

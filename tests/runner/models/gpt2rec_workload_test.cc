@@ -1,0 +1,254 @@
+#include "runner/models/gpt2rec/gpt2rec_workload.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/base/json.h"
+#include "runner/models/gpt2rec/generated_movies.h"
+#include "runner/models/gpt2rec/gpt2rec_evaluation.h"
+#include "runner/models/workload_flags.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+RunConfig gpt2rec_config(std::vector<std::string> more = {}) {
+  std::vector<std::string> line = {"gpt2rec", "--data_path", "generated", "--gpt2_config", "2x32"};
+  line.insert(line.end(), more.begin(), more.end());
+  Result<RunConfig> config = parse_run_config(line, all_workload_flags());
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  return *config;
+}
+
+std::unique_ptr<Gpt2recWorkload> gpt2rec_workload(const std::vector<std::string>& more = {}, int64_t phase = 0) {
+  const RunConfig config = gpt2rec_config(more);
+  std::unique_ptr<TextEncoder> encoder =
+      std::move(TextEncoder::make(text_encoder_options(gpt2rec_options(config)), at::Device(at::kCPU))).value();
+  std::unique_ptr<Gpt2recWorkload> workload =
+      std::move(Gpt2recWorkload::create(config, generated_movies(), std::move(encoder), at::Device(at::kCPU))).value();
+  workload->initialize(42);
+  EXPECT_TRUE(workload->enter_phase(phase, [] { return true; }).ok());
+  return workload;
+}
+
+BatchShare share_of_samples(int64_t first, int64_t end, int64_t phase = 0) {
+  BatchShare share{.seed = 42, .step = 3, .epoch = 0, .phase = phase, .first_slot = first};
+  for (int64_t sample = first; sample < end; ++sample) share.samples.push_back(7 * sample);
+  return share;
+}
+
+at::Tensor loss_of(Gpt2recWorkload& workload, const BatchShare& share, bool is_training = true) {
+  DeviceBatch batch = to_device(*workload.fetch(share), share, at::Device(at::kCPU));
+  batch.is_training = is_training;
+  return workload.loss(batch).at(0);
+}
+
+TEST(Gpt2recWorkload, begins_with_the_loss_of_a_guess) {
+  for (const char* const attention : {"true", "false"}) {
+    const auto workload = gpt2rec_workload({"--use_attention", attention});
+    EXPECT_NEAR(loss_of(*workload, share_of_samples(0, 512)).item<double>() / 512.0, std::log(2.0), 1e-3) << attention;
+  }
+}
+
+TEST(Gpt2recWorkload, no_parameter_is_left_without_a_gradient) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{}, {"--use_attention", "false"}, {"--use_cache", "false"}}) {
+    const auto workload = gpt2rec_workload(flags);
+    loss_of(*workload, share_of_samples(0, 64)).backward();
+    for (const NamedTensor& parameter : parameters_of(*workload)) {
+      ASSERT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+      // lora_B begins at 0, and lora_A learns when it has left it.
+      const bool begins_later = parameter.name.find("lora_A") != std::string::npos;
+      EXPECT_EQ(parameter.tensor.grad().abs().max().item<double>() > 0.0, !begins_later) << parameter.name;
+    }
+  }
+}
+
+TEST(Gpt2recWorkload, has_the_published_numbers_of_parameters) {
+  RecommenderModel model({.num_users = 6041, .num_items = 3953, .text_width = 768}, at::Device(at::kCPU));
+  int64_t used = 0;
+  for (const NamedTensor& parameter : model.parameters()) used += parameter.tensor.numel();
+  int64_t unused = 0;
+  for (const NamedTensor& tensor : model.unused(1)) unused += tensor.tensor.numel();
+  EXPECT_EQ(used + unused, 839'905);
+}
+
+TEST(Gpt2recWorkload, a_batch_in_parts_has_the_loss_of_the_whole_with_dropout_on) {
+  for (const char* const cache : {"true", "false"}) {
+    const auto workload = gpt2rec_workload({"--use_cache", cache, "--dropout", "0.4", "--lora_dropout", "0.3"});
+    // Adapters that are still 0 drop nothing out.
+    const torch::NoGradGuard no_grad;
+    for (const NamedTensor& parameter : parameters_of(*workload)) parameter.tensor.add_(0.05);
+    const double whole = loss_of(*workload, share_of_samples(0, 90)).item<double>();
+    const double parts = loss_of(*workload, share_of_samples(0, 20)).item<double>() +
+                         loss_of(*workload, share_of_samples(20, 21)).item<double>() +
+                         loss_of(*workload, share_of_samples(21, 90)).item<double>();
+    EXPECT_NEAR(parts, whole, 1e-4 * whole) << cache;
+    EXPECT_NE(loss_of(*workload, share_of_samples(0, 90), /*is_training=*/false).item<double>(), whole);
+  }
+}
+
+TEST(Gpt2recWorkload, cached_and_encoded_texts_give_the_same_loss_while_nothing_is_dropped_out) {
+  const std::vector<std::string> flags = {"--phase1_epochs", "1", "--phase2_epochs", "1"};
+  const auto cached = gpt2rec_workload(flags, 0);
+  const auto dynamic = gpt2rec_workload(flags, 1);
+  const double expected = loss_of(*cached, share_of_samples(0, 60, 0), false).item<double>();
+  EXPECT_NEAR(loss_of(*dynamic, share_of_samples(0, 60, 1), false).item<double>(), expected, 1e-4 * expected);
+}
+
+TEST(Gpt2recWorkload, a_text_is_encoded_once_in_a_batch_and_in_short_company) {
+  const auto workload = gpt2rec_workload({"--use_cache", "false"});
+  const Result<HostBatch> batch = workload->fetch(share_of_samples(0, 600));
+  std::set<int64_t> texts;
+  int64_t places = 0;
+  int64_t tokens = 0;
+  for (const NamedTensor& tensor : batch->tensors) {
+    if (tensor.name.starts_with("texts_N")) {
+      for (int64_t i = 0; i < tensor.tensor.numel(); ++i) {
+        EXPECT_TRUE(texts.insert(tensor.tensor[i].item<int64_t>()).second);
+      }
+    }
+    if (tensor.name.starts_with("tokens_NT")) places += tensor.tensor.numel();
+    if (tensor.name.starts_with("lengths_N")) tokens += tensor.tensor.sum().item<int64_t>();
+  }
+  EXPECT_GT(texts.size(), 100U);
+  EXPECT_LT(static_cast<double>(places), 1.2 * static_cast<double>(tokens));
+}
+
+TEST(Gpt2recWorkload, a_stop_leaves_the_phase_as_it_was) {
+  const auto workload = gpt2rec_workload({"--phase1_epochs", "1", "--phase2_epochs", "1", "--phase2_cache"});
+  const double before = loss_of(*workload, share_of_samples(0, 8), false).item<double>();
+  EXPECT_TRUE(workload->enter_phase(1, [] { return false; }).ok());
+  EXPECT_EQ(loss_of(*workload, share_of_samples(0, 8), false).item<double>(), before);
+}
+
+using RankedSums = std::map<std::string, std::pair<double, double>>;
+
+RankedSums evaluated_by(Gpt2recWorkload& workload, int world_size) {
+  RankedSums sums;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const auto parts = workload.evaluate({.rank = rank, .world_size = world_size, .seed = 5});
+    for (const MetricSum& part : *parts) {
+      sums[part.name].first += part.sum;
+      sums[part.name].second += part.count;
+    }
+  }
+  return sums;
+}
+
+TEST(Gpt2recEvaluation, figures_are_equal_to_the_last_bit_for_one_to_four_ranks) {
+  const auto workload = gpt2rec_workload();
+  const RankedSums alone = evaluated_by(*workload, 1);
+  EXPECT_EQ(alone.size(), 16U);
+  EXPECT_GT(alone.at("valid_ndcg@10").second, 300.0);
+  EXPECT_GT(alone.at("test_cold_ndcg@10").second, 200.0);
+  for (const int world_size : {2, 3, 4, 25}) EXPECT_EQ(evaluated_by(*workload, world_size), alone) << world_size;
+}
+
+TEST(Gpt2recEvaluation, the_best_come_first_ties_by_number_and_no_numbers_last) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> scores = {1.0F, nan, 3.0F, 3.0F, -2.0F};
+  EXPECT_THAT(best_scores(scores, {}, 3), ElementsAre(2, 3, 0));
+  EXPECT_THAT(best_scores(scores, {}, 9), ElementsAre(2, 3, 0, 4, 1));
+  EXPECT_THAT(best_scores(scores, {true, true, false, true, true}, 2), ElementsAre(3, 0));
+}
+
+TEST(Gpt2recEvaluation, figures_of_one_ranking_are_those_of_the_definitions) {
+  const std::vector<int32_t> ranking = {5, 2, 9, 7};
+  const std::vector<int32_t> wanted = {2, 7, 8};
+  const RankingFigures at4 = ranking_figures(ranking, wanted, 4);
+  const double gained = 1.0 / std::log2(3.0) + 1.0 / std::log2(5.0);
+  EXPECT_NEAR(at4.ndcg, gained / (1.0 + 1.0 / std::log2(3.0) + 0.5), 1e-8);
+  EXPECT_NEAR(at4.recall, 2.0 / 3.0, 1e-8);
+  EXPECT_EQ(at4.precision, 0.5);
+  EXPECT_EQ(at4.hit, 1.0);
+  // The best that two places can reach.
+  EXPECT_NEAR(ranking_figures(ranking, wanted, 2).ndcg, (1.0 / std::log2(3.0)) / (1.0 + 1.0 / std::log2(3.0)), 1e-8);
+  EXPECT_EQ(ranking_figures(ranking, wanted, 1).hit, 0.0);
+  EXPECT_EQ(ranking_figures({}, wanted, 10).ndcg, 0.0);
+}
+
+TEST(Gpt2recWorkload, leaves_its_files_when_the_validation_has_improved_and_remembers_it) {
+  const auto workload = gpt2rec_workload({"--use_cache", "false", "--model_path", "best.pt"});
+  const auto report = [](double ndcg) {
+    return Workload::EvaluationReport{.epoch = 1, .metrics = {{"valid_ndcg@10", ndcg}}};
+  };
+  EXPECT_THAT(workload->outputs(report(0.2)),
+              ElementsAre("test_results_standard.json", "best.pt", "lora/adapter_config.json",
+                          "lora/adapter_model.safetensors"));
+  EXPECT_TRUE(workload->outputs(report(0.2)).empty());
+  EXPECT_TRUE(workload->outputs(report(std::nan(""))).empty());
+  const auto resumed = gpt2rec_workload({"--no_save_model"});
+  ASSERT_TRUE(resumed->restore_progress(*parse_json(dump_line(workload->progress_state()), "state")).ok());
+  EXPECT_TRUE(resumed->outputs(report(0.1)).empty());
+  EXPECT_THAT(resumed->outputs(report(0.3)), ElementsAre("test_results_standard.json"));
+  EXPECT_FALSE(resumed->restore_progress(Json::object()).ok());
+}
+
+struct RefusedLine {
+  std::vector<std::string> flags;
+  const char* message;
+};
+
+TEST(Gpt2recFlags, contradictions_are_errors_that_name_what_to_give) {
+  const RefusedLine lines[] = {
+      {{"--epochs", "5", "--phase1_epochs", "2"}, "give --phase1_epochs and --phase2_epochs instead"},
+      {{"--preset", "two_phase", "--lr", "1"}, "give --phase1_lr and --phase2_lr instead"},
+      {{"--phase2_epochs", "2", "--use_cache", "false"}, "give --phase2_cache instead"},
+      {{"--phase1_lr", "2"}, "add --preset two_phase"},
+      {{"--split_ratio", "0.8,0.1"}, "expected three numbers that sum to 1"},
+      {{"--split_ratio", "0.8,0.1,0.2"}, "expected three numbers that sum to 1"},
+      {{"--split_ratio", "0,0.5,0.5"}, "expected three numbers that sum to 1"},
+      {{"--gpt2_config", "2x"}, "expected LAYERSxWIDTH"},
+      {{"--gpt2_config", "2x100"}, "expected LAYERSxWIDTH"},
+      {{"--model_path", "../x.pth"}, "expected a file's name that ends in .pth or .pt"}};
+  for (const RefusedLine& line : lines) {
+    std::vector<std::string> words = {"gpt2rec", "--data_path", "generated"};
+    words.insert(words.end(), line.flags.begin(), line.flags.end());
+    const Result<RunConfig> config = parse_run_config(words, all_workload_flags());
+    ASSERT_FALSE(config.ok()) << line.message;
+    EXPECT_THAT(config.error().message, HasSubstr(line.message));
+  }
+  EXPECT_THAT(parse_run_config({"gpt2rec"}, all_workload_flags()).error().message,
+              HasSubstr("--data_path is required"));
+}
+
+TEST(Gpt2recFlags, the_guides_words_and_the_two_phases_are_understood) {
+  const RunConfig guide =
+      gpt2rec_config({"--epochs", "50", "--lr", "1e-3", "--batch_size", "2048", "--split_ratio", "0.8,0.1,0.1",
+                      "--embed_dim", "64", "--use_multi_gpu", "false", "--eval_step", "2", "--device", "cuda"});
+  EXPECT_EQ(guide.training.batch_scope, BatchScope::kPerDevice);
+  EXPECT_EQ(guide.training.eval_every, 2);
+  EXPECT_EQ(guide.launch.multi_gpu, std::optional<bool>(false));
+  ASSERT_EQ(recommender_phases(guide).size(), 1U);
+  EXPECT_TRUE(recommender_phases(guide)[0].is_cached);
+  const Result<SettledRun> settled =
+      settled_run(guide, {"gpt2rec", "--data_path", "generated", "--device", "cuda"}, all_workload_flags());
+  EXPECT_EQ(settled->config.launch.device, DeviceChoice::kAuto);
+  EXPECT_THAT(settled->remark, HasSubstr("--device cuda means auto here"));
+
+  const RunConfig two = gpt2rec_config({"--phase1_epochs", "3"});
+  const std::vector<RecommenderPhase> phases = recommender_phases(two);
+  ASSERT_EQ(phases.size(), 2U);
+  EXPECT_EQ(phases[0].num_epochs, 3);
+  EXPECT_EQ(phases[1].num_epochs, 30);
+  EXPECT_TRUE(phases[0].is_cached);
+  EXPECT_FALSE(phases[1].is_cached);
+  EXPECT_EQ(phases[1].clip_grad_norm, 0.5);
+  EXPECT_EQ(two.training.optimizer, OptimizerKind::kAdamw);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <numeric>
+
+#include "runner/base/file_system.h"
+#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/jit_flags.h"
+#include "runner/models/jit/jit_model.h"
+#include "runner/models/jit/jit_sampling.h"
+#include "runner/models/jit/jit_workload.h"
+#include "runner/models/workload_flags.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunConfig jit_config(const std::vector<std::string>& flags) {
+  std::vector<std::string> arguments = {"jit", "--img_size", "8", "--model", "2x64/4"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return *parse_run_config(arguments, all_workload_flags());
+}
+
+std::unique_ptr<JitWorkload> jit_workload(const RunConfig& config) {
+  PosixFileSystem fs;
+  const JitOptions& options = jit_options(config);
+  auto workload =
+      JitWorkload::create(config, *prepare_images(fs, options.data_path, options.image_size, "", {}), at::kCPU);
+  (*workload)->initialize(config.training.seed);
+  return std::move(*workload);
+}
+
+int64_t parameters_in(const JitModel& model) {
+  const NamedTensors& all = model.parameters();
+  return std::accumulate(all.begin(), all.end(), int64_t{0},
+                         [](int64_t sum, const NamedTensor& p) { return sum + p.tensor.numel(); });
+}
+
+TEST(Jit, has_the_published_size) {
+  const RunConfig config = *parse_run_config({"jit", "--data_path", "generated"}, all_workload_flags());
+  const JitModel model(jit_shape(jit_options(config), 10), at::kMeta);
+  EXPECT_EQ(parameters_in(model), 129'717'552);
+  EXPECT_NEAR(model.flops_per_image(), 2 * 25.0e9, 0.1e9);
+}
+
+// The prediction is 0 at the start, so the loss is E[x²] · E[1 / max(1 − t, 0.05)²], and the second factor is 2.966.
+TEST(Jit, begins_with_the_loss_that_follows_from_the_times) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:6000", "--valid_images", "0"}));
+  BatchShare share{.seed = 7, .samples = std::vector<int64_t>(6000)};
+  std::iota(share.samples.begin(), share.samples.end(), int64_t{0});
+  const DeviceBatch batch = to_device(*workload->fetch(share), share, at::kCPU);
+  const torch::NoGradGuard no_grad;
+  const double loss = workload->loss(batch)[0].item<double>() / 6000.0;
+  const double mean_square = (batch["pixels_BHHC"].to(at::kFloat) / 127.5 - 1.0).square().mean().item<double>();
+  EXPECT_NEAR(loss / mean_square, 2.966, 0.2);
+}
+
+TEST(Jit, draws_for_an_image_the_same_whatever_is_beside_it_and_others_in_the_next_epoch) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:40:2"}));
+  const auto noise_of = [&](int64_t epoch, std::vector<int64_t> samples, int64_t row) {
+    const HostBatch batch = *workload->fetch({.seed = 7, .epoch = epoch, .samples = std::move(samples)});
+    return DeviceBatch{.share = {}, .tensors = batch.tensors}["noise_BCHH"][row].clone();
+  };
+  EXPECT_TRUE(noise_of(0, {3, 5}, 1).equal(noise_of(0, {5}, 0)));
+  EXPECT_FALSE(noise_of(0, {5}, 0).equal(noise_of(1, {5}, 0)));
+  EXPECT_NEAR(noise_of(0, {5}, 0).std().item<double>(), 1.0, 0.2);
+}
+
+TEST(Jit, mirrors_and_drops_classes_in_training_alone) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:200:2", "--label_drop_prob", "0.5"}));
+  const auto batch_of = [&](Split split) {
+    const auto source = *workload->batches({.split = split, .seed = 7, .global_batch = 20});
+    const BatchShare share{.seed = 7, .samples = source->batch(0, 0)};
+    return to_device(*workload->fetch(share), share, at::kCPU);
+  };
+  const DeviceBatch training = batch_of(Split::kTrain);
+  EXPECT_GT(training["is_mirrored_B"].sum().item<int64_t>(), 0);
+  EXPECT_LT(training["is_mirrored_B"].sum().item<int64_t>(), 20);
+  EXPECT_GT((training["classes_B"] == 2).sum().item<int64_t>(), 0);
+  const DeviceBatch validation = batch_of(Split::kValidation);
+  EXPECT_EQ(validation["is_mirrored_B"].sum().item<int64_t>(), 0);
+  EXPECT_EQ((validation["classes_B"] == 2).sum().item<int64_t>(), 0);
+}
+
+TEST(Jit, keeps_images_from_training_to_validate) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:200:2", "--valid_images", "15"}));
+  const auto train = *workload->batches({.split = Split::kTrain, .seed = 7, .global_batch = 50});
+  const auto valid = *workload->batches({.split = Split::kValidation, .seed = 7, .global_batch = 50});
+  EXPECT_EQ(train->steps(0), 3) << "185 images: what fills no batch is left out";
+  EXPECT_EQ(valid->batch(0, 0).size(), 15U);
+  EXPECT_EQ(valid->batch(0, 0).front(), 185);
+}
+
+TEST(Jit, does_not_decay_what_has_one_dimension) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:20"}));
+  const std::vector<ParameterGroup> groups = workload->groups();
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[1].weight_decay, 0.0);
+  for (const NamedTensor& parameter : groups[1].parameters) EXPECT_EQ(parameter.tensor.dim(), 1) << parameter.name;
+}
+
+TEST(JitSampling, stops_when_it_is_told_to) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:20"}));
+  const JitModel model(jit_shape(jit_options(jit_config({"--data_path", "generated:20"})), 1), at::kCPU);
+  const at::Tensor none = sample_images(model, image_noise(7, 0, 8).unsqueeze(0), torch::zeros({1}, torch::kLong),
+                                        {.steps = 3, .goes_on = [] { return false; }});
+  EXPECT_FALSE(none.defined());
+}
+
+// A model that predicts 0 everywhere leads all noise to it.
+TEST(JitSampling, ends_at_what_the_model_predicts) {
+  const JitModel zeros(jit_shape(jit_options(jit_config({"--data_path", "generated:20"})), 1), at::kCPU);
+  const at::Tensor images = sample_images(zeros, image_noise(7, 0, 8).unsqueeze(0), torch::zeros({1}, torch::kLong),
+                                          {.steps = 40, .t_eps = 1e-6});
+  EXPECT_LT(images.abs().max().item<double>(), 1e-5);
+}
+
+TEST(JitSampling, lays_images_out_with_a_line_between_them) {
+  const at::Tensor pixels = torch::zeros({3, 2, 2, 3}, torch::kByte);
+  const at::Tensor sheet = contact_sheet(pixels, 2);
+  EXPECT_EQ(sheet.sizes(), (std::vector<int64_t>{5, 5, 3}));
+  EXPECT_EQ(sheet[0][0][0].item<int>(), 0);
+  EXPECT_EQ(sheet[2][0][0].item<int>(), 255) << "between the rows";
+  EXPECT_EQ(sheet[4][4][0].item<int>(), 255) << "where no image is";
+}
+
+}  // namespace
+}  // namespace lockstep

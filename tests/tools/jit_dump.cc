@@ -1,0 +1,80 @@
+// jit_dump: JiT on tensors from Python, for the comparison with the twin in tests/python/test_jit.py.
+//
+//   jit_dump images|gradients|samples --weights FILE --input FILE --out FILE
+//
+// A model of 16 x 16 pixels, patches of 4, 3 classes, depth 6, width 128. --input (safetensors): z_BCHH, t_B,
+// classes_B; for gradients image_BCHH; for samples noise_BCHH, classes_B.
+// --out: images: image_BCHH. gradients: grad/<parameter> of the sum of squares of the difference. samples: image_BCHH
+// of 5 steps with guidance 2.
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "runner/base/check.h"
+#include "runner/base/file_system.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/checkpoint/weights.h"
+#include "runner/models/jit/jit_model.h"
+#include "runner/models/jit/jit_sampling.h"
+
+namespace lockstep {
+namespace {
+
+NamedTensors work(const std::string& what, const JitModel& model, const NamedTensors& tensors) {
+  const auto in = [&](const std::string& name) {
+    const auto found =
+        std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
+    LOCKSTEP_CHECK(found != tensors.end(), name.c_str());
+    return found->tensor;
+  };
+  if (what == "samples") {
+    return {{"image_BCHH", sample_images(model, in("noise_BCHH"), in("classes_B"), {.steps = 5, .guidance = 2.0})}};
+  }
+  const at::Tensor predicted_BCHH = model(in("z_BCHH"), in("t_B"), in("classes_B"));
+  if (what == "images") return {{"image_BCHH", predicted_BCHH}};
+  LOCKSTEP_CHECK(what == "gradients", "expected images, gradients or samples");
+  (predicted_BCHH - in("image_BCHH")).square().sum().backward();
+  NamedTensors out;
+  for (const NamedTensor& parameter : model.parameters()) {
+    out.push_back({"grad/" + parameter.name, parameter.tensor.grad()});
+  }
+  return out;
+}
+
+Status run(const std::string& what, const std::map<std::string, std::string>& flags) {
+  PosixFileSystem files;
+  const JitModel model({.image_size = 16,
+                        .patch_size = 4,
+                        .num_classes = 3,
+                        .depth = 6,
+                        .hidden_dim = 128,
+                        .num_heads = 2,
+                        .bottleneck = 32,
+                        .in_context_start = 2},
+                       at::Device(at::kCPU));
+  TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
+  TRY(copy_tensors(weights, model.parameters(), flags.at("weights")));
+  TRY_ASSIGN(const NamedTensors input, load_weights(files, flags.at("input")));
+  return save_weights(files, flags.at("out"), work(what, model, input));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    std::map<std::string, std::string> flags;
+    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
+    const lockstep::Status status = lockstep::run(argc > 1 ? argv[1] : "", flags);
+    if (status.ok()) return 0;
+    std::fprintf(stderr, "jit_dump: %s\n", status.error().message.c_str());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "jit_dump: %s\n", e.what());
+  }
+  return 1;
+}
