@@ -133,6 +133,14 @@ std::vector<std::string> longer(const RunWithData& run) {
   return with_flag(run.arguments, "num_epochs", std::to_string(2 * training.num_epochs));
 }
 
+// The value of the demo's data flag in the run; empty: it has none.
+std::string data_of(const WorkloadFlags& workload, const DemoPlan& plan) {
+  for (const FlagValue& flag : plan.run.config.flags) {
+    if (flag.name == workload.demo.data_flag) return flag.value;
+  }
+  return {};
+}
+
 std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const std::string& program) {
   const std::string& folder = plan.folder;
   std::string text = "Next\n";
@@ -161,14 +169,6 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   step("what more ranks bring on this machine", command_line_of(program, {"bench", "scaling", workload.name}));
   step("all flags", command_line_of(program, {"run", workload.name, "--help"}));
   return text;
-}
-
-// The value of the demo's data flag in the run; empty: it has none.
-std::string data_of(const WorkloadFlags& workload, const DemoPlan& plan) {
-  for (const FlagValue& flag : plan.run.config.flags) {
-    if (flag.name == workload.demo.data_flag) return flag.value;
-  }
-  return {};
 }
 
 // The demo's task as words behind the program's name.
