@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import pathlib
+import time
 
 import pytest
 
@@ -326,7 +327,10 @@ def test_a_job_that_is_made_again_says_that_it_goes_on_and_its_node_0_waits_for_
     first = environment_of(jobs.pods()["job-0-0"])
     kubelet.exit(api.namespace, "job-0-0", Exit(1, "it broke"))
     jobs.wait_for(lambda: jobs.pods().get("job-0-1", {}).get("status", {}).get("phase") == "Running", "a second node 0")
+    created = jobs.get()["metadata"]["creationTimestamp"]
     api.kubectl("delete", "tj", "job")
+    # Creation times, which order the runs, have whole seconds: a job that lived for less than one is not told apart.
+    wait_until(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > created, "next second")
     apply(api, nodes=1, trainer=LONG_GRACE, checkpoint=checkpoint)
     # The old node 0 is attempt 1: its name is not the one that is wanted, its last checkpoint is.
     jobs.wait_for(lambda: "pod job-0-1, node 0 of an earlier TrainJob of this name, still lives"
