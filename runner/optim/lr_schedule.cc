@@ -27,7 +27,8 @@ double noam(double updates, const LrScheduleOptions& options) {
 
 PlateauState plateau_after(const PlateauState& state, double figure, const PlateauOptions& options) {
   PlateauState next = state;
-  if (figure > state.best * (1.0 + options.threshold)) {
+  const double enough = std::isfinite(state.best) ? std::abs(state.best) * options.threshold : 0.0;
+  if (figure > state.best + enough) {
     next.best = figure;
     next.bad_evaluations = 0;
     return next;

@@ -20,8 +20,8 @@ struct LrScheduleOptions {
   double min_lr = 0.0;         // cosine, plateau
 };
 
-// As torch.optim.lr_scheduler.ReduceLROnPlateau with mode "max" (larger figures are better), relative threshold, no
-// cooldown. Part of a checkpoint.
+// As torch.optim.lr_scheduler.ReduceLROnPlateau with mode "max" (larger figures are better; with negated figures, of
+// which less is better, as its mode "min"), relative threshold, no cooldown. Part of a checkpoint.
 struct PlateauState {
   double best = -std::numeric_limits<double>::infinity();
   int64_t bad_evaluations = 0;
@@ -33,7 +33,7 @@ struct PlateauState {
 struct PlateauOptions {
   double factor = 0.5;
   int64_t patience = 3;     // evaluations without an improvement that are borne
-  double threshold = 1e-4;  // relative improvement that counts
+  double threshold = 1e-4;  // improvement that counts, as a share of the best figure's size
 };
 
 // The state after one more evaluation. A figure that is not a number counts as no improvement.

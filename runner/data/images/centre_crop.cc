@@ -48,8 +48,8 @@ std::vector<Taps> taps_of(const Filter& filter, int64_t old_size, double covered
   std::vector<double> weights;
   for (int64_t i = begin; i < begin + count; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
-    const auto first = std::max<int64_t>(static_cast<int64_t>(centre - support + 0.5), 0);
-    const auto last = std::min<int64_t>(static_cast<int64_t>(centre + support + 0.5), old_size);
+    const auto first = std::max<int64_t>(std::lround(centre - support), 0);
+    const auto last = std::min<int64_t>(std::lround(centre + support), old_size);
     weights.clear();
     double sum = 0;
     for (int64_t j = first; j < last; ++j) {

@@ -131,8 +131,9 @@ LabelledImage generated_image(const GeneratedImagesSpec& spec, int64_t index, in
     for (int64_t column = 0; column < side; ++column) {
       int inside = 0;
       for (int sample = 0; sample < kSamples * kSamples; ++sample) {
+        const int sample_row = sample / kSamples;
         const double x = (static_cast<double>(column) + (sample % kSamples + 0.5) / kSamples) * pixel - x0;
-        const double y = (static_cast<double>(row) + (sample / kSamples + 0.5) / kSamples) * pixel - y0;
+        const double y = (static_cast<double>(row) + (sample_row + 0.5) / kSamples) * pixel - y0;
         if (shape.has(cosine * x + sine * y, cosine * y - sine * x)) ++inside;
       }
       const double share = static_cast<double>(inside) / (kSamples * kSamples);

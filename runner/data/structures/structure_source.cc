@@ -58,12 +58,12 @@ struct SplitLists {
 constexpr int64_t kListBytesMax = int64_t{1} << 26;
 
 Result<SplitLists> read_split_lists(FileSystem& fs, const std::vector<FoundFile>& files) {
-  const std::map<std::string, ChainSplit> kLists = {
+  const std::map<std::string, ChainSplit> split_of_list = {
       {"train.txt", ChainSplit::kTrain}, {"val.txt", ChainSplit::kValidation}, {"test.txt", ChainSplit::kTest}};
   SplitLists lists;
   for (const FoundFile& file : files) {
-    const auto list = kLists.find(file.relative);
-    if (list == kLists.end()) continue;
+    const auto list = split_of_list.find(file.relative);
+    if (list == split_of_list.end()) continue;
     TRY_ASSIGN(const std::string text, read_file(fs, file.path, kListBytesMax));
     std::istringstream lines(text);
     for (std::string name; lines >> name;) {

@@ -14,7 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
 constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
 constexpr FlagScope kMaths = FlagScope::kMaths;
 

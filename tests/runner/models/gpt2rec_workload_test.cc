@@ -69,6 +69,8 @@ TEST(Gpt2recWorkload, no_parameter_is_left_without_a_gradient) {
     loss_of(*workload, share_of_samples(0, 64)).backward();
     for (const NamedTensor& parameter : parameters_of(*workload)) {
       ASSERT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+      // The difference of two scores does not depend on what is added to each.
+      if (parameter.name == "score_mlp.6.bias") continue;
       // lora_B begins at 0, and lora_A learns when it has left it.
       const bool begins_later = parameter.name.find("lora_A") != std::string::npos;
       EXPECT_EQ(parameter.tensor.grad().abs().max().item<double>() > 0.0, !begins_later) << parameter.name;

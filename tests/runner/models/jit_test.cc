@@ -42,7 +42,7 @@ TEST(Jit, has_the_published_size) {
   const RunConfig config = *parse_run_config({"jit", "--data_path", "generated"}, all_workload_flags());
   const JitModel model(jit_shape(jit_options(config), 10), at::kMeta);
   EXPECT_EQ(parameters_in(model), 129'717'552);
-  EXPECT_NEAR(model.flops_per_image(), 2 * 25.0e9, 0.1e9);
+  EXPECT_NEAR(model.flops_per_image(), 2 * 25.0e9, 1e9);  // published with two digits
 }
 
 // The prediction is 0 at the start, so the loss is E[x²] · E[1 / max(1 − t, 0.05)²], and the second factor is 2.966.

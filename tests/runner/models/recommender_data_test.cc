@@ -132,13 +132,17 @@ TEST(RecommenderData, a_data_set_with_nothing_to_draw_against_is_refused) {
 }
 
 TEST(RecommenderData, films_of_the_test_alone_are_cold) {
-  const RecommenderData data = *RecommenderData::create(generated_movies(), {}, 7);
+  const RatingData movies = generated_movies();
+  std::set<int32_t> rated;
+  for (const Rating& rating : movies.ratings) rated.insert(rating.item);
+  const RecommenderData data = *RecommenderData::create(movies, {}, 7);
   int64_t cold = 0;
   for (size_t film = 1; film < data.cold_in_test().size(); ++film) {
-    EXPECT_EQ(data.cold_in_test()[film], film % 7 == 0) << film;
+    const bool is_kept_back = film % 7 == 0;
+    EXPECT_EQ(data.cold_in_test()[film], is_kept_back && rated.contains(static_cast<int32_t>(film))) << film;
     cold += data.cold_in_test()[film] ? 1 : 0;
   }
-  EXPECT_EQ(cold, 57);
+  EXPECT_GT(cold, 50);
   EXPECT_FALSE(data.cold_in_test()[0]);  // nobody's
 }
 

@@ -64,6 +64,18 @@ TEST(LrSchedule, plateau_takes_nan_for_no_improvement) {
   EXPECT_EQ(state.bad_evaluations, 1);
 }
 
+TEST(LrSchedule, plateau_of_a_negated_loss_takes_a_small_change_for_no_improvement) {
+  PlateauState state = plateau_after({}, -3.5, {.threshold = 1e-4});
+  state = plateau_after(state, -3.49970, {.threshold = 1e-4});
+  EXPECT_EQ(state.best, -3.5);
+  EXPECT_EQ(state.bad_evaluations, 1);
+  state = plateau_after(state, -3.51, {.threshold = 1e-4});
+  EXPECT_EQ(state.bad_evaluations, 2);
+  state = plateau_after(state, -3.49960, {.threshold = 1e-4});
+  EXPECT_EQ(state.best, -3.49960);
+  EXPECT_EQ(state.bad_evaluations, 0);
+}
+
 TEST(LrSchedule, plateau_warms_up_from_below_its_floor) {
   const LrScheduleOptions options{.kind = LrScheduleKind::kPlateau, .lr = 1e-3, .warmup_steps = 10, .min_lr = 5e-4};
   EXPECT_DOUBLE_EQ(lr_value(0, options), 1e-4);
