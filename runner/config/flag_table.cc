@@ -35,8 +35,10 @@ void add_training_flags(FlagTableBuilder& table) {
   table.integer("batch_size", kMaths, 1, kCountMax, IN(training.batch_size), "samples per step, see --batch_scope");
   table.choice("batch_scope", kMaths, {"total", "per_device"}, IN(training.batch_scope),
                "--batch_size is the total over all ranks and accumulation steps, or of one device");
-  table.integer("grad_accum_steps", kMaths, 1, 1'000'000, IN(training.grad_accum_steps),
-                "micro-batches per optimizer step");
+  table
+      .integer("grad_accum_steps", kMaths, 1, 1'000'000, IN(training.grad_accum_steps),
+               "micro-batches per optimizer step")
+      .aliases = {"gradient_accumulation_steps"};
   table.real("lr", kMaths, 0.0, 1e6, false, IN(training.lr), "learning rate").aliases = {"learning_rate"};
   table.choice("lr_scaling", kMaths, {"none", "linear", "sqrt", "batch"}, IN(training.lr_scaling),
                "learning rate times the number of ranks, or its root, or the global batch over 256");
@@ -59,7 +61,8 @@ void add_training_flags(FlagTableBuilder& table) {
   table.real("adam_beta2", kMaths, 0.0, 1.0, true, IN(training.adam_beta2), "Adam: decay of the second moment");
   table.real("adam_eps", kMaths, 0.0, 1.0, false, IN(training.adam_eps), "Adam: added to the denominator");
   table.real("weight_decay", kMaths, 0.0, 1e6, false, IN(training.weight_decay), "weight decay");
-  table.real("clip_grad_norm", kMaths, 0.0, 1e9, false, IN(training.clip_grad_norm), "largest gradient norm; 0: off");
+  table.real("clip_grad_norm", kMaths, 0.0, 1e9, false, IN(training.clip_grad_norm), "largest gradient norm; 0: off")
+      .aliases = {"max_grad_norm"};
   Flag& precision = table.choice("precision", kMaths, {"fp32", "tf32", "bf16", "fp16"}, IN(training.precision),
                                  "arithmetic; given explicitly it wins over --use_amp");
   precision.set = [set = precision.set](std::string_view text, RunConfig& config) {
@@ -122,11 +125,22 @@ void add_evaluation_flags(FlagTableBuilder& table) {
       .text("resume", kAllRanks, "a checkpoint folder", IN(training.resume),
             "continue from this checkpoint, whichever run wrote it")
       .names_path = NamesPath::kFolder;
-  table.integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every),
-                "steps between lines in metrics.jsonl and TensorBoard");
+  table
+      .integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every),
+               "steps between lines in metrics.jsonl and TensorBoard")
+      .aliases = {"log_interval"};
   table.boolean("verbose", kThisProcess, IN(training.verbose),
                 "the table at the start shows every flag, not only what was given and what follows from it");
   table.boolean("tensorboard", kThisProcess, IN(training.tensorboard), "write TensorBoard event files");
+  table.boolean(
+      "use_wandb", kThisProcess, IN(training.wandb.is_used),
+      "write the figures for Weights & Biases too, in wandb/ of the run's folder; scripts/wandb_sync.py sends "
+      "them");
+  table.text("wandb_project", kThisProcess, "a name", IN(training.wandb.project), "the project there");
+  table.text("wandb_name", kThisProcess, "a name", IN(training.wandb.name),
+             "the run's name there; empty: that of its folder");
+  table.text("wandb_entity", kThisProcess, "a name", IN(training.wandb.entity),
+             "the user or team there; empty: that of the login");
   table.integer("checkpoint_every", kAllRanks, 0, kCountMax, IN(training.checkpoint_every),
                 "steps between checkpoints; 0: only when the run ends or is stopped");
   table.integer("keep_last", kThisProcess, 1, kCountMax, IN(training.keep_last), "newest checkpoints kept");

@@ -28,6 +28,14 @@ enum class LrScheduleKind { kConstant, kExponential, kCosine, kPlateau, kNoam };
 enum class OptimizerKind { kAdam, kAdamw };
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 
+// What is written for Weights & Biases beside the run's own figures (telemetry/wandb_log.h).
+struct WandbOptions {
+  bool is_used = false;
+  std::string project = "lockstep";
+  std::string name;    // of the run; empty: that of its folder
+  std::string entity;  // a user or a team; empty: the account's own
+};
+
 struct TrainingOptions {
   uint64_t seed = 42;
   int64_t num_epochs = 200;
@@ -74,6 +82,7 @@ struct TrainingOptions {
   bool inference_only = false;
   int64_t num_workers = 3;  // threads of each rank that fetch batches; 0: the training thread does
   bool tensorboard = true;
+  WandbOptions wandb;
   std::string train_dir = "default";  // a path (has '/') is taken as it is, else <data name>_<train_dir>
 };
 

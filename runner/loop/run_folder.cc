@@ -62,6 +62,14 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
                                                     .resume_step = options.resume_step}));
     folder.files_.push_back(base_name(folder.events_->path()));
   }
+  if (config.training.wandb.is_used) {
+    TRY_ASSIGN(folder.wandb_, WandbLog::open(fs, config,
+                                             {.run_folder = options.path,
+                                              .resume_step = options.resume_step,
+                                              .resume_epochs = options.resume_epochs,
+                                              .time = static_cast<double>(std::time(nullptr))}));
+    folder.files_.push_back(kWandbFolder);
+  }
   const std::string header = workload.log_header();
   if (!header.empty()) {
     const std::string log_path = join_path(options.path, kLogFile);
@@ -88,6 +96,7 @@ std::string RunFolder::remark() const {
 std::string RunFolder::record(const StepRecord& r) {
   if (log_.has_step(r.step)) return {};
   std::string problem = sentence(log_.append(r));
+  if (wandb_) problem = join(problem, sentence(wandb_->append(r)));
   if (!events_) return problem;
   std::vector<std::pair<std::string, double>> scalars = {{"train/loss", r.loss}};
   for (const auto& [name, value] : r.terms) scalars.emplace_back("train/loss_" + name, value);
@@ -114,6 +123,7 @@ std::vector<std::string> RunFolder::record(const Evaluation& evaluation) {
 
 std::string RunFolder::record(const EvaluationRecord& r) {
   std::string problem = sentence(log_.append(r));
+  if (wandb_) problem = join(problem, sentence(wandb_->append(r)));
   if (!events_) return problem;
   std::vector<std::pair<std::string, double>> scalars;
   for (const auto& [name, value] : r.metrics) scalars.emplace_back("eval/" + name, value);

@@ -1,5 +1,5 @@
 // RunFolder: what rank 0 leaves in the output folder beside the checkpoints: args.txt, log.txt, metrics.jsonl,
-// TensorBoard events, the workload's outputs.
+// TensorBoard events, what is for Weights & Biases, the workload's outputs.
 // Threads: the training thread. Errors: opening returns an Error; later write errors are returned as lines to show,
 // training goes on. An old rank 0 that was cut off may live on beside its successor, on the same volume: its lines of
 // metrics.jsonl go into a file that the successor has replaced; the files of an evaluation are written by path, and
@@ -18,6 +18,7 @@
 #include "runner/models/workload.h"
 #include "runner/telemetry/metrics_log.h"
 #include "runner/telemetry/tensorboard.h"
+#include "runner/telemetry/wandb_log.h"
 
 namespace lockstep {
 
@@ -70,6 +71,7 @@ class RunFolder {
   MetricsLog log_;
   std::string log_moved_to_;  // log.txt, as MetricsLog::moved_to
   std::optional<EventWriter> events_;
+  std::optional<WandbLog> wandb_;
   std::vector<std::string> files_;
   std::optional<Owner> owner_;
   std::optional<ErrorCode> said_;  // why nothing was written at the last evaluation, as it was said

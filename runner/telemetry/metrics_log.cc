@@ -82,24 +82,31 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
 }
 
 Status MetricsLog::append(const StepRecord& record) {
-  if (record.step <= last_step_) return {};
-  last_step_ = record.step;
-  OrderedJson line{{"step", record.step}, {"epoch", record.epoch}, {"loss", record.loss}};
+  OrderedJson line{{"epoch", record.epoch}, {"loss", record.loss}};
   for (const auto& [name, value] : record.terms) line["loss_" + name] = value;
   line["lr"] = record.lr;
   line["grad_norm"] = record.grad_norm;
   line["samples_per_second"] = record.samples_per_second;
   line["samples"] = record.samples;
   line["time"] = record.time;
-  return file_.append(dump_line(line) + "\n");
+  return append_line(record.step, Kind::kStep, line);
 }
 
 Status MetricsLog::append(const EvaluationRecord& record) {
-  if (record.step <= last_evaluation_step_) return {};
-  last_evaluation_step_ = record.step;
-  OrderedJson line{{"step", record.step}, {"epoch", record.epoch}, {"evaluation", true}};
+  OrderedJson line{{"epoch", record.epoch}, {"evaluation", true}};
   for (const auto& [name, value] : record.metrics) line[name] = value;
   line["time"] = record.time;
+  return append_line(record.step, Kind::kEvaluation, line);
+}
+
+Status MetricsLog::append_line(int64_t step, Kind kind, const OrderedJson& figures) {
+  int64_t& last = kind == Kind::kEvaluation ? last_evaluation_step_ : last_step_;
+  if (step <= last) return {};
+  last = step;
+  OrderedJson line = OrderedJson::object();
+  line["step"] = step;
+  for (const auto& [name, value] : figures.items()) line[name] = value;
+  if (kind == Kind::kEvaluation) line["evaluation"] = true;
   return file_.append(dump_line(line) + "\n");
 }
 

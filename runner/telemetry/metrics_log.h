@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/json.h"
 #include "runner/base/result.h"
 #include "runner/telemetry/append_file.h"
 
@@ -48,6 +49,9 @@ class MetricsLog {
   // A record of a step that already has its line is left out: ok.
   Status append(const StepRecord& record);
   Status append(const EvaluationRecord& record);
+  // The same for a line with other figures.
+  enum class Kind { kStep, kEvaluation };
+  Status append_line(int64_t step, Kind kind, const OrderedJson& figures);
 
   [[nodiscard]] bool has_step(int64_t step) const { return step <= last_step_; }
   [[nodiscard]] bool has_evaluation(int64_t step) const { return step <= last_evaluation_step_; }

@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
+constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
 constexpr FlagScope kMaths = FlagScope::kMaths;
 
 // `OPTION(dropout)` is a function from a config to that option, const or not.
@@ -106,6 +107,24 @@ void add_model_flags(FlagTableBuilder& table) {
     return config.training.lr_scaling == LrScaling::kBatch ? number_text(config.training.lr) : std::string();
   };
 
+  table.group("Files");
+  // The guide's name of a --train_dir that is a path: one value under two names.
+  Flag& output_dir = table.custom("output_dir", kThisProcess, "a folder", "output folder, as a path in --train_dir");
+  output_dir.names_path = NamesPath::kFolder;
+  output_dir.set = [](std::string_view text, RunConfig& config) {
+    if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
+    if (text.empty()) return true;
+    const bool is_path = text.find('/') != std::string_view::npos;
+    config.training.train_dir = (is_path ? "" : "./") + std::string(text);
+    return true;
+  };
+  output_dir.get = [](const RunConfig& config) {
+    const std::string& folder = config.training.train_dir;
+    return folder.find('/') == std::string::npos ? std::string() : folder;
+  };
+  table.integer("save_interval", kAllRanks, 1, kCountMax, OPTION(save_interval),
+                "epochs between the files checkpoint_epoch_N.pth, each made of an evaluation");
+
   table.group("Samples");
   table.integer("sample_images", kThisProcess, 0, 1024, OPTION(sample_images),
                 "images of fixed noise that each evaluation makes, in one picture; 0: none");
@@ -131,6 +150,7 @@ void set_defaults_of_jit(RunConfig& config) {
   training.weight_decay = 0.0;
   training.ema_decays = {0.9999, 0.9996};
   training.use_amp = true;
+  training.wandb.project = "jit-diffusion";
   training.max_skipped_steps = 0;
   training.eval_every = 10;
 }
@@ -150,10 +170,32 @@ Status check_jit(const RunConfig& config) {
         "--blr is the rate for a batch of 256, --lr is taken as it is: give one of them, and --blr without "
         "--lr_scaling");
   }
+  if (is_given(config, "output_dir") && is_given(config, "train_dir")) {
+    return invalid("--output_dir and --train_dir are one thing: give one of them");
+  }
+  const int64_t eval_every = config.training.eval_every;
+  if (is_given(config, "save_interval") && (eval_every == 0 || options.save_interval % eval_every != 0)) {
+    return invalid("--save_interval " + std::to_string(options.save_interval) +
+                   ": the files are made of evaluations, and those are " +
+                   (eval_every == 0 ? std::string("at the end alone (--eval_every 0)")
+                                    : "every " + std::to_string(eval_every) + " epochs (--eval_every)") +
+                   ": give a multiple of it, or another --eval_every");
+  }
   if (is_given(config, "warmup_steps") && is_given(config, "warmup_epochs")) {
     return invalid("--warmup_steps and --warmup_epochs are two units of one length: give one of them");
   }
   return {};
+}
+
+std::vector<Preset> jit_presets() {
+  return {{.name = "paper", .summary = "as published: the defaults above", .values = {}},
+          {.name = "guide",
+           .summary = "the guide's own values:",
+           .values = {{"lr_schedule", "cosine"},
+                      {"adam_beta2", "0.999"},
+                      {"weight_decay", "0.01"},
+                      {"clip_grad_norm", "1"},
+                      {"ema_decay", "0"}}}};
 }
 
 WorkloadDemo jit_demo() {
@@ -183,6 +225,7 @@ WorkloadFlags jit_flags() {
                 add_data_flags(table);
                 add_model_flags(table);
               },
+          .presets = jit_presets(),
           .check = check_jit,
           .data_name = [](const RunConfig& config) { return dataset_name(jit_options(config).data_path); },
           .tasks = {sample_task()},

@@ -35,6 +35,7 @@ struct JitOptions {
   double noise_scale = 1.0;
   double t_eps = 0.05;  // times count as at most 1 − this in the loss
 
+  int64_t save_interval = 10;  // epochs between the guide's checkpoint files
   int64_t sample_images = 16;  // in the picture of samples; 0: none
   int64_t sample_steps = 50;
   double guidance = 2.9;

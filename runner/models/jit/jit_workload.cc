@@ -92,12 +92,13 @@ JitWorkload::JitWorkload(const RunConfig& config, PreparedImages images, at::Dev
              .loss_terms = {{.name = "loss"}},
              .best = {.name = "valid_loss", .direction = Direction::kLower}}),
       options_(jit_options(config)),
-      seed_(config.training.seed),
+      training_(config.training),
       device_(device),
       images_(std::move(images)),
       model_(jit_shape(options_, std::max<int64_t>(1, static_cast<int64_t>(images_.cache.classes().size()))), device),
-      order_(split_order(seed_, images_.cache.size())),
-      num_train_(images_.cache.size() - std::min(options_.valid_images, images_.cache.size() / 10)) {}
+      order_(split_order(training_.seed, images_.cache.size())),
+      num_train_(images_.cache.size() - std::min(options_.valid_images, images_.cache.size() / 10)),
+      files_(options_.save_interval) {}
 
 std::vector<ParameterGroup> JitWorkload::groups() const {
   ParameterGroup decay{.name = "decay", .parameters = {}, .weight_decay = std::nullopt};
@@ -212,7 +213,7 @@ at::Tensor JitWorkload::sample_sheet(const std::function<bool()>& goes_on) const
   std::vector<at::Tensor> noise;
   const at::Tensor classes_B = at::empty({count}, at::kLong);
   for (int64_t i = 0; i < count; ++i) {
-    noise.push_back(image_noise(seed_, i, options_.image_size));
+    noise.push_back(image_noise(training_.seed, i, options_.image_size));
     classes_B.mutable_data_ptr<int64_t>()[i] = i % model_.shape().num_classes;
   }
   const at::Tensor images_BCHH = sample_images(model_, torch::stack(noise).to(device_), classes_B.to(device_),
@@ -243,11 +244,13 @@ std::vector<std::string> JitWorkload::evaluation_lines(const EvaluationReport& r
 }
 
 std::vector<std::string> JitWorkload::outputs(const EvaluationReport& report) {
-  if (options_.sample_images == 0) return {};
-  return {output_path({.step = report.step, .name = kSheetFile})};
+  std::vector<std::string> files = files_.outputs(report, info_.best.name);
+  if (options_.sample_images > 0) files.push_back(output_path({.step = report.step, .name = kSheetFile}));
+  return files;
 }
 
-OutputContent JitWorkload::output(const std::string& /*name*/, const OutputState& /*state*/) const {
+OutputContent JitWorkload::output(const std::string& name, const OutputState& state) const {
+  if (GuideFiles::is_one(name)) return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
   const at::Tensor sheet = sheet_.defined() ? sheet_ : sample_sheet([] { return true; });
   return png_bytes({sheet.data_ptr<uint8_t>(), static_cast<size_t>(sheet.numel())}, sheet.size(1), sheet.size(0));
 }

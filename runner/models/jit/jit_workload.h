@@ -13,6 +13,7 @@
 
 #include "runner/config/run_config.h"
 #include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/guide_files.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_model.h"
 #include "runner/models/workload.h"
@@ -47,9 +48,11 @@ class JitWorkload final : public Workload {
   // The loss of the images that validate, and on rank 0 the samples.
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // A picture of samples: images of fixed noise, the classes in turn.
+  // A picture of samples: images of fixed noise, the classes in turn; and the guide's weight files.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
+  [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
+  Status restore_progress(const Json& state) override { return files_.restore_progress(state); }
 
  private:
   JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);
@@ -59,13 +62,14 @@ class JitWorkload final : public Workload {
 
   WorkloadInfo info_;
   JitOptions options_;
-  uint64_t seed_;
+  TrainingOptions training_;
   at::Device device_;
   PreparedImages images_;
   JitModel model_;
   std::vector<int64_t> order_;  // numbers of images: those that train, then those that validate
   int64_t num_train_ = 0;       // where none validate, these do
-  at::Tensor sheet_;            // of the last evaluation, on rank 0
+  GuideFiles files_;
+  at::Tensor sheet_;  // of the last evaluation, on rank 0
 };
 
 }  // namespace lockstep

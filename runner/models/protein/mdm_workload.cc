@@ -14,7 +14,7 @@
 #include "runner/base/philox.h"
 #include "runner/data/sampler.h"
 #include "runner/data/structures/fragments.h"
-#include "runner/models/protein/adam_state_dict.h"
+#include "runner/models/adam_state_dict.h"
 #include "runner/models/protein/sample_split.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 
 #include "runner/base/check.h"
 #include "runner/base/philox.h"
-#include "runner/models/protein/adam_state_dict.h"
+#include "runner/models/adam_state_dict.h"
 #include "runner/models/protein/mpnn_input.h"
 #include "runner/models/protein/sample_split.h"
 

@@ -1,5 +1,5 @@
-// The optimizer's state as torch.optim.Adam and AdamW have it, for the files of torch.save that the protein models
-// leave. Threads: pure.
+// The optimizer's state as torch.optim.Adam and AdamW have it, for the files of torch.save that workloads leave.
+// Threads: pure.
 #pragma once
 
 #include "runner/checkpoint/weights.h"
@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// With the parameters' names in place of numbers. `tree` keeps the tensors.
+// One group of all parameters in their order, with their names in place of numbers. A parameter that is not trained
+// (it has no moments) stands in the group alone, as one without a gradient does in torch. `tree` keeps the tensors.
 PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions& training,
                            const Workload::OutputState& state, TorchTree& tree);
 

@@ -1,0 +1,68 @@
+#include "runner/models/jit/guide_files.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runner/models/adam_state_dict.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kBestModel[] = "best_model.pth";
+constexpr std::string_view kCheckpointEpoch = "checkpoint_epoch_";
+constexpr char kBestLossField[] = "best_loss";
+
+double metric_of(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const auto& metric) { return metric.first == name; });
+  return found == metrics.end() ? std::nan("") : found->second;
+}
+
+}  // namespace
+
+std::vector<std::string> GuideFiles::outputs(const Workload::EvaluationReport& report, std::string_view loss) {
+  std::vector<std::string> files;
+  const double value = metric_of(report.metrics, loss);
+  if (std::isfinite(value) && (!best_loss_ || value < *best_loss_)) {
+    best_loss_ = value;
+    files.emplace_back(kBestModel);
+  }
+  if (report.epoch > 0 && report.epoch % save_interval_ == 0) {
+    files.push_back(std::string(kCheckpointEpoch) + std::to_string(report.epoch) + ".pth");
+  }
+  return files;
+}
+
+bool GuideFiles::is_one(std::string_view name) { return name == kBestModel || name.starts_with(kCheckpointEpoch); }
+
+TorchTree GuideFiles::content(const NamedTensors& parameters, const TrainingOptions& training,
+                              const Workload::OutputState& state, std::string_view loss) {
+  TorchTree tree;
+  // Of torch's LambdaLR, which has the base rate from the optimizer.
+  const PickleDict scheduler = {{"last_epoch", {state.step}},
+                                {"_step_count", {state.step + 1}},
+                                {"_last_lr", {PickleList{{state.lr}}}},
+                                {"lr_lambdas", {PickleList(1)}}};
+  tree.root = {{"epoch", {state.epoch - 1}},
+               {"model_state_dict", tree.value(state.model)},
+               {"optimizer_state_dict", {adam_state_dict(parameters, training, state, tree)}},
+               {"scheduler_state_dict", {scheduler}},
+               {"loss", {metric_of(state.metrics, loss)}}};
+  return tree;
+}
+
+Json GuideFiles::progress_state() const {
+  return Json{{kBestLossField, best_loss_ ? Json(*best_loss_) : Json(nullptr)}};
+}
+
+Status GuideFiles::restore_progress(const Json& state) {
+  const auto field = state.find(kBestLossField);
+  if (field == state.end() || (!field->is_number() && !field->is_null())) {
+    return Error{ErrorCode::kCorrupt, std::string("workload progress: field ") + kBestLossField +
+                                          " is missing or neither a number nor null; the checkpoint is damaged"};
+  }
+  best_loss_ = field->is_null() ? std::nullopt : std::optional(field->get<double>());
+  return {};
+}
+
+}  // namespace lockstep

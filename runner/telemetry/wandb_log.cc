@@ -1,0 +1,111 @@
+#include "runner/telemetry/wandb_log.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include "runner/base/atomic_file.h"
+#include "runner/base/json.h"
+#include "runner/base/sha256.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kRunFileBytesMax = uint64_t{1} << 20;
+constexpr size_t kIdLength = 12;
+constexpr const char* kBestLoss = "train/best_loss";
+constexpr const char* kEpochLoss = "train_loss";  // of an evaluation: the mean over the steps since the one before
+
+// That of the run that is resumed; empty: there is none.
+std::string id_in(FileSystem& fs, const std::string& path) {
+  const Result<std::string> text = read_file(fs, path, kRunFileBytesMax);
+  if (!text.ok()) return {};
+  const Result<Json> json = parse_json(*text, path);
+  if (!json.ok() || !json->is_object()) return {};
+  const auto id = json->find("id");
+  return id != json->end() && id->is_string() ? id->get<std::string>() : std::string();
+}
+
+// In the last line that has one.
+double best_loss_in(const std::string& lines) {
+  double best = std::numeric_limits<double>::infinity();
+  const size_t at = lines.rfind("\"" + std::string(kBestLoss) + "\"");
+  if (at == std::string::npos) return best;
+  const size_t newline = lines.rfind('\n', at);
+  const size_t begin = newline == std::string::npos ? 0 : newline + 1;
+  const Result<Json> line = parse_json(lines.substr(begin, lines.find('\n', at) - begin), "line");
+  if (!line.ok() || !line->is_object()) return best;
+  const auto value = line->find(kBestLoss);
+  return value != line->end() && value->is_number() ? value->get<double>() : best;
+}
+
+}  // namespace
+
+Result<WandbLog> WandbLog::open(FileSystem& fs, const RunConfig& config, const Options& options) {
+  const std::string folder = join_path(options.run_folder, kWandbFolder);
+  TRY(make_directories(fs, folder));
+  const std::string run_path = join_path(folder, "run.json");
+  const WandbOptions& wandb = config.training.wandb;
+  std::string id = options.resume_step > 0 ? id_in(fs, run_path) : std::string();
+  if (id.empty()) {
+    const std::string unique = options.run_folder + " " + std::to_string(options.time) + " " + std::to_string(getpid());
+    id = sha256_hex(unique).substr(0, kIdLength);
+  }
+  OrderedJson run{{"project", wandb.project},
+                  {"name", wandb.name.empty() ? base_name(options.run_folder) : wandb.name},
+                  {"entity", wandb.entity},
+                  {"id", id},
+                  {"config", OrderedJson::object()}};
+  for (const FlagValue& flag : config.flags) run["config"][flag.name] = flag.value;
+  TRY(write_file_atomically(fs, run_path, dump_pretty(run)));
+
+  const std::string path = join_path(folder, "metrics.jsonl");
+  TRY_ASSIGN(MetricsLog lines, MetricsLog::open(path, options.resume_step));
+  WandbLog log(std::move(lines));
+  TRY_ASSIGN(const std::string kept, read_file(fs, path, kLineFileBytesMax));
+  log.best_loss_ = best_loss_in(kept);
+  log.epochs_ = options.resume_epochs;
+  log.time_ = options.time;
+  return log;
+}
+
+Status WandbLog::append(const StepRecord& record) {
+  if (log_.has_step(record.step)) return {};
+  samples_ += record.samples;
+  OrderedJson figures = OrderedJson::object();
+  figures["train/loss"] = record.loss;
+  for (const auto& [name, value] : record.terms) figures["train/loss_" + name] = value;
+  figures["train/learning_rate"] = record.lr;
+  figures["train/grad_norm"] = record.grad_norm;
+  figures["train/step"] = record.step;
+  figures["train/samples_per_second"] = record.samples_per_second;
+  figures["train/epoch"] = record.epoch;
+  figures["time"] = record.time;
+  return log_.append_line(record.step, MetricsLog::Kind::kStep, figures);
+}
+
+Status WandbLog::append(const EvaluationRecord& record) {
+  if (log_.has_evaluation(record.step)) return {};
+  OrderedJson figures = OrderedJson::object();
+  const int64_t epochs = record.epoch - epochs_;
+  const double seconds = record.time - time_;
+  for (const auto& [name, value] : record.metrics) {
+    figures[name == kEpochLoss ? "train/epoch_loss" : "eval/" + name] = value;
+    if (name == kEpochLoss) best_loss_ = std::min(best_loss_, value);
+  }
+  if (epochs > 0 && seconds > 0.0) {
+    figures["train/epoch_time"] = seconds / static_cast<double>(epochs);
+    figures["train/samples_per_second"] = static_cast<double>(samples_) / seconds;
+  }
+  figures["train/epoch"] = record.epoch;
+  if (best_loss_ < std::numeric_limits<double>::infinity()) figures[kBestLoss] = best_loss_;
+  figures["time"] = record.time;
+  epochs_ = record.epoch;
+  time_ = record.time;
+  samples_ = 0;
+  return log_.append_line(record.step, MetricsLog::Kind::kEvaluation, figures);
+}
+
+}  // namespace lockstep
