@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -54,7 +55,10 @@ Result<std::vector<int64_t>> classes_of(const std::string& text, int64_t num_cla
     if (number < 0 || number >= num_classes) return invalid_class(name, num_classes, names);
     classes.push_back(number);
   }
-  for (int64_t i = 0; classes.empty() && i < num_classes; ++i) classes.push_back(i);
+  if (classes.empty()) {
+    classes.resize(static_cast<size_t>(num_classes));
+    std::iota(classes.begin(), classes.end(), int64_t{0});
+  }
   return classes;
 }
 
@@ -153,7 +157,10 @@ class Sampling {
 
   // Errors: what the first rank that failed met.
   Status run(PosixFileSystem& fs) {
-    if (!options_.folder.empty()) TRY(make_directories(fs, options_.folder));
+    if (!options_.folder.empty()) {
+      const Status made = make_directories(fs, options_.folder);
+      if (!made.ok()) return Error{made.error().code, "--folder " + options_.folder + ": " + made.error().message};
+    }
     const int64_t ranks = std::min(options_.nproc, options_.count);
     // They share the cores.
     at::set_num_threads(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / ranks)));
@@ -248,9 +255,10 @@ class Sampling {
   int64_t done_ = 0;
 };
 
-Failure failure_of(const Error& error) {
+// otherwise: where it is not for the user to change what was given.
+Failure failure_of(const Error& error, ExitCode otherwise) {
   const bool is_usage = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound;
-  return {is_usage ? ExitCode::kUsage : ExitCode::kCheckpoint, error.message};
+  return {is_usage ? ExitCode::kUsage : otherwise, error.message};
 }
 
 // Adds what is to be said of the distance to `result`. Errors: kInvalid when the numbers of features differ.
@@ -297,17 +305,17 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   std::optional<Reference> reference;
   if (options.wants_distance()) {
     Result<Reference> found = reference_of(fs, input.config, input.device);
-    if (!found.ok()) return failure_of(found.error());
+    if (!found.ok()) return failure_of(found.error(), ExitCode::kData);
     reference = std::move(*found);
   }
   Sampling sampling(input, *classes, num_classes);
   const Status sampled = sampling.run(fs);
-  if (!sampled.ok()) return failure_of(sampled.error());
+  if (!sampled.ok()) return failure_of(sampled.error(), ExitCode::kCheckpoint);
 
   OrderedJson result = {{"images", options.count}};
   if (reference) {
     const Status compared = compare(input, sampling.sums(), *reference, result);
-    if (!compared.ok()) return failure_of(compared.error());
+    if (!compared.ok()) return failure_of(compared.error(), ExitCode::kCheckpoint);
   }
   if (!options.grid.empty()) {
     const Status written = write_file_atomically(fs, options.grid, sampling.sheet());
@@ -317,7 +325,7 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   if (!options.folder.empty()) result["folder"] = options.folder;
   const std::string line = dump_line(result) + "\n";
   const Status written = input.out(line.data(), line.size());
-  if (!written.ok()) return failure_of(written.error());
+  if (!written.ok()) return failure_of(written.error(), ExitCode::kCheckpoint);
   return std::nullopt;
 }
 
