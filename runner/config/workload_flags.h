@@ -58,6 +58,9 @@ struct WorkloadTask {
   std::vector<std::string> workload_flags;
   // What no single flag can know of what was given, before the checkpoint is read. Error: kInvalid.
   std::function<Status(const RunConfig& config)> check;
+  // Which moving average of the weights it takes, by its decay; "0": the trained weights; empty, or without this
+  // function: the first one, as evaluations do.
+  std::function<std::string(const RunConfig& config)> average = {};
 };
 
 struct WorkloadFlags {

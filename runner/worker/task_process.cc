@@ -84,7 +84,7 @@ class TaskProcess {
                                              "; expected a run's folder, a step folder in it, or a file of weights"};
     }
     TRY_ASSIGN(const FileInfo info, fs_.stat(real.string()));
-    if (info.kind == FileKind::kDirectory) return read_checkpoint(real.string());
+    if (info.kind == FileKind::kDirectory) return read_checkpoint(real.string(), given);
     if (!workload_.flags_of_weight_file) {
       return Error{ErrorCode::kInvalid,
                    "--checkpoint " + path + " is a file; expected a run's folder or a step folder"};
@@ -96,7 +96,7 @@ class TaskProcess {
     return {};
   }
 
-  Status read_checkpoint(const std::string& path) {
+  Status read_checkpoint(const std::string& path, const RunConfig& given) {
     TRY_ASSIGN(ResumeResult found, load_checkpoint(fs_, path));
     for (const PassedOver& passed : found.passed_over) say("passed over " + passed.path + ": " + passed.reason);
     LoadedCheckpoint& checkpoint = *found.checkpoint;
@@ -107,27 +107,35 @@ class TaskProcess {
     const Result<std::string> args = read_file(fs_, join_path(parent_path(checkpoint.path), "args.txt"), kArgsBytesMax);
     trained_ = flags_of_checkpoint(workload_, task_, checkpoint.state.config, args.ok() ? *args : "",
                                    "state.json of " + checkpoint.path);
-    weights_ = evaluated_weights(checkpoint);
+    TRY_ASSIGN(weights_, chosen_weights(checkpoint, given));
     weights_path_ = checkpoint.path;
     return {};
   }
 
-  // The first moving average where there is one, as evaluations have it; else the weights that are trained.
-  NamedTensors evaluated_weights(const LoadedCheckpoint& checkpoint) {
-    NamedTensors weights = checkpoint.model;
-    if (checkpoint.ema.empty()) return weights;
+  // The moving average that the task asks for, else the first one, as evaluations have it; where there is none, the
+  // weights that are trained.
+  Result<NamedTensors> chosen_weights(const LoadedCheckpoint& checkpoint, const RunConfig& given) {
+    const std::string asked = task_.average ? task_.average(given) : std::string();
     // Where there are several, each is named by its decay, and the flag has them in their order.
     const std::string decays = checkpoint.state.config.value("ema_decay", std::string());
-    const std::string first = decays.substr(0, decays.find(','));
-    auto average = std::find_if(checkpoint.ema.begin(), checkpoint.ema.end(),
-                                [&](const auto& entry) { return entry.first == first; });
-    if (average == checkpoint.ema.end()) average = checkpoint.ema.begin();
+    const std::string decay = asked.empty() ? decays.substr(0, decays.find(',')) : asked;
+    NamedTensors weights = checkpoint.model;
+    if (asked == "0" || (asked.empty() && checkpoint.ema.empty())) return weights;
+    const auto average = std::find_if(checkpoint.ema.begin(), checkpoint.ema.end(), [&](const auto& entry) {
+      return entry.first == decay || (entry.first.empty() && decays == decay);
+    });
+    if (average == checkpoint.ema.end()) {
+      const std::string known = checkpoint.ema.empty() ? "no moving averages" : "averages of the decays " + decays;
+      return Error{ErrorCode::kInvalid, "--ema " + decay + ": " + checkpoint.path + " has " + known +
+                                            "; expected one of them, or 0 for the weights that were trained"};
+    }
     for (NamedTensor& weight : weights) {
       for (const NamedTensor& averaged : average->second) {
         if (averaged.name == weight.name) weight.tensor = averaged.tensor;
       }
     }
-    say("weights: their moving average, as evaluations use it (--ema_decay " + first + ")");
+    say("weights: their moving average" + std::string(asked.empty() ? ", as evaluations use it" : "") +
+        " (--ema_decay " + decay + ")");
     return weights;
   }
 

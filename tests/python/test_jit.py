@@ -116,12 +116,16 @@ def test_it_learns_and_shows_what(run, lockstep, tmp_path):
     (["--warmup_steps", "3"], "--warmup_steps and --warmup_epochs are two units of one length"),
     (["--model", "JiT-S/4"], "JiT-B/4"),
     (["--model", "3x65/4"], "DEPTHxWIDTH/PATCH"),
-    (["--data_path", ""], "--data_path is required"),
     (["--data_path", "/nowhere/at/all"], "/nowhere/at/all"),
 ])
 def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, tmp_path, flags, said):
     done = run(command(lockstep, tmp_path / "run", *flags))
     assert done.returncode in (2, 3) and said in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_the_data_must_be_named(run, lockstep, tmp_path):
+    done = run([lockstep, "run", "jit", "--train_dir", tmp_path / "run", *SMALL])
+    assert done.returncode == 2 and "--data_path is required: a folder of images, or generated" in done.stderr
 
 
 def test_the_base_rate_is_scaled_by_the_batch(run, lockstep, tmp_path):

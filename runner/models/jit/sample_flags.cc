@@ -21,28 +21,63 @@ void add_sample_flags(FlagTableBuilder& table) {
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, sample_options(config).seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(sample_options(config).seed); };
   table.group("Sampling");
+  table.text("ema", kOfSample, "one of the decays of --ema_decay in training, or 0", OPTION(ema),
+             "the average of the weights to sample from; 0: the trained weights; none: the first average");
   table.integer("steps", kOfSample, 1, 10000, OPTION(steps), "steps of Heun's method from noise to image");
   table.real("cfg", kOfSample, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none");
-  table.integer("batch_size", kOfSample, 1, kCountMax, OPTION(batch_size), "images at once; changes no image");
-  table.group("Results (--out: a picture of all of them, as PNG)");
+  table.integer("batch_size", kOfSample, 1, kCountMax, OPTION(batch_size),
+                "images of a rank at once; changes no image");
+  table.integer("nproc", kOfSample, 1, 1024, OPTION(nproc),
+                "ranks that share the images, each on a GPU of its own where there are; changes no image");
+  table.group("Results (--out: a line of JSON about them)");
+  table.text("grid", kOfSample, "a file", OPTION(grid), "a contact sheet as PNG, of at most 1024 images").names_path =
+      NamesPath::kFile;
+  table.text("folder", kOfSample, "a folder", OPTION(folder), "each image as a file, 000000.png and so on").names_path =
+      NamesPath::kFolder;
+  table.group("Distance to the data");
+  table.boolean("distance", kOfSample, OPTION(distance),
+                "Frechet distance to the images of --data_path; on simple features (no FID) without --fid_features");
   table
-      .text("folder", kOfSample, "a folder", OPTION(folder),
-            "each image as a file of its own, 000000.png and so on; none: only the picture of --out")
-      .names_path = NamesPath::kFolder;
+      .text("fid_features", kOfSample, "a TorchScript file", OPTION(fid_features),
+            "the distance on its features: it is given bytes [B, 3, H, W] and returns [B, F]")
+      .names_path = NamesPath::kFile;
+  table
+      .text("fid_stats", kOfSample, "an .npz file", OPTION(fid_stats),
+            "the statistics to compare with, mu and sigma, instead of those of --data_path")
+      .names_path = NamesPath::kFile;
 }
 
 #undef OPTION
+
+Status check_sample(const RunConfig& config) {
+  const SampleOptions& options = sample_options(config);
+  const auto invalid = [](const std::string& message) { return Error{ErrorCode::kInvalid, message}; };
+  if (!options.fid_stats.empty() && options.fid_features.empty()) {
+    return invalid("--fid_stats " + options.fid_stats +
+                   " holds statistics of the features of a network: give that, too (--fid_features)");
+  }
+  if (options.grid.empty() && options.folder.empty() && !options.wants_distance()) {
+    return invalid(
+        "nothing would be left of the images: give --grid samples.png (a contact sheet), --folder samples (each as a "
+        "file) or --distance");
+  }
+  if (options.wants_distance() && options.count < 2) {
+    return invalid("--count 1: a distance needs at least 2 images, and many to mean something");
+  }
+  return {};
+}
 
 }  // namespace
 
 WorkloadTask sample_task() {
   return {.name = "sample",
           .summary = "images from noise, as a contact sheet and as files",
-          .example = "lockstep jit sample --checkpoint train_default --count 64 --cfg 2.9 --out samples.png",
+          .example = "lockstep jit sample --checkpoint train_default --count 64 --cfg 2.9 --grid samples.png",
           .set_defaults = [](RunConfig& config) { config.task.options = SampleOptions{}; },
           .add_flags = add_sample_flags,
           .workload_flags = {"data_path", "cache_dir", "img_size", "model", "noise_scale", "t_eps"},
-          .check = [](const RunConfig&) { return Status(); }};
+          .check = check_sample,
+          .average = [](const RunConfig& config) { return sample_options(config).ema; }};
 }
 
 const SampleOptions& sample_options(const RunConfig& config) {

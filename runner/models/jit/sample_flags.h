@@ -15,8 +15,16 @@ struct SampleOptions {
   std::string classes;  // names or numbers with commas between them; empty: all in turn
   int64_t steps = 50;
   double guidance = 2.9;
-  int64_t batch_size = 64;  // images at once
+  int64_t batch_size = 64;  // images at once, of each rank
+  int64_t nproc = 1;        // ranks
+  std::string ema;          // the decay of the average that is sampled from; "0": none; empty: the first
+  std::string grid;         // a contact sheet; empty: none
   std::string folder;       // each image as a file of its own; empty: none
+  bool distance = false;    // with fid_features it is
+  std::string fid_features;
+  std::string fid_stats;
+
+  [[nodiscard]] bool wants_distance() const { return distance || !fid_features.empty(); }
 };
 
 WorkloadTask sample_task();

@@ -1,19 +1,32 @@
 #include "runner/models/jit/sample_task.h"
 
+#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/cuda.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "runner/base/atomic_file.h"
 #include "runner/base/file_system.h"
+#include "runner/base/json.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/config/flag_table_builder.h"
 #include "runner/data/images/image_file.h"
 #include "runner/data/images/image_source.h"
+#include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/frechet_distance.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_sampling.h"
 #include "runner/models/jit/jit_workload.h"
@@ -42,13 +55,11 @@ Result<std::vector<int64_t>> classes_of(const std::string& text, int64_t num_cla
     if (number < 0 || number >= num_classes) return invalid_class(name, num_classes, names);
     classes.push_back(number);
   }
-  for (int64_t i = 0; classes.empty() && i < num_classes; ++i) classes.push_back(i);
+  if (classes.empty()) {
+    classes.resize(static_cast<size_t>(num_classes));
+    std::iota(classes.begin(), classes.end(), int64_t{0});
+  }
   return classes;
-}
-
-std::string png_of(const at::Tensor& pixels_HWC) {
-  const at::Tensor pixels = pixels_HWC.contiguous();
-  return png_bytes({pixels.data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel())}, pixels.size(1), pixels.size(0));
 }
 
 // One row for each class and one for "none".
@@ -61,13 +72,216 @@ int64_t classes_in(const NamedTensors& weights) {
   return 1;
 }
 
+constexpr int64_t kSheetImagesMax = 1024;
+constexpr int64_t kImagesAtOnce = 256;  // of those whose features are compared with
+
+std::string png_of(const at::Tensor& pixels_HWC) {
+  const at::Tensor pixels = pixels_HWC.contiguous();
+  return png_bytes({pixels.data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel())}, pixels.size(1), pixels.size(0));
+}
+
 Status write_images(FileSystem& fs, const std::string& folder, int64_t first, const at::Tensor& pixels_BHHC) {
-  TRY(make_directories(fs, folder));
   for (int64_t i = 0; i < pixels_BHHC.size(0); ++i) {
     char name[32];
     std::snprintf(name, sizeof name, "%06lld.png", static_cast<long long>(first + i));
     TRY(write_file_atomically(fs, join_path(folder, name), png_of(pixels_BHHC[i])));
   }
+  return {};
+}
+
+// simple_features, or the network's.
+class Features {
+ public:
+  static Result<Features> make(const std::string& path, at::Device device) {
+    Features features;
+    if (path.empty()) return features;
+    TRY_ASSIGN(FeatureNetwork network, FeatureNetwork::load(path, device));
+    features.network_ = std::move(network);
+    return features;
+  }
+  Result<at::Tensor> operator()(const at::Tensor& pixels_BHHC) {
+    if (network_) return (*network_)(pixels_BHHC);
+    return simple_features(pixels_BHHC);
+  }
+
+ private:
+  std::optional<FeatureNetwork> network_;
+};
+
+// What the samples are compared with.
+struct Reference {
+  FeatureStatistics statistics;
+  std::string what;  // for people: "3786 images of /data/emoji"
+};
+
+Result<Reference> reference_of(FileSystem& fs, const RunConfig& config, at::Device device) {
+  const SampleOptions& options = sample_options(config);
+  if (!options.fid_stats.empty()) {
+    TRY_ASSIGN(FeatureStatistics statistics, read_feature_statistics(fs, options.fid_stats));
+    return Reference{.statistics = std::move(statistics), .what = "the statistics in " + options.fid_stats};
+  }
+  const JitOptions& jit = jit_options(config);
+  TRY_ASSIGN(const PreparedImages prepared,
+             prepare_images(fs, jit.data_path, jit.image_size, image_cache_folder(jit), {}));
+  const ImageCache& cache = prepared.cache;
+  if (cache.size() < 2) {
+    return Error{ErrorCode::kInvalid, "--data_path " + jit.data_path + " has " + std::to_string(cache.size()) +
+                                          " images; a distance needs at least 2"};
+  }
+  TRY_ASSIGN(Features features, Features::make(options.fid_features, device));
+  FeatureSums sums;
+  for (int64_t first = 0; first < cache.size(); first += kImagesAtOnce) {
+    const int64_t count = std::min(kImagesAtOnce, cache.size() - first);
+    const at::Tensor pixels_BHHC = at::empty({count, jit.image_size, jit.image_size, 3}, at::kByte);
+    for (int64_t i = 0; i < count; ++i) {
+      TRY_ASSIGN(const std::span<const uint8_t> pixels, cache.pixels(first + i));
+      std::copy(pixels.begin(), pixels.end(), pixels_BHHC[i].mutable_data_ptr<uint8_t>());
+    }
+    TRY_ASSIGN(const at::Tensor values_BF, features(pixels_BHHC));
+    sums.add(values_BF);
+  }
+  return Reference{.statistics = statistics_of(sums),
+                   .what = std::to_string(cache.size()) + " images of " + jit.data_path};
+}
+
+// The images of a run: sharded over ranks, each a thread with its own copy of the model.
+class Sampling {
+ public:
+  Sampling(const TaskInput& input, std::vector<int64_t> classes, int64_t num_classes)
+      : input_(input),
+        jit_(jit_options(input.config)),
+        options_(sample_options(input.config)),
+        classes_(std::move(classes)),
+        num_classes_(num_classes),
+        sheet_pixels_(static_cast<size_t>(std::min(options_.count, kSheetImagesMax))) {}
+
+  // Errors: what the first rank that failed met.
+  Status run(PosixFileSystem& fs) {
+    if (!options_.folder.empty()) {
+      const Status made = make_directories(fs, options_.folder);
+      if (!made.ok()) return Error{made.error().code, "--folder " + options_.folder + ": " + made.error().message};
+    }
+    const int64_t ranks = std::min(options_.nproc, options_.count);
+    // They share the cores.
+    at::set_num_threads(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / ranks)));
+    std::vector<Status> ended(static_cast<size_t>(ranks));
+    std::vector<FeatureSums> sums(static_cast<size_t>(ranks));
+    std::vector<std::exception_ptr> thrown(static_cast<size_t>(ranks));
+    {
+      std::vector<std::jthread> threads;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        threads.emplace_back([&, rank] {
+          const auto at = static_cast<size_t>(rank);
+          try {
+            ended[at] = run_rank(fs, options_.count * rank / ranks, options_.count * (rank + 1) / ranks,
+                                 device_of(rank), sums[at]);
+          } catch (...) {
+            thrown[at] = std::current_exception();
+          }
+          if (thrown[at] || !ended[at].ok()) has_failed_ = true;
+        });
+      }
+    }
+    for (const std::exception_ptr& exception : thrown) {
+      if (exception) std::rethrow_exception(exception);
+    }
+    for (const Status& status : ended) TRY(Status(status));
+    for (const FeatureSums& part : sums) sums_.add(part);
+    return {};
+  }
+
+  [[nodiscard]] const FeatureSums& sums() const { return sums_; }
+  [[nodiscard]] std::string sheet() const {
+    const auto count = static_cast<double>(sheet_pixels_.size());
+    return png_of(contact_sheet(torch::stack(sheet_pixels_), static_cast<int64_t>(std::ceil(std::sqrt(count)))));
+  }
+
+ private:
+  [[nodiscard]] at::Device device_of(int64_t rank) const {
+    if (input_.device.is_cpu()) return input_.device;
+    const int64_t gpus = torch::cuda::device_count();
+    return {input_.device.type(), static_cast<c10::DeviceIndex>((input_.device.index() + rank) % gpus)};
+  }
+
+  // Images from `begin` to before `end`. An image depends on its number and the seed alone.
+  Status run_rank(PosixFileSystem& fs, int64_t begin, int64_t end, at::Device device, FeatureSums& sums) {
+    const c10::DeviceGuard guard(device);
+    JitModel model(jit_shape(jit_, num_classes_), device);
+    TRY(copy_tensors(input_.weights, model.parameters(), input_.weights_path));
+    std::optional<Features> features;
+    if (options_.wants_distance()) {
+      TRY_ASSIGN(features, Features::make(options_.fid_features, device));
+    }
+    for (int64_t first = begin; first < end && !has_failed_; first += options_.batch_size) {
+      std::vector<at::Tensor> noise;
+      std::vector<int64_t> numbers;
+      for (int64_t i = first; i < std::min(first + options_.batch_size, end); ++i) {
+        noise.push_back(image_noise(options_.seed, i, jit_.image_size));
+        numbers.push_back(classes_[static_cast<size_t>(i % std::ssize(classes_))]);
+      }
+      const at::Tensor images =
+          sample_images(model, torch::stack(noise).to(device), torch::tensor(numbers, torch::kLong).to(device),
+                        {.steps = options_.steps,
+                         .guidance = num_classes_ > 1 ? options_.guidance : 1.0,
+                         .t_eps = jit_.t_eps,
+                         .noise_scale = jit_.noise_scale,
+                         .goes_on = [&] { return !has_failed_; }});
+      if (!images.defined()) return {};  // another rank says why
+      const at::Tensor pixels_BHHC = to_pixels(images).cpu();
+      if (!options_.folder.empty()) TRY(write_images(fs, options_.folder, first, pixels_BHHC));
+      for (int64_t i = 0; i < pixels_BHHC.size(0) && first + i < std::ssize(sheet_pixels_); ++i) {
+        sheet_pixels_[static_cast<size_t>(first + i)] = pixels_BHHC[i];
+      }
+      if (features) {
+        TRY_ASSIGN(const at::Tensor values_BF, (*features)(pixels_BHHC));
+        sums.add(values_BF);
+      }
+      const std::lock_guard lock(mutex_);
+      done_ += pixels_BHHC.size(0);
+      input_.log(std::to_string(done_) + " of " + std::to_string(options_.count) + " images");
+    }
+    return {};
+  }
+
+  const TaskInput& input_;
+  const JitOptions& jit_;
+  const SampleOptions& options_;
+  std::vector<int64_t> classes_;
+  int64_t num_classes_;
+  std::vector<at::Tensor> sheet_pixels_;  // [H, H, C] by number; each written by one rank
+  FeatureSums sums_;
+  std::atomic<bool> has_failed_ = false;
+  std::mutex mutex_;  // of what follows, and of the log
+  int64_t done_ = 0;
+};
+
+// otherwise: where it is not for the user to change what was given.
+Failure failure_of(const Error& error, ExitCode otherwise) {
+  const bool is_usage = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound;
+  return {is_usage ? ExitCode::kUsage : otherwise, error.message};
+}
+
+// Adds what is to be said of the distance to `result`. Errors: kInvalid when the numbers of features differ.
+Status compare(const TaskInput& input, const FeatureSums& sums, const Reference& reference, OrderedJson& result) {
+  const SampleOptions& options = sample_options(input.config);
+  const FeatureStatistics found = statistics_of(sums);
+  if (found.mean_F.size(0) != reference.statistics.mean_F.size(0)) {
+    return Error{ErrorCode::kInvalid, "--fid_features " + options.fid_features + " makes " +
+                                          std::to_string(found.mean_F.size(0)) + " features, --fid_stats " +
+                                          options.fid_stats + " is of " +
+                                          std::to_string(reference.statistics.mean_F.size(0)) +
+                                          ": give the statistics that belong to the network"};
+  }
+  const double distance = frechet_distance(found, reference.statistics);
+  const bool is_simple = options.fid_features.empty();
+  const std::string features = is_simple ? "simple features (no FID)" : "features of " + options.fid_features;
+  result[is_simple ? "distance_on_simple_features" : "frechet_distance"] = distance;
+  result["features"] = is_simple ? "simple" : options.fid_features;
+  result["compared_with"] = reference.what;
+  char number[32];
+  std::snprintf(number, sizeof number, "%.6g", distance);
+  input.log("Frechet distance on " + features + ": " + number + ", of " + std::to_string(sums.count) + " images to " +
+            reference.what);
   return {};
 }
 
@@ -77,9 +291,9 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   const JitOptions& jit = jit_options(input.config);
   const SampleOptions& options = sample_options(input.config);
   const int64_t num_classes = classes_in(input.weights);
-  JitModel model(jit_shape(jit, num_classes), input.device);
-  const Status copied = copy_tensors(input.weights, model.parameters(), input.weights_path);
-  if (!copied.ok()) return Failure{ExitCode::kUsage, copied.error().message};
+  const JitModel shapes(jit_shape(jit, num_classes), at::kCPU);
+  const Status fits = copy_tensors(input.weights, shapes.parameters(), input.weights_path);
+  if (!fits.ok()) return Failure{ExitCode::kUsage, fits.error().message};
 
   PosixFileSystem fs;
   std::vector<std::string> names;
@@ -88,32 +302,30 @@ std::optional<Failure> sample_jit(const TaskInput& input) {
   const Result<std::vector<int64_t>> classes = classes_of(options.classes, num_classes, names);
   if (!classes.ok()) return Failure{ExitCode::kUsage, classes.error().message};
 
-  std::vector<at::Tensor> pixels;
-  for (int64_t first = 0; first < options.count; first += options.batch_size) {
-    std::vector<at::Tensor> noise;
-    std::vector<int64_t> numbers;
-    for (int64_t i = first; i < std::min(first + options.batch_size, options.count); ++i) {
-      noise.push_back(image_noise(options.seed, i, jit.image_size));
-      numbers.push_back((*classes)[static_cast<size_t>(i % std::ssize(*classes))]);
-    }
-    const at::Tensor images = sample_images(model, torch::stack(noise).to(input.device),
-                                            torch::tensor(numbers, torch::kLong).to(input.device),
-                                            {.steps = options.steps,
-                                             .guidance = num_classes > 1 ? options.guidance : 1.0,
-                                             .t_eps = jit.t_eps,
-                                             .noise_scale = jit.noise_scale});
-    pixels.push_back(to_pixels(images).cpu());
-    if (!options.folder.empty()) {
-      const Status written = write_images(fs, options.folder, first, pixels.back());
-      if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
-    }
-    input.log(std::to_string(std::min(first + options.batch_size, options.count)) + " of " +
-              std::to_string(options.count) + " images");
+  std::optional<Reference> reference;
+  if (options.wants_distance()) {
+    Result<Reference> found = reference_of(fs, input.config, input.device);
+    if (!found.ok()) return failure_of(found.error(), ExitCode::kData);
+    reference = std::move(*found);
   }
-  const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(options.count))));
-  const std::string sheet = png_of(contact_sheet(torch::cat(pixels), columns));
-  const Status written = input.out(sheet.data(), sheet.size());
-  if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
+  Sampling sampling(input, *classes, num_classes);
+  const Status sampled = sampling.run(fs);
+  if (!sampled.ok()) return failure_of(sampled.error(), ExitCode::kCheckpoint);
+
+  OrderedJson result = {{"images", options.count}};
+  if (reference) {
+    const Status compared = compare(input, sampling.sums(), *reference, result);
+    if (!compared.ok()) return failure_of(compared.error(), ExitCode::kCheckpoint);
+  }
+  if (!options.grid.empty()) {
+    const Status written = write_file_atomically(fs, options.grid, sampling.sheet());
+    if (!written.ok()) return Failure{ExitCode::kCheckpoint, "--grid " + options.grid + ": " + written.error().message};
+    result["grid"] = options.grid;
+  }
+  if (!options.folder.empty()) result["folder"] = options.folder;
+  const std::string line = dump_line(result) + "\n";
+  const Status written = input.out(line.data(), line.size());
+  if (!written.ok()) return failure_of(written.error(), ExitCode::kCheckpoint);
   return std::nullopt;
 }
 
