@@ -68,13 +68,20 @@ class CheckedWorkload final : public Workload {
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
     return call("batches", [&] { return workload_->batches(options); });
   }
+  // On any thread: an exception would end the process there.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
-    Result<HostBatch> batch = call("fetch", [&] { return workload_->fetch(share); });
-    if (batch.ok() && batch->weights.size() != info_.loss_terms.size()) {
-      refuse("fetch() gave " + count(batch->weights.size(), "weight") + ", expected one for each loss term: " +
-             std::to_string(info_.loss_terms.size()));
+    const std::string context = "--plugin " + path_ + ": fetch() ";
+    try {
+      Result<HostBatch> batch = workload_->fetch(share);
+      if (!batch.ok() || batch->weights.size() == info_.loss_terms.size()) return batch;
+      return Error{ErrorCode::kInvalid, context + "gave " + count(batch->weights.size(), "weight") +
+                                            ", expected one for each loss term: " +
+                                            std::to_string(info_.loss_terms.size())};
+    } catch (const std::exception& e) {
+      return Error{ErrorCode::kInvalid, context + "threw an exception: " + e.what()};
+    } catch (...) {
+      return Error{ErrorCode::kInvalid, context + "threw something that is no std::exception"};
     }
-    return batch;
   }
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
     check_groups();
