@@ -73,7 +73,7 @@ int task_command(const std::vector<std::string>& arguments, const Environment& e
     err << "lockstep " << workload.name << what << "; see lockstep " << workload.name << " --help\n";
     return static_cast<int>(ExitCode::kUsage);
   };
-  if (word == "--help" || word == "-h") {
+  if (word.starts_with("-") && wants_help(arguments)) {
     out << workload_help(workload);
     return 0;
   }

@@ -42,12 +42,11 @@ std::string workloads_text(const WorkloadList& workloads) {
     text += (text.empty() ? "" : "\n") + workload.name + " - " + workload.summary + "\n";
     row("models", variants_of(workload));
     row("data", workload.data);
-    if (!workload.demo.data_title.empty()) {  // a plugin has none
-      row("demo", "lockstep demo " + workload.name + " (" + workload.demo.data_title + ")");
-    }
+    const bool is_of_plugin = workload.demo.data_title.empty();
+    if (!is_of_plugin) row("demo", "lockstep demo " + workload.name + " (" + workload.demo.data_title + ")");
     row("train", workload.example);
-    if (!workload.bench_arguments.empty()) row("measure", "lockstep bench scaling " + workload.name);
-    row("all flags", "lockstep run " + workload.name + " --help");
+    if (!is_of_plugin) row("measure", "lockstep bench scaling " + workload.name);
+    row("all flags", "lockstep run " + workload.name + (is_of_plugin ? " --plugin FILE --help" : " --help"));
   }
   return text;
 }

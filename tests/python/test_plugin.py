@@ -128,9 +128,11 @@ def test_its_evaluation_and_its_task(run, lockstep, byte_lm, tmp_path):
 def test_it_is_listed_with_its_flags(lockstep, byte_lm):
     listed = do(lockstep, "workloads", "--plugin", byte_lm)
     assert "byte_lm - a small language model on the bytes of a text" in listed and "sasrec - " in listed
+    assert "lockstep run byte_lm --plugin FILE --help" in listed and "demo byte_lm" not in listed
     help_text = do(lockstep, "run", "byte_lm", "--plugin", byte_lm, "--help")
-    assert "--num_blocks {an integer from 1 to 1024} [4]" in re.sub(r"\s+", " ", help_text)
-    assert "[adamw]" in help_text and "Example: lockstep run byte_lm --plugin byte_lm.so" in help_text
+    assert "--num_blocks {an integer from 1 to 1024}=4" in help_text
+    assert "--optimizer {adam or adamw}=adamw" in help_text and "Example: lockstep run byte_lm --plugin byte_lm.so" in help_text
+    assert "writes a text, byte by byte" in do(lockstep, "byte_lm", "--plugin", byte_lm, "--help")
     task_help = do(lockstep, "byte_lm", "write", "--plugin", byte_lm, "--help")
     assert "--temperature" in task_help and "--context" in task_help
 
