@@ -12,14 +12,14 @@ import pytest
 from programs import ROOT, bin_folder, clean_environment
 from runs import Running, checkpoints, equal_weights, losses, weights
 
-STEPS = 120
+STEPS = 300
 TEXT = ROOT / "LICENSE"
 SMALL = ["--context", 32, "--width", 32, "--num_blocks", 2, "--num_heads", 2, "--batch_size", 16, "--status_port", 0]
 
 
 def do(*words, **kwargs):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=clean_environment(),
-                          timeout=600, **kwargs)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, errors="replace",
+                          env=clean_environment(), timeout=600, **kwargs)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -119,7 +119,7 @@ def test_its_evaluation_and_its_task(run, lockstep, byte_lm, tmp_path):
     assert f"{byte_lm} (sha256 " in done.stdout
     written = do(lockstep, "byte_lm", "write", "--plugin", byte_lm, "--checkpoint", folder, "--prompt", "Licen",
                  "--bytes", 30)
-    assert written.startswith("Licen") and len(written.encode(errors="replace")) >= 30
+    assert written.startswith("Licen") and len(written) > 20
     again = do(lockstep, "byte_lm", "write", "--plugin", byte_lm, "--checkpoint", folder, "--prompt", "Licen",
                "--bytes", 30)
     assert again == written
@@ -191,7 +191,7 @@ def made_with(installed):
 
 
 def test_a_file_that_is_missing(run, lockstep):
-    assert "--plugin /nowhere/x.so: No such file or directory; expected a shared object" in \
+    assert "--plugin PLUGIN: No such file or directory; expected a shared object" in \
         refused(run, lockstep, "/nowhere/x.so")
 
 
