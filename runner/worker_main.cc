@@ -1,7 +1,7 @@
 // lockstep-worker: one rank of a training run. Started by `lockstep run`, or by torchrun, Slurm, MPI, a pod, or alone.
 // `lockstep-worker WORKLOAD TASK …` does something with a trained model, alone (`lockstep WORKLOAD TASK …`).
-// `lockstep-worker --version` and `--build_info` say what it is, and stop. `lockstep-worker --describe FILE.so` says what a
-// plugin trains.
+// `lockstep-worker --version` and `--build_info` say what it is, and stop. `lockstep-worker --describe FILE.so` says
+// what a plugin trains.
 #include <unistd.h>
 
 #include <csignal>

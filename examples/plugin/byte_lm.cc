@@ -47,7 +47,8 @@ struct Options {
 Options& options_of(RunConfig& config) { return std::any_cast<Options&>(config.options); }
 const Options& options_of(const RunConfig& config) { return std::any_cast<const Options&>(config.options); }
 
-#define OPTION(member) [](auto& config) -> auto& { return options_of(config).member; }
+#define OPTION(member) \
+  [](auto& config) -> auto& { return options_of(config).member; }
 
 std::string name_of_file(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -68,8 +69,8 @@ Status check(const RunConfig& config) {
   const Options& options = options_of(config);
   if (options.text.empty()) return Error{ErrorCode::kInvalid, "--text is required: a file to learn"};
   if (options.width % options.num_heads != 0) {
-    return Error{ErrorCode::kInvalid, "--width " + std::to_string(options.width) +
-                                          " is not divisible by --num_heads " + std::to_string(options.num_heads)};
+    return Error{ErrorCode::kInvalid, "--width " + std::to_string(options.width) + " is not divisible by --num_heads " +
+                                          std::to_string(options.num_heads)};
   }
   return {};
 }
@@ -212,8 +213,8 @@ class ByteWorkload final : public Workload {
   }
   std::vector<std::pair<std::string, std::string>> describe() const override {
     return {{"text", options_.text + ", " + std::to_string(text_.size()) + " bytes"},
-            {"windows", std::to_string(windows_ - valid_windows_) + " train, " + std::to_string(valid_windows_) +
-                            " validate"}};
+            {"windows",
+             std::to_string(windows_ - valid_windows_) + " train, " + std::to_string(valid_windows_) + " validate"}};
   }
 
   Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
@@ -281,10 +282,10 @@ WorkloadOrFailure make(const RunConfig& config, at::Device device, const OnDataP
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   on_progress(0, 0);
   if (static_cast<int64_t>(text.size()) < ByteWorkload::bytes_needed(options)) {
-    return failure(ExitCode::kData, "--text " + options.text + " has " + std::to_string(text.size()) +
-                                        " bytes, expected at least " +
-                                        std::to_string(ByteWorkload::bytes_needed(options)) +
-                                        ": two windows of --context " + std::to_string(options.context) + " and a byte");
+    return failure(ExitCode::kData,
+                   "--text " + options.text + " has " + std::to_string(text.size()) + " bytes, expected at least " +
+                       std::to_string(ByteWorkload::bytes_needed(options)) + ": two windows of --context " +
+                       std::to_string(options.context) + " and a byte");
   }
   return std::unique_ptr<Workload>(std::make_unique<ByteWorkload>(options, std::move(text), device));
 }
@@ -324,7 +325,8 @@ std::optional<Failure> write_text(const TaskInput& input) {
     const auto found = std::find_if(input.weights.begin(), input.weights.end(),
                                     [&](const NamedTensor& weight) { return weight.name == parameter.name; });
     if (found == input.weights.end() || found->tensor.sizes() != parameter.tensor.sizes()) {
-      return failure(ExitCode::kCheckpoint, input.weights_path + " has no " + parameter.name + " of this model's shape");
+      return failure(ExitCode::kCheckpoint,
+                     input.weights_path + " has no " + parameter.name + " of this model's shape");
     }
     parameter.tensor.copy_(found->tensor);
   }

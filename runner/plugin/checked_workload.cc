@@ -74,9 +74,9 @@ class CheckedWorkload final : public Workload {
     try {
       Result<HostBatch> batch = workload_->fetch(share);
       if (!batch.ok() || batch->weights.size() == info_.loss_terms.size()) return batch;
-      return Error{ErrorCode::kInvalid, context + "gave " + count(batch->weights.size(), "weight") +
-                                            ", expected one for each loss term: " +
-                                            std::to_string(info_.loss_terms.size())};
+      return Error{ErrorCode::kInvalid,
+                   context + "gave " + count(batch->weights.size(), "weight") +
+                       ", expected one for each loss term: " + std::to_string(info_.loss_terms.size())};
     } catch (const std::exception& e) {
       return Error{ErrorCode::kInvalid, context + "threw an exception: " + e.what()};
     } catch (...) {
@@ -87,8 +87,8 @@ class CheckedWorkload final : public Workload {
     check_groups();
     std::vector<at::Tensor> sums = call("loss", [&] { return workload_->loss(batch); });
     if (sums.size() != info_.loss_terms.size()) {
-      refuse("loss() gave " + count(sums.size(), "sum") + ", expected one for each loss term: " +
-             std::to_string(info_.loss_terms.size()));
+      refuse("loss() gave " + count(sums.size(), "sum") +
+             ", expected one for each loss term: " + std::to_string(info_.loss_terms.size()));
     }
     for (size_t term = 0; term < sums.size(); ++term) {
       const at::Tensor& sum = sums[term];

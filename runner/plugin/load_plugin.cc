@@ -44,9 +44,10 @@ Error not_loaded(const std::string& path, const std::string& said) {
   }
   std::string symbol = said.substr(at + kUndefined.size());
   symbol = symbol.substr(0, symbol.find_first_of(" ,\n"));
-  return refused(path, "uses " + demangled(symbol) +
-                           ", which is neither in it nor in lockstep-worker: define it, link the library that has it, or "
-                           "compile it again with find_package(Lockstep) of this Lockstep");
+  return refused(path,
+                 "uses " + demangled(symbol) +
+                     ", which is neither in it nor in lockstep-worker: define it, link the library that has it, or "
+                     "compile it again with find_package(Lockstep) of this Lockstep");
 }
 
 Status check_record(const std::string& path, const PluginRecord& record) {
@@ -68,8 +69,8 @@ Status check_record(const std::string& path, const PluginRecord& record) {
                              ") than this lockstep-worker (" + LOCKSTEP_PLUGIN_HEADERS + ")" + kCompileAgain);
   }
   if (std::string(record.torch) != TORCH_VERSION) {
-    return refused(path, std::string("was compiled for torch ") + record.torch + ", and this is " + TORCH_VERSION +
-                             kCompileAgain);
+    return refused(
+        path, std::string("was compiled for torch ") + record.torch + ", and this is " + TORCH_VERSION + kCompileAgain);
   }
   if (std::string(record.abi) != kPluginAbi) {
     return refused(path, std::string("was compiled for ") + record.abi + ", and this is " + kPluginAbi + kCompileAgain);
@@ -158,8 +159,7 @@ bool Workloads::is_of_plugin(const RunConfig& config) const {
   return plugin_ && config.workload == plugin_->workload.flags.name;
 }
 
-WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device,
-                                  const OnDataProgress& on_progress) const {
+WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) const {
   if (!is_of_plugin(config)) return make_workload(config, device, on_progress);
   const std::string context = "--plugin " + plugin_->path + ": ";
   std::unique_ptr<Workload> workload;

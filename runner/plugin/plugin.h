@@ -64,11 +64,11 @@ inline constexpr const char* kPluginAbi = "another library than libstdc++";
 // Both are set by the CMake target Lockstep::plugin.
 #if defined(LOCKSTEP_PLUGIN_VERSION) && defined(LOCKSTEP_PLUGIN_HEADERS)
 // The one function that a plugin exports. `fill_workload`: void(lockstep::PluginWorkload&).
-#define LOCKSTEP_PLUGIN(fill_workload)                                                                      \
-  extern "C" __attribute__((visibility("default"))) const lockstep::PluginRecord* lockstep_plugin() {       \
-    static const lockstep::PluginRecord record = {sizeof(lockstep::PluginRecord), LOCKSTEP_PLUGIN_VERSION,  \
-                                                  LOCKSTEP_PLUGIN_HEADERS,        TORCH_VERSION,            \
-                                                  lockstep::kPluginAbi,           fill_workload};           \
-    return &record;                                                                                         \
+#define LOCKSTEP_PLUGIN(fill_workload)                                                                     \
+  extern "C" __attribute__((visibility("default"))) const lockstep::PluginRecord* lockstep_plugin() {      \
+    static const lockstep::PluginRecord record = {sizeof(lockstep::PluginRecord), LOCKSTEP_PLUGIN_VERSION, \
+                                                  LOCKSTEP_PLUGIN_HEADERS,        TORCH_VERSION,           \
+                                                  lockstep::kPluginAbi,           fill_workload};          \
+    return &record;                                                                                        \
   }
 #endif

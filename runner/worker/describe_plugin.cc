@@ -16,8 +16,7 @@ Result<std::string> description_of(const std::vector<std::string>& arguments) {
   const WorkloadFlags& workload = workloads.plugin()->workload.flags;
   std::string data_name;
   if (arguments.size() > 1 && arguments[1] == "run") {
-    TRY_ASSIGN(const RunConfig config,
-               parse_run_config({arguments.begin() + 2, arguments.end()}, workloads.flags()));
+    TRY_ASSIGN(const RunConfig config, parse_run_config({arguments.begin() + 2, arguments.end()}, workloads.flags()));
     if (config.workload == workload.name) data_name = config.data_name;
   }
   return dump_line(describe_workload(workload, data_name));

@@ -149,11 +149,11 @@ class TaskProcess {
     std::optional<Failure> failure;
     const auto run_into = [&](const ByteSink& out) -> Status {
       failure = workloads_.run_task({.config = config,
-                          .weights = weights_,
-                          .weights_path = weights_path_,
-                          .device = device,
-                          .out = out,
-                          .log = say});
+                                     .weights = weights_,
+                                     .weights_path = weights_path_,
+                                     .device = device,
+                                     .out = out,
+                                     .log = say});
       if (failure) return Error{ErrorCode::kCancelled, failure->message};
       return {};
     };

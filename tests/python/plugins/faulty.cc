@@ -84,13 +84,13 @@ void faulty(PluginWorkload& workload) {
   workload.flags.set_defaults = [](RunConfig& config) { config.options = Options(); };
   workload.flags.add_flags = [](FlagTableBuilder& table) {
     table.group("Faults");
-    table.text("fault", FlagScope::kThisProcess, "a word",
-               [](auto& config) -> auto& {
-                 using Config = std::remove_reference_t<decltype(config)>;
-                 using Wanted = std::conditional_t<std::is_const_v<Config>, const Options, Options>;
-                 return std::any_cast<Wanted&>(config.options).fault;
-               },
-               "which");
+    table.text(
+        "fault", FlagScope::kThisProcess, "a word", [](auto& config) -> auto& {
+          using Config = std::remove_reference_t<decltype(config)>;
+          using Wanted = std::conditional_t<std::is_const_v<Config>, const Options, Options>;
+          return std::any_cast<Wanted&>(config.options).fault;
+        },
+        "which");
   };
   workload.flags.check = [](const RunConfig& config) -> Status {
     if (std::any_cast<const Options&>(config.options).fault == "throws_in_check") throw std::runtime_error("no check");
