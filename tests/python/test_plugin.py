@@ -1,15 +1,14 @@
 """Models of a user's own (--plugin): the example, built against an installed Lockstep, and what a plugin does wrong."""
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
-import subprocess
 
 import pytest
 
-from programs import ROOT, bin_folder, clean_environment
+from plugin_build import EXAMPLE, build_example, build_plugin, do, install_headers
+from programs import ROOT
 from runs import Running, checkpoints, equal_weights, losses, weights
 
 STEPS = 300
@@ -17,33 +16,16 @@ TEXT = ROOT / "LICENSE"
 SMALL = ["--context", 32, "--width", 32, "--num_blocks", 2, "--num_heads", 2, "--batch_size", 16, "--status_port", 0]
 
 
-def do(*words, **kwargs):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, errors="replace",
-                          env=clean_environment(), timeout=600, **kwargs)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory):
     """Where Lockstep's headers and its package for CMake are installed."""
-    prefix = tmp_path_factory.mktemp("installed")
-    do("cmake", "--install", bin_folder().parent, "--component", "plugin", "--prefix", prefix)
-    return prefix
-
-
-def built(source, folder, installed):
-    do("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={installed}")
-    do("cmake", "--build", folder)
-    return next(folder.glob("*.so"))
+    return install_headers(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")
 def byte_lm(installed, tmp_path_factory):
     """The example, outside of the tree."""
-    base = tmp_path_factory.mktemp("byte_lm")
-    shutil.copytree(ROOT / "examples/plugin", base / "source")
-    return built(base / "source", base / "build", installed)
+    return build_example(tmp_path_factory.mktemp("byte_lm"), installed)
 
 
 @pytest.fixture(scope="session")
@@ -55,8 +37,8 @@ def faulty(installed, tmp_path_factory):
     headers = sorted(path.relative_to(include) for path in (include / "runner").rglob("*.h"))
     (base / "all_headers.h").write_text("".join(f'#include "{header}"\n' for header in headers))
     (base / "CMakeLists.txt").write_text(
-        (ROOT / "examples/plugin/CMakeLists.txt").read_text().replace("byte_lm", "faulty"))
-    return built(base, base / "build", installed)
+        (EXAMPLE / "CMakeLists.txt").read_text().replace("byte_lm", "faulty"))
+    return build_plugin(base, base / "build", installed)
 
 
 def command(lockstep, byte_lm, folder, *flags, steps=STEPS):
