@@ -81,6 +81,7 @@ CommandShape shape_of_flags(std::string name, std::string help, const std::vecto
                                .takes_dashes = true});
   }
   shape.options.push_back({.names = {"--config"}, .takes = Takes::kFile, .help = "a YAML file of flags"});
+  shape.options.push_back({.names = {"--plugin"}, .takes = Takes::kFile, .help = "a model of your own"});
   shape.options.push_back({.names = {"--help", "-h"}, .takes = Takes::kNothing, .help = "all flags"});
   return shape;
 }

@@ -19,6 +19,7 @@
 #include "runner/cli/task_command.h"
 #include "runner/cli/workloads_command.h"
 #include "runner/config/check_arguments.h"
+#include "runner/config/plugin_line.h"
 #include "runner/contract/exit_code.h"
 #include "runner/models/workload_flags.h"
 
@@ -31,6 +32,7 @@ Usage:
   lockstep workloads                       what can be trained
   lockstep run WORKLOAD [flags]            start the ranks of this machine and train
   lockstep run -f trainjob.yaml [flags]    the same, of a TrainJob's file
+  lockstep run NAME --plugin FILE [flags]  train a model of your own (docs/your-own-model.md)
   lockstep WORKLOAD TASK --checkpoint PATH do something with a trained model
   lockstep validate -f trainjob.yaml       say what is wrong with a TrainJob's file, and where
   lockstep render -f trainjob.yaml         print the pods that the operator would make of it
@@ -90,7 +92,9 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (command == "run") return lockstep::run_command(rest);
-  if (command == "workloads") return lockstep::workloads_command(rest, std::cout, std::cerr);
+  if (command == "workloads") {
+    return lockstep::workloads_command(rest, lockstep::read_environment(), std::cout, std::cerr);
+  }
   if (command == "demo") {
     return lockstep::demo_command(rest, lockstep::program_for_people(argv[0]), lockstep::read_environment(), std::cout,
                                   std::cerr);
@@ -108,7 +112,8 @@ int main(int argc, char** argv) {
   if (command == "chaos") return lockstep::chaos_command(rest, std::cout, std::cerr);
   if (command == "completion") return lockstep::completion_command(rest, std::cout, std::cerr);
   if (command == "__complete") return lockstep::complete_command(rest, std::cout);
-  if (lockstep::find_workload(lockstep::all_workload_flags(), command) != nullptr) {
+  const bool has_plugin = lockstep::plugin_of(arguments).ok() && !lockstep::plugin_of(arguments)->empty();
+  if (has_plugin || lockstep::find_workload(lockstep::all_workload_flags(), command) != nullptr) {
     return lockstep::task_command(arguments, lockstep::read_environment(), std::cout, std::cerr);
   }
   std::vector<std::string> names = lockstep::command_names();

@@ -20,6 +20,7 @@
 #include "runner/agent/agent.h"
 #include "runner/base/cgroup.h"
 #include "runner/cli/find_worker.h"
+#include "runner/cli/known_workloads.h"
 #include "runner/cli/local_devices.h"
 #include "runner/cli/local_nodes.h"
 #include "runner/cli/trainjob_run.h"
@@ -153,13 +154,14 @@ struct Request {
   std::vector<std::string> arguments;
   RunConfig config;
   Environment environment;
+  WorkloadList workloads;
   std::string remark;  // lines about the file and the data set; empty for none
 };
 
 // What such a value as `--dataset auto` stands for is found out here, once: the workers and the other agents of
 // `--local_nodes` get the data set's own name. A person is told the command that was given.
 Status settle(Request& request) {
-  TRY_ASSIGN(const SettledRun settled, settled_run(request.config, request.arguments, all_workload_flags()));
+  TRY_ASSIGN(const SettledRun settled, settled_run(request.config, request.arguments, request.workloads));
   if (settled.arguments == request.arguments) return {};
   request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(request.arguments));
   request.arguments = settled.arguments;
@@ -170,7 +172,8 @@ Status settle(Request& request) {
 
 // With -f the arguments of a TrainJob's file; a person is told the command that was given.
 Result<Request> make_request(const std::vector<std::string>& arguments) {
-  Request request{.arguments = arguments, .config = {}, .environment = read_environment(), .remark = ""};
+  Request request{
+      .arguments = arguments, .config = {}, .environment = read_environment(), .workloads = {}, .remark = ""};
   TRY_ASSIGN(const std::optional<TrainJobRunOptions> of_file, parse_trainjob_run(arguments));
   if (of_file) {
     TRY_ASSIGN(TrainJobRun run, read_trainjob_run(*of_file));
@@ -179,7 +182,8 @@ Result<Request> make_request(const std::vector<std::string>& arguments) {
     request.environment.try_emplace(std::string(env::kCommandLine), resume_command_of(arguments));
     for (const std::string& line : run.remarks) request.remark += (request.remark.empty() ? "" : "\n") + line;
   }
-  TRY_ASSIGN(request.config, parse_run_config(request.arguments, all_workload_flags()));
+  TRY_ASSIGN(request.workloads, known_workloads(request.arguments, /*is_run=*/true, request.environment));
+  TRY_ASSIGN(request.config, parse_run_config(request.arguments, request.workloads));
   return request;
 }
 
@@ -406,9 +410,10 @@ int run_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     const bool names_file = arguments.front() == "-f" || arguments.front().starts_with("--file");
     const bool names_workload = !arguments.front().starts_with("-");
-    std::fputs(
-        names_file ? kTrainJobRunHelp : run_help(names_workload ? arguments.front() : "", all_workload_flags()).c_str(),
-        stdout);
+    const Result<WorkloadList> workloads = known_workloads(arguments, /*is_run=*/false, read_environment());
+    if (!workloads.ok()) return fail(workloads.error());
+    std::fputs(names_file ? kTrainJobRunHelp : run_help(names_workload ? arguments.front() : "", *workloads).c_str(),
+               stdout);
     return 0;
   }
   Result<Request> made = make_request(arguments);

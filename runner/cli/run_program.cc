@@ -10,11 +10,19 @@
 #include <cstring>
 #include <utility>
 
+#include "runner/contract/exit_code.h"
+
 namespace lockstep {
 namespace {
 
 constexpr int kNotFoundCode = 127;  // as a shell says it
-constexpr size_t kSaidBytesMax = 4096;
+constexpr size_t kSaidBytesMax = 1024 * 1024;
+
+std::string line_of(const ProgramRun& run) {
+  std::string line;
+  for (const std::string& word : run.command) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
 
 [[noreturn]] void run_child(const ProgramRun& run, char* const* argv, int output_fd) {
   ::dup2(output_fd, STDOUT_FILENO);
@@ -26,7 +34,7 @@ constexpr size_t kSaidBytesMax = 4096;
 
 std::string read_all(int fd) {
   std::string text;
-  std::array<char, 1024> chunk{};
+  std::array<char, 4096> chunk{};
   for (ssize_t size = 0; (size = ::read(fd, chunk.data(), chunk.size())) > 0;) {
     if (text.size() < kSaidBytesMax) text.append(chunk.data(), static_cast<size_t>(size));
   }
@@ -36,33 +44,36 @@ std::string read_all(int fd) {
 
 }  // namespace
 
-Status run_program(const ProgramRun& run) {
+Result<ProgramEnd> end_of_program(const ProgramRun& run) {
   std::vector<char*> argv;
-  std::string line;
   std::vector<std::string> words = run.command;
-  for (std::string& word : words) {
-    argv.push_back(word.data());
-    line += (line.empty() ? "" : " ") + word;
-  }
+  for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::array<int, 2> output{};
   if (::pipe2(output.data(), O_CLOEXEC) != 0) {
-    return Error{ErrorCode::kUnavailable, line + ": no pipe: " + std::strerror(errno)};
+    return Error{ErrorCode::kUnavailable, line_of(run) + ": no pipe: " + std::strerror(errno)};
   }
   const pid_t pid = ::fork();
   if (pid == 0) run_child(run, argv.data(), output[1]);
   ::close(output[1]);
-  const std::string said = read_all(output[0]);
+  ProgramEnd end{.said = read_all(output[0]), .code = 0};
   ::close(output[0]);
   int status = 0;
   if (pid < 0 || ::waitpid(pid, &status, 0) != pid) {
-    return Error{ErrorCode::kUnavailable, line + ": cannot be started: " + std::strerror(errno)};
+    return Error{ErrorCode::kUnavailable, line_of(run) + ": cannot be started: " + std::strerror(errno)};
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFoundCode) {
-    return Error{ErrorCode::kNotFound, "no program " + run.command.front() + " on PATH"};
+  end.code = exit_code_of_wait_status(status);
+  if (end.code == kNotFoundCode) {
+    const bool is_path = run.command.front().find('/') != std::string::npos;
+    return Error{ErrorCode::kNotFound, "no program " + run.command.front() + (is_path ? "" : " on PATH")};
   }
-  return Error{ErrorCode::kUnavailable, line + ": " + (said.empty() ? "it failed" : said)};
+  return end;
+}
+
+Status run_program(const ProgramRun& run) {
+  TRY_ASSIGN(const ProgramEnd end, end_of_program(run));
+  if (end.code == 0) return {};
+  return Error{ErrorCode::kUnavailable, line_of(run) + ": " + (end.said.empty() ? "it failed" : end.said)};
 }
 
 }  // namespace lockstep

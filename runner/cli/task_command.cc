@@ -8,9 +8,9 @@
 
 #include "runner/base/nearest.h"
 #include "runner/cli/find_worker.h"
+#include "runner/cli/known_workloads.h"
 #include "runner/config/task_config.h"
 #include "runner/contract/exit_code.h"
-#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -59,14 +59,21 @@ int become(std::string program, const std::vector<std::string>& arguments, std::
 
 int task_command(const std::vector<std::string>& arguments, const Environment& environment, std::ostream& out,
                  std::ostream& err) {
-  const WorkloadList& workloads = all_workload_flags();
-  const WorkloadFlags& workload = *find_workload(workloads, arguments.front());
+  const Result<WorkloadList> known = known_workloads(arguments, /*is_run=*/false, environment);
+  const WorkloadFlags* const found = known.ok() ? find_workload(*known, arguments.front()) : nullptr;
+  if (found == nullptr) {
+    err << "lockstep " << arguments.front() << ": "
+        << (known.ok() ? "the plugin's workload is called " + known->back().name : known.error().message) << "\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  const WorkloadList& workloads = *known;
+  const WorkloadFlags& workload = *found;
   const std::string word = arguments.size() < 2 ? "" : arguments[1];
   const auto refuse = [&](const std::string& what) {
     err << "lockstep " << workload.name << what << "; see lockstep " << workload.name << " --help\n";
     return static_cast<int>(ExitCode::kUsage);
   };
-  if (word == "--help" || word == "-h") {
+  if (word.starts_with("-") && wants_help(arguments)) {
     out << workload_help(workload);
     return 0;
   }

@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// `arguments`: WORKLOAD and what follows it; the workload is known. Returns an exit code: of help, or of a line that is
-// refused (kUsage); otherwise the process goes on as lockstep-worker and this does not return.
+// `arguments`: WORKLOAD and what follows it; the workload is Lockstep's own, or --plugin is given. Returns an exit
+// code: of help, or of a line that is refused (kUsage); otherwise the process goes on as lockstep-worker and this does
+// not return.
 int task_command(const std::vector<std::string>& arguments, const Environment& environment, std::ostream& out,
                  std::ostream& err);
 

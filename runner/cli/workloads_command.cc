@@ -2,9 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runner/cli/known_workloads.h"
 #include "runner/cli/parse_command.h"
 #include "runner/config/flag_table.h"
-#include "runner/models/workload_flags.h"
+#include "runner/contract/exit_code.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +26,10 @@ std::string variants_of(const WorkloadFlags& workload) {
   return std::string("--") + kVariantFlag + " " + list;
 }
 
-void declare(CLI::App& app) { app.footer("All flags of a workload: lockstep run NAME --help"); }
+void declare(CLI::App& app, std::string& plugin) {
+  app.add_option("--plugin", plugin, "a model of your own, too")->type_name("FILE");
+  app.footer("All flags of a workload: lockstep run NAME --help");
+}
 
 }  // namespace
 
@@ -38,25 +42,34 @@ std::string workloads_text(const WorkloadList& workloads) {
     text += (text.empty() ? "" : "\n") + workload.name + " - " + workload.summary + "\n";
     row("models", variants_of(workload));
     row("data", workload.data);
-    row("demo", "lockstep demo " + workload.name + " (" + workload.demo.data_title + ")");
+    const bool is_of_plugin = workload.demo.data_title.empty();
+    if (!is_of_plugin) row("demo", "lockstep demo " + workload.name + " (" + workload.demo.data_title + ")");
     row("train", workload.example);
-    row("measure", "lockstep bench scaling " + workload.name);
-    row("all flags", "lockstep run " + workload.name + " --help");
+    if (!is_of_plugin) row("measure", "lockstep bench scaling " + workload.name);
+    row("all flags", "lockstep run " + workload.name + (is_of_plugin ? " --plugin FILE --help" : " --help"));
   }
   return text;
 }
 
 CommandShape workloads_shape() {
   CLI::App app;
-  declare(app);
+  std::string plugin;
+  declare(app, plugin);
   return shape_of(app);
 }
 
-int workloads_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+int workloads_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
+                      std::ostream& err) {
   CLI::App app("what can be trained", "lockstep workloads");
-  declare(app);
-  if (const std::optional<int> code = parse_command(app, args, "it takes no arguments", out, err)) return *code;
-  out << workloads_text(all_workload_flags());
+  std::string plugin;
+  declare(app, plugin);
+  if (const std::optional<int> code = parse_command(app, args, "see lockstep workloads --help", out, err)) return *code;
+  const Result<WorkloadList> workloads = known_workloads(args, /*is_run=*/false, environment);
+  if (!workloads.ok()) {
+    err << "lockstep workloads: " << workloads.error().message << "\n";
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  out << workloads_text(*workloads);
   return 0;
 }
 

@@ -65,7 +65,9 @@ std::optional<ArgumentProblem> check_arguments(const std::vector<std::string>& a
     return ArgumentProblem{0, message};
   }
   const std::vector<Flag> table = flags_of_all(workloads);
-  if (index_of_flag(table, arguments, "config")) return std::nullopt;
+  for (const char* name : {"config", "plugin"}) {
+    if (index_of_flag(table, arguments, name)) return std::nullopt;
+  }
   const Result<RunConfig> config = parse_run_config({arguments.begin() + 1, arguments.end()}, workloads);
   if (!config.ok()) {
     return ArgumentProblem{index_in_message(table, arguments, config.error().message), config.error().message};

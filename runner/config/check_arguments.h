@@ -16,7 +16,7 @@ struct ArgumentProblem {
 };
 
 // `arguments`: what stands after `lockstep`: run WORKLOAD [flags]. `ranks`: as many as there may be. Nothing: `lockstep
-// run` would begin with them, or they name a file (--config) that only the pod has.
+// run` would begin with them, or they name a file (--config, --plugin) that only the pod has.
 std::optional<ArgumentProblem> check_arguments(const std::vector<std::string>& arguments, int ranks,
                                                const WorkloadList& workloads);
 

@@ -355,6 +355,7 @@ std::string nearest_flag(const std::vector<Flag>& table, std::string_view name) 
     if (flag.is_bool) consider("no_" + flag.name);
   }
   consider("config");
+  consider("plugin");
   return nearest;
 }
 

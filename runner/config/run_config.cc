@@ -16,6 +16,7 @@
 #include "runner/base/shell_word.h"
 #include "runner/config/flag_table.h"
 #include "runner/config/flags_yaml.h"
+#include "runner/config/plugin_line.h"
 #include "runner/config/task_config.h"
 #include "runner/config/workload_flags.h"
 
@@ -72,7 +73,7 @@ std::string workload_word(const std::vector<std::string>& arguments, const Workl
     if (!word.starts_with("--") || word.find('=') != std::string::npos) continue;
     const std::string name = with_underscores(word.substr(2));
     const Flag* flag = find_flag(all, name);
-    const bool takes_value = name == "config" || (flag != nullptr && !flag->is_bool);
+    const bool takes_value = is_line_argument(name) || (flag != nullptr && !flag->is_bool);
     // "--use_amp true WORKLOAD" as well as "--use_amp WORKLOAD"
     bool ignored = false;
     const bool has_next = i + 1 < arguments.size();
@@ -114,22 +115,27 @@ class Normalizer {
 
     const Flag* negated = find_negated(table_, name);
     const Flag* flag = negated != nullptr ? negated : find_flag(table_, name);
-    if (flag == nullptr && name != "config") return unknown_flag(table_, name, "");
+    if (flag == nullptr && !is_line_argument(name)) return unknown_flag(table_, name, "");
     const bool is_bool = flag != nullptr && flag->is_bool;
     if (!value && at_ < arguments_.size() && takes_next(is_bool)) value = arguments_[at_++];
     if (value && value->empty()) {  // `--data_dir "$UNSET"`
-      return invalid("--" + name + " needs a value (" + (flag == nullptr ? "a YAML file" : flag->expects) +
+      return invalid("--" + name + " needs a value (" + expected_of(flag, name) +
                      "), found an empty one; leave the flag out for its default");
     }
     if (!value && !is_bool) {
       const std::string found = at_ < arguments_.size() ? arguments_[at_] : "the end of the command line";
-      return invalid("--" + name + " needs a value (" + (flag == nullptr ? "a YAML file" : flag->expects) +
-                     "), found " + found);
+      return invalid("--" + name + " needs a value (" + expected_of(flag, name) + "), found " + found);
     }
     if (negated != nullptr) {
       TRY_ASSIGN(value, negated_value(*flag, value.value_or("true"), ""));
     }
     return "--" + (flag == nullptr ? name : flag->name) + "=" + value.value_or("true");
+  }
+
+  // `flag`: null for --config and --plugin.
+  static std::string expected_of(const Flag* flag, const std::string& name) {
+    if (flag != nullptr) return flag->expects;
+    return name == "config" ? "a YAML file" : "the file of a model of your own";
   }
 
   // Is the next word the value of the flag before it?
@@ -178,6 +184,7 @@ CommandLine make_command_line(const std::vector<Flag>& table, const RunConfig& d
   line.workload = app.add_option("workload", "what to train")->type_name("WORKLOAD");
   line.config =
       app.add_option("--config", "a YAML file of flags, name: value; the command line wins")->type_name("FILE.yaml");
+  app.add_option("--plugin", "a model of your own: a shared object (docs/your-own-model.md)")->type_name("FILE.so");
   for (const Flag& flag : table) {
     std::string names = "--" + flag.name;
     for (const std::string& alias : flag.aliases) names += ",--" + alias;
@@ -216,8 +223,9 @@ Result<const WorkloadFlags*> checked_workload(const std::string& word, const Wor
   std::vector<std::string> names;
   for (const WorkloadFlags& workload : workloads) names.push_back(workload.name);
   const std::string nearest = nearest_name(word, names);
-  return invalid("unknown workload \"" + word + "\"; " +
-                 (nearest.empty() ? known : "did you mean \"" + nearest + "\"?"));
+  return invalid(
+      "unknown workload \"" + word + "\"; " +
+      (nearest.empty() ? known + "; a model of your own needs --plugin FILE.so" : "did you mean \"" + nearest + "\"?"));
 }
 
 RunConfig default_config(const WorkloadFlags& workload) {
@@ -244,6 +252,9 @@ Status collect_yaml(const std::vector<Flag>& table, const std::string& path, Giv
   for (const YamlFlag& entry : entries) {
     const std::string where = " (" + path + ":" + std::to_string(entry.line) + ")";
     if (entry.name == "config") return invalid("config: a file of flags cannot name another" + where);
+    if (entry.name == "plugin") {
+      return invalid("plugin: belongs on the command line (--plugin FILE): it says which workloads there are" + where);
+    }
     const Flag* negated = find_negated(table, entry.name);
     const Flag* flag = negated != nullptr ? negated : find_flag(table, entry.name);
     if (flag == nullptr) return unknown_flag(table, entry.name, where);

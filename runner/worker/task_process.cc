@@ -18,8 +18,6 @@
 #include "runner/contract/exit_code.h"
 #include "runner/dist/fault.h"
 #include "runner/loop/device.h"
-#include "runner/models/registry.h"
-#include "runner/models/workload_flags.h"
 
 namespace lockstep {
 namespace {
@@ -49,18 +47,19 @@ Status write_to_stdout(const void* data, size_t bytes) {
 
 class TaskProcess {
  public:
-  explicit TaskProcess(std::vector<std::string> arguments)
+  TaskProcess(std::vector<std::string> arguments, const Workloads& workloads)
       : arguments_(std::move(arguments)),
-        workload_(*find_workload(all_workload_flags(), arguments_[0])),
+        workloads_(workloads),
+        workload_(*find_workload(workloads.flags(), arguments_[0])),
         task_(*find_task(&workload_, arguments_[1])) {}
 
   // Nothing: done.
   std::optional<Failure> run() {
-    const Result<RunConfig> given = parse_task_config(arguments_, all_workload_flags());
+    const Result<RunConfig> given = parse_task_config(arguments_, workloads_.flags());
     if (!given.ok()) return Failure{ExitCode::kUsage, given.error().message};
     const Status read = read_weights(given->task.checkpoint, *given);
     if (!read.ok()) return Failure{exit_code_of_file_error(read.error()), read.error().message};
-    Result<RunConfig> config = parse_task_config(arguments_, all_workload_flags(), &trained_);
+    Result<RunConfig> config = parse_task_config(arguments_, workloads_.flags(), &trained_);
     if (!config.ok()) return Failure{ExitCode::kUsage, config.error().message};
     if (auto failure = settle(*config)) return failure;
     for (const std::string& remark : remarks_on_other_flags(*config, trained_)) say(remark);
@@ -148,7 +147,7 @@ class TaskProcess {
     std::vector<std::string> arguments = arguments_;
     arguments.insert(arguments.end(), (*settled)->arguments.begin(), (*settled)->arguments.end());
     if (!(*settled)->remark.empty()) say((*settled)->remark);
-    Result<RunConfig> again = parse_task_config(arguments, all_workload_flags(), &trained_);
+    Result<RunConfig> again = parse_task_config(arguments, workloads_.flags(), &trained_);
     if (!again.ok()) return Failure{ExitCode::kUsage, again.error().message};
     config = std::move(*again);
     return std::nullopt;
@@ -157,12 +156,12 @@ class TaskProcess {
   std::optional<Failure> write_result(const RunConfig& config, at::Device device) {
     std::optional<Failure> failure;
     const auto run_into = [&](const ByteSink& out) -> Status {
-      failure = run_task({.config = config,
-                          .weights = weights_,
-                          .weights_path = weights_path_,
-                          .device = device,
-                          .out = out,
-                          .log = say});
+      failure = workloads_.run_task({.config = config,
+                                     .weights = weights_,
+                                     .weights_path = weights_path_,
+                                     .device = device,
+                                     .out = out,
+                                     .log = say});
       if (failure) return Error{ErrorCode::kCancelled, failure->message};
       return {};
     };
@@ -174,6 +173,7 @@ class TaskProcess {
   }
 
   std::vector<std::string> arguments_;
+  const Workloads& workloads_;
   const WorkloadFlags& workload_;
   const WorkloadTask& task_;
   PosixFileSystem fs_;
@@ -184,15 +184,15 @@ class TaskProcess {
 
 }  // namespace
 
-int run_task_process(const std::vector<std::string>& arguments) {
+int run_task_process(const std::vector<std::string>& arguments, const Workloads& workloads) {
   if (wants_help(arguments)) {
-    const WorkloadFlags* const workload = find_workload(all_workload_flags(), arguments[0]);
+    const WorkloadFlags* const workload = find_workload(workloads.flags(), arguments[0]);
     std::fputs(task_help(*workload, *find_task(workload, arguments[1])).c_str(), stdout);
     return 0;
   }
   std::optional<Failure> failure;
   try {
-    failure = TaskProcess(arguments).run();
+    failure = TaskProcess(arguments, workloads).run();
   } catch (const std::exception& e) {
     failure = classify_fault(e);
   }

@@ -28,8 +28,7 @@
 #include "runner/loop/injected_faults.h"
 #include "runner/loop/reporter.h"
 #include "runner/loop/trainer.h"
-#include "runner/models/registry.h"
-#include "runner/models/workload_flags.h"
+#include "runner/plugin/load_plugin.h"
 #include "runner/worker/agent_session.h"
 #include "runner/worker/leave_at_once.h"
 #include "runner/worker/own_build.h"
@@ -119,8 +118,9 @@ ExitCode exit_code_of(const Error& error) {
 class Worker {
  public:
   // `remark`: about the data set; empty for none.
-  Worker(const WorkerInput& input, RunConfig config, std::string remark)
+  Worker(const WorkerInput& input, const Workloads& workloads, RunConfig config, std::string remark)
       : input_(input),
+        workloads_(workloads),
         config_(std::move(config)),
         remark_(std::move(remark)),
         clock_(Phase::kStartup,
@@ -206,7 +206,7 @@ class Worker {
 
   // Before the ranks meet: the slowest rank's start is then the group's start.
   std::optional<Failure> load_data() {
-    WorkloadOrFailure made = make_workload(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
+    WorkloadOrFailure made = workloads_.make(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
       const int64_t before = page_->prepared.exchange(prepared, std::memory_order_relaxed);
       const int64_t all_before = page_->to_prepare.exchange(to_prepare, std::memory_order_relaxed);
       // Where pieces are counted, a call alone is no progress: a file may hang.
@@ -442,6 +442,7 @@ class Worker {
   }
 
   const WorkerInput& input_;
+  const Workloads& workloads_;
   const RunConfig config_;
   const std::string remark_;
   PhaseClock clock_;
@@ -476,25 +477,26 @@ class Worker {
 
 int run_worker(const WorkerInput& input) {
   set_nccl_environment(input.environment);
-  if (wants_help(input.arguments)) {
-    std::fputs(run_help(input.arguments.front(), all_workload_flags()).c_str(), stdout);
-    return 0;
-  }
-  const auto refuse = [](const Error& error, ExitCode code) {
-    std::fprintf(stderr, "error: %s\n", error.message.c_str());
+  const auto refuse = [](const std::string& message, ExitCode code) {
+    std::fprintf(stderr, "error: %s\n", message.c_str());
     return static_cast<int>(code);
   };
-  const Result<RunConfig> config = parse_run_config(input.arguments, all_workload_flags());
-  if (!config.ok()) return refuse(config.error(), ExitCode::kUsage);
-  // With an agent nothing is left to settle: it did so before it started this worker.
-  Result<SettledRun> run = settled_run(*config, input.arguments, all_workload_flags());
-  if (!run.ok()) return refuse(run.error(), ExitCode::kData);
-  try {
-    return Worker(input, std::move(run->config), std::move(run->remark)).run();
+  try {  // a plugin's flags may throw, too
+    const Result<Workloads> workloads = Workloads::of(input.arguments);
+    if (!workloads.ok()) return refuse(workloads.error().message, ExitCode::kUsage);
+    if (wants_help(input.arguments)) {
+      std::fputs(run_help(input.arguments.front(), workloads->flags()).c_str(), stdout);
+      return 0;
+    }
+    const Result<RunConfig> config = parse_run_config(input.arguments, workloads->flags());
+    if (!config.ok()) return refuse(config.error().message, ExitCode::kUsage);
+    // With an agent nothing is left to settle: it did so before it started this worker. But for a plugin's values.
+    Result<SettledRun> run = settled_run(*config, input.arguments, workloads->flags());
+    if (!run.ok()) return refuse(run.error().message, ExitCode::kData);
+    return Worker(input, *workloads, std::move(run->config), std::move(run->remark)).run();
   } catch (const std::exception& e) {
     const Failure fault = classify_fault(e);
-    std::fprintf(stderr, "error: %s\n", fault.message.c_str());
-    return static_cast<int>(fault.code);
+    return refuse(fault.message, fault.code);
   }
 }
 

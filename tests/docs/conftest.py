@@ -56,6 +56,8 @@ def sandbox(tmp_path, programs):
     for path in ROOT.iterdir():
         if path.name not in (".git", "build", "data", "demo", "out", "config.yaml"):
             (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/release").symlink_to(bin_folder().parent)  # from which one installs
     write_ratings(tmp_path / "ratings.inter")
     cache = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep"))
     path = [programs, cache / "py-test/bin", kube_bin(), cache / "tools/bin", os.environ["PATH"]]

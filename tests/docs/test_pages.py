@@ -13,12 +13,12 @@ READ_ALONE = [ROOT / "runner/README.md", ROOT / "operator/README.md"]
 HELPS = [words.split() for words in (
     "lockstep", "lockstep run sasrec", "lockstep sasrec recommend",
     "lockstep run gpt2rec", "lockstep gpt2rec recommend", "lockstep run jit", "lockstep jit sample", "lockstep run protein", "lockstep protein score", "lockstep protein design", "lockstep run -f", "lockstep ckpt", "lockstep ckpt ls", "lockstep ckpt verify",
-    "lockstep ckpt export", "lockstep ckpt prune", "lockstep chaos", "lockstep chaos kill-rank",
+    "lockstep ckpt export", "lockstep ckpt prune", "lockstep workloads", "lockstep chaos", "lockstep chaos kill-rank",
     "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep chaos partition", "lockstep validate",
     "lockstep render", "lockstep doctor", "lockstep bench scaling", "lockstep-operator", "kubectl-lockstep")]
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
-# Torchrun's, shown beside ours; podman's and helm's.
-THEIRS = {"no_python", "use_env", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions", "take_ownership"}
+# Torchrun's, shown beside ours; podman's and helm's; those of examples/plugin.
+THEIRS = {"text", "prompt", "bytes", "no_python", "use_env", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions", "take_ownership"}
 
 
 # --- links

@@ -41,10 +41,12 @@ ROOMS = {
     # runner/models/**/*_flags.{h,cc}: what the command line knows of the models.
     "model_flags": BELOW_TORCH + ["data"],
     "models": WITH_TENSORS + ["data", "formats", "checkpoint", "kernels", "layers", "model_flags"],
+    # A model of a user's own: its loading, and what it is held to.
+    "plugin": WITH_TENSORS + ["dist", "model_flags", "models"],
     "loop": WITH_TENSORS + ["dist", "recovery", "data", "optim", "formats", "checkpoint", "telemetry", "kernels", "model_flags",
                             "models"],
     # A worker's process: its session with the agent, signals, the order of its life.
-    "worker": WITH_TENSORS + ["dist", "checkpoint", "telemetry", "model_flags", "models", "loop"],
+    "worker": WITH_TENSORS + ["dist", "checkpoint", "telemetry", "model_flags", "models", "plugin", "loop"],
     "doctor": ["base", "contract", "agent"],
     "cli": BELOW_TORCH + ["recovery", "agent", "formats", "doctor", "model_flags"],
 }

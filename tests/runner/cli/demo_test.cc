@@ -47,9 +47,9 @@ TEST(Workloads, name_their_variants_and_the_default_one) {
 TEST(Workloads, take_no_arguments) {
   std::ostringstream out;
   std::ostringstream err;
-  EXPECT_EQ(workloads_command({}, out, err), 0);
+  EXPECT_EQ(workloads_command({}, {}, out, err), 0);
   EXPECT_EQ(out.str(), workloads_text(all_workload_flags()));
-  EXPECT_EQ(workloads_command({"all"}, out, err), 2);
+  EXPECT_EQ(workloads_command({"all"}, {}, out, err), 2);
   EXPECT_THAT(err.str(), HasSubstr("all"));
 }
 

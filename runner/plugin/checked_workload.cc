@@ -1,0 +1,227 @@
+#include "runner/plugin/checked_workload.h"
+
+#include <c10/util/Exception.h>
+
+#include <map>
+#include <sstream>
+#include <stdexcept>
+
+#include "runner/dist/fault.h"
+
+namespace lockstep {
+namespace {
+
+// "Float [4, 8]"
+std::string shape_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  std::ostringstream text;
+  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
+  return text.str();
+}
+
+std::string count(size_t number, const std::string& what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+class CheckedWorkload final : public Workload {
+ public:
+  CheckedWorkload(std::unique_ptr<Workload> workload, std::string path, std::string sha256)
+      : workload_(std::move(workload)), path_(std::move(path)), sha256_(std::move(sha256)) {
+    info_ = call("info", [&] { return workload_->info(); });
+    if (info_.loss_terms.empty()) refuse("info() names no loss term: at least one is needed");
+    groups_ = call("groups", [&] { return workload_->groups(); });
+    check_first_groups();
+  }
+
+  [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
+  [[nodiscard]] std::vector<ParameterGroup> groups() const override {
+    check_groups();
+    return groups_;
+  }
+  [[nodiscard]] NamedTensors buffers() const override {
+    return call("buffers", [&] { return workload_->buffers(); });
+  }
+  [[nodiscard]] std::vector<FrozenTensors> frozen() const override {
+    return call("frozen", [&] { return workload_->frozen(); });
+  }
+  void initialize(uint64_t seed) override {
+    call("initialize", [&] { workload_->initialize(seed); });
+    check_groups();
+  }
+  Status enter_phase(int64_t phase, const std::function<bool()>& goes_on) override {
+    return call("enter_phase", [&] { return workload_->enter_phase(phase, goes_on); });
+  }
+  [[nodiscard]] Json shared_facts() const override {
+    Json facts = call("shared_facts", [&] { return workload_->shared_facts(); });
+    facts["sha256 of the file of --plugin"] = sha256_;
+    return facts;
+  }
+  [[nodiscard]] double flops_per_sample() const override {
+    return call("flops_per_sample", [&] { return workload_->flops_per_sample(); });
+  }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override {
+    auto rows = call("describe", [&] { return workload_->describe(); });
+    constexpr size_t kDigits = 12;
+    rows.emplace_back("plugin", path_ + " (sha256 " + sha256_.substr(0, kDigits) + "…)");
+    return rows;
+  }
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
+    return call("batches", [&] { return workload_->batches(options); });
+  }
+  // On any thread: an exception would end the process there.
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
+    const std::string context = "--plugin " + path_ + ": fetch() ";
+    try {
+      Result<HostBatch> batch = workload_->fetch(share);
+      if (!batch.ok() || batch->weights.size() == info_.loss_terms.size()) return batch;
+      return Error{ErrorCode::kInvalid,
+                   context + "gave " + count(batch->weights.size(), "weight") +
+                       ", expected one for each loss term: " + std::to_string(info_.loss_terms.size())};
+    } catch (const std::exception& e) {
+      return Error{ErrorCode::kInvalid, context + "threw an exception: " + e.what()};
+    } catch (...) {
+      return Error{ErrorCode::kInvalid, context + "threw something that is no std::exception"};
+    }
+  }
+  [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
+    check_groups();
+    std::vector<at::Tensor> sums = call("loss", [&] { return workload_->loss(batch); });
+    if (sums.size() != info_.loss_terms.size()) {
+      refuse("loss() gave " + count(sums.size(), "sum") +
+             ", expected one for each loss term: " + std::to_string(info_.loss_terms.size()));
+    }
+    for (size_t term = 0; term < sums.size(); ++term) {
+      const at::Tensor& sum = sums[term];
+      const std::string name = "loss(): the term " + info_.loss_terms[term].name;
+      if (!sum.defined() || sum.numel() != 1 || sum.scalar_type() != at::kFloat) {
+        refuse(name + " is " + shape_of(sum) + ", expected a scalar of Float: the sum over the batch");
+      }
+    }
+    return sums;
+  }
+  [[nodiscard]] std::string memory_advice() const override {
+    return call("memory_advice", [&] { return workload_->memory_advice(); });
+  }
+  at::Tensor regularization() override {
+    return call("regularization", [&] { return workload_->regularization(); });
+  }
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
+    return call("evaluate", [&] { return workload_->evaluate(shard); });
+  }
+  [[nodiscard]] std::vector<std::pair<std::string, double>> figures(
+      const std::vector<MetricSum>& totals) const override {
+    return call("figures", [&] { return workload_->figures(totals); });
+  }
+  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override {
+    return call("evaluation_lines", [&] { return workload_->evaluation_lines(report); });
+  }
+  [[nodiscard]] std::string log_header() const override {
+    return call("log_header", [&] { return workload_->log_header(); });
+  }
+  [[nodiscard]] std::string log_line(const EvaluationReport& report) const override {
+    return call("log_line", [&] { return workload_->log_line(report); });
+  }
+  std::vector<std::string> outputs(const EvaluationReport& report) override {
+    return call("outputs", [&] { return workload_->outputs(report); });
+  }
+  [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override {
+    return call("output", [&] { return workload_->output(name, state); });
+  }
+  [[nodiscard]] Json progress_state() const override {
+    return call("progress_state", [&] { return workload_->progress_state(); });
+  }
+  Status restore_progress(const Json& state) override {
+    return call("restore_progress", [&] { return workload_->restore_progress(state); });
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw RunFault(ExitCode::kUsage, "--plugin " + path_ + ": " + what);
+  }
+
+  // What is known to be something else than a fault of the plugin (a lost peer, too little memory, a broken device)
+  // goes on as it is.
+  template <typename Function>
+  auto call(const char* name, const Function& function) const -> decltype(function()) {
+    const std::string threw = "--plugin " + path_ + ": " + name + "() threw ";
+    try {
+      return function();
+    } catch (const c10::Error& e) {
+      if (classify_fault(e).code != ExitCode::kCrash) throw;
+      throw std::runtime_error(threw + "an error of torch: " + e.what_without_backtrace());
+    } catch (const std::exception& e) {
+      if (classify_fault(e).code != ExitCode::kCrash) throw;
+      throw std::runtime_error(threw + "an exception: " + e.what());
+    } catch (...) {
+      throw std::runtime_error(threw + "something that is no std::exception");
+    }
+  }
+
+  void check_first_groups() {
+    for (const ParameterGroup& group : groups_) {
+      for (const NamedTensor& entry : group.parameters) {
+        const std::string parameter = "groups(): the parameter " + entry.name;
+        if (!entry.tensor.defined()) refuse(parameter + " is an undefined tensor");
+        if (!entry.tensor.is_leaf() || !entry.tensor.requires_grad()) {
+          refuse(parameter + " is not trained: expected a leaf that requires a gradient (lockstep::trained makes one)");
+        }
+        if (!shapes_.emplace(entry.name, shape_of(entry.tensor)).second) {
+          refuse(parameter + " is there twice: each needs a name of its own");
+        }
+      }
+    }
+    if (shapes_.empty()) refuse("groups() has no parameter: there is nothing to train");
+  }
+
+  // The optimizer, the reducer and the checkpoints hold the tensors of the first call.
+  void check_groups() const {
+    const auto now = call("groups", [&] { return workload_->groups(); });
+    constexpr const char* kFixed =
+        "; a run's parameters are made once, with the workload, and only their values change";
+    if (now.size() != groups_.size()) {
+      refuse("groups() gave " + count(groups_.size(), "group") + " at the start and gives " +
+             std::to_string(now.size()) + " now" + kFixed);
+    }
+    for (size_t i = 0; i < now.size(); ++i) {
+      const NamedTensors& before = groups_[i].parameters;
+      const NamedTensors& after = now[i].parameters;
+      const std::string group = "groups(): " + (groups_[i].name.empty() ? "it" : "the group " + groups_[i].name);
+      if (after.size() != before.size()) {
+        refuse(group + " had " + count(before.size(), "parameter") + " at the start and has " +
+               std::to_string(after.size()) + " now" + kFixed);
+      }
+      for (size_t p = 0; p < after.size(); ++p) check_parameter(before[p], after[p], kFixed);
+    }
+  }
+
+  void check_parameter(const NamedTensor& before, const NamedTensor& after, const char* fixed) const {
+    if (after.name != before.name) {
+      refuse("groups(): the parameter " + before.name + " of the start is called " + after.name + " now" + fixed);
+    }
+    const std::string& first = shapes_.at(before.name);
+    const std::string shape = shape_of(after.tensor);
+    if (shape != first) {
+      refuse("groups(): the parameter " + before.name + " was " + first + " at the start and is " + shape + " now" +
+             fixed);
+    }
+    if (!after.tensor.is_same(before.tensor)) {
+      refuse("groups(): the parameter " + before.name + " is another tensor than at the start" + fixed);
+    }
+  }
+
+  std::unique_ptr<Workload> workload_;
+  std::string path_;
+  std::string sha256_;
+  WorkloadInfo info_;
+  std::vector<ParameterGroup> groups_;         // as they were at the start
+  std::map<std::string, std::string> shapes_;  // "Float [4, 8]" by the parameter's name, at the start
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> make_checked_workload(std::unique_ptr<Workload> workload, std::string path,
+                                                std::string sha256) {
+  return std::make_unique<CheckedWorkload>(std::move(workload), std::move(path), std::move(sha256));
+}
+
+}  // namespace lockstep

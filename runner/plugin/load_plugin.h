@@ -1,0 +1,46 @@
+// The workloads that a worker knows: Lockstep's own, and that of the file of --plugin.
+//
+// Threads: made and used on the main thread. Ownership: a plugin stays loaded until the process ends.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/plugin/plugin.h"
+
+namespace lockstep {
+
+struct LoadedPlugin {
+  std::string path;
+  std::string sha256;  // of the file, hex
+  PluginWorkload workload;
+};
+
+// Errors (kInvalid, kNotFound): no file, no shared object, a function that is nowhere, no lockstep_plugin(), compiled
+// for another version of Lockstep or torch, a workload that is not whole, whatever is thrown.
+Result<LoadedPlugin> load_plugin(const std::string& path);
+
+class Workloads {
+ public:
+  // `arguments`: of a run or a task. Errors: those of plugin_of and load_plugin; a plugin's workload that has the name
+  // of one of Lockstep's own.
+  static Result<Workloads> of(const std::vector<std::string>& arguments);
+
+  [[nodiscard]] const WorkloadList& flags() const { return flags_; }
+  [[nodiscard]] const std::optional<LoadedPlugin>& plugin() const { return plugin_; }
+  // As make_workload and run_task (runner/models/registry.h). A plugin's workload is held to the seam
+  // (checked_workload.h).
+  [[nodiscard]] WorkloadOrFailure make(const RunConfig& config, at::Device device,
+                                       const OnDataProgress& on_progress) const;
+  [[nodiscard]] std::optional<Failure> run_task(const TaskInput& input) const;
+
+ private:
+  [[nodiscard]] bool is_of_plugin(const RunConfig& config) const;
+
+  WorkloadList flags_;
+  std::optional<LoadedPlugin> plugin_;
+};
+
+}  // namespace lockstep

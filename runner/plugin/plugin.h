@@ -1,0 +1,74 @@
+// A plugin: a shared object with a model of a user's own, for `lockstep run NAME --plugin FILE.so`.
+//
+// Role: the one header that a plugin includes. It is compiled against an installed Lockstep (find_package(Lockstep),
+// docs/your-own-model.md), links nothing, and finds Lockstep's functions and torch's in the worker that loads it.
+//
+//   void byte_lm(lockstep::PluginWorkload& workload) {
+//     workload.flags.name = "byte_lm";
+//     …
+//   }
+//   LOCKSTEP_PLUGIN(byte_lm)
+//
+// Threads: the plugin is loaded and asked for its workload from the main thread, once in a process, and stays loaded.
+// Errors: what its functions throw ends the rank; the message names the plugin and the function.
+#pragma once
+
+#include <torch/version.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "runner/config/flag_table_builder.h"
+#include "runner/config/workload_flags.h"
+#include "runner/models/registry.h"
+#include "runner/models/task.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+// What a plugin trains, as Lockstep's own workloads have it.
+struct PluginWorkload {
+  // At least name (no name of Lockstep's own), summary, data and example; what is left empty does nothing.
+  WorkloadFlags flags;
+  // As make_workload of runner/models/registry.h: reads the data, once for each rank. `on_progress` is to be called
+  // again and again meanwhile.
+  std::function<WorkloadOrFailure(const RunConfig& config, at::Device device, const OnDataProgress& on_progress)> make;
+  // As run_task of that header; empty where flags.tasks is.
+  std::function<std::optional<Failure>(const TaskInput& input)> run_task = {};
+};
+
+// What a plugin was compiled with. Nothing of a plugin is called before this was compared; so it is plain C, and
+// `size` and `lockstep` stay the first two for ever.
+struct PluginRecord {
+  uint64_t size;         // of this struct
+  const char* lockstep;  // version of Lockstep
+  const char* headers;   // a digest of its installed headers
+  const char* torch;     // version of torch
+  const char* abi;       // of the C++ library
+  void (*fill)(PluginWorkload& workload);
+};
+
+// Of whoever compiles this: the worker or a plugin.
+#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
+inline constexpr const char* kPluginAbi = "libstdc++ with _GLIBCXX_USE_CXX11_ABI=1";
+#elif defined(_GLIBCXX_USE_CXX11_ABI)
+inline constexpr const char* kPluginAbi = "libstdc++ with _GLIBCXX_USE_CXX11_ABI=0";
+#else
+inline constexpr const char* kPluginAbi = "another library than libstdc++";
+#endif
+
+}  // namespace lockstep
+
+// Both are set by the CMake target Lockstep::plugin.
+#if defined(LOCKSTEP_PLUGIN_VERSION) && defined(LOCKSTEP_PLUGIN_HEADERS)
+// The one function that a plugin exports. `fill_workload`: void(lockstep::PluginWorkload&).
+#define LOCKSTEP_PLUGIN(fill_workload)                                                                     \
+  extern "C" __attribute__((visibility("default"))) const lockstep::PluginRecord* lockstep_plugin() {      \
+    static const lockstep::PluginRecord record = {sizeof(lockstep::PluginRecord), LOCKSTEP_PLUGIN_VERSION, \
+                                                  LOCKSTEP_PLUGIN_HEADERS,        TORCH_VERSION,           \
+                                                  lockstep::kPluginAbi,           fill_workload};          \
+    return &record;                                                                                        \
+  }
+#endif

@@ -1,0 +1,61 @@
+"""A model of one's own on a real cluster: an image over the runner's, the manifest of docs/your-own-model.md."""
+import shutil
+
+import pytest
+import yaml
+
+from images import ROOT, RUNNER
+from plugin_build import build_example, install_headers
+from runs import checkpoints, losses
+from waiting import wait_until
+
+EXAMPLE = ROOT / "manifests/examples/plugin.yaml"
+IMAGE = "docker.io/library/byte_lm:1"
+DOCKERFILE = f"FROM {RUNNER}\nCOPY byte_lm.so /opt/models/\nCOPY LICENSE /opt/models/text.txt\n"
+
+
+@pytest.fixture(scope="module")
+def image(cluster, tmp_path_factory):
+    """The image of the page, on the node."""
+    base = tmp_path_factory.mktemp("byte_lm")
+    plugin = build_example(base, install_headers(base / "installed"))
+    shutil.copy(ROOT / "LICENSE", plugin.parent)
+    cluster.images.build(IMAGE, DOCKERFILE, plugin.parent)
+    cluster.import_image(IMAGE)
+    return IMAGE
+
+
+def apply_example(api, jobs, change=lambda job: None):
+    folder = jobs.make_volume("byte-lm-checkpoints")
+    claim, job = yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8"))
+    change(job)
+    api.kubectl("apply", "-f", "-", stdin=yaml.dump(claim))
+    wait_until(lambda: [one["status"].get("phase") for one in api.list("persistentvolumeclaims")] == ["Bound"],
+               "bound claim", 60, lambda: str(api.list("persistentvolumeclaims")))
+    api.kubectl("apply", "-f", "-", stdin=yaml.dump(job))
+    return folder / "byte-lm"
+
+
+def test_the_example_trains_to_the_end_although_a_worker_is_killed(image, api, bare_jobs):
+    jobs = bare_jobs
+    folder = apply_example(api, jobs)
+    jobs.wait_for_step(5, "byte-lm")
+    jobs.kill_worker(1, "byte-lm")
+    jobs.wait_until_complete("byte-lm", timeout=900)
+    status = jobs.status("byte-lm")
+    assert status["progress"]["step"] == status["progress"]["totalSteps"] == 60
+    assert status["restarts"]["process"] == 1 and status["restarts"]["pod"] == 0
+    assert checkpoints(folder)[-1] == "step-00000060"
+    assert losses(folder)[60] < losses(folder)[1]
+    assert "/opt/models/byte_lm.so (sha256 " in api.kubectl("logs", "byte-lm-0-0").stdout
+
+
+@pytest.mark.parametrize("args, message", [
+    (["--widht", "32"], "unknown flag --widht; did you mean --width?"),
+    (["--plugin", "/opt/models/other.so"], "--plugin /opt/models/other.so: No such file or directory"),
+])
+def test_what_only_the_image_knows_is_refused_there(image, api, bare_jobs, args, message):
+    jobs = bare_jobs
+    apply_example(api, jobs, lambda job: job["spec"]["trainer"]["args"].extend(args))
+    jobs.wait_for_condition("Failed", name="byte-lm", timeout=300)
+    assert message in str(jobs.condition("Failed", "byte-lm"))

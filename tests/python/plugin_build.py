@@ -1,0 +1,33 @@
+"""The example of a model of one's own, built as a person builds it: outside of the tree, against an installed Lockstep."""
+import shutil
+import subprocess
+
+from programs import ROOT, bin_folder, clean_environment
+
+EXAMPLE = ROOT / "examples/plugin"
+
+
+def do(*words):
+    """What a command that must succeed says."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, errors="replace",
+                          env=clean_environment(), timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def install_headers(prefix):
+    """The headers and the package for CMake, from the build whose programs are tested."""
+    do("cmake", "--install", bin_folder().parent, "--component", "plugin", "--prefix", prefix)
+    return prefix
+
+
+def build_plugin(source, folder, prefix):
+    """The shared object of a CMake project."""
+    do("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}")
+    do("cmake", "--build", folder)
+    return next(folder.glob("*.so"))
+
+
+def build_example(base, prefix):
+    shutil.copytree(EXAMPLE, base / "source")
+    return build_plugin(base / "source", base / "build", prefix)

@@ -1,0 +1,109 @@
+// A plugin that does what --fault says: each a thing that a plugin must not do. Its model is w·x.
+#include <torch/types.h>
+
+#include <any>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "all_headers.h"  // each that is installed; made by the test
+
+namespace {
+
+using namespace lockstep;
+
+struct Options {
+  std::string fault;
+};
+
+class Faulty final : public Workload {
+ public:
+  explicit Faulty(std::string fault) : fault_(std::move(fault)) {
+    info_.name = "faulty";
+    if (fault_ != "no_term") info_.loss_terms = {{.name = "loss"}};
+    info_.best = {.name = "valid_loss", .direction = Direction::kLower};
+    if (fault_ == "no_leaf") w_ = w_ * 2.0;
+  }
+
+  const WorkloadInfo& info() const override { return info_; }
+  std::vector<ParameterGroup> groups() const override {
+    if (fault_ == "no_parameter") return {};
+    std::vector<ParameterGroup> groups = {{.name = "", .parameters = {{"w", w_}}}};
+    if (fault_ == "one_name") groups[0].parameters.push_back({"w", torch::zeros({1}).requires_grad_()});
+    const bool later = steps_ > 2;
+    if (fault_ == "count" && later) groups[0].parameters.push_back({"b", torch::zeros({1}).requires_grad_()});
+    if (fault_ == "groups" && later) groups.push_back({.name = "more", .parameters = {}});
+    if (fault_ == "shape" && later) groups[0].parameters[0].tensor = torch::zeros({5}).requires_grad_();
+    if (fault_ == "dtype" && later) {
+      groups[0].parameters[0].tensor = torch::zeros({4}, torch::kDouble).requires_grad_();
+    }
+    if (fault_ == "another" && later) groups[0].parameters[0].tensor = torch::zeros({4}).requires_grad_();
+    if (fault_ == "name" && later) groups[0].parameters[0].name = "v";
+    return groups;
+  }
+  void initialize(uint64_t) override {
+    if (fault_ == "throws_in_initialize") throw std::runtime_error("no values today");
+  }
+  double flops_per_sample() const override { return 24.0; }
+  std::vector<std::pair<std::string, std::string>> describe() const override { return {}; }
+  Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
+    return Sampler::create({.seed = options.seed, .num_samples = 16, .global_batch = options.global_batch});
+  }
+  Result<HostBatch> fetch(const BatchShare& share) const override {
+    if (fault_ == "throws_in_fetch") throw std::runtime_error("no batch today");
+    const auto n = static_cast<int64_t>(share.samples.size());
+    HostBatch batch{.tensors = {{"x", torch::ones({n, 4})}}, .weights = {static_cast<double>(n)}};
+    if (fault_ == "weights") batch.weights.push_back(1.0);
+    return batch;
+  }
+  std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
+    ++steps_;
+    if (fault_ == "throws_in_loss") throw std::runtime_error("no loss today");
+    if (fault_ == "throws_a_number") throw 7;
+    if (fault_ == "torch_error") return {torch::ones({3}).matmul(w_)};
+    const at::Tensor sum = (batch["x"].matmul(w_) - 1.0).square().sum();
+    if (fault_ == "sums") return {sum, sum};
+    if (fault_ == "undefined") return {at::Tensor()};
+    if (fault_ == "no_scalar") return {torch::stack({sum, sum})};
+    return {sum};
+  }
+  std::vector<std::string> evaluation_lines(const EvaluationReport&) override { return {}; }
+
+ private:
+  std::string fault_;
+  WorkloadInfo info_;
+  int64_t steps_ = 0;
+  at::Tensor w_ = torch::zeros({4}).requires_grad_();
+};
+
+void faulty(PluginWorkload& workload) {
+  workload.flags.name = "faulty";
+  workload.flags.summary = "what a plugin must not do";
+  workload.flags.set_defaults = [](RunConfig& config) { config.options = Options(); };
+  workload.flags.add_flags = [](FlagTableBuilder& table) {
+    table.group("Faults");
+    table.text(
+        "fault", FlagScope::kThisProcess, "a word", [](auto& config) -> auto& {
+          using Config = std::remove_reference_t<decltype(config)>;
+          using Wanted = std::conditional_t<std::is_const_v<Config>, const Options, Options>;
+          return std::any_cast<Wanted&>(config.options).fault;
+        },
+        "which");
+  };
+  workload.flags.check = [](const RunConfig& config) -> Status {
+    if (std::any_cast<const Options&>(config.options).fault == "throws_in_check") throw std::runtime_error("no check");
+    return {};
+  };
+  workload.make = [](const RunConfig& config, at::Device, const OnDataProgress&) -> WorkloadOrFailure {
+    const std::string& fault = std::any_cast<const Options&>(config.options).fault;
+    if (fault == "throws_in_make") throw std::runtime_error("no model today");
+    if (fault == "makes_nothing") return std::unique_ptr<Workload>();
+    return std::unique_ptr<Workload>(std::make_unique<Faulty>(fault));
+  };
+}
+
+}  // namespace
+
+LOCKSTEP_PLUGIN(faulty)
