@@ -695,8 +695,10 @@ class Planner {
 
   // A pod that has ended is in no DNS record.
   void stop_serving() {
+    const Json desired = desired_service(o_.job);
+    const Json& service = o_.service && !service_differs(*o_.service, desired) ? *o_.service : desired;
     for (const PodView& pod : o_.pods) {
-      if (!is_old(pod) || !pod.serving || has_ended(pod)) continue;
+      if (!is_old(pod) || has_ended(pod) || !selects(service, pod.meta.labels)) continue;
       act(StopServing{pod.meta.name, pod.meta.uid}, pod.node < spec_.trainer.num_nodes
                                                         ? "its name is its successor's now"
                                                         : "numNodes is " + std::to_string(spec_.trainer.num_nodes));
