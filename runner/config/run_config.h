@@ -39,7 +39,7 @@ struct TrainingOptions {
   LrScaling lr_scaling = LrScaling::kNone;
   LrScheduleKind lr_schedule = LrScheduleKind::kConstant;
   int64_t warmup_steps = 0;
-  int64_t warmup_epochs = 0;  // in place of warmup_steps, where it is not 0
+  int64_t warmup_epochs = 0;      // in place of warmup_steps, where it is not 0
   int64_t lr_decay_steps = 1000;  // --lr_decay_step
   double lr_decay_rate = 0.95;
   double min_lr = 0.0;

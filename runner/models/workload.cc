@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runner/base/check.h"
+
 namespace lockstep {
 
 const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
@@ -18,6 +20,22 @@ NamedTensors parameters_of(const Workload& workload) {
   }
   return all;
 }
+
+namespace {
+
+Metrics::const_iterator find_metric(const Metrics& metrics, std::string_view name) {
+  return std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
+}
+
+}  // namespace
+
+double metric_value(const Metrics& metrics, std::string_view name) {
+  const auto found = find_metric(metrics, name);
+  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
+  return found->second;
+}
+
+bool has_metric(const Metrics& metrics, std::string_view name) { return find_metric(metrics, name) != metrics.end(); }
 
 Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) {
   TRY_ASSIGN(const std::unique_ptr<BatchSource> source,
@@ -42,8 +60,8 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
   return sums;
 }
 
-std::vector<std::pair<std::string, double>> Workload::figures(const std::vector<MetricSum>& totals) const {
-  std::vector<std::pair<std::string, double>> means;
+Metrics Workload::figures(const std::vector<MetricSum>& totals) const {
+  Metrics means;
   for (const MetricSum& total : totals)
     means.emplace_back(total.name, total.count > 0.0 ? total.sum / total.count : 0.0);
   return means;

@@ -48,8 +48,8 @@ PlateauState plateau_after(const PlateauState& state, double figure, const Plate
 // All but noam warm up linearly first.
 double lr_value(int64_t step, const LrScheduleOptions& options, const PlateauState& plateau = {});
 
-// --lr_scaling: by the declared world size (nodes x processes per node), which does not change when a run shrinks, or by
-// the global batch (Goyal et al., 2017, in the form of the diffusion models' base rate: of 256 samples).
+// --lr_scaling: by the declared world size (nodes x processes per node), which does not change when a run shrinks, or
+// by the global batch (Goyal et al., 2017, in the form of the diffusion models' base rate: of 256 samples).
 double scaled_lr(double lr, LrScaling scaling, int declared_world_size, int64_t global_batch);
 
 // lr: scaled. warmup_steps: with --warmup_epochs counted in.

@@ -126,7 +126,9 @@ Status add_residue(const ParsedResidue& residue, ReadChain& chain) {
     if (!std::all_of(position.begin(), position.end(), [](float value) { return std::isfinite(value); })) {
       position = kMissingAtom;
     }
-    read.atoms.emplace(atom.name, position);
+    // Where two residues share a number (microheterogeneity), the side chain is that of the first.
+    const bool is_backbone = std::find(kBackboneAtoms.begin(), kBackboneAtoms.end(), atom.name) != kBackboneAtoms.end();
+    if (is_backbone || residue.name == read.name) read.atoms.emplace(atom.name, position);
   }
   return {};
 }

@@ -27,13 +27,6 @@ constexpr char kColdFigure[] = "test_cold_ndcg@10";
 constexpr char kAdapters[] = "adapters";
 constexpr double kLogFloor = 1e-10;  // the guide's: log(σ + this)
 
-double figure_named(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
-  const auto found =
-      std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
-  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
-  return found->second;
-}
-
 std::vector<std::string> texts_of_users(const RatingData& ratings) {
   std::vector<std::string> texts;
   std::transform(ratings.users.begin(), ratings.users.end(), std::back_inserter(texts), user_text);
@@ -318,14 +311,14 @@ Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& 
   return evaluate_rankings(model_, data_, user_parts_UH, item_parts_IH, shard);
 }
 
-std::vector<std::pair<std::string, double>> Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {
-  std::vector<std::pair<std::string, double>> means = Workload::figures(totals);
+Metrics Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {
+  Metrics means = Workload::figures(totals);
   if (!totals.empty() && totals.back().name == kColdFigure && totals.back().count == 0.0) means.pop_back();
   return means;
 }
 
 std::vector<std::string> Gpt2recWorkload::evaluation_lines(const EvaluationReport& report) {
-  const auto figure = [&](const char* name) { return figure_named(report.metrics, name); };
+  const auto figure = [&](const char* name) { return metric_value(report.metrics, name); };
   std::array<char, 200> line{};
   std::snprintf(line.data(), line.size(),
                 "Epoch %lld: valid (NDCG@10: %.4f, HR@10: %.4f), test (Recall@10: %.4f, Precision@10: %.4f, NDCG@10: "
@@ -336,7 +329,7 @@ std::vector<std::string> Gpt2recWorkload::evaluation_lines(const EvaluationRepor
 }
 
 std::vector<std::string> Gpt2recWorkload::outputs(const EvaluationReport& report) {
-  const double value = figure_named(report.metrics, kBestFigure);
+  const double value = metric_value(report.metrics, kBestFigure);
   if (!(value > best_)) return {};
   best_ = value;
   std::vector<std::string> files = {kResultsFile};

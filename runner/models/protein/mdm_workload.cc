@@ -106,17 +106,9 @@ double least_of(const std::vector<double>& values) {
   return least;
 }
 
-double figure_of(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
-  const auto found =
-      std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
-  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
-  return found->second;
-}
-
 // NaN when no step had any.
-double mean_of(const std::vector<std::pair<std::string, double>>& means, std::string_view name) {
-  const auto found = std::find_if(means.begin(), means.end(), [&](const auto& entry) { return entry.first == name; });
-  return found == means.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
+double mean_of(const Metrics& means, std::string_view name) {
+  return has_metric(means, name) ? metric_value(means, name) : std::numeric_limits<double>::quiet_NaN();
 }
 
 at::Tensor indices(const std::vector<int64_t>& values, bool pinned) {
@@ -361,7 +353,7 @@ std::vector<at::Tensor> MdmWorkload::loss(const DeviceBatch& batch) {
   return {cross_entropy_sum(logits.fragments_NV, batch["kinds_N"]), cross_entropy_sum(logits.bins_TV, batch["bins_T"])};
 }
 
-std::vector<std::pair<std::string, double>> MdmWorkload::figures(const std::vector<MetricSum>& totals) const {
+Metrics MdmWorkload::figures(const std::vector<MetricSum>& totals) const {
   const auto mean = [&](MdmTerm term) {
     return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : 0.0;
   };
@@ -383,13 +375,13 @@ std::vector<std::string> MdmWorkload::evaluation_lines(const EvaluationReport& r
     lines.push_back(
         line("Train", train_loss, mean_of(report.metrics, "train_fragment"), mean_of(report.metrics, "train_torsion")));
   }
-  lines.push_back(line("Val", figure_of(report.metrics, "valid_loss"), figure_of(report.metrics, "valid_fragment"),
-                       figure_of(report.metrics, "valid_torsion")));
+  lines.push_back(line("Val", metric_value(report.metrics, "valid_loss"),
+                       metric_value(report.metrics, "valid_fragment"), metric_value(report.metrics, "valid_torsion")));
   return lines;
 }
 
 std::vector<std::string> MdmWorkload::outputs(const EvaluationReport& report) {
-  const double loss = figure_of(report.metrics, "valid_loss");
+  const double loss = metric_value(report.metrics, "valid_loss");
   const bool is_best = std::isfinite(loss) && std::all_of(val_losses_.begin(), val_losses_.end(), [&](double last) {
                          return !std::isfinite(last) || loss < last;
                        });
@@ -409,7 +401,7 @@ OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState
                {"encoder_state_dict", tree.value(part_of(state.model, kEncoderPrefix))},
                {"decoder_state_dict", tree.value(part_of(state.model, kDecoderPrefix))},
                {"optimizer_state_dict", {adam_state_dict(model_.parameters(), training_, state, tree)}},
-               {"loss", {figure_of(state.metrics, "valid_loss")}},
+               {"loss", {metric_value(state.metrics, "valid_loss")}},
                {"train_losses", list_of(train_losses_)},
                {"val_losses", list_of(val_losses_)}};
   if (training_.lr_schedule == LrScheduleKind::kPlateau) {

@@ -15,27 +15,14 @@
 namespace lockstep {
 namespace {
 
-using Metrics = std::vector<std::pair<std::string, double>>;
-
 // The guide saves its weights whenever one of these improves.
 constexpr std::array<const char*, 4> kSavedMetrics = {"valid_ndcg@10", "valid_hr@10", "test_ndcg@10", "test_hr@10"};
-
-double metric(const Metrics& metrics, const std::string& name) {
-  const auto found =
-      std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
-  LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
-  return found->second;
-}
-
-bool has_metric(const Metrics& metrics, const std::string& name) {
-  return std::any_of(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
-}
 
 std::string figures_text(const Metrics& metrics, const std::string& prefix) {
   std::array<char, 128> text{};
   std::snprintf(text.data(), text.size(), "valid (NDCG@10: %.4f, HR@10: %.4f), test (NDCG@10: %.4f, HR@10: %.4f)",
-                metric(metrics, prefix + "valid_ndcg@10"), metric(metrics, prefix + "valid_hr@10"),
-                metric(metrics, prefix + "test_ndcg@10"), metric(metrics, prefix + "test_hr@10"));
+                metric_value(metrics, prefix + "valid_ndcg@10"), metric_value(metrics, prefix + "valid_hr@10"),
+                metric_value(metrics, prefix + "test_ndcg@10"), metric_value(metrics, prefix + "test_hr@10"));
   return text.data();
 }
 
@@ -225,15 +212,15 @@ std::string SasrecWorkload::log_line(const EvaluationReport& report) const {
   const Metrics& m = report.metrics;
   std::array<char, 128> text{};
   std::snprintf(text.data(), text.size(), "%lld (%.6f, %.6f) (%.6f, %.6f)", static_cast<long long>(report.epoch),
-                metric(m, "valid_ndcg@10"), metric(m, "valid_hr@10"), metric(m, "test_ndcg@10"),
-                metric(m, "test_hr@10"));
+                metric_value(m, "valid_ndcg@10"), metric_value(m, "valid_hr@10"), metric_value(m, "test_ndcg@10"),
+                metric_value(m, "test_hr@10"));
   return text.data();
 }
 
 std::vector<std::string> SasrecWorkload::outputs(const EvaluationReport& report) {
   bool improved = false;
   for (size_t i = 0; i < kSavedMetrics.size(); ++i) {
-    const double value = metric(report.metrics, kSavedMetrics[i]);
+    const double value = metric_value(report.metrics, kSavedMetrics[i]);
     improved = improved || value > best_[i];
     best_[i] = std::max(best_[i], value);
   }

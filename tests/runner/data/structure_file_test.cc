@@ -190,6 +190,9 @@ TEST(StructureFile, chi1_is_the_dihedral_of_the_first_gamma_atom) {
   EXPECT_TRUE(std::isnan(parsed(text).chains[0].positions[0].chi1));
   text += pdb_line({.name = "OG", .residue = "SER", .x = 0, .y = 1, .z = 2});
   EXPECT_NEAR(std::abs(parsed(text).chains[0].positions[0].chi1), M_PI / 2, 1e-6);
+  // A second residue of the same number, as in 1EJG.
+  text += pdb_line({.name = "CG", .residue = "PRO", .x = 1, .y = 0, .z = 2});
+  EXPECT_NEAR(std::abs(parsed(text).chains[0].positions[0].chi1), M_PI / 2, 1e-6);
 }
 
 TEST(StructureFile, chains_of_one_sequence_are_one_group) {
