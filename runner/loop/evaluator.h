@@ -22,9 +22,9 @@ class PhaseClock;
 class ProcessGroup;
 
 struct EvaluationOutcome {
-  bool is_complete = false;  // on all ranks; otherwise there are no figures
-  Metrics metrics;           // the workload's figures of the sums
-  StepRequests requests;     // that any rank has met meanwhile
+  bool is_complete = false;   // on all ranks; otherwise there are no figures
+  EvaluationMetrics metrics;  // the workload's figures of the sums
+  StepRequests requests;      // that any rank has met meanwhile
 };
 
 // What an evaluation works with; all outlive the call.

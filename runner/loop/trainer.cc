@@ -28,7 +28,7 @@ namespace {
 Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}; }
 
 // Of the figure of that name, so that more is better: one of which less is better counts negated.
-std::optional<double> score_of(const DecidingFigure& figure, const Metrics& metrics) {
+std::optional<double> score_of(const DecidingFigure& figure, const EvaluationMetrics& metrics) {
   for (const auto& [name, value] : metrics) {
     if (name == figure.name) return figure.direction == Direction::kHigher ? value : -value;
   }
@@ -525,7 +525,7 @@ bool Trainer::is_out_of_patience() const {
 }
 
 // The plateau state after an evaluation with these figures.
-PlateauState Trainer::plateau_with(const Metrics& metrics) const {
+PlateauState Trainer::plateau_with(const EvaluationMetrics& metrics) const {
   const WorkloadInfo& info = parts_.workload.info();
   const std::optional<double> score = score_of(info.plateau.value_or(info.best), metrics);
   const PlateauState& now = state_.counters.plateau;

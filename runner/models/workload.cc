@@ -23,19 +23,21 @@ NamedTensors parameters_of(const Workload& workload) {
 
 namespace {
 
-Metrics::const_iterator find_metric(const Metrics& metrics, std::string_view name) {
+EvaluationMetrics::const_iterator find_metric(const EvaluationMetrics& metrics, std::string_view name) {
   return std::find_if(metrics.begin(), metrics.end(), [&](const auto& entry) { return entry.first == name; });
 }
 
 }  // namespace
 
-double metric_value(const Metrics& metrics, std::string_view name) {
+double metric_value(const EvaluationMetrics& metrics, std::string_view name) {
   const auto found = find_metric(metrics, name);
   LOCKSTEP_CHECK(found != metrics.end(), "an evaluation report lacks a figure of this workload");
   return found->second;
 }
 
-bool has_metric(const Metrics& metrics, std::string_view name) { return find_metric(metrics, name) != metrics.end(); }
+bool has_metric(const EvaluationMetrics& metrics, std::string_view name) {
+  return find_metric(metrics, name) != metrics.end();
+}
 
 Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) {
   TRY_ASSIGN(const std::unique_ptr<BatchSource> source,
@@ -60,8 +62,8 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
   return sums;
 }
 
-Metrics Workload::figures(const std::vector<MetricSum>& totals) const {
-  Metrics means;
+EvaluationMetrics Workload::figures(const std::vector<MetricSum>& totals) const {
+  EvaluationMetrics means;
   for (const MetricSum& total : totals)
     means.emplace_back(total.name, total.count > 0.0 ? total.sum / total.count : 0.0);
   return means;

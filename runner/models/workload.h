@@ -48,7 +48,7 @@ struct DecidingFigure {
 };
 
 // What is reported of an evaluation: names and values.
-using Metrics = std::vector<std::pair<std::string, double>>;
+using EvaluationMetrics = std::vector<std::pair<std::string, double>>;
 
 // Of each evaluation, beside the workload's own figures: the mean loss of the steps since the evaluation before it.
 // Where there are several terms, also "train_<term>".
@@ -185,13 +185,13 @@ class Workload {
   // "valid_<term>".
   virtual Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard);
   // What is reported of the sums over all ranks: their means, unless overridden (a perplexity, a distance). Pure.
-  [[nodiscard]] virtual Metrics figures(const std::vector<MetricSum>& totals) const;
+  [[nodiscard]] virtual EvaluationMetrics figures(const std::vector<MetricSum>& totals) const;
   // Called on rank 0 after every evaluation: the guide's own lines (returned, printed by the loop on stdout).
   struct EvaluationReport {
     int64_t step = 0;               // committed
     int64_t epoch = 0;              // completed epochs
     double seconds_training = 0.0;  // since the start, without evaluations
-    Metrics metrics;
+    EvaluationMetrics metrics;
   };
   virtual std::vector<std::string> evaluation_lines(const EvaluationReport& report) = 0;
   // log.txt in the guide's form: its first line, and one line per evaluation. Empty: the workload has none.
@@ -205,7 +205,7 @@ class Workload {
   struct OutputState {
     int64_t step = 0;
     int64_t epoch = 0;  // completed epochs
-    Metrics metrics;
+    EvaluationMetrics metrics;
     double lr = 0.0;         // learning rate of the next step
     NamedTensors model;      // parameters and buffers
     NamedTensors optimizer;  // as Adam::state
@@ -221,8 +221,8 @@ class Workload {
 // The parameters of all groups, in their order.
 NamedTensors parameters_of(const Workload& workload);
 // The figure of this name in an evaluation's report. It must be there.
-double metric_value(const Metrics& metrics, std::string_view name);
-bool has_metric(const Metrics& metrics, std::string_view name);
+double metric_value(const EvaluationMetrics& metrics, std::string_view name);
+bool has_metric(const EvaluationMetrics& metrics, std::string_view name);
 // Copies a share's data to the device; returns before they are there.
 DeviceBatch to_device(const HostBatch& batch, const BatchShare& share, at::Device device);
 

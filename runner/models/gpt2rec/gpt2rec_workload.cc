@@ -311,8 +311,8 @@ Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& 
   return evaluate_rankings(model_, data_, user_parts_UH, item_parts_IH, shard);
 }
 
-Metrics Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {
-  Metrics means = Workload::figures(totals);
+EvaluationMetrics Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {
+  EvaluationMetrics means = Workload::figures(totals);
   if (!totals.empty() && totals.back().name == kColdFigure && totals.back().count == 0.0) means.pop_back();
   return means;
 }

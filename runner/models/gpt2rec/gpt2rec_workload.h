@@ -56,7 +56,7 @@ class Gpt2recWorkload final : public Workload {
 
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
   // Without test_cold_ndcg@10 where no film is cold.
-  [[nodiscard]] Metrics figures(const std::vector<MetricSum>& totals) const override;
+  [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   // Whenever valid_ndcg@10 has improved: test_results_standard.json, --model_path, and where a phase trains LoRA its
   // weights as a folder for Python's peft.

@@ -107,7 +107,7 @@ double least_of(const std::vector<double>& values) {
 }
 
 // NaN when no step had any.
-double mean_of(const Metrics& means, std::string_view name) {
+double mean_of(const EvaluationMetrics& means, std::string_view name) {
   return has_metric(means, name) ? metric_value(means, name) : std::numeric_limits<double>::quiet_NaN();
 }
 
@@ -353,7 +353,7 @@ std::vector<at::Tensor> MdmWorkload::loss(const DeviceBatch& batch) {
   return {cross_entropy_sum(logits.fragments_NV, batch["kinds_N"]), cross_entropy_sum(logits.bins_TV, batch["bins_T"])};
 }
 
-Metrics MdmWorkload::figures(const std::vector<MetricSum>& totals) const {
+EvaluationMetrics MdmWorkload::figures(const std::vector<MetricSum>& totals) const {
   const auto mean = [&](MdmTerm term) {
     return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : 0.0;
   };

@@ -46,7 +46,7 @@ class MdmWorkload final : public Workload {
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
   // Means of the terms, and their sum, which decides what is best.
-  [[nodiscard]] Metrics figures(const std::vector<MetricSum>& totals) const override;
+  [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   // The guide's files: best_model.pt when the loss of the validation has improved, checkpoint_epoch_N.pt every tenth.
   std::vector<std::string> outputs(const EvaluationReport& report) override;

@@ -244,7 +244,7 @@ std::vector<at::Tensor> MpnnWorkload::loss(const DeviceBatch& batch) {
   return {sums.smoothed_loss, sums.loss, sums.correct};
 }
 
-Metrics MpnnWorkload::figures(const std::vector<MetricSum>& totals) const {
+EvaluationMetrics MpnnWorkload::figures(const std::vector<MetricSum>& totals) const {
   const auto mean = [&](Term term) { return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : 0.0; };
   return {{"valid_loss", mean(kLoss)}, {"valid_perplexity", std::exp(mean(kNll))}, {"valid_recovery", mean(kCorrect)}};
 }

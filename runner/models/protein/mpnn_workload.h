@@ -45,7 +45,7 @@ class MpnnWorkload final : public Workload {
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
   // Perplexity and recovery (the share of right guesses).
-  [[nodiscard]] Metrics figures(const std::vector<MetricSum>& totals) const override;
+  [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   // epoch_last.pt, which the public package loads: with num_edges, noise_level and the optimizer's state. held_out.txt:
   // the names of the structures that are validated on.

@@ -18,7 +18,7 @@ namespace {
 // The guide saves its weights whenever one of these improves.
 constexpr std::array<const char*, 4> kSavedMetrics = {"valid_ndcg@10", "valid_hr@10", "test_ndcg@10", "test_hr@10"};
 
-std::string figures_text(const Metrics& metrics, const std::string& prefix) {
+std::string figures_text(const EvaluationMetrics& metrics, const std::string& prefix) {
   std::array<char, 128> text{};
   std::snprintf(text.data(), text.size(), "valid (NDCG@10: %.4f, HR@10: %.4f), test (NDCG@10: %.4f, HR@10: %.4f)",
                 metric_value(metrics, prefix + "valid_ndcg@10"), metric_value(metrics, prefix + "valid_hr@10"),
@@ -209,7 +209,7 @@ std::vector<std::string> SasrecWorkload::evaluation_lines(const EvaluationReport
 std::string SasrecWorkload::log_header() const { return "epoch (val_ndcg, val_hr) (test_ndcg, test_hr)"; }
 
 std::string SasrecWorkload::log_line(const EvaluationReport& report) const {
-  const Metrics& m = report.metrics;
+  const EvaluationMetrics& m = report.metrics;
   std::array<char, 128> text{};
   std::snprintf(text.data(), text.size(), "%lld (%.6f, %.6f) (%.6f, %.6f)", static_cast<long long>(report.epoch),
                 metric_value(m, "valid_ndcg@10"), metric_value(m, "valid_hr@10"), metric_value(m, "test_ndcg@10"),
