@@ -20,6 +20,7 @@ struct OperatorOptions {
   int metrics_port = 8080;
   bool leader_elect = true;
   int workers = 8;
+  int progress_seconds = 30;  // between two writes of a job's figures, when nothing else has changed
   double qps = 500.0;
   int burst = 1000;
   LogLevel log_level = LogLevel::kInfo;

@@ -168,11 +168,14 @@ struct OperatorProgram::Impl {
     policies = informer(kube::network_policies(), options.ns, of_a_job, train::trim_network_policy);
     // Nodes are the cluster's: whoever may look at one namespace only does not see them.
     if (options.ns.empty()) hosts = informer(kube::nodes(), "", "", train::trim_host);
+    // What a pass has assumed was planned from, by that pass or the next.
     jobs->on_change([this](const control::Cache::Change& change) {
+      if (change.was_assumed) return;
       queue->add(api::key_of(change.after != nullptr ? *change.after : *change.before));
     });
     for (control::Informer* owned : {pods.get(), services.get(), policies.get()}) {
       owned->on_change([this](const control::Cache::Change& change) {
+        if (change.was_assumed) return;
         if (const api::ObjectKey job = job_behind(change); !job.name.empty()) queue->add(job);
       });
     }
@@ -208,6 +211,7 @@ struct OperatorProgram::Impl {
     settings.token_key = token_key;
     settings.operator_namespace = operator_namespace;
     settings.prometheus_namespace = options.prometheus_namespace;
+    settings.progress_seconds = options.progress_seconds;
     reconciler = std::make_unique<train::Reconciler>(
         train::Reconciler::Parts{.client = *client,
                                  .jobs = jobs->cache(),

@@ -103,6 +103,13 @@ struct Cache::Impl {
     return hidden ? nullptr : state;
   }
 
+  // Does a reader see this state, or a newer one of the object, by assumption?
+  [[nodiscard]] static bool is_assumed(const Entry& entry, const State& state, Clock::time_point at) {
+    if (!entry.assumed || at >= entry.assumed_until || entry.assumed->uid != state.uid) return false;
+    if (state.number && entry.assumed->number) return *state.number <= *entry.assumed->number;
+    return !state.version.empty() && entry.assumed->version == state.version;
+  }
+
   // Is this an event that is told again: not newer than what was told of the name, or of a name known to be free?
   [[nodiscard]] bool knows(const State* told, const State& state) const {
     if (told == nullptr) return watch_is_past(state);
@@ -277,11 +284,12 @@ Cache::Change Cache::put(Json object) {
   ObjectPtr before = told != nullptr ? told->object : nullptr;
   if (impl_->knows(told, state)) return {before, before};
   impl_->reach(state.number);
+  const bool was_assumed = found != impl_->entries.end() && impl_->is_assumed(found->second, state, now);
   ObjectPtr after = state.object;
   const api::ObjectKey key = state.key;
   const std::string uid = state.uid;
   impl_->tell(key, uid, std::move(state), now);
-  return {std::move(before), std::move(after)};
+  return {std::move(before), std::move(after), was_assumed};
 }
 
 Cache::Change Cache::erase(const Json& object) {

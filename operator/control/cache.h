@@ -59,6 +59,7 @@ class Cache {
   struct Change {
     ObjectPtr before;
     ObjectPtr after;
+    bool was_assumed = false;  // readers have seen `after`, or something newer of this object
   };
   // A whole list; what is missing in it is gone. Only what differs is returned. The list's word counts even where it is
   // older than the cache's (an API server that was restored from a backup). An empty version is opaque.

@@ -1,5 +1,7 @@
 #include "operator/train/desired_service.h"
 
+#include <algorithm>
+
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 
@@ -8,6 +10,12 @@ namespace {
 
 Json port(const char* name, int number) {
   return {{"name", name}, {"port", number}, {"targetPort", number}, {"protocol", "TCP"}};
+}
+
+Json selector(const api::TrainJob& job) {
+  Json labels = {{std::string(kJobLabel), job.meta.name}, {std::string(kServingLabel), "true"}};
+  if (job.spec.trainer.launcher != api::Launcher::kNone) labels[std::string(kNodeLabel)] = "0";
+  return labels;
 }
 
 }  // namespace
@@ -30,16 +38,28 @@ Json desired_service(const api::TrainJob& job) {
           {"spec",
            {{"clusterIP", "None"},
             {"publishNotReadyAddresses", true},
-            {"selector", {{std::string(kJobLabel), job.meta.name}, {std::string(kServingLabel), "true"}}},
+            {"selector", selector(job)},
             {"ports", std::move(ports)}}}};
 }
 
 bool service_differs(const Json& service, const Json& desired) {
-  for (const std::string_view name : {"publishNotReadyAddresses", "selector"}) {
-    const Json* const is = field(service, {"spec", name});
-    if (is == nullptr || *is != *field(desired, {"spec", name})) return true;
-  }
-  return false;
+  const Json& wanted = desired["spec"];
+  const Json* const publishes = field(service, {"spec", "publishNotReadyAddresses"});
+  if (publishes == nullptr || *publishes != wanted["publishNotReadyAddresses"]) return true;
+  const Json* const selector = field(service, {"spec", "selector"});
+  if (selector == nullptr) return true;
+  Json of_all = wanted["selector"];
+  of_all.erase(std::string(kNodeLabel));
+  return *selector != wanted["selector"] && *selector != of_all;
+}
+
+bool selects(const Json& service, const std::map<std::string, std::string>& labels) {
+  const Json* const selector = field(service, {"spec", "selector"});
+  if (selector == nullptr || selector->empty()) return false;
+  return std::all_of(selector->items().begin(), selector->items().end(), [&](const auto& wanted) {
+    const auto label = labels.find(wanted.key());
+    return label != labels.end() && wanted.value() == label->second;
+  });
 }
 
 }  // namespace lockstep::train

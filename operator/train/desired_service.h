@@ -1,5 +1,11 @@
 // The headless Service that names the job's pods. Pure.
+//
+// Of Lockstep and Torchrun jobs it selects node 0 alone: nobody else is looked up by name, and with each pod that a
+// Service selects, Kubernetes writes the list of all of them anew. Other programs (launcher None) may use all names.
 #pragma once
+
+#include <map>
+#include <string>
 
 #include "operator/api/trainjob.h"
 #include "runner/base/json.h"
@@ -8,7 +14,10 @@ namespace lockstep::train {
 
 // `publishNotReadyAddresses`: the nodes must find each other before they are ready.
 Json desired_service(const api::TrainJob& job);
-// Does it differ from `desired` in what the job needs of it? What else somebody wrote into it is theirs.
+// Does it differ from `desired` in what the job needs of it? One that selects all pods, as earlier versions made it,
+// does not: the job keeps it. What else somebody wrote into it is theirs.
 bool service_differs(const Json& service, const Json& desired);
+// Does the Service select a pod with these labels?
+bool selects(const Json& service, const std::map<std::string, std::string>& labels);
 
 }  // namespace lockstep::train

@@ -28,6 +28,7 @@ struct Settings {
   std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep"},
                                                         {"app.kubernetes.io/component", "operator"}};
   std::string prometheus_namespace = "monitoring";
+  int progress_seconds = 30;  // from one write of nothing but newer figures to the next
 };
 
 // A Kubernetes node.

@@ -695,8 +695,10 @@ class Planner {
 
   // A pod that has ended is in no DNS record.
   void stop_serving() {
+    const Json desired = desired_service(o_.job);
+    const Json& service = o_.service && !service_differs(*o_.service, desired) ? *o_.service : desired;
     for (const PodView& pod : o_.pods) {
-      if (!is_old(pod) || !pod.serving || has_ended(pod)) continue;
+      if (!is_old(pod) || has_ended(pod) || !selects(service, pod.meta.labels)) continue;
       act(StopServing{pod.meta.name, pod.meta.uid}, pod.node < spec_.trainer.num_nodes
                                                         ? "its name is its successor's now"
                                                         : "numNodes is " + std::to_string(spec_.trainer.num_nodes));
@@ -878,11 +880,24 @@ class Planner {
     if (at > now_ && (!plan_.look_again_at || at < *plan_.look_again_at)) plan_.look_again_at = at;
   }
 
+  // Figures that only go on are written now and then; any other write takes them along, and every decision knows them.
+  bool can_wait() {
+    const std::optional<api::JobProgress>& written = o_.job.status.progress;
+    if (!written || written->last_updated_time > now_) return false;
+    const api::UnixSeconds due = written->last_updated_time + o_.settings.progress_seconds;
+    if (due <= now_) return false;
+    api::TrainJobStatus rest = status_;
+    rest.progress = written;
+    if (!(rest == o_.job.status)) return false;
+    look_again(due);
+    return true;
+  }
+
   Plan finish() {
     status_.observed_generation = o_.job.meta.generation;
     status_.restarts.total = status_.restarts.process + status_.restarts.pod + status_.restarts.gang;
     status_.bookkeeping = to_json(book_);
-    if (!(status_ == o_.job.status)) plan_.status = status_;
+    if (!(status_ == o_.job.status) && !can_wait()) plan_.status = status_;
     if (plan_.why.empty()) plan_.why = status_.message;
     return std::move(plan_);
   }

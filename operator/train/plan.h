@@ -7,8 +7,8 @@
 //      failure any more; it is only taken away.
 //   3. An attempt that was seen (bookkeeping.created) is never made again: a pod that is gone is followed by the next
 //      attempt, so that generations rise.
-//   4. The old pod loses the Service's label, then the new one is made, then the old one is deleted. Each of these is
-//      seen again from the pods themselves; nothing needs to be remembered.
+//   4. An old pod that the Service selects loses its label, then the new one is made, then the old one is deleted. Each
+//      of these is seen again from the pods themselves; nothing needs to be remembered.
 #pragma once
 
 #include <map>

@@ -125,8 +125,6 @@ std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now) {
   view.attempt = *attempt;
   view.num_nodes = small_number(view.meta.annotations, kNodesAnnotation).value_or(0);
   view.avoids = avoids_of(view.meta);
-  const auto serving = view.meta.labels.find(std::string(kServingLabel));
-  view.serving = serving != view.meta.labels.end() && serving->second == "true";
   view.deleting = view.meta.deletion_time.has_value();
   view.overdue = view.deleting && *view.meta.deletion_time + kDeletionSlackSeconds <= now;
   view.phase = phase_of(text_field(pod, {"status", "phase"}));

@@ -48,7 +48,6 @@ struct PodView {
   int attempt = 0;
   int num_nodes = 0;             // that its environment speaks of; 0: not said
   std::set<std::string> avoids;  // machines that its affinity keeps it away from
-  bool serving = false;          // has the Service's label
   bool deleting = false;
   // Its grace period is over and it is still there: its kubelet does not answer.
   bool overdue = false;

@@ -25,6 +25,10 @@ constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
+// The watch's event of what a pass has assumed wakes nobody (Cache::Change::was_assumed). So whoever assumes an answer
+// that may hold more than was written (of a patch, of a read) has learned something. A status is written with the
+// version that was read: its answer holds nothing else.
+
 // What was learned of a job by asking. Its loss costs a request or two.
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
@@ -350,6 +354,7 @@ class Pass {
     const kube::Resource& resource = resource_of(action.object);
     TRY_ASSIGN(const Json stored, p_.client.apply(resource, action.object));
     (resource.kind == "Service" ? p_.services : p_.network_policies).assume(stored);
+    outcome_.learned = true;
     return {};
   }
 
@@ -370,6 +375,7 @@ class Pass {
     const Result<Json> stored = p_.client.merge_patch(kube::pods(), {.ns = key_.ns, .name = action.name}, patch);
     if (stored.ok()) {
       p_.pods.assume(*stored);
+      outcome_.learned = true;
       return {};
     }
     return is_gone(stored.error()) ? Status() : Status(stored.error());

@@ -7,9 +7,14 @@ import pytest
 
 from fake_kubelet import Behaviour, Exit, oom_killed
 from operator_process import ROOT
-from train_jobs import ApiError, Jobs, environment_of, run_report
+from train_jobs import TRAIN_JOBS, ApiError, Jobs, environment_of, run_report
 
 TOKEN_KEY = bytes(range(32))  # as OperatorProcess has it
+
+
+def selected_pods(api, service):
+    selector = ",".join(f"{name}={value}" for name, value in service["spec"]["selector"].items())
+    return api.list("pods", labelSelector=selector)
 
 
 @pytest.fixture
@@ -38,8 +43,10 @@ def test_a_job_becomes_pods_and_a_headless_service(jobs, api):
         assert environment["LOCKSTEP_JOB_UID"] == made["metadata"]["uid"]
         assert environment["LOCKSTEP_COORDINATOR"].startswith(f"job-0.job.{api.namespace}.svc")
         assert environment["LOCKSTEP_TOKEN"] == token
-        assert all(service["spec"]["selector"][label] == pod["metadata"]["labels"][label]
-                   for label in service["spec"]["selector"])
+    # Node 0 alone is looked up by its name.
+    assert [pod["metadata"]["name"] for pod in selected_pods(api, service)] == ["job-0-0"]
+    scale = api.client.get(TRAIN_JOBS, api.namespace, "job", "scale")
+    assert len(api.list("pods", labelSelector=scale["status"]["selector"])) == 2
     status = jobs.status()
     assert status["observedGeneration"] == 1
     assert status["nodes"] == {"desired": 2, "ready": 2, "active": 2, "succeeded": 0, "failed": 0, "summary": "2/2"}
@@ -185,6 +192,7 @@ def test_another_program_that_ends_with_0_because_it_is_suspended_is_not_complet
     kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace, Behaviour(on_delete=Exit(0)))
     jobs.create(nodes=2, trainer={"launcher": "None"})
     jobs.wait_for_condition("PodsReady")
+    assert len(selected_pods(api, api.get("services", "job"))) == 2  # such programs may look each other up
     jobs.patch({"spec": {"suspend": True}})
     jobs.wait_for_condition("Suspended")
     assert jobs.condition("Complete")["status"] == "False"

@@ -143,6 +143,17 @@ TEST_F(CacheTest, an_assumed_object_is_seen_at_once_and_announced_when_the_watch
   EXPECT_EQ(seen(), "a@7");
 }
 
+TEST_F(CacheTest, a_change_that_readers_have_seen_says_so) {
+  cache_.replace({}, "5");
+  cache_.assume(widget({.version = "7"}));
+  EXPECT_FALSE(cache_.put(widget({.name = "b", .version = "6"})).was_assumed);
+  EXPECT_TRUE(cache_.put(widget({.version = "7"})).was_assumed);
+  EXPECT_FALSE(cache_.put(widget({.version = "8"})).was_assumed) << "somebody else's";
+  cache_.assume(widget({.version = "12"}));
+  EXPECT_TRUE(cache_.put(widget({.version = "10"})).was_assumed) << "readers see a newer one";
+  EXPECT_FALSE(cache_.put(widget({.version = "11", .uid = "u2"})).was_assumed) << "another object of the name";
+}
+
 TEST_F(CacheTest, an_older_event_does_not_replace_what_was_assumed) {
   cache_.put(widget({.version = "5"}));
   cache_.assume(widget({.version = "9"}));

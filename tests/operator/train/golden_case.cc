@@ -6,6 +6,7 @@
 
 #include "operator/api/yaml.h"
 #include "operator/train/desired_network_policy.h"
+#include "operator/train/desired_service.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
@@ -338,8 +339,8 @@ std::optional<Json> surrounding(const Json& yaml, const char* word, bool is_ther
       {"kind", kind},
       {"metadata", {{"name", meta.name}, {"namespace", meta.ns}, {"ownerReferences", owner_references(meta)}}}};
   if (std::string(kind) == "Service") {
-    object["spec"] = {{"publishNotReadyAddresses", true},
-                      {"selector", {{std::string(kJobLabel), meta.name}, {std::string(kServingLabel), "true"}}}};
+    const Result<api::TrainJob> owner = api::trainjob_from_json(job);
+    if (owner.ok()) object["spec"] = desired_service(*owner)["spec"];
   } else {
     api::TrainJob owner;
     owner.meta = meta;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "operator/train/desired_service.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/trim.h"
@@ -208,7 +209,7 @@ std::map<int, int> ModelCluster::live_serving_pods() const {
   std::map<int, int> count;
   for (const auto& [name, pod] : pods_) {
     const std::optional<PodView> view = view_of_pod(pod, now_);
-    if (view && view->serving && !is_over(pod)) ++count[view->node];
+    if (view && service_ && selects(*service_, view->meta.labels) && !is_over(pod)) ++count[view->node];
   }
   return count;
 }

@@ -25,7 +25,7 @@ class ModelCluster {
   bool stop_serving(const std::string& name, const std::string& uid);
   bool delete_pod(const std::string& name, const std::string& uid);
   void delete_job() { job_deleted_ = true; }
-  void make_service() { has_service_ = true; }
+  void make_service(Json service) { service_ = std::move(service); }
 
   // ---- the world ----
   void live(bool is_calm);  // something happens: a pod starts, fails, ends; a machine goes; somebody changes the spec
@@ -44,7 +44,7 @@ class ModelCluster {
   [[nodiscard]] const std::map<std::string, Json>& pods() const { return pods_; }
   [[nodiscard]] const Json& job() const { return jobs_.back(); }
   [[nodiscard]] std::vector<Json> hosts() const;
-  [[nodiscard]] bool has_service() const { return has_service_; }
+  [[nodiscard]] const std::optional<Json>& service() const { return service_; }
   [[nodiscard]] api::UnixSeconds now() const { return now_; }
   [[nodiscard]] bool is_finished() const;
   [[nodiscard]] bool job_deleted() const { return job_deleted_; }
@@ -65,7 +65,7 @@ class ModelCluster {
   std::map<std::string, Json> pods_;
   std::vector<Change> changes_;
   std::map<std::string, bool> hosts_;  // name → alive
-  bool has_service_ = false;
+  std::optional<Json> service_;
   bool job_deleted_ = false;
   int uids_ = 0;
   int mishaps_ = 0;

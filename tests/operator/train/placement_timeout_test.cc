@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "operator/train/desired_service.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
@@ -132,12 +133,9 @@ class SmallCluster {
   void look_at(Job& job) {
     ClusterObjects objects{.job = job.object};
     for (const auto& [name, pod] : job.pods) objects.pods.push_back(pod);
-    const api::ObjectMeta meta = api::meta_of(job.object);
-    objects.service =
-        Json{{"metadata", {{"name", meta.name}, {"ownerReferences", owner_references(meta)}}},
-             {"spec",
-              {{"publishNotReadyAddresses", true},
-               {"selector", {{std::string(kJobLabel), meta.name}, {std::string(kServingLabel), "true"}}}}}};
+    const Result<api::TrainJob> owner = api::trainjob_from_json(job.object);
+    ASSERT_TRUE(owner.ok()) << owner.error().message;
+    objects.service = desired_service(*owner);
     Result<Observed> o = observe(objects, now_);
     ASSERT_TRUE(o.ok()) << o.error().message;
     o->dry_run = DryRun{1, ""};

@@ -44,13 +44,7 @@ class ModelOperator {
       own.second ? void(pods[name] = *own.second) : void(pods.erase(name));
     }
     for (auto& [name, pod] : pods) objects.pods.push_back(std::move(pod));
-    if (cluster_.has_service()) {
-      objects.service =
-          Json{{"metadata", {{"name", "sim"}, {"ownerReferences", owner_references(api::meta_of(objects.job))}}},
-               {"spec",
-                {{"publishNotReadyAddresses", true},
-                 {"selector", {{std::string(kJobLabel), "sim"}, {std::string(kServingLabel), "true"}}}}}};
-    }
+    objects.service = cluster_.service();
     objects.hosts = cluster_.hosts();
     Result<Observed> o = observe(objects, cluster_.now());
     EXPECT_TRUE(o.ok());
@@ -92,8 +86,8 @@ class ModelOperator {
       } else {
         keep(look->name);
       }
-    } else if (std::holds_alternative<CreateObject>(action.what)) {
-      cluster_.make_service();
+    } else if (const auto* service = std::get_if<CreateObject>(&action.what)) {
+      cluster_.make_service(service->object);
     } else if (const auto* create = std::get_if<CreatePod>(&action.what)) {
       cluster_.create_pod(create->pod);  // 409: it is ours, and known from now on
       keep(api::meta_of(create->pod).name);
@@ -259,7 +253,7 @@ TEST_P(Simulation, holds_by_the_operator_and_changes_of_the_spec_in_the_storm_en
 }
 
 TEST_P(Simulation, gangs_end_in_completion) {
-  ModelCluster cluster(GetParam(), spec_with("Torchrun"));
+  ModelCluster cluster(GetParam(), spec_with(GetParam() % 2 == 0 ? "Torchrun" : "None"));
   ModelOperator op(cluster, true);
   for (int step = 0; step < kStormSteps; ++step) {
     cluster.live(false);
