@@ -3,12 +3,14 @@
 //
 //   gpt2_dump tokens --tokenizer FOLDER --input texts.json --out FILE
 //   gpt2_dump hidden|gradients --gpt2 FOLDER --tokenizer FOLDER --input FILE --out FILE [--peft FOLDER] [--pool padded]
+//   gpt2_dump movies --out FILE
 //   gpt2_dump export --gpt2 FOLDER --tokenizer FOLDER --input FILE --out FOLDER
 //
 // FILE is safetensors. tokens: a JSON array of texts → tokens [all], lengths [texts]. hidden: tokens [N, T], lengths
 // [N] → hidden [N, T, D], pooled [N, D]; without --peft the adapters are as they begin. gradients: also of_pooled [N,
-// D], what the loss has as gradient by `pooled` → grad/<adapter>. export: adapters of the input by their names → a
-// folder for peft. With --repeats N the work is done so often, and seconds [N] is written too.
+// D], what the loss has as gradient by `pooled` → grad/<adapter>. movies: the generated data set → ratings [R, 2]
+// (user, film), kept_back [films], num_users [1]. export: adapters of the input by their names → a folder for peft.
+// With --repeats N the work is done so often, and seconds [N] is written too.
 #include <torch/types.h>
 
 #include <chrono>
@@ -24,6 +26,7 @@
 #include "runner/base/json.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
+#include "runner/models/gpt2rec/generated_movies.h"
 #include "runner/models/gpt2rec/peft_adapter.h"
 #include "runner/models/gpt2rec/text_encoder.h"
 
@@ -57,6 +60,16 @@ Result<NamedTensors> tokens(const Flags& flags) {
     lengths.push_back(static_cast<int64_t>(found.size()));
   }
   return NamedTensors{{"tokens", at::tensor(all, at::kLong)}, {"lengths", at::tensor(lengths, at::kLong)}};
+}
+
+NamedTensors movies() {
+  const RatingData data = generated_movies();
+  std::vector<int64_t> pairs;
+  for (const Rating& rating : data.ratings) pairs.insert(pairs.end(), {rating.user, rating.item});
+  const std::vector<int64_t> kept_back(data.is_kept_back.begin(), data.is_kept_back.end());
+  return {{"ratings", at::tensor(pairs, at::kLong).view({-1, 2})},
+          {"kept_back", at::tensor(kept_back, at::kLong)},
+          {"num_users", at::tensor({static_cast<int64_t>(data.users.size())}, at::kLong)}};
 }
 
 NamedTensors hidden(const TextEncoder& encoder, const NamedTensors& in) {
@@ -95,6 +108,7 @@ Status run(const std::string& what, const Flags& flags) {
     TRY_ASSIGN(out, tokens(flags));
     return save_weights(files, flags.at("out"), out);
   }
+  if (what == "movies") return save_weights(files, flags.at("out"), movies());
   const TextEncoderOptions options{.gpt2_folder = flag(flags, "gpt2"),
                                    .tokenizer_folder = flag(flags, "tokenizer"),
                                    .size = {},
@@ -105,7 +119,7 @@ Status run(const std::string& what, const Flags& flags) {
   if (flags.contains("peft")) TRY(load_peft_folder(flags.at("peft"), options.lora, encoder->adapters()));
   TRY_ASSIGN(const NamedTensors in, load_weights(files, flags.at("input")));
   if (what == "export") return export_adapters(*encoder, in, flags.at("out"));
-  LOCKSTEP_CHECK(what == "hidden" || what == "gradients", "expected tokens, hidden, gradients or export");
+  LOCKSTEP_CHECK(what == "hidden" || what == "gradients", "expected tokens, movies, hidden, gradients or export");
   const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
   std::vector<double> seconds;
   for (int i = 0; i < repeats; ++i) {

@@ -86,10 +86,12 @@ RatingData generated_movies() {
     std::set<int64_t> seen;
     while (seen.size() < count) {
       const bool is_liked = draws.happens(kFaith);
-      // The lower of two: films with low numbers are known better.
-      const uint32_t first = draws.below(static_cast<uint32_t>(kFilms));
-      const int64_t film = 1 + std::min(first, draws.below(static_cast<uint32_t>(kFilms)));
-      if (is_liked != (genre_of(film) == taste)) continue;
+      int64_t film = 0;
+      do {
+        // The lower of two: films with low numbers are known better.
+        const uint32_t first = draws.below(static_cast<uint32_t>(kFilms));
+        film = 1 + std::min(first, draws.below(static_cast<uint32_t>(kFilms)));
+      } while (is_liked != (genre_of(film) == taste));
       if (!seen.insert(film).second) continue;
       data.ratings.push_back({static_cast<int32_t>(user), static_cast<int32_t>(film)});
     }

@@ -62,8 +62,8 @@ TEST(Completion, knows_the_tasks_of_a_workload_and_their_flags) {
 }
 
 TEST(Completion, flags_of_a_workload_may_stand_before_it_too) {
-  EXPECT_THAT(texts(after({"run", "sasrec"}, "--grad")), ElementsAre("--grad_accum_steps"));
-  EXPECT_THAT(texts(after({"run"}, "--grad")), ElementsAre("--grad_accum_steps"));
+  EXPECT_THAT(texts(after({"run", "sasrec"}, "--grad_")), ElementsAre("--grad_accum_steps"));
+  EXPECT_THAT(texts(after({"run"}, "--grad_")), ElementsAre("--grad_accum_steps"));
   EXPECT_THAT(texts(after({"run", "--lr", "0.1"}, "")), Contains("sasrec"));
 }
 

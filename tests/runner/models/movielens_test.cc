@@ -60,7 +60,7 @@ TEST(MovieLens, reads_100k_in_its_own_form_and_in_recboles_with_the_same_texts) 
   own.write("u.user", "1|24|M|technician|85711\n2|53|F|other|94043\n");
   own.write("u.item",
             "1|Toy Story (1995)|01-Jan-1995||http://x|0|0|0|1|1|1|0|0|0|0|0|0|0|0|0|0|0|0|0\n"
-            "2|unknown||||||1|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0\n");
+            "2|unknown||||1|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0|0\n");
   own.write("u.data", "1\t1\t5\t874965758\n2\t1\t4\t888550871\n");
   // The line of film 2 has one field more than it may have.
   EXPECT_THAT(error_of(own.path()), HasSubstr("u.item:2: it has 25 fields"));
