@@ -67,7 +67,10 @@ Status run_model(const std::string& what, const Flags& flags) {
   PosixFileSystem files;
   const PixelDlmModel model(shape_of(flags.at("size")), at::Device(at::kCPU));
   TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
-  TRY(copy_tensors(weights, model.parameters(), flags.at("weights")));
+  NamedTensors all = model.trained();
+  const NamedTensors buffers = model.buffers();
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  TRY(copy_tensors(weights, all, flags.at("weights")));
   TRY_ASSIGN(const NamedTensors input, load_weights(files, flags.at("input")));
   return save_weights(files, flags.at("out"), work(what, model, input));
 }

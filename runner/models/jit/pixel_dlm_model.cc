@@ -92,8 +92,8 @@ NamedTensors PixelDlmModel::trained() const {
   return list;
 }
 
-NamedTensors PixelDlmModel::of_condition() const {
-  NamedTensors list;
+NamedTensors PixelDlmModel::buffers() const {
+  NamedTensors list = {{"time_embed.emb", frequencies_}};
   for (const NamedTensor& parameter : parameters_) {
     if (is_of_condition(parameter.name)) list.push_back(parameter);
   }

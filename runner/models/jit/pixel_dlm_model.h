@@ -54,11 +54,10 @@ class PixelDlmModel {
 
   // In the order of the guide's module.
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
-  // Those that training without a condition reaches, and the others.
+  // Those that training without a condition reaches.
   [[nodiscard]] NamedTensors trained() const;
-  [[nodiscard]] NamedTensors of_condition() const;
-  // "time_embed.emb", the frequencies of the times, which the guide's state dicts hold too.
-  [[nodiscard]] const at::Tensor& frequencies() const { return frequencies_; }
+  // The other ones, and "time_embed.emb", the frequencies of the times: with trained() the guide's state dict.
+  [[nodiscard]] NamedTensors buffers() const;
   [[nodiscard]] const PixelDlmShape& shape() const { return shape_; }
   // Multiplications and additions of one picture's way forward.
   [[nodiscard]] double flops_per_image() const;

@@ -154,9 +154,7 @@ std::vector<std::string> PixelDlmWorkload::outputs(const EvaluationReport& repor
 }
 
 OutputContent PixelDlmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
-  OutputState whole = state;
-  whole.model.push_back({"time_embed.emb", model_.frequencies()});
-  return GuideFiles::content(model_.parameters(), training_, whole, info_.best.name);
+  return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
 }
 
 }  // namespace lockstep

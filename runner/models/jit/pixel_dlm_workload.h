@@ -32,8 +32,7 @@ class PixelDlmWorkload final : public Workload {
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
-  // What only a condition would train.
-  [[nodiscard]] NamedTensors buffers() const override { return model_.of_condition(); }
+  [[nodiscard]] NamedTensors buffers() const override { return model_.buffers(); }
   void initialize(uint64_t seed) override { model_.initialize(seed); }
 
   [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the texts", pictures_.cache.digest()}}; }
