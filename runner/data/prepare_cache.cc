@@ -70,6 +70,7 @@ Error nothing_read(const std::string& summary, const std::vector<SkippedFile>& s
     reasons += "\n  " + skipped[i].file + ": " + skipped[i].reason;
   }
   if (skipped.size() > kReasonsShown) reasons += "\n  and " + std::to_string(skipped.size() - kReasonsShown) + " more";
+  if (skipped.empty()) return Error{ErrorCode::kInvalid, "there is nothing in " + summary};
   return Error{ErrorCode::kInvalid, "none of " + summary + " could be read:" + reasons};
 }
 

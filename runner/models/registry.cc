@@ -6,14 +6,17 @@
 
 #include "runner/base/cgroup.h"
 #include "runner/base/file_system.h"
+#include "runner/data/data_format.h"
 #include "runner/data/dataset.h"
 #include "runner/data/images/prepare_images.h"
 #include "runner/data/structures/prepare_structures.h"
+#include "runner/data/text/token_images.h"
 #include "runner/models/gpt2rec/gpt2rec_flags.h"
 #include "runner/models/gpt2rec/gpt2rec_workload.h"
 #include "runner/models/gpt2rec/recommend_films.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_workload.h"
+#include "runner/models/jit/pixel_dlm_workload.h"
 #include "runner/models/jit/sample_task.h"
 #include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/mpnn_tasks.h"
@@ -67,10 +70,36 @@ PrepareOptions prepare_options(const RunConfig& config, const OnDataProgress& on
           }};
 }
 
+WorkloadOrFailure make_jit_of_tokens(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+  const JitOptions& options = jit_options(config);
+  const std::string& folder = options.tokenizer_path;
+  Result<BytePairEncoding> tokenizer = folder.empty() ? BytePairEncoding::of_bytes() : BytePairEncoding::load(folder);
+  if (!tokenizer.ok()) return Failure{ExitCode::kData, "--tokenizer_path: " + tokenizer.error().message};
+  const std::string said =
+      folder.empty() ? "bytes (no --tokenizer_path)" : folder + ", " + std::to_string(tokenizer->size()) + " tokens";
+  const int64_t tokens_max = options.max_tokens.value_or(options.image_size * options.image_size);
+  Result<std::unique_ptr<ImageSource>> source = find_token_images(options.data_path, options.image_size, tokens_max,
+                                                                  std::move(*tokenizer), [&] { on_progress(0, 0); });
+  if (!source.ok()) return Failure{ExitCode::kData, source.error().message};
+  PosixFileSystem fs;
+  Result<PreparedImages> prepared =
+      prepare_images(fs, **source, image_cache_folder(options), prepare_options(config, on_progress));
+  if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+  Result<std::unique_ptr<PixelDlmWorkload>> workload =
+      PixelDlmWorkload::create(config, std::move(*prepared), said, device);
+  if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
+  return std::unique_ptr<Workload>(std::move(workload).value());
+}
+
 WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const Status flags = jit_flags().check(config);
   if (!flags.ok()) return Failure{ExitCode::kUsage, flags.error().message};
   const JitOptions& options = jit_options(config);
+  const bool is_tokens = options.data_format == JitData::kTokens;
+  const Status fits = check_format(is_tokens ? DataFormat::kTokens : DataFormat::kImages,
+                                   look_at_files(options.data_path), options.data_path);
+  if (!fits.ok()) return Failure{ExitCode::kData, fits.error().message};
+  if (is_tokens) return make_jit_of_tokens(config, device, on_progress);
   PosixFileSystem fs;
   Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
                                                    image_cache_folder(options), prepare_options(config, on_progress));
@@ -114,7 +143,13 @@ WorkloadOrFailure make_workload(const RunConfig& config, at::Device device, cons
 std::optional<Failure> run_task(const TaskInput& input) {
   if (input.config.workload == "sasrec" && input.config.task.name == "recommend") return recommend(input);
   if (input.config.workload == "gpt2rec" && input.config.task.name == "recommend") return recommend_films(input);
-  if (input.config.workload == "jit" && input.config.task.name == "sample") return sample_jit(input);
+  if (input.config.workload == "jit" && input.config.task.name == "sample") {
+    if (jit_options(input.config).data_format == JitData::kTokens) {
+      return Failure{ExitCode::kUsage, "lockstep jit sample makes images, and " + input.config.task.checkpoint +
+                                           " is of --data_format tokens: give a checkpoint of --data_format images"};
+    }
+    return sample_jit(input);
+  }
   if (input.config.workload == "protein") {
     const std::string& task = input.config.task.name;
     if (protein_options(input.config).variant != ProteinVariant::kMpnn) {

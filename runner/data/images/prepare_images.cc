@@ -54,9 +54,14 @@ Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, i
              find_images(fs, path, side, [&] { static_cast<void>(options.progress(0, 0)); }));
   // What is generated is made again as fast as a cache is read.
   const bool is_generated = parse_generated_images(path)->has_value();
-  TRY_ASSIGN(PreparedImages prepared, prepare_cache(fs, ImageKind{*source}, is_generated ? "" : cache_folder, options));
+  TRY_ASSIGN(PreparedImages prepared, prepare_images(fs, *source, is_generated ? "" : cache_folder, options));
   TRY(check_classes(prepared.cache, path));
   return prepared;
+}
+
+Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source, const std::string& cache_folder,
+                                      const PrepareOptions& options) {
+  return prepare_cache(fs, ImageKind{source}, cache_folder, options);
 }
 
 }  // namespace lockstep

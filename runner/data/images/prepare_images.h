@@ -23,4 +23,8 @@ using PreparedImages = Prepared<ImageCache>;
 Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, int64_t side,
                                       const std::string& cache_folder, const PrepareOptions& options);
 
+// The same of a source that somebody else made; what there is to say of classes is not looked at.
+Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source, const std::string& cache_folder,
+                                      const PrepareOptions& options);
+
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <queue>
@@ -11,6 +12,7 @@
 #include "runner/base/file_system.h"
 #include "runner/base/json.h"
 #include "runner/base/one_line.h"
+#include "runner/base/sha256.h"
 #include "runner/data/text/unicode_classes.h"
 
 namespace lockstep {
@@ -89,15 +91,104 @@ Result<Vocabulary> read_vocabulary(std::string_view text, const std::string& nam
   return vocabulary;
 }
 
+// What tokenizer_config.json says.
+struct TokenizerConfig {
+  WordRule words = WordRule::kGpt2;
+  std::vector<std::pair<int32_t, std::string>> added;  // tokens beside the vocabulary
+  std::string end_of_text;                             // empty: it does not say
+};
+
+Error bad_config(const std::string& name, const std::string& what) {
+  return Error{ErrorCode::kInvalid, name + ": " + what + "; take the file that belongs to the other two"};
+}
+
+Result<TokenizerConfig> read_config(std::string_view text, const std::string& name) {
+  TokenizerConfig config;
+  if (text.empty()) return config;
+  TRY_ASSIGN(const Json json, parse_json(text, name));
+  if (!json.is_object()) return bad_config(name, "expected an object");
+  const auto text_of = [](const Json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    const bool has_content = value.is_object() && value.contains("content") && value["content"].is_string();
+    return has_content ? value["content"].get<std::string>() : std::string();
+  };
+  const auto class_name = json.find("tokenizer_class");
+  if (class_name != json.end() && text_of(*class_name).starts_with("Qwen2")) config.words = WordRule::kQwen2;
+  const auto end = json.find("eos_token");
+  if (end != json.end()) config.end_of_text = text_of(*end);
+  const auto added = json.find("added_tokens_decoder");
+  if (added == json.end()) return config;
+  if (!added->is_object()) return bad_config(name, "added_tokens_decoder: expected an object");
+  constexpr int32_t kTokensMax = 1 << 24;  // more than any vocabulary
+  for (const auto& [number, token] : added->items()) {
+    int32_t id = -1;
+    const auto [rest, error] = std::from_chars(number.data(), number.data() + number.size(), id);
+    if (error != std::errc() || rest != number.data() + number.size() || id < 0 || id >= kTokensMax) {
+      return bad_config(name, "added_tokens_decoder has " + shown(number) + " where the number of a token is expected");
+    }
+    config.added.emplace_back(id, text_of(token));
+  }
+  return config;
+}
+
+// "'s", "'ll": the ending that begins here; empty for none.
+std::string_view contraction_at(std::string_view text, size_t at, bool any_case) {
+  if (text[at] != '\'') return {};
+  for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
+    const std::string_view found = text.substr(at, ending.size());
+    const bool is_it = std::equal(found.begin(), found.end(), ending.begin(), ending.end(), [&](char a, char b) {
+      return a == b || (any_case && a >= 'A' && a <= 'Z' && a - 'A' + 'a' == b);
+    });
+    if (is_it) return ending;
+  }
+  return {};
+}
+
+// Behind the characters of one kind from `at` on.
+size_t end_of_run(std::string_view text, size_t at, CharacterClass kind) {
+  while (at < text.size()) {
+    const Character next = character_at(text, at);
+    if (next.kind != kind) break;
+    at += next.bytes;
+  }
+  return at;
+}
+
+size_t end_of_newlines(std::string_view text, size_t at) {
+  while (at < text.size() && (text[at] == '\r' || text[at] == '\n')) ++at;
+  return at;
+}
+
+size_t end_of_qwen2_word(std::string_view text, size_t at) {
+  using enum CharacterClass;
+  const std::string_view contraction = contraction_at(text, at, /*any_case=*/true);
+  if (!contraction.empty()) return at + contraction.size();
+  const Character first = character_at(text, at);
+  const size_t second = at + first.bytes;
+  if (first.kind == kLetter) return end_of_run(text, at, kLetter);
+  if (first.kind == kNumber) return second;
+  const bool is_newline = text[at] == '\r' || text[at] == '\n';
+  const CharacterClass next = second < text.size() ? character_at(text, second).kind : kWhiteSpace;
+  if (!is_newline && next == kLetter) return end_of_run(text, second, kLetter);
+  if (first.kind == kOther || (text[at] == ' ' && next == kOther)) {
+    return end_of_newlines(text, end_of_run(text, first.kind == kOther ? at : second, kOther));
+  }
+  // White space up to its last line's end; without one it leaves its last character to the word behind it.
+  const size_t end = end_of_run(text, at, kWhiteSpace);
+  const size_t newline = text.substr(at, end - at).find_last_of("\r\n");
+  if (newline != std::string_view::npos) return at + newline + 1;
+  size_t last = at;
+  for (size_t i = at; i < end; i += character_at(text, i).bytes) last = i;
+  return end < text.size() && last > at ? last : end;
+}
+
 }  // namespace
 
-size_t end_of_word(std::string_view text, size_t at) {
+size_t end_of_word(std::string_view text, size_t at, WordRule rule) {
   using enum CharacterClass;
-  if (text[at] == '\'') {
-    for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
-      if (text.substr(at).starts_with(ending)) return at + ending.size();
-    }
-  }
+  if (rule == WordRule::kQwen2) return end_of_qwen2_word(text, at);
+  const std::string_view contraction = contraction_at(text, at, /*any_case=*/false);
+  if (!contraction.empty()) return at + contraction.size();
   Character first = character_at(text, at);
   size_t end = at + first.bytes;
   if (text[at] == ' ' && end < text.size() && character_at(text, end).kind != kWhiteSpace) {
@@ -118,7 +209,7 @@ size_t end_of_word(std::string_view text, size_t at) {
 
 Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
   PosixFileSystem files;
-  const auto read_one = [&](const std::array<const char*, 2>& names) -> Result<std::pair<std::string, std::string>> {
+  const auto read_one = [&](const auto& names) -> Result<std::pair<std::string, std::string>> {
     for (const char* name : names) {
       // A person's file, perhaps a link into a cache of downloads.
       std::error_code is_missing;
@@ -128,14 +219,18 @@ Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
       return std::pair{std::move(text), join_path(folder, name)};
     }
     return Error{ErrorCode::kNotFound,
-                 folder + " holds neither " + names[0] + " nor " + names[1] + "; " + std::string(kBothFiles)};
+                 folder + " holds neither " + names.front() + " nor " + names.back() + "; " + std::string(kBothFiles)};
   };
   TRY_ASSIGN(const auto vocabulary, read_one(kVocabularyNames));
   TRY_ASSIGN(const auto merges, read_one(kMergesNames));
+  const auto config = read_one(std::array<const char*, 1>{"tokenizer_config.json"});
+  if (!config.ok() && config.error().code != ErrorCode::kNotFound) return config.error();
   return parse({.vocabulary = vocabulary.first,
                 .merges = merges.first,
                 .vocabulary_name = vocabulary.second,
-                .merges_name = merges.second});
+                .merges_name = merges.second,
+                .config = config.ok() ? std::string_view(config->first) : std::string_view(),
+                .config_name = config.ok() ? config->second : std::string()});
 }
 
 Result<BytePairEncoding> BytePairEncoding::parse(const Files& files) {
@@ -158,12 +253,21 @@ Result<BytePairEncoding> BytePairEncoding::parse(const Files& files) {
     return Error{ErrorCode::kInvalid, files.vocabulary_name + ": byte " + std::to_string(byte) +
                                           " has no token; expected one for each of the 256 bytes"};
   }
-  const auto end = vocabulary.find(std::string(kEndOfText));
-  if (end == vocabulary.end()) {
-    return Error{ErrorCode::kInvalid, files.vocabulary_name + " has no token " + shown(kEndOfText) +
+  TRY_ASSIGN(const TokenizerConfig config, read_config(files.config, files.config_name));
+  made.words_ = config.words;
+  const std::string end_of_text = config.end_of_text.empty() ? std::string(kEndOfText) : config.end_of_text;
+  made.end_of_text_ = -1;
+  for (const auto& [id, written] : config.added) {
+    if (written == end_of_text) made.end_of_text_ = id;
+  }
+  if (const auto end = vocabulary.find(end_of_text); made.end_of_text_ < 0 && end != vocabulary.end()) {
+    made.end_of_text_ = end->second;
+  }
+  if (made.end_of_text_ < 0) {
+    return Error{ErrorCode::kInvalid, files.vocabulary_name + " has no token " + shown(end_of_text) +
                                           ", which ends texts; is this another model's tokenizer?"};
   }
-  made.end_of_text_ = end->second;
+  made.digest_ = sha256_hex(sha256_hex(files.vocabulary) + sha256_hex(files.merges) + sha256_hex(files.config));
 
   size_t begin = 0;
   for (int32_t line = 1; begin < files.merges.size(); ++line) {
@@ -210,13 +314,14 @@ BytePairEncoding BytePairEncoding::of_bytes() {
   }
   made.end_of_text_ = kBytes;
   made.bytes_of_token_.emplace_back(kEndOfText);
+  made.digest_ = sha256_hex("bytes");
   return made;
 }
 
 std::vector<int32_t> BytePairEncoding::encode(std::string_view text, size_t tokens_max) const {
   std::vector<int32_t> tokens;
   for (size_t at = 0; at < text.size() && tokens.size() < tokens_max;) {
-    const size_t end = end_of_word(text, at);
+    const size_t end = end_of_word(text, at, words_);
     encode_word(text.substr(at, end - at), tokens);
     at = end;
   }

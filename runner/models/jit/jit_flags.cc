@@ -4,10 +4,13 @@
 #include <any>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
+#include "runner/base/file_system.h"
 #include "runner/config/flag_table_builder.h"
+#include "runner/data/data_format.h"
 #include "runner/data/dataset.h"
 #include "runner/models/jit/sample_flags.h"
 
@@ -59,6 +62,16 @@ bool parse_size(std::string_view text, JitSize& size) {
   return true;
 }
 
+std::string needs_images(const RunConfig& config) {
+  return jit_options(config).data_format == JitData::kTokens ? "--data_format images" : "";
+}
+
+std::string needs_tokens(const RunConfig& config) {
+  return jit_options(config).data_format == JitData::kTokens ? "" : "--data_format tokens";
+}
+
+bool is_generated(const std::string& path) { return path == "generated" || path.starts_with("generated:"); }
+
 void add_data_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& path = table.text("data_path", kMaths, "a folder of images", OPTION(data_path),
@@ -67,12 +80,28 @@ void add_data_flags(FlagTableBuilder& table) {
   path.names_path = NamesPath::kFolder;
   path.identity = dataset_name;
   table
+      .choice("data_format", kMaths, {"auto", "images", "tokens"}, OPTION(data_format),
+              "images; texts as images of tokens (.txt: a text in each line, .json: a list of texts), with the guide's "
+              "model for them; auto: by what --data_path holds")
+      .identity = [](const std::string& value) { return value == "auto" ? std::string("images") : value; };
+  Flag& tokenizer = table.text("tokenizer_path", kMaths, "a folder", OPTION(tokenizer_path),
+                               "tokenizer of GPT-2 or Qwen2: vocab.json, merges.txt, tokenizer_config.json; empty: "
+                               "bytes are tokens");
+  tokenizer.names_path = NamesPath::kFolder;
+  tokenizer.identity = dataset_name;
+  tokenizer.missing_need = needs_tokens;
+  table
+      .optional_integer("max_tokens", kMaths, 1, kCountMax, OPTION(max_tokens),
+                        "tokens of a text, the last of which ends it; auto: as many as an image has pixels")
+      .missing_need = needs_tokens;
+  table
       .text("cache_dir", kThisProcess, "a folder", OPTION(cache_dir),
             "where the prepared images are kept; empty: .lockstep in --data_path")
       .names_path = NamesPath::kFolder;
   table.integer("img_size", kMaths, 4, 4096, OPTION(image_size), "side of the images in pixels").aliases = {
       "image_size"};
-  table.boolean("flip", kMaths, OPTION(flip), "half of the training images are mirrored, others in each epoch");
+  table.boolean("flip", kMaths, OPTION(flip), "half of the training images are mirrored, others in each epoch")
+      .missing_need = needs_images;
   table.integer("valid_images", kMaths, 0, kCountMax, OPTION(valid_images),
                 "images that validate, at most a tenth of all; 0: none, and what is trained on is looked at");
 }
@@ -83,16 +112,21 @@ void add_model_flags(FlagTableBuilder& table) {
                              "the published sizes, or a smaller one, and the side of a patch in pixels");
   model.set = [](std::string_view text, RunConfig& config) { return parse_size(text, jit_options(config).model); };
   model.get = [](const RunConfig& config) { return jit_options(config).model.name; };
-  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout),
-             "dropout probability in the middle half of the blocks");
+  table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability in the middle half of the blocks")
+      .missing_need = needs_images;
 
   table.group("Diffusion");
-  table.real("label_drop_prob", kMaths, 0.0, 1.0, false, OPTION(class_dropout),
-             "how often a training image has no class, for guidance");
-  table.real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean), "mean of the normal whose logistic a time is");
-  table.real("P_std", kMaths, 0.0, 100.0, false, OPTION(t_deviation), "its deviation");
-  table.real("noise_scale", kMaths, 0.0, 1000.0, false, OPTION(noise_scale), "deviation of the noise");
-  table.real("t_eps", kMaths, 0.0, 1.0, true, OPTION(t_eps), "the loss divides by no less than this");
+  table
+      .real("label_drop_prob", kMaths, 0.0, 1.0, false, OPTION(class_dropout),
+            "how often a training image has no class, for guidance")
+      .missing_need = needs_images;
+  table.real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean), "mean of the normal whose logistic a time is")
+      .missing_need = needs_images;
+  table.real("P_std", kMaths, 0.0, 100.0, false, OPTION(t_deviation), "its deviation").missing_need = needs_images;
+  table.real("noise_scale", kMaths, 0.0, 1000.0, false, OPTION(noise_scale), "deviation of the noise").missing_need =
+      needs_images;
+  table.real("t_eps", kMaths, 0.0, 1.0, true, OPTION(t_eps), "the loss divides by no less than this").missing_need =
+      needs_images;
   // The base rate: one value with --lr, and how it is scaled.
   Flag& blr = table.custom("blr", kMaths, "a number of at least 0",
                            "learning rate for a global batch of 256; --lr is taken as it is");
@@ -126,10 +160,14 @@ void add_model_flags(FlagTableBuilder& table) {
                 "epochs between the files checkpoint_epoch_N.pth, each made of an evaluation");
 
   table.group("Samples");
-  table.integer("sample_images", kThisProcess, 0, 1024, OPTION(sample_images),
-                "images of fixed noise that each evaluation makes, in one picture; 0: none");
-  table.integer("sample_steps", kThisProcess, 1, 10000, OPTION(sample_steps), "steps of Heun's method for each");
-  table.real("cfg", kThisProcess, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none");
+  table
+      .integer("sample_images", kThisProcess, 0, 1024, OPTION(sample_images),
+               "images of fixed noise that each evaluation makes, in one picture; 0: none")
+      .missing_need = needs_images;
+  table.integer("sample_steps", kThisProcess, 1, 10000, OPTION(sample_steps), "steps of Heun's method for each")
+      .missing_need = needs_images;
+  table.real("cfg", kThisProcess, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none")
+      .missing_need = needs_images;
 }
 
 #undef OPTION
@@ -159,7 +197,16 @@ Status check_jit(const RunConfig& config) {
   const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   const JitOptions& options = jit_options(config);
   if (options.data_path.empty()) {
-    return invalid("--data_path is required: a folder of images, or generated");
+    return invalid("--data_path is required: a folder of images or texts, or generated");
+  }
+  const int64_t pixels = options.image_size * options.image_size;
+  if (options.data_format == JitData::kTokens && is_generated(options.data_path)) {
+    return invalid("--data_path " + options.data_path + " makes images, and --data_format tokens needs a folder of " +
+                   "texts");
+  }
+  if (options.max_tokens && *options.max_tokens > pixels) {
+    return invalid("--max_tokens " + std::to_string(*options.max_tokens) + ": each token is a pixel, and an image of " +
+                   "--img_size " + std::to_string(options.image_size) + " has " + std::to_string(pixels));
   }
   if (options.image_size % options.model.patch_size != 0) {
     return invalid("--img_size " + std::to_string(options.image_size) + " is no multiple of the patches of --model " +
@@ -185,6 +232,18 @@ Status check_jit(const RunConfig& config) {
     return invalid("--warmup_steps and --warmup_epochs are two units of one length: give one of them");
   }
   return {};
+}
+
+Result<std::optional<WorkloadFlags::Settled>> settle_jit(const RunConfig& config) {
+  const JitOptions& options = jit_options(config);
+  if (options.data_format != JitData::kAuto || is_generated(options.data_path)) {
+    return std::optional<WorkloadFlags::Settled>();
+  }
+  const FilesSeen seen = look_at_files(options.data_path);
+  const std::string found = likely_format(seen) == DataFormat::kTokens ? "tokens" : "images";
+  return std::optional(
+      WorkloadFlags::Settled{.arguments = {"--data_format=" + found},
+                             .remark = options.data_path + " holds " + to_text(seen) + ": --data_format " + found});
 }
 
 std::vector<Preset> jit_presets() {
@@ -215,7 +274,7 @@ WorkloadDemo jit_demo() {
 WorkloadFlags jit_flags() {
   return {.name = "jit",
           .summary = "images from noise, by a Transformer on pixels (JiT)",
-          .data = "folders of JPEG and PNG files",
+          .data = "folders of JPEG and PNG files, or of texts",
           .example = "lockstep run jit --data_path ./data/train --img_size 64 --nproc 2",
           .demo = jit_demo(),
           .bench_arguments = {"--sample_images", "0"},
@@ -230,13 +289,14 @@ WorkloadFlags jit_flags() {
           .data_name = [](const RunConfig& config) { return dataset_name(jit_options(config).data_path); },
           .tasks = {sample_task()},
           .flags_of_weight_file = {},
-          .settle = {}};
+          .settle = settle_jit};
 }
 
 std::string image_cache_folder(const JitOptions& options) {
-  const bool is_generated = options.data_path == "generated" || options.data_path.starts_with("generated:");
-  if (!options.cache_dir.empty() || is_generated) return options.cache_dir;
-  return options.data_path + "/.lockstep";
+  if (!options.cache_dir.empty() || is_generated(options.data_path)) return options.cache_dir;
+  std::error_code ignored;
+  const bool is_file = std::filesystem::is_regular_file(options.data_path, ignored);
+  return join_path(is_file ? parent_path(options.data_path) : options.data_path, ".lockstep");
 }
 
 const JitOptions& jit_options(const RunConfig& config) { return std::any_cast<const JitOptions&>(config.options); }

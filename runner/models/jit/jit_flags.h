@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "runner/config/run_config.h"
@@ -20,9 +21,15 @@ struct JitSize {
   int64_t patch_size = 4;
 };
 
+// What the data are, and with them the model: images, or texts as images (the guide's variant).
+enum class JitData { kAuto, kImages, kTokens };
+
 struct JitOptions {
-  std::string data_path;  // required
-  std::string cache_dir;  // of the prepared images; empty: beside the data
+  std::string data_path;                 // required
+  std::string cache_dir;                 // of the prepared images; empty: beside the data
+  JitData data_format = JitData::kAuto;  // settled before a run begins; kAuto means images then
+  std::string tokenizer_path;            // a folder; empty: bytes are tokens
+  std::optional<int64_t> max_tokens;     // of a text; as many as there are pixels
   int64_t image_size = 64;
   bool flip = true;
   int64_t valid_images = 256;  // kept from training, as far as they are a tenth of all

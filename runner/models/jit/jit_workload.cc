@@ -11,7 +11,6 @@
 #include "runner/base/philox.h"
 #include "runner/contract/run_folder_layout.h"
 #include "runner/data/images/image_file.h"
-#include "runner/data/sampler.h"
 #include "runner/layers/initial_values.h"
 #include "runner/models/jit/jit_sampling.h"
 
@@ -20,8 +19,6 @@ namespace {
 
 constexpr char kSheetFile[] = "samples.png";
 constexpr double kWordsOfPhilox = 4294967296.0;
-// Of images that are looked at where none are kept from training.
-constexpr int64_t kSeenAgain = 256;
 
 // What is drawn for an image beside its noise: a normal for its time (two words), mirror, class.
 struct ImageDraws {
@@ -39,24 +36,6 @@ ImageDraws draws_of(uint64_t seed, int64_t epoch, int64_t image) {
           .is_mirrored = (words.x[0] & 1U) != 0,
           .class_draw = static_cast<double>(words.x[1]) / kWordsOfPhilox};
 }
-
-// One number behind the other.
-class InOrder final : public BatchSource {
- public:
-  InOrder(int64_t first, int64_t count, int64_t batch) : first_(first), count_(count), batch_(batch) {}
-  int64_t steps(int64_t /*epoch*/) override { return (count_ + batch_ - 1) / batch_; }
-  std::vector<int64_t> batch(int64_t /*epoch*/, int64_t index) override {
-    std::vector<int64_t> samples;
-    const int64_t end = std::min(count_, (index + 1) * batch_);
-    for (int64_t i = index * batch_; i < end; ++i) samples.push_back(first_ + i);
-    return samples;
-  }
-
- private:
-  int64_t first_;
-  int64_t count_;
-  int64_t batch_;
-};
 
 std::string class_names(const std::vector<std::string>& classes) {
   constexpr size_t kShown = 4;
@@ -96,8 +75,7 @@ JitWorkload::JitWorkload(const RunConfig& config, PreparedImages images, at::Dev
       device_(device),
       images_(std::move(images)),
       model_(jit_shape(options_, std::max<int64_t>(1, static_cast<int64_t>(images_.cache.classes().size()))), device),
-      order_(split_order(training_.seed, images_.cache.size())),
-      num_train_(images_.cache.size() - std::min(options_.valid_images, images_.cache.size() / 10)),
+      split_(training_.seed, images_.cache.size(), options_.valid_images),
       files_(options_.save_interval) {}
 
 std::vector<ParameterGroup> JitWorkload::groups() const {
@@ -129,7 +107,7 @@ std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
                     std::to_string(options_.model.patch_size) + " x " + std::to_string(options_.model.patch_size) +
                     " pixels, " + std::to_string(weights) + " parameters"},
       {"data", images_.summary},
-      {"images", std::to_string(num_train_) + " train, " + std::to_string(cache.size() - num_train_) + " validate, " +
+      {"images", std::to_string(split_.num_train()) + " train, " + std::to_string(split_.num_valid()) + " validate, " +
                      std::to_string(cache.side()) + " x " + std::to_string(cache.side()) + " pixels"},
       {"classes", cache.classes().empty()
                       ? std::string("none")
@@ -140,20 +118,6 @@ std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
                                       first.file + ": " + first.reason);
   }
   return rows;
-}
-
-Result<std::unique_ptr<BatchSource>> JitWorkload::batches(const BatchOptions& options) const {
-  const int64_t num_valid = images_.cache.size() - num_train_;
-  if (options.split == Split::kValidation) {
-    const bool is_kept = num_valid > 0;
-    return std::unique_ptr<BatchSource>(std::make_unique<InOrder>(
-        is_kept ? num_train_ : 0, is_kept ? num_valid : std::min(kSeenAgain, num_train_), options.global_batch));
-  }
-  const bool fills_a_batch = num_train_ >= options.global_batch;
-  return Sampler::create({.seed = options.seed,
-                          .num_samples = num_train_,
-                          .global_batch = options.global_batch,
-                          .last_batch = fills_a_batch ? LastBatch::kDrop : LastBatch::kShort});
 }
 
 Result<HostBatch> JitWorkload::fetch(const BatchShare& share) const {
@@ -169,8 +133,8 @@ Result<HostBatch> JitWorkload::fetch(const BatchShare& share) const {
   const int64_t values = 3 * h * h;
   for (int64_t i = 0; i < b; ++i) {
     const int64_t sample = share.samples[static_cast<size_t>(i)];
-    const int64_t image = order_[static_cast<size_t>(sample)];
-    const bool trains = sample < num_train_;
+    const int64_t image = split_.image_of(sample);
+    const bool trains = split_.trains(sample);
     const ImageDraws draws = draws_of(share.seed, share.epoch, image);
     TRY_ASSIGN(const std::span<const uint8_t> pixels, images_.cache.pixels(image));
     std::copy(pixels.begin(), pixels.end(), pixels_BHHC.mutable_data_ptr<uint8_t>() + i * values);

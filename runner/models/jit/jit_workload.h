@@ -14,6 +14,7 @@
 #include "runner/config/run_config.h"
 #include "runner/data/images/prepare_images.h"
 #include "runner/models/jit/guide_files.h"
+#include "runner/models/jit/image_split.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_model.h"
 #include "runner/models/workload.h"
@@ -37,8 +38,9 @@ class JitWorkload final : public Workload {
   [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
-  // What fills no whole batch is left out of an epoch.
-  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
+    return split_.batches(options);
+  }
   // "pixels_BHHC" (bytes, not mirrored), "is_mirrored_B", "classes_B", "t_B", "noise_BCHH". The weight is the number of
   // images.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
@@ -66,8 +68,7 @@ class JitWorkload final : public Workload {
   at::Device device_;
   PreparedImages images_;
   JitModel model_;
-  std::vector<int64_t> order_;  // numbers of images: those that train, then those that validate
-  int64_t num_train_ = 0;       // where none validate, these do
+  ImageSplit split_;
   GuideFiles files_;
   at::Tensor sheet_;  // of the last evaluation, on rank 0
 };

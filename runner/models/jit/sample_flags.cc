@@ -75,7 +75,7 @@ WorkloadTask sample_task() {
           .example = "lockstep jit sample --checkpoint train_default --count 64 --cfg 2.9 --grid samples.png",
           .set_defaults = [](RunConfig& config) { config.task.options = SampleOptions{}; },
           .add_flags = add_sample_flags,
-          .workload_flags = {"data_path", "cache_dir", "img_size", "model", "noise_scale", "t_eps"},
+          .workload_flags = {"data_path", "data_format", "cache_dir", "img_size", "model", "noise_scale", "t_eps"},
           .check = check_sample,
           .average = [](const RunConfig& config) { return sample_options(config).ema; }};
 }

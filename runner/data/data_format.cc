@@ -1,0 +1,81 @@
+#include "runner/data/data_format.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "runner/data/found_files.h"
+#include "runner/data/text/text_files.h"
+
+namespace lockstep {
+namespace {
+
+bool is_image_name(const std::string& name) {
+  std::string ending = std::filesystem::path(name).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+void count(const std::string& name, FilesSeen& seen) {
+  ++(is_image_name(name) ? seen.images : is_text_name(name) ? seen.texts : seen.others);
+}
+
+}  // namespace
+
+FilesSeen look_at_files(const std::string& path, int64_t files_max) {
+  FilesSeen seen;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) {
+    count(path, seen);
+    return seen;
+  }
+  std::filesystem::recursive_directory_iterator entries(path, error);
+  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    std::error_code ignored;
+    if (name.starts_with('.')) {
+      entries.disable_recursion_pending();
+    } else if (entries->is_regular_file(ignored)) {
+      if (seen.images + seen.texts + seen.others == files_max) {
+        seen.are_all = false;
+        break;
+      }
+      count(name, seen);
+    }
+  }
+  return seen;
+}
+
+std::string to_text(const FilesSeen& seen) {
+  std::string text;
+  const auto add = [&](int64_t number, const std::string& one) {
+    if (number > 0) text += (text.empty() ? "" : " and ") + plural(static_cast<size_t>(number), one);
+  };
+  add(seen.images, "image");
+  add(seen.texts, "text file");
+  add(seen.others, "other file");
+  if (text.empty()) return "no files";
+  return seen.are_all ? text : text + " in the part that was looked at";
+}
+
+DataFormat likely_format(const FilesSeen& seen) {
+  return seen.texts > seen.images ? DataFormat::kTokens : DataFormat::kImages;
+}
+
+Status check_format(DataFormat format, const FilesSeen& seen, const std::string& path) {
+  if (!seen.are_all) return {};
+  if (format == DataFormat::kImages && seen.texts > 0 && seen.images == 0 && seen.others == 0) {
+    return Error{ErrorCode::kInvalid, "--data_format images: " + path + " holds " + to_text(seen) +
+                                          " (.txt, .json) and no image: give --data_format tokens to train on texts, "
+                                          "or a folder of JPEG and PNG files"};
+  }
+  if (format == DataFormat::kTokens && seen.images > 0 && seen.texts == 0) {
+    return Error{ErrorCode::kInvalid, "--data_format tokens: " + path + " holds " + to_text(seen) +
+                                          " and no texts (.txt, .json): give --data_format images to train on images, "
+                                          "or a folder of texts"};
+  }
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "runner/data/text/text_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "runner/base/file_system.h"
+#include "runner/base/json.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kExpectedTexts =
+    "expected a folder of .txt files (a text in each line) and .json files (a list of texts), or one such file";
+constexpr int64_t kTextPieceBytes = int64_t{64} << 10;
+// Each piece of a .json file parses the whole of it.
+constexpr int64_t kJsonPiecesMax = 16;
+constexpr uint64_t kJsonBytesMax = uint64_t{256} << 20;
+// A line that is longer is no line of text.
+constexpr size_t kLineBytesMax = size_t{16} << 20;
+
+std::string ending_of_text(const std::string& name) {
+  std::string ending = std::filesystem::path(name).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return ending;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  const size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+Error no_text(const std::string& why) {
+  return Error{ErrorCode::kInvalid, "holds " + why + ", and is no text; " + std::string(kExpectedTexts)};
+}
+
+// The lines that begin in [begin, end).
+Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin, int64_t end) {
+  std::ifstream file(path, std::ios::binary);
+  int64_t at = begin;
+  // Where the byte before is no line's end, the rest of that line belongs to the piece before.
+  if (begin > 0 && file.seekg(begin - 1)) {
+    file.ignore(end - begin + 1, '\n');
+    at = begin - 1 + file.gcount();
+  }
+  std::vector<std::string> texts;
+  std::string line;
+  while (at < end && std::getline(file, line)) {
+    at += static_cast<int64_t>(line.size()) + 1;
+    if (line.size() > kLineBytesMax) {
+      return no_text("a line of more than " + std::to_string(kLineBytesMax >> 20) + " MiB");
+    }
+    if (line.find('\0') != std::string::npos) return no_text("a byte 0");
+    const std::string_view text = trimmed(line);
+    if (!text.empty()) texts.emplace_back(text);
+  }
+  if (file.bad() || !file.is_open()) return Error{ErrorCode::kUnavailable, "cannot read " + path};
+  return texts;
+}
+
+}  // namespace
+
+bool is_text_name(const std::string& name) {
+  const std::string ending = ending_of_text(name);
+  return ending == ".txt" || ending == ".json";
+}
+
+Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name) {
+  TRY_ASSIGN(const Json json, parse_json(text, name));
+  const Json list = json.is_array() ? json : Json::array({json});
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& record = list[i];
+    const auto field = [&](const char* key) -> const std::string* {
+      const auto found = record.find(key);
+      return found == record.end() ? nullptr : found->get_ptr<const std::string*>();
+    };
+    std::string found;
+    if (record.is_string()) {
+      found = record.get<std::string>();
+    } else if (record.is_object() && field("text") != nullptr) {
+      found = *field("text");
+    } else if (record.is_object() && field("prompt") != nullptr && field("answer") != nullptr) {
+      found = *field("prompt") + "\n" + *field("answer");
+    } else {
+      return Error{ErrorCode::kInvalid, "record " + std::to_string(i + 1) +
+                                            " is no text: expected \"…\", {\"text\": \"…\"}, or {\"prompt\": \"…\", "
+                                            "\"answer\": \"…\"}"};
+    }
+    if (!trimmed(found).empty()) texts.emplace_back(trimmed(found));
+  }
+  return texts;
+}
+
+Result<TextFiles> TextFiles::find(const std::string& path, const std::function<void()>& on_progress) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
+    return Error{is_absent ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                 is_absent ? path + " does not exist; " + std::string(kExpectedTexts)
+                           : "cannot read " + path + ": " + error.message()};
+  }
+  std::vector<FoundFile> all;
+  if (std::filesystem::is_directory(status)) {
+    TRY_ASSIGN(all, files_below(path, on_progress));
+  } else {
+    TRY_ASSIGN(FoundFile file, look_at(path, base_name(path)));
+    all.push_back(std::move(file));
+  }
+  TextFiles texts;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(texts.files_),
+               [](const FoundFile& file) { return is_text_name(file.relative); });
+  if (texts.files_.empty()) {
+    return Error{ErrorCode::kInvalid, "no texts in " + path + ": found " +
+                                          (all.empty() ? "no files" : counts_by_ending(all, ending_of_text)) + ", " +
+                                          std::string(kExpectedTexts)};
+  }
+  for (size_t i = 0; i < texts.files_.size(); ++i) {
+    const FoundFile& file = texts.files_[i];
+    int64_t count = std::max<int64_t>(1, (file.bytes + kTextPieceBytes - 1) / kTextPieceBytes);
+    if (ending_of_text(file.relative) == ".json") count = std::min(count, kJsonPiecesMax);
+    for (int64_t number = 0; number < count; ++number) {
+      texts.pieces_.push_back({.file = i, .number = number, .count = count});
+    }
+  }
+  return texts;
+}
+
+std::string TextFiles::summary() const {
+  return plural(files_.size(), "file") + " of texts (" + counts_by_ending(files_, ending_of_text) + ")";
+}
+
+std::string TextFiles::name(int64_t piece) const {
+  const Piece& p = pieces_[static_cast<size_t>(piece)];
+  const std::string& file = files_[p.file].relative;
+  return p.count == 1 ? file : file + ", piece " + std::to_string(p.number + 1) + " of " + std::to_string(p.count);
+}
+
+Result<std::vector<std::string>> TextFiles::read(int64_t piece) const {
+  const Piece& p = pieces_[static_cast<size_t>(piece)];
+  const FoundFile& file = files_[p.file];
+  if (ending_of_text(file.relative) != ".json") {
+    const int64_t begin = p.number * kTextPieceBytes;
+    return lines_of(file.path, begin, std::min(file.bytes, begin + kTextPieceBytes));
+  }
+  PosixFileSystem fs;
+  TRY_ASSIGN(const std::string bytes, read_file(fs, file.path, kJsonBytesMax));
+  TRY_ASSIGN(std::vector<std::string> all, texts_of_json(bytes, file.relative));
+  const auto total = static_cast<int64_t>(all.size());
+  const auto at = [&](int64_t number) { return all.begin() + total * number / p.count; };
+  return std::vector<std::string>(std::make_move_iterator(at(p.number)), std::make_move_iterator(at(p.number + 1)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#include "runner/models/jit/image_split.h"
+
+#include <algorithm>
+
+#include "runner/data/sampler.h"
+
+namespace lockstep {
+namespace {
+
+// Of pictures that are looked at where none are kept from training.
+constexpr int64_t kSeenAgain = 256;
+
+// One number behind the other.
+class InOrder final : public BatchSource {
+ public:
+  InOrder(int64_t first, int64_t count, int64_t batch) : first_(first), count_(count), batch_(batch) {}
+  int64_t steps(int64_t /*epoch*/) override { return (count_ + batch_ - 1) / batch_; }
+  std::vector<int64_t> batch(int64_t /*epoch*/, int64_t index) override {
+    std::vector<int64_t> samples;
+    const int64_t end = std::min(count_, (index + 1) * batch_);
+    for (int64_t i = index * batch_; i < end; ++i) samples.push_back(first_ + i);
+    return samples;
+  }
+
+ private:
+  int64_t first_;
+  int64_t count_;
+  int64_t batch_;
+};
+
+}  // namespace
+
+ImageSplit::ImageSplit(uint64_t seed, int64_t num_images, int64_t valid_max)
+    : order_(split_order(seed, num_images)), num_train_(num_images - std::min(valid_max, num_images / 10)) {}
+
+Result<std::unique_ptr<BatchSource>> ImageSplit::batches(const BatchOptions& options) const {
+  if (options.split == Split::kValidation) {
+    const bool is_kept = num_valid() > 0;
+    return std::unique_ptr<BatchSource>(std::make_unique<InOrder>(
+        is_kept ? num_train_ : 0, is_kept ? num_valid() : std::min(kSeenAgain, num_train_), options.global_batch));
+  }
+  const bool fills_a_batch = num_train_ >= options.global_batch;
+  return Sampler::create({.seed = options.seed,
+                          .num_samples = num_train_,
+                          .global_batch = options.global_batch,
+                          .last_batch = fills_a_batch ? LastBatch::kDrop : LastBatch::kShort});
+}
+
+}  // namespace lockstep

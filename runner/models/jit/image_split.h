@@ -1,0 +1,35 @@
+// ImageSplit: which pictures of a cache train and which validate, and their batches.
+// Threads: const calls from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runner/base/result.h"
+#include "runner/data/batch_source.h"
+#include "runner/models/workload.h"
+
+namespace lockstep {
+
+class ImageSplit {
+ public:
+  // valid_max pictures validate, at most a tenth of all. num_images at least 1.
+  ImageSplit(uint64_t seed, int64_t num_images, int64_t valid_max);
+
+  [[nodiscard]] int64_t num_train() const { return num_train_; }
+  [[nodiscard]] int64_t num_valid() const { return static_cast<int64_t>(order_.size()) - num_train_; }
+  // A sample is a place in the order: those that train, then those that validate.
+  [[nodiscard]] int64_t image_of(int64_t sample) const { return order_[static_cast<size_t>(sample)]; }
+  [[nodiscard]] bool trains(int64_t sample) const { return sample < num_train_; }
+
+  // As Workload's. What fills no whole batch is left out of an epoch; where none validate, some that train are looked
+  // at again.
+  [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const;
+
+ private:
+  std::vector<int64_t> order_;
+  int64_t num_train_;
+};
+
+}  // namespace lockstep

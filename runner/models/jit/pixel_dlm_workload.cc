@@ -1,0 +1,160 @@
+#include "runner/models/jit/pixel_dlm_workload.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "runner/base/philox.h"
+#include "runner/data/text/token_images.h"
+#include "runner/layers/initial_values.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint32_t kTimes = 1000;
+
+PixelDlmShape pixel_dlm_shape(const JitOptions& options) {
+  return {.image_size = options.image_size,
+          .patch_size = options.model.patch_size,
+          .depth = options.model.depth,
+          .hidden_dim = options.model.hidden_dim,
+          .num_heads = options.model.num_heads};
+}
+
+// Pixels that hold a token; 0 for a picture that is white.
+int64_t tokens_in(std::span<const uint8_t> pixels) {
+  int64_t tokens = 0;
+  for (size_t i = 0; i + 2 < pixels.size(); i += 3) {
+    const bool is_white = pixels[i] == kPaddingByte && pixels[i + 1] == kPaddingByte && pixels[i + 2] == kPaddingByte;
+    tokens += is_white ? 0 : 1;
+  }
+  return tokens;
+}
+
+}  // namespace
+
+at::Tensor token_loss(const at::Tensor& predicted_BCHH, const at::Tensor& image_BCHH, const at::Tensor& is_token_BHH) {
+  return ((predicted_BCHH.clamp(0.0, 1.0) - image_BCHH).square() * is_token_BHH.unsqueeze(1)).sum();
+}
+
+Result<std::unique_ptr<PixelDlmWorkload>> PixelDlmWorkload::create(const RunConfig& config, PreparedImages pictures,
+                                                                   const std::string& tokenizer, at::Device device) {
+  if (pictures.cache.size() == 0) {
+    return Error{ErrorCode::kInvalid, jit_options(config).data_path + " has no text to train on"};
+  }
+  return std::unique_ptr<PixelDlmWorkload>(new PixelDlmWorkload(config, std::move(pictures), tokenizer, device));
+}
+
+PixelDlmWorkload::PixelDlmWorkload(const RunConfig& config, PreparedImages pictures, std::string tokenizer,
+                                   at::Device device)
+    : info_({.name = "jit",
+             .version = 1,
+             .loss_terms = {{.name = "loss"}},
+             .best = {.name = "valid_loss", .direction = Direction::kLower}}),
+      options_(jit_options(config)),
+      training_(config.training),
+      device_(device),
+      pictures_(std::move(pictures)),
+      tokenizer_(std::move(tokenizer)),
+      model_(pixel_dlm_shape(options_), device),
+      split_(training_.seed, pictures_.cache.size(), options_.valid_images),
+      files_(options_.save_interval) {}
+
+std::vector<ParameterGroup> PixelDlmWorkload::groups() const {
+  return {{.name = "", .parameters = model_.trained(), .weight_decay = std::nullopt}};
+}
+
+double PixelDlmWorkload::flops_per_sample() const {
+  constexpr double kForwardAndBackward = 3.0;
+  return kForwardAndBackward * model_.flops_per_image();
+}
+
+std::string PixelDlmWorkload::memory_advice() const {
+  return "--use_amp takes less on a GPU, and so does a smaller --model (now " + options_.model.name +
+         ") or larger patches";
+}
+
+std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() const {
+  const ImageCache& cache = pictures_.cache;
+  int64_t weights = 0;
+  for (const NamedTensor& parameter : model_.parameters()) weights += parameter.tensor.numel();
+  const int64_t side = options_.image_size;
+  const int64_t patch = options_.model.patch_size;
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"model", options_.model.name + " for tokens: " + std::to_string(side / patch * (side / patch)) + " patches of " +
+                    std::to_string(patch) + " x " + std::to_string(patch) + " pixels, " + std::to_string(weights) +
+                    " parameters"},
+      {"data", pictures_.summary},
+      {"tokenizer", tokenizer_},
+      {"texts", std::to_string(split_.num_train()) + " train, " + std::to_string(split_.num_valid()) +
+                    " validate, each a picture of " + std::to_string(side) + " x " + std::to_string(side) +
+                    " tokens at most"}};
+  if (!cache.skipped().empty()) {
+    const SkippedFile& first = cache.skipped().front();
+    rows.emplace_back("left out", std::to_string(cache.skipped().size()) +
+                                      " files or pieces that cannot be read, the "
+                                      "first " +
+                                      first.file + ": " + first.reason);
+  }
+  return rows;
+}
+
+Result<HostBatch> PixelDlmWorkload::fetch(const BatchShare& share) const {
+  const auto b = static_cast<int64_t>(share.samples.size());
+  const int64_t h = options_.image_size;
+  const bool is_pinned = !device_.is_cpu();
+  const auto of_type = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
+  const at::Tensor pixels_BHHC = at::empty({b, h, h, 3}, of_type(at::kByte));
+  const at::Tensor t_B = at::empty({b}, of_type(at::kLong));
+  const at::Tensor noise_BCHH = at::empty({b, 3, h, h}, of_type(at::kFloat));
+  const int64_t values = 3 * h * h;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < b; ++i) {
+    const int64_t picture = split_.image_of(share.samples[static_cast<size_t>(i)]);
+    const auto stream = [&](RandomPlace place) {
+      return PhiloxStream{share.seed, static_cast<uint32_t>(place), static_cast<uint32_t>(share.epoch),
+                          static_cast<uint32_t>(picture)};
+    };
+    TRY_ASSIGN(const std::span<const uint8_t> pixels, pictures_.cache.pixels(picture));
+    std::copy(pixels.begin(), pixels.end(), pixels_BHHC.mutable_data_ptr<uint8_t>() + i * values);
+    tokens += tokens_in(pixels);
+    t_B.mutable_data_ptr<int64_t>()[i] = stream(RandomPlace::kDiffusion).below(0, kTimes);
+    fill_normals(stream(RandomPlace::kImageNoise), noise_BCHH.mutable_data_ptr<float>() + i * values, values);
+  }
+  return HostBatch{.tensors = {{"pixels_BHHC", pixels_BHHC}, {"t_B", t_B}, {"noise_BCHH", noise_BCHH}},
+                   .weights = {static_cast<double>(tokens)}};
+}
+
+std::vector<at::Tensor> PixelDlmWorkload::loss(const DeviceBatch& batch) {
+  const at::Tensor& pixels_BHHC = batch["pixels_BHHC"];
+  const at::Tensor is_token_BHH = (pixels_BHHC != kPaddingByte).any(3);
+  // Black where there is no token, as in the guide.
+  const at::Tensor image_BCHH = (pixels_BHHC.to(at::kFloat) / 255.0 * is_token_BHH.unsqueeze(3)).permute({0, 3, 1, 2});
+  const at::Tensor t_B = batch["t_B"];
+  const at::Tensor alpha_B111 = (1.0 - t_B.to(at::kFloat) / static_cast<double>(kTimes)).view({-1, 1, 1, 1});
+  const at::Tensor z_BCHH = alpha_B111 * image_BCHH + (1.0 - alpha_B111) * batch["noise_BCHH"];
+  return {token_loss(model_(z_BCHH, t_B, is_token_BHH).to(at::kFloat), image_BCHH, is_token_BHH)};
+}
+
+std::vector<std::string> PixelDlmWorkload::evaluation_lines(const EvaluationReport& report) {
+  for (const auto& [name, value] : report.metrics) {
+    if (name != info_.best.name) continue;
+    std::array<char, 80> line{};
+    std::snprintf(line.data(), line.size(), "Epoch %lld: valid loss %.4f", static_cast<long long>(report.epoch), value);
+    return {line.data()};
+  }
+  return {};
+}
+
+std::vector<std::string> PixelDlmWorkload::outputs(const EvaluationReport& report) {
+  return files_.outputs(report, info_.best.name);
+}
+
+OutputContent PixelDlmWorkload::output(const std::string& /*name*/, const OutputState& state) const {
+  return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+// pixel_dlm_dump: the guide's variant of JiT on tensors from Python, for the comparison with the twin in
+// tests/python/test_jit_tokens.py, and what its data are made of.
+//
+//   pixel_dlm_dump images|gradients --size SIDE,PATCH,DEPTH,WIDTH,HEADS --weights FILE --input FILE --out FILE
+//   pixel_dlm_dump tokens --tokenizer FOLDER --data PATH --side SIDE --out FILE
+//
+// --input (safetensors): z_BCHH, t_B, is_token_BHH (uint8); for gradients image_BCHH, too.
+// --out: images: image_BCHH. gradients: loss, the guide's over the tokens, and grad/<parameter> of it. tokens: pixels,
+// [texts, SIDE, SIDE, 3] in the order of the cache, and end_of_text.
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/base/check.h"
+#include "runner/base/file_system.h"
+#include "runner/checkpoint/reader.h"
+#include "runner/checkpoint/weights.h"
+#include "runner/data/images/prepare_images.h"
+#include "runner/data/text/token_images.h"
+#include "runner/models/jit/pixel_dlm_model.h"
+#include "runner/models/jit/pixel_dlm_workload.h"
+
+namespace lockstep {
+namespace {
+
+using Flags = std::map<std::string, std::string>;
+
+PixelDlmShape shape_of(const std::string& text) {
+  std::vector<int64_t> numbers;
+  std::istringstream stream(text);
+  for (std::string number; std::getline(stream, number, ',');) numbers.push_back(std::stoll(number));
+  return {.image_size = numbers.at(0),
+          .patch_size = numbers.at(1),
+          .depth = numbers.at(2),
+          .hidden_dim = numbers.at(3),
+          .num_heads = numbers.at(4)};
+}
+
+NamedTensors work(const std::string& what, const PixelDlmModel& model, const NamedTensors& tensors) {
+  const auto in = [&](const std::string& name) {
+    const auto found =
+        std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
+    LOCKSTEP_CHECK(found != tensors.end(), name.c_str());
+    return found->tensor;
+  };
+  const at::Tensor is_token_BHH = in("is_token_BHH") != 0;
+  const at::Tensor predicted_BCHH = model(in("z_BCHH"), in("t_B"), is_token_BHH);
+  if (what == "images") return {{"image_BCHH", predicted_BCHH}};
+  LOCKSTEP_CHECK(what == "gradients", "expected images, gradients or tokens");
+  const at::Tensor loss = token_loss(predicted_BCHH, in("image_BCHH"), is_token_BHH) / is_token_BHH.sum();
+  loss.backward();
+  NamedTensors out = {{"loss", loss.detach()}};
+  for (const NamedTensor& parameter : model.trained()) {
+    out.push_back({"grad/" + parameter.name, parameter.tensor.grad()});
+  }
+  return out;
+}
+
+Status run_model(const std::string& what, const Flags& flags) {
+  PosixFileSystem files;
+  const PixelDlmModel model(shape_of(flags.at("size")), at::Device(at::kCPU));
+  TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
+  NamedTensors all = model.trained();
+  const NamedTensors buffers = model.buffers();
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  TRY(copy_tensors(weights, all, flags.at("weights")));
+  TRY_ASSIGN(const NamedTensors input, load_weights(files, flags.at("input")));
+  return save_weights(files, flags.at("out"), work(what, model, input));
+}
+
+Status run_tokens(const Flags& flags) {
+  PosixFileSystem files;
+  const int64_t side = std::stoll(flags.at("side"));
+  TRY_ASSIGN(BytePairEncoding tokenizer, BytePairEncoding::load(flags.at("tokenizer")));
+  const at::Tensor end = torch::tensor(static_cast<int64_t>(tokenizer.end_of_text()));
+  TRY_ASSIGN(const auto source, find_token_images(flags.at("data"), side, side * side, std::move(tokenizer), [] {}));
+  TRY_ASSIGN(const PreparedImages prepared, prepare_images(files, *source, "", {}));
+  const at::Tensor pixels = torch::empty({prepared.cache.size(), side, side, 3}, torch::kByte);
+  for (int64_t i = 0; i < prepared.cache.size(); ++i) {
+    TRY_ASSIGN(const auto of_text, prepared.cache.pixels(i));
+    std::copy(of_text.begin(), of_text.end(), pixels[i].mutable_data_ptr<uint8_t>());
+  }
+  return save_weights(files, flags.at("out"), {{"pixels", pixels}, {"end_of_text", end}});
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    lockstep::Flags flags;
+    for (int i = 2; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
+    const std::string what = argc > 1 ? argv[1] : "";
+    const lockstep::Status status = what == "tokens" ? lockstep::run_tokens(flags) : lockstep::run_model(what, flags);
+    if (status.ok()) return 0;
+    std::fprintf(stderr, "pixel_dlm_dump: %s\n", status.error().message.c_str());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "pixel_dlm_dump: %s\n", e.what());
+  }
+  return 1;
+}
