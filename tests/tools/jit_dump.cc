@@ -68,7 +68,7 @@ Status step(const std::map<std::string, std::string>& flags) {
             {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-4, .weight_decay = 0.1, .decoupled_weight_decay = true});
   const at::Tensor loss = workload->loss(batch)[0] / batch["t_B"].size(0);
   loss.backward();
-  adam.step(0.01, torch::zeros({1}));
+  adam.step(0.01, torch::zeros({}));
   NamedTensors out = parameters;
   out.push_back({"loss", loss.detach()});
   return save_weights(files, flags.at("out"), out);

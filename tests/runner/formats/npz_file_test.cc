@@ -80,7 +80,7 @@ TEST(NpzFile, cut_off_anywhere_or_changed_it_is_refused_or_read) {
       std::string changed = whole;
       changed[i] = other;
       const auto read = read_npz_array(npz(changed), "mu", "stats.npz");
-      if (!read.ok()) EXPECT_FALSE(read.error().message.empty());
+      EXPECT_TRUE(read.ok() || !read.error().message.empty());
     }
   }
 }
