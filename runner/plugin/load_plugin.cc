@@ -179,7 +179,17 @@ WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, co
 }
 
 std::optional<Failure> Workloads::run_task(const TaskInput& input) const {
-  return is_of_plugin(input.config) ? plugin_->workload.run_task(input) : lockstep::run_task(input);
+  if (!is_of_plugin(input.config)) return lockstep::run_task(input);
+  const std::string threw = "--plugin " + plugin_->path + ": run_task() threw ";
+  try {
+    return plugin_->workload.run_task(input);
+  } catch (const std::exception& e) {
+    const Failure failure = classify_fault(e);
+    if (failure.code != ExitCode::kCrash) throw;
+    return Failure{ExitCode::kCrash, threw + "an exception: " + failure.message};
+  } catch (...) {
+    return Failure{ExitCode::kCrash, threw + "something that is no std::exception"};
+  }
 }
 
 }  // namespace lockstep
