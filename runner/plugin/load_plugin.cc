@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -64,15 +65,15 @@ Status check_record(const std::string& path, const PluginRecord& record) {
     }
   }
   // Beyond `size` and `lockstep` the record is read only where both are right.
-  if (std::string(record.headers) != LOCKSTEP_PLUGIN_HEADERS) {
+  if (std::string_view(record.headers) != LOCKSTEP_PLUGIN_HEADERS) {
     return refused(path, std::string("was compiled with other headers of Lockstep (") + record.headers +
                              ") than this lockstep-worker (" + LOCKSTEP_PLUGIN_HEADERS + ")" + kCompileAgain);
   }
-  if (std::string(record.torch) != TORCH_VERSION) {
+  if (std::string_view(record.torch) != TORCH_VERSION) {
     return refused(
         path, std::string("was compiled for torch ") + record.torch + ", and this is " + TORCH_VERSION + kCompileAgain);
   }
-  if (std::string(record.abi) != kPluginAbi) {
+  if (std::string_view(record.abi) != kPluginAbi) {
     return refused(path, std::string("was compiled for ") + record.abi + ", and this is " + kPluginAbi + kCompileAgain);
   }
   return {};
