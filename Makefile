@@ -46,7 +46,7 @@ bench-accuracy: build ## the part of bench that trains SASRec and TiSASRec, 3 se
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py accuracy
 
 format: ## clang-format over all sources
-	@find runner operator tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
+	@find runner operator tests examples -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i
 
 lint: ## clang-format and clang-tidy, changing nothing (ALL=1: torch sources and tests too)
 	@scripts/lint files

@@ -1,5 +1,6 @@
 #include "runner/config/plugin_line.h"
 
+#include <any>
 #include <map>
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace {
 
 using Texts = std::map<std::string, std::string>;
 
-Json describe_flags(std::vector<Flag> table, const RunConfig& defaults) {
+Json describe_flags(const std::vector<Flag>& table, const RunConfig& defaults) {
   Json list = Json::array();
   for (const Flag& flag : table) {
     list.push_back({{"name", flag.name},
@@ -52,10 +53,9 @@ Json describe_presets(const WorkloadFlags& workload) {
   return list;
 }
 
-// Flags of such a list, whose texts are kept in `texts(config)`.
-using TextsOf = std::any& (*)(RunConfig&);
-
-void add_described_flags(const Json& list, TextsOf texts_of, FlagTableBuilder& table) {
+// Flags of such a list. `options`: RunConfig, const or not → the std::any that holds their Texts.
+template <typename Options>
+void add_described_flags(const Json& list, Options options, FlagTableBuilder& table) {
   for (const Json& entry : list) {
     const std::string name = entry.at("name");
     const std::string expects = entry.at("expects");
@@ -67,12 +67,12 @@ void add_described_flags(const Json& list, TextsOf texts_of, FlagTableBuilder& t
     flag.is_bool = entry.at("is_bool");
     flag.words = entry.at("words").get<std::vector<std::string>>();
     flag.names_path = static_cast<NamesPath>(entry.at("names_path").get<int>());
-    flag.set = [name, texts_of](std::string_view text, RunConfig& config) {
-      std::any_cast<Texts&>(texts_of(config))[name] = text;
+    flag.set = [name, options](std::string_view text, RunConfig& config) {
+      std::any_cast<Texts&>(options(config))[name] = text;
       return true;
     };
-    flag.get = [name, texts_of](const RunConfig& config) {
-      return std::any_cast<const Texts&>(texts_of(const_cast<RunConfig&>(config))).at(name);
+    flag.get = [name, options](const RunConfig& config) {
+      return std::any_cast<const Texts&>(options(config)).at(name);
     };
   }
 }
@@ -83,8 +83,8 @@ Texts default_texts(const Json& list) {
   return texts;
 }
 
-std::any& options_of(RunConfig& config) { return config.options; }
-std::any& task_options_of(RunConfig& config) { return config.task.options; }
+constexpr auto kOptions = [](auto& config) -> auto& { return config.options; };
+constexpr auto kTaskOptions = [](auto& config) -> auto& { return config.task.options; };
 
 // The functions that are made here run after the JSON was read once: what is missing has been said.
 WorkloadTask described_task(const Json& description) {
@@ -93,9 +93,9 @@ WorkloadTask described_task(const Json& description) {
   task.summary = description.at("summary");
   task.example = description.at("example");
   task.workload_flags = description.at("workload_flags").get<std::vector<std::string>>();
-  const Json flags = description.at("flags");
+  const Json& flags = description.at("flags");
   task.set_defaults = [texts = default_texts(flags)](RunConfig& config) { config.task.options = texts; };
-  task.add_flags = [flags](FlagTableBuilder& table) { add_described_flags(flags, task_options_of, table); };
+  task.add_flags = [flags](FlagTableBuilder& table) { add_described_flags(flags, kTaskOptions, table); };
   task.check = [](const RunConfig&) { return Status(); };
   FlagTableBuilder tried;
   task.add_flags(tried);
@@ -108,7 +108,7 @@ WorkloadFlags workload_of(const Json& description) {
   workload.summary = description.at("summary");
   workload.data = description.at("data");
   workload.example = description.at("example");
-  const Json flags = description.at("flags");
+  const Json& flags = description.at("flags");
   workload.set_defaults = [texts = default_texts(flags),
                            changed = description.at("defaults").get<Texts>()](RunConfig& config) {
     config.options = texts;
@@ -117,7 +117,7 @@ WorkloadFlags workload_of(const Json& description) {
       if (value != changed.end()) flag.set(value->second, config);
     }
   };
-  workload.add_flags = [flags](FlagTableBuilder& table) { add_described_flags(flags, options_of, table); };
+  workload.add_flags = [flags](FlagTableBuilder& table) { add_described_flags(flags, kOptions, table); };
   for (const Json& entry : description.at("presets")) {
     workload.presets.push_back({.name = entry.at("name"),
                                 .summary = entry.at("summary"),

@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -64,15 +65,15 @@ Status check_record(const std::string& path, const PluginRecord& record) {
     }
   }
   // Beyond `size` and `lockstep` the record is read only where both are right.
-  if (std::string(record.headers) != LOCKSTEP_PLUGIN_HEADERS) {
+  if (std::string_view(record.headers) != LOCKSTEP_PLUGIN_HEADERS) {
     return refused(path, std::string("was compiled with other headers of Lockstep (") + record.headers +
                              ") than this lockstep-worker (" + LOCKSTEP_PLUGIN_HEADERS + ")" + kCompileAgain);
   }
-  if (std::string(record.torch) != TORCH_VERSION) {
+  if (std::string_view(record.torch) != TORCH_VERSION) {
     return refused(
         path, std::string("was compiled for torch ") + record.torch + ", and this is " + TORCH_VERSION + kCompileAgain);
   }
-  if (std::string(record.abi) != kPluginAbi) {
+  if (std::string_view(record.abi) != kPluginAbi) {
     return refused(path, std::string("was compiled for ") + record.abi + ", and this is " + kPluginAbi + kCompileAgain);
   }
   return {};
@@ -179,7 +180,17 @@ WorkloadOrFailure Workloads::make(const RunConfig& config, at::Device device, co
 }
 
 std::optional<Failure> Workloads::run_task(const TaskInput& input) const {
-  return is_of_plugin(input.config) ? plugin_->workload.run_task(input) : lockstep::run_task(input);
+  if (!is_of_plugin(input.config)) return lockstep::run_task(input);
+  const std::string threw = "--plugin " + plugin_->path + ": run_task() threw ";
+  try {
+    return plugin_->workload.run_task(input);
+  } catch (const std::exception& e) {
+    const Failure failure = classify_fault(e);
+    if (failure.code != ExitCode::kCrash) throw;
+    return Failure{ExitCode::kCrash, threw + "an exception: " + failure.message};
+  } catch (...) {
+    return Failure{ExitCode::kCrash, threw + "something that is no std::exception"};
+  }
 }
 
 }  // namespace lockstep

@@ -497,6 +497,8 @@ int run_worker(const WorkerInput& input) {
   } catch (const std::exception& e) {
     const Failure fault = classify_fault(e);
     return refuse(fault.message, fault.code);
+  } catch (...) {
+    return refuse("the flags of --plugin threw something that is no std::exception", ExitCode::kUsage);
   }
 }
 

@@ -262,6 +262,7 @@ FAULTS = {
     "throws_in_make": (2, "make() threw an exception: no model today"),
     "makes_nothing": (2, "make() gave neither a workload nor a Failure"),
     "throws_in_check": (2, "its flags threw an exception: no check"),
+    "check_throws_a_number": (2, "its flags threw something that is no std::exception"),
     "no_term": (2, "info() names no loss term: at least one is needed"),
     "no_parameter": (2, "groups() has no parameter: there is nothing to train"),
     "no_leaf": (2, "groups(): the parameter w is not trained: expected a leaf that requires a gradient"),
@@ -294,6 +295,22 @@ def test_the_faulty_plugin_trains_without_a_fault(lockstep, faulty, tmp_path):
     assert checkpoints(tmp_path / "run") == ["step-00000006"]
 
 
+def test_a_task_that_throws(run, lockstep, faulty, tmp_path):
+    do(*faulty_run(lockstep, faulty, tmp_path / "run", "none"))
+    done = run([lockstep, "faulty", "task", "--plugin", faulty, "--checkpoint", tmp_path / "run"])
+    assert done.returncode == 1
+    assert f"error: --plugin {faulty}: run_task() threw an exception: no task today" in done.stderr
+
+
+def test_a_worker_by_itself_refuses_what_it_is_told(run, worker, faulty):
+    done = run([worker, "faulty", "--plugin", "/nowhere/x.so"])
+    assert done.returncode == 2
+    assert "error: --plugin /nowhere/x.so: No such file or directory; expected a shared object" in done.stderr
+    done = run([worker, "faulty", "--plugin", faulty, "--fault", "check_throws_a_number"])
+    assert done.returncode == 2
+    assert "error: the flags of --plugin threw something that is no std::exception" in done.stderr
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_a_plugin_must_not_do(run, lockstep, faulty, tmp_path, fault):
     code, message = FAULTS[fault]
@@ -301,3 +318,33 @@ def test_what_a_plugin_must_not_do(run, lockstep, faulty, tmp_path, fault):
     said = (done.stdout + done.stderr).replace(str(faulty), "PLUGIN")
     assert "--plugin PLUGIN: " + message in said
     assert done.returncode == code, said
+
+
+def test_nodes_with_different_builds_are_refused(run, lockstep, byte_lm, tmp_path, free_port):
+    other = tmp_path / "byte_lm.so"
+    other.write_bytes(byte_lm.read_bytes() + b"\n")
+    port = free_port()
+
+    def words(plugin, node):
+        return command(lockstep, plugin, tmp_path / f"run{node}", "--nproc", 1, "--nnodes", 2, "--node_rank", node,
+                       "--coordinator", f"127.0.0.1:{port}")
+    first = Running(words(byte_lm, 0), tmp_path)
+    second = Running(words(other, 1), tmp_path)
+    assert second.end() == 2, second.output()
+    assert "the sha256 of the file of --plugin is " in second.output()
+    assert "start all ranks with the same flags, data and version of lockstep" in second.output()
+    first.signal(signal.SIGKILL)
+    first.end()
+
+
+def test_several_nodes_on_this_machine(lockstep, byte_lm, tmp_path, undisturbed):
+    folder = tmp_path / "run"
+    do(*command(lockstep, byte_lm, folder, "--nproc", 1, "--local_nodes", 2, steps=10))
+    expected = losses(undisturbed)
+    assert losses(folder) == {step: expected[step] for step in range(1, 11)}
+
+
+def test_a_worker_by_itself(worker, byte_lm, tmp_path):
+    done = do(worker, "byte_lm", "--plugin", byte_lm, "--text", TEXT, "--train_dir", tmp_path / "run", "--max_steps", 3,
+              *SMALL)
+    assert "done at step 3 of 3" in done

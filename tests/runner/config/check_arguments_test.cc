@@ -49,6 +49,8 @@ TEST(CheckArguments, accepts_what_a_run_would_begin_with) {
 TEST(CheckArguments, leaves_a_file_of_flags_to_the_pod_that_has_it) {
   EXPECT_FALSE(
       check_arguments({"run", "sasrec", "--config", "/etc/nowhere.yaml"}, 1, all_workload_flags()).has_value());
+  EXPECT_FALSE(check_arguments({"run", "my_own_model", "--plugin", "/etc/nowhere.so", "--x=1"}, 1, all_workload_flags())
+                   .has_value());
 }
 
 TEST(CheckArguments, a_batch_is_shared_by_all_ranks) {
