@@ -177,7 +177,7 @@ class Past {
         Json{{"metadata", {{"name", "sasrec"}, {"ownerReferences", owner_references(api::meta_of(job_))}}}};
     TRY_ASSIGN(Observed o, observe(objects, now_));
     o.settings = golden_settings();
-    o.dry_run = DryRun{o.job.meta.generation, ""};
+    o.first_pod = FirstPod{o.job.meta.generation, ""};
     const Plan plan = make_plan(o);
     if (plan.status) job_["status"] = api::to_json(*plan.status);
     now_ += 20;
@@ -318,7 +318,7 @@ Status check_words(const Json& yaml) {
                                                   "service",
                                                   "network policy",
                                                   "claim",
-                                                  "dry run",
+                                                  "first pod",
                                                   "refused",
                                                   "missing pods",
                                                   "earlier pods",
@@ -351,8 +351,8 @@ std::optional<Json> surrounding(const Json& yaml, const char* word, bool is_ther
 }
 
 void add_what_was_learned(const Json& yaml, Observed& o) {
-  const std::string dry_run = text_field(yaml, {"dry run"});
-  if (dry_run != "none") o.dry_run = DryRun{o.job.meta.generation, dry_run == "valid" ? "" : dry_run};
+  const std::string first_pod = text_field(yaml, {"first pod"});
+  if (first_pod != "none") o.first_pod = FirstPod{o.job.meta.generation, first_pod == "valid" ? "" : first_pod};
   if (const std::string claim = text_field(yaml, {"claim"}); !claim.empty()) o.claim_exists = claim == "exists";
   for (const Json& name : list_field(yaml, {"missing pods"})) o.missing_pods.insert(name.get<std::string>());
   o.settings = golden_settings();
@@ -398,9 +398,9 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
 
   GoldenCase golden;
   TRY_ASSIGN(golden.observed, observe(objects, now));
-  if (!yaml.contains("dry run")) golden.observed.dry_run = DryRun{golden.observed.job.meta.generation, ""};
+  if (!yaml.contains("first pod")) golden.observed.first_pod = FirstPod{golden.observed.job.meta.generation, ""};
   Json with_default = yaml;
-  if (!yaml.contains("dry run")) with_default["dry run"] = "valid";
+  if (!yaml.contains("first pod")) with_default["first pod"] = "valid";
   add_what_was_learned(with_default, golden.observed);
   TRY(add_report(yaml, job, golden.observed));
   TRY(add_problems(yaml, golden.observed));

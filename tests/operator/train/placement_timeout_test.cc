@@ -138,13 +138,13 @@ class SmallCluster {
     objects.service = desired_service(*owner);
     Result<Observed> o = observe(objects, now_);
     ASSERT_TRUE(o.ok()) << o.error().message;
-    o->dry_run = DryRun{1, ""};
+    o->first_pod = FirstPod{1, ""};
     const Plan plan = make_plan(*o);
     if (plan.status) job.object["status"] = api::to_json(*plan.status);
     for (const Action& action : plan.actions) {
       if (const auto* create = std::get_if<CreatePod>(&action.what)) {
-        Json pod = create->pod;
-        const std::string name = api::meta_of(pod).name;
+        Json pod = *desired_pod(*o, create->of);
+        const std::string& name = create->name;
         pod["metadata"]["uid"] = name;
         pod["metadata"]["creationTimestamp"] = api::format_time(now_);
         pod["status"] = {{"phase", "Pending"}};
