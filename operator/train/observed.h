@@ -95,19 +95,20 @@ struct Observed {
   [[nodiscard]] const PodView* pod(int node, int attempt) const;
 };
 
-// The same as objects.
+// The same before it is known what is the job's.
 struct ClusterObjects {
   Json job;
-  std::vector<Json> pods;  // that have the job's label
+  std::vector<PodView> pods;  // that have the job's label
   std::optional<Json> service;
   std::optional<Json> network_policy;
-  std::optional<std::vector<Json>> hosts;  // core/v1 Node, those on which the pods are
+  std::optional<std::map<std::string, HostView>> hosts;  // those on which the pods are
 };
 // kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; what has its name and
 // is somebody else's becomes known as a CreateProblem.
-Result<Observed> observe(const ClusterObjects& objects, api::UnixSeconds now);
+Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
 
 HostView view_of_host(const Json& node);
+std::map<std::string, HostView> views_of_hosts(const std::vector<Json>& nodes);
 
 // Does `job` control the object?
 bool is_controlled_by(const api::ObjectMeta& object, const api::ObjectMeta& job);

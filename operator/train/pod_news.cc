@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 PodNews::Glance PodNews::glance_at(const Json& pod) {
   Glance glance;
   glance.job = job_of(pod);
-  const std::optional<PodView> view = view_of_pod(pod, 0);
+  const std::optional<PodView> view = view_of_pod(pod);
   if (!view) return glance;
   if (view->node == 0) glance.place = (view->phase == PodPhase::kRunning ? "running " : "") + view->ip;
   glance.ready = view->ready;

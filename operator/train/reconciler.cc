@@ -32,6 +32,11 @@ constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 // that may hold more than was written (of a patch, of a read) has learned something. A status is written with the
 // version that was read: its answer holds nothing else.
 
+struct SeenPod {
+  control::ObjectPtr object;  // of the cache: another one when the pod has changed
+  std::optional<PodView> view;
+};
+
 // What was learned of a job by asking. Its loss costs a request or two.
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
@@ -40,6 +45,7 @@ struct Memory {
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs: told to go, though the cache may not show it yet
   std::optional<Told> told;
+  std::map<std::string, SeenPod> seen_pods;  // by name, of the last pass
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
 };
@@ -173,11 +179,11 @@ class Pass {
   Result<Observed> observe_now() {
     ClusterObjects objects;
     objects.job = object_;
-    for (const control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) objects.pods.push_back(*pod);
+    objects.pods = look_at_pods();
     objects.service = copy_of(p_.services.get(key_));
     objects.network_policy = copy_of(p_.network_policies.get(key_));
     if (p_.hosts != nullptr && p_.hosts->synced()) objects.hosts = hosts_of(objects.pods);
-    TRY_ASSIGN(Observed observed, observe(objects, now_));
+    TRY_ASSIGN(Observed observed, observe(std::move(objects), now_));
     observed.settings = options_.settings;
     observed.first_pod = memory_.first_pod;
     forget_settled_problems(observed);
@@ -213,12 +219,28 @@ class Pass {
     memory_.deleted_pods = std::move(still_there);
   }
 
-  std::vector<Json> hosts_of(const std::vector<Json>& pods) const {
-    std::set<std::string> names;
-    for (const Json& pod : pods) names.insert(text_field(pod, {"spec", "nodeName"}));
-    std::vector<Json> hosts;
-    for (const std::string& name : names) {
-      if (const control::ObjectPtr host = p_.hosts->get({.ns = "", .name = name})) hosts.push_back(*host);
+  // A pod that has not changed since the last pass is not read again.
+  std::vector<PodView> look_at_pods() {
+    std::map<std::string, SeenPod> seen;
+    std::vector<PodView> views;
+    for (const control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) {
+      const std::string name = api::key_of(*pod).name;
+      const auto known = memory_.seen_pods.find(name);
+      const bool is_known = known != memory_.seen_pods.end() && known->second.object == pod;
+      SeenPod& now = seen.emplace(name, is_known ? std::move(known->second) : SeenPod{pod, view_of_pod(*pod)})
+                         .first->second;
+      if (now.view) views.push_back(*now.view);
+    }
+    memory_.seen_pods = std::move(seen);
+    return views;
+  }
+
+  std::map<std::string, HostView> hosts_of(const std::vector<PodView>& pods) const {
+    std::map<std::string, HostView> hosts;
+    for (const PodView& pod : pods) {
+      if (pod.host.empty() || hosts.count(pod.host) > 0) continue;
+      const control::ObjectPtr host = p_.hosts->get({.ns = "", .name = pod.host});
+      if (host != nullptr) hosts.emplace(pod.host, view_of_host(*host));
     }
     return hosts;
   }

@@ -172,10 +172,10 @@ class Past {
 
  private:
   Status pass() {
-    ClusterObjects objects{.job = job_, .pods = pods_};
+    ClusterObjects objects{.job = job_, .pods = views_of_pods(pods_)};
     objects.service =
         Json{{"metadata", {{"name", "sasrec"}, {"ownerReferences", owner_references(api::meta_of(job_))}}}};
-    TRY_ASSIGN(Observed o, observe(objects, now_));
+    TRY_ASSIGN(Observed o, observe(std::move(objects), now_));
     o.settings = golden_settings();
     o.first_pod = FirstPod{o.job.meta.generation, ""};
     const Plan plan = make_plan(o);
@@ -214,7 +214,9 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
       pods[pod_key] = std::move(pod);
     }
   }
-  for (auto& [key, pod] : pods) objects.pods.push_back(std::move(pod));
+  for (const auto& [key, pod] : pods) {
+    if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
+  }
   return {};
 }
 
@@ -227,7 +229,7 @@ Status add_earlier_pods(const Json& yaml, Json job, api::UnixSeconds now, Cluste
     TRY_ASSIGN(const auto place, place_of(name, api::meta_of(job).name));
     Json pod = pod_object(job, place.first, place.second, now);
     TRY(dress_pod(pod, is.get<std::string>(), host_of(place.first), now));
-    objects.pods.push_back(std::move(pod));
+    if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
   }
   return {};
 }
@@ -252,7 +254,7 @@ void add_hosts(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) 
     if (const auto taint = taints.find(word); taint != taints.end()) {
       host["spec"]["taints"] = Json::array({{{"key", taint->second}, {"effect", "NoExecute"}}});
     }
-    objects.hosts->push_back(std::move(host));
+    objects.hosts->emplace(name, view_of_host(host));
   }
 }
 
@@ -397,7 +399,7 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
   objects.network_policy = surrounding(yaml, "network policy", false, "NetworkPolicy", job);
 
   GoldenCase golden;
-  TRY_ASSIGN(golden.observed, observe(objects, now));
+  TRY_ASSIGN(golden.observed, observe(std::move(objects), now));
   if (!yaml.contains("first pod")) golden.observed.first_pod = FirstPod{golden.observed.job.meta.generation, ""};
   Json with_default = yaml;
   if (!yaml.contains("first pod")) with_default["first pod"] = "valid";

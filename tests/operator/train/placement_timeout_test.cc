@@ -132,11 +132,11 @@ class SmallCluster {
 
   void look_at(Job& job) {
     ClusterObjects objects{.job = job.object};
-    for (const auto& [name, pod] : job.pods) objects.pods.push_back(pod);
+    for (const auto& [name, pod] : job.pods) objects.pods.push_back(*view_of_pod(pod));
     const Result<api::TrainJob> owner = api::trainjob_from_json(job.object);
     ASSERT_TRUE(owner.ok()) << owner.error().message;
     objects.service = desired_service(*owner);
-    Result<Observed> o = observe(objects, now_);
+    Result<Observed> o = observe(std::move(objects), now_);
     ASSERT_TRUE(o.ok()) << o.error().message;
     o->first_pod = FirstPod{1, ""};
     const Plan plan = make_plan(*o);

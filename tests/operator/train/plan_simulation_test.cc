@@ -43,10 +43,12 @@ class ModelOperator {
       if (own.first < seen_changes_) continue;
       own.second ? void(pods[name] = *own.second) : void(pods.erase(name));
     }
-    for (auto& [name, pod] : pods) objects.pods.push_back(std::move(pod));
+    for (const auto& [name, pod] : pods) {
+      if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
+    }
     objects.service = cluster_.service();
-    objects.hosts = cluster_.hosts();
-    Result<Observed> o = observe(objects, cluster_.now());
+    objects.hosts = views_of_hosts(cluster_.hosts());
+    Result<Observed> o = observe(std::move(objects), cluster_.now());
     EXPECT_TRUE(o.ok());
     o->settings.token_key = "key";
     o->first_pod = first_pod_;
