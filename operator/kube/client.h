@@ -118,7 +118,7 @@ struct ClientOptions {
   double requests_per_second = 500.0;  // client-side limit, token bucket
   int burst = 1000;
   std::chrono::milliseconds retry_for{10'000};        // per call, for what the header calls kRetry
-  size_t in_flight_max = 64;                          // of send_all
+  size_t in_flight_max = 32;                          // of send_all; each has a connection, whose TLS costs
   std::chrono::milliseconds request_timeout{30'000};  // of one attempt; a page of a list may take twice as long
   // Called for every request; absent: none is sent. After a 401 `token_refused` is called, and the request is sent once
   // more with what `bearer_token` says then.
