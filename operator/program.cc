@@ -32,6 +32,7 @@
 #include "operator/train/coordinator_announcer.h"
 #include "operator/train/job_metrics.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_news.h"
 #include "operator/train/progress_reader.h"
 #include "operator/train/reconciler.h"
 #include "operator/train/trim.h"
@@ -173,13 +174,22 @@ struct OperatorProgram::Impl {
       if (change.was_assumed) return;
       queue->add(api::key_of(change.after != nullptr ? *change.after : *change.before));
     });
-    for (control::Informer* owned : {pods.get(), services.get(), policies.get()}) {
+    pods->on_change([this](const control::Cache::Change& change) { look_at_job_of_pod(change); });
+    for (control::Informer* owned : {services.get(), policies.get()}) {
       owned->on_change([this](const control::Cache::Change& change) {
         if (change.was_assumed) return;
         if (const api::ObjectKey job = job_behind(change); !job.name.empty()) queue->add(job);
       });
     }
     if (hosts) hosts->on_change([this](const control::Cache::Change& change) { look_at_jobs_of_host(change); });
+  }
+
+  void look_at_job_of_pod(const control::Cache::Change& change) {
+    const api::ObjectKey job = job_behind(change);
+    if (job.name.empty()) return;
+    const bool is_gone = change.after == nullptr;
+    const std::chrono::milliseconds wait = pod_news.wait_after(is_gone ? *change.before : *change.after, is_gone);
+    if (!change.was_assumed) queue->add_within(job, wait);
   }
 
   // Kubelets write their node's status all the time; only a change of what is read of it concerns anybody.
@@ -430,6 +440,7 @@ struct OperatorProgram::Impl {
   std::map<const control::Informer*, std::string> informer_names;  // not changed after make()
   std::mutex troubles_mutex;
   std::map<std::string, std::string> troubles;  // protected by troubles_mutex; by resource, the newest
+  train::PodNews pod_news;  // of the pods' informer's thread
   std::unique_ptr<control::Informer> jobs, pods, services, policies, hosts;
   std::unique_ptr<train::ProgressReader> progress;
   std::unique_ptr<train::JobMetrics> job_metrics;

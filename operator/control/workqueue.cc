@@ -92,23 +92,23 @@ Workqueue::Workqueue() : Workqueue(Options{}) {}
 Workqueue::Workqueue(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Workqueue::~Workqueue() = default;
 
-void Workqueue::add(const api::ObjectKey& key) {
+void Workqueue::add(const api::ObjectKey& key) { add_within(key, Clock::duration::zero()); }
+
+void Workqueue::add_within(const api::ObjectKey& key, Clock::duration delay) {
   const Clock::time_point now = impl_->options.now();
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->schedule(key, now);
+    impl_->schedule(key, now + std::max(delay, Clock::duration::zero()));
   }
   impl_->changed.notify_one();
 }
 
 void Workqueue::add_after(const api::ObjectKey& key, Clock::duration delay) {
-  const Clock::time_point now = impl_->options.now();
   {
     const std::lock_guard lock(impl_->mutex);
     ++impl_->retries;
-    impl_->schedule(key, now + std::max(delay, Clock::duration::zero()));
   }
-  impl_->changed.notify_one();
+  add_within(key, delay);
 }
 
 void Workqueue::add_with_backoff(const api::ObjectKey& key, Clock::duration at_least) {

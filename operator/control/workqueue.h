@@ -36,7 +36,9 @@ class Workqueue {
   Workqueue& operator=(const Workqueue&) = delete;
 
   void add(const api::ObjectKey& key);
-  void add_after(const api::ObjectKey& key, Clock::duration delay);
+  // Within this time at the latest; an earlier turn that it has stays.
+  void add_within(const api::ObjectKey& key, Clock::duration delay);
+  void add_after(const api::ObjectKey& key, Clock::duration delay);  // the same, counted as a retry
   // `at_least`: however few its failures.
   void add_with_backoff(const api::ObjectKey& key, Clock::duration at_least = {});
   void forget(const api::ObjectKey& key);  // its failures are over

@@ -37,6 +37,7 @@ struct Call {
   std::string resource;  // plural, for reports
   std::string what;      // "create pods team-a/x-0-0", for messages
   bool idempotent = true;
+  bool has_body = true;  // the answer's is wanted
 };
 
 std::string describe(const std::string& verb, const Resource& resource, const api::ObjectKey& key,
@@ -213,6 +214,7 @@ struct Client::Impl {
   }
 
   static Result<Json> body_of(const Call& call, const HttpResponse& answer) {
+    if (!call.has_body) return Json();
     Result<Json> body = parse_json(answer.body, "the answer");
     if (!body.ok()) return body.error().with_context(call.what);
     if (!body->is_object()) return Error{ErrorCode::kCorrupt, call.what + ": the answer is no object"};
@@ -257,9 +259,52 @@ struct Client::Impl {
     return call;
   }
 
+  Call get_call(const Resource& resource, const api::ObjectKey& key) const {
+    Call call = call_for("GET", "get", resource, describe("get", resource, key));
+    call.http.path = object_path(resource, key);
+    return call;
+  }
+
+  Call merge_patch_call(const Resource& resource, const api::ObjectKey& key, const Json& patch,
+                        const std::string& subresource = "") const {
+    Call call = call_for("PATCH", "patch", resource, describe("patch", resource, key, subresource));
+    Query query;
+    add_write_options(query, false);
+    call.http.path = object_path(resource, key, subresource);
+    call.http.query = query.text();
+    call.http.headers["Content-Type"] = kMergePatch;
+    call.http.body = dump_line(patch);
+    return call;
+  }
+
+  Call delete_call(const Resource& resource, const api::ObjectKey& key, const DeleteOptions& remove) const {
+    Call call = call_for("DELETE", "delete", resource, describe("delete", resource, key));
+    Json body = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", word_of(remove.propagation)}};
+    if (!remove.uid.empty()) body["preconditions"] = {{"uid", remove.uid}};
+    if (remove.grace_period_seconds) body["gracePeriodSeconds"] = *remove.grace_period_seconds;
+    call.http.path = object_path(resource, key);
+    call.http.headers["Content-Type"] = kJson;
+    call.http.body = dump_line(body);
+    call.has_body = false;
+    return call;
+  }
+
+  // Of a request of send_all.
+  Result<Call> call_of(const Get& request) const { return get_call(request.resource, request.key); }
+  Result<Call> call_of(const Create& request) const {
+    TRY(check_object(request.resource, request.object, "create"));
+    return create_call(request.resource, request.object, request.options);
+  }
+  Result<Call> call_of(const MergePatch& request) const {
+    return merge_patch_call(request.resource, request.key, request.patch);
+  }
+  Result<Call> call_of(const Remove& request) const {
+    return delete_call(request.resource, request.key, request.options);
+  }
+
   Result<ObjectList> list_in_pages(const Resource& resource, const ListOptions& list, int page_size);
-  void create_round(std::vector<Call>& calls, std::vector<size_t>& pending,
-                    std::vector<std::optional<Result<Json>>>& answers, std::vector<Progress>& progress);
+  void send_round(std::vector<Call>& calls, std::vector<size_t>& pending,
+                  std::vector<std::optional<Result<Json>>>& answers, std::vector<Progress>& progress);
 
   const std::shared_ptr<HttpTransport> transport;
   const ClientOptions options;
@@ -275,9 +320,7 @@ Client::~Client() = default;
 // --- reading ---
 
 Result<Json> Client::get(const Resource& resource, const api::ObjectKey& key) {
-  Call call = impl_->call_for("GET", "get", resource, describe("get", resource, key));
-  call.http.path = object_path(resource, key);
-  return impl_->perform_for_object(call);
+  return impl_->perform_for_object(impl_->get_call(resource, key));
 }
 
 Result<std::string> Client::pod_log(const api::ObjectKey& pod, const std::string& container, int lines) {
@@ -380,22 +423,21 @@ Result<Json> Client::create(const Resource& resource, const Json& object, const 
   return impl_->perform_for_object(impl_->create_call(resource, object, options));
 }
 
-std::vector<Result<Json>> Client::create_all(const Resource& resource, std::span<const Json> objects) {
-  std::vector<Call> calls;
-  std::vector<std::optional<Result<Json>>> answers(objects.size());
+std::vector<Result<Json>> Client::send_all(std::span<const Request> requests) {
+  std::vector<Call> calls(requests.size());
+  std::vector<std::optional<Result<Json>>> answers(requests.size());
   std::vector<size_t> pending;
-  calls.reserve(objects.size());
-  for (size_t i = 0; i < objects.size(); ++i) {
-    calls.push_back(impl_->create_call(resource, objects[i], {}));
-    const Status good = check_object(resource, objects[i], "create");
-    if (good.ok()) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Result<Call> call = std::visit([this](const auto& request) { return impl_->call_of(request); }, requests[i]);
+    if (call.ok()) {
+      calls[i] = *std::move(call);
       pending.push_back(i);
     } else {
-      answers[i] = good.error();
+      answers[i] = call.error();
     }
   }
-  std::vector<Progress> progress(objects.size());
-  while (!pending.empty()) impl_->create_round(calls, pending, answers, progress);
+  std::vector<Progress> progress(requests.size());
+  while (!pending.empty()) impl_->send_round(calls, pending, answers, progress);
   std::vector<Result<Json>> all;
   all.reserve(answers.size());
   for (auto& answer : answers) all.push_back(*std::move(answer));
@@ -403,8 +445,8 @@ std::vector<Result<Json>> Client::create_all(const Resource& resource, std::span
 }
 
 // Sends every pending call once, as many at a time as the rate limit has places; those to be sent again stay pending.
-void Client::Impl::create_round(std::vector<Call>& calls, std::vector<size_t>& pending,
-                                std::vector<std::optional<Result<Json>>>& answers, std::vector<Progress>& progress) {
+void Client::Impl::send_round(std::vector<Call>& calls, std::vector<size_t>& pending,
+                              std::vector<std::optional<Result<Json>>>& answers, std::vector<Progress>& progress) {
   std::vector<size_t> again;
   milliseconds pause{0};
   for (size_t begin = 0; begin < pending.size();) {
@@ -420,13 +462,13 @@ void Client::Impl::create_round(std::vector<Call>& calls, std::vector<size_t>& p
     for (size_t i = begin; i < begin + count; ++i) {
       if (credentials.ok()) credentials = add_credentials(calls[pending[i]].http);
       progress[pending[i]].attempt_at(now());
-      requests.push_back(calls[pending[i]].http);
+      requests.push_back(std::move(calls[pending[i]].http));
     }
     std::vector<Result<HttpResponse>> outcomes;
     if (go_on && credentials.ok()) outcomes = transport->send_all(requests, options.in_flight_max, options.stop);
     for (size_t i = 0; i < count; ++i) {
       const size_t index = pending[begin + i];
-      const Call& call = calls[index];
+      Call& call = calls[index];
       if (outcomes.empty()) {
         answers[index] = go_on ? credentials.error() : cancelled(call);
         continue;
@@ -434,6 +476,7 @@ void Client::Impl::create_round(std::vector<Call>& calls, std::vector<size_t>& p
       report(call, outcomes[i], outcomes[i].ok() ? outcomes[i]->duration : Clock::duration::zero());
       if (const auto wanted = next_attempt(call, outcomes[i], progress[index])) {
         again.push_back(index);
+        call.http = std::move(requests[i]);
         pause = std::max(pause, *wanted);
         continue;
       }
@@ -478,25 +521,11 @@ Result<Json> Client::update(const Resource& resource, const Json& object, const 
 
 Result<Json> Client::merge_patch(const Resource& resource, const api::ObjectKey& key, const Json& patch,
                                  const std::string& subresource) {
-  Call call = impl_->call_for("PATCH", "patch", resource, describe("patch", resource, key, subresource));
-  Query query;
-  add_write_options(query, false);
-  call.http.path = object_path(resource, key, subresource);
-  call.http.query = query.text();
-  call.http.headers["Content-Type"] = kMergePatch;
-  call.http.body = dump_line(patch);
-  return impl_->perform_for_object(call);
+  return impl_->perform_for_object(impl_->merge_patch_call(resource, key, patch, subresource));
 }
 
 Status Client::remove(const Resource& resource, const api::ObjectKey& key, const DeleteOptions& options) {
-  Call call = impl_->call_for("DELETE", "delete", resource, describe("delete", resource, key));
-  Json body = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", word_of(options.propagation)}};
-  if (!options.uid.empty()) body["preconditions"] = {{"uid", options.uid}};
-  if (options.grace_period_seconds) body["gracePeriodSeconds"] = *options.grace_period_seconds;
-  call.http.path = object_path(resource, key);
-  call.http.headers["Content-Type"] = kJson;
-  call.http.body = dump_line(body);
-  const Result<HttpResponse> answer = impl_->perform(call);
+  const Result<HttpResponse> answer = impl_->perform(impl_->delete_call(resource, key, options));
   if (!answer.ok()) return answer.error();
   return {};
 }

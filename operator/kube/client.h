@@ -23,6 +23,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "operator/api/object_meta.h"
@@ -81,6 +82,28 @@ struct DeleteOptions {
   Propagation propagation = Propagation::kBackground;
 };
 
+// Requests of send_all. Each means what the call of that name means; the resource outlives the call.
+struct Get {
+  const Resource& resource;
+  api::ObjectKey key;
+};
+struct Create {
+  const Resource& resource;
+  Json object;
+  CreateOptions options = {};
+};
+struct MergePatch {
+  const Resource& resource;
+  api::ObjectKey key;
+  Json patch;
+};
+struct Remove {  // answered with nothing
+  const Resource& resource;
+  api::ObjectKey key;
+  DeleteOptions options = {};
+};
+using Request = std::variant<Get, Create, MergePatch, Remove>;
+
 // Seen by whoever keeps metrics: rest_client_requests_total, rest_client_request_duration_seconds.
 struct RequestReport {
   std::string verb;      // "list", "watch", "create", "apply", "patch", "update", "delete", "get"
@@ -95,7 +118,7 @@ struct ClientOptions {
   double requests_per_second = 500.0;  // client-side limit, token bucket
   int burst = 1000;
   std::chrono::milliseconds retry_for{10'000};        // per call, for what the header calls kRetry
-  size_t in_flight_max = 64;                          // of create_all
+  size_t in_flight_max = 32;                          // of send_all; each has a connection, whose TLS costs
   std::chrono::milliseconds request_timeout{30'000};  // of one attempt; a page of a list may take twice as long
   // Called for every request; absent: none is sent. After a 401 `token_refused` is called, and the request is sent once
   // more with what `bearer_token` says then.
@@ -129,8 +152,8 @@ class Client {
 
   // The namespace is the object's own. Returns the object as stored.
   Result<Json> create(const Resource& resource, const Json& object, const CreateOptions& options = {});
-  // In parallel; answers in the order of the objects.
-  std::vector<Result<Json>> create_all(const Resource& resource, std::span<const Json> objects);
+  // Side by side; answers in the order of the requests.
+  std::vector<Result<Json>> send_all(std::span<const Request> requests);
   // Server-side apply with kFieldManager. `object` needs apiVersion, kind and metadata.name.
   Result<Json> apply(const Resource& resource, const Json& object, const ApplyOptions& options = {});
   // Replaces; the object's resourceVersion is a precondition when it is there. `subresource`: "status" or "".

@@ -51,7 +51,7 @@ struct Placement {
 inline constexpr int kGang = -1;  // in place of a node rank
 
 struct Bookkeeping {
-  int64_t checked_generation = 0;  // metadata.generation whose pod the API server has found valid (dry run)
+  int64_t checked_generation = 0;  // metadata.generation whose first pod the API server has found valid
   std::set<int> created;           // nodes whose pod of the current attempt has been seen
   std::set<int> done;              // nodes that ended with 0
   api::UnixSeconds first_done_at = 0;

@@ -57,19 +57,22 @@ const PodView* Observed::pod(int node, int attempt) const {
   return it == pods.end() || it->node != node || it->attempt != attempt ? nullptr : &*it;
 }
 
-Result<Observed> observe(const ClusterObjects& objects, api::UnixSeconds now) {
+std::map<std::string, HostView> views_of_hosts(const std::vector<Json>& nodes) {
+  std::map<std::string, HostView> views;
+  for (const Json& node : nodes) views.emplace(api::meta_of(node).name, view_of_host(node));
+  return views;
+}
+
+Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
   Observed o;
   o.now = now;
   TRY_ASSIGN(o.job, api::trainjob_from_json(objects.job));
-  for (const Json& pod : objects.pods) {
-    const api::ObjectMeta meta = api::meta_of(pod);
-    if (is_of_another_run(meta, o.job.meta)) o.previous_pods.insert(meta.name);
-    std::optional<PodView> view = view_of_pod(pod, now);
-    if (!view) continue;
-    if (is_controlled_by(meta, o.job.meta)) {
-      o.pods.push_back(std::move(*view));
-    } else if (view->node == 0 && view->phase != PodPhase::kSucceeded && view->phase != PodPhase::kFailed) {
-      o.previous_node0 = meta.name;
+  for (PodView& pod : objects.pods) {
+    if (is_of_another_run(pod.meta, o.job.meta)) o.previous_pods.insert(pod.meta.name);
+    if (is_controlled_by(pod.meta, o.job.meta)) {
+      o.pods.push_back(std::move(pod));
+    } else if (pod.node == 0 && pod.phase != PodPhase::kSucceeded && pod.phase != PodPhase::kFailed) {
+      o.previous_node0 = pod.meta.name;
     }
   }
   std::sort(o.pods.begin(), o.pods.end(), [](const PodView& a, const PodView& b) {
@@ -77,10 +80,7 @@ Result<Observed> observe(const ClusterObjects& objects, api::UnixSeconds now) {
   });
   o.service = if_controlled(objects.service, o.job.meta);
   o.network_policy = if_controlled(objects.network_policy, o.job.meta);
-  if (objects.hosts) {
-    o.hosts.emplace();
-    for (const Json& node : *objects.hosts) o.hosts->emplace(api::meta_of(node).name, view_of_host(node));
-  }
+  o.hosts = std::move(objects.hosts);
   return o;
 }
 

@@ -1,7 +1,7 @@
 // Observed: everything that make_plan knows of one TrainJob, as values. Pure.
 //
 // The reconciler gathers it from caches, from the newest report of node 0, and from what it learned by its own requests
-// (a dry run, a create that was refused); `observe` turns the objects into views.
+// (a first pod that is valid, a create that was refused); `observe` turns the objects into views.
 #pragma once
 
 #include <map>
@@ -57,8 +57,8 @@ struct CreateProblem {
   int times = 1;  // in a row, for this reason
 };
 
-// A dry-run create of node 0's pod.
-struct DryRun {
+// What the API server says of the first pod of a spec.
+struct FirstPod {
   int64_t generation = 0;  // metadata.generation of the job that it was made from
   std::string invalid;     // the server's words; empty: it is valid
 };
@@ -82,7 +82,7 @@ struct Observed {
   std::optional<bool> claim_exists;     // of checkpoint.volume.persistentVolumeClaim; absent: not known
   std::optional<std::map<std::string, HostView>> hosts;  // absent: not known (one namespace only)
   std::optional<RunReport> report;
-  std::optional<DryRun> dry_run;
+  std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
   std::optional<Told> told;
   // A pod of node 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
@@ -95,19 +95,20 @@ struct Observed {
   [[nodiscard]] const PodView* pod(int node, int attempt) const;
 };
 
-// The same as objects.
+// The same before it is known what is the job's.
 struct ClusterObjects {
   Json job;
-  std::vector<Json> pods;  // that have the job's label
+  std::vector<PodView> pods;  // that have the job's label
   std::optional<Json> service;
   std::optional<Json> network_policy;
-  std::optional<std::vector<Json>> hosts;  // core/v1 Node, those on which the pods are
+  std::optional<std::map<std::string, HostView>> hosts;  // those on which the pods are
 };
 // kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; what has its name and
 // is somebody else's becomes known as a CreateProblem.
-Result<Observed> observe(const ClusterObjects& objects, api::UnixSeconds now);
+Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
 
 HostView view_of_host(const Json& node);
+std::map<std::string, HostView> views_of_hosts(const std::vector<Json>& nodes);
 
 // Does `job` control the object?
 bool is_controlled_by(const api::ObjectMeta& object, const api::ObjectMeta& job);

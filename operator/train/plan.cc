@@ -536,6 +536,7 @@ class Planner {
     const std::vector<int> missing = replaces_nobody ? std::vector<int>() : missing_nodes();
     const bool is_valid = missing.empty() || is_template_valid();
     if (is_over_) return;
+    if (is_valid) take_answer_to_first_pod();
     // Looked at also while nobody is missing, or no pod can be made: without the Service no agent finds a new node 0.
     const bool may_create = !replaces_nobody && (is_valid || has_had_pods()) && has_surroundings() && is_valid;
     for (const LookUpPod& lookup : lookups_) act(lookup, "it was there, and the cache does not have it");
@@ -560,25 +561,21 @@ class Planner {
             .avoided_hosts = avoided_hosts(book_, spec_.restart_policy.window_seconds, now_)};
   }
 
-  // The API server is asked once for every spec, before anything is made of it.
+  // False: no pod can be made of this spec, as far as is known.
   bool is_template_valid() {
-    const int64_t generation = o_.job.meta.generation;
-    Result<Json> pod = desired_pod(o_, pod_of(0));
-    if (!pod.ok()) {
+    if (const Result<Json> pod = desired_pod(o_, pod_of(0)); !pod.ok()) {
       refuse_spec(pod.error().message);
       return false;
     }
-    if (book_.checked_generation == generation) return true;
-    if (!o_.dry_run || o_.dry_run->generation != generation) {
-      act(DryRunPod{std::move(*pod), generation}, "the API server has not yet seen a pod of this spec");
-      return false;
-    }
-    if (!o_.dry_run->invalid.empty()) {
-      refuse_spec("the API server refuses a pod of this spec: " + with_template_paths(o_.dry_run->invalid));
-      return false;
-    }
-    book_.checked_generation = generation;
-    return true;
+    if (!o_.first_pod || o_.first_pod->generation != o_.job.meta.generation || o_.first_pod->invalid.empty()) return true;
+    refuse_spec("the API server refuses a pod of this spec: " + with_template_paths(o_.first_pod->invalid));
+    return false;
+  }
+
+  void take_answer_to_first_pod() {
+    const int64_t generation = o_.job.meta.generation;
+    const bool is_valid = o_.first_pod && o_.first_pod->generation == generation && o_.first_pod->invalid.empty();
+    if (is_valid) book_.checked_generation = generation;
   }
 
   // A job that never had a pod was made wrong, and ends. One that had pods keeps those that run, and waits for another
@@ -588,9 +585,11 @@ class Planner {
     hold_up({"InvalidSpec", message});
   }
 
-  bool has_had_pods() const { return book_.checked_generation != 0 || !o_.pods.empty(); }
+  bool has_had_pods() const {
+    return book_.checked_generation != 0 || !o_.pods.empty() || !book_.created.empty() || !status_.attempts.empty();
+  }
 
-  // Claim, Service, NetworkPolicy. Pods come after them.
+  // Claim, NetworkPolicy, Service. Pods come after them, but for the first of a spec, which comes beside the Service.
   bool has_surroundings() {
     if (const std::string claim = missing_claim(); !claim.empty()) {
       hold_up({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim " + quoted(claim) +
@@ -598,13 +597,12 @@ class Planner {
       look_again(now_ + kTryAgainSeconds);
       return false;
     }
-    bool has_all = has_object("Service", o_.service, desired_service(o_.job), service_differs);
+    bool has_all = true;
     if (spec_.network_policy == api::NetworkPolicyMode::kIntraJob) {
       has_all = has_object("NetworkPolicy", o_.network_policy, desired_network_policy(o_.job, o_.settings),
-                           network_policy_differs) &&
-                has_all;
+                           network_policy_differs);
     }
-    return has_all;
+    return has_object("Service", o_.service, desired_service(o_.job), service_differs) && has_all;
   }
 
   std::string missing_claim() const {
@@ -655,6 +653,8 @@ class Planner {
       return;
     }
     if (const CreateProblem* const refusal = quota_refusal(); refusal != nullptr && is_held_up(*refusal)) return;
+    const int64_t generation = o_.job.meta.generation;
+    bool is_first = book_.checked_generation != generation;
     for (const int node : missing) {
       const PodOf of = pod_of(node);
       const std::string name = pod_name(o_.job.meta.name, node, of.attempt);
@@ -681,9 +681,7 @@ class Planner {
         continue;
       }
       if (is_held_up("pod " + name)) continue;
-      Result<Json> pod = desired_pod(o_, of);
-      if (!pod.ok()) return refuse_spec(pod.error().message);
-      act(CreatePod{std::move(*pod)},
+      act(CreatePod{of, name, std::exchange(is_first, false), generation},
           of.attempt == 0 ? "node " + std::to_string(node) + " has no pod"
                           : "it is attempt " + std::to_string(of.attempt) + " of node " + std::to_string(node));
     }

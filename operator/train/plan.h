@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "operator/api/trainjob.h"
+#include "operator/train/desired_pod.h"
 #include "operator/train/observed.h"
 #include "runner/base/json.h"
 #include "runner/contract/metric_names.h"
@@ -26,11 +27,6 @@ namespace lockstep::train {
 
 // ---- actions, in the order in which they are carried out; the first that fails ends the pass ----
 
-// Asks the API server whether it would take the pod (dryRun=All, fieldValidation=Strict).
-struct DryRunPod {
-  Json pod;
-  int64_t generation = 0;
-};
 // Reads a pod that the cache lacks from the API server itself.
 struct LookUpPod {
   std::string name;
@@ -51,8 +47,13 @@ struct StopServing {  // the Service's label goes, and with it the DNS record
   std::string name;
   std::string uid;
 };
-struct CreatePod {  // neighbours are made in parallel; one that is refused does not hold up the others
-  Json pod;
+// Neighbours are made in parallel; one that is refused does not hold up the others. But the first of a spec is asked
+// alone, beside a Service that is its neighbour, and with fieldValidation=Strict: one that is invalid is the only one.
+struct CreatePod {
+  PodOf of;  // desired_pod makes it, when its turn has come: a thousand whole pods are a lot of memory
+  std::string name;
+  bool is_first = false;
+  int64_t generation = 0;  // of the spec
 };
 struct DeletePod {  // with its own grace period, and only this very pod
   std::string name;
@@ -60,8 +61,7 @@ struct DeletePod {  // with its own grace period, and only this very pod
 };
 struct DeleteJob {};
 struct Action {
-  std::variant<DryRunPod, LookUpPod, CreateObject, ApplyObject, TellNodes, StopServing, CreatePod, DeletePod, DeleteJob>
-      what;
+  std::variant<LookUpPod, CreateObject, ApplyObject, TellNodes, StopServing, CreatePod, DeletePod, DeleteJob> what;
   std::string why;
 };
 

@@ -150,7 +150,7 @@ std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
   const std::optional<HostLoss> host_loss = loss_of_host(pod, o);
   std::optional<std::string> lost;
   if (host_loss && host_loss->from <= o.now) lost = host_loss->why;
-  if (!lost && pod.overdue) {
+  if (!lost && is_overdue(pod, o.now)) {
     lost = "it was to be gone by " + api::format_time(*pod.meta.deletion_time) + ", and its kubelet does not answer";
   }
   if (lost) {

@@ -115,7 +115,19 @@ std::optional<LastWords> parse_last_words(const std::string& text) {
   return last;
 }
 
-std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now) {
+std::vector<PodView> views_of_pods(const std::vector<Json>& pods) {
+  std::vector<PodView> views;
+  for (const Json& pod : pods) {
+    if (std::optional<PodView> view = view_of_pod(pod)) views.push_back(*std::move(view));
+  }
+  return views;
+}
+
+bool is_overdue(const PodView& pod, api::UnixSeconds now) {
+  return pod.deleting && *pod.meta.deletion_time + kDeletionSlackSeconds <= now;
+}
+
+std::optional<PodView> view_of_pod(const Json& pod) {
   PodView view;
   view.meta = api::meta_of(pod);
   const std::optional<int> node = small_number(view.meta.labels, kNodeLabel);
@@ -126,7 +138,6 @@ std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now) {
   view.num_nodes = small_number(view.meta.annotations, kNodesAnnotation).value_or(0);
   view.avoids = avoids_of(view.meta);
   view.deleting = view.meta.deletion_time.has_value();
-  view.overdue = view.deleting && *view.meta.deletion_time + kDeletionSlackSeconds <= now;
   view.phase = phase_of(text_field(pod, {"status", "phase"}));
   view.host = text_field(pod, {"spec", "nodeName"});
   view.ip = text_field(pod, {"status", "podIP"});

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "operator/api/object_meta.h"
 #include "runner/base/json.h"
@@ -49,8 +50,6 @@ struct PodView {
   int num_nodes = 0;             // that its environment speaks of; 0: not said
   std::set<std::string> avoids;  // machines that its affinity keeps it away from
   bool deleting = false;
-  // Its grace period is over and it is still there: its kubelet does not answer.
-  bool overdue = false;
 
   PodPhase phase = PodPhase::kUnknown;
   bool ready = false;
@@ -71,6 +70,11 @@ struct PodView {
 };
 
 // Nothing when the labels do not say which node and attempt it is.
-std::optional<PodView> view_of_pod(const Json& pod, api::UnixSeconds now);
+std::optional<PodView> view_of_pod(const Json& pod);
+// Those of `pods` that have one.
+std::vector<PodView> views_of_pods(const std::vector<Json>& pods);
+
+// Its grace period is over and it is still there: its kubelet does not answer.
+bool is_overdue(const PodView& pod, api::UnixSeconds now);
 
 }  // namespace lockstep::train

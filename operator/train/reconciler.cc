@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -22,6 +23,8 @@ constexpr int kPassesMax = 6;
 constexpr int kLostRacesMax = 1;
 // Labels that were put back, and are there for so long, have stayed.
 constexpr api::UnixSeconds kLabelsStaySeconds = 10;
+// Bounds the memory that whole pods and the answers to them take.
+constexpr size_t kCreatesAtOnceMax = 128;
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
@@ -29,21 +32,27 @@ constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 // that may hold more than was written (of a patch, of a read) has learned something. A status is written with the
 // version that was read: its answer holds nothing else.
 
+struct SeenPod {
+  control::ObjectPtr object;  // of the cache: another one when the pod has changed
+  std::optional<PodView> view;
+};
+
 // What was learned of a job by asking. Its loss costs a request or two.
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
-  std::optional<DryRun> dry_run;
+  std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs: told to go, though the cache may not show it yet
   std::optional<Told> told;
+  std::map<std::string, SeenPod> seen_pods;  // by name, of the last pass
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
 };
 
 std::string object_text(const std::string& kind, const std::string& name) { return kind + " " + name; }
 
-std::string pod_text(const Json& pod) { return object_text("pod", api::meta_of(pod).name); }
+std::string pod_text(const std::string& name) { return object_text("pod", name); }
 
 const kube::Resource& resource_of(const Json& object) {
   return text_field(object, {"kind"}) == "NetworkPolicy" ? kube::network_policies() : kube::services();
@@ -170,13 +179,13 @@ class Pass {
   Result<Observed> observe_now() {
     ClusterObjects objects;
     objects.job = object_;
-    for (const control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) objects.pods.push_back(*pod);
+    objects.pods = look_at_pods();
     objects.service = copy_of(p_.services.get(key_));
     objects.network_policy = copy_of(p_.network_policies.get(key_));
     if (p_.hosts != nullptr && p_.hosts->synced()) objects.hosts = hosts_of(objects.pods);
-    TRY_ASSIGN(Observed observed, observe(objects, now_));
+    TRY_ASSIGN(Observed observed, observe(std::move(objects), now_));
     observed.settings = options_.settings;
-    observed.dry_run = memory_.dry_run;
+    observed.first_pod = memory_.first_pod;
     forget_settled_problems(observed);
     observed.problems = memory_.problems;
     observed.missing_pods = memory_.missing_pods;
@@ -210,12 +219,28 @@ class Pass {
     memory_.deleted_pods = std::move(still_there);
   }
 
-  std::vector<Json> hosts_of(const std::vector<Json>& pods) const {
-    std::set<std::string> names;
-    for (const Json& pod : pods) names.insert(text_field(pod, {"spec", "nodeName"}));
-    std::vector<Json> hosts;
-    for (const std::string& name : names) {
-      if (const control::ObjectPtr host = p_.hosts->get({.ns = "", .name = name})) hosts.push_back(*host);
+  // A pod that has not changed since the last pass is not read again.
+  std::vector<PodView> look_at_pods() {
+    std::map<std::string, SeenPod> seen;
+    std::vector<PodView> views;
+    for (const control::ObjectPtr& pod : p_.pods.find(job_index_value(key_))) {
+      const std::string name = api::key_of(*pod).name;
+      const auto known = memory_.seen_pods.find(name);
+      const bool is_known = known != memory_.seen_pods.end() && known->second.object == pod;
+      SeenPod& now = seen.emplace(name, is_known ? std::move(known->second) : SeenPod{pod, view_of_pod(*pod)})
+                         .first->second;
+      if (now.view) views.push_back(*now.view);
+    }
+    memory_.seen_pods = std::move(seen);
+    return views;
+  }
+
+  std::map<std::string, HostView> hosts_of(const std::vector<PodView>& pods) const {
+    std::map<std::string, HostView> hosts;
+    for (const PodView& pod : pods) {
+      if (pod.host.empty() || hosts.count(pod.host) > 0) continue;
+      const control::ObjectPtr host = p_.hosts->get({.ns = "", .name = pod.host});
+      if (host != nullptr) hosts.emplace(pod.host, view_of_host(*host));
     }
     return hosts;
   }
@@ -290,43 +315,120 @@ class Pass {
     for (const Measurement& measurement : plan.measurements) p_.metrics.count(measurement);
   }
 
-  // Pods that stand side by side are made together.
+  // Actions of one kind that stand side by side go out together; so do a Service and the first pod of a spec.
   Status carry_out(const Observed& observed, const std::vector<Action>& actions) {
-    for (size_t i = 0; i < actions.size() && !is_held_up_;) {
+    std::span<const Action> left(actions);
+    while (!left.empty() && !is_held_up_) {
       TRY(may_write());
-      if (std::holds_alternative<CreatePod>(actions[i].what)) {
-        std::vector<Json> pods;
-        for (; i < actions.size() && std::holds_alternative<CreatePod>(actions[i].what); ++i) {
-          pods.push_back(std::get<CreatePod>(actions[i].what).pod);
-        }
-        TRY(create_pods(observed, pods));
-        continue;
+      const std::span<const Action> group = left.first(group_size(left));
+      left = left.subspan(group.size());
+      for (const Action& action : group) {
+        options_.logger.debug("action", {{"job", api::to_string(key_)}, {"why", action.why}});
       }
-      options_.logger.debug("action", {{"job", api::to_string(key_)}, {"why", actions[i].why}});
-      TRY(std::visit([&](const auto& what) { return act(observed, what); }, actions[i].what));
-      ++i;
+      TRY(carry_out_group(observed, group));
     }
     return {};
   }
 
-  Status act(const Observed&, const CreatePod&) { return {}; }  // create_pods does these
-
-  Status act(const Observed&, const DryRunPod& action) {
-    const Result<Json> answer = p_.client.create(kube::pods(), action.pod, {.dry_run = true, .strict_fields = true});
-    outcome_.learned = true;
-    memory_.dry_run = DryRun{.generation = action.generation, .invalid = ""};
-    if (answer.ok() || answer.error().code == ErrorCode::kExists) return {};
-    if (answer.error().reason == kube::kReasonInvalidObject) {
-      memory_.dry_run->invalid = answer.error().message;
-      return {};
-    }
-    if (is_refusal(answer.error())) return {};  // quota and admission have their say when the pod is made
-    memory_.dry_run.reset();
-    return answer.error();
+  static const CreatePod* first_pod(const Action& action) {
+    const auto* const create = std::get_if<CreatePod>(&action.what);
+    return create != nullptr && create->is_first ? create : nullptr;
   }
 
-  Status act(const Observed& observed, const LookUpPod& action) {
-    const Result<Json> pod = p_.client.get(kube::pods(), {.ns = key_.ns, .name = action.name});
+  static bool is_alone(const Action& action) {
+    return std::holds_alternative<CreateObject>(action.what) || std::holds_alternative<ApplyObject>(action.what) ||
+           std::holds_alternative<TellNodes>(action.what) || std::holds_alternative<DeleteJob>(action.what) ||
+           first_pod(action) != nullptr;
+  }
+
+  static size_t group_size(std::span<const Action> actions) {
+    const auto* const object = std::get_if<CreateObject>(&actions.front().what);
+    const bool is_service = object != nullptr && resource_of(object->object).kind == "Service";
+    if (is_service && actions.size() > 1 && first_pod(actions[1]) != nullptr) return 2;
+    if (is_alone(actions.front())) return 1;
+    size_t size = 1;
+    while (size < actions.size() && actions[size].what.index() == actions.front().what.index()) ++size;
+    return size;
+  }
+
+  Status carry_out_group(const Observed& observed, std::span<const Action> group) {
+    const Action& first = group.front();
+    if (const CreatePod* const pod = first_pod(group.back())) {
+      const auto* const object = std::get_if<CreateObject>(&first.what);
+      return create_first_pod(observed, object == nullptr ? nullptr : &object->object, *pod);
+    }
+    if (std::holds_alternative<CreatePod>(first.what)) return create_pods(observed, group);
+    if (std::holds_alternative<LookUpPod>(first.what)) return look_up_pods(observed, group);
+    if (std::holds_alternative<StopServing>(first.what)) return stop_serving(group);
+    if (std::holds_alternative<DeletePod>(first.what)) return delete_pods(group);
+    return std::visit([&](const auto& what) { return act(observed, what); }, first.what);
+  }
+
+  template <typename What>
+  static std::vector<What> all_of(std::span<const Action> group) {
+    std::vector<What> all;
+    for (const Action& action : group) all.push_back(std::get<What>(action.what));
+    return all;
+  }
+
+  [[nodiscard]] api::ObjectKey pod_key(const std::string& name) const { return {.ns = key_.ns, .name = name}; }
+
+  // Whoever reads of an answer that could not be used goes on with the others; the first error ends the pass.
+  template <typename What>
+  Status send_group(const std::vector<What>& actions, const std::function<kube::Request(const What&)>& request,
+                    const std::function<Status(const What&, const Result<Json>&)>& take) {
+    std::vector<kube::Request> requests;
+    for (const What& action : actions) requests.push_back(request(action));
+    const std::vector<Result<Json>> answers = p_.client.send_all(requests);
+    Status first;
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const Status taken = take(actions[i], answers[i]);
+      if (first.ok() && !taken.ok()) first = taken;
+    }
+    return first;
+  }
+
+  // What other actions do is done by group.
+  template <typename What>
+  Status act(const Observed&, const What&) {
+    return {};
+  }
+
+  Status create_first_pod(const Observed& observed, const Json* service, const CreatePod& pod) {
+    TRY_ASSIGN(const Json object, desired_pod(observed, pod.of));
+    std::vector<kube::Request> requests{kube::Create{kube::pods(), object, {.strict_fields = true}}};
+    if (service != nullptr) requests.emplace_back(kube::Create{kube::services(), *service});
+    const std::vector<Result<Json>> answers = p_.client.send_all(requests);
+    creates_at_once_ = 2;
+    const Status pod_taken = take_first_pod(observed, pod, object, answers.front());
+    if (service != nullptr) TRY(take_object(observed, *service, answers.back()));
+    return pod_taken;
+  }
+
+  Status take_first_pod(const Observed& observed, const CreatePod& pod, const Json& object,
+                        const Result<Json>& answer) {
+    const bool is_invalid = !answer.ok() && answer.error().reason == kube::kReasonInvalidObject;
+    const bool is_answered = answer.ok() || answer.error().code == ErrorCode::kExists || is_refusal(answer.error());
+    if (is_answered) {
+      memory_.first_pod = FirstPod{pod.generation, is_invalid ? answer.error().message : ""};
+      outcome_.learned = true;
+    }
+    if (is_invalid) {
+      is_held_up_ = true;
+      return {};
+    }
+    if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_held_up_ = true;
+    return take_answer(observed, pod_text(pod.name), kube::pods(), object, answer, p_.pods);
+  }
+
+  Status look_up_pods(const Observed& observed, std::span<const Action> group) {
+    return send_group<LookUpPod>(
+        all_of<LookUpPod>(group),
+        [&](const LookUpPod& action) -> kube::Request { return kube::Get{kube::pods(), pod_key(action.name)}; },
+        [&](const LookUpPod& action, const Result<Json>& pod) { return take_looked_up(observed, action, pod); });
+  }
+
+  Status take_looked_up(const Observed& observed, const LookUpPod& action, const Result<Json>& pod) {
     if (!pod.ok() && pod.error().code != ErrorCode::kNotFound) return pod.error();
     if (pod.ok() && is_controlled_by(api::meta_of(*pod), observed.job.meta)) {
       Json labels = owned_labels(observed.job.meta);
@@ -340,13 +442,17 @@ class Pass {
   }
 
   Status act(const Observed& observed, const CreateObject& action) {
-    const std::string text = object_text(text_field(action.object, {"kind"}), api::meta_of(action.object).name);
-    const kube::Resource& resource = resource_of(action.object);
+    return take_object(observed, action.object, p_.client.create(resource_of(action.object), action.object));
+  }
+
+  Status take_object(const Observed& observed, const Json& object, const Result<Json>& answer) {
+    const std::string text = object_text(text_field(object, {"kind"}), api::meta_of(object).name);
+    const kube::Resource& resource = resource_of(object);
     control::Cache& cache = resource.kind == "Service" ? p_.services : p_.network_policies;
-    TRY(take_answer(observed, text, resource, action.object, p_.client.create(resource, action.object), cache));
+    TRY(take_answer(observed, text, resource, object, answer, cache));
     // What comes after it is of no use without it.
     const control::ObjectPtr made = cache.get(key_);
-    is_held_up_ = made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
+    is_held_up_ = is_held_up_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
     return {};
   }
 
@@ -370,27 +476,37 @@ class Pass {
     return {};
   }
 
-  Status act(const Observed&, const StopServing& action) {
-    const Json patch{{"metadata", {{"uid", action.uid}, {"labels", {{std::string(kServingLabel), nullptr}}}}}};
-    const Result<Json> stored = p_.client.merge_patch(kube::pods(), {.ns = key_.ns, .name = action.name}, patch);
-    if (stored.ok()) {
-      p_.pods.assume(*stored);
-      outcome_.learned = true;
-      return {};
-    }
-    return is_gone(stored.error()) ? Status() : Status(stored.error());
+  Status stop_serving(std::span<const Action> group) {
+    return send_group<StopServing>(
+        all_of<StopServing>(group),
+        [&](const StopServing& action) -> kube::Request {
+          return kube::MergePatch{
+              kube::pods(), pod_key(action.name),
+              Json{{"metadata", {{"uid", action.uid}, {"labels", {{std::string(kServingLabel), nullptr}}}}}}};
+        },
+        [&](const StopServing&, const Result<Json>& stored) -> Status {
+          if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
+          p_.pods.assume(*stored);
+          outcome_.learned = true;
+          return {};
+        });
   }
 
-  Status act(const Observed&, const DeletePod& action) {
-    const api::ObjectKey pod{.ns = key_.ns, .name = action.name};
-    const Status deleted = p_.client.remove(kube::pods(), pod, {.uid = action.uid});
-    if (!deleted.ok() && !is_gone(deleted.error())) return deleted;
-    if (deleted.ok()) {
-      memory_.deleted_pods.insert(action.uid);
-    } else {
-      p_.pods.assume_deleted(pod, action.uid);
-    }
-    return {};
+  Status delete_pods(std::span<const Action> group) {
+    return send_group<DeletePod>(
+        all_of<DeletePod>(group),
+        [&](const DeletePod& action) -> kube::Request {
+          return kube::Remove{kube::pods(), pod_key(action.name), {.uid = action.uid}};
+        },
+        [&](const DeletePod& action, const Result<Json>& deleted) -> Status {
+          if (deleted.ok()) {
+            memory_.deleted_pods.insert(action.uid);
+            return {};
+          }
+          if (!is_gone(deleted.error())) return deleted.error();
+          p_.pods.assume_deleted(pod_key(action.name), action.uid);
+          return {};
+        });
   }
 
   Status act(const Observed& observed, const DeleteJob&) {
@@ -405,19 +521,25 @@ class Pass {
 
   // 1, 2, 4, … at a time, as Kubernetes' Job controller makes them: a quota that has no more room refuses about as many
   // as it has let in, not all the others, and a server in trouble is spared the rest.
-  Status create_pods(const Observed& observed, std::span<const Json> pods) {
+  Status create_pods(const Observed& observed, std::span<const Action> actions) {
     Status first;
     bool is_quota_exceeded = false;
-    for (size_t size = 1; !pods.empty() && first.ok() && !is_quota_exceeded; size *= 2) {
+    for (; !actions.empty() && first.ok() && !is_quota_exceeded; creates_at_once_ *= 2) {
       TRY(may_write());
-      const std::span<const Json> batch = pods.first(std::min(size, pods.size()));
-      pods = pods.subspan(batch.size());
-      const std::vector<Result<Json>> answers = p_.client.create_all(kube::pods(), batch);
-      for (size_t i = 0; i < batch.size(); ++i) {
-        const Status taken = take_answer(observed, pod_text(batch[i]), kube::pods(), batch[i], answers[i], p_.pods);
-        if (first.ok() && !taken.ok()) first = taken;
-        if (!answers[i].ok() && answers[i].error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
+      const size_t size = std::min({creates_at_once_, kCreatesAtOnceMax, actions.size()});
+      const std::span<const Action> batch = actions.first(size);
+      actions = actions.subspan(batch.size());
+      std::vector<Json> pods;
+      for (const Action& action : batch) {
+        TRY_ASSIGN(Json pod, desired_pod(observed, std::get<CreatePod>(action.what).of));
+        pods.push_back(std::move(pod));
       }
+      first = send_group<Json>(
+          pods, [](const Json& pod) -> kube::Request { return kube::Create{kube::pods(), pod}; },
+          [&](const Json& pod, const Result<Json>& answer) {
+            if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
+            return take_answer(observed, pod_text(api::meta_of(pod).name), kube::pods(), pod, answer, p_.pods);
+          });
     }
     return first;
   }
@@ -506,6 +628,7 @@ class Pass {
   Memory& memory_;
   const api::UnixSeconds now_;
   Outcome outcome_;
+  size_t creates_at_once_ = 1;
   bool is_held_up_ = false;  // the rest of the plan is for another pass
 };
 

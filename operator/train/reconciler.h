@@ -2,8 +2,8 @@
 //
 // One pass: observe (caches, node 0's newest report) → plan → write the status → events and measurements → actions in
 // their order. A status that was refused (somebody wrote meanwhile) ends the pass, and nothing of the plan happens: the
-// TrainJob is read from the API server, and planned for anew, once. A pass that learned something (a dry run's answer,
-// a refused create) is followed by another one at once.
+// TrainJob is read from the API server, and planned for anew, once. A pass that learned something (a pod was
+// made, or refused) is followed by another one at once.
 //
 // What it remembers of a job between passes is what was learned by asking; all of it may be lost at any time.
 // Threads: reconcile() from several at a time, never for one job.

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The operator with many jobs at once on a real control plane with KWOK nodes.  (make bench-operator)
+"""The operator beside Indexed Jobs and raw pods, on a real control plane with KWOK nodes.  (make bench-operator)
 
-All jobs are there before the operator starts. It is measured against the machine's own ceiling in the same run: the
-same pods, made by plain HTTP from 32 threads. Writes its table into docs/benchmarks.md.
+Two shapes: one job of 1,000 pods, and 200 jobs of 4. The sides alternate on one control plane, after a round that warms it
+up; what is judged are ratios of medians of one sitting, because everything shares the machine's cores. Writes its tables
+into docs/benchmarks.md.
 """
 import argparse
 import os
@@ -15,55 +16,97 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 os.environ.setdefault("LOCKSTEP_BIN", str(ROOT / "build/release/bin"))
 sys.path += [str(ROOT / "tests/cluster"), str(ROOT / "tests/python")]
 from bench_recovery import write_report  # noqa: E402
-from control_plane import ControlPlane, kubernetes_version  # noqa: E402
-from many_jobs import PODS_PER_KWOK_NODE, THREADS, run_through  # noqa: E402
+from control_plane import kubernetes_version  # noqa: E402
+from many_jobs import THREADS  # noqa: E402
+from operator_sides import PODS_PER_NODE, IndexedJobs, Plane, RawPods, TrainJobs, run_life, run_side  # noqa: E402
+from verdicts import Verdicts  # noqa: E402
+
+RAW, OURS, OURS_NONE = RawPods(), TrainJobs("Lockstep"), TrainJobs("None")
+INDEXED, INDEXED_SERVICE = IndexedJobs(False), IndexedJobs(True)
+SIDES = [OURS, RAW, INDEXED, INDEXED_SERVICE, OURS_NONE]
+COLUMNS = [("all pods exist", "exist"), ("all Running", "running"), ("and said so", "said"), ("all Complete", "complete"),
+           ("after the last pod", "after_last_done"), ("controller's CPU", "cpu")]
 
 
-def measure(jobs, nodes, timeout):
-    with ControlPlane(kwok_nodes=2 * jobs * nodes // PODS_PER_KWOK_NODE + 1) as plane:
-        plane.apply_base()
-        figures = run_through(plane, jobs, nodes, timeout)
-    print(figures, flush=True)
-    return figures
+def measure_shape(plane, jobs, nodes, words):
+    """side → its Times, one for each run."""
+    found = {side: [] for side in SIDES}
+    for number in range(words.runs + 1):
+        for side in SIDES:
+            times, sample = run_side(plane, side, jobs, nodes, words.run_seconds, words.timeout)
+            if side is OURS:
+                RAW.sample = sample
+            print(f"{jobs} x {nodes}, {'warm-up' if number == 0 else f'run {number}'}, {side.name}: {times}", flush=True)
+            if number:
+                found[side].append(times)
+    return found
 
 
-def row(name, values, form="{:.0f}"):
-    return "| " + " | ".join([name, *(form.format(f(values)) for f in (statistics.median, min, max))]) + " |"
+def median(found, side, what):
+    values = [getattr(times, what) for times in found[side]]
+    return None if None in values else statistics.median(values)
 
 
-def report(all_figures, nodes):
-    def values(get):
-        return [get(figures) for figures in all_figures]
-    jobs, pods = all_figures[0].jobs, all_figures[0].pods
-    return "\n".join([
-        f"## Many jobs at once\n\n{jobs} TrainJobs of {nodes} nodes, all there before the operator starts; Kubernetes "
-        f"{kubernetes_version()} with etcd, scheduler and KWOK on the same machine ({platform.machine()}, "
-        f"{os.cpu_count()} cores), {len(all_figures)} runs, a fresh control plane for each. Ceiling: the same {pods} "
-        f"pods made by {THREADS} threads of plain HTTP (Python) afterwards, nothing else.\n",
-        "| | median | least | most |", "|---|---|---|---|",
-        row("operator: pods made per second, from the first to the last", values(lambda f: f.pods_per_second)),
-        row("ceiling: pods made per second", values(lambda f: f.ceiling_per_second)),
-        row("ratio of the two", values(lambda f: f.ratio), "{:.2f}"),
-        row("operator: from its start to the last pod", values(lambda f: f.pods_made_after), "{:.1f} s"),
-        row("operator: from its start until all jobs are complete", values(lambda f: f.complete_after), "{:.1f} s"),
-        row("operator: CPU until then", values(lambda f: f.cpu_seconds), "{:.2f} s"),
-        row("operator: resident, at most", values(lambda f: f.resident_bytes / 2**20), "{:.0f} MiB"),
-        row("operator: requests per pod", values(lambda f: f.requests / f.pods), "{:.1f}")])
+def table(jobs, nodes, found):
+    lines = [f"\n{jobs} {'job' if jobs == 1 else 'jobs'} of {nodes} pods:\n",
+             "| | " + " | ".join(head for head, _ in COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for side in SIDES:
+        values = [median(found, side, what) for _, what in COLUMNS]
+        lines.append(f"| {side.name} | " + " | ".join("–" if v is None else f"{v:.2f} s" for v in values) + " |")
+    return lines
+
+
+def judge_ratio(verdicts, target, found, what, side, limit):
+    ratio = median(found, OURS, what) / median(found, side, what)
+    verdicts.judge(f"{target} ≤ {limit}× {side.name}", ratio <= limit, f"{ratio:.2f}×")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--large", type=int, default=1000, help="pods of the one large job")
     parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--nodes", type=int, default=4, help="of each job")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--nodes", type=int, default=4, help="of each of the many jobs")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--run_seconds", type=int, default=40, help="of each pod, once it runs")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for each wait")
     parser.add_argument("--no_report", action="store_true", help="only print")
     words = parser.parse_args()
-    text = report([measure(words.jobs, words.nodes, words.timeout) for _ in range(words.runs)], words.nodes)
-    if words.no_report:
-        print(text)
-    else:
+    pods = max(words.large, words.jobs * words.nodes)
+    with Plane(kwok_nodes=pods // PODS_PER_NODE + 1) as plane:
+        plane.apply_base()
+        large = measure_shape(plane, 1, words.large, words) if words.large else {}
+        lives = [run_life(plane, words.large, words.timeout) for _ in range(words.runs)] if words.large else []
+        words.run_seconds = min(words.run_seconds, 2)
+        many = measure_shape(plane, words.jobs, words.nodes, words) if words.jobs else {}
+    verdicts = Verdicts()
+    lines = [
+        f"## The operator beside Indexed Jobs and raw pods\n\nKubernetes {kubernetes_version()} with etcd, scheduler, "
+        f"controller-manager (QPS raised) and KWOK on the same machine ({platform.machine()}, {os.cpu_count()} cores); "
+        f"medians of {words.runs} alternating runs after one that warms up. Raw pods: copies of a TrainJob's, made by "
+        f"{THREADS} threads of plain HTTP (Python)."]
+    if large:
+        resident = max(times.resident for times in large[OURS]) / 2**20
+        lines += table(1, words.large, large)
+        judge_ratio(verdicts, "large job: all exist", large, "exist", RAW, 1.3)
+        for side in (INDEXED, INDEXED_SERVICE):
+            judge_ratio(verdicts, "large job: all Running, and said so", large, "said", side, 1.05)
+            judge_ratio(verdicts, "large job: operator's CPU", large, "cpu", side, 1.2)
+        verdicts.at_most("large job: Complete ≤ 0.15 s after its last pod",
+                         [times.after_last_done for times in large[OURS]], 0.15, "s", 2)
+        verdicts.judge("large job: resident ≤ 64 MiB", resident <= 64, f"{resident:.0f} MiB")
+        for what in ("suspended", "resumed", "restarted"):
+            ratio = statistics.median(getattr(life, what) / life.made for life in lives)
+            verdicts.judge(f"large job: {what} ≤ 2× made", ratio <= 2, f"{ratio:.2f}×")
+    if many:
+        lines += table(words.jobs, words.nodes, many)
+        judge_ratio(verdicts, "many jobs: all exist", many, "exist", RAW, 2)
+        for side in (INDEXED, INDEXED_SERVICE):
+            judge_ratio(verdicts, "many jobs: all Complete", many, "complete", side, 0.8)
+    text = "\n".join(lines + ["", *verdicts.table()])
+    print(text)
+    if not words.no_report:
         write_report(text, "operator")
+    verdicts.end()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include "operator/kube/retry.h"
 #include "operator/kube/token_source.h"
 #include "tests/fake/http_server.h"
+#include "tests/operator/kube/creates_of.h"
 #include "tests/operator/kube/scripted_transport.h"
 #include "tests/support/temporary_folder.h"
 
@@ -169,7 +170,7 @@ TEST_F(ClientByScript, objects_without_a_name_or_a_namespace_are_not_sent) {
   EXPECT_EQ(client().update(pods(), Json("x")).error().code, ErrorCode::kInvalid);
   const std::vector<Json> objects = {nameless, pod("y")};
   transport_->then(201, pod("y").dump());
-  const auto answers = client().create_all(pods(), objects);
+  const auto answers = client().send_all(creates_of(pods(), objects));
   EXPECT_EQ(answers[0].error().code, ErrorCode::kInvalid);
   EXPECT_TRUE(answers[1].ok());
   EXPECT_THAT(transport_->requests, SizeIs(1));
@@ -451,7 +452,7 @@ TEST_F(ClientByScript, a_token_that_cannot_be_had_is_an_error_of_every_call) {
   options_.bearer_token = []() -> Result<std::string> { return Error{ErrorCode::kNotFound, "no token"}; };
   EXPECT_EQ(client().get(pods(), {"team-a", "x"}).error().message, "no token");
   const std::vector<Json> objects = {pod("x"), pod("y")};
-  for (const auto& answer : client().create_all(pods(), objects)) EXPECT_EQ(answer.error().message, "no token");
+  for (const auto& answer : client().send_all(creates_of(pods(), objects))) EXPECT_EQ(answer.error().message, "no token");
   EXPECT_THAT(transport_->requests, IsEmpty());
 }
 
@@ -474,7 +475,7 @@ TEST_F(ClientByScript, many_creates_go_as_the_rate_has_places) {
     objects.push_back(pod(std::to_string(i)));
     transport_->then(201, pod(std::to_string(i)).dump());
   }
-  const auto answers = client().create_all(pods(), objects);
+  const auto answers = client().send_all(creates_of(pods(), objects));
   for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(*answers[i], objects[i]);
   using Round = ScriptedTransport::Round;
   EXPECT_THAT(transport_->rounds, ElementsAre(Round{6, 2}, Round{2, 2}, Round{2, 2}));
@@ -491,7 +492,7 @@ TEST_F(ClientByScript, of_many_creates_only_those_that_may_be_are_sent_again) {
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "3"}});
   transport_->then(201, pod("1").dump());
   transport_->then(201, pod("4").dump());
-  const auto answers = client().create_all(pods(), objects);
+  const auto answers = client().send_all(creates_of(pods(), objects));
   EXPECT_EQ(*answers[0], pod("0"));
   EXPECT_EQ(*answers[1], pod("1"));
   EXPECT_EQ(answers[2].error().code, ErrorCode::kExists);
@@ -499,7 +500,30 @@ TEST_F(ClientByScript, of_many_creates_only_those_that_may_be_are_sent_again) {
   EXPECT_EQ(*answers[4], pod("4"));
   EXPECT_THAT(waits_, ElementsAre(seconds(3)));
   EXPECT_THAT(reports_, SizeIs(7));
-  EXPECT_TRUE(client().create_all(pods(), {}).empty());
+  EXPECT_TRUE(client().send_all({}).empty());
+}
+
+TEST_F(ClientByScript, requests_of_several_kinds_go_side_by_side) {
+  const api::ObjectKey key{"team-a", "x"};
+  const std::vector<Request> requests = {
+      Get{pods(), key}, Create{services(), pod("x"), {.strict_fields = true}}, MergePatch{pods(), key, {{"a", 1}}},
+      Remove{pods(), key, {.uid = "u-1"}}, Remove{pods(), key, {.uid = "u-2"}}};
+  transport_->then(200, pod("x").dump());
+  transport_->then(201, pod("x").dump());
+  transport_->then(200, pod("x").dump());
+  transport_->then(200, "as it was");
+  transport_->then(409, failure(409, "Conflict"));
+  const auto answers = client().send_all(requests);
+  ASSERT_THAT(answers, SizeIs(5));
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(answers[i].ok()) << answers[i].error().message;
+  EXPECT_EQ(answers[4].error().code, ErrorCode::kConflict);
+  EXPECT_THAT(transport_->rounds, SizeIs(1));
+  EXPECT_EQ(request(0).method + " " + request(0).path, "GET /api/v1/namespaces/team-a/pods/x");
+  EXPECT_EQ(request(1).method + " " + request(1).path, "POST /api/v1/namespaces/team-a/services");
+  EXPECT_THAT(request(1).query, HasSubstr("fieldValidation=Strict"));
+  EXPECT_EQ(request(2).method + " " + request(2).body, R"(PATCH {"a":1})");
+  EXPECT_EQ(request(3).method, "DELETE");
+  EXPECT_THAT(request(3).body, HasSubstr(R"("preconditions":{"uid":"u-1"})"));
 }
 
 // retry_for is 10 s, and the last of them has waited 14 s for its turn.
@@ -512,7 +536,7 @@ TEST_F(ClientByScript, the_last_of_many_creates_has_as_long_to_be_tried_again_as
   for (int i = 0; i < 14; ++i) transport_->then(201, pod(std::to_string(i)).dump());
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "1"}});
   transport_->then(201, pod("14").dump());
-  const auto answers = client().create_all(pods(), objects);
+  const auto answers = client().send_all(creates_of(pods(), objects));
   ASSERT_TRUE(answers.back().ok()) << answers.back().error().message;
   EXPECT_EQ(*answers.back(), pod("14"));
 }
@@ -532,7 +556,7 @@ TEST_F(ClientByScript, many_creates_end_when_told_to_stop) {
   told_to_stop_ = true;
   transport_->then(201, pod("0").dump());
   transport_->then(429, failure(429, "TooManyRequests"), {{"retry-after", "1"}});
-  const auto answers = client().create_all(pods(), objects);
+  const auto answers = client().send_all(creates_of(pods(), objects));
   EXPECT_TRUE(answers[0].ok());
   EXPECT_EQ(answers[1].error().code, ErrorCode::kCancelled);
 }
@@ -582,7 +606,7 @@ TEST_F(ClientOverHttp, two_hundred_creates_in_parallel_survive_a_server_that_pus
                                              refused += report.status == 429;
                                              EXPECT_GT(report.duration.count(), 0.0);
                                            }})
-                           ->create_all(pods(), objects);
+                           ->send_all(creates_of(pods(), objects));
   for (size_t i = 0; i < answers.size(); ++i) {
     ASSERT_TRUE(answers[i].ok()) << answers[i].error().message;
     EXPECT_EQ(*answers[i], objects[i]);
@@ -599,7 +623,7 @@ TEST_F(ClientOverHttp, of_many_creates_none_is_begun_once_it_is_told_to_stop) {
   });
   std::vector<Json> objects;
   for (int i = 0; i < 100; ++i) objects.push_back(pod(std::to_string(i)));
-  const auto answers = client(server, {.in_flight_max = 1, .stop = stop.get_token()})->create_all(pods(), objects);
+  const auto answers = client(server, {.in_flight_max = 1, .stop = stop.get_token()})->send_all(creates_of(pods(), objects));
   EXPECT_TRUE(answers.front().ok());
   EXPECT_EQ(answers.back().error().code, ErrorCode::kCancelled);
   EXPECT_EQ(server.requests(), 1);

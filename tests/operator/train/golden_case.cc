@@ -172,12 +172,12 @@ class Past {
 
  private:
   Status pass() {
-    ClusterObjects objects{.job = job_, .pods = pods_};
+    ClusterObjects objects{.job = job_, .pods = views_of_pods(pods_)};
     objects.service =
         Json{{"metadata", {{"name", "sasrec"}, {"ownerReferences", owner_references(api::meta_of(job_))}}}};
-    TRY_ASSIGN(Observed o, observe(objects, now_));
+    TRY_ASSIGN(Observed o, observe(std::move(objects), now_));
     o.settings = golden_settings();
-    o.dry_run = DryRun{o.job.meta.generation, ""};
+    o.first_pod = FirstPod{o.job.meta.generation, ""};
     const Plan plan = make_plan(o);
     if (plan.status) job_["status"] = api::to_json(*plan.status);
     now_ += 20;
@@ -214,7 +214,9 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
       pods[pod_key] = std::move(pod);
     }
   }
-  for (auto& [key, pod] : pods) objects.pods.push_back(std::move(pod));
+  for (const auto& [key, pod] : pods) {
+    if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
+  }
   return {};
 }
 
@@ -227,7 +229,7 @@ Status add_earlier_pods(const Json& yaml, Json job, api::UnixSeconds now, Cluste
     TRY_ASSIGN(const auto place, place_of(name, api::meta_of(job).name));
     Json pod = pod_object(job, place.first, place.second, now);
     TRY(dress_pod(pod, is.get<std::string>(), host_of(place.first), now));
-    objects.pods.push_back(std::move(pod));
+    if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
   }
   return {};
 }
@@ -252,7 +254,7 @@ void add_hosts(const Json& yaml, api::UnixSeconds now, ClusterObjects& objects) 
     if (const auto taint = taints.find(word); taint != taints.end()) {
       host["spec"]["taints"] = Json::array({{{"key", taint->second}, {"effect", "NoExecute"}}});
     }
-    objects.hosts->push_back(std::move(host));
+    objects.hosts->emplace(name, view_of_host(host));
   }
 }
 
@@ -318,7 +320,7 @@ Status check_words(const Json& yaml) {
                                                   "service",
                                                   "network policy",
                                                   "claim",
-                                                  "dry run",
+                                                  "first pod",
                                                   "refused",
                                                   "missing pods",
                                                   "earlier pods",
@@ -351,8 +353,8 @@ std::optional<Json> surrounding(const Json& yaml, const char* word, bool is_ther
 }
 
 void add_what_was_learned(const Json& yaml, Observed& o) {
-  const std::string dry_run = text_field(yaml, {"dry run"});
-  if (dry_run != "none") o.dry_run = DryRun{o.job.meta.generation, dry_run == "valid" ? "" : dry_run};
+  const std::string first_pod = text_field(yaml, {"first pod"});
+  if (first_pod != "none") o.first_pod = FirstPod{o.job.meta.generation, first_pod == "valid" ? "" : first_pod};
   if (const std::string claim = text_field(yaml, {"claim"}); !claim.empty()) o.claim_exists = claim == "exists";
   for (const Json& name : list_field(yaml, {"missing pods"})) o.missing_pods.insert(name.get<std::string>());
   o.settings = golden_settings();
@@ -397,10 +399,10 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
   objects.network_policy = surrounding(yaml, "network policy", false, "NetworkPolicy", job);
 
   GoldenCase golden;
-  TRY_ASSIGN(golden.observed, observe(objects, now));
-  if (!yaml.contains("dry run")) golden.observed.dry_run = DryRun{golden.observed.job.meta.generation, ""};
+  TRY_ASSIGN(golden.observed, observe(std::move(objects), now));
+  if (!yaml.contains("first pod")) golden.observed.first_pod = FirstPod{golden.observed.job.meta.generation, ""};
   Json with_default = yaml;
-  if (!yaml.contains("dry run")) with_default["dry run"] = "valid";
+  if (!yaml.contains("first pod")) with_default["first pod"] = "valid";
   add_what_was_learned(with_default, golden.observed);
   TRY(add_report(yaml, job, golden.observed));
   TRY(add_problems(yaml, golden.observed));

@@ -8,7 +8,6 @@ namespace {
 struct Words {
   static std::string name(const Json& object) { return api::meta_of(object).name; }
 
-  std::string operator()(const DryRunPod& a) const { return "dry-run pod " + name(a.pod); }
   std::string operator()(const LookUpPod& a) const { return "look up pod " + a.name; }
   std::string operator()(const CreateObject& a) const {
     return "create " + a.object.value("kind", "") + " " + name(a.object);
@@ -20,16 +19,19 @@ struct Words {
     return "tell node 0 at " + a.ip + " to want " + std::to_string(a.nodes) + " nodes";
   }
   std::string operator()(const StopServing& a) const { return "take pod " + a.name + " out of the Service"; }
-  std::string operator()(const CreatePod& a) const { return "create pod " + name(a.pod); }
+  std::string operator()(const CreatePod& a) const { return "create pod " + a.name + (a.is_first ? ", the first" : ""); }
   std::string operator()(const DeletePod& a) const { return "delete pod " + a.name; }
   std::string operator()(const DeleteJob&) const { return "delete the TrainJob"; }
 };
 
-const Json* object_of(const Action& action) {
-  if (const auto* create = std::get_if<CreateObject>(&action.what)) return &create->object;
-  if (const auto* apply = std::get_if<ApplyObject>(&action.what)) return &apply->object;
-  if (const auto* pod = std::get_if<CreatePod>(&action.what)) return &pod->pod;
-  return nullptr;
+std::optional<Json> object_of(const Observed& o, const Action& action) {
+  if (const auto* create = std::get_if<CreateObject>(&action.what)) return create->object;
+  if (const auto* apply = std::get_if<ApplyObject>(&action.what)) return apply->object;
+  if (const auto* create = std::get_if<CreatePod>(&action.what)) {
+    const Result<Json> pod = desired_pod(o, create->of);
+    if (pod.ok()) return *pod;
+  }
+  return std::nullopt;
 }
 
 OrderedJson changed_conditions(const api::Conditions& before, const api::Conditions& after) {
@@ -91,8 +93,8 @@ std::string plan_text(const Plan& plan, const Observed& o, bool shows_objects) {
   }
   for (const Action& action : plan.actions) {
     OrderedJson entry = {{"do", words_of(action)}, {"because", action.why}};
-    if (const Json* object = object_of(action); shows_objects && object != nullptr) {
-      entry["object"] = OrderedJson::parse(object->dump());
+    if (shows_objects) {
+      if (const std::optional<Json> object = object_of(o, action)) entry["object"] = OrderedJson::parse(object->dump());
     }
     text["actions"].push_back(std::move(entry));
   }

@@ -208,7 +208,7 @@ bool ModelCluster::is_finished() const {
 std::map<int, int> ModelCluster::live_serving_pods() const {
   std::map<int, int> count;
   for (const auto& [name, pod] : pods_) {
-    const std::optional<PodView> view = view_of_pod(pod, now_);
+    const std::optional<PodView> view = view_of_pod(pod);
     if (view && service_ && selects(*service_, view->meta.labels) && !is_over(pod)) ++count[view->node];
   }
   return count;

@@ -28,7 +28,7 @@ class ModelOperator {
     read_changes(cluster_.changes().size());
     seen_jobs_ = cluster_.jobs().size();
     own_pods_.clear();
-    dry_run_.reset();
+    first_pod_.reset();
     missing_.clear();
     wake_at_.reset();
   }
@@ -43,14 +43,17 @@ class ModelOperator {
       if (own.first < seen_changes_) continue;
       own.second ? void(pods[name] = *own.second) : void(pods.erase(name));
     }
-    for (auto& [name, pod] : pods) objects.pods.push_back(std::move(pod));
+    for (const auto& [name, pod] : pods) {
+      if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
+    }
     objects.service = cluster_.service();
-    objects.hosts = cluster_.hosts();
-    Result<Observed> o = observe(objects, cluster_.now());
+    objects.hosts = views_of_hosts(cluster_.hosts());
+    Result<Observed> o = observe(std::move(objects), cluster_.now());
     EXPECT_TRUE(o.ok());
     o->settings.token_key = "key";
-    o->dry_run = dry_run_;
+    o->first_pod = first_pod_;
     o->missing_pods = missing_;
+    seen_ = *o;
     return *o;
   }
 
@@ -77,9 +80,7 @@ class ModelOperator {
 
   // The actions of a plan that was made from what was seen before, as of a process that was stopped and goes on.
   bool carry_out(const Action& action) {
-    if (const auto* a = std::get_if<DryRunPod>(&action.what)) {
-      dry_run_ = DryRun{a->generation, ""};
-    } else if (const auto* look = std::get_if<LookUpPod>(&action.what)) {
+    if (const auto* look = std::get_if<LookUpPod>(&action.what)) {
       const auto it = cluster_.pods().find(look->name);
       if (it == cluster_.pods().end()) {
         missing_.insert(look->name);
@@ -89,8 +90,11 @@ class ModelOperator {
     } else if (const auto* service = std::get_if<CreateObject>(&action.what)) {
       cluster_.make_service(service->object);
     } else if (const auto* create = std::get_if<CreatePod>(&action.what)) {
-      cluster_.create_pod(create->pod);  // 409: it is ours, and known from now on
-      keep(api::meta_of(create->pod).name);
+      const Result<Json> pod = desired_pod(seen_, create->of);
+      EXPECT_TRUE(pod.ok());
+      cluster_.create_pod(*pod);  // 409: it is ours, and known from now on
+      keep(create->name);
+      if (create->is_first) first_pod_ = FirstPod{create->generation, ""};
     } else if (const auto* stop = std::get_if<StopServing>(&action.what)) {
       if (!cluster_.stop_serving(stop->name, stop->uid)) return false;
       keep(stop->name);
@@ -132,7 +136,8 @@ class ModelOperator {
   size_t seen_changes_ = 0;
   size_t seen_jobs_ = 1;
   std::map<std::string, std::pair<size_t, std::optional<Json>>> own_pods_;
-  std::optional<DryRun> dry_run_;
+  std::optional<FirstPod> first_pod_;
+  Observed seen_;
   std::set<std::string> missing_;
   std::optional<api::UnixSeconds> wake_at_;
 };

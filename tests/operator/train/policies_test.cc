@@ -338,8 +338,8 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
     "containerStatuses":[{"name":"trainer","image":"i","state":{"terminated":{"exitCode":3,"message":"{}"}}}]})");
   const Json small = trim_pod(pod);
   EXPECT_LT(small.dump().size(), 1500U);
-  const PodView whole_view = *view_of_pod(pod, 0);
-  const PodView small_view = *view_of_pod(small, 0);
+  const PodView whole_view = *view_of_pod(pod);
+  const PodView small_view = *view_of_pod(small);
   EXPECT_EQ(small_view.meta.uid, "pod-uid");
   EXPECT_EQ(small_view.node, 7);
   EXPECT_EQ(small_view.attempt, 3);
@@ -357,7 +357,7 @@ TEST(Trim, keeps_what_is_read_and_little_more) {
   for (const char* odd : {"null", "7", "[]", "{}", R"({"metadata":7,"status":[],"spec":"x"})"}) {
     const Json trimmed = trim_pod(Json::parse(odd));
     EXPECT_TRUE(pod_index(trimmed).empty());
-    EXPECT_FALSE(view_of_pod(trimmed, 0).has_value());
+    EXPECT_FALSE(view_of_pod(trimmed).has_value());
   }
 }
 

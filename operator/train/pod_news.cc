@@ -1,0 +1,56 @@
+#include "operator/train/pod_news.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "operator/train/pod_view.h"
+#include "operator/train/trim.h"
+
+namespace lockstep::train {
+
+using std::chrono::milliseconds;
+
+PodNews::Glance PodNews::glance_at(const Json& pod) {
+  Glance glance;
+  glance.job = job_of(pod);
+  const std::optional<PodView> view = view_of_pod(pod);
+  if (!view) return glance;
+  if (view->node == 0) glance.place = (view->phase == PodPhase::kRunning ? "running " : "") + view->ip;
+  glance.ready = view->ready;
+  glance.deleting = view->deleting;
+  glance.ended = view->phase == PodPhase::kSucceeded || view->phase == PodPhase::kFailed || view->end.has_value() ||
+                 view->all_ended || !view->disruption.empty();
+  glance.nodes = view->num_nodes;
+  return glance;
+}
+
+void PodNews::count(const Glance& glance, int sign) {
+  Counts& counts = jobs_[glance.job];
+  if (glance.ready) counts.ready += sign;
+  if (glance.deleting) counts.deleting += sign;
+  if (counts.ready == 0 && counts.deleting == 0) jobs_.erase(glance.job);
+}
+
+milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
+  const api::ObjectKey key = api::key_of(pod);
+  const auto known = pods_.find(key);
+  const Glance before = known == pods_.end() ? Glance{} : known->second;
+  const Glance now = glance_at(pod);
+  if (known != pods_.end()) count(before, -1);
+  if (is_gone) {
+    pods_.erase(key);
+  } else {
+    count(now, 1);
+    pods_.insert_or_assign(key, now);
+  }
+  const auto found = jobs_.find(now.job);
+  const Counts counts = found == jobs_.end() ? Counts{} : found->second;
+  const bool is_going = before.deleting && (is_gone || now.deleting);
+  const bool is_end = is_gone || now.deleting != before.deleting || now.ended != before.ended;
+  const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.nodes;
+  const bool is_last_gone = is_gone && counts.deleting == 0;
+  if ((is_end && !is_going) || is_last_ready || is_last_gone || now.place != before.place) return milliseconds::zero();
+  return std::clamp(milliseconds(now.nodes), milliseconds(100), milliseconds(1000));
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,44 @@
+// PodNews: how soon a job is looked at after the watch has told of one of its pods.
+//
+// Kubernetes tells of a pod four or five times while it starts, and each pass over a job looks at all of its pods. What
+// only shows in the status waits a moment for its neighbours: 1 ms for each node of the job, 100 ms at least and 1 s at
+// most. What has consequences does not wait: a pod that has ended, or is told to, or is gone; the last one that gets
+// ready, or the last that was to go; and where node 0 is, which the others are told.
+// Threads: one, that of the watch. It remembers a few words of each pod.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "operator/api/object_meta.h"
+#include "runner/base/json.h"
+
+namespace lockstep::train {
+
+class PodNews {
+ public:
+  // `pod`: as it is now, or was when it went (`is_gone`). Zero: at once.
+  std::chrono::milliseconds wait_after(const Json& pod, bool is_gone);
+
+ private:
+  struct Glance {
+    api::ObjectKey job;
+    std::string place;  // of node 0: its phase and address
+    bool ready = false;
+    bool deleting = false;
+    bool ended = false;  // it, or one of its containers; or Kubernetes says that it is about to
+    int nodes = 0;       // of the job, as the pod was told
+  };
+  struct Counts {
+    int ready = 0;
+    int deleting = 0;
+  };
+  static Glance glance_at(const Json& pod);
+  void count(const Glance& glance, int sign);
+
+  std::map<api::ObjectKey, Glance> pods_;
+  std::map<api::ObjectKey, Counts> jobs_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,116 @@
+// How soon a job is looked at after an event of one of its pods.
+#include "operator/train/pod_news.h"
+
+#include <gtest/gtest.h>
+
+#include "operator/train/object_names.h"
+
+namespace lockstep::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAtOnce{0};
+
+class PodNewsTest : public testing::Test {
+ protected:
+  static Json pod(int node, const Json& status = Json::object()) {
+    return {{"metadata",
+             {{"name", pod_name("sim", node, 0)},
+              {"namespace", "ns"},
+              {"labels",
+               {{std::string(kJobLabel), "sim"},
+                {std::string(kNodeLabel), std::to_string(node)},
+                {std::string(kAttemptLabel), "0"}}},
+              {"annotations", {{std::string(kNodesAnnotation), "3"}}}}},
+            {"status", status}};
+  }
+  static Json running(int node, bool is_ready) {
+    return pod(node, {{"phase", "Running"},
+                      {"podIP", "10.0.0." + std::to_string(node + 1)},
+                      {"conditions", Json::array({{{"type", "Ready"}, {"status", is_ready ? "True" : "False"}}})}});
+  }
+  static Json deleting(Json pod) {
+    pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+    return pod;
+  }
+  milliseconds hear(const Json& pod) { return news_.wait_after(pod, false); }
+  milliseconds gone(const Json& pod) { return news_.wait_after(pod, true); }
+
+  void all_ready() {
+    for (int node = 0; node < 3; ++node) hear(running(node, true));
+  }
+
+  PodNews news_;
+};
+
+TEST_F(PodNewsTest, what_only_shows_in_the_status_waits_for_its_neighbours) {
+  EXPECT_EQ(hear(pod(1, {{"phase", "Pending"}})), milliseconds(100));
+  Json scheduled = pod(1, {{"phase", "Pending"}});
+  scheduled["spec"]["nodeName"] = "host";
+  EXPECT_EQ(hear(scheduled), milliseconds(100));
+  EXPECT_EQ(hear(running(1, false)), milliseconds(100));
+  EXPECT_EQ(hear(running(1, true)), milliseconds(100));
+}
+
+TEST_F(PodNewsTest, the_larger_the_job_the_longer_up_to_a_second) {
+  Json of_500 = pod(1);
+  of_500["metadata"]["annotations"][std::string(kNodesAnnotation)] = "500";
+  EXPECT_EQ(hear(of_500), milliseconds(500));
+  Json of_9000 = pod(1);
+  of_9000["metadata"]["annotations"][std::string(kNodesAnnotation)] = "9000";
+  EXPECT_EQ(hear(of_9000), milliseconds(1000));
+}
+
+TEST_F(PodNewsTest, the_last_pod_that_gets_ready_does_not_wait) {
+  hear(running(0, true));
+  EXPECT_GT(hear(running(1, true)), kAtOnce);
+  EXPECT_EQ(hear(running(2, true)), kAtOnce);
+  EXPECT_GT(hear(running(1, false)), kAtOnce);
+  EXPECT_EQ(hear(running(1, true)), kAtOnce) << "again the last";
+}
+
+TEST_F(PodNewsTest, an_end_does_not_wait) {
+  all_ready();
+  EXPECT_EQ(hear(pod(1, {{"phase", "Failed"}})), kAtOnce);
+  EXPECT_EQ(hear(pod(2, {{"phase", "Running"},
+                         {"containerStatuses",
+                          Json::array({{{"name", "trainer"}, {"state", {{"terminated", {{"exitCode", 1}}}}}}})}})),
+            kAtOnce);
+  EXPECT_EQ(hear(pod(0, {{"phase", "Running"},
+                         {"conditions", Json::array({{{"type", "DisruptionTarget"}, {"status", "True"}}})}})),
+            kAtOnce);
+}
+
+TEST_F(PodNewsTest, a_deletion_does_not_wait) {
+  all_ready();
+  EXPECT_EQ(hear(deleting(running(1, true))), kAtOnce);
+  EXPECT_EQ(gone(running(2, true)), kAtOnce) << "with --force";
+}
+
+TEST_F(PodNewsTest, of_pods_that_were_told_to_go_the_last_one_does_not_wait) {
+  all_ready();
+  for (int node = 0; node < 3; ++node) hear(deleting(running(node, true)));
+  EXPECT_GT(gone(deleting(running(0, true))), kAtOnce);
+  EXPECT_GT(hear(deleting(pod(1, {{"phase", "Failed"}, {"podIP", "10.0.0.2"}}))), kAtOnce);
+  EXPECT_GT(gone(deleting(pod(1))), kAtOnce);
+  EXPECT_EQ(gone(deleting(running(2, true))), kAtOnce);
+}
+
+TEST_F(PodNewsTest, where_node_0_is_does_not_wait) {
+  hear(pod(0, {{"phase", "Pending"}}));
+  EXPECT_EQ(hear(pod(0, {{"phase", "Pending"}, {"podIP", "10.0.0.1"}})), kAtOnce);
+  EXPECT_EQ(hear(running(0, false)), kAtOnce);
+  EXPECT_GT(hear(running(0, true)), kAtOnce);
+}
+
+TEST_F(PodNewsTest, jobs_and_namespaces_are_kept_apart) {
+  hear(running(0, true));
+  hear(running(1, true));
+  Json elsewhere = running(2, true);
+  elsewhere["metadata"]["namespace"] = "other";
+  EXPECT_GT(hear(elsewhere), kAtOnce);
+}
+
+}  // namespace
+}  // namespace lockstep::train
