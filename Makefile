@@ -40,10 +40,13 @@ test: ## installs what tests need, builds, runs all tests and checks but the lon
 bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
 
-bench-accuracy: build ## the part of bench that trains SASRec and TiSASRec, 3 seeds for 100 epochs, on both sides
+bench-accuracy: build ## the part of bench that trains: SASRec, TiSASRec and their twins, gpt2rec and BPR-MF, 3 seeds each
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py accuracy
+	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@cmake --build --preset dev --target gpt2_dump >/dev/null
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_gpt2rec_accuracy.py --write
 
 format: ## clang-format over all sources
 	@find runner operator tests examples -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs clang-format-14 -i

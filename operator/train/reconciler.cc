@@ -227,8 +227,8 @@ class Pass {
       const std::string name = api::key_of(*pod).name;
       const auto known = memory_.seen_pods.find(name);
       const bool is_known = known != memory_.seen_pods.end() && known->second.object == pod;
-      SeenPod& now = seen.emplace(name, is_known ? std::move(known->second) : SeenPod{pod, view_of_pod(*pod)})
-                         .first->second;
+      SeenPod& now =
+          seen.emplace(name, is_known ? std::move(known->second) : SeenPod{pod, view_of_pod(*pod)}).first->second;
       if (now.view) views.push_back(*now.view);
     }
     memory_.seen_pods = std::move(seen);
@@ -424,7 +424,9 @@ class Pass {
   Status look_up_pods(const Observed& observed, std::span<const Action> group) {
     return send_group<LookUpPod>(
         all_of<LookUpPod>(group),
-        [&](const LookUpPod& action) -> kube::Request { return kube::Get{kube::pods(), pod_key(action.name)}; },
+        [&](const LookUpPod& action) -> kube::Request {
+          return kube::Get{kube::pods(), pod_key(action.name)};
+        },
         [&](const LookUpPod& action, const Result<Json>& pod) { return take_looked_up(observed, action, pod); });
   }
 
@@ -535,7 +537,10 @@ class Pass {
         pods.push_back(std::move(pod));
       }
       first = send_group<Json>(
-          pods, [](const Json& pod) -> kube::Request { return kube::Create{kube::pods(), pod}; },
+          pods,
+          [](const Json& pod) -> kube::Request {
+            return kube::Create{kube::pods(), pod};
+          },
           [&](const Json& pod, const Result<Json>& answer) {
             if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
             return take_answer(observed, pod_text(api::meta_of(pod).name), kube::pods(), pod, answer, p_.pods);
