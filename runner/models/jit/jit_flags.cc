@@ -74,9 +74,10 @@ bool is_generated(const std::string& path) { return path == "generated" || path.
 
 void add_data_flags(FlagTableBuilder& table) {
   table.group("Data");
-  Flag& path = table.text("data_path", kMaths, "a folder of images", OPTION(data_path),
-                          "JPEG and PNG files, in a folder for each class or in one; generated[:COUNT[:CLASSES]]: made "
-                          "in memory (required)");
+  Flag& path = table.text(
+      "data_path", kMaths, "a folder", OPTION(data_path),
+      "JPEG and PNG files, in a folder for each class or in one, or texts; generated[:COUNT[:CLASSES]]: made "
+      "in memory (required)");
   path.names_path = NamesPath::kFolder;
   path.identity = dataset_name;
   table

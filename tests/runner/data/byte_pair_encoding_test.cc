@@ -59,10 +59,10 @@ BytePairEncoding made(const Pairs& pairs) {
   return parsed(vocabulary_text(vocabulary_of(pairs)), merges_text(pairs)).value();
 }
 
-std::vector<std::string> words(const std::string& text) {
+std::vector<std::string> words(const std::string& text, WordRule rule = WordRule::kGpt2) {
   std::vector<std::string> found;
   for (size_t at = 0; at < text.size();) {
-    const size_t end = end_of_word(text, at);
+    const size_t end = end_of_word(text, at, rule);
     found.push_back(text.substr(at, end - at));
     at = end;
   }
@@ -70,6 +70,36 @@ std::vector<std::string> words(const std::string& text) {
 }
 
 using Words = std::vector<std::string>;
+
+TEST(Words, of_qwen2_have_single_digits_any_sign_before_letters_and_line_ends_of_their_own) {
+  const auto qwen2 = [](const std::string& text) { return words(text, WordRule::kQwen2); };
+  EXPECT_EQ(qwen2("Toy Story 20!"), (Words{"Toy", " Story", " ", "2", "0", "!"}));
+  EXPECT_EQ(qwen2("It'S (so)"), (Words{"It", "'S", " (", "so", ")"}));
+  EXPECT_EQ(qwen2("(so \tso"), (Words{"(so", " ", "\tso"}));
+  EXPECT_EQ(qwen2("a.\n\n b"), (Words{"a", ".\n\n", " b"}));
+  EXPECT_EQ(qwen2("a  \n  \n  b"), (Words{"a", "  \n  \n", " ", " b"}));
+  EXPECT_EQ(qwen2("a  "), (Words{"a", "  "}));
+}
+
+TEST(BytePairEncoding, takes_the_token_that_ends_texts_from_the_configuration) {
+  const Pairs pairs = {{"a", "b"}};
+  const std::string vocabulary = vocabulary_text(vocabulary_of(pairs));
+  const std::string merges = merges_text(pairs);
+  const auto with = [&](const std::string& config) {
+    return BytePairEncoding::parse({.vocabulary = vocabulary, .merges = merges, .config = config});
+  };
+  EXPECT_EQ(with("").value().end_of_text(), 257);
+  EXPECT_EQ(with(R"({"eos_token": {"content": "ab"}})").value().end_of_text(), 256);
+  EXPECT_EQ(with(R"({"eos_token": "<|im_end|>", "added_tokens_decoder": {"300": {"content": "<|im_end|>"}}})")
+                .value()
+                .end_of_text(),
+            300);
+  EXPECT_NE(with("").value().digest(), with(R"({"eos_token": "ab"})").value().digest());
+  for (const char* bad : {R"({"eos_token": "gone"})", "[]", "{", R"({"added_tokens_decoder": {"-1": {}}})",
+                          R"({"added_tokens_decoder": {"99999999999": {}}})"}) {
+    EXPECT_FALSE(with(bad).ok()) << bad;
+  }
+}
 
 TEST(Words, are_letters_numbers_or_signs_each_with_one_space_before_it) {
   EXPECT_EQ(words("Toy Story 2 (1999)!"), (Words{"Toy", " Story", " 2", " (", "1999", ")!"}));
