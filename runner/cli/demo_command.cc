@@ -141,6 +141,20 @@ std::string data_of(const WorkloadFlags& workload, const DemoPlan& plan) {
   return {};
 }
 
+// The demo's task as words behind the program's name.
+std::vector<std::string> task_words(const WorkloadFlags& workload, const DemoPlan& plan) {
+  const std::vector<std::string>& task = workload.demo.task;
+  std::vector<std::string> words = {workload.name, task.front(), "--checkpoint", plan.folder};
+  if (const std::string data = data_of(workload, plan); !data.empty()) {
+    words.insert(words.end(), {"--" + workload.demo.data_flag, data});
+  }
+  constexpr std::string_view kFolderWord = "FOLDER";
+  for (auto word = task.begin() + 1; word != task.end(); ++word) {
+    words.push_back(word->starts_with(kFolderWord) ? plan.folder + word->substr(kFolderWord.size()) : *word);
+  }
+  return words;
+}
+
 std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const std::string& program) {
   const std::string& folder = plan.folder;
   std::string text = "Next\n";
@@ -152,6 +166,10 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   step("go on from there, for twice as long", command_line_of(program, run));
   step("its checkpoints", command_line_of(program, {"ckpt", "ls", folder}));
   for (const WorkloadTask& task : workload.tasks) {
+    if (!workload.demo.task.empty() && workload.demo.task.front() == task.name) {
+      step(task.summary, command_line_of(program, task_words(workload, plan)));
+      continue;
+    }
     std::vector<std::string> words{workload.name, task.name, "--checkpoint", folder};
     const std::string& data = workload.demo.data_flag;
     // On the same data, where the task takes any.
@@ -169,20 +187,6 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
   step("what more ranks bring on this machine", command_line_of(program, {"bench", "scaling", workload.name}));
   step("all flags", command_line_of(program, {"run", workload.name, "--help"}));
   return text;
-}
-
-// The demo's task as words behind the program's name.
-std::vector<std::string> task_words(const WorkloadFlags& workload, const DemoPlan& plan) {
-  const std::vector<std::string>& task = workload.demo.task;
-  std::vector<std::string> words = {workload.name, task.front(), "--checkpoint", plan.folder};
-  if (const std::string data = data_of(workload, plan); !data.empty()) {
-    words.insert(words.end(), {"--" + workload.demo.data_flag, data});
-  }
-  constexpr std::string_view kFolderWord = "FOLDER";
-  for (auto word = task.begin() + 1; word != task.end(); ++word) {
-    words.push_back(word->starts_with(kFolderWord) ? plan.folder + word->substr(kFolderWord.size()) : *word);
-  }
-  return words;
 }
 
 int fail(std::ostream& err, const Error& error, ExitCode code) {

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from jit_twin import JiT
 from programs import program, tools_folder
-from runs import Running, equal_weights, losses, records, weights
+from runs import Running, checkpoints, equal_weights, losses, records, weights
 
 SHAPE = (16, 4, 3, 6, 128, 2, 32, 2)  # of tests/tools/jit_dump.cc
 SMALL = ["--model", "3x64/4", "--img_size", "16", "--batch_size", "12", "--batch_scope", "total", "--warmup_epochs", "1", "--lr",
@@ -17,14 +17,18 @@ DATA = "generated:60:3"
 STEPS = 20
 
 
-@pytest.fixture(scope="module")
-def twin():
+def random_twin(*shape):
     torch.manual_seed(1)
-    model = JiT(*SHAPE)
+    model = JiT(*shape)
     with torch.no_grad():  # what is 0 at the start would hide what it multiplies
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape) * (0.05 if parameter.dim() > 1 else 0.3))
     return model
+
+
+@pytest.fixture(scope="module")
+def twin():
+    return random_twin(*SHAPE)
 
 
 def dump(what, model, tmp_path, **tensors):
@@ -60,6 +64,30 @@ def test_gradients_are_those_of_the_twin(twin, tmp_path):
         assert error < 1e-4, f"{name}: {error}"
 
 
+def test_loss_and_one_step_of_the_optimizer_are_those_of_the_twin(tmp_path):
+    model = random_twin(16, 4, 3, 6, 128, 2, 64, 2)
+    generator = torch.Generator().manual_seed(5)
+    given = {"pixels_BHHC": torch.randint(256, (6, 16, 16, 3), generator=generator, dtype=torch.uint8),
+             "is_mirrored_B": torch.tensor([True, False, True, False, False, True]), "classes_B": torch.tensor([0, 1, 2, 3, 1, 0]),
+             "t_B": torch.tensor([0.02, 0.3, 0.55, 0.9, 0.99, 0.2]), "noise_BCHH": torch.randn(6, 3, 16, 16, generator=generator)}
+    found = dump("step", model, tmp_path, **given)
+    optimizer = torch.optim.AdamW([{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+                                   {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}],
+                                  lr=0.01, betas=(0.9, 0.95), eps=1e-4)
+    x = given["pixels_BHHC"].permute(0, 3, 1, 2) / 127.5 - 1
+    x = torch.where(given["is_mirrored_B"].view(-1, 1, 1, 1), x.flip(3), x)
+    t = given["t_B"].view(-1, 1, 1, 1)
+    z = t * x + (1 - t) * given["noise_BCHH"]
+    rest = (1 - t).clamp(min=0.05)
+    loss = ((model(z, given["t_B"], given["classes_B"]) - z) / rest - (x - z) / rest).square().mean()
+    loss.backward()
+    optimizer.step()
+    assert found.pop("loss").item() == pytest.approx(loss.item(), rel=1e-4)
+    assert found.keys() == model.state_dict().keys()
+    for name, parameter in model.state_dict().items():
+        torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-4, msg=lambda text, n=name: f"{n}: {text}")
+
+
 def test_samples_are_those_of_the_twin(twin, tmp_path):
     noise, classes = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(4)), torch.tensor([2, 0, 1])
     expected = twin.sample(noise, classes, none=3, steps=5, guidance=2.0)
@@ -89,16 +117,42 @@ def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_pa
         assert other["valid_loss"] == pytest.approx(first["valid_loss"], rel=1e-4)
 
 
+def test_batches_that_are_added_up_are_one_large_batch(run, lockstep, tmp_path):
+    train(run, lockstep, tmp_path / "large", "--max_steps", STEPS, "--dropout", "0.1")
+    flags = [flag if flag != "12" else "4" for flag in SMALL]
+    assert flags != SMALL
+    for n in (1, 2):
+        # Of each device: --batch_size images, --grad_accum_steps times.
+        folder = tmp_path / f"accumulated-{n}"
+        done = run([lockstep, "run", "jit", "--data_path", DATA, "--train_dir", folder, *flags, "--batch_scope", "per_device",
+                    "--batch_size", 12 // n // 3, "--grad_accum_steps", "3", "--max_steps", STEPS, "--dropout", "0.1", "--nproc", n])
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = losses(folder)
+        for step, loss in losses(tmp_path / "large").items():
+            assert found[step] == pytest.approx(loss, rel=1e-4), f"step {step} with {n} ranks"
+
+
+def averages(folder):
+    """decay → name → tensor, of the newest checkpoint."""
+    step = checkpoints(folder)[-1]
+    return {file.name.removeprefix("ema-").removesuffix(".safetensors"): load_file(file)
+            for file in (folder / step).glob("ema-*.safetensors")}
+
+
 def test_a_killed_worker_and_a_resume_cost_no_step(run, lockstep, tmp_path):
-    train(run, lockstep, tmp_path / "reference", "--max_steps", "60", "--nproc", "2")
+    two = ["--ema_decay", "0.9,0.99", "--nproc", "2"]
+    train(run, lockstep, tmp_path / "reference", "--max_steps", "60", *two)
     folder = tmp_path / "run"
-    train(run, lockstep, folder, "--max_steps", "10", "--nproc", "2")
-    running = Running(command(lockstep, folder, "--max_steps", "60", "--nproc", "2"), tmp_path)
+    train(run, lockstep, folder, "--max_steps", "10", *two)
+    running = Running(command(lockstep, folder, "--max_steps", "60", *two), tmp_path)
     running.wait_for_step(folder, 20)
     subprocess.run(["kill", "-KILL", str(running.worker_pids()[1])], check=True)
     assert running.end() == 0, running.output()
     assert losses(folder) == losses(tmp_path / "reference")
     assert equal_weights(weights(folder), weights(tmp_path / "reference"))
+    found, expected = averages(folder), averages(tmp_path / "reference")
+    assert found.keys() == expected.keys() == {"0.9", "0.99"}
+    assert all(equal_weights(found[decay], expected[decay]) for decay in found)
 
 
 def test_it_learns_and_shows_what(run, lockstep, tmp_path):

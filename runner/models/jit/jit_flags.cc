@@ -165,6 +165,7 @@ WorkloadDemo jit_demo() {
           .data_flag = "data_path",
           .generated = "generated:2000",
           .how_to_get_data = "To fetch them, in the repository:\n  scripts/get_emoji",
+          .task = {"sample", "--count", "64", "--cfg", "2", "--grid", "FOLDER/samples.png"},
           .more = {{"the published model, on a GPU", "--model JiT-B/4 --img_size 64"}}};
 }
 

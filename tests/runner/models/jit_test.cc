@@ -1,3 +1,4 @@
+#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -6,6 +7,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/data/images/prepare_images.h"
+#include "runner/models/jit/frechet_distance.h"
 #include "runner/models/jit/jit_flags.h"
 #include "runner/models/jit/jit_model.h"
 #include "runner/models/jit/jit_sampling.h"
@@ -43,6 +45,16 @@ TEST(Jit, has_the_published_size) {
   const JitModel model(jit_shape(jit_options(config), 10), at::kMeta);
   EXPECT_EQ(parameters_in(model), 129'717'552);
   EXPECT_NEAR(model.flops_per_image(), 2 * 25.0e9, 0.1e9);
+}
+
+TEST(Jit, has_the_published_sizes_of_256_pixels) {
+  const std::vector<std::pair<std::string, int64_t>> sizes = {
+      {"JiT-B/16", 131'123'712}, {"JiT-L/16", 458'877'664}, {"JiT-H/16", 952'514'368}};
+  for (const auto& [name, parameters] : sizes) {
+    const RunConfig config = *parse_run_config(
+        {"jit", "--data_path", "generated", "--img_size", "256", "--model", name}, all_workload_flags());
+    EXPECT_EQ(parameters_in(JitModel(jit_shape(jit_options(config), 1000), at::kMeta)), parameters) << name;
+  }
 }
 
 // The prediction is 0 at the start, so the loss is E[x²] · E[1 / max(1 − t, 0.05)²], and the second factor is 2.966.
@@ -99,6 +111,31 @@ TEST(Jit, does_not_decay_what_has_one_dimension) {
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_EQ(groups[1].weight_decay, 0.0);
   for (const NamedTensor& parameter : groups[1].parameters) EXPECT_EQ(parameter.tensor.dim(), 1) << parameter.name;
+}
+
+// N(0, 1) and N(3, 4) in each of 5 features: 5 · (9 + 1 + 4 − 2 · 2).
+TEST(FrechetDistance, is_that_of_two_normals) {
+  const at::Tensor one = torch::eye(5, at::kDouble);
+  const FeatureStatistics a{.mean_F = torch::zeros({5}, at::kDouble), .covariance_FF = one};
+  const FeatureStatistics b{.mean_F = torch::full({5}, 3.0, at::kDouble), .covariance_FF = one * 4.0};
+  EXPECT_NEAR(frechet_distance(a, b), 50.0, 1e-9);
+  EXPECT_NEAR(frechet_distance(a, a), 0.0, 1e-9);
+}
+
+TEST(FrechetDistance, sums_of_parts_are_those_of_the_whole) {
+  const at::Tensor features_BF = torch::randn({9, 4}, at::make_generator<at::CPUGeneratorImpl>(uint64_t{1}));
+  FeatureSums whole;
+  whole.add(features_BF);
+  FeatureSums parts;
+  for (const at::Tensor& part : features_BF.split(4)) {
+    FeatureSums sums;
+    sums.add(part);
+    parts.add(sums);
+  }
+  parts.add(FeatureSums());  // a rank without images
+  EXPECT_EQ(parts.count, 9);
+  EXPECT_TRUE(statistics_of(parts).covariance_FF.allclose(statistics_of(whole).covariance_FF));
+  EXPECT_TRUE(statistics_of(whole).covariance_FF.allclose(torch::cov(features_BF.t().to(at::kDouble))));
 }
 
 TEST(JitSampling, stops_when_it_is_told_to) {
