@@ -44,7 +44,7 @@ TEST(Jit, has_the_published_size) {
   const RunConfig config = *parse_run_config({"jit", "--data_path", "generated"}, all_workload_flags());
   const JitModel model(jit_shape(jit_options(config), 10), at::kMeta);
   EXPECT_EQ(parameters_in(model), 129'717'552);
-  EXPECT_NEAR(model.flops_per_image(), 2 * 25.0e9, 0.1e9);
+  EXPECT_NEAR(model.flops_per_image(), 2 * 25.0e9, 0.2e9);  // published: 25 billion products
 }
 
 TEST(Jit, has_the_published_sizes_of_256_pixels) {
