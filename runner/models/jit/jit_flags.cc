@@ -157,15 +157,16 @@ Status check_jit(const RunConfig& config) {
 }
 
 WorkloadDemo jit_demo() {
-  return {.arguments = {"--model", "6x128/8", "--img_size", "32", "--batch_size", "32", "--num_epochs", "30", "--lr",
-                        "0.001", "--warmup_epochs", "1", "--ema_decay", "0.99", "--eval_every", "10", "--sample_steps",
-                        "20"},
-          .data_title = "emoji of 64 x 64 pixels",
-          .data_file = "emoji",
+  return {.arguments = {"--model",        "4x128/4", "--img_size",   "32",    "--batch_size",    "16",
+                        "--num_epochs",   "180",     "--lr",         "0.002", "--warmup_epochs", "5",
+                        "--ema_decay",    "0.99",    "--eval_every", "60",    "--sample_images", "25",
+                        "--sample_steps", "25"},
+          .data_title = "169 smileys of 64 x 64 pixels",
+          .data_file = "emoji/smileys-and-emotion",
           .data_flag = "data_path",
-          .generated = "generated:2000",
+          .generated = "generated:160",
           .how_to_get_data = "To fetch them, in the repository:\n  scripts/get_emoji",
-          .task = {"sample", "--count", "64", "--cfg", "2", "--grid", "FOLDER/samples.png"},
+          .task = {"sample", "--count", "64", "--grid", "FOLDER/samples.png"},
           .more = {{"the published model, on a GPU", "--model JiT-B/4 --img_size 64"}}};
 }
 
