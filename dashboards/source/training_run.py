@@ -72,6 +72,13 @@ PROTEINS = [
                  "{{metric}}")], width=12, minimum=0, maximum=1),
 ]
 
+IMAGES = [
+    graph("Velocity loss", "Of an image model: the squared error of the velocity, in training since the evaluation before, and on "
+          "the pictures that are held out. 2.97 times the mean square of the pixels is where it begins.", "none",
+          [query('max by (metric) (lockstep_evaluation_value{<selector>, rank="0", metric=~"train_loss|valid_loss"})',
+                 "{{metric}}")], width=24, minimum=0),
+]
+
 THROUGHPUT = [
     graph("Samples per second", "Of all ranks together, as the run logs it.", "cps",
           [query('max(lockstep_throughput_samples_per_second{<selector>, rank="0"})', "samples/s")]),
@@ -191,7 +198,7 @@ def make():
     return board(
         UID, "Lockstep / Training run", "One TrainJob, or one local run: progress, learning, time, checkpoints, "
         "failures, memory.", VARIABLES,
-        [("Run", OVERVIEW), ("Learning", LEARNING), ("Rankings", RANKINGS), ("Proteins", PROTEINS), ("Throughput", THROUGHPUT),
+        [("Run", OVERVIEW), ("Learning", LEARNING), ("Rankings", RANKINGS), ("Proteins", PROTEINS), ("Images", IMAGES), ("Throughput", THROUGHPUT),
          ("Phases", PHASES), ("Stragglers", STRAGGLERS), ("Checkpoints", CHECKPOINTS), ("Failures and goodput", RELIABILITY),
          ("Memory", MEMORY)],
         SELECTOR, [board_link("Fleet", "lockstep-fleet"), board_link("Operator", "lockstep-operator")],

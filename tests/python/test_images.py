@@ -140,6 +140,19 @@ def test_sixteen_bits_become_eight(tmp_path):
     assert np.array_equal(one(tmp_path / "sixteen.png", tmp_path), expected(tmp_path / "eight.png"))
 
 
+def test_of_an_animated_png_the_first_picture_is_taken_and_a_gif_is_named(tmp_path):
+    pictures = [photo(120, 90, seed) for seed in (1, 2, 3)]
+    folder = tmp_path / "images"
+    folder.mkdir()
+    pictures[0].save(folder / "a.png", save_all=True, append_images=pictures[1:], duration=100)
+    assert Image.open(folder / "a.png").n_frames == 3
+    pictures[0].save(folder / "b.gif", save_all=True, append_images=pictures[1:])
+    pictures[0].save(tmp_path / "still.png")
+    what = prepared(folder, tmp_path)
+    assert np.array_equal(what["pixels"][0], expected(tmp_path / "still.png"))
+    assert what["images"] == 1 and what["skipped"] == [["b.gif", "is a GIF file; JPEG and PNG files are read"]]
+
+
 @pytest.mark.parametrize("options", [{}, {"quality": 95, "subsampling": 0}, {"progressive": True}, {"quality": 30}],
                          ids=["plain", "without subsampling", "progressive", "poor"])
 def test_a_jpeg_that_is_not_halved_is_pillow_s_but_for_rounding(tmp_path, options):

@@ -177,6 +177,26 @@ def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, tmp_path, f
     assert done.returncode in (2, 3) and said in done.stdout + done.stderr, done.stdout + done.stderr
 
 
+def test_a_folder_of_mixed_files_is_trained_on_and_what_cannot_be_read_is_named(run, lockstep, tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    for name, mode in (("a/1.png", "RGB"), ("a/2.png", "L"), ("a/3.png", "P"), ("b/1.jpg", "CMYK"), ("b/2.png", "I;16"),
+                       ("b/3.jpg", "RGB")):
+        file = tmp_path / "images" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new(mode, (20, 30) if mode != "P" else (1, 1), 90 if mode in ("L", "P", "I;16") else None).save(file)
+    (tmp_path / "images/b/4.png").write_bytes((tmp_path / "images/b/2.png").read_bytes()[:60])
+    (tmp_path / "images/b/notes.txt").write_text("no image")
+    flags = ["--batch_size", "2", "--batch_scope", "total", "--max_steps", "2", "--valid_images", "0"]
+    out = train(run, lockstep, tmp_path / "run", *flags, data=tmp_path / "images")
+    words = " ".join(out.split())
+    assert "images 6 train, 0 validate, 16 x 16 pixels" in words, out
+    assert "left out 2 files that cannot be read, the first b/4.png: cannot be decoded: the file is cut off" in words, out
+    (tmp_path / "images/c").mkdir()
+    (tmp_path / "images/c/notes.txt").write_text("a class of texts")
+    done = run(command(lockstep, tmp_path / "run2", *flags, data=tmp_path / "images"))
+    assert done.returncode == 3 and "class folder c in" in done.stderr and "is a text, no image" in done.stderr, done.stderr
+
+
 def test_the_data_must_be_named(run, lockstep, tmp_path):
     done = run([lockstep, "run", "jit", "--train_dir", tmp_path / "run", *SMALL])
     assert done.returncode == 2 and "--data_path is required: a folder of images, or generated" in done.stderr

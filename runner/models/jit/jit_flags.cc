@@ -259,10 +259,10 @@ std::vector<Preset> jit_presets() {
 }
 
 WorkloadDemo jit_demo() {
-  return {.arguments = {"--model",        "4x128/4", "--img_size",   "32",    "--batch_size",    "16",
-                        "--num_epochs",   "180",     "--lr",         "0.002", "--warmup_epochs", "5",
-                        "--ema_decay",    "0.99",    "--eval_every", "60",    "--sample_images", "25",
-                        "--sample_steps", "25"},
+  return {.arguments = {"--model",         "4x128/4", "--img_size",     "32",    "--batch_size",  "16",
+                        "--num_epochs",    "180",     "--lr",           "0.002", "--lr_schedule", "cosine",
+                        "--warmup_epochs", "5",       "--ema_decay",    "0.99",  "--eval_every",  "60",
+                        "--sample_images", "25",      "--sample_steps", "25"},
           .data_title = "169 smileys of 64 x 64 pixels",
           .data_file = "emoji/smileys-and-emotion",
           .data_flag = "data_path",

@@ -105,6 +105,12 @@ TEST(Jit, keeps_images_from_training_to_validate) {
   EXPECT_EQ(valid->batch(0, 0).front(), 185);
 }
 
+TEST(Jit, says_what_takes_less_memory) {
+  const auto workload = jit_workload(jit_config({"--data_path", "generated:20"}));
+  EXPECT_THAT(workload->memory_advice(), HasSubstr("--use_amp"));
+  EXPECT_THAT(workload->memory_advice(), HasSubstr("--model (now 2x64/4)"));
+}
+
 TEST(Jit, does_not_decay_what_has_one_dimension) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:20"}));
   const std::vector<ParameterGroup> groups = workload->groups();
