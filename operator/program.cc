@@ -440,7 +440,7 @@ struct OperatorProgram::Impl {
   std::map<const control::Informer*, std::string> informer_names;  // not changed after make()
   std::mutex troubles_mutex;
   std::map<std::string, std::string> troubles;  // protected by troubles_mutex; by resource, the newest
-  train::PodNews pod_news;  // of the pods' informer's thread
+  train::PodNews pod_news;                      // of the pods' informer's thread
   std::unique_ptr<control::Informer> jobs, pods, services, policies, hosts;
   std::unique_ptr<train::ProgressReader> progress;
   std::unique_ptr<train::JobMetrics> job_metrics;

@@ -584,14 +584,16 @@ Diagnosis of_unreadable_job(const Facts& facts, const Error& error) {
 
 Diagnosis diagnose(const Facts& facts) {
   if (!facts.job) return of_missing_job(facts);
-  Result<train::Observed> observed = train::observe({.job = *facts.job, .pods = train::views_of_pods(facts.pods)}, facts.now);
+  Result<train::Observed> observed =
+      train::observe({.job = *facts.job, .pods = train::views_of_pods(facts.pods)}, facts.now);
   if (!observed.ok()) return of_unreadable_job(facts, observed.error());
   return Diagnoser(facts, *std::move(observed)).run();
 }
 
 std::string pod_to_read(const Facts& facts) {
   if (!facts.job) return {};
-  const Result<train::Observed> observed = train::observe({.job = *facts.job, .pods = train::views_of_pods(facts.pods)}, facts.now);
+  const Result<train::Observed> observed =
+      train::observe({.job = *facts.job, .pods = train::views_of_pods(facts.pods)}, facts.now);
   if (!observed.ok()) return {};
   const train::PodView* ended = nullptr;
   const train::PodView* not_ready = nullptr;

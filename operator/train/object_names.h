@@ -15,8 +15,8 @@ namespace lockstep::train {
 inline constexpr std::string_view kJobLabel = "lockstep.dev/job";
 inline constexpr std::string_view kNodeLabel = "lockstep.dev/node";        // node rank
 inline constexpr std::string_view kAttemptLabel = "lockstep.dev/attempt";  // pod attempt of that rank
-// The Service selects pods that have it, of all nodes or of node 0 (desired_service.h). A pod that it selects and that is
-// replaced loses it first, so that its DNS record goes before its successor's comes.
+// The Service selects pods that have it, of all nodes or of node 0 (desired_service.h). A pod that it selects and that
+// is replaced loses it first, so that its DNS record goes before its successor's comes.
 inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
 inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
 // The number of nodes that the pod was told in its environment. An annotation: it says nothing to a selector.

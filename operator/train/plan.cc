@@ -567,7 +567,8 @@ class Planner {
       refuse_spec(pod.error().message);
       return false;
     }
-    if (!o_.first_pod || o_.first_pod->generation != o_.job.meta.generation || o_.first_pod->invalid.empty()) return true;
+    if (!o_.first_pod || o_.first_pod->generation != o_.job.meta.generation || o_.first_pod->invalid.empty())
+      return true;
     refuse_spec("the API server refuses a pod of this spec: " + with_template_paths(o_.first_pod->invalid));
     return false;
   }

@@ -227,8 +227,8 @@ class Pass {
       const std::string name = api::key_of(*pod).name;
       const auto known = memory_.seen_pods.find(name);
       const bool is_known = known != memory_.seen_pods.end() && known->second.object == pod;
-      SeenPod& now = seen.emplace(name, is_known ? std::move(known->second) : SeenPod{pod, view_of_pod(*pod)})
-                         .first->second;
+      SeenPod& now =
+          seen.emplace(name, is_known ? std::move(known->second) : SeenPod{pod, view_of_pod(*pod)}).first->second;
       if (now.view) views.push_back(*now.view);
     }
     memory_.seen_pods = std::move(seen);
@@ -376,13 +376,13 @@ class Pass {
   // Whoever reads of an answer that could not be used goes on with the others; the first error ends the pass.
   template <typename What>
   Status send_group(const std::vector<What>& actions, const std::function<kube::Request(const What&)>& request,
-                    const std::function<Status(const What&, const Result<Json>&)>& take) {
+                    const std::function<Status(const What&, Result<Json>)>& take) {
     std::vector<kube::Request> requests;
     for (const What& action : actions) requests.push_back(request(action));
-    const std::vector<Result<Json>> answers = p_.client.send_all(requests);
+    std::vector<Result<Json>> answers = p_.client.send_all(requests);
     Status first;
     for (size_t i = 0; i < actions.size(); ++i) {
-      const Status taken = take(actions[i], answers[i]);
+      const Status taken = take(actions[i], std::move(answers[i]));
       if (first.ok() && !taken.ok()) first = taken;
     }
     return first;
@@ -398,15 +398,14 @@ class Pass {
     TRY_ASSIGN(const Json object, desired_pod(observed, pod.of));
     std::vector<kube::Request> requests{kube::Create{kube::pods(), object, {.strict_fields = true}}};
     if (service != nullptr) requests.emplace_back(kube::Create{kube::services(), *service});
-    const std::vector<Result<Json>> answers = p_.client.send_all(requests);
+    std::vector<Result<Json>> answers = p_.client.send_all(requests);
     creates_at_once_ = 2;
-    const Status pod_taken = take_first_pod(observed, pod, object, answers.front());
-    if (service != nullptr) TRY(take_object(observed, *service, answers.back()));
+    const Status pod_taken = take_first_pod(observed, pod, object, std::move(answers.front()));
+    if (service != nullptr) TRY(take_object(observed, *service, std::move(answers.back())));
     return pod_taken;
   }
 
-  Status take_first_pod(const Observed& observed, const CreatePod& pod, const Json& object,
-                        const Result<Json>& answer) {
+  Status take_first_pod(const Observed& observed, const CreatePod& pod, const Json& object, Result<Json> answer) {
     const bool is_invalid = !answer.ok() && answer.error().reason == kube::kReasonInvalidObject;
     const bool is_answered = answer.ok() || answer.error().code == ErrorCode::kExists || is_refusal(answer.error());
     if (is_answered) {
@@ -418,13 +417,15 @@ class Pass {
       return {};
     }
     if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_held_up_ = true;
-    return take_answer(observed, pod_text(pod.name), kube::pods(), object, answer, p_.pods);
+    return take_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
   }
 
   Status look_up_pods(const Observed& observed, std::span<const Action> group) {
     return send_group<LookUpPod>(
         all_of<LookUpPod>(group),
-        [&](const LookUpPod& action) -> kube::Request { return kube::Get{kube::pods(), pod_key(action.name)}; },
+        [&](const LookUpPod& action) -> kube::Request {
+          return kube::Get{kube::pods(), pod_key(action.name)};
+        },
         [&](const LookUpPod& action, const Result<Json>& pod) { return take_looked_up(observed, action, pod); });
   }
 
@@ -445,11 +446,11 @@ class Pass {
     return take_object(observed, action.object, p_.client.create(resource_of(action.object), action.object));
   }
 
-  Status take_object(const Observed& observed, const Json& object, const Result<Json>& answer) {
+  Status take_object(const Observed& observed, const Json& object, Result<Json> answer) {
     const std::string text = object_text(text_field(object, {"kind"}), api::meta_of(object).name);
     const kube::Resource& resource = resource_of(object);
     control::Cache& cache = resource.kind == "Service" ? p_.services : p_.network_policies;
-    TRY(take_answer(observed, text, resource, object, answer, cache));
+    TRY(take_answer(observed, text, resource, object, std::move(answer), cache));
     // What comes after it is of no use without it.
     const control::ObjectPtr made = cache.get(key_);
     is_held_up_ = is_held_up_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
@@ -529,26 +530,27 @@ class Pass {
       const size_t size = std::min({creates_at_once_, kCreatesAtOnceMax, actions.size()});
       const std::span<const Action> batch = actions.first(size);
       actions = actions.subspan(batch.size());
-      std::vector<Json> pods;
+      std::vector<kube::Request> requests;
       for (const Action& action : batch) {
         TRY_ASSIGN(Json pod, desired_pod(observed, std::get<CreatePod>(action.what).of));
-        pods.push_back(std::move(pod));
+        requests.emplace_back(kube::Create{kube::pods(), std::move(pod)});
       }
-      first = send_group<Json>(
-          pods, [](const Json& pod) -> kube::Request { return kube::Create{kube::pods(), pod}; },
-          [&](const Json& pod, const Result<Json>& answer) {
-            if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
-            return take_answer(observed, pod_text(api::meta_of(pod).name), kube::pods(), pod, answer, p_.pods);
-          });
+      std::vector<Result<Json>> answers = p_.client.send_all(requests);
+      for (size_t i = 0; i < batch.size(); ++i) {
+        if (!answers[i].ok() && answers[i].error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
+        const Status taken = take_answer(observed, pod_text(std::get<CreatePod>(batch[i].what).name), kube::pods(),
+                                         std::get<kube::Create>(requests[i]).object, std::move(answers[i]), p_.pods);
+        if (first.ok() && !taken.ok()) first = taken;
+      }
     }
     return first;
   }
 
   // What became of a create: made, there already, or a problem that the next plan will speak of.
   Status take_answer(const Observed& observed, const std::string& text, const kube::Resource& resource,
-                     const Json& object, const Result<Json>& answer, control::Cache& cache) {
+                     const Json& object, Result<Json> answer, control::Cache& cache) {
     if (answer.ok()) {
-      cache.assume(*answer);
+      cache.assume(*std::move(answer));
       memory_.problems.erase(text);
       outcome_.learned = true;
       return {};

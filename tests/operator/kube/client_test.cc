@@ -452,7 +452,8 @@ TEST_F(ClientByScript, a_token_that_cannot_be_had_is_an_error_of_every_call) {
   options_.bearer_token = []() -> Result<std::string> { return Error{ErrorCode::kNotFound, "no token"}; };
   EXPECT_EQ(client().get(pods(), {"team-a", "x"}).error().message, "no token");
   const std::vector<Json> objects = {pod("x"), pod("y")};
-  for (const auto& answer : client().send_all(creates_of(pods(), objects))) EXPECT_EQ(answer.error().message, "no token");
+  for (const auto& answer : client().send_all(creates_of(pods(), objects)))
+    EXPECT_EQ(answer.error().message, "no token");
   EXPECT_THAT(transport_->requests, IsEmpty());
 }
 
@@ -505,9 +506,9 @@ TEST_F(ClientByScript, of_many_creates_only_those_that_may_be_are_sent_again) {
 
 TEST_F(ClientByScript, requests_of_several_kinds_go_side_by_side) {
   const api::ObjectKey key{"team-a", "x"};
-  const std::vector<Request> requests = {
-      Get{pods(), key}, Create{services(), pod("x"), {.strict_fields = true}}, MergePatch{pods(), key, {{"a", 1}}},
-      Remove{pods(), key, {.uid = "u-1"}}, Remove{pods(), key, {.uid = "u-2"}}};
+  const std::vector<Request> requests = {Get{pods(), key}, Create{services(), pod("x"), {.strict_fields = true}},
+                                         MergePatch{pods(), key, {{"a", 1}}}, Remove{pods(), key, {.uid = "u-1"}},
+                                         Remove{pods(), key, {.uid = "u-2"}}};
   transport_->then(200, pod("x").dump());
   transport_->then(201, pod("x").dump());
   transport_->then(200, pod("x").dump());
@@ -623,7 +624,8 @@ TEST_F(ClientOverHttp, of_many_creates_none_is_begun_once_it_is_told_to_stop) {
   });
   std::vector<Json> objects;
   for (int i = 0; i < 100; ++i) objects.push_back(pod(std::to_string(i)));
-  const auto answers = client(server, {.in_flight_max = 1, .stop = stop.get_token()})->send_all(creates_of(pods(), objects));
+  const auto answers =
+      client(server, {.in_flight_max = 1, .stop = stop.get_token()})->send_all(creates_of(pods(), objects));
   EXPECT_TRUE(answers.front().ok());
   EXPECT_EQ(answers.back().error().code, ErrorCode::kCancelled);
   EXPECT_EQ(server.requests(), 1);

@@ -19,7 +19,9 @@ struct Words {
     return "tell node 0 at " + a.ip + " to want " + std::to_string(a.nodes) + " nodes";
   }
   std::string operator()(const StopServing& a) const { return "take pod " + a.name + " out of the Service"; }
-  std::string operator()(const CreatePod& a) const { return "create pod " + a.name + (a.is_first ? ", the first" : ""); }
+  std::string operator()(const CreatePod& a) const {
+    return "create pod " + a.name + (a.is_first ? ", the first" : "");
+  }
   std::string operator()(const DeletePod& a) const { return "delete pod " + a.name; }
   std::string operator()(const DeleteJob&) const { return "delete the TrainJob"; }
 };

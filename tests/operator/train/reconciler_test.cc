@@ -284,11 +284,11 @@ TEST_F(ReconcilerTest, writes_the_status_then_makes_the_service_beside_the_first
   for (const std::string& request : server->requests()) {
     if (request.find("events") == std::string::npos) requests.push_back(request);
   }
-  EXPECT_EQ(requests, (std::vector<std::string>{"PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status",
-                                                "POST /api/v1/namespaces/ns/pods",  // the first
-                                                "POST /api/v1/namespaces/ns/services",
-                                                "POST /api/v1/namespaces/ns/pods",
-                                                "PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status"}));
+  EXPECT_EQ(requests,
+            (std::vector<std::string>{"PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status",
+                                      "POST /api/v1/namespaces/ns/pods",  // the first
+                                      "POST /api/v1/namespaces/ns/services", "POST /api/v1/namespaces/ns/pods",
+                                      "PUT /apis/lockstep.dev/v1/namespaces/ns/trainjobs/sim/status"}));
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
   EXPECT_EQ(phase_of(job()), "Starting");
 }
@@ -612,7 +612,8 @@ TEST_F(ReconcilerTest, a_changed_configuration_suspends_the_job_until_its_spec_c
   EXPECT_EQ(made["sim-1-1"], 1);
 }
 
-// A webhook that says no without a code is answered with 400, a ValidatingAdmissionPolicy with 422, as the API server itself answers.
+// A webhook that says no without a code is answered with 400, a ValidatingAdmissionPolicy with 422, as the API server
+// itself answers.
 TEST_F(ReconcilerTest, what_admission_refuses_waits_and_says_why_whatever_its_code) {
   const std::string no = "admission webhook \"policy.example\" denied the request: not before noon";
   for (const auto& [code, reason] :
