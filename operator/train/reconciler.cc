@@ -160,7 +160,8 @@ class Pass {
       options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(*plan.status)}});
     }
     if (status.phase) p_.metrics.set_phase(key_, *status.phase);
-    tell(observed, plan);
+    // Events are writes, too: whoever stood still while its status was written says nothing any more.
+    if (options_.may_write()) tell(observed, plan);
     TRY(carry_out(observed, plan.actions));
     return outcome_;
   }
