@@ -11,7 +11,6 @@ bool ends_with(const std::string& text, std::string_view end) {
 
 bool is_counted(const kube::HttpRequest& request) {
   if (request.method == "GET") return false;
-  if (request.query.find("dryRun=All") != std::string::npos) return false;
   const bool is_event = ends_with(request.path, "/events") || request.path.find("/events/") != std::string::npos;
   const bool is_lease = ends_with(request.path, "/leases") || request.path.find("/leases/") != std::string::npos;
   return !is_event && !is_lease;

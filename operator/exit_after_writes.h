@@ -1,7 +1,7 @@
 // ExitAfterWrites: a transport that ends the process, as SIGKILL would, once so many writes were answered.
 //
 // For the tests of what the operator leaves behind when it dies at any point (lockstep-operator --exit_after_writes N).
-// Counted are changes to objects; Events and Leases, which other threads write, and dry runs are not.
+// Counted are changes to objects; Events and Leases, which other threads write, are not.
 // Threads: safe from all threads.
 #pragma once
 

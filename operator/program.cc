@@ -7,6 +7,7 @@
 #include <climits>
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <random>
@@ -104,6 +105,9 @@ struct OperatorProgram::Impl {
                                                              : kDefaultNamespace;
     TRY_ASSIGN(token_key, read_token_key(options.token_key_file, operator_namespace));
     for (const std::string& warning : access.warnings) logger.warning(warning);
+    // cpprestsdk reads all of the system's certificates for every connection, before it asks for ours, which replace
+    // them.
+    if (!access.tls.authority.empty()) ::setenv("SSL_CERT_FILE", "/dev/null", 1);
     TRY_ASSIGN(transport, kube::make_cpprest_transport({.url = access.url, .tls = access.tls}));
     if (options.exit_after_writes > 0) {
       fault = std::make_shared<ExitAfterWrites>(transport, options.exit_after_writes);

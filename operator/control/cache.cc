@@ -216,8 +216,8 @@ bool Cache::synced() const {
   return impl_->synced;
 }
 
-void Cache::assume(const Json& object) {
-  State state = impl_->read(object);
+void Cache::assume(Json object) {
+  State state = impl_->read(std::move(object));
   const Clock::time_point now = impl_->now();
   const std::lock_guard lock(impl_->mutex);
   if (now >= impl_->sweep_at) impl_->settle_all(now);

@@ -50,7 +50,7 @@ class Cache {
   [[nodiscard]] bool synced() const;
 
   // What a reconciler learned from an answer of the API server.
-  void assume(const Json& object);
+  void assume(Json object);
   void assume_deleted(const api::ObjectKey& key, const std::string& uid);
 
   // The informer's side. A change says what the watch had told before (nullptr: nothing) and what it tells now;

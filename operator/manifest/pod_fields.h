@@ -2,7 +2,8 @@
 //
 // Role: names, types, words and required fields of spec.trainer.podTemplate, env, resourcesPerNode and
 // checkpoint.volume, which the CRD leaves open (an expanded schema would not fit into an annotation of kubectl apply),
-// by pod_fields.yaml, which is made from an API server's OpenAPI document. A cluster says it by the operator's dry run.
+// by pod_fields.yaml, which is made from an API server's OpenAPI document. A cluster says it when the
+// operator makes the first pod.
 #pragma once
 
 #include <string_view>

@@ -15,11 +15,14 @@ PodNews::Glance PodNews::glance_at(const Json& pod) {
   glance.job = job_of(pod);
   const std::optional<PodView> view = view_of_pod(pod);
   if (!view) return glance;
-  if (view->node == 0) glance.place = (view->phase == PodPhase::kRunning ? "running " : "") + view->ip;
   glance.ready = view->ready;
   glance.deleting = view->deleting;
-  glance.ended = view->phase == PodPhase::kSucceeded || view->phase == PodPhase::kFailed || view->end.has_value() ||
-                 view->all_ended || !view->disruption.empty();
+  glance.done = view->phase == PodPhase::kSucceeded || (view->end && view->end->exit_code == 0);
+  glance.failed =
+      view->phase == PodPhase::kFailed || (view->end && view->end->exit_code != 0) || !view->disruption.empty();
+  if (view->node == 0) {
+    glance.place = (glance.done ? "done " : view->phase == PodPhase::kRunning ? "running " : "") + view->ip;
+  }
   glance.nodes = view->num_nodes;
   return glance;
 }
@@ -27,8 +30,9 @@ PodNews::Glance PodNews::glance_at(const Json& pod) {
 void PodNews::count(const Glance& glance, int sign) {
   Counts& counts = jobs_[glance.job];
   if (glance.ready) counts.ready += sign;
+  if (glance.done) counts.done += sign;
   if (glance.deleting) counts.deleting += sign;
-  if (counts.ready == 0 && counts.deleting == 0) jobs_.erase(glance.job);
+  if (counts.ready == 0 && counts.done == 0 && counts.deleting == 0) jobs_.erase(glance.job);
 }
 
 milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
@@ -46,10 +50,13 @@ milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
   const auto found = jobs_.find(now.job);
   const Counts counts = found == jobs_.end() ? Counts{} : found->second;
   const bool is_going = before.deleting && (is_gone || now.deleting);
-  const bool is_end = is_gone || now.deleting != before.deleting || now.ended != before.ended;
+  const bool is_end = is_gone || now.deleting != before.deleting || now.failed != before.failed;
   const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.nodes;
+  const bool is_last_done = now.done && !before.done && counts.done >= now.nodes;
   const bool is_last_gone = is_gone && counts.deleting == 0;
-  if ((is_end && !is_going) || is_last_ready || is_last_gone || now.place != before.place) return milliseconds::zero();
+  if ((is_end && !is_going) || is_last_ready || is_last_done || is_last_gone || now.place != before.place) {
+    return milliseconds::zero();
+  }
   return std::clamp(milliseconds(now.nodes), milliseconds(100), milliseconds(1000));
 }
 

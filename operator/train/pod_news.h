@@ -2,8 +2,8 @@
 //
 // Kubernetes tells of a pod four or five times while it starts, and each pass over a job looks at all of its pods. What
 // only shows in the status waits a moment for its neighbours: 1 ms for each node of the job, 100 ms at least and 1 s at
-// most. What has consequences does not wait: a pod that has ended, or is told to, or is gone; the last one that gets
-// ready, or the last that was to go; and where node 0 is, which the others are told.
+// most. What has consequences does not wait: a pod that has ended badly, or is told to end, or is gone; the last one
+// that gets ready, that is done, or that was to go; and where node 0 is, which the others are told, or that it is done.
 // Threads: one, that of the watch. It remembers a few words of each pod.
 #pragma once
 
@@ -24,14 +24,16 @@ class PodNews {
  private:
   struct Glance {
     api::ObjectKey job;
-    std::string place;  // of node 0: its phase and address
+    std::string place;  // of node 0: whether it runs or is done, and its address
     bool ready = false;
     bool deleting = false;
-    bool ended = false;  // it, or one of its containers; or Kubernetes says that it is about to
-    int nodes = 0;       // of the job, as the pod was told
+    bool done = false;    // with 0
+    bool failed = false;  // it, or its trainer; or Kubernetes says that it is about to end it
+    int nodes = 0;        // of the job, as the pod was told
   };
   struct Counts {
     int ready = 0;
+    int done = 0;
     int deleting = 0;
   };
   static Glance glance_at(const Json& pod);

@@ -160,7 +160,8 @@ class Pass {
       options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(*plan.status)}});
     }
     if (status.phase) p_.metrics.set_phase(key_, *status.phase);
-    tell(observed, plan);
+    // Events are writes, too: whoever stood still while its status was written says nothing any more.
+    if (options_.may_write()) tell(observed, plan);
     TRY(carry_out(observed, plan.actions));
     return outcome_;
   }
@@ -376,13 +377,13 @@ class Pass {
   // Whoever reads of an answer that could not be used goes on with the others; the first error ends the pass.
   template <typename What>
   Status send_group(const std::vector<What>& actions, const std::function<kube::Request(const What&)>& request,
-                    const std::function<Status(const What&, const Result<Json>&)>& take) {
+                    const std::function<Status(const What&, Result<Json>)>& take) {
     std::vector<kube::Request> requests;
     for (const What& action : actions) requests.push_back(request(action));
-    const std::vector<Result<Json>> answers = p_.client.send_all(requests);
+    std::vector<Result<Json>> answers = p_.client.send_all(requests);
     Status first;
     for (size_t i = 0; i < actions.size(); ++i) {
-      const Status taken = take(actions[i], answers[i]);
+      const Status taken = take(actions[i], std::move(answers[i]));
       if (first.ok() && !taken.ok()) first = taken;
     }
     return first;
@@ -398,15 +399,14 @@ class Pass {
     TRY_ASSIGN(const Json object, desired_pod(observed, pod.of));
     std::vector<kube::Request> requests{kube::Create{kube::pods(), object, {.strict_fields = true}}};
     if (service != nullptr) requests.emplace_back(kube::Create{kube::services(), *service});
-    const std::vector<Result<Json>> answers = p_.client.send_all(requests);
+    std::vector<Result<Json>> answers = p_.client.send_all(requests);
     creates_at_once_ = 2;
-    const Status pod_taken = take_first_pod(observed, pod, object, answers.front());
-    if (service != nullptr) TRY(take_object(observed, *service, answers.back()));
+    const Status pod_taken = take_first_pod(observed, pod, object, std::move(answers.front()));
+    if (service != nullptr) TRY(take_object(observed, *service, std::move(answers.back())));
     return pod_taken;
   }
 
-  Status take_first_pod(const Observed& observed, const CreatePod& pod, const Json& object,
-                        const Result<Json>& answer) {
+  Status take_first_pod(const Observed& observed, const CreatePod& pod, const Json& object, Result<Json> answer) {
     const bool is_invalid = !answer.ok() && answer.error().reason == kube::kReasonInvalidObject;
     const bool is_answered = answer.ok() || answer.error().code == ErrorCode::kExists || is_refusal(answer.error());
     if (is_answered) {
@@ -418,7 +418,7 @@ class Pass {
       return {};
     }
     if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_held_up_ = true;
-    return take_answer(observed, pod_text(pod.name), kube::pods(), object, answer, p_.pods);
+    return take_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
   }
 
   Status look_up_pods(const Observed& observed, std::span<const Action> group) {
@@ -447,11 +447,11 @@ class Pass {
     return take_object(observed, action.object, p_.client.create(resource_of(action.object), action.object));
   }
 
-  Status take_object(const Observed& observed, const Json& object, const Result<Json>& answer) {
+  Status take_object(const Observed& observed, const Json& object, Result<Json> answer) {
     const std::string text = object_text(text_field(object, {"kind"}), api::meta_of(object).name);
     const kube::Resource& resource = resource_of(object);
     control::Cache& cache = resource.kind == "Service" ? p_.services : p_.network_policies;
-    TRY(take_answer(observed, text, resource, object, answer, cache));
+    TRY(take_answer(observed, text, resource, object, std::move(answer), cache));
     // What comes after it is of no use without it.
     const control::ObjectPtr made = cache.get(key_);
     is_held_up_ = is_held_up_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
@@ -531,29 +531,27 @@ class Pass {
       const size_t size = std::min({creates_at_once_, kCreatesAtOnceMax, actions.size()});
       const std::span<const Action> batch = actions.first(size);
       actions = actions.subspan(batch.size());
-      std::vector<Json> pods;
+      std::vector<kube::Request> requests;
       for (const Action& action : batch) {
         TRY_ASSIGN(Json pod, desired_pod(observed, std::get<CreatePod>(action.what).of));
-        pods.push_back(std::move(pod));
+        requests.emplace_back(kube::Create{kube::pods(), std::move(pod)});
       }
-      first = send_group<Json>(
-          pods,
-          [](const Json& pod) -> kube::Request {
-            return kube::Create{kube::pods(), pod};
-          },
-          [&](const Json& pod, const Result<Json>& answer) {
-            if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
-            return take_answer(observed, pod_text(api::meta_of(pod).name), kube::pods(), pod, answer, p_.pods);
-          });
+      std::vector<Result<Json>> answers = p_.client.send_all(requests);
+      for (size_t i = 0; i < batch.size(); ++i) {
+        if (!answers[i].ok() && answers[i].error().reason == kube::kReasonExceededQuota) is_quota_exceeded = true;
+        const Status taken = take_answer(observed, pod_text(std::get<CreatePod>(batch[i].what).name), kube::pods(),
+                                         std::get<kube::Create>(requests[i]).object, std::move(answers[i]), p_.pods);
+        if (first.ok() && !taken.ok()) first = taken;
+      }
     }
     return first;
   }
 
   // What became of a create: made, there already, or a problem that the next plan will speak of.
   Status take_answer(const Observed& observed, const std::string& text, const kube::Resource& resource,
-                     const Json& object, const Result<Json>& answer, control::Cache& cache) {
+                     const Json& object, Result<Json> answer, control::Cache& cache) {
     if (answer.ok()) {
-      cache.assume(*answer);
+      cache.assume(*std::move(answer));
       memory_.problems.erase(text);
       outcome_.learned = true;
       return {};

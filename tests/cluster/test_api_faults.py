@@ -54,12 +54,8 @@ def plural_of(request):
     return "/".join(words[:1] + words[2:])
 
 
-def is_dry_run(request):
-    return "dryRun" in request.query
-
-
 def is_work(request):
-    """A write for a TrainJob, dry runs included; Events and Leases are others' concern."""
+    """A write for a TrainJob; Events and Leases are others' concern."""
     return request.is_write and plural_of(request) in ("pods", "services", "trainjobs/status")
 
 
@@ -69,14 +65,14 @@ def is_lease(request):
 
 def creates_pod(name):
     def matches(request):
-        return (request.method == "POST" and plural_of(request) == "pods" and not is_dry_run(request) and
+        return (request.method == "POST" and plural_of(request) == "pods" and
                 json.loads(request.body)["metadata"]["name"] == name)
     return matches
 
 
 class EveryOther:
     """Matches `refused` of `refused` + 1 equal requests, the first ones: nothing works at once, everything in the end.
-    Equal: method, object, dry run or not; not the body, which is another one after a conflict."""
+    Equal: method and object; not the body, which is another one after a conflict."""
 
     def __init__(self, match, refused=1):
         self.match, self.refused = match, refused
@@ -86,7 +82,7 @@ class EveryOther:
         if not self.match(request):
             return False
         name = json.loads(request.body)["metadata"]["name"] if request.method == "POST" else ""
-        equal = self.arrivals[request.method, request.path, name, is_dry_run(request)]
+        equal = self.arrivals[request.method, request.path, name]
         is_refused = (len(equal) + 1) % (self.refused + 1) != 0
         equal.append((time.monotonic(), is_refused))
         return is_refused

@@ -70,7 +70,14 @@ TEST_F(PodNewsTest, the_last_pod_that_gets_ready_does_not_wait) {
   EXPECT_EQ(hear(running(1, true)), kAtOnce) << "again the last";
 }
 
-TEST_F(PodNewsTest, an_end_does_not_wait) {
+TEST_F(PodNewsTest, of_pods_that_are_done_the_last_one_and_node_0_do_not_wait) {
+  all_ready();
+  EXPECT_GT(hear(pod(1, {{"phase", "Succeeded"}})), kAtOnce);
+  EXPECT_EQ(hear(pod(0, {{"phase", "Succeeded"}})), kAtOnce);
+  EXPECT_EQ(hear(pod(2, {{"phase", "Succeeded"}})), kAtOnce);
+}
+
+TEST_F(PodNewsTest, an_end_that_is_not_a_good_one_does_not_wait) {
   all_ready();
   EXPECT_EQ(hear(pod(1, {{"phase", "Failed"}})), kAtOnce);
   EXPECT_EQ(hear(pod(2, {{"phase", "Running"},
