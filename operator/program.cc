@@ -105,7 +105,7 @@ struct OperatorProgram::Impl {
                                                              : kDefaultNamespace;
     TRY_ASSIGN(token_key, read_token_key(options.token_key_file, operator_namespace));
     for (const std::string& warning : access.warnings) logger.warning(warning);
-    // cpprestsdk reads all of the system's certificates for every connection, before it asks for ours, which replace
+    // cpprestsdk reads all of the system's certificates for every connection before it asks for ours, which replace
     // them.
     if (!access.tls.authority.empty()) ::setenv("SSL_CERT_FILE", "/dev/null", 1);
     TRY_ASSIGN(transport, kube::make_cpprest_transport({.url = access.url, .tls = access.tls}));
