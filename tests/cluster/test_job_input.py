@@ -372,7 +372,8 @@ def test_a_service_of_somebody_else_with_our_name_is_left_alone(api, jobs):
     jobs.create(nodes=2)
     said = jobs.wait_for_condition("PodsReady", "False", "NameTaken")
     assert "Service job" in said["message"] and "delete" in said["message"].lower()
-    assert jobs.pods() == {}  # without it they would not find each other
+    # Node 0 was sent beside the Service. The others wait: without it they would not find it.
+    assert list(jobs.pods()) == ["job-0-0"]
     assert as_it_was(api.get("services", "job")) == theirs
     api.client.delete("services", api.namespace, "job")
     jobs.wait_for_condition("PodsReady", timeout=90)
