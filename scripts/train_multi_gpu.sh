@@ -28,7 +28,17 @@ if [ ! -x "$lockstep" ]; then
   echo "$lockstep is not there: build it (make build), put lockstep on the PATH, or set LOCKSTEP_BIN" >&2
   exit 2
 fi
-echo "effective batch: $BATCH_SIZE x $num_gpus ranks x $GRADIENT_ACCUMULATION_STEPS =" \
-  "$((BATCH_SIZE * num_gpus * GRADIENT_ACCUMULATION_STEPS))"
-exec "$lockstep" run jit --preset guide --data_path ./data/train --output_dir ./output --nproc "$num_gpus" \
+output=(--output_dir ./output)
+batch_is_ours=true
+for word in "$@"; do
+  case $word in
+    --train_dir* | --train-dir*) output=() ;;
+    --batch_size* | --batch-size* | --nproc* | --grad*accum* | --config*) batch_is_ours=false ;;
+  esac
+done
+if $batch_is_ours; then
+  echo "effective batch: $BATCH_SIZE x $num_gpus ranks x $GRADIENT_ACCUMULATION_STEPS =" \
+    "$((BATCH_SIZE * num_gpus * GRADIENT_ACCUMULATION_STEPS))"
+fi
+exec "$lockstep" run jit --preset guide --data_path ./data/train ${output[@]+"${output[@]}"} --nproc "$num_gpus" \
   --batch_size "$BATCH_SIZE" --gradient_accumulation_steps "$GRADIENT_ACCUMULATION_STEPS" --use_amp "$USE_AMP" "$@"

@@ -37,9 +37,12 @@ class Lines:
         self.path, self.sent = path, sent
 
     def new(self):
-        text = self.path.read_text(encoding="utf-8")
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         for line in text[:text.rfind("\n") + 1].splitlines():  # the last one may be half written
-            record = json.loads(line)
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
             if key_of(record) > self.sent:
                 yield record
 
@@ -52,6 +55,19 @@ def read_run(folder):
         return json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         stop(f"{path} is damaged ({error}): start the run again with --use_wandb, which writes it", 2)
+
+
+def read_memory(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def remember(path, run, lines):
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"id": run["id"], "sent": lines.sent}) + "\n", encoding="utf-8")
+    part.replace(path)
 
 
 def begin(run, folder):
@@ -78,26 +94,31 @@ def main():
     given = parser.parse_args()
     run = read_run(given.folder)
     memory = given.folder / "wandb" / "sent.json"
-    before = json.loads(memory.read_text(encoding="utf-8")) if memory.exists() else {}
+    before = read_memory(memory)
     # Another run in the same folder has another id.
     lines = Lines(given.folder / "wandb" / "metrics.jsonl", before["sent"] if before.get("id") == run["id"] else [-1, 0])
     if not given.follow and next(lines.new(), None) is None:
         stop(f"there is nothing new in {lines.path}")
     session = begin(run, given.folder)
+    # Not wandb's own step: what is logged at a step that it has seen is dropped, also an evaluation of the last one.
+    session.define_metric("train/step")
+    session.define_metric("*", step_metric="train/step")
     count, last_news = 0, time.monotonic()
     try:
         while True:
             for record in lines.new():
-                session.log({name: value for name, value in record.items() if name not in NOT_FIGURES},
-                            step=record["step"])
+                figures = {name: value for name, value in record.items() if name not in NOT_FIGURES}
+                session.log({**figures, "train/step": record["step"]})
                 lines.sent, count, last_news = key_of(record), count + 1, time.monotonic()
+            remember(memory, run, lines)
             if not given.follow or time.monotonic() - last_news > given.idle:
                 break
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         pass
-    session.finish()
-    memory.write_text(json.dumps({"id": run["id"], "sent": lines.sent}) + "\n", encoding="utf-8")
+    finally:
+        session.finish()
+        remember(memory, run, lines)
     print(f"{count} lines of {lines.path} for {run['project']}/{run['name']} (step {lines.sent[0]} is the last)")
 
 

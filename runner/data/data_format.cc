@@ -30,12 +30,16 @@ FilesSeen look_at_files(const std::string& path, int64_t files_max) {
     count(path, seen);
     return seen;
   }
-  std::filesystem::recursive_directory_iterator entries(path, error);
+  constexpr int kDepthMax = 8;  // links to folders are followed, and may lead in a circle
+  constexpr auto kOptions = std::filesystem::directory_options::follow_directory_symlink |
+                            std::filesystem::directory_options::skip_permission_denied;
+  std::filesystem::recursive_directory_iterator entries(path, kOptions, error);
   for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
     const std::string name = entries->path().filename().string();
     std::error_code ignored;
-    if (name.starts_with('.')) {
+    if (name.starts_with('.') || entries.depth() == kDepthMax) {
       entries.disable_recursion_pending();
+      if (!name.starts_with('.')) seen.are_all = false;
     } else if (entries->is_regular_file(ignored)) {
       if (seen.images + seen.texts + seen.others == files_max) {
         seen.are_all = false;
@@ -44,6 +48,7 @@ FilesSeen look_at_files(const std::string& path, int64_t files_max) {
       count(name, seen);
     }
   }
+  if (error) seen.are_all = false;
   return seen;
 }
 
@@ -60,7 +65,7 @@ std::string to_text(const FilesSeen& seen) {
 }
 
 DataFormat likely_format(const FilesSeen& seen) {
-  return seen.texts > seen.images ? DataFormat::kTokens : DataFormat::kImages;
+  return seen.images == 0 && seen.texts > 0 ? DataFormat::kTokens : DataFormat::kImages;
 }
 
 Status check_format(DataFormat format, const FilesSeen& seen, const std::string& path) {

@@ -9,8 +9,10 @@
 
 namespace lockstep {
 
-// One group of all parameters in their order, with their names in place of numbers. A parameter that is not trained
-// (it has no moments) stands in the group alone, as one without a gradient does in torch. `tree` keeps the tensors.
+// One group of all parameters in their order, with their names in place of numbers, as the guides' optimizers have it:
+// its weight decay is --weight_decay, also for parameters that a workload does not decay. A parameter that is not
+// trained (it has no moments) stands in the group alone, as one without a gradient does in torch. `tree` keeps the
+// tensors.
 PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions& training,
                            const Workload::OutputState& state, TorchTree& tree);
 

@@ -185,16 +185,18 @@ class TaskProcess {
 }  // namespace
 
 int run_task_process(const std::vector<std::string>& arguments, const Workloads& workloads) {
-  if (wants_help(arguments)) {
-    const WorkloadFlags* const workload = find_workload(workloads.flags(), arguments[0]);
-    std::fputs(task_help(*workload, *find_task(workload, arguments[1])).c_str(), stdout);
-    return 0;
-  }
   std::optional<Failure> failure;
   try {
+    if (wants_help(arguments)) {
+      const WorkloadFlags* const workload = find_workload(workloads.flags(), arguments[0]);
+      std::fputs(task_help(*workload, *find_task(workload, arguments[1])).c_str(), stdout);
+      return 0;
+    }
     failure = TaskProcess(arguments, workloads).run();
   } catch (const std::exception& e) {
     failure = classify_fault(e);
+  } catch (...) {
+    failure = Failure{ExitCode::kUsage, "the task of --plugin threw something that is no std::exception"};
   }
   if (!failure) return 0;
   say("error: " + failure->message);

@@ -199,7 +199,7 @@ def test_a_folder_of_mixed_files_is_trained_on_and_what_cannot_be_read_is_named(
 
 def test_the_data_must_be_named(run, lockstep, tmp_path):
     done = run([lockstep, "run", "jit", "--train_dir", tmp_path / "run", *SMALL])
-    assert done.returncode == 2 and "--data_path is required: a folder of images, or generated" in done.stderr
+    assert done.returncode == 2 and "--data_path is required: a folder of images or texts, or generated" in done.stderr
 
 
 def test_the_base_rate_is_scaled_by_the_batch(run, lockstep, tmp_path):

@@ -302,7 +302,7 @@ def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, texts, tmp_
 
 def test_samples_of_tokens_are_refused(run, lockstep, texts, tmp_path):
     train(run, lockstep, tmp_path / "run", texts[0], "--max_steps", "1")
-    done = run([lockstep, "jit", "sample", "--checkpoint", tmp_path / "run", "--count", "1", "--out", tmp_path / "x.png"])
+    done = run([lockstep, "jit", "sample", "--checkpoint", tmp_path / "run", "--count", "1", "--grid", tmp_path / "x.png"])
     assert done.returncode == 2 and "is of --data_format tokens" in text(done), text(done)
 
 

@@ -191,13 +191,15 @@ def test_the_public_package_loads_what_was_trained_here(run, lockstep, structure
 
 
 def test_a_folder_of_real_structures_is_prepared_once(run, lockstep, structures, tmp_path):
-    said = train(run, lockstep, structures, tmp_path / "run", "--max_steps", "2", "--val_split", "0.3")
+    folder = tmp_path / "data"
+    shutil.copytree(structures, folder, ignore=shutil.ignore_patterns(".lockstep"))
+    said = train(run, lockstep, folder, tmp_path / "run", "--max_steps", "2", "--val_split", "0.3")
     assert re.search(r"structures +6 from ", said), said
     assert re.search(r"found +6 structure files \(", said), said
-    cache = list((structures / ".lockstep").glob("*.cache"))
+    cache = list((folder / ".lockstep").glob("*.cache"))
     assert len(cache) == 1
     written = cache[0].stat().st_mtime_ns
-    train(run, lockstep, structures, tmp_path / "again", "--max_steps", "2", "--val_split", "0.3")
+    train(run, lockstep, folder, tmp_path / "again", "--max_steps", "2", "--val_split", "0.3")
     assert cache[0].stat().st_mtime_ns == written
     assert losses(tmp_path / "again") == losses(tmp_path / "run")
     assert all(math.isfinite(loss) for loss in losses(tmp_path / "run").values())

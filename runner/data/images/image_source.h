@@ -36,7 +36,8 @@ class ImageSource {
   [[nodiscard]] virtual int64_t size() const = 0;
   // What piece i is called in messages: a path relative to the source.
   [[nodiscard]] virtual std::string name(int64_t i) const = 0;
-  // The one image of piece i. Errors: those of decode_image and of the disk; without the piece's name.
+  // The images of piece i: the one of an image file, or one for each text of a piece of texts. Errors: those of
+  // decode_image and of the disk; without the piece's name.
   [[nodiscard]] virtual Result<std::vector<LabelledImage>> read(int64_t i) const = 0;
   // Changes when the files or the side do: relative paths, sizes and times of change.
   [[nodiscard]] virtual std::string fingerprint() const = 0;

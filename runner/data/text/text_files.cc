@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kExpectedTexts =
     "expected a folder of .txt files (a text in each line) and .json files (a list of texts), or one such file";
-constexpr int64_t kTextPieceBytes = int64_t{64} << 10;
+// Some 50 short texts, each of which becomes a picture; 256 pieces are in memory at once (prepare_cache.cc).
+constexpr int64_t kTextPieceBytes = int64_t{4} << 10;
 // Each piece of a .json file parses the whole of it.
 constexpr int64_t kJsonPiecesMax = 16;
 constexpr uint64_t kJsonBytesMax = uint64_t{256} << 20;
@@ -39,6 +40,18 @@ Error no_text(const std::string& why) {
   return Error{ErrorCode::kInvalid, "holds " + why + ", and is no text; " + std::string(kExpectedTexts)};
 }
 
+// Up to a line's end, or one byte more than a line may have. False: nothing is left.
+bool read_line(std::istream& in, std::string& line) {
+  line.clear();
+  while (line.size() <= kLineBytesMax) {
+    const int byte = in.get();
+    if (byte == std::istream::traits_type::eof()) return !line.empty();
+    if (byte == '\n') return true;
+    line.push_back(static_cast<char>(byte));
+  }
+  return true;
+}
+
 // The lines that begin in [begin, end).
 Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin, int64_t end) {
   std::ifstream file(path, std::ios::binary);
@@ -50,8 +63,11 @@ Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin
   }
   std::vector<std::string> texts;
   std::string line;
-  while (at < end && std::getline(file, line)) {
+  while (at < end && read_line(file, line)) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    const bool has_mark = at == 0 && line.starts_with(kByteOrderMark);
     at += static_cast<int64_t>(line.size()) + 1;
+    if (has_mark) line.erase(0, kByteOrderMark.size());
     if (line.size() > kLineBytesMax) {
       return no_text("a line of more than " + std::to_string(kLineBytesMax >> 20) + " MiB");
     }
@@ -71,8 +87,12 @@ bool is_text_name(const std::string& name) {
 }
 
 Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name) {
-  TRY_ASSIGN(const Json json, parse_json(text, name));
-  const Json list = json.is_array() ? json : Json::array({json});
+  TRY_ASSIGN(Json list, parse_json(text, name));
+  if (!list.is_array()) {
+    Json one = std::move(list);
+    list = Json::array();
+    list.push_back(std::move(one));
+  }
   std::vector<std::string> texts;
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& record = list[i];

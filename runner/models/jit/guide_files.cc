@@ -1,7 +1,8 @@
 #include "runner/models/jit/guide_files.h"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 
 #include "runner/models/adam_state_dict.h"
 
@@ -12,13 +13,19 @@ constexpr char kBestModel[] = "best_model.pth";
 constexpr std::string_view kCheckpointEpoch = "checkpoint_epoch_";
 constexpr char kBestLossField[] = "best_loss";
 
-double metric_of(const std::vector<std::pair<std::string, double>>& metrics, std::string_view name) {
-  const auto found =
-      std::find_if(metrics.begin(), metrics.end(), [&](const auto& metric) { return metric.first == name; });
-  return found == metrics.end() ? std::nan("") : found->second;
+double metric_of(const EvaluationMetrics& metrics, std::string_view name) {
+  return has_metric(metrics, name) ? metric_value(metrics, name) : std::nan("");
 }
 
 }  // namespace
+
+std::vector<std::string> valid_loss_lines(const Workload::EvaluationReport& report, std::string_view loss) {
+  if (!has_metric(report.metrics, loss)) return {};
+  std::array<char, 80> line{};
+  std::snprintf(line.data(), line.size(), "Epoch %lld: valid loss %.4f", static_cast<long long>(report.epoch),
+                metric_value(report.metrics, loss));
+  return {line.data()};
+}
 
 std::vector<std::string> GuideFiles::outputs(const Workload::EvaluationReport& report, std::string_view loss) {
   std::vector<std::string> files;
@@ -57,9 +64,13 @@ Json GuideFiles::progress_state() const {
 
 Status GuideFiles::restore_progress(const Json& state) {
   const auto field = state.find(kBestLossField);
-  if (field == state.end() || (!field->is_number() && !field->is_null())) {
+  if (field == state.end()) {  // of a version that left no such files
+    best_loss_.reset();
+    return {};
+  }
+  if (!field->is_number() && !field->is_null()) {
     return Error{ErrorCode::kCorrupt, std::string("workload progress: field ") + kBestLossField +
-                                          " is missing or neither a number nor null; the checkpoint is damaged"};
+                                          " is neither a number nor null; the checkpoint is damaged"};
   }
   best_loss_ = field->is_null() ? std::nullopt : std::optional(field->get<double>());
   return {};

@@ -19,12 +19,16 @@
 
 namespace lockstep {
 
+// "Epoch 10: valid loss 0.1234", of the figure `loss`; none where the evaluation has no such figure.
+std::vector<std::string> valid_loss_lines(const Workload::EvaluationReport& report, std::string_view loss);
+
 class GuideFiles {
  public:
   // A checkpoint_epoch_N.pth after each evaluation at a multiple of `save_interval` epochs.
   explicit GuideFiles(int64_t save_interval) : save_interval_(save_interval) {}
 
-  // Of this evaluation, whose figure `loss` is the one that the best is found by. Once for each evaluation.
+  // The files to write after this evaluation. `loss` names the figure that decides which one is the best. Called once
+  // for each evaluation: it remembers the best value.
   std::vector<std::string> outputs(const Workload::EvaluationReport& report, std::string_view loss);
   // Is it one of those names?
   static bool is_one(std::string_view name);

@@ -3,9 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "runner/base/philox.h"
@@ -198,13 +196,7 @@ Result<std::vector<MetricSum>> JitWorkload::evaluate(const EvaluationShard& shar
 }
 
 std::vector<std::string> JitWorkload::evaluation_lines(const EvaluationReport& report) {
-  for (const auto& [name, value] : report.metrics) {
-    if (name != info_.best.name) continue;
-    std::array<char, 80> line{};
-    std::snprintf(line.data(), line.size(), "Epoch %lld: valid loss %.4f", static_cast<long long>(report.epoch), value);
-    return {line.data()};
-  }
-  return {};
+  return valid_loss_lines(report, info_.best.name);
 }
 
 std::vector<std::string> JitWorkload::outputs(const EvaluationReport& report) {

@@ -3,8 +3,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "runner/base/philox.h"
@@ -34,6 +32,14 @@ int64_t tokens_in(std::span<const uint8_t> pixels) {
   return tokens;
 }
 
+// Tokens of a text before the first patch counts: one more than half of its pixels, which are filled row by row.
+int64_t tokens_needed(const JitOptions& options) {
+  const int64_t patch = options.model.patch_size;
+  const int64_t pixels = patch * patch / 2 + 1;
+  const int64_t whole_rows = (pixels - 1) / patch;
+  return whole_rows * options.image_size + pixels - whole_rows * patch;
+}
+
 }  // namespace
 
 at::Tensor token_loss(const at::Tensor& predicted_BCHH, const at::Tensor& image_BCHH, const at::Tensor& is_token_BHH) {
@@ -44,6 +50,20 @@ Result<std::unique_ptr<PixelDlmWorkload>> PixelDlmWorkload::create(const RunConf
                                                                    const std::string& tokenizer, at::Device device) {
   if (pictures.cache.size() == 0) {
     return Error{ErrorCode::kInvalid, jit_options(config).data_path + " has no text to train on"};
+  }
+  const JitOptions& options = jit_options(config);
+  const int64_t needed = tokens_needed(options);
+  bool is_any_long_enough = false;
+  for (int64_t i = 0; i < pictures.cache.size() && !is_any_long_enough; ++i) {
+    TRY_ASSIGN(const std::span<const uint8_t> pixels, pictures.cache.pixels(i));
+    is_any_long_enough = tokens_in(pixels) >= needed;
+  }
+  if (!is_any_long_enough) {
+    return Error{ErrorCode::kInvalid,
+                 options.data_path + ": each of its " + std::to_string(pictures.cache.size()) +
+                     " texts has fewer tokens than the " + std::to_string(needed) +
+                     " from which on a patch counts, so that nothing would be learnt; give longer texts (a line of a "
+                     ".txt file is one), a smaller --img_size, or a --model of smaller patches"};
   }
   return std::unique_ptr<PixelDlmWorkload>(new PixelDlmWorkload(config, std::move(pictures), tokenizer, device));
 }
@@ -140,13 +160,7 @@ std::vector<at::Tensor> PixelDlmWorkload::loss(const DeviceBatch& batch) {
 }
 
 std::vector<std::string> PixelDlmWorkload::evaluation_lines(const EvaluationReport& report) {
-  for (const auto& [name, value] : report.metrics) {
-    if (name != info_.best.name) continue;
-    std::array<char, 80> line{};
-    std::snprintf(line.data(), line.size(), "Epoch %lld: valid loss %.4f", static_cast<long long>(report.epoch), value);
-    return {line.data()};
-  }
-  return {};
+  return valid_loss_lines(report, info_.best.name);
 }
 
 std::vector<std::string> PixelDlmWorkload::outputs(const EvaluationReport& report) {

@@ -1,4 +1,5 @@
-// `lockstep jit sample`: images from a trained model. Threads: one, and torch's.
+// `lockstep jit sample`: images from a trained model. Threads: one for each
+// of --nproc ranks, joined before it returns; input.log is called by one of them at a time.
 #pragma once
 
 #include <optional>
