@@ -35,10 +35,12 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
   app.add_option("--workers", options.workers, "TrainJobs reconciled at the same time")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
-  app.add_option("--progress_seconds", options.progress_seconds,
-                 "a job's figures are written so often when nothing else has changed; they are read every 10 s")
+  app.add_option(
+         "--progress_seconds", options.progress_seconds,
+         "a job's figures are written so often when nothing else has changed; they are read every 10 s. At most "
+         "120: figures of three minutes ago are taken for those of a job that is stuck")
       ->capture_default_str()
-      ->check(CLI::Range(0, 3600));
+      ->check(CLI::Range(0, 120));
   app.add_option("--qps", options.qps, "requests per second to the API server")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 100'000.0));

@@ -21,7 +21,11 @@ PodNews::Glance PodNews::glance_at(const Json& pod) {
   glance.failed =
       view->phase == PodPhase::kFailed || (view->end && view->end->exit_code != 0) || !view->disruption.empty();
   if (view->node == 0) {
-    glance.place = (glance.done ? "done " : view->phase == PodPhase::kRunning ? "running " : "") + view->ip;
+    const char* const state = glance.done                         ? "done "
+                              : glance.failed                     ? "failed "
+                              : view->phase == PodPhase::kRunning ? "running "
+                                                                  : "";
+    glance.place = state + view->ip;
   }
   glance.nodes = view->num_nodes;
   return glance;
@@ -39,7 +43,7 @@ milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
   const api::ObjectKey key = api::key_of(pod);
   const auto known = pods_.find(key);
   const Glance before = known == pods_.end() ? Glance{} : known->second;
-  const Glance now = glance_at(pod);
+  Glance now = glance_at(pod);
   if (known != pods_.end()) count(before, -1);
   if (is_gone) {
     pods_.erase(key);
@@ -47,6 +51,7 @@ milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
     count(now, 1);
     pods_.insert_or_assign(key, now);
   }
+  if (is_gone && !now.place.empty()) now.place = "gone";
   const auto found = jobs_.find(now.job);
   const Counts counts = found == jobs_.end() ? Counts{} : found->second;
   const bool is_going = before.deleting && (is_gone || now.deleting);
@@ -54,9 +59,14 @@ milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
   const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.nodes;
   const bool is_last_done = now.done && !before.done && counts.done >= now.nodes;
   const bool is_last_gone = is_gone && counts.deleting == 0;
-  if ((is_end && !is_going) || is_last_ready || is_last_done || is_last_gone || now.place != before.place) {
+  // It may be what tells that a machine is lost.
+  const bool is_readiness_lost = before.ready && !now.ready && !now.done && !now.deleting;
+  if ((is_end && !is_going) || is_readiness_lost || is_last_ready || is_last_done || is_last_gone ||
+      now.place != before.place) {
     return milliseconds::zero();
   }
+  // A pod that is done may be deleted at any time, and looks like one that was lost if its end was not written down.
+  if (now.done && !before.done) return milliseconds(20);
   return std::clamp(milliseconds(now.nodes), milliseconds(100), milliseconds(1000));
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "operator/kube/api_error.h"
+#include "operator/train/desired_network_policy.h"
+#include "operator/train/desired_service.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
@@ -24,7 +26,7 @@ constexpr int kLostRacesMax = 1;
 // Labels that were put back, and are there for so long, have stayed.
 constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
-constexpr size_t kCreatesAtOnceMax = 128;
+constexpr size_t kRequestsAtOnceMax = 128;
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
@@ -378,13 +380,17 @@ class Pass {
   template <typename What>
   Status send_group(const std::vector<What>& actions, const std::function<kube::Request(const What&)>& request,
                     const std::function<Status(const What&, Result<Json>)>& take) {
-    std::vector<kube::Request> requests;
-    for (const What& action : actions) requests.push_back(request(action));
-    std::vector<Result<Json>> answers = p_.client.send_all(requests);
     Status first;
-    for (size_t i = 0; i < actions.size(); ++i) {
-      const Status taken = take(actions[i], std::move(answers[i]));
-      if (first.ok() && !taken.ok()) first = taken;
+    for (size_t begin = 0; begin < actions.size(); begin += kRequestsAtOnceMax) {
+      TRY(may_write());  // between the requests another replica may have become the leader
+      const size_t end = std::min(begin + kRequestsAtOnceMax, actions.size());
+      std::vector<kube::Request> requests;
+      for (size_t i = begin; i < end; ++i) requests.push_back(request(actions[i]));
+      std::vector<Result<Json>> answers = p_.client.send_all(requests);
+      for (size_t i = begin; i < end; ++i) {
+        const Status taken = take(actions[i], std::move(answers[i - begin]));
+        if (first.ok() && !taken.ok()) first = taken;
+      }
     }
     return first;
   }
@@ -461,8 +467,17 @@ class Pass {
   Status act(const Observed&, const ApplyObject& action) {
     const kube::Resource& resource = resource_of(action.object);
     TRY_ASSIGN(const Json stored, p_.client.apply(resource, action.object));
-    (resource.kind == "Service" ? p_.services : p_.network_policies).assume(stored);
-    outcome_.learned = true;
+    const bool is_service = resource.kind == "Service";
+    (is_service ? p_.services : p_.network_policies).assume(stored);
+    // Something in the cluster may change it back as it is written: then it is of no use to try again at once.
+    const bool has_changed_back =
+        is_service ? service_differs(stored, action.object) : network_policy_differs(stored, action.object);
+    if (!has_changed_back) {
+      outcome_.learned = true;
+    } else {
+      constexpr std::chrono::milliseconds kAgain = std::chrono::seconds(10);
+      outcome_.look_again = std::min(outcome_.look_again.value_or(kAgain), kAgain);
+    }
     return {};
   }
 
@@ -526,10 +541,10 @@ class Pass {
   Status create_pods(const Observed& observed, std::span<const Action> actions) {
     Status first;
     bool is_quota_exceeded = false;
-    for (; !actions.empty() && first.ok() && !is_quota_exceeded; creates_at_once_ *= 2) {
+    for (; !actions.empty() && first.ok() && !is_quota_exceeded;
+         creates_at_once_ = std::min(creates_at_once_ * 2, kRequestsAtOnceMax)) {
       TRY(may_write());
-      const size_t size = std::min({creates_at_once_, kCreatesAtOnceMax, actions.size()});
-      const std::span<const Action> batch = actions.first(size);
+      const std::span<const Action> batch = actions.first(std::min(creates_at_once_, actions.size()));
       actions = actions.subspan(batch.size());
       std::vector<kube::Request> requests;
       for (const Action& action : batch) {

@@ -293,6 +293,13 @@ TEST_F(ReconcilerTest, writes_the_status_then_makes_the_service_beside_the_first
   EXPECT_EQ(phase_of(job()), "Starting");
 }
 
+TEST_F(ReconcilerTest, a_job_of_8000_nodes_gets_all_its_pods) {
+  make_job({{"trainer", {{"numNodes", 8000}}}});
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(pod_names().size(), 8000U);
+}
+
 TEST_F(ReconcilerTest, writes_nothing_when_nothing_changes) {
   make_job();
   settle();
