@@ -251,6 +251,12 @@ std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::
   std::vector<Change> changes;
   const std::lock_guard lock(impl_->mutex);
   impl_->synced = true;
+  // Made and gone before the watch told of them: no event will come.
+  std::map<api::ObjectKey, ObjectPtr> only_assumed;
+  for (const api::ObjectKey& key : impl_->provisional) {
+    const Entry& entry = impl_->entries.find(key)->second;
+    if (entry.assumed && !entry.told && !listed.contains(key)) only_assumed.emplace(key, entry.assumed->object);
+  }
   impl_->restart_at(version_number(list_version), listed);
 
   std::vector<api::ObjectKey> missing;
@@ -272,6 +278,11 @@ std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::
     impl_->tell(key, uid, std::move(state), now);
   }
   impl_->settle_all(now);
+  for (auto& [key, object] : only_assumed) {
+    const auto found = impl_->entries.find(key);
+    const bool is_still_assumed = found != impl_->entries.end() && found->second.assumed;
+    if (!is_still_assumed) changes.push_back({std::move(object), nullptr});
+  }
   return changes;
 }
 

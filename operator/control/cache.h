@@ -54,8 +54,9 @@ class Cache {
   void assume_deleted(const api::ObjectKey& key, const std::string& uid);
 
   // The informer's side. A change says what the watch had told before (nullptr: nothing) and what it tells now;
-  // assumptions are no part of it, so that what was assumed is announced when the watch brings it. Two equal pointers:
-  // the cache knew this already, or newer.
+  // assumptions are no part of it, so that what was assumed is announced when the watch brings it. But what was only
+  // assumed, and a list shows to be gone, is told as gone: no event will come of it. Two equal pointers: the cache knew
+  // this already, or newer.
   struct Change {
     ObjectPtr before;
     ObjectPtr after;

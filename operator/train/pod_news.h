@@ -2,8 +2,9 @@
 //
 // Kubernetes tells of a pod four or five times while it starts, and each pass over a job looks at all of its pods. What
 // only shows in the status waits a moment for its neighbours: 1 ms for each node of the job, 100 ms at least and 1 s at
-// most. What has consequences does not wait: a pod that has ended badly, or is told to end, or is gone; the last one
-// that gets ready, that is done, or that was to go; and where node 0 is, which the others are told, or that it is done.
+// most. A good end waits 20 ms at most. What has consequences does not wait: a pod that has ended badly, is told to
+// end, is gone, or is no longer ready; the last one that gets ready, that is done, or that was to go; and where node 0
+// is, which the others are told, or that it has ended or is gone.
 // Threads: one, that of the watch. It remembers a few words of each pod.
 #pragma once
 
@@ -24,7 +25,7 @@ class PodNews {
  private:
   struct Glance {
     api::ObjectKey job;
-    std::string place;  // of node 0: whether it runs or is done, and its address
+    std::string place;  // of node 0: whether it runs, has ended or is gone, and its address
     bool ready = false;
     bool deleting = false;
     bool done = false;    // with 0

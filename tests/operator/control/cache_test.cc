@@ -171,6 +171,29 @@ TEST_F(CacheTest, a_list_that_was_on_its_way_does_not_hide_what_was_assumed_mean
   EXPECT_EQ(seen(), "b@3") << "this list is newer: the object is gone again";
 }
 
+TEST_F(CacheTest, what_was_only_assumed_and_is_gone_in_a_list_is_told_as_gone) {
+  cache_.replace({}, "5");
+  cache_.assume(widget({.version = "9"}));
+  EXPECT_TRUE(cache_.replace({}, "8").empty()) << "this list was on its way";
+  const auto changes = cache_.replace({}, "10");
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(text(changes[0]), "9->");
+  EXPECT_TRUE(cache_.replace({}, "11").empty()) << "once";
+
+  cache_.assume(widget({.version = "12"}));
+  const auto restored = cache_.replace({}, "6");
+  ASSERT_EQ(restored.size(), 1U) << "the server has forgotten it";
+  EXPECT_EQ(text(restored[0]), "12->");
+}
+
+TEST_F(CacheTest, what_was_assumed_and_is_listed_is_told_once) {
+  cache_.replace({}, "5");
+  cache_.assume(widget({.version = "7"}));
+  const auto changes = cache_.replace({widget({.version = "7"})}, "8");
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(text(changes[0]), "->7");
+}
+
 TEST_F(CacheTest, a_late_answer_does_not_revive_what_the_watch_knows_to_be_deleted) {
   cache_.put(widget({.version = "5"}));
   cache_.erase(widget({.version = "8"}));

@@ -529,6 +529,45 @@ TEST_F(ReconcilerTest, a_server_in_trouble_is_spared_the_creates_that_are_left) 
   EXPECT_EQ(asked, 1);
 }
 
+TEST_F(ReconcilerTest, who_loses_the_lead_amid_many_deletions_stops) {
+  make_job({{"trainer", {{"numNodes", 300}}}});
+  settle();
+  change_spec({{"suspend", true}});
+  sync();
+  int deletions = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.method == "DELETE") ++deletions, leads = false;
+    return std::nullopt;
+  };
+  EXPECT_FALSE(reconcile().ok());
+  EXPECT_EQ(deletions, 128);
+}
+
+TEST_F(ReconcilerTest, a_service_that_a_webhook_changes_back_is_not_raced) {
+  make_job();
+  settle();
+  Json changed = *server->get(kube::services(), kJob);
+  changed["spec"]["publishNotReadyAddresses"] = false;
+  server->put(kube::services(), changed);
+  int patches = 0;
+  fault = [&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
+    if (request.method != "PATCH" || request.path.find("/services/") == std::string::npos) return std::nullopt;
+    ++patches;
+    return kube::HttpResponse{.status = 200, .body = server->get(kube::services(), kJob)->dump()};
+  };
+  sync();
+  const auto result = reconcile();
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(patches, 1);
+  ASSERT_TRUE(result->requeue_after.has_value());
+  EXPECT_LE(*result->requeue_after, std::chrono::seconds(10));
+  EXPECT_GT(*result->requeue_after, std::chrono::seconds(1));
+
+  fault = {};
+  settle();
+  EXPECT_EQ((*server->get(kube::services(), kJob))["spec"]["publishNotReadyAddresses"], true);
+}
+
 TEST_F(ReconcilerTest, an_invalid_template_fails_the_job_with_the_path) {
   make_job();
   fault = [](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
