@@ -243,7 +243,7 @@ def sent_by(wandb_file):
                 run = record.run
             if record.HasField("history"):
                 figures = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-                steps[figures["_step"]] = figures
+                steps.setdefault(figures["train/step"], {}).update(figures)
     return run, steps
 
 

@@ -112,6 +112,7 @@ def test_five_chains_are_learnt_by_heart(run, lockstep, tmp_path):
     assert found[-1]["valid_recovery"] >= 0.9, found
 
 
+@pytest.mark.long
 def test_the_training_curve_is_the_public_packages(run, lockstep, tmp_path):
     """The same structures, first weights, batches, loss, optimizer and schedule, without noise and dropout. The orders of
     decoding are drawn by different generators, which moves a curve by a tenth: ours lies between two of theirs, or 5 %
