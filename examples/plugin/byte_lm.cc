@@ -250,17 +250,14 @@ class ByteWorkload final : public Workload {
                                    bytes_BT1.slice(1, 1, T + 1).reshape(-1), {}, at::Reduction::Sum)};
   }
 
-  std::vector<std::pair<std::string, double>> figures(const std::vector<MetricSum>& totals) const override {
-    auto means = Workload::figures(totals);  // valid_loss
-    means.emplace_back("valid_bits_per_byte", means.front().second / std::numbers::ln2);
+  EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override {
+    EvaluationMetrics means = Workload::figures(totals);
+    means.emplace_back("valid_bits_per_byte", metric_value(means, "valid_loss") / std::numbers::ln2);
     return means;
   }
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override {
-    for (const auto& [name, value] : report.metrics) {
-      if (name != info_.best.name) continue;
-      return {"epoch " + std::to_string(report.epoch) + ": " + std::to_string(value) + " bits a byte"};
-    }
-    return {};
+    const double bits = metric_value(report.metrics, info_.best.name);
+    return {"epoch " + std::to_string(report.epoch) + ": " + std::to_string(bits) + " bits a byte"};
   }
 
  private:

@@ -376,12 +376,14 @@ class Pass {
 
   [[nodiscard]] api::ObjectKey pod_key(const std::string& name) const { return {.ns = key_.ns, .name = name}; }
 
-  // Whoever reads of an answer that could not be used goes on with the others; the first error ends the pass.
+  // Sends a request for each action, in chunks, and takes each answer. What the server refuses does not hold up the
+  // other actions; a server that is in trouble is spared the chunks that are left. Returns the first error.
   template <typename What>
   Status send_group(const std::vector<What>& actions, const std::function<kube::Request(const What&)>& request,
                     const std::function<Status(const What&, Result<Json>)>& take) {
     Status first;
-    for (size_t begin = 0; begin < actions.size(); begin += kRequestsAtOnceMax) {
+    bool is_in_trouble = false;
+    for (size_t begin = 0; begin < actions.size() && !is_in_trouble; begin += kRequestsAtOnceMax) {
       TRY(may_write());  // between the requests another replica may have become the leader
       const size_t end = std::min(begin + kRequestsAtOnceMax, actions.size());
       std::vector<kube::Request> requests;
@@ -389,7 +391,9 @@ class Pass {
       std::vector<Result<Json>> answers = p_.client.send_all(requests);
       for (size_t i = begin; i < end; ++i) {
         const Status taken = take(actions[i], std::move(answers[i - begin]));
-        if (first.ok() && !taken.ok()) first = taken;
+        if (taken.ok()) continue;
+        if (first.ok()) first = taken;
+        is_in_trouble = is_in_trouble || !is_refusal(taken.error());
       }
     }
     return first;

@@ -13,6 +13,11 @@
 
 namespace lockstep {
 
+std::string skipped_summary(const std::vector<SkippedFile>& skipped) {
+  const SkippedFile& first = skipped.front();
+  return std::to_string(skipped.size()) + " files that cannot be read, the first " + first.file + ": " + first.reason;
+}
+
 Result<CacheBytes> map_cache_file(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return error_of_errno(errno, "open", path);

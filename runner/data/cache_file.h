@@ -21,6 +21,9 @@ struct SkippedFile {
   friend bool operator==(const SkippedFile&, const SkippedFile&) = default;
 };
 
+// For people, of at least one: "2 files that cannot be read, the first b/4.png: cannot be decoded".
+std::string skipped_summary(const std::vector<SkippedFile>& skipped);
+
 struct CacheBytes {
   std::shared_ptr<const void> memory;  // keeps `bytes` alive: a mapping or a string
   std::string_view bytes;

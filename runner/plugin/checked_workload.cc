@@ -108,8 +108,7 @@ class CheckedWorkload final : public Workload {
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
     return call("evaluate", [&] { return workload_->evaluate(shard); });
   }
-  [[nodiscard]] std::vector<std::pair<std::string, double>> figures(
-      const std::vector<MetricSum>& totals) const override {
+  [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override {
     return call("figures", [&] { return workload_->figures(totals); });
   }
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override {

@@ -13,7 +13,7 @@ from train_jobs import Jobs
 UNHARMED = 1_000_000  # writes after which the operator would die: counted, and never reached
 
 
-class Scene:
+class ScenarioRun:
     """One run of a scenario: what a user does and what the pods do, with an operator that may die meanwhile."""
 
     def __init__(self, api, kubelet, operator, exit_after_writes):
@@ -154,7 +154,7 @@ def count_writes(process):
 
 
 def run(scenario, api, kubelet, operator, exit_after_writes):
-    scene = Scene(api, kubelet, operator, exit_after_writes)
+    scene = ScenarioRun(api, kubelet, operator, exit_after_writes)
     scenario(scene)
     scene.until(scene.is_settled, "rest")
     return scene

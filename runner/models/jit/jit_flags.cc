@@ -302,6 +302,11 @@ std::string image_cache_folder(const JitOptions& options) {
   return join_path(is_file ? parent_path(options.data_path) : options.data_path, ".lockstep");
 }
 
+std::string jit_memory_advice(const JitOptions& options) {
+  return "--use_amp takes less on a GPU, and so does a smaller --model (now " + options.model.name +
+         ") or larger patches";
+}
+
 const JitOptions& jit_options(const RunConfig& config) { return std::any_cast<const JitOptions&>(config.options); }
 
 JitOptions& jit_options(RunConfig& config) { return std::any_cast<JitOptions&>(config.options); }

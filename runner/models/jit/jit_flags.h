@@ -53,6 +53,9 @@ WorkloadFlags jit_flags();
 // Where the prepared images go; empty: nowhere, they are made in memory.
 std::string image_cache_folder(const JitOptions& options);
 
+// Workload::memory_advice of both models.
+std::string jit_memory_advice(const JitOptions& options);
+
 // RunConfig::options of a run of this workload.
 const JitOptions& jit_options(const RunConfig& config);
 JitOptions& jit_options(RunConfig& config);

@@ -90,10 +90,7 @@ double JitWorkload::flops_per_sample() const {
   return kForwardAndBackward * model_.flops_per_image();
 }
 
-std::string JitWorkload::memory_advice() const {
-  return "--use_amp takes less on a GPU, and so does a smaller --model (now " + options_.model.name +
-         ") or larger patches";
-}
+std::string JitWorkload::memory_advice() const { return jit_memory_advice(options_); }
 
 std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
   const ImageCache& cache = images_.cache;
@@ -110,11 +107,7 @@ std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
       {"classes", cache.classes().empty()
                       ? std::string("none")
                       : std::to_string(cache.classes().size()) + ": " + class_names(cache.classes())}};
-  if (!cache.skipped().empty()) {
-    const SkippedFile& first = cache.skipped().front();
-    rows.emplace_back("left out", std::to_string(cache.skipped().size()) + " files that cannot be read, the first " +
-                                      first.file + ": " + first.reason);
-  }
+  if (!cache.skipped().empty()) rows.emplace_back("left out", skipped_summary(cache.skipped()));
   return rows;
 }
 

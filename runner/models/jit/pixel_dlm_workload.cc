@@ -92,10 +92,7 @@ double PixelDlmWorkload::flops_per_sample() const {
   return kForwardAndBackward * model_.flops_per_image();
 }
 
-std::string PixelDlmWorkload::memory_advice() const {
-  return "--use_amp takes less on a GPU, and so does a smaller --model (now " + options_.model.name +
-         ") or larger patches";
-}
+std::string PixelDlmWorkload::memory_advice() const { return jit_memory_advice(options_); }
 
 std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() const {
   const ImageCache& cache = pictures_.cache;
@@ -112,13 +109,7 @@ std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() co
       {"texts", std::to_string(split_.num_train()) + " train, " + std::to_string(split_.num_valid()) +
                     " validate, each a picture of " + std::to_string(side) + " x " + std::to_string(side) +
                     " tokens at most"}};
-  if (!cache.skipped().empty()) {
-    const SkippedFile& first = cache.skipped().front();
-    rows.emplace_back("left out", std::to_string(cache.skipped().size()) +
-                                      " files or pieces that cannot be read, the "
-                                      "first " +
-                                      first.file + ": " + first.reason);
-  }
+  if (!cache.skipped().empty()) rows.emplace_back("left out", skipped_summary(cache.skipped()));
   return rows;
 }
 
