@@ -123,6 +123,8 @@ std::vector<PodView> views_of_pods(const std::vector<Json>& pods) {
   return views;
 }
 
+bool has_ended(const PodView& pod) { return pod.phase == PodPhase::kSucceeded || pod.phase == PodPhase::kFailed; }
+
 bool is_overdue(const PodView& pod, api::UnixSeconds now) {
   return pod.deleting && *pod.meta.deletion_time + kDeletionSlackSeconds <= now;
 }

@@ -74,6 +74,9 @@ std::optional<PodView> view_of_pod(const Json& pod);
 // Those of `pods` that have one.
 std::vector<PodView> views_of_pods(const std::vector<Json>& pods);
 
+// Succeeded or Failed, as its kubelet says.
+bool has_ended(const PodView& pod);
+
 // Its grace period is over and it is still there: its kubelet does not answer.
 bool is_overdue(const PodView& pod, api::UnixSeconds now);
 

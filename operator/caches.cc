@@ -1,0 +1,110 @@
+#include "operator/caches.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "operator/train/object_names.h"
+#include "operator/train/observed.h"
+#include "operator/train/trim.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kSyncLook{200};
+
+api::ObjectKey job_behind(const control::Cache::Change& change) {
+  return train::job_of(change.after != nullptr ? *change.after : *change.before);
+}
+
+}  // namespace
+
+Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::string& ns, const Logger& logger)
+    : client_(client), queue_(queue), logger_(logger) {
+  const std::string of_a_job(train::kJobLabel);
+  jobs_ = informer(kube::train_jobs(), ns, "", train::trim_job);
+  pods_ = informer(kube::pods(), ns, of_a_job, train::trim_pod, train::pod_index);
+  services_ = informer(kube::services(), ns, of_a_job, train::trim_service);
+  policies_ = informer(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
+  if (ns.empty()) hosts_ = informer(kube::nodes(), "", "", train::trim_host);
+  // What a pass has assumed was planned from, by that pass or the next.
+  jobs_->on_change([this](const control::Cache::Change& change) {
+    if (change.was_assumed) return;
+    queue_.add(api::key_of(change.after != nullptr ? *change.after : *change.before));
+  });
+  pods_->on_change([this](const control::Cache::Change& change) { look_at_job_of_pod(change); });
+  for (control::Informer* const owned : {services_.get(), policies_.get()}) {
+    owned->on_change([this](const control::Cache::Change& change) {
+      if (change.was_assumed) return;
+      if (const api::ObjectKey job = job_behind(change); !job.name.empty()) queue_.add(job);
+    });
+  }
+  if (hosts_) hosts_->on_change([this](const control::Cache::Change& change) { look_at_jobs_of_host(change); });
+}
+
+std::unique_ptr<control::Informer> Caches::informer(const kube::Resource& resource, const std::string& ns,
+                                                    const std::string& selector, control::Cache::Trim trim,
+                                                    control::Cache::Index index) {
+  const std::string& what = resource.plural;
+  auto made = std::make_unique<control::Informer>(
+      client_, resource,
+      control::Informer::Options{.ns = ns,
+                                 .label_selector = selector,
+                                 .field_selector = "",
+                                 .trim = std::move(trim),
+                                 .index = std::move(index),
+                                 .logger = logger_.with({{"resource", what}}),
+                                 .on_trouble = [this, what](const control::ReflectorRemark& remark) {
+                                   const std::lock_guard lock(mutex_);
+                                   troubles_[what] = remark.line;
+                                 }});
+  all_[what] = made.get();
+  return made;
+}
+
+void Caches::look_at_job_of_pod(const control::Cache::Change& change) {
+  const api::ObjectKey job = job_behind(change);
+  if (job.name.empty()) return;
+  const bool is_gone = change.after == nullptr;
+  const std::chrono::milliseconds wait = pod_news_.wait_after(is_gone ? *change.before : *change.after, is_gone);
+  if (!change.was_assumed) queue_.add_within(job, wait);
+}
+
+// Kubelets write their node's status all the time; only a change of what is read of it concerns anybody.
+void Caches::look_at_jobs_of_host(const control::Cache::Change& change) {
+  const bool is_same = change.before != nullptr && change.after != nullptr &&
+                       train::view_of_host(*change.before) == train::view_of_host(*change.after);
+  if (is_same || change.before == nullptr) return;
+  const std::string name = api::key_of(*change.before).name;
+  for (const control::ObjectPtr& pod : pods().find(train::host_index_value(name))) queue_.add(train::job_of(*pod));
+}
+
+void Caches::start() {
+  for (const auto& [what, informer] : all_) informer->start();
+}
+
+void Caches::stop_and_join() {
+  for (const auto& [what, informer] : all_) informer->stop_and_join();
+}
+
+void Caches::wait_until_synced(const std::stop_token& ended) {
+  for (const auto& [what, informer] : all_) {
+    while (!ended.stop_requested() && !informer->wait_until_synced(kSyncLook)) continue;
+  }
+}
+
+std::vector<control::HealthCheck> Caches::readiness() {
+  std::vector<control::HealthCheck> checks;
+  for (const auto& [what, informer] : all_) {
+    checks.push_back(
+        {.name = what, .trouble = [this, what = what, informer = informer]() -> std::optional<std::string> {
+           if (informer->cache().synced()) return std::nullopt;
+           const std::lock_guard lock(mutex_);
+           const auto why = troubles_.find(what);
+           return "no list of " + what + " yet" + (why == troubles_.end() ? "" : ": " + why->second);
+         }});
+  }
+  return checks;
+}
+
+}  // namespace lockstep

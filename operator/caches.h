@@ -1,0 +1,59 @@
+// Caches: what the operator watches, and which jobs a change of it concerns.
+//
+// Threads: made by one, which also starts and ends it; one thread per informer, which puts keys into the queue. The
+// caches may be read from all threads, also after the end.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "operator/control/health_server.h"
+#include "operator/control/informer.h"
+#include "operator/control/workqueue.h"
+#include "operator/kube/client.h"
+#include "operator/train/pod_news.h"
+#include "runner/base/log.h"
+
+namespace lockstep {
+
+class Caches {
+ public:
+  // `ns`: empty for all namespaces. `client` and `queue` outlive the caches.
+  Caches(kube::Client& client, control::Workqueue& queue, const std::string& ns, const Logger& logger);
+
+  void start();
+  void stop_and_join();
+  // Until each has a whole list, or `ended`.
+  void wait_until_synced(const std::stop_token& ended);
+  // One per informer.
+  std::vector<control::HealthCheck> readiness();
+
+  [[nodiscard]] control::Cache& jobs() { return jobs_->cache(); }
+  [[nodiscard]] control::Cache& pods() { return pods_->cache(); }
+  [[nodiscard]] control::Cache& services() { return services_->cache(); }
+  [[nodiscard]] control::Cache& network_policies() { return policies_->cache(); }
+  // nullptr: nodes are the cluster's, and whoever may look at one namespace only does not see them.
+  [[nodiscard]] control::Cache* hosts() { return hosts_ ? &hosts_->cache() : nullptr; }
+
+ private:
+  std::unique_ptr<control::Informer> informer(const kube::Resource& resource, const std::string& ns,
+                                              const std::string& selector, control::Cache::Trim trim,
+                                              control::Cache::Index index = {});
+  void look_at_job_of_pod(const control::Cache::Change& change);
+  void look_at_jobs_of_host(const control::Cache::Change& change);
+
+  kube::Client& client_;
+  control::Workqueue& queue_;
+  const Logger logger_;
+  std::mutex mutex_;
+  std::map<std::string, std::string> troubles_;    // protected by mutex_; by resource, the newest
+  train::PodNews pod_news_;                        // of the pods' informer's thread
+  std::map<std::string, control::Informer*> all_;  // by resource; not changed after the constructor
+  std::unique_ptr<control::Informer> jobs_, pods_, services_, policies_, hosts_;
+};
+
+}  // namespace lockstep

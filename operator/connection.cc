@@ -1,0 +1,85 @@
+#include "operator/connection.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include "operator/access.h"
+#include "operator/kube/cpprest_transport.h"
+#include "runner/base/build_info.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDefaultNamespace = "lockstep-system";
+// What an attempt to renew the Lease may be repeated for; below the retry period.
+constexpr std::chrono::milliseconds kElectionRetryFor{1'000};
+constexpr std::chrono::milliseconds kElectionTimeout{5'000};
+// Events are for people: a flood of them must not take the requests of reconcilers.
+constexpr double kEventsPerSecond = 20.0;
+constexpr int kEventsBurst = 100;
+
+// "10.96.0.1:443" of "https://10.96.0.1:443/prefix".
+std::string host_of(const std::string& url) {
+  const size_t scheme = url.find("://");
+  const size_t begin = scheme == std::string::npos ? 0 : scheme + 3;
+  return url.substr(begin, url.find('/', begin) - begin);
+}
+
+kube::ClientOptions base_options(const Connection& connection, const OperatorOptions& options,
+                                 control::Metrics& metrics) {
+  kube::ClientOptions client_options;
+  client_options.user_agent = std::string("lockstep-operator/") + build_version();
+  client_options.requests_per_second = options.qps;
+  client_options.burst = options.burst;
+  if (kube::TokenSource* const tokens = connection.tokens.get(); tokens != nullptr) {
+    client_options.bearer_token = [tokens] { return tokens->token(); };
+    client_options.token_refused = [tokens] { tokens->refuse(); };
+  }
+  client_options.on_request = metrics.request_counter(host_of(connection.access.url));
+  return client_options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Connection>> Connection::make(const OperatorOptions& options, const Environment& environment,
+                                                     control::Metrics& metrics, const Logger& logger) {
+  auto made = std::make_unique<Connection>();
+  TRY_ASSIGN(made->access, find_access(options.kubeconfig, options.context, environment));
+  const kube::ServerAccess& access = made->access;
+  if (access.exec) {
+    return Error{ErrorCode::kInvalid,
+                 access.exec->where + ": an operator runs no program for credentials, which end while it goes on; " +
+                     std::string(kube::kUsableCredentials)};
+  }
+  made->operator_namespace = !options.operator_namespace.empty() ? options.operator_namespace
+                             : !access.ns.empty()                ? access.ns
+                                                                 : kDefaultNamespace;
+  for (const std::string& warning : access.warnings) logger.warning(warning);
+  // cpprestsdk reads all of the system's certificates for every connection before it asks for ours, which replace
+  // them.
+  if (!access.tls.authority.empty()) ::setenv("SSL_CERT_FILE", "/dev/null", 1);
+  TRY_ASSIGN(made->transport, kube::make_cpprest_transport({.url = access.url, .tls = access.tls}));
+  if (options.exit_after_writes > 0) {
+    made->fault = std::make_shared<ExitAfterWrites>(made->transport, options.exit_after_writes);
+    made->transport = made->fault;
+  }
+  if (!access.token.empty() || !access.token_file.empty()) {
+    made->tokens = std::make_unique<kube::TokenSource>(
+        kube::TokenSource::Options{.token = access.token, .file = access.token_file});
+  }
+  kube::ClientOptions for_work = base_options(*made, options, metrics);
+  for_work.stop = made->stop.get_token();
+  kube::ClientOptions for_events = base_options(*made, options, metrics);
+  for_events.requests_per_second = kEventsPerSecond;
+  for_events.burst = kEventsBurst;
+  kube::ClientOptions for_election = base_options(*made, options, metrics);
+  for_election.retry_for = kElectionRetryFor;
+  for_election.request_timeout = kElectionTimeout;
+  made->client = std::make_unique<kube::Client>(made->transport, std::move(for_work));
+  made->event_client = std::make_unique<kube::Client>(made->transport, std::move(for_events));
+  made->election_client = std::make_unique<kube::Client>(made->transport, std::move(for_election));
+  return made;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// Connection: the API server as the operator reaches it: where it is, who we are there, and a client for each kind of
+// work, so that events and the Lease do not stand behind the reconcilers' requests.
+//
+// Threads: made by one; the clients may be used from all threads.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "operator/control/metrics.h"
+#include "operator/exit_after_writes.h"
+#include "operator/kube/client.h"
+#include "operator/kube/kube_config.h"
+#include "operator/kube/token_source.h"
+#include "operator/options.h"
+#include "runner/base/log.h"
+#include "runner/base/result.h"
+#include "runner/contract/world.h"
+
+namespace lockstep {
+
+// Members are in the order of their making: whoever is used by others comes first, and is destroyed last.
+struct Connection {
+  // `metrics` outlives the connection. kInvalid, kNotFound: what is wrong with the configuration.
+  static Result<std::unique_ptr<Connection>> make(const OperatorOptions& options, const Environment& environment,
+                                                  control::Metrics& metrics, const Logger& logger);
+
+  std::stop_source stop;  // ends the waits of `client`, with kCancelled
+  kube::ServerAccess access;
+  std::string operator_namespace;
+  std::unique_ptr<kube::TokenSource> tokens;
+  std::shared_ptr<ExitAfterWrites> fault;  // nullptr without --exit_after_writes
+  std::shared_ptr<kube::HttpTransport> transport;
+  std::unique_ptr<kube::Client> client;
+  // What is said at the end is said after `stop`: the last events, the release of the Lease.
+  std::unique_ptr<kube::Client> event_client;
+  std::unique_ptr<kube::Client> election_client;
+};
+
+}  // namespace lockstep

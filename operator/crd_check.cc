@@ -1,0 +1,69 @@
+#include "operator/crd_check.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <utility>
+#include <vector>
+
+#include "operator/api/crd.h"
+#include "operator/api/schema_gap.h"
+#include "runner/base/build_info.h"
+
+namespace lockstep {
+namespace {
+
+// How often the cluster's CRD is looked at while it is not the one that this operator needs.
+constexpr std::chrono::seconds kCrdLook{3};
+// An API server publishes a new CRD's schema within seconds.
+constexpr int kCrdLooksWithoutSchemaMax = 10;
+constexpr size_t kFieldsNamedMax = 8;
+
+std::string older_crd(const std::vector<std::string>& lacking) {
+  std::string text = "the CRD trainjobs.lockstep.dev in the cluster is older than this operator (";
+  text.append(build_version()).append("): it does not have ");
+  for (size_t i = 0; i < std::min(lacking.size(), kFieldsNamedMax); ++i) {
+    text.append(i == 0 ? "" : ", ").append(lacking[i]);
+  }
+  if (lacking.size() > kFieldsNamedMax) {
+    text.append(" and ").append(std::to_string(lacking.size() - kFieldsNamedMax)).append(" more fields");
+  }
+  return text.append(
+      "; nothing is done about TrainJobs until it is brought up to date: helm upgrade with crds.enabled, or kubectl "
+      "apply --server-side --force-conflicts -f manifests/base/crd.yaml");
+}
+
+// What is wrong with the cluster's CRD, in words; empty when nothing is.
+Result<std::string> look_at_crd(kube::Client& client) {
+  TRY_ASSIGN(const Json document, client.openapi(kube::train_jobs()));
+  const Json* const theirs = api::schema_of_kind(document, api::kGroup, api::kKind);
+  if (theirs == nullptr) return Error{ErrorCode::kNotFound, "the server's OpenAPI document has no TrainJob"};
+  const std::vector<std::string> lacking = api::fields_lacking(api::trainjob_schema(), *theirs);
+  return lacking.empty() ? std::string() : older_crd(lacking);
+}
+
+}  // namespace
+
+void CrdCheck::wait(const std::stop_token& ended) {
+  std::condition_variable_any wake;
+  for (int looks = 1; !ended.stop_requested(); ++looks) {
+    const Result<std::string> found = look_at_crd(client_);
+    std::unique_lock lock(mutex_);
+    if (found.ok()) {
+      const bool is_news = std::exchange(trouble_, *found) != *found;
+      if (found->empty()) return;
+      if (is_news) logger_.error(*found);
+    } else if (found.error().code != ErrorCode::kRetry && looks >= kCrdLooksWithoutSchemaMax) {
+      logger_.warning("cannot tell whether the CRD is the one that this operator needs: " + found.error().message);
+      return;
+    }
+    wake.wait_for(lock, ended, kCrdLook, [] { return false; });
+  }
+}
+
+std::optional<std::string> CrdCheck::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_.empty() ? std::nullopt : std::optional(trouble_);
+}
+
+}  // namespace lockstep

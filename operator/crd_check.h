@@ -1,0 +1,35 @@
+// CrdCheck: is the cluster's CRD the one that this operator needs?
+//
+// An API server drops the fields of a status that its CRD does not know: what a policy has decided would be forgotten,
+// and done again. So an operator with an older CRD waits, and says what is missing.
+// Threads: `wait` on one, `trouble` from all.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "operator/kube/client.h"
+#include "runner/base/log.h"
+
+namespace lockstep {
+
+class CrdCheck {
+ public:
+  // `client` outlives the check.
+  CrdCheck(kube::Client& client, Logger logger) : client_(client), logger_(std::move(logger)) {}
+
+  // Until the CRD has all fields, or `ended`. Where the server tells no schema the operator begins all the same.
+  void wait(const std::stop_token& ended);
+  // What is wrong with the CRD, as far as it was looked at.
+  [[nodiscard]] std::optional<std::string> trouble() const;
+
+ private:
+  kube::Client& client_;
+  const Logger logger_;
+  mutable std::mutex mutex_;
+  std::string trouble_;  // protected by mutex_; empty: none
+};
+
+}  // namespace lockstep

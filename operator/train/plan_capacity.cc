@@ -1,0 +1,85 @@
+#include "operator/train/plan_capacity.h"
+
+#include "operator/train/deadline.h"
+#include "operator/train/elastic.h"
+#include "operator/train/health.h"
+#include "operator/train/object_names.h"
+#include "operator/train/placement_timeout.h"
+#include "operator/train/plan_pods.h"
+#include "operator/train/status.h"
+
+namespace lockstep::train {
+namespace {
+
+bool are_enough_ready(const PlanState& state) {
+  const api::NodeCounts counts = count_nodes(state.facts());
+  return counts.ready + counts.succeeded >= nodes_needed(state.spec);
+}
+
+}  // namespace
+
+Capacity count_capacity(const PlanState& state) {
+  Capacity capacity{.desired = state.spec.trainer.num_nodes, .needed = nodes_needed(state.spec)};
+  const bool is_refused = quota_refusal(state) != nullptr;
+  const bool is_given_back = state.book.placement.again_at > state.now;
+  const auto waits_for_earlier_job = [&state](int node) {
+    if (node == 0 && !state.observed.previous_node0.empty()) return true;
+    return !state.observed.previous_pods.empty() &&
+           state.observed.previous_pods.count(pod_name(state.observed.job.meta.name, node, state.attempt_of(node))) > 0;
+  };
+  for (size_t i = 0; i < state.current.size(); ++i) {
+    const int node = static_cast<int>(i);
+    if (state.book.done.count(node) > 0) continue;
+    const PodView* const pod = state.current[i];
+    if (pod == nullptr) {
+      if (is_refused || is_given_back || waits_for_earlier_job(node)) ++capacity.waiting;
+      continue;
+    }
+    if (pod->scheduled || is_refused) ++capacity.holding;
+    pod->scheduled ? ++capacity.placed : ++capacity.waiting;
+    if (pod->scheduled && pod->waiting) capacity.is_at_fault = true;
+  }
+  return capacity;
+}
+
+void keep_deadlines(PlanState& state, const Capacity& capacity) {
+  const Deadline deadline = apply_deadline(state.spec, state.status.start_time.value_or(state.now), state.now);
+  if (deadline.look_again_at) state.look_again(*deadline.look_again_at);
+  if (deadline.passed) return state.fail({"DeadlineExceeded", *deadline.passed});
+
+  if (are_enough_ready(state) || state.book.were_ready) state.book.enough_were_ready = true;
+  const api::NodeCounts counts = count_nodes(state.facts());
+  const Startup startup = apply_startup_timeout(state.spec,
+                                                {.ready = counts.ready + counts.succeeded,
+                                                 .needed = capacity.needed,
+                                                 .were_ready = state.book.enough_were_ready,
+                                                 .waits_for_others = capacity.is_short() && !capacity.is_at_fault,
+                                                 .is_loading = state.report != nullptr && state.report->is_loading(),
+                                                 .now = state.now},
+                                                state.book.waiting_since);
+  state.book.waiting_since = startup.waiting_since;
+  if (startup.look_again_at) state.look_again(*startup.look_again_at);
+  if (!startup.timed_out) return;
+  // What keeps the pods is known now, or was when the last pod could not be made.
+  ConditionState ready = pods_ready_condition(state.facts());
+  const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
+  if (!is_problem(ready.reason) && before != nullptr && is_problem(before->reason)) ready.message = before->message;
+  state.fail({"StartupTimeout", *startup.timed_out + ": " + ready.message});
+}
+
+void keep_placement(PlanState& state, const Capacity& capacity) {
+  const PlacementTimeout timeout = apply_placement_timeout(state.spec,
+                                                           {.capacity = capacity,
+                                                            .are_enough_ready = are_enough_ready(state),
+                                                            .job_uid = state.observed.job.meta.uid,
+                                                            .now = state.now},
+                                                           state.book.placement);
+  if (timeout.look_again_at) state.look_again(*timeout.look_again_at);
+  if (!timeout.gives_back) return;
+  state.event(true, std::string(kPodsGivenBack), *timeout.gives_back, "GiveBackPods");
+  state.plan.why = *timeout.gives_back;
+  const std::set<int> created = state.book.created;
+  for (const int node : created) state.raise_attempt(node);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,102 @@
+#include "operator/train/plan_conditions.h"
+
+#include <utility>
+
+namespace lockstep::train {
+namespace {
+
+void write_last_conditions(PlanState& state) {
+  const std::string_view how =
+      state.status.conditions.is_true(api::condition::kComplete) ? api::condition::kComplete : api::condition::kFailed;
+  const std::string reason(how);
+  const std::string message = how == api::condition::kComplete ? "The job is complete." : "The job has failed.";
+  using namespace api::condition;  // NOLINT(google-build-using-namespace): nine words of one list
+  for (const std::string_view type : {kSuspended, kAdmitted, kPodsReady, kRunning, kRecovering, kDegraded}) {
+    // A job that was admitted stays so; the others speak of what it does now.
+    if (type == kAdmitted && state.status.conditions.is_true(kAdmitted)) continue;
+    state.set(type, api::ConditionStatus::kFalse, reason, message);
+  }
+}
+
+void write_suspended(PlanState& state) {
+  const bool is_suspended = state.suspend.step == SuspendStep::kSuspended;
+  const bool is_stopping = state.suspend.step == SuspendStep::kStopping;
+  const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
+  if (is_suspended || is_stopping) {
+    state.set(api::condition::kSuspended, is_suspended ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse,
+              state.suspend.reason, state.suspend.message);
+    state.set(api::condition::kAdmitted, api::ConditionStatus::kFalse, "Suspended",
+              "A suspended job may not have pods.");
+    return;
+  }
+  const bool stays_resumed = before != nullptr && before->reason == "Resumed";
+  if (state.suspend.step == SuspendStep::kResuming) {
+    state.set(api::condition::kSuspended, api::ConditionStatus::kFalse, "Resumed", state.suspend.message);
+  } else if (!stays_resumed) {
+    state.set(api::condition::kSuspended, api::ConditionStatus::kFalse, "NotSuspended", state.suspend.message);
+  }
+  state.set(api::condition::kAdmitted, api::ConditionStatus::kTrue, "NotQueued",
+            "The job may have pods; no queue holds it back.");
+}
+
+void write_pods_ready(PlanState& state) {
+  const api::Condition* const before = state.status.conditions.find(api::condition::kPodsReady);
+  const std::string reason_before = before == nullptr ? "" : before->reason;
+  const ConditionState condition = pods_ready_condition(state.facts());
+  state.set(api::condition::kPodsReady, condition);
+  if (condition.reason != reason_before && is_problem(condition.reason) && condition.reason != kPodsGivenBack) {
+    state.event(condition.reason != kSchedulingGated, condition.reason, condition.message, "MakePods");
+  }
+  if (condition.status != api::ConditionStatus::kTrue || state.book.were_ready) return;
+  state.book.were_ready = true;
+  const api::UnixSeconds took = state.now - state.status.start_time.value_or(state.now);
+  state.measure(metric::kTrainJobTimeToPodsReady, {}, static_cast<double>(took));
+  state.event(false, "PodsReady", condition.message + " It took " + std::to_string(took) + " s.", "MakePods");
+}
+
+ConditionState said_before(const PlanState& state, std::string_view type, const ConditionState& none = {}) {
+  const api::Condition* const before = state.status.conditions.find(type);
+  return before == nullptr ? none : ConditionState{before->status, before->reason, before->message};
+}
+
+void write_running(PlanState& state) {
+  const ConditionState running = running_condition(state.facts());
+  state.set(api::condition::kRunning, running);
+  state.set(api::condition::kRecovering,
+            recovering_condition(state.facts(), said_before(state, api::condition::kRecovering)));
+  state.set(api::condition::kDegraded, degraded_condition(state.facts(), running));
+  if (running.status != api::ConditionStatus::kTrue || state.book.has_stepped) return;
+  state.book.has_stepped = true;
+  const api::UnixSeconds took = state.now - state.status.start_time.value_or(state.now);
+  state.measure(metric::kTrainJobTimeToFirstStep, {}, static_cast<double>(took));
+  state.event(false, "Running", "The run trains, " + std::to_string(took) + " s after its start.", "Train");
+}
+
+void write_checkpoint_ready(PlanState& state) {
+  const ConditionState none{api::ConditionStatus::kFalse, "NoCheckpointYet",
+                            "No complete checkpoint of this run is known."};
+  state.set(api::condition::kCheckpointReady,
+            checkpoint_ready_condition(state.status, said_before(state, api::condition::kCheckpointReady, none)));
+}
+
+}  // namespace
+
+void write_conditions(PlanState& state) {
+  if (state.is_over) {
+    write_last_conditions(state);
+  } else {
+    write_suspended(state);
+    write_pods_ready(state);
+    write_running(state);
+  }
+  write_checkpoint_ready(state);
+  for (const std::string_view type : {api::condition::kComplete, api::condition::kFailed}) {
+    if (state.status.conditions.is_true(type)) continue;
+    state.set(type, api::ConditionStatus::kFalse, state.is_over ? "OtherEnd" : "NotFinished",
+              state.is_over ? "The job has ended otherwise." : "The job has not finished.");
+  }
+  state.status.nodes = count_nodes(state.facts());
+  summarise(state.facts(), state.status);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,10 @@
+// The status's conditions, counts, phase and words, once everything is decided. Pure; status.h says what each reads.
+#pragma once
+
+#include "operator/train/plan_state.h"
+
+namespace lockstep::train {
+
+void write_conditions(PlanState& state);
+
+}  // namespace lockstep::train

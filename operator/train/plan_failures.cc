@@ -1,0 +1,108 @@
+#include "operator/train/plan_failures.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "operator/train/failure_policy.h"
+#include "operator/train/plan_suspend.h"
+#include "operator/train/status.h"
+
+namespace lockstep::train {
+namespace {
+
+void note_restart(PlanState& state, const std::string& scope, const Replacement& r, const std::string& action) {
+  state.event(r.verdict.is_counted, r.end.reason, r.message, action);
+  state.measure(metric::kTrainJobRestarts, {{"scope", scope}, {"reason", r.end.reason}}, 1);
+  // What came last is what people want to know; how long it takes is counted from the first.
+  Recovering recovering = state.book.recovering.value_or(
+      Recovering{.since = state.now, .generation = state.observed.report ? state.observed.report->generation : 0});
+  recovering.scope = scope;
+  recovering.reason = r.end.reason;
+  recovering.message = r.message;
+  state.book.recovering = std::move(recovering);
+  state.plan.why = r.message;
+}
+
+void replace_pods(PlanState& state, const FailureOutcome& outcome) {
+  for (const Replacement& r : outcome.replacements) {
+    note_replacement(r.end.node, state.now, state.book);
+    state.raise_attempt(r.end.node);
+    ++state.status.restarts.pod;
+    note_restart(state, "pod", r, "ReplacePod");
+  }
+}
+
+void restart_gang(PlanState& state, const FailureOutcome& outcome) {
+  const auto cause = std::find_if(outcome.replacements.begin(), outcome.replacements.end(), [](const Replacement& r) {
+    return r.verdict.action == api::RuleAction::kRestartGang;
+  });
+  note_replacement(kGang, state.now, state.book);
+  std::set<int> nodes = state.book.created;
+  for (const Replacement& r : outcome.replacements) nodes.insert(r.end.node);
+  for (const int node : nodes) state.raise_attempt(node);
+  state.book.first_done_at = 0;
+  ++state.status.restarts.gang;
+  note_restart(state, "gang", *cause, "RestartGang");
+}
+
+}  // namespace
+
+void react_to_ends(PlanState& state) {
+  if (state.ends.empty()) return;
+  const int64_t known_step = state.status.progress ? state.status.progress->step : -1;
+  const FailureOutcome outcome =
+      apply_failure_policy(state.spec, state.ends, {.known_step = known_step, .now = state.now}, state.book);
+  for (const Replacement& r : outcome.replacements) {
+    add_failure({.node = r.end.node,
+                 .rank = r.end.rank,
+                 .attempt = r.end.attempt,
+                 .host = r.end.host,
+                 .exit_code = r.end.exit_code,
+                 .reason = r.end.reason,
+                 .message = r.end.message,
+                 .time = r.end.time},
+                state.status);
+  }
+  if (outcome.failure) return outcome.is_mendable ? hold(state, *outcome.failure) : state.fail(*outcome.failure);
+  outcome.is_gang ? restart_gang(state, outcome) : replace_pods(state, outcome);
+}
+
+void release_avoided_hosts(PlanState& state) {
+  const int window = state.spec.restart_policy.window_seconds;
+  const std::set<std::string> avoided = avoided_hosts(state.book, window, state.now);
+  const std::vector<const PodView*> pods = state.current;
+  for (const PodView* const pod : pods) {
+    if (pod == nullptr || pod->scheduled || pod->avoids.empty()) continue;
+    if (std::includes(avoided.begin(), avoided.end(), pod->avoids.begin(), pod->avoids.end())) {
+      for (const std::string& host : pod->avoids) state.look_again(state.book.avoided.at(host) + window);
+      continue;
+    }
+    state.event(false, "MachineReleased",
+                "Node " + std::to_string(pod->node) + " (pod " + pod->meta.name +
+                    ") has found no other machine within " + std::to_string(window) +
+                    " s (restartPolicy.windowSeconds); its next pod may go where the fault was.",
+                "ReplacePod");
+    state.raise_attempt(pod->node);
+  }
+}
+
+void end_recovery(PlanState& state) {
+  if (!state.book.recovering) return;
+  const Recovering& recovering = *state.book.recovering;
+  const api::NodeCounts counts = count_nodes(state.facts());
+  const bool trains_again = state.report != nullptr && state.report->is_running() && recovering.generation > 0 &&
+                            state.report->generation > recovering.generation &&
+                            state.report->read_at >= recovering.since;
+  const bool all_ready = counts.ready + counts.succeeded == counts.desired;
+  // By node 0, which knows better.
+  const bool is_denied = state.report != nullptr && state.report->phase == "Recovering";
+  if (!trains_again && (!all_ready || is_denied)) return;
+  state.measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},
+                static_cast<double>(state.now - recovering.since));
+  const std::string took = "The run goes on after " + std::to_string(state.now - recovering.since) + " s";
+  state.event(false, "Recovered", took + ".", "Recover");
+  state.recovered = took + ": " + recovering.message;
+  state.book.recovering.reset();
+}
+
+}  // namespace lockstep::train

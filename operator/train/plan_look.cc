@@ -1,0 +1,114 @@
+#include "operator/train/plan_look.h"
+
+#include <utility>
+
+#include "operator/train/object_names.h"
+#include "operator/train/status.h"
+
+namespace lockstep::train {
+namespace {
+
+// A report that is older says nothing about now.
+constexpr api::UnixSeconds kReportFreshSeconds = 60;
+
+// A status that was lost (restored from a backup that leaves it out) is behind its pods. So is one that was read too
+// early, but that one's write will be refused.
+void catch_up_with_pods(PlanState& state) {
+  for (const PodView& pod : state.observed.pods) {
+    if (pod.attempt <= state.attempt_of(pod.node)) continue;
+    state.status.attempts[pod.node] = pod.attempt;
+    state.book.created.erase(pod.node);
+  }
+}
+
+void look_at_node(PlanState& state, int node) {
+  const int attempt = state.attempt_of(node);
+  const PodView* const pod = state.observed.pod(node, attempt);
+  const bool is_done = state.book.done.count(node) > 0;
+  if (pod == nullptr) {
+    if (is_done || state.book.created.count(node) == 0) return;
+    const std::string name = pod_name(state.observed.job.meta.name, node, attempt);
+    if (state.observed.missing_pods.count(name) > 0) {
+      state.ends.push_back(end_of_missing_pod(name, node, attempt, state.now));
+    } else if (!state.is_held_up("pod " + name)) {
+      state.lookups.push_back({name, node, attempt});
+    }
+    return;
+  }
+  state.current[static_cast<size_t>(node)] = pod;
+  state.book.created.insert(node);
+  if (is_done) return;
+  std::optional<PodEnd> end = end_of(*pod, state.observed);
+  if (!end) return;
+  if (end->kind != EndKind::kDone) {
+    state.failed[static_cast<size_t>(node)] = true;
+    state.ends.push_back(std::move(*end));
+    return;
+  }
+  state.book.done.insert(node);
+  if (state.book.first_done_at == 0) state.book.first_done_at = state.now;
+}
+
+void take_figures(PlanState& state, const RunReport& report) {
+  if (!report.origin.empty() && report.origin != state.book.origin) {
+    state.book.origin = report.origin;
+    state.event(false, "StateLoaded", "The run's state: " + state.book.origin + ".", "Train");
+  }
+  take_progress(report, state.status);
+  take_process_failures(report, state.current, state.status);
+  if (report.checkpoint_step) clear_budgets_at(*report.checkpoint_step, state.book);
+  if (state.book.process_restarts_pod != report.pod_uid) {
+    state.book.process_restarts_before += state.book.process_restarts_now;
+    state.book.process_restarts_now = 0;
+    state.book.process_restarts_pod = report.pod_uid;
+  }
+  // Last words may be somebody else's, and say nothing of it.
+  if (const int64_t more = report.process_restarts - state.book.process_restarts_now; more > 0) {
+    state.book.process_restarts_now = report.process_restarts;
+    state.recovered = worker_restarted_text(state.status, state.current, more);
+    state.event(true, "WorkerRestarted", state.recovered, "RestartWorker");
+  }
+  state.status.restarts.process = state.book.process_restarts_before + state.book.process_restarts_now;
+}
+
+}  // namespace
+
+void look_at_pods(PlanState& state) {
+  catch_up_with_pods(state);
+  const int nodes = state.spec.trainer.num_nodes;
+  state.current.assign(static_cast<size_t>(nodes), nullptr);
+  state.failed.assign(static_cast<size_t>(nodes), false);
+  for (int node = 0; node < nodes; ++node) look_at_node(state, node);
+  for (const PodView& pod : state.observed.pods) {
+    if (has_ended(pod)) continue;
+    const std::optional<PodEnd> end = end_of(pod, state.observed);
+    if (end && end->kind == EndKind::kNodeLost) continue;
+    state.nodes_with_pods.insert(pod.node);
+    ++state.pods_left;
+    if (pod.deleting) state.look_again(*pod.meta.deletion_time + kTryAgainSeconds);
+    if (const auto when = when_believed_lost(pod, state.observed)) state.look_again(*when);
+  }
+}
+
+void take_report(PlanState& state) {
+  const PodView* const node0 = state.current.empty() ? nullptr : state.current.front();
+  if (node0 == nullptr) return;
+  if (state.observed.report && state.observed.report->pod_uid == node0->meta.uid) {
+    take_figures(state, *state.observed.report);
+    const bool is_alive = state.ends.empty() || state.ends.front().node != 0;
+    const api::UnixSeconds stale_at = state.observed.report->read_at + kReportFreshSeconds;
+    if (is_alive && stale_at > state.now) {
+      state.report = &*state.observed.report;
+      state.look_again(stale_at);  // nobody tells that node 0 says nothing any more
+    }
+  }
+  if (!node0->end || node0->end->container != kTrainerContainer) return;
+  Result<RunReport> last_words = parse_run_report(node0->end->message);
+  if (!last_words.ok()) return;
+  last_words->pod_uid = node0->meta.uid;
+  last_words->read_at = node0->end->time;
+  take_figures(state, *last_words);
+  state.made_no_step = !last_words->progress && !last_words->origin.empty();
+}
+
+}  // namespace lockstep::train

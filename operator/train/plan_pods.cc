@@ -1,0 +1,213 @@
+#include "operator/train/plan_pods.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "operator/train/desired_network_policy.h"
+#include "operator/train/desired_pod.h"
+#include "operator/train/desired_service.h"
+#include "operator/train/failure_policy.h"
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/pod_cleanup.h"
+#include "operator/train/pod_template.h"
+
+namespace lockstep::train {
+namespace {
+
+bool is_old(const PlanState& state, const PodView& pod) {
+  return pod.attempt < state.attempt_of(pod.node) || pod.node >= state.spec.trainer.num_nodes;
+}
+
+// A pod that has ended is in no DNS record.
+void stop_serving(PlanState& state) {
+  const Json desired = desired_service(state.observed.job);
+  const Json& service =
+      state.observed.service && !service_differs(*state.observed.service, desired) ? *state.observed.service : desired;
+  for (const PodView& pod : state.observed.pods) {
+    if (!is_old(state, pod) || has_ended(pod) || !selects(service, pod.meta.labels)) continue;
+    state.act(StopServing{pod.meta.name, pod.meta.uid},
+              pod.node < state.spec.trainer.num_nodes ? "its name is its successor's now"
+                                                      : "numNodes is " + std::to_string(state.spec.trainer.num_nodes));
+  }
+}
+
+// Highest ranks first: in this order they are scaled away.
+void delete_old_pods(PlanState& state) {
+  const std::set<std::string> kept = pods_kept_for_logs(state.spec, state.status, state.observed.pods);
+  for (auto pod = state.observed.pods.rbegin(); pod != state.observed.pods.rend(); ++pod) {
+    if (!is_old(state, *pod) || pod->deleting || kept.count(pod->meta.name) > 0) continue;
+    state.act(DeletePod{pod->meta.name, pod->meta.uid},
+              pod->node < state.spec.trainer.num_nodes
+                  ? "attempt " + std::to_string(state.attempt_of(pod->node)) + " follows it"
+                  : "numNodes is " + std::to_string(state.spec.trainer.num_nodes));
+  }
+}
+
+PodOf pod_of(const PlanState& state, int node) {
+  return {.node = node,
+          .attempt = state.attempt_of(node),
+          .avoided_hosts = avoided_hosts(state.book, state.spec.restart_policy.window_seconds, state.now)};
+}
+
+bool has_had_pods(const PlanState& state) {
+  return state.book.checked_generation != 0 || !state.observed.pods.empty() || !state.book.created.empty() ||
+         !state.status.attempts.empty();
+}
+
+// A job that never had a pod was made wrong, and ends. One that had pods keeps those that run, and waits for another
+// spec.
+void refuse_spec(PlanState& state, const std::string& message) {
+  if (!has_had_pods(state)) return state.fail({"InvalidSpec", message});
+  state.hold_up({"InvalidSpec", message});
+}
+
+// False: no pod can be made of this spec, as far as is known.
+bool is_template_valid(PlanState& state) {
+  if (const Result<Json> pod = desired_pod(state.observed, pod_of(state, 0)); !pod.ok()) {
+    refuse_spec(state, pod.error().message);
+    return false;
+  }
+  if (!state.observed.first_pod || state.observed.first_pod->generation != state.observed.job.meta.generation ||
+      state.observed.first_pod->invalid.empty())
+    return true;
+  refuse_spec(state,
+              "the API server refuses a pod of this spec: " + with_template_paths(state.observed.first_pod->invalid));
+  return false;
+}
+
+void take_answer_to_first_pod(PlanState& state) {
+  const int64_t generation = state.observed.job.meta.generation;
+  const bool is_valid = state.observed.first_pod && state.observed.first_pod->generation == generation &&
+                        state.observed.first_pod->invalid.empty();
+  if (is_valid) state.book.checked_generation = generation;
+}
+
+std::string missing_claim(const PlanState& state) {
+  if (!state.spec.checkpoint || state.observed.claim_exists.value_or(true)) return {};
+  return text_field(state.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"});
+}
+
+// False while pods cannot be made for want of it. One that is made in this pass is in time.
+bool has_object(PlanState& state, const std::string& kind, const std::optional<Json>& object, Json desired,
+                bool (*differs)(const Json& object, const Json& desired)) {
+  const std::string name = kind + " " + state.observed.job.meta.name;
+  if (object) {
+    if (!api::meta_of(*object).deletion_time) {
+      if (differs(*object, desired)) state.act(ApplyObject{std::move(desired)}, "somebody changed it");
+      return true;
+    }
+    state.hold_up({"ObjectTerminating", name + " is being deleted; it is made again when it is gone"});
+    return false;
+  }
+  if (state.is_held_up(name)) return false;
+  state.act(CreateObject{std::move(desired)}, "the job's pods need it");
+  return state.observed.problems.count(name) == 0;
+}
+
+// Claim, NetworkPolicy, Service. Pods come after them, but for the first of a spec, which comes beside the Service.
+bool has_surroundings(PlanState& state) {
+  if (const std::string claim = missing_claim(state); !claim.empty()) {
+    state.hold_up({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim \"" + claim + "\"" +
+                                       " in namespace " + state.observed.job.meta.ns + "; create it"});
+    state.look_again(state.now + kTryAgainSeconds);
+    return false;
+  }
+  bool has_all = true;
+  if (state.spec.network_policy == api::NetworkPolicyMode::kIntraJob) {
+    has_all = has_object(state, "NetworkPolicy", state.observed.network_policy,
+                         desired_network_policy(state.observed.job, state.observed.settings), network_policy_differs);
+  }
+  return has_object(state, "Service", state.observed.service, desired_service(state.observed.job), service_differs) &&
+         has_all;
+}
+
+void create_pods(PlanState& state, const std::vector<int>& missing) {
+  if (state.book.placement.again_at > state.now) {
+    state.hold_up({std::string(kPodsGivenBack),
+                   "too few nodes had a machine, and all pods were given back; they are made again at " +
+                       api::format_time(state.book.placement.again_at)});
+    return;
+  }
+  if (const CreateProblem* const refusal = quota_refusal(state); refusal != nullptr && state.is_held_up(*refusal))
+    return;
+  const int64_t generation = state.observed.job.meta.generation;
+  bool is_first = state.book.checked_generation != generation;
+  for (const int node : missing) {
+    const PodOf of = pod_of(state, node);
+    const std::string name = pod_name(state.observed.job.meta.name, node, of.attempt);
+    if (const api::UnixSeconds when = not_before(node, state.book); when > state.now) {
+      state.look_again(when);
+      state.hold_up({"BackingOff", "node " + std::to_string(node) + " has failed soon after its start; its next pod " +
+                                       name + " is made at " + api::format_time(when)});
+      continue;
+    }
+    if (state.observed.previous_pods.count(name) > 0) {
+      state.hold_up({"PreviousRunTerminating", "pod " + name +
+                                                   " of an earlier TrainJob of this name is still there; the "
+                                                   "garbage collector deletes it"});
+      state.look_again(state.now + kTryAgainSeconds);
+      continue;
+    }
+    if (node == 0 && !state.observed.previous_node0.empty()) {
+      state.hold_up(
+          {"PreviousRunTerminating",
+           "pod " + state.observed.previous_node0 +
+               ", node 0 of an earlier TrainJob of this name, still lives and may write a last checkpoint; this "
+               "job's node 0 is made when it has ended (if its machine is lost for good, delete it with --force)"});
+      state.look_again(state.now + kTryAgainSeconds);
+      continue;
+    }
+    if (state.is_held_up("pod " + name)) continue;
+    state.act(CreatePod{of, name, std::exchange(is_first, false), generation},
+              of.attempt == 0 ? "node " + std::to_string(node) + " has no pod"
+                              : "it is attempt " + std::to_string(of.attempt) + " of node " + std::to_string(node));
+  }
+}
+
+}  // namespace
+
+void retire_pods(PlanState& state) {
+  stop_serving(state);
+  delete_old_pods(state);
+}
+
+std::vector<int> missing_nodes(const PlanState& state) {
+  std::vector<int> nodes;
+  for (size_t i = 0; i < state.current.size(); ++i) {
+    const int node = static_cast<int>(i);
+    if (state.current[i] == nullptr && state.book.created.count(node) == 0 && state.book.done.count(node) == 0)
+      nodes.push_back(node);
+  }
+  return nodes;
+}
+
+const CreateProblem* quota_refusal(const PlanState& state) {
+  const CreateProblem* last = nullptr;
+  const bool is_any = std::any_of(state.observed.problems.begin(), state.observed.problems.end(),
+                                  [](const auto& problem) { return problem.second.reason == kQuotaExceeded; });
+  if (!is_any) return nullptr;
+  for (const int node : missing_nodes(state)) {
+    const auto it =
+        state.observed.problems.find("pod " + pod_name(state.observed.job.meta.name, node, state.attempt_of(node)));
+    if (it == state.observed.problems.end() || it->second.reason != kQuotaExceeded) continue;
+    if (last == nullptr || try_again_at(it->second) > try_again_at(*last)) last = &it->second;
+  }
+  return last;
+}
+
+void plan_pods(PlanState& state, bool replaces_nobody) {
+  const std::vector<int> missing = replaces_nobody ? std::vector<int>() : missing_nodes(state);
+  const bool is_valid = missing.empty() || is_template_valid(state);
+  if (state.is_over) return;
+  if (is_valid) take_answer_to_first_pod(state);
+  // Looked at also while nobody is missing, or no pod can be made: without the Service no agent finds a new node 0.
+  const bool may_create = !replaces_nobody && (is_valid || has_had_pods(state)) && has_surroundings(state) && is_valid;
+  for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");
+  stop_serving(state);
+  if (may_create) create_pods(state, missing);
+  delete_old_pods(state);
+}
+
+}  // namespace lockstep::train

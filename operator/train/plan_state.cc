@@ -1,0 +1,113 @@
+#include "operator/train/plan_state.h"
+
+#include <algorithm>
+
+namespace lockstep::train {
+namespace {
+
+// What a quota refuses is tried again after 10 s, 20 s, 40 s, then once a minute.
+constexpr api::UnixSeconds kQuotaWaitMaxSeconds = 60;
+
+}  // namespace
+
+PlanState::PlanState(const Observed& picture)
+    : observed(picture),
+      spec(picture.job.spec),
+      now(picture.now),
+      status(picture.job.status),
+      book(bookkeeping_from_json(picture.job.status.bookkeeping)) {}
+
+int PlanState::attempt_of(int node) const {
+  const auto it = status.attempts.find(node);
+  return it == status.attempts.end() ? 0 : it->second;
+}
+
+void PlanState::raise_attempt(int node) {
+  status.attempts[node] = attempt_of(node) + 1;
+  book.created.erase(node);
+  book.done.erase(node);
+  if (node < static_cast<int>(current.size())) {
+    current[static_cast<size_t>(node)] = nullptr;
+    failed[static_cast<size_t>(node)] = false;
+  }
+}
+
+void PlanState::hold_up(Obstacle why) {
+  if (!obstacle) obstacle = std::move(why);
+}
+
+bool PlanState::is_held_up(const std::string& object) {
+  const auto it = observed.problems.find(object);
+  return it != observed.problems.end() && is_held_up(it->second);
+}
+
+bool PlanState::is_held_up(const CreateProblem& problem) {
+  hold_up({problem.reason, problem.message});
+  const api::UnixSeconds again = try_again_at(problem);
+  look_again(std::max(again, now + 1));
+  return now < again;
+}
+
+void PlanState::end_job(std::string_view type, const JobFailure& words) {
+  is_over = true;
+  plan.actions.clear();
+  plan.look_again_at.reset();
+  status.completion_time = now;
+  book.recovering.reset();
+  book.waiting_since = 0;
+  set(type, api::ConditionStatus::kTrue, words.reason, words.message);
+  event(type == api::condition::kFailed, words.reason, words.message, std::string(type));
+  plan.why = words.message;
+}
+
+void PlanState::fail(const JobFailure& failure) {
+  measure(metric::kTrainJobFailures, {{"reason", failure.reason}}, 1);
+  end_job(api::condition::kFailed, failure);
+}
+
+void PlanState::set(std::string_view type, api::ConditionStatus value, std::string reason, std::string message) {
+  status.conditions.set({.type = std::string(type),
+                         .status = value,
+                         .reason = std::move(reason),
+                         .message = std::move(message),
+                         .observed_generation = observed.job.meta.generation},
+                        now);
+}
+
+void PlanState::set(std::string_view type, const ConditionState& condition) {
+  set(type, condition.status, condition.reason, condition.message);
+  if (condition.look_again_at) look_again(*condition.look_again_at);
+}
+
+StatusFacts PlanState::facts() const {
+  return StatusFacts{.observed = observed,
+                     .book = book,
+                     .current = current,
+                     .failed = failed,
+                     .nodes_with_pods = static_cast<int>(nodes_with_pods.size()),
+                     .obstacle = obstacle,
+                     .suspend = suspend,
+                     .report = report,
+                     .recovered = recovered};
+}
+
+void PlanState::event(bool is_warning, std::string reason, std::string message, std::string action) {
+  plan.events.push_back({is_warning, std::move(reason), std::move(message), std::move(action)});
+}
+
+void PlanState::measure(const MetricName& metric, std::map<std::string, std::string> labels, double value) {
+  plan.measurements.push_back({&metric, std::move(labels), value});
+}
+
+void PlanState::look_again(api::UnixSeconds at) {
+  if (at > now && (!plan.look_again_at || at < *plan.look_again_at)) plan.look_again_at = at;
+}
+
+api::UnixSeconds try_again_at(const CreateProblem& problem) {
+  if (problem.reason != kQuotaExceeded) return problem.time + kTryAgainSeconds;
+  constexpr int kDoublingsMax = 8;
+  return problem.time +
+         std::min(kTryAgainSeconds << std::clamp(problem.times - 1, 0, kDoublingsMax), kQuotaWaitMaxSeconds);
+}
+
+}  // namespace lockstep::train

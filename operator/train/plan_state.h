@@ -1,0 +1,83 @@
+// PlanState: what the parts of make_plan share: the picture, the status and the bookkeeping as they will be, the plan
+// so far. Pure.
+//
+// Who fills what: plan_look the fields about pods and the report; each decision the status, the bookkeeping and the
+// plan. One pass has one state, on one thread; it refers to `observed`, which outlives it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "operator/train/bookkeeping.h"
+#include "operator/train/failure_policy.h"
+#include "operator/train/observed.h"
+#include "operator/train/plan.h"
+#include "operator/train/pod_end.h"
+#include "operator/train/status.h"
+#include "operator/train/suspend.h"
+
+namespace lockstep::train {
+
+// What is not watched is looked at again: a create that was refused, a claim that is missing.
+inline constexpr api::UnixSeconds kTryAgainSeconds = 10;
+
+struct PlanState {
+  explicit PlanState(const Observed& observed);
+
+  const Observed& observed;
+  const api::TrainJobSpec& spec;
+  const api::UnixSeconds now;
+  api::TrainJobStatus status;  // as it will be
+  Bookkeeping book;            // likewise
+  Plan plan;
+
+  // By node rank; plan_look fills them, and raise_attempt empties a rank's.
+  std::vector<const PodView*> current;  // the pod of its attempt
+  std::vector<bool> failed;
+  std::vector<PodEnd> ends;  // bad ones
+  std::vector<LookUpPod> lookups;
+  std::set<int> nodes_with_pods;      // that have not ended, of any attempt
+  int pods_left = 0;                  // likewise
+  const RunReport* report = nullptr;  // StatusFacts::report
+  std::string recovered;              // StatusFacts::recovered
+  bool made_no_step = false;          // node 0 has ended, and had nothing to do
+  SuspendDecision suspend;
+  std::optional<Obstacle> obstacle;
+  bool is_over = false;  // the job ends in this pass
+
+  [[nodiscard]] int attempt_of(int node) const;
+  // The node's next pod has another name. What follows from the pod of before is followed by nothing else.
+  void raise_attempt(int node);
+
+  // The first is the one that is said.
+  void hold_up(Obstacle why);
+  // Was its create refused, and is it too early to try again?
+  bool is_held_up(const std::string& object);
+  bool is_held_up(const CreateProblem& problem);
+
+  // The job is over: nothing else of the plan is done.
+  void end_job(std::string_view type, const JobFailure& words);
+  void fail(const JobFailure& failure);
+
+  void set(std::string_view type, api::ConditionStatus value, std::string reason, std::string message);
+  void set(std::string_view type, const ConditionState& condition);
+  [[nodiscard]] StatusFacts facts() const;
+
+  template <typename What>
+  void act(What what, std::string why) {
+    plan.actions.push_back({std::move(what), std::move(why)});
+  }
+  void event(bool is_warning, std::string reason, std::string message, std::string action);
+  void measure(const MetricName& metric, std::map<std::string, std::string> labels, double value);
+  void look_again(api::UnixSeconds at);
+};
+
+// When what was refused is tried again.
+api::UnixSeconds try_again_at(const CreateProblem& problem);
+
+}  // namespace lockstep::train

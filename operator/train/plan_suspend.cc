@@ -1,0 +1,86 @@
+#include "operator/train/plan_suspend.h"
+
+#include <set>
+
+#include "operator/train/plan_pods.h"
+#include "operator/train/pod_cleanup.h"
+
+namespace lockstep::train {
+namespace {
+
+void forget_waits(PlanState& state) {
+  state.book.recovering.reset();
+  state.book.waiting_since = 0;
+  state.book.placement = {};
+}
+
+void resume(PlanState& state) {
+  state.status.start_time = state.now;
+  state.book.were_ready = false;
+  state.book.has_stepped = false;
+  // Whoever resumes has looked at what went wrong, and may have changed the pods.
+  state.book.counted.clear();
+  state.book.out_of_memory = 0;
+  state.book.without_progress.clear();
+  state.book.quick_replacements.clear();
+  state.event(false, "Resumed", state.suspend.message, "Resume");
+}
+
+void stop_for_suspend(PlanState& state) {
+  if (!state.book.suspending && !state.book.held) state.event(false, "Suspending", state.suspend.message, "Suspend");
+  state.book.suspending = true;
+  forget_waits(state);
+  const std::set<std::string> kept = pods_kept_for_logs(state.spec, state.status, state.observed.pods);
+  for (const PodView& pod : state.observed.pods) {
+    if (pod.deleting || kept.count(pod.meta.name) > 0) continue;
+    state.act(DeletePod{pod.meta.name, pod.meta.uid},
+              state.book.held ? state.book.held->reason : "spec.suspend is true");
+  }
+  state.plan.why = state.suspend.message;
+}
+
+void stay_suspended(PlanState& state) {
+  if (!state.status.conditions.is_true(api::condition::kSuspended) && !state.book.held) {
+    state.event(false, "Suspended", state.suspend.message, "Suspend");
+  }
+  state.book.suspending = false;
+  forget_waits(state);
+  // Whatever runs next is above what ran so far. A node that is done stays so only where its peers can do without it.
+  const bool keeps_done = state.spec.trainer.launcher == api::Launcher::kLockstep;
+  const std::set<int> created = state.book.created;
+  for (const int node : created) {
+    if (!keeps_done || state.book.done.count(node) == 0) state.raise_attempt(node);
+  }
+  retire_pods(state);
+  state.plan.why = state.suspend.message;
+}
+
+}  // namespace
+
+bool keep_suspended(PlanState& state) {
+  state.suspend =
+      apply_suspend(state.spec, {.was_suspended = state.status.conditions.is_true(api::condition::kSuspended),
+                                 .pods_left = state.pods_left,
+                                 .held = state.book.held ? &*state.book.held : nullptr});
+  if (state.suspend.step == SuspendStep::kResuming) resume(state);
+  if (state.suspend.step == SuspendStep::kStopping) stop_for_suspend(state);
+  if (state.suspend.step == SuspendStep::kSuspended) stay_suspended(state);
+  return state.suspend.step == SuspendStep::kStopping || state.suspend.step == SuspendStep::kSuspended;
+}
+
+void take_back_suspend(PlanState& state) {
+  state.book.suspending = false;
+  for (const PodEnd& end : state.ends) state.raise_attempt(end.node);
+  state.ends.clear();
+  state.event(false, "Resumed", "The job goes on; pods that were already told to stop get successors.", "Resume");
+}
+
+void hold(PlanState& state, const JobFailure& why) {
+  state.event(true, why.reason, why.message, "Suspend");
+  state.book.held = Hold{state.observed.job.meta.generation, why.reason, why.message + "."};
+  // So that the pod that says why stays for its logs.
+  for (const PodEnd& end : state.ends) state.raise_attempt(end.node);
+  keep_suspended(state);
+}
+
+}  // namespace lockstep::train
