@@ -22,7 +22,7 @@ api::ObjectKey job_behind(const control::Cache::Change& change) {
 Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::string& ns, const Logger& logger)
     : client_(client), queue_(queue), logger_(logger) {
   const std::string of_a_job(train::kJobLabel);
-  jobs_ = informer(kube::train_jobs(), ns, "", train::trim_job);
+  jobs_ = informer(kube::train_jobs(), ns, "", train::trim_whole);
   pods_ = informer(kube::pods(), ns, of_a_job, train::trim_pod, train::pod_index);
   services_ = informer(kube::services(), ns, of_a_job, train::trim_service);
   policies_ = informer(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
@@ -34,10 +34,11 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
   });
   pods_->on_change([this](const control::Cache::Change& change) { look_at_job_of_pod(change); });
   for (control::Informer* const owned : {services_.get(), policies_.get()}) {
-    owned->on_change([this](const control::Cache::Change& change) {
-      if (change.was_assumed) return;
-      if (const api::ObjectKey job = job_behind(change); !job.name.empty()) queue_.add(job);
-    });
+    owned->on_change([this](const control::Cache::Change& change) { look_at_job_behind(change); });
+  }
+  for (const kube::Versions* const groups :
+       {&kube::native_pod_groups(), &kube::volcano_pod_groups(), &kube::coscheduling_pod_groups()}) {
+    add_optional(*groups, ns, of_a_job);
   }
   if (hosts_) hosts_->on_change([this](const control::Cache::Change& change) { look_at_jobs_of_host(change); });
 }
@@ -62,6 +63,37 @@ std::unique_ptr<control::Informer> Caches::informer(const kube::Resource& resour
   return made;
 }
 
+void Caches::add_optional(const kube::Versions& versions, const std::string& ns, const std::string& selector) {
+  const std::string name = versions.front().crd_name();
+  auto made = std::make_unique<control::OptionalInformer>(
+      client_, control::OptionalInformer::Options{.versions = versions,
+                                                  .informer = {.ns = ns,
+                                                               .label_selector = selector,
+                                                               .field_selector = "",
+                                                               .trim = train::trim_whole,
+                                                               .index = train::job_index,
+                                                               .logger = logger_.with({{"resource", name}}),
+                                                               .on_trouble = {}},
+                                                  .on_news = [this] {
+                                                    for (const control::ObjectPtr& job : jobs().list()) {
+                                                      queue_.add(api::key_of(*job));
+                                                    }
+                                                  }});
+  made->on_change([this](const control::Cache::Change& change) { look_at_job_behind(change); });
+  optional_.emplace(name, std::move(made));
+}
+
+std::map<std::string, control::OptionalInformer*> Caches::optional() {
+  std::map<std::string, control::OptionalInformer*> all;
+  for (const auto& [name, informer] : optional_) all.emplace(name, informer.get());
+  return all;
+}
+
+void Caches::look_at_job_behind(const control::Cache::Change& change) {
+  if (change.was_assumed) return;
+  if (const api::ObjectKey job = job_behind(change); !job.name.empty()) queue_.add(job);
+}
+
 void Caches::look_at_job_of_pod(const control::Cache::Change& change) {
   const api::ObjectKey job = job_behind(change);
   if (job.name.empty()) return;
@@ -81,9 +113,11 @@ void Caches::look_at_jobs_of_host(const control::Cache::Change& change) {
 
 void Caches::start() {
   for (const auto& [what, informer] : all_) informer->start();
+  for (const auto& [name, informer] : optional_) informer->start();
 }
 
 void Caches::stop_and_join() {
+  for (const auto& [name, informer] : optional_) informer->stop_and_join();
   for (const auto& [what, informer] : all_) informer->stop_and_join();
 }
 

@@ -13,6 +13,7 @@
 
 #include "operator/control/health_server.h"
 #include "operator/control/informer.h"
+#include "operator/control/optional_informer.h"
 #include "operator/control/workqueue.h"
 #include "operator/kube/client.h"
 #include "operator/train/pod_news.h"
@@ -36,6 +37,8 @@ class Caches {
   [[nodiscard]] control::Cache& pods() { return pods_->cache(); }
   [[nodiscard]] control::Cache& services() { return services_->cache(); }
   [[nodiscard]] control::Cache& network_policies() { return policies_->cache(); }
+  // Kinds that the cluster may lack, by CRD name. None of them is a reason not to be ready.
+  [[nodiscard]] std::map<std::string, control::OptionalInformer*> optional();
   // nullptr: nodes are the cluster's, and whoever may look at one namespace only does not see them.
   [[nodiscard]] control::Cache* hosts() { return hosts_ ? &hosts_->cache() : nullptr; }
 
@@ -43,6 +46,8 @@ class Caches {
   std::unique_ptr<control::Informer> informer(const kube::Resource& resource, const std::string& ns,
                                               const std::string& selector, control::Cache::Trim trim,
                                               control::Cache::Index index = {});
+  void add_optional(const kube::Versions& versions, const std::string& ns, const std::string& selector);
+  void look_at_job_behind(const control::Cache::Change& change);
   void look_at_job_of_pod(const control::Cache::Change& change);
   void look_at_jobs_of_host(const control::Cache::Change& change);
 
@@ -53,6 +58,7 @@ class Caches {
   std::map<std::string, std::string> troubles_;    // protected by mutex_; by resource, the newest
   train::PodNews pod_news_;                        // of the pods' informer's thread
   std::map<std::string, control::Informer*> all_;  // by resource; not changed after the constructor
+  std::map<std::string, std::unique_ptr<control::OptionalInformer>> optional_;  // by CRD name; likewise
   std::unique_ptr<control::Informer> jobs_, pods_, services_, policies_, hosts_;
 };
 

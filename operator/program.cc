@@ -83,6 +83,7 @@ struct OperatorProgram::Impl {
                                  .services = caches->services(),
                                  .network_policies = caches->network_policies(),
                                  .hosts = caches->hosts(),
+                                 .optional = caches->optional(),
                                  .events = *events,
                                  .progress = *progress,
                                  .announcer = *announcer,

@@ -18,6 +18,10 @@ std::string seconds_text(Clock::duration duration) {
   return text;
 }
 
+std::string reason_of(const Error& error, const char* otherwise) {
+  return error.code == ErrorCode::kNotFound ? std::string(kNotServed) : otherwise;
+}
+
 void list(ReflectorState& state, Outputs& outputs) {
   state.phase = ReflectorPhase::kListing;
   outputs.emplace_back(ListAll{});
@@ -75,7 +79,8 @@ Outputs on_list_failed(ReflectorState& state, const ListFailed& failed, Clock::t
   if (failed.error.code == ErrorCode::kCancelled) {
     state.phase = ReflectorPhase::kStopped;
   } else {
-    wait(state, true, {"ListFailed", "the list failed: " + failed.error.message}, now, outputs);
+    wait(state, true, {reason_of(failed.error, "ListFailed"), "the list failed: " + failed.error.message}, now,
+         outputs);
   }
   return outputs;
 }
@@ -135,7 +140,7 @@ Outputs on_watch_ended(ReflectorState& state, const Status& status, Clock::time_
     }
     default:
       // Forbidden, not found, invalid: a list says clearly what is wrong, and needs the same rights.
-      wait(state, true, {"WatchFailed", "the watch failed: " + error.message}, now, outputs);
+      wait(state, true, {reason_of(error, "WatchFailed"), "the watch failed: " + error.message}, now, outputs);
       return outputs;
   }
 }

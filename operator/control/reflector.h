@@ -12,6 +12,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -66,9 +67,11 @@ struct EraseFromCache {
 struct AdvanceCache {
   std::string version;
 };
+// The server has no such kind, or has it no more: ReflectorRemark::reason.
+inline constexpr std::string_view kNotServed = "NotServed";
 // Something went wrong, and what follows.
 struct ReflectorRemark {
-  std::string reason;  // CamelCase: "ListFailed", "WatchFailed", "Gone", "Corrupt", "WatchTooShort"
+  std::string reason;  // CamelCase: "ListFailed", "WatchFailed", kNotServed, "Gone", "Corrupt", "WatchTooShort"
   std::string line;    // for a person
 };
 using ReflectorOutput = std::variant<ListAll, WatchFrom, ReplaceCache, PutIntoCache, EraseFromCache, AdvanceCache,

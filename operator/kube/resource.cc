@@ -16,6 +16,8 @@ std::string Resource::api_version() const {
   return text.append("/").append(version);
 }
 
+std::string Resource::crd_name() const { return plural + "." + group; }
+
 std::string group_path(const Resource& resource) {
   std::string path = resource.group.empty() ? "/api/" : "/apis/" + percent_encoded(resource.group) + "/";
   return path.append(percent_encoded(resource.version));
@@ -102,6 +104,22 @@ const Resource& network_policies() {
 const Resource& train_jobs() {
   static const Resource resource{"lockstep.dev", "v1", "trainjobs", "TrainJob"};
   return resource;
+}
+
+const Versions& native_pod_groups() {
+  static const Versions versions{{"scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"},
+                                 {"scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"}};
+  return versions;
+}
+
+const Versions& volcano_pod_groups() {
+  static const Versions versions{{"scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"}};
+  return versions;
+}
+
+const Versions& coscheduling_pod_groups() {
+  static const Versions versions{{"scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup"}};
+  return versions;
 }
 
 }  // namespace lockstep::kube

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "operator/api/object_meta.h"
 
@@ -17,6 +18,7 @@ struct Resource {
   bool namespaced = true;
 
   [[nodiscard]] std::string api_version() const;  // "v1", "apps/v1"
+  [[nodiscard]] std::string crd_name() const;     // "trainjobs.lockstep.dev": of all its versions
 };
 
 // "/api/v1/namespaces/NS/pods"; with an empty `ns`, of all namespaces.
@@ -52,5 +54,11 @@ const Resource& namespaces();
 const Resource& leases();            // coordination.k8s.io/v1
 const Resource& network_policies();  // networking.k8s.io/v1
 const Resource& train_jobs();        // lockstep.dev/v1
+
+// Kinds that a cluster may lack: the versions that we speak, the best first.
+using Versions = std::vector<Resource>;
+const Versions& native_pod_groups();        // scheduling.k8s.io
+const Versions& volcano_pod_groups();       // scheduling.volcano.sh
+const Versions& coscheduling_pod_groups();  // scheduling.x-k8s.io
 
 }  // namespace lockstep::kube

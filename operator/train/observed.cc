@@ -32,6 +32,8 @@ bool is_of_another_run(const api::ObjectMeta& object, const api::ObjectMeta& job
          owner->name == job.name && owner->uid != job.uid;
 }
 
+std::vector<std::string> kinds_needed(const api::TrainJob&) { return {}; }
+
 HostView view_of_host(const Json& node) {
   HostView host;
   for (const Json& condition : list_field(node, {"status", "conditions"})) {

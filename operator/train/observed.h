@@ -69,17 +69,27 @@ struct Told {
   api::UnixSeconds time = 0;
 };
 
+// A kind that a cluster may lack, as far as it is known, and this job's objects of it.
+struct OptionalKind {
+  bool is_known = false;      // the server was asked for it
+  std::string api_version;    // that it has, and we speak; empty: none
+  bool is_complete = false;   // `objects` are all that there are
+  std::string trouble;        // why it cannot be asked for, or listed; a sentence
+  std::vector<Json> objects;  // that have the job's label; whoever controls them
+};
+
 struct Observed {
   api::TrainJob job;
   Settings settings;
   api::UnixSeconds now = 0;
 
-  std::vector<PodView> pods;            // controlled by this job; by node, then attempt
-  std::set<std::string> previous_pods;  // names of pods that an earlier TrainJob of this name controls
-  std::set<std::string> missing_pods;   // names that a live read did not find
-  std::optional<Json> service;          // controlled by this job
-  std::optional<Json> network_policy;   // controlled by this job
-  std::optional<bool> claim_exists;     // of checkpoint.volume.persistentVolumeClaim; absent: not known
+  std::vector<PodView> pods;                  // controlled by this job; by node, then attempt
+  std::set<std::string> previous_pods;        // names of pods that an earlier TrainJob of this name controls
+  std::set<std::string> missing_pods;         // names that a live read did not find
+  std::optional<Json> service;                // controlled by this job
+  std::optional<Json> network_policy;         // controlled by this job
+  std::map<std::string, OptionalKind> kinds;  // by CRD name, "podgroups.scheduling.k8s.io": kinds_needed's
+  std::optional<bool> claim_exists;           // of checkpoint.volume.persistentVolumeClaim; absent: not known
   std::optional<std::map<std::string, HostView>> hosts;  // absent: not known (one namespace only)
   std::optional<RunReport> report;
   std::optional<FirstPod> first_pod;
@@ -106,6 +116,9 @@ struct ClusterObjects {
 // kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; what has its name and
 // is somebody else's becomes known as a CreateProblem.
 Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
+
+// CRD names of the kinds that the job needs and a cluster may lack.
+std::vector<std::string> kinds_needed(const api::TrainJob& job);
 
 HostView view_of_host(const Json& node);
 std::map<std::string, HostView> views_of_hosts(const std::vector<Json>& nodes);

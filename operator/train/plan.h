@@ -33,11 +33,22 @@ struct LookUpPod {
   int node = 0;
   int attempt = 0;
 };
-struct CreateObject {  // Service, NetworkPolicy: not applied, which would take over somebody else's
+// Objects beside the pods: Service, NetworkPolicy, and those of kinds that a cluster may lack (Observed::kinds), whose
+// apiVersion is the one that was observed.
+struct CreateObject {  // not applied, which would take over somebody else's
   Json object;
 };
 struct ApplyObject {  // ours, and changed by somebody
   Json object;
+};
+struct ApplyStatus {  // our fields of its status; those of others stay. With metadata.uid only this very object's
+  Json object;
+};
+struct DeleteObject {  // only this very object; one with finalizers is seen again, marked
+  std::string api_version;
+  std::string kind;
+  std::string name;
+  std::string uid;
 };
 struct TellNodes {
   std::string ip;  // of node 0's pod
@@ -61,7 +72,9 @@ struct DeletePod {  // with its own grace period, and only this very pod
 };
 struct DeleteJob {};
 struct Action {
-  std::variant<LookUpPod, CreateObject, ApplyObject, TellNodes, StopServing, CreatePod, DeletePod, DeleteJob> what;
+  std::variant<LookUpPod, CreateObject, ApplyObject, ApplyStatus, DeleteObject, TellNodes, StopServing, CreatePod,
+               DeletePod, DeleteJob>
+      what;
   std::string why;
 };
 

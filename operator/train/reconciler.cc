@@ -56,8 +56,20 @@ std::string object_text(const std::string& kind, const std::string& name) { retu
 
 std::string pod_text(const std::string& name) { return object_text("pod", name); }
 
-const kube::Resource& resource_of(const Json& object) {
-  return text_field(object, {"kind"}) == "NetworkPolicy" ? kube::network_policies() : kube::services();
+// Where objects of a kind are on the server, and in which cache.
+struct Place {
+  const kube::Resource& resource;
+  control::Cache& cache;
+  std::shared_ptr<control::Cache> held = {};  // of a kind that may go while this is used
+};
+
+// Does `object` have all that `desired` says? Lists are compared whole.
+bool has_all(const Json& object, const Json& desired) {
+  if (!desired.is_object()) return object == desired;
+  return object.is_object() && std::all_of(desired.items().begin(), desired.items().end(), [&](const auto& wanted) {
+           const auto at = object.find(wanted.key());
+           return at != object.end() && has_all(*at, wanted.value());
+         });
 }
 
 CreateProblem refusal(const std::string& object, const Error& error, api::UnixSeconds now) {
@@ -187,6 +199,7 @@ class Pass {
     objects.network_policy = copy_of(p_.network_policies.get(key_));
     if (p_.hosts != nullptr && p_.hosts->synced()) objects.hosts = hosts_of(objects.pods);
     TRY_ASSIGN(Observed observed, observe(std::move(objects), now_));
+    look_at_optional_kinds(observed);
     observed.settings = options_.settings;
     observed.first_pod = memory_.first_pod;
     forget_settled_problems(observed);
@@ -199,6 +212,21 @@ class Pass {
     return observed;
   }
 
+  void look_at_optional_kinds(Observed& observed) const {
+    for (const std::string& name : kinds_needed(observed.job)) {
+      OptionalKind& seen = observed.kinds[name];
+      const auto informer = p_.optional.find(name);
+      if (informer == p_.optional.end()) continue;
+      const control::OptionalInformer::Kind kind = informer->second->wanted();
+      seen.is_known = kind.is_known;
+      seen.trouble = kind.trouble;
+      if (kind.resource != nullptr) seen.api_version = kind.resource->api_version();
+      if (!kind.cache) continue;
+      seen.is_complete = true;
+      for (const control::ObjectPtr& object : kind.cache->find(job_index_value(key_))) seen.objects.push_back(*object);
+    }
+  }
+
   // What is there is no problem; but who takes labels away as soon as they are put back must not be raced.
   void forget_settled_problems(const Observed& observed) {
     const auto forget = [this](const std::string& object) {
@@ -208,6 +236,11 @@ class Pass {
     for (const PodView& pod : observed.pods) forget(object_text("pod", pod.meta.name));
     if (observed.service) forget(object_text("Service", key_.name));
     if (observed.network_policy) forget(object_text("NetworkPolicy", key_.name));
+    for (const auto& [name, kind] : observed.kinds) {
+      for (const Json& object : kind.objects) {
+        forget(object_text(text_field(object, {"kind"}), text_field(object, {"metadata", "name"})));
+      }
+    }
   }
 
   // Nobody is told to go twice because the watch is slower than the next pass.
@@ -340,13 +373,14 @@ class Pass {
 
   static bool is_alone(const Action& action) {
     return std::holds_alternative<CreateObject>(action.what) || std::holds_alternative<ApplyObject>(action.what) ||
+           std::holds_alternative<ApplyStatus>(action.what) || std::holds_alternative<DeleteObject>(action.what) ||
            std::holds_alternative<TellNodes>(action.what) || std::holds_alternative<DeleteJob>(action.what) ||
            first_pod(action) != nullptr;
   }
 
   static size_t group_size(std::span<const Action> actions) {
     const auto* const object = std::get_if<CreateObject>(&actions.front().what);
-    const bool is_service = object != nullptr && resource_of(object->object).kind == "Service";
+    const bool is_service = object != nullptr && text_field(object->object, {"kind"}) == "Service";
     if (is_service && actions.size() > 1 && first_pod(actions[1]) != nullptr) return 2;
     if (is_alone(actions.front())) return 1;
     size_t size = 1;
@@ -453,35 +487,73 @@ class Pass {
     return {};
   }
 
+  static bool differs(const Json& stored, const Json& desired) {
+    const std::string kind = text_field(desired, {"kind"});
+    if (kind == kube::services().kind) return service_differs(stored, desired);
+    if (kind == kube::network_policies().kind) return network_policy_differs(stored, desired);
+    return !has_all(stored["spec"], desired["spec"]);
+  }
+
+  Result<Place> place_of(const std::string& api_version, const std::string& kind) const {
+    if (kind == kube::services().kind) return Place{kube::services(), p_.services};
+    if (kind == kube::network_policies().kind) return Place{kube::network_policies(), p_.network_policies};
+    for (const auto& [name, informer] : p_.optional) {
+      const control::OptionalInformer::Kind served = informer->wanted();
+      if (!served.cache || served.resource->kind != kind || served.resource->api_version() != api_version) continue;
+      return Place{*served.resource, *served.cache, served.cache};
+    }
+    return Error{ErrorCode::kRetry, "the cluster does not have " + kind + " of " + api_version + " any more"};
+  }
+  Result<Place> place_of(const Json& object) const {
+    return place_of(text_field(object, {"apiVersion"}), text_field(object, {"kind"}));
+  }
+
   Status act(const Observed& observed, const CreateObject& action) {
-    return take_object(observed, action.object, p_.client.create(resource_of(action.object), action.object));
+    TRY_ASSIGN(const Place place, place_of(action.object));
+    return take_object(observed, action.object, p_.client.create(place.resource, action.object));
   }
 
   Status take_object(const Observed& observed, const Json& object, Result<Json> answer) {
-    const std::string text = object_text(text_field(object, {"kind"}), api::meta_of(object).name);
-    const kube::Resource& resource = resource_of(object);
-    control::Cache& cache = resource.kind == "Service" ? p_.services : p_.network_policies;
-    TRY(take_answer(observed, text, resource, object, std::move(answer), cache));
+    TRY_ASSIGN(const Place place, place_of(object));
+    const api::ObjectKey key = api::key_of(object);
+    TRY(take_answer(observed, object_text(place.resource.kind, key.name), place.resource, object, std::move(answer),
+                    place.cache));
     // What comes after it is of no use without it.
-    const control::ObjectPtr made = cache.get(key_);
+    const control::ObjectPtr made = place.cache.get(key);
     is_held_up_ = is_held_up_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
     return {};
   }
 
   Status act(const Observed&, const ApplyObject& action) {
-    const kube::Resource& resource = resource_of(action.object);
-    TRY_ASSIGN(const Json stored, p_.client.apply(resource, action.object));
-    const bool is_service = resource.kind == "Service";
-    (is_service ? p_.services : p_.network_policies).assume(stored);
+    TRY_ASSIGN(const Place place, place_of(action.object));
+    TRY_ASSIGN(const Json stored, p_.client.apply(place.resource, action.object));
+    place.cache.assume(stored);
     // Something in the cluster may change it back as it is written: then it is of no use to try again at once.
-    const bool has_changed_back =
-        is_service ? service_differs(stored, action.object) : network_policy_differs(stored, action.object);
-    if (!has_changed_back) {
+    if (!differs(stored, action.object)) {
       outcome_.learned = true;
     } else {
       constexpr std::chrono::milliseconds kAgain = std::chrono::seconds(10);
       outcome_.look_again = std::min(outcome_.look_again.value_or(kAgain), kAgain);
     }
+    return {};
+  }
+
+  Status act(const Observed&, const ApplyStatus& action) {
+    TRY_ASSIGN(const Place place, place_of(action.object));
+    const Result<Json> stored = p_.client.apply(place.resource, action.object, {.subresource = "status"});
+    if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
+    place.cache.assume(*stored);
+    outcome_.learned = true;
+    return {};
+  }
+
+  Status act(const Observed&, const DeleteObject& action) {
+    TRY_ASSIGN(const Place place, place_of(action.api_version, action.kind));
+    const api::ObjectKey key{.ns = key_.ns, .name = action.name};
+    const Status deleted = p_.client.remove(place.resource, key, {.uid = action.uid});
+    if (!deleted.ok() && !is_gone(deleted.error())) return deleted;
+    place.cache.assume_deleted(key, action.uid);
+    outcome_.learned = true;
     return {};
   }
 

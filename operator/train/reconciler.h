@@ -10,12 +10,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "operator/control/cache.h"
 #include "operator/control/controller.h"
 #include "operator/control/event_recorder.h"
+#include "operator/control/optional_informer.h"
 #include "operator/kube/client.h"
 #include "operator/train/coordinator_announcer.h"
 #include "operator/train/job_metrics.h"
@@ -35,6 +37,7 @@ class Reconciler {
     control::Cache& services;
     control::Cache& network_policies;
     control::Cache* hosts = nullptr;  // nullptr: not to be seen from here (one namespace only)
+    std::map<std::string, control::OptionalInformer*> optional;  // by CRD name; each with job_index
     control::EventRecorder& events;
     ProgressReader& progress;
     CoordinatorAnnouncer& announcer;

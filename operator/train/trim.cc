@@ -60,14 +60,14 @@ Json trim_pod(const Json& pod) {
   return kept;
 }
 
-Json trim_job(Json job) {
-  const auto metadata = job.find("metadata");
-  if (metadata == job.end() || !metadata->is_object()) return job;
+Json trim_whole(Json object) {
+  const auto metadata = object.find("metadata");
+  if (metadata == object.end() || !metadata->is_object()) return object;
   metadata->erase("managedFields");
   if (metadata->contains("annotations") && (*metadata)["annotations"].is_object()) {
     (*metadata)["annotations"].erase(kLastApplied);
   }
-  return job;
+  return object;
 }
 
 Json trim_service(const Json& service) {
@@ -102,9 +102,13 @@ Json trim_host(const Json& node) {
 std::string job_index_value(const api::ObjectKey& job) { return "job:" + api::to_string(job); }
 std::string host_index_value(const std::string& host) { return "host:" + host; }
 
+std::vector<std::string> job_index(const Json& object) {
+  const api::ObjectKey job = job_of(object);
+  return job.name.empty() ? std::vector<std::string>() : std::vector<std::string>{job_index_value(job)};
+}
+
 std::vector<std::string> pod_index(const Json& pod) {
-  std::vector<std::string> values;
-  if (const api::ObjectKey job = job_of(pod); !job.name.empty()) values.push_back(job_index_value(job));
+  std::vector<std::string> values = job_index(pod);
   if (const std::string host = text_field(pod, {"spec", "nodeName"}); !host.empty()) {
     values.push_back(host_index_value(host));
   }

@@ -12,13 +12,15 @@
 namespace lockstep::train {
 
 Json trim_pod(const Json& pod);
-Json trim_job(Json job);  // without managedFields and the annotation of kubectl apply
+Json trim_whole(Json object);  // without managedFields and the annotation of kubectl apply
 Json trim_service(const Json& service);
 Json trim_network_policy(const Json& policy);
 Json trim_host(const Json& node);
 
 // The values under which a cached pod is found: its job, its host.
 std::vector<std::string> pod_index(const Json& pod);
+// The same of other objects: their job alone.
+std::vector<std::string> job_index(const Json& object);
 std::string job_index_value(const api::ObjectKey& job);
 std::string host_index_value(const std::string& host);
 

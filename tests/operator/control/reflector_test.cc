@@ -193,8 +193,15 @@ TEST_F(ReflectorTest, a_version_that_never_works_again_is_given_up) {
   EXPECT_EQ(send(Listed{"7", {}}), "replace 7:; watch 7");
 }
 
+TEST_F(ReflectorTest, a_kind_that_the_server_has_no_more_is_said_to_be_not_served) {
+  start_watching();
+  EXPECT_EQ(failed(ErrorCode::kNotFound), "remark NotServed; wait 0.8");
+  EXPECT_EQ(ring(), "list");
+  EXPECT_EQ(send(ListFailed{{ErrorCode::kNotFound, "no such thing"}}), "remark NotServed; wait 1.6");
+}
+
 TEST_F(ReflectorTest, what_a_person_must_mend_is_asked_again_by_a_list) {
-  for (const ErrorCode code : {ErrorCode::kForbidden, ErrorCode::kNotFound, ErrorCode::kInvalid}) {
+  for (const ErrorCode code : {ErrorCode::kForbidden, ErrorCode::kInvalid}) {
     state_ = ReflectorState([] { return 0.0; });
     start_watching();
     EXPECT_EQ(failed(code), "remark WatchFailed; wait 0.8");

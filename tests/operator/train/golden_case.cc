@@ -310,23 +310,10 @@ Status add_problems(const Json& yaml, Observed& o) {
 }
 
 Status check_words(const Json& yaml) {
-  static const std::vector<std::string> kKnown = {"what",
-                                                  "now",
-                                                  "after",
-                                                  "job",
-                                                  "pods",
-                                                  "hosts",
-                                                  "report",
-                                                  "service",
-                                                  "network policy",
-                                                  "claim",
-                                                  "first pod",
-                                                  "refused",
-                                                  "missing pods",
-                                                  "earlier pods",
-                                                  "told",
-                                                  "show",
-                                                  "prometheusNamespace"};
+  static const std::vector<std::string> kKnown = {
+      "what",         "now",          "after",          "job",   "pods",      "hosts",
+      "report",       "service",      "network policy", "claim", "first pod", "refused",
+      "missing pods", "earlier pods", "told",           "kinds", "show",      "prometheusNamespace"};
   for (const auto& [word, value] : yaml.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), word) == kKnown.end()) return bad("\"" + word + "\" is not known here");
   }
@@ -363,6 +350,37 @@ void add_what_was_learned(const Json& yaml, Observed& o) {
   if (const Json* told = field(yaml, {"told"})) {
     o.told = Told{static_cast<int>(number_field(*told, {"nodes"}).value_or(0)),
                   o.now - number_field(*told, {"secondsAgo"}).value_or(0)};
+  }
+}
+
+// kinds: by CRD name, `unknown`, `none`, or {version, trouble, objects: {NAME: fields}}.
+void add_kinds(const Json& yaml, const Json& job, Observed& o) {
+  for (const std::string& name : kinds_needed(o.job)) o.kinds[name] = {.is_known = true};
+  const Json* const kinds = field(yaml, {"kinds"});
+  if (kinds == nullptr) return;
+  const api::ObjectMeta owner = api::meta_of(job);
+  for (const auto& [name, given] : kinds->items()) {
+    OptionalKind& kind = o.kinds[name];
+    kind.is_known = given != "unknown";
+    if (!given.is_object()) continue;
+    const std::string group = name.substr(name.find('.') + 1);
+    kind.api_version = group + "/" + text_field(given, {"version"});
+    kind.trouble = text_field(given, {"trouble"});
+    kind.is_complete = kind.trouble.empty();
+    const Json* const objects = field(given, {"objects"});
+    if (objects == nullptr) continue;
+    for (const auto& [object_name, fields] : objects->items()) {
+      Json object = {{"apiVersion", kind.api_version},
+                     {"kind", text_field(given, {"kind"})},
+                     {"metadata",
+                      {{"name", object_name},
+                       {"namespace", owner.ns},
+                       {"uid", "uid-of-" + object_name},
+                       {"labels", {{std::string(kJobLabel), owner.name}}},
+                       {"ownerReferences", owner_references(owner)}}}};
+      object.merge_patch(fields);
+      kind.objects.push_back(std::move(object));
+    }
   }
 }
 
@@ -404,6 +422,7 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
   Json with_default = yaml;
   if (!yaml.contains("first pod")) with_default["first pod"] = "valid";
   add_what_was_learned(with_default, golden.observed);
+  add_kinds(yaml, job, golden.observed);
   TRY(add_report(yaml, job, golden.observed));
   TRY(add_problems(yaml, golden.observed));
   golden.shows_objects = text_field(yaml, {"show"}) == "objects";

@@ -154,7 +154,7 @@ class ReconcilerFixture {
   // A new process: empty memory, caches that are filled anew.
   void restart_operator() {
     reconciler.reset();
-    jobs = std::make_unique<control::Cache>(trim_job);
+    jobs = std::make_unique<control::Cache>(trim_whole);
     pods = std::make_unique<control::Cache>(trim_pod, pod_index);
     services = std::make_unique<control::Cache>(trim_service);
     policies = std::make_unique<control::Cache>(trim_network_policy);
@@ -227,7 +227,7 @@ class ReconcilerFixture {
 
   std::shared_ptr<MemoryApiServer> server = std::make_shared<MemoryApiServer>();
   kube::Client client{server, {.retry_for = std::chrono::milliseconds(0)}};
-  std::unique_ptr<control::Cache> jobs = std::make_unique<control::Cache>(trim_job);
+  std::unique_ptr<control::Cache> jobs = std::make_unique<control::Cache>(trim_whole);
   std::unique_ptr<control::Cache> pods = std::make_unique<control::Cache>(trim_pod, pod_index);
   std::unique_ptr<control::Cache> services = std::make_unique<control::Cache>(trim_service);
   std::unique_ptr<control::Cache> policies = std::make_unique<control::Cache>(trim_network_policy);

@@ -1,0 +1,147 @@
+#include "operator/control/optional_informer.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "runner/base/check.h"
+
+namespace lockstep::control {
+namespace {
+
+constexpr std::chrono::milliseconds kSyncLook{200};
+// A server may still announce for a moment what it has no more.
+constexpr std::chrono::milliseconds kGoneLook{1'000};
+
+}  // namespace
+
+struct OptionalInformer::Impl {
+  Impl(kube::Client& kube_client, Options given) : client(kube_client), options(std::move(given)) {
+    LOCKSTEP_CHECK(!options.versions.empty(), "an optional informer has a version to look for");
+  }
+
+  kube::Client& client;
+  const Options options;
+  std::vector<std::function<void(const Cache::Change&)>> handlers;  // fixed when the thread starts
+
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  bool is_wanted = false;  // protected by mutex, as the following
+  bool is_gone = false;    // the server has said that it has the version no more
+  Kind kind;
+
+  std::jthread thread;  // the last member: it ends before the others go
+
+  void run(const std::stop_token& stop) {
+    {
+      std::unique_lock lock(mutex);
+      if (!changed.wait(lock, stop, [this] { return is_wanted; })) return;
+    }
+    while (!stop.stop_requested()) {
+      const Result<const kube::Resource*> found = find_version();
+      const bool is_served = found.ok() && *found != nullptr;
+      if (is_served) {
+        follow(**found, stop);
+      } else {
+        tell({.is_known = found.ok(), .trouble = found.ok() ? "" : found.error().message});
+      }
+      std::unique_lock lock(mutex);
+      changed.wait_for(lock, stop, is_served ? std::min(kGoneLook, options.look_every) : options.look_every,
+                       [] { return false; });
+    }
+  }
+
+  // nullptr: the server has none of them.
+  Result<const kube::Resource*> find_version() {
+    for (const kube::Resource& version : options.versions) {
+      TRY_ASSIGN(const bool is_served, client.serves(version));
+      if (is_served) return &version;
+    }
+    return nullptr;
+  }
+
+  // Keeps a cache of this version until the server has it no more.
+  void follow(const kube::Resource& resource, const std::stop_token& stop) {
+    {
+      const std::lock_guard lock(mutex);
+      is_gone = false;
+    }
+    Informer::Options informer_options = options.informer;
+    informer_options.on_trouble = [this, &resource](const ReflectorRemark& remark) { take_remark(resource, remark); };
+    const auto informer = std::make_shared<Informer>(client, resource, std::move(informer_options));
+    for (const auto& handler : handlers) informer->on_change(handler);
+    informer->start();
+    while (!stop.stop_requested() && !gone() && !informer->wait_until_synced(kSyncLook)) continue;
+    if (!stop.stop_requested() && !gone()) {
+      tell({.is_known = true, .resource = &resource, .cache = std::shared_ptr<Cache>(informer, &informer->cache())});
+      std::unique_lock lock(mutex);
+      changed.wait(lock, stop, [this] { return is_gone; });
+    }
+    // Readers may still hold the cache; the thread behind it ends here.
+    informer->stop_and_join();
+    if (!stop.stop_requested()) tell({.is_known = true});
+  }
+
+  bool gone() {
+    const std::lock_guard lock(mutex);
+    return is_gone;
+  }
+
+  // On the informer's thread.
+  void take_remark(const kube::Resource& resource, const ReflectorRemark& remark) {
+    if (remark.reason == kNotServed) {
+      const std::lock_guard lock(mutex);
+      is_gone = true;
+      changed.notify_all();
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex);
+      if (kind.cache || kind.trouble == remark.line) return;  // with a cache it goes on from what it has
+      kind = {.is_known = true, .resource = &resource, .trouble = remark.line};
+    }
+    if (options.on_news) options.on_news();
+  }
+
+  void tell(Kind now) {
+    {
+      const std::lock_guard lock(mutex);
+      const bool is_same = kind.is_known == now.is_known && kind.resource == now.resource && kind.cache == now.cache &&
+                           kind.trouble == now.trouble;
+      kind = std::move(now);
+      if (is_same) return;
+    }
+    if (options.on_news) options.on_news();
+  }
+};
+
+OptionalInformer::OptionalInformer(kube::Client& client, Options options)
+    : impl_(std::make_unique<Impl>(client, std::move(options))) {}
+
+OptionalInformer::~OptionalInformer() { stop_and_join(); }
+
+void OptionalInformer::on_change(std::function<void(const Cache::Change&)> handler) {
+  LOCKSTEP_CHECK(!impl_->thread.joinable(), "handlers are added before start");
+  impl_->handlers.push_back(std::move(handler));
+}
+
+void OptionalInformer::start() {
+  impl_->thread = std::jthread([impl = impl_.get()](const std::stop_token& stop) { impl->run(stop); });
+}
+
+void OptionalInformer::stop_and_join() {
+  if (!impl_->thread.joinable()) return;
+  impl_->thread.request_stop();
+  impl_->thread.join();
+}
+
+OptionalInformer::Kind OptionalInformer::wanted() {
+  const std::lock_guard lock(impl_->mutex);
+  if (!std::exchange(impl_->is_wanted, true)) impl_->changed.notify_all();
+  return impl_->kind;
+}
+
+}  // namespace lockstep::control
