@@ -66,8 +66,8 @@ milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
     return milliseconds::zero();
   }
   // A pod that is done may be deleted at any time, and looks like one that was lost if its end was not written down.
-  if (now.done && !before.done) return milliseconds(20);
-  return std::clamp(milliseconds(now.nodes), milliseconds(100), milliseconds(1000));
+  if (now.done && !before.done) return milliseconds(100);
+  return std::clamp(milliseconds(now.nodes), milliseconds(500), milliseconds(1000));
 }
 
 }  // namespace lockstep::train
