@@ -13,7 +13,7 @@ SOAK_SECONDS ?= 1800
 export ARCHITECTURE ?= 9.0
 export STEPS ?= 5000
 
-.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop e2e bench-operator newcomer images images-cuda
+.PHONY: help setup gpu gpu-build demo build test bench bench-accuracy bench-tisasrec bench-protein bench-gpt2rec bench-jit bench-recommend bench-recovery format lint fuzz cuda-compile sanitizers asan-torch soak clean cluster cluster-stop cluster-versions e2e bench-operator newcomer images images-cuda
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
@@ -152,6 +152,15 @@ images: ## the operator's image and the runner's for CPUs, by podman or docker
 images-cuda: ## the runner's image for GPUs (3.4 GB; compiles with nvcc from the wheels)
 	@scripts/setup cuda
 	@scripts/images cuda
+
+cluster-versions: ## the operator's tests against a whole Kubernetes 1.34 and against 1.29, the oldest that the chart claims (hours)
+	@scripts/setup versions
+	@mkdir -p build
+	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
+	@cmake --build --preset dev --target lockstep-operator kubectl-lockstep lockstep
+	@failed=0; for version in node oldest; do \
+	  LOCKSTEP_KUBERNETES=$$version scripts/run_tests dev -j2 -L cluster -LE long -E "^docs$$" || failed=1; \
+	done; exit $$failed
 
 e2e: ## every test on a real node with real images, and the long ones on a control plane (root; an hour)
 	@$(MAKE) test CTEST_ARGS='-j2 -L "e2e|long"'

@@ -1,6 +1,6 @@
 """All TrainJobs of a cluster: how many are in which state, what breaks, how fast it is repaired, what each run does."""
 from panels import (GREEN, ORANGE, RED, board, board_link, counted, falling, gauge, graph, label_variable, query,
-                    rising, select, stat, table)
+                    rising, select, stat, table, within_an_hour)
 from training_run import UID as TRAINING_RUN
 
 UID = "lockstep-fleet"
@@ -49,28 +49,30 @@ JOBS = [
 ]
 
 FAILURES = [
-    graph("TrainJobs that failed, by reason", "The reason of their condition Failed, counted since the operator's "
-          "start. The alert TrainJobFailed comes with each.", "locale",
-          [query(f"sum by (reason) ({counted('lockstep_trainjob_failures_total{<selector>}')})", "{{reason}}")],
-          width=6, thresholds=rising((1, RED)), minimum=0),
-    graph("Pods and gangs started again, by reason", "By the operator, counted since its start: exit codes by their "
-          "meaning, and what Kubernetes did to the pod. The alert PodRestartsHigh comes at twenty within an hour.",
-          "locale",
-          [query(f"sum by (reason) ({counted('lockstep_trainjob_restarts_total{<selector>}')})", "{{reason}}")],
-          width=6, minimum=0, thresholds=rising((20, ORANGE))),
-    graph("Pods and gangs started again, by scope", "pod: one node of a job was replaced. gang: all were.", "locale",
-          [query(f"sum by (scope) ({counted('lockstep_trainjob_restarts_total{<selector>}')})", "{{scope}}")],
-          width=6, minimum=0),
-    graph("Workers started again, by reason", "By the agents inside the pods of the runs that are scraped: failures "
-          "that no pod was replaced for.", "locale",
-          [query(f"sum by (reason) ({counted(select('lockstep_restarts_total', RUNS))})", "{{reason}}")], width=6,
-          minimum=0),
+    graph("TrainJobs that failed, by reason", "Within the last hour, by the reason of their condition Failed. The alert "
+          "TrainJobFailed comes with each.", "locale",
+          [query(f"sum by (reason) ({within_an_hour('lockstep_trainjob_failures_total{<selector>}')})", "{{reason}}")],
+          width=6, thresholds=rising((1, RED)), minimum=0, decimals=0),
+    graph("Pods and gangs started again, by reason", "By the operator, within the last hour: exit codes by their "
+          "meaning, and what Kubernetes did to the pod. The alert PodRestartsHigh comes above twenty.", "locale",
+          [query(f"sum by (reason) ({within_an_hour('lockstep_trainjob_restarts_total{<selector>}')})", "{{reason}}")],
+          width=6, minimum=0, thresholds=rising((20, ORANGE)), decimals=0),
+    graph("Pods and gangs started again, by TrainJob", "Within the last hour, the ten that it happened to most. pod: one "
+          "rank's pod was replaced. gang: all were.", "locale",
+          [query("topk(10, sum by (trainjob_namespace, trainjob, scope) "
+                 f"({within_an_hour('lockstep_trainjob_restarts_total{<selector>}')}) > 0)",
+                 "{{trainjob_namespace}}/{{trainjob}}: {{scope}}")], width=6, minimum=0, decimals=0),
+    graph("Workers started again, by reason", "Within the last hour, by the agents inside the pods of the runs that are "
+          "scraped: failures that no pod was replaced for.", "locale",
+          [query(f"sum by (reason) ({within_an_hour(select('lockstep_restarts_total', RUNS))})", "{{reason}}")], width=6,
+          minimum=0, decimals=0),
 ]
 
 RECOVERIES = [
-    graph("Recoveries, by cause", "Breaks of a group after which training went on, in the runs that are scraped.",
-          "locale", [query(f"sum by (cause) ({counted(select('lockstep_recoveries_total', RUNS))})", "{{cause}}")],
-          width=6, minimum=0),
+    graph("Recoveries, by cause", "Breaks of a group after which training went on, within the last hour, in the runs that "
+          "are scraped.", "locale",
+          [query(f"sum by (cause) ({within_an_hour(select('lockstep_recoveries_total', RUNS))})", "{{cause}}")],
+          width=6, minimum=0, decimals=0),
     graph("Time of a recovery, as the runs see it", "From the last sign of life of what was lost until the next "
           "committed step.", "s",
           quantiles(select("lockstep_recovery_duration_seconds_bucket", RUNS, 'part="total"')), width=6,
@@ -79,9 +81,11 @@ RECOVERIES = [
           "again.", "s",
           quantiles("lockstep_trainjob_recovery_seconds_bucket{<selector>}"), width=6,
           thresholds=rising((300, ORANGE))),
-    graph("Steps done again", "Steps that were done a second time because a group broke.", "locale",
-          [query(f"sum by (namespace, trainjob) ({counted(select('lockstep_redone_steps_total', RUNS))})",
-                 "{{namespace}}/{{trainjob}}")], width=6, minimum=0),
+    graph("Steps done again", "Steps that were done a second time because a group broke, within the last hour: the ten "
+          "runs with most of them.", "locale",
+          [query("topk(10, sum by (namespace, trainjob) "
+                 f"({within_an_hour(select('lockstep_redone_steps_total', RUNS))}))",
+                 "{{namespace}}/{{trainjob}}")], width=6, minimum=0, decimals=0),
 ]
 
 STARTS = [

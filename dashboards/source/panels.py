@@ -20,9 +20,20 @@ def select(name, *matchers):
 
 
 def counted(series):
-    """What a counter stands at. For events that are rare: the series of a label appears with its first event, at 1, and
-    rate() and increase() never see that one. Selects over the time that the board shows."""
+    """What a counter stands at, or stood at last; for means and quantiles over all that the board shows."""
     return f"max_over_time({series}[$__range])"
+
+
+def within_an_hour(series):
+    """How often something rare happened within the last hour. A label's series appears with its first event, at 1, which
+    increase() does not see: where there was no series an hour ago, its first value is added."""
+    return (f"(round(increase({series}[1h])) + (min_over_time({series}[1h]) unless {series} offset 1h) "
+            f"or round(increase({series}[1h])))")
+
+
+def largest(expression, count=10):
+    """Of series per rank, the largest: a run may have thousands of them."""
+    return f"topk({count}, {expression})"
 
 
 def rising(*steps):
@@ -60,6 +71,9 @@ def gauge(title, description, unit, queries, width=3, height=4, **options):
 
 
 def graph(title, description, unit, queries, width=8, **options):
+    """The axis of what cannot be negative begins at 0: a hair's breadth is no mountain."""
+    if unit in ("bytes", "cps", "flops", "ops", "reqps", "s"):
+        options.setdefault("minimum", 0)
     return panel("timeseries", title, description, unit, queries, width, **options)
 
 

@@ -1,6 +1,6 @@
 """One run: how far it is, whether it learns, where its time goes, what broke."""
-from panels import (GREEN, ORANGE, RED, board, board_link, counted, falling, gauge, graph, label_variable, marks,
-                    query, rising, stat)
+from panels import (GREEN, ORANGE, RED, board, board_link, counted, falling, gauge, graph, label_variable, largest,
+                    marks, query, rising, stat, within_an_hour)
 
 UID = "lockstep-training-run"
 SELECTOR = 'job=~"$job", instance=~"$instance", namespace=~"$namespace", trainjob=~"$trainjob"'
@@ -102,9 +102,10 @@ PHASES = [
           [query("sum by (phase) (rate(lockstep_phase_seconds_total{<selector>}[$__rate_interval])) / ignoring (phase) "
                  "group_left () sum(rate(lockstep_phase_seconds_total{<selector>}[$__rate_interval]))", "{{phase}}")],
           width=12, stacked=True, minimum=0, maximum=1),
-    graph("Waiting for data, by rank", "Share of the time in which a rank waited for its next batch. The alert "
-          "DataStarved comes at 0.2.", "percentunit",
-          [query('sum by (rank) (rate(lockstep_phase_seconds_total{<selector>, phase="data_wait"}[$__rate_interval]))',
+    graph("Waiting for data, by rank", "Share of the time in which a rank waited for its next batch: the ten ranks with "
+          "most. The alert DataStarved comes at 0.2 of all ranks together.", "percentunit",
+          [query(largest('sum by (rank) '
+                         '(rate(lockstep_phase_seconds_total{<selector>, phase="data_wait"}[$__rate_interval]))'),
                  "rank {{rank}}")], width=6, thresholds=rising((0.2, RED)), minimum=0),
     graph("Start-up", "Time from the start of the process of rank 0, by part of the start-up. The alert NoFirstStep "
           "comes after half an hour.", "s",
@@ -112,10 +113,11 @@ PHASES = [
 ]
 
 STRAGGLERS = [
-    graph("Own work per step, by rank", "Forward, backward and optimizer; waiting for others is not in it. A rank "
-          "above the others holds all of them up.", "s",
-          [query('sum by (rank) (rate(lockstep_phase_seconds_total{<selector>, phase=~"forward|backward|optimizer"}'
-                 "[$__rate_interval])) / sum by (rank) (rate(lockstep_steps_total{<selector>}[$__rate_interval]))",
+    graph("Own work per step, by rank", "Forward, backward and optimizer; waiting for others is not in it. The ten ranks "
+          "with most: one above the others holds all of them up.", "s",
+          [query(largest('sum by (rank) (rate(lockstep_phase_seconds_total{<selector>, '
+                         'phase=~"forward|backward|optimizer"}[$__rate_interval])) / sum by (rank) '
+                         "(rate(lockstep_steps_total{<selector>}[$__rate_interval]))"),
                  "rank {{rank}}")]),
     graph("Lag of the slowest rank", "Work per step of the slowest rank above the median of all, as a share of the "
           "step. The alert Straggler comes at 0.2. No data: none stands out.", "percentunit",
@@ -124,9 +126,9 @@ STRAGGLERS = [
                  '{<selector>, rank="0"}[$__rate_interval])))', "lag")], width=5, thresholds=rising((0.2, RED))),
     graph("Slowest rank", "Its number. No data: none stands out.", "none",
           [query("max(lockstep_slowest_rank{<selector>})", "rank")], width=5, minimum=0, decimals=0),
-    graph("Time since a rank's last sign of progress", "The agents see it without the ranks' help. The alert "
-          "RankSilent comes at two minutes.", "s",
-          [query("max by (rank) (lockstep_rank_unchanged_seconds{<selector>})", "rank {{rank}}")], width=6,
+    graph("Time since a rank's last sign of progress", "The agents see it without the ranks' help; the ten ranks that "
+          "are silent longest. The alert RankSilent comes at two minutes.", "s",
+          [query(largest("max by (rank) (lockstep_rank_unchanged_seconds{<selector>})"), "rank {{rank}}")], width=6,
           thresholds=rising((120, RED))),
 ]
 
@@ -143,10 +145,10 @@ CHECKPOINTS = [
                  f"({counted('lockstep_checkpoint_duration_seconds_count{<selector>}')})", "{{phase}}")], width=6),
     graph("Size of a checkpoint", "The newest complete one.", "bytes",
           [query("max(lockstep_checkpoint_bytes{<selector>})", "size")], width=5),
-    graph("Failed checkpoints", "Checkpoints that could not be written, counted since their writer's start. The first "
-          "one brings the alert CheckpointFailing.", "locale",
-          [query(f"sum by (reason) ({counted('lockstep_checkpoint_failures_total{<selector>}')})", "{{reason}}")],
-          width=5, thresholds=rising((1, RED)), minimum=0),
+    graph("Failed checkpoints", "Checkpoints that could not be written within the last hour. The first one brings the "
+          "alert CheckpointFailing.", "locale",
+          [query(f"sum by (reason) ({within_an_hour('lockstep_checkpoint_failures_total{<selector>}')})", "{{reason}}")],
+          width=5, thresholds=rising((1, RED)), minimum=0, decimals=0),
 ]
 
 RELIABILITY = [
@@ -156,22 +158,24 @@ RELIABILITY = [
                  "ignoring (kind, cause) group_left () "
                  "sum(rate(lockstep_goodput_seconds_total{<selector>}[$__rate_interval]))", "{{kind}} {{cause}}")],
           width=12, stacked=True, minimum=0, maximum=1),
-    graph("Recoveries", "Breaks of the group after which training went on, by cause, since the start of the job. The "
-          "alert RestartLoop comes at five within an hour.", "locale",
-          [query(f"sum by (cause) ({counted('lockstep_recoveries_total{<selector>}')})", "{{cause}}")],
-          width=6, minimum=0, thresholds=rising((5, ORANGE))),
+    graph("Recoveries", "Breaks of the group after which training went on, by cause, within the last hour. The alert "
+          "RestartLoop comes at five.", "locale",
+          [query(f"sum by (cause) ({within_an_hour('lockstep_recoveries_total{<selector>}')})", "{{cause}}")],
+          width=6, minimum=0, thresholds=rising((5, ORANGE)), decimals=0),
     graph("Time of a recovery", "Mean of each part, over all recoveries of the job.", "s",
           [query(f"sum by (part) ({counted('lockstep_recovery_duration_seconds_sum{<selector>}')}) / sum by (part) "
                  f"({counted('lockstep_recovery_duration_seconds_count{<selector>}')})", "{{part}}")], width=6,
           thresholds=rising((60, ORANGE))),
-    graph("Workers started again", "By the rung of the restart ladder and the reason of their end; and how often a rung "
-          "gave up, so that the next one had to help, or the job ended.", "locale",
-          [query(f"sum by (rung, reason) ({counted('lockstep_restarts_total{<selector>}')})", "{{rung}}: {{reason}}"),
-           query(f"sum by (rung, reason) ({counted('lockstep_gave_up_total{<selector>}')})",
+    graph("Workers started again", "Within the last hour, by the rung of the restart ladder and the reason of their end; "
+          "and how often a rung gave up, so that the next one had to help, or the job ended.", "locale",
+          [query(f"sum by (rung, reason) ({within_an_hour('lockstep_restarts_total{<selector>}')})",
+                 "{{rung}}: {{reason}}"),
+           query(f"sum by (rung, reason) ({within_an_hour('lockstep_gave_up_total{<selector>}')})",
                  "{{rung}} gave up: {{reason}}")],
-          width=6, minimum=0, thresholds=rising((5, ORANGE))),
-    graph("Steps done again", "Steps that were done a second time because the group broke.", "locale",
-          [query(f"sum({counted('lockstep_redone_steps_total{<selector>}')})", "steps")], width=6, minimum=0),
+          width=6, minimum=0, thresholds=rising((5, ORANGE)), decimals=0),
+    graph("Steps done again", "Steps that were done a second time within the last hour because the group broke.",
+          "locale", [query(f"sum({within_an_hour('lockstep_redone_steps_total{<selector>}')})", "steps")], width=6,
+          minimum=0, decimals=0),
     graph("Size of the group", "Nodes and ranks in the group, and worker processes alive on the nodes that are "
           "scraped. A step down in the ranks: a node is away. The alert RankMissing looks at it.", "locale",
           [query("max(lockstep_world_size{<selector>})", "ranks"), query("max(lockstep_nodes{<selector>})", "nodes"),
@@ -181,15 +185,17 @@ RELIABILITY = [
 ]
 
 MEMORY = [
-    graph("Resident memory, by rank", "Of the worker processes.", "bytes",
-          [query("max by (rank) (process_resident_memory_bytes{<selector>, rank!=\"\"})", "rank {{rank}}")]),
-    graph("Device memory, by rank", "Allocated by tensors now, and the most that ever was.", "bytes",
-          [query('max by (rank, kind) (lockstep_device_memory_bytes{<selector>, kind=~"allocated|peak"})',
-                 "rank {{rank}} {{kind}}")]),
-    graph("Peak of the device memory", "The most that tensors took, over the device's capacity. The alert "
-          "DeviceMemoryNearFull comes at 0.95.", "percentunit",
-          [query('max by (rank) (lockstep_device_memory_bytes{<selector>, kind="peak"}) / '
-                 'max by (rank) (lockstep_device_memory_bytes{<selector>, kind="capacity"})', "rank {{rank}}")],
+    graph("Resident memory, by rank", "Of the worker processes: the ten largest.", "bytes",
+          [query(largest("max by (rank) (process_resident_memory_bytes{<selector>, rank!=\"\"})"), "rank {{rank}}")]),
+    graph("Device memory, by rank", "Allocated by tensors now, and the most that ever was: of each, the five "
+          "ranks with most.", "bytes",
+          [query(largest(f'max by (rank) (lockstep_device_memory_bytes{{<selector>, kind="{kind}"}})', 5),
+                 f"rank {{{{rank}}}} {kind}") for kind in ("allocated", "peak")]),
+    graph("Peak of the device memory", "The most that tensors took, over the device's capacity, of the ten ranks with "
+          "most. The alert DeviceMemoryNearFull comes at 0.95.", "percentunit",
+          [query(largest('max by (rank) (lockstep_device_memory_bytes{<selector>, kind="peak"}) / '
+                         'max by (rank) (lockstep_device_memory_bytes{<selector>, kind="capacity"})'),
+                 "rank {{rank}}")],
           thresholds=rising((0.95, RED)), minimum=0, maximum=1),
 ]
 

@@ -16,7 +16,7 @@ namespace lockstep::manifest {
 
 // The file's text, and the version of Kubernetes that it is of.
 std::string_view pod_fields_yaml();
-inline constexpr std::string_view kPodFieldsVersion = "1.34";
+inline constexpr std::string_view kPodFieldsVersion = "1.37";
 
 // Nothing: as far as it is known here, an API server would take the pods. A template that is no object is somebody
 // else's to refuse (train/pod_template.h).

@@ -6,6 +6,8 @@
 #include <prometheus/registry.h>
 
 #include <mutex>
+#include <optional>
+#include <set>
 
 #include "runner/base/check.h"
 
@@ -19,6 +21,11 @@ constexpr api::JobPhase kPhases[] = {api::JobPhase::kPending, api::JobPhase::kSu
                                      api::JobPhase::kRunning, api::JobPhase::kRecovering, api::JobPhase::kComplete,
                                      api::JobPhase::kFailed};
 
+std::string failure_reason(const api::TrainJobStatus& status) {
+  const api::Condition* failed = status.conditions.find("Failed");
+  return status.phase == api::JobPhase::kFailed && failed != nullptr ? failed->reason : "";
+}
+
 template <typename Builder>
 auto& family(Builder builder, const MetricName& metric, prometheus::Registry& registry) {
   return builder.Name(std::string(metric.name)).Help(std::string(metric.help)).Register(registry);
@@ -29,9 +36,9 @@ auto& family(Builder builder, const MetricName& metric, prometheus::Registry& re
 struct JobMetrics::Impl {
   explicit Impl(prometheus::Registry& registry)
       : jobs(family(prometheus::BuildGauge(), metric::kTrainJobs, registry)),
-        counters{
-            {&metric::kTrainJobRestarts, &family(prometheus::BuildCounter(), metric::kTrainJobRestarts, registry)},
-            {&metric::kTrainJobFailures, &family(prometheus::BuildCounter(), metric::kTrainJobFailures, registry)}},
+        infos(family(prometheus::BuildGauge(), metric::kTrainJobInfo, registry)),
+        restarts(family(prometheus::BuildCounter(), metric::kTrainJobRestarts, registry)),
+        failures(family(prometheus::BuildCounter(), metric::kTrainJobFailures, registry)),
         histograms{
             {&metric::kTrainJobTimeToPodsReady,
              &family(prometheus::BuildHistogram(), metric::kTrainJobTimeToPodsReady, registry)},
@@ -46,42 +53,69 @@ struct JobMetrics::Impl {
 
   prometheus::Gauge& gauge(api::JobPhase phase) { return jobs.Add({{"phase", to_string(phase)}}); }
 
+  static std::map<std::string, std::string> labels_of(const api::ObjectKey& job) {
+    return {{"trainjob_namespace", job.ns}, {"trainjob", job.name}};
+  }
+
+  // What is there of one TrainJob.
+  struct Shown {
+    std::optional<api::JobPhase> phase;
+    prometheus::Gauge* info = nullptr;
+    std::set<prometheus::Counter*> restarts;
+  };
+
   prometheus::Family<prometheus::Gauge>& jobs;
-  std::map<const MetricName*, prometheus::Family<prometheus::Counter>*> counters;
+  prometheus::Family<prometheus::Gauge>& infos;
+  prometheus::Family<prometheus::Counter>& restarts;
+  prometheus::Family<prometheus::Counter>& failures;
   std::map<const MetricName*, prometheus::Family<prometheus::Histogram>*> histograms;
   std::mutex mutex;
-  std::map<api::ObjectKey, api::JobPhase> phases;  // protected by mutex
+  std::map<api::ObjectKey, Shown> shown;  // protected by mutex
 };
 
 JobMetrics::JobMetrics(prometheus::Registry& registry) : impl_(std::make_unique<Impl>(registry)) {}
 JobMetrics::~JobMetrics() = default;
 
-void JobMetrics::count(const Measurement& m) {
-  if (const auto counter = impl_->counters.find(m.metric); counter != impl_->counters.end()) {
-    return counter->second->Add(m.labels).Increment(m.value);
+void JobMetrics::count(const api::ObjectKey& job, const Measurement& m) {
+  if (m.metric == &metric::kTrainJobFailures) return impl_->failures.Add(m.labels).Increment(m.value);
+  if (m.metric == &metric::kTrainJobRestarts) {
+    std::map<std::string, std::string> labels = Impl::labels_of(job);
+    labels.insert(m.labels.begin(), m.labels.end());
+    const std::lock_guard lock(impl_->mutex);
+    prometheus::Counter& counter = impl_->restarts.Add(labels);
+    counter.Increment(m.value);
+    impl_->shown[job].restarts.insert(&counter);
+    return;
   }
   const auto at = impl_->histograms.find(m.metric);
   LOCKSTEP_CHECK(at != impl_->histograms.end(), "a plan measures only what has a family here");
   at->second->Add(m.labels, kSeconds).Observe(m.value);
 }
 
-void JobMetrics::set_phase(const api::ObjectKey& job, api::JobPhase phase) {
+void JobMetrics::show(const api::ObjectKey& job, const api::TrainJobStatus& status) {
+  if (!status.phase) return;
   const std::lock_guard lock(impl_->mutex);
-  const auto [at, is_new] = impl_->phases.try_emplace(job, phase);
-  if (!is_new) {
-    if (at->second == phase) return;
-    impl_->gauge(at->second).Decrement();
-    at->second = phase;
-  }
-  impl_->gauge(phase).Increment();
+  Impl::Shown& shown = impl_->shown[job];
+  if (shown.phase == status.phase) return;
+  if (shown.phase) impl_->gauge(*shown.phase).Decrement();
+  if (shown.info != nullptr) impl_->infos.Remove(shown.info);
+  shown.phase = status.phase;
+  impl_->gauge(*shown.phase).Increment();
+  std::map<std::string, std::string> labels = Impl::labels_of(job);
+  labels["phase"] = to_string(*status.phase);
+  labels["reason"] = failure_reason(status);
+  shown.info = &impl_->infos.Add(labels);
+  shown.info->Set(1);
 }
 
 void JobMetrics::forget(const api::ObjectKey& job) {
   const std::lock_guard lock(impl_->mutex);
-  const auto at = impl_->phases.find(job);
-  if (at == impl_->phases.end()) return;
-  impl_->gauge(at->second).Decrement();
-  impl_->phases.erase(at);
+  const auto at = impl_->shown.find(job);
+  if (at == impl_->shown.end()) return;
+  if (at->second.phase) impl_->gauge(*at->second.phase).Decrement();
+  if (at->second.info != nullptr) impl_->infos.Remove(at->second.info);
+  for (prometheus::Counter* counter : at->second.restarts) impl_->restarts.Remove(counter);
+  impl_->shown.erase(at);
 }
 
 }  // namespace lockstep::train

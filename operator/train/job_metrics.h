@@ -21,8 +21,10 @@ class JobMetrics {
   explicit JobMetrics(prometheus::Registry& registry);  // outlives this
   ~JobMetrics();
 
-  void count(const Measurement& measurement);
-  void set_phase(const api::ObjectKey& job, api::JobPhase phase);
+  void count(const api::ObjectKey& job, const Measurement& measurement);
+  // The job's phase, and the reason why it failed. Nothing is shown before the status has a phase.
+  void show(const api::ObjectKey& job, const api::TrainJobStatus& status);
+  // The series that bear its name go, and it is no longer among those of its phase.
   void forget(const api::ObjectKey& job);
 
  private:

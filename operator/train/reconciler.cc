@@ -173,7 +173,7 @@ class Pass {
       TRY(written);
       options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(*plan.status)}});
     }
-    if (status.phase) p_.metrics.set_phase(key_, *status.phase);
+    p_.metrics.show(key_, status);
     // Events are writes, too: whoever stood still while its status was written says nothing any more.
     if (options_.may_write()) tell(observed, plan);
     TRY(carry_out(observed, plan.actions));
@@ -348,7 +348,7 @@ class Pass {
                                          .uid = meta.uid,
                                          .resource_version = meta.resource_version};
     for (const PlannedEvent& event : plan.events) p_.events.record(about, text_of(event));
-    for (const Measurement& measurement : plan.measurements) p_.metrics.count(measurement);
+    for (const Measurement& measurement : plan.measurements) p_.metrics.count(key_, measurement);
   }
 
   // Actions of one kind that stand side by side go out together; so do a Service and the first pod of a spec.

@@ -135,9 +135,12 @@ inline constexpr MetricName kStragglerLag{"lockstep_straggler_lag_seconds", Metr
 inline constexpr MetricName kRankUnchanged{"lockstep_rank_unchanged_seconds", MetricType::kGauge, "rank",
                                            "Time since the rank's last sign of progress."};
 
-// Operator: no job's name among the labels.
+// Operator. A TrainJob's namespace is called trainjob_namespace, because a scrape sets namespace to the operator's own.
 inline constexpr MetricName kTrainJobs{"lockstep_trainjobs", MetricType::kGauge, "phase",
                                        "TrainJobs that this operator sees, by phase."};
+inline constexpr MetricName kTrainJobInfo{
+    "lockstep_trainjob_info", MetricType::kGauge, "trainjob_namespace,trainjob,phase,reason",
+    "1 for each TrainJob that is there, with its phase and, when it failed, the reason of its condition Failed."};
 inline constexpr MetricName kTrainJobTimeToPodsReady{
     "lockstep_trainjob_time_to_pods_ready_seconds", MetricType::kHistogram, "",
     "From the start of a run (creation or resume of the TrainJob) until all its pods were ready."};
@@ -147,8 +150,9 @@ inline constexpr MetricName kTrainJobTimeToFirstStep{
 inline constexpr MetricName kTrainJobRecovery{
     "lockstep_trainjob_recovery_seconds", MetricType::kHistogram, "scope,reason",
     "From the operator's first sight of a lost pod until the run trained again."};
-inline constexpr MetricName kTrainJobRestarts{"lockstep_trainjob_restarts_total", MetricType::kCounter, "scope,reason",
-                                              "Pods and gangs started again by the operator, by reason of their end."};
+inline constexpr MetricName kTrainJobRestarts{
+    "lockstep_trainjob_restarts_total", MetricType::kCounter, "trainjob_namespace,trainjob,scope,reason",
+    "Pods and gangs of a TrainJob started again by the operator, by reason of their end; gone with the TrainJob."};
 inline constexpr MetricName kTrainJobFailures{"lockstep_trainjob_failures_total", MetricType::kCounter, "reason",
                                               "TrainJobs that failed, by the reason of their condition Failed."};
 
@@ -195,8 +199,12 @@ inline constexpr std::array kAgentMetrics{
     metric::kSlowestRank,  metric::kStragglerLag, metric::kRankUnchanged};
 
 // What the operator emits of its TrainJobs, beside controller-runtime's names (operator/control).
-inline constexpr std::array kTrainJobMetrics{
-    metric::kTrainJobs,        metric::kTrainJobTimeToPodsReady, metric::kTrainJobTimeToFirstStep,
-    metric::kTrainJobRecovery, metric::kTrainJobRestarts,        metric::kTrainJobFailures};
+inline constexpr std::array kTrainJobMetrics{metric::kTrainJobs,
+                                             metric::kTrainJobInfo,
+                                             metric::kTrainJobTimeToPodsReady,
+                                             metric::kTrainJobTimeToFirstStep,
+                                             metric::kTrainJobRecovery,
+                                             metric::kTrainJobRestarts,
+                                             metric::kTrainJobFailures};
 
 }  // namespace lockstep

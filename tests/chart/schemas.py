@@ -39,9 +39,10 @@ def openapi(api, path=""):
 
 
 def write_schemas_of_server(api, folder):
+    from_files = {yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]["group"] for path in CRDS}
     for path in openapi(api)["paths"]:
-        if "lockstep.dev" in path:
-            continue  # ours is read from its file; another test may just have removed it here
+        if from_files & set(path.split("/")):
+            continue  # another test may just have removed it here
         document = openapi(api, f"/{path}")
         definitions = strict(document.get("components", {}).get("schemas", {}))
         for name, schema in definitions.items():

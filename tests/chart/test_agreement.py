@@ -93,6 +93,18 @@ def test_the_chart_has_every_rule_and_every_dashboard(helm):
         assert config["data"] == {path.name: path.read_text(encoding="utf-8")}
 
 
+def test_the_runbooks_are_where_the_values_say(helm):
+    objects = helm.objects({"prometheusRule.enabled": True, "dashboards.enabled": True,
+                            "runbookUrl": "https://wiki.example/lockstep"}, "--api-versions",
+                           "monitoring.coreos.com/v1/PrometheusRule")
+    (rule,) = [one for one in objects if one["kind"] == "PrometheusRule"]
+    urls = {alert["alert"]: alert["annotations"]["runbook_url"] for group in rule["spec"]["groups"]
+            for alert in group["rules"] if "alert" in alert}
+    assert urls and all(url == f"https://wiki.example/lockstep#{name.lower()}" for name, url in urls.items())
+    boards = by_name(objects)["ConfigMap", "lockstep-dashboard-operator"]["data"]["operator.json"]
+    assert "https://wiki.example/lockstep#operatordown" in boards and "lockstep.dev/docs" not in boards
+
+
 def test_the_monitors_find_what_they_are_for(helm):
     """By label and by the port's name, as the Prometheus operator does."""
     objects = by_name(helm.objects(PAIRS["monitoring"], *(word for one in MONITORING for word in ("--api-versions", one))))

@@ -325,7 +325,7 @@ def test_two_teams_have_an_operator_each(plane, cluster_helm):
 @pytest.fixture
 def monitoring(plane):
     """Its CRDs in the cluster; add() puts them there."""
-    files = sorted(MONITORING_CRDS.glob("*.yaml"))
+    files = sorted(MONITORING_CRDS.glob("monitoring.coreos.com_*.yaml"))
     assert len(files) == 3, f"{MONITORING_CRDS}: run scripts/setup test"
     names = [word for path in files for word in ("-f", path)]
 

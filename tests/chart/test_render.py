@@ -116,6 +116,7 @@ def test_the_schema_knows_every_value_and_no_other():
     ({"podDisruptionBudget.maxUnavailable": "half"}, "at '/podDisruptionBudget/maxUnavailable'"),
     ({"readinessProbe.httpGet": {}}, "at '/readinessProbe': additional properties 'httpGet' not allowed"),
     ({"tolerations": {}}, "at '/tolerations': got object, want array"),
+    ({"runbookUrl": "docs/alerts.md"}, "at '/runbookUrl'"),
 ])
 def test_a_wrong_or_unknown_value_is_named(helm, values, says):
     assert says in refusal(helm, values)

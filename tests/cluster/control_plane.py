@@ -33,9 +33,15 @@ TOKEN_KEY_LINE = ("head -c 32 /dev/urandom | kubectl create secret generic locks
 KWOK_NODE_LABEL = "lockstep.dev/played-by=kwok"
 
 
-def kubernetes_version():
-    """The one that tests/cluster/kube builds."""
-    text = (HERE / "kube/go.mod").read_text(encoding="utf-8")
+def is_usual_version():
+    """Not so in `make cluster-versions`: LOCKSTEP_KUBERNETES names the folder below tests/cluster/kube of another one."""
+    return not os.environ.get("LOCKSTEP_KUBERNETES")
+
+
+def kubernetes_version(module=None):
+    """The control plane's; module: what another folder below tests/cluster/kube has, "node" the kubelet's."""
+    module = os.environ.get("LOCKSTEP_KUBERNETES", "") if module is None else module
+    text = (HERE / "kube" / module / "go.mod").read_text(encoding="utf-8")
     return re.search(r"k8s\.io/kubernetes v([0-9.]+)", text).group(1)
 
 
@@ -48,15 +54,19 @@ class ControlPlane:
     """start() … stop(), or `with ControlPlane() as it`. Options:
 
     kwok_nodes: so many nodes, played by kwok; apiserver_flags, controller_manager_flags: added to ours; scheduler:
-    False leaves pods unbound. One object is used by one thread; `api` by all."""
+    False leaves pods unbound; native_gangs: with Kubernetes' own PodGroups (1.37), in every component that needs the
+    gate. One object is used by one thread; `api` by all."""
 
     address = "127.0.0.1"  # where the API server listens
     controllers = CONTROLLERS
 
-    def __init__(self, kwok_nodes=0, apiserver_flags=(), controller_manager_flags=(), scheduler=True):
+    def __init__(self, kwok_nodes=0, apiserver_flags=(), controller_manager_flags=(), scheduler=True, native_gangs=False):
         self.kwok_nodes = kwok_nodes
-        self.apiserver_flags = list(apiserver_flags)
-        self.controller_manager_flags = list(controller_manager_flags)
+        gates = ["--feature-gates=GenericWorkload=true"] if native_gangs else []
+        api = ["--runtime-config=scheduling.k8s.io/v1beta1=true"] if native_gangs else []
+        self.apiserver_flags = [*apiserver_flags, *gates, *api]
+        self.controller_manager_flags = [*controller_manager_flags, *gates]
+        self.scheduler_flags = gates
         self.with_scheduler = scheduler
         self.components = {}
         self.folder = None
@@ -103,7 +113,7 @@ class ControlPlane:
         if self.with_scheduler:
             self.start_component("kube-scheduler", [
                 "--kubeconfig", self.kubeconfig, "--leader-elect=false", "--secure-port=0",
-                "--kube-api-qps=1000", "--kube-api-burst=2000"])
+                "--kube-api-qps=1000", "--kube-api-burst=2000", *self.scheduler_flags])
         if self.kwok_nodes:
             self.start_kwok()
         # Pods need it in their namespace, and it shows that the controllers run.

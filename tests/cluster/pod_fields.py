@@ -1,7 +1,7 @@
 """operator/manifest/pod_fields.yaml: the fields of a PodTemplateSpec and of all below it, from an API server's OpenAPI
 document. `pod_fields.py OPENAPI.json VERSION` prints the file:
 
-    kubectl get --raw /openapi/v3/api/v1 > openapi.json && python tests/cluster/pod_fields.py openapi.json 1.34.1
+    kubectl get --raw /openapi/v3/api/v1 > openapi.json && python tests/cluster/pod_fields.py openapi.json 1.37.2
 """
 import json
 import sys

@@ -15,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from control_plane import ControlPlane, kubernetes_version
+from control_plane import ControlPlane, is_usual_version, kubernetes_version
 from fake_kubelet import Behaviour, Exit, oom_killed
 from kube_api import ApiError, StopWatch
 from ports import ReservedPorts
@@ -40,11 +40,37 @@ def terminated(found):
     return found["status"]["containerStatuses"][0]["state"]["terminated"]
 
 
+def conditions(found):
+    return {one["type"]: one["status"] for one in found.get("status", {}).get("conditions", [])}
+
+
 # --- components
 
 
 def test_its_version_is_the_one_that_go_mod_names(control_plane):
     assert control_plane.api.request("GET", "/version")["gitVersion"] == f"v{kubernetes_version()}"
+
+
+@pytest.mark.skipif(not is_usual_version(), reason="PodGroups are newer than this Kubernetes")
+def test_native_gangs_are_off_unless_asked_for_and_then_on_in_every_component(control_plane):
+    kind = "scheduling.k8s.io/v1beta1/podgroups"
+    assert "scheduling.k8s.io/v1beta1" not in control_plane.kubectl("api-versions").stdout
+    with ControlPlane(native_gangs=True, kwok_nodes=1) as plane:
+        scheduler = plane["kube-scheduler"]
+        plane.api.create(kind, {"metadata": {"name": "pair"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}},
+                         "default")
+        for name in ("a", "b"):
+            one = pod(name)
+            one["spec"]["schedulingGroup"] = {"podGroupName": "pair"}
+            kept = plane.api.create("pods", one, "default")  # the API server drops a field whose gate is off
+            assert kept["spec"]["schedulingGroup"] == {"podGroupName": "pair"}
+        scheduler.wait_until(lambda: {"PodGroupInitiallyScheduled": "True"}.items() <= conditions(
+            plane.api.get(kind, "default", "pair")).items(), "group that the scheduler has seen to")
+        # The controller manager, which keeps a group while it has pods, lets it go.
+        for name in ("a", "b"):
+            plane.api.delete("pods", "default", name, gracePeriodSeconds=0)
+        plane.api.delete(kind, "default", "pair")
+        plane["kube-controller-manager"].wait_until(lambda: not plane.exists(kind, "default", "pair"), "end of the group")
 
 
 def test_objects_outlive_an_api_server_that_was_killed(api):

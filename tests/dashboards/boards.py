@@ -19,7 +19,7 @@ PROTEIN_PANELS = {"Perplexity", "Recovery"}
 
 KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"}
 FUNCTIONS = {"abs", "absent", "avg", "changes", "clamp_min", "count", "histogram_quantile", "increase", "max",
-             "max_over_time", "rate", "sum", "time", "vector"}
+             "max_over_time", "min_over_time", "rate", "round", "sum", "time", "topk", "vector"}
 SELECTOR = re.compile(r"(?:(?P<function>[a-z_]+)\()?(?P<name>[a-zA-Z_:][\w:]*)\{(?P<matchers>[^{}]*)\}"
                       r"(?:\[(?P<range>[^\]]*)\])?")
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")

@@ -5,3 +5,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 for folder in ("cluster", "python"):
     sys.path.append(str(HERE.parent / folder))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--draw", metavar="FOLDER", help="write the pictures of the boards there, as board_NAME.svg")

@@ -110,16 +110,27 @@ def test_target_rate_interval(board):
         for one in selectors(target["expr"]):
             if one["function"] in ("rate", "irate"):
                 assert one["range"] == "$__rate_interval", target["expr"]
+            elif one["function"] in ("increase", "min_over_time"):
+                assert one["range"] == "1h", target["expr"]
             elif one["range"]:
                 assert one["range"] == "$__range", target["expr"]
 
 
 def test_target_counter_agg(board):
-    """A counter is rated. The one other way is max_over_time over all that the board shows: panels.counted says why."""
+    """A counter is rated, or counted as panels.within_an_hour does it; means and quantiles over all that the board shows
+    are of max_over_time (panels.counted)."""
     for _, target in queries(board):
-        for one in selectors(target["expr"]):
+        for one in selectors(re.sub(r"unless \w+\{[^}]*\} offset 1h", "", target["expr"])):
             if one["name"].endswith(("_total", "_bucket", "_sum", "_count")):
-                assert one["function"] in ("rate", "max_over_time") and one["range"], target["expr"]
+                assert one["function"] in ("rate", "increase", "min_over_time", "max_over_time"), target["expr"]
+                assert one["range"], target["expr"]
+
+
+def test_series_per_rank_are_the_largest_ones(board):
+    """A run may have thousands of ranks."""
+    for panel, target in queries(board):
+        if "rank" in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+            assert target["expr"].startswith("topk("), panel["title"]
 
 
 def test_uneditable(board):

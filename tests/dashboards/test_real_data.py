@@ -3,15 +3,19 @@ and the disk was full for a while, and a real operator with a TrainJob that fail
 """
 import http.client
 import json
+import pathlib
 import re
+import time
 import types
 import urllib.request
+import xml.etree.ElementTree as ET
 
 import pytest
 
 from boards import (CUDA_ONLY_METRICS, CUDA_ONLY_PANELS, NAMES, PROTEIN_PANELS, ROOT, annotations, load, metric_names, queries,
                     selectors, substitute)
 from control_plane import ControlPlane
+from draw import Board
 from fake_kubelet import Exit, FakeKubelet
 from jobs import Job, read_metrics
 from namespace import fresh_namespace
@@ -93,7 +97,7 @@ def recorded(tmp_path_factory):
         try:
             prometheus.start()
             # What breaks before the first scrape is not seen to break.
-            prometheus.wait_for_numbers("instance:lockstep_trainjob_failures:sum == 0")
+            prometheus.wait_for_numbers("lockstep_trainjobs")
             with fresh_namespace(plane, "dashboards") as api:
                 hurt_train_jobs(api, kubelet)
                 hurt_run(run)
@@ -166,6 +170,22 @@ def test_shares_of_a_whole_add_up(recorded):
         wait_until(lambda: sum(value for _, value in prometheus.instant(expression)) == pytest.approx(1), title, 30)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_board_is_drawn(recorded, name, tmp_path, request):
+    """By our own renderer, whose pictures the documents show (--draw docs/images)."""
+    prometheus = recorded.prometheus
+    board = load(name)
+    picture = Board(name, prometheus, prometheus.started_at, time.time()).draw()
+    drawn = ET.fromstring(picture)
+    words = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert all(any(panel["title"].startswith(word.rstrip("…")) for word in words if word) for panel in board["panels"])
+    graphs = sum(panel["type"] == "timeseries" for panel in board["panels"])
+    lines = sum(1 for _ in drawn.iter("{http://www.w3.org/2000/svg}polyline"))
+    assert lines >= graphs - words.count("No data") > 0
+    folder = pathlib.Path(request.config.getoption("--draw") or tmp_path)
+    (folder / f"board_{name.replace('-', '_')}.svg").write_text(picture, encoding="utf-8")
+
+
 def rules_of(prometheus):
     return [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
 
@@ -195,7 +215,7 @@ def test_every_alert_looks_at_series_that_exist(recorded):
 
 
 def test_the_alerts_that_are_due_fire_and_no_others(recorded):
-    due = {("CheckpointFailing", "sasrec"), ("TrainJobFailed", None)}
+    due = {("CheckpointFailing", "sasrec"), ("TrainJobFailed", "broken")}
 
     def firing():
         return {(alert["labels"]["alertname"], alert["labels"].get("trainjob"))

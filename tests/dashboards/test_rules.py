@@ -90,7 +90,9 @@ def test_every_alert_says_what_who_and_where_to_read_on(alerts):
         assert re.search(r"^          summary: \S", rule, re.MULTILINE), name
         assert re.search(r"^          description: >-\n", rule, re.MULTILINE), name
         # An alert about a run names it; one about the operator, where it runs. OperatorDown has nobody to name.
-        if "trainjob)" in rule or "trainjob:" in rule:
+        if "lockstep_trainjob_" in rule:
+            assert re.search(r"\{\{ [$.]labels\.trainjob_namespace \}\}/\{\{ [$.]labels\.trainjob \}\}", rule, re.I), name
+        elif "trainjob)" in rule or "trainjob:" in rule:
             assert "{{ $labels.namespace }}/{{ $labels.trainjob }}" in rule, name
         elif name != "OperatorDown":
             assert "{{ $labels.namespace }}" in rule, name

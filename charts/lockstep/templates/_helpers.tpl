@@ -71,3 +71,8 @@ app.kubernetes.io/component: operator
 {{- fail (printf "\nleaderElection is false, but there are %s replicas (replicas, highAvailability): several would act at once on the same TrainJobs. Set leaderElection to true, or have one replica" (include "lockstep.replicas" .)) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* A file of the chart, its links to runbooks as the values have them: {root: $, path: …} */}}
+{{- define "lockstep.withRunbooks" -}}
+{{- .root.Files.Get .path | replace "https://lockstep.dev/docs/alerts.md#" (printf "%s#" .root.Values.runbookUrl) -}}
+{{- end -}}

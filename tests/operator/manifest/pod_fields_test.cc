@@ -41,7 +41,7 @@ TEST(PodFields, a_template_as_people_write_it_is_right) {
 
 TEST(PodFields, what_is_wrong_is_named_by_its_path) {
   EXPECT_THAT(problems(R"({"nodeSelektor": {}})"),
-              ElementsAre("nodeSelektor: is not a field of a PodSpec of Kubernetes 1.34; did you mean nodeSelector?"));
+              ElementsAre("nodeSelektor: is not a field of a PodSpec of Kubernetes 1.37; did you mean nodeSelector?"));
   EXPECT_THAT(
       problems(R"({"nodeSelector": {"a": true}})"),
       ElementsAre("nodeSelector.a: is true, expected a string (in quotes, where it looks like something else)"));
@@ -54,7 +54,8 @@ TEST(PodFields, what_is_wrong_is_named_by_its_path) {
               ElementsAre("volumes[0].name: is missing, and has no default"));
   EXPECT_THAT(
       problems(R"({"tolerations": [{"operator": "Exist"}]})"),
-      ElementsAre("tolerations[0].operator: is \"Exist\", expected one of Equal, Exists; did you mean Exists?"));
+      ElementsAre(
+          "tolerations[0].operator: is \"Exist\", expected one of Equal, Exists, Gt, Lt; did you mean Exists?"));
 }
 
 TEST(PodFields, containers_need_an_image_and_volumes_that_are_there) {

@@ -901,6 +901,29 @@ TEST_F(ReconcilerTest, jobs_are_counted_by_phase_until_they_are_gone) {
   EXPECT_NE(text().find("lockstep_trainjobs{phase=\"Starting\"} 0"), std::string::npos) << text();
 }
 
+TEST_F(ReconcilerTest, the_metrics_name_a_job_its_restarts_and_why_it_failed_until_it_is_gone) {
+  make_job();
+  settle();
+  const auto has = [&](const std::string& line) {
+    const std::string text = prometheus::TextSerializer().Serialize(registry->Collect());
+    return text.find(line + "\n") != std::string::npos;
+  };
+  const std::string name = R"(trainjob="sim",trainjob_namespace="ns")";
+  EXPECT_TRUE(has(R"(lockstep_trainjob_info{phase="Starting",reason="",)" + name + "} 1"));
+  exited("sim-1-0", 1);
+  settle();
+  EXPECT_TRUE(has(R"(lockstep_trainjob_restarts_total{reason="Crash",scope="pod",)" + name + "} 1"));
+  exited("sim-0-0", 2);
+  settle();
+  ASSERT_EQ(phase_of(job()), "Failed");
+  EXPECT_TRUE(has(R"(lockstep_trainjob_info{phase="Failed",reason="InvalidUsage",)" + name + "} 1"));
+  EXPECT_FALSE(has(R"(lockstep_trainjob_info{phase="Starting",reason="",)" + name + "} 1"));
+  server->remove(kube::train_jobs(), kJob);
+  sync();
+  ASSERT_TRUE(reconcile().ok());
+  EXPECT_EQ(prometheus::TextSerializer().Serialize(registry->Collect()).find("trainjob="), std::string::npos);
+}
+
 TEST_F(ReconcilerTest, a_job_that_cannot_be_read_is_an_error_with_its_field) {
   make_job({{"trainer", {{"numNodes", "two"}}}});
   sync();
