@@ -18,6 +18,7 @@ set(LOCKSTEP_PLUGIN_FILES
   runner/config/workload_flags.h
   runner/contract/exit_code.h
   runner/contract/launch_options.h
+  runner/contract/run_folder_layout.h
   runner/data/batch_source.h
   runner/data/sampler.h
   runner/formats/pickle_zip.h
@@ -33,7 +34,7 @@ set(LOCKSTEP_PLUGIN_FILES
   runner/tensor/named_tensor.h
   runner/tensor/parameter_group.h)
 # Whose functions lockstep-worker holds for plugins, whether it calls them itself or not.
-set(LOCKSTEP_PLUGIN_ROOMS base checkpoint config data formats kernels layers)
+set(LOCKSTEP_PLUGIN_ROOMS base checkpoint config contract data formats kernels layers)
 
 # A plugin that was compiled with other headers may see other classes than the worker: their digest stands in both.
 set(digests)

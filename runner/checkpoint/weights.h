@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "runner/base/file_system.h"
@@ -32,8 +34,10 @@ class TorchTree {
  private:
   std::vector<at::Tensor> memory_;  // what the values' views point into
 };
-// Atomically, for torch.load(weights_only=True).
-Status save_torch_tree(FileSystem& fs, const std::string& path, const TorchTree& tree);
+// A file of the run beside its checkpoints: bytes as they are, or a tree for torch.load(weights_only=True).
+using OutputContent = std::variant<std::string, TorchTree>;
+// Atomically, in a folder that is made when it is not there. `tag`: as write_file_atomically's.
+Status save_output(FileSystem& fs, const std::string& path, const OutputContent& content, std::string_view tag);
 
 // Views of contiguous CPU tensors, which must outlive them. kInvalid names a dtype that the formats do not know.
 Result<std::vector<TensorView>> views_of(const NamedTensors& tensors);

@@ -1,9 +1,7 @@
 #include "runner/checkpoint/writer.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <ATen/core/grad_mode.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -17,7 +15,8 @@
 #include <utility>
 
 #include "runner/base/forwarding_file_system.h"
-#include "runner/checkpoint/weights.h"
+#include "runner/formats/checkpoint_dir.h"
+#include "runner/tensor/side_stream.h"
 
 namespace lockstep {
 namespace {
@@ -58,43 +57,16 @@ void copy_to_host(const NamedTensors& tensors, const NamedTensors& host) {
   }
 }
 
-// A stream of the writer's own on a device, on which the copies are queued.
-class CopyStream {
- public:
-  explicit CopyStream(at::Device device) : type_(device.type()), own_(type_.getStreamFromGlobalPool(device)) {}
-
-  // What `copy` queues comes after everything that the training thread has queued so far.
-  void queue(const std::function<void()>& copy) {
-    c10::Event staged(own_.device_type());
-    staged.record(type_.getStream(own_.device()));
-    staged.block(own_);
-    const c10::StreamGuard guard(own_);
-    copy();
-    copied_ = std::make_shared<c10::Event>(own_.device_type());
-    copied_->record(own_);
-  }
-  void before_change() {
-    if (copied_) std::exchange(copied_, nullptr)->block(type_.getStream(own_.device()));
-  }
-  // By the writer's thread, which belongs to no device yet.
-  [[nodiscard]] std::function<void()> wait() const {
-    return [type = type_, device = own_.device(), copied = copied_] {
-      type.setDevice(device);
-      copied->synchronize();
-    };
-  }
-
- private:
-  c10::impl::VirtualGuardImpl type_;
-  c10::Stream own_;
-  std::shared_ptr<c10::Event> copied_;
-};
-
 struct Job {
   CheckpointWrite write;
   Clock::time_point started;
   std::function<void()> wait_for_copy = [] {};
   std::optional<Error> error;  // found while staging
+};
+
+struct Output {
+  std::string name;
+  OutputContent content;
 };
 
 }  // namespace
@@ -122,23 +94,24 @@ class CheckpointWriter::Impl {
   }
 
   Status prepare(const CheckpointStamp& stamp) {
-    wait_to_the_end();
+    wait_to_the_end(Writes::kAll);
+    stamp_ = stamp;
     return prepare_checkpoint_folder(fs_, options_.folder, stamp);
   }
 
   void make_buffers(const CheckpointContent& content) {
-    wait_to_the_end();
+    wait_to_the_end(Writes::kCheckpoint);
     make_buffers_of(files_of(content));
   }
 
   void before_change() {
-    if (copies_) copies_->before_change();
+    if (copies_) copies_->join();
   }
 
   StageCost stage(const CheckpointContent& content) {
     StageCost cost;
     const Clock::time_point begin = Clock::now();
-    wait_to_the_end();
+    wait_to_the_end(Writes::kCheckpoint);
     cost.stall_seconds = seconds_since(begin);
     const Clock::time_point copy_begin = Clock::now();
     Job job = make_job(content);
@@ -152,9 +125,21 @@ class CheckpointWriter::Impl {
     return cost;
   }
 
-  bool wait_durable(const std::function<bool()>& gives_up) {
+  void stage_output(std::string name, OutputContent content) {
+    wait_to_the_end(Writes::kOutput);
+    {
+      const std::lock_guard lock(mutex_);
+      output_ = Output{.name = std::move(name), .content = std::move(content)};
+    }
+    changed_.notify_all();
+  }
+
+  bool wait_durable(const std::function<bool()>& gives_up, Writes writes) {
+    const auto are_over = [&] {
+      return (!job_ || writes == Writes::kOutput) && (!output_ || writes == Writes::kCheckpoint);
+    };
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kLookInterval, [this] { return !job_; })) {
+    while (!changed_.wait_for(lock, kLookInterval, are_over)) {
       lock.unlock();
       if (gives_up()) return false;
       const uint64_t answers = answers_;
@@ -169,9 +154,14 @@ class CheckpointWriter::Impl {
     return std::exchange(reports_, {});
   }
 
+  std::vector<OutputReport> poll_output_reports() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(output_reports_, {});
+  }
+
  private:
-  void wait_to_the_end() {
-    wait_durable([] { return false; });
+  void wait_to_the_end(Writes writes) {
+    wait_durable([] { return false; }, writes);
   }
 
   using Files = std::vector<std::pair<std::string, const NamedTensors*>>;
@@ -197,12 +187,12 @@ class CheckpointWriter::Impl {
     const Files files = files_of(content);
     make_buffers_of(files);
     Job job;
-    job.write = {options_.folder, content.state, {}, options_.retention, options_.resume};
+    job.write = {options_.folder, content.state, {}, options_.retention, options_.run.job.resume};
     const auto copy = [&] {
       for (size_t i = 0; i < files.size(); ++i) copy_to_host(*files[i].second, staged_[i].host);
     };
     if (copies_) {
-      copies_->queue(copy);
+      copies_->queue_after_current(copy);
       job.wait_for_copy = copies_->wait();
     } else {
       copy();
@@ -241,17 +231,44 @@ class CheckpointWriter::Impl {
     return report;
   }
 
+  // A newer rank 0 has files of the same names. The check comes first, so that they are not replaced.
+  Status write_output(const Output& output) {
+    TRY(check_none_is_newer(fs_, options_.folder, options_.run, stamp_));
+    return save_output(fs_, join_path(options_.folder, output.name), output.content, temporary_tag(stamp_));
+  }
+
+  OutputReport perform(const Output& output) {
+    OutputReport report{.name = output.name, .error = std::nullopt};
+    try {  // as above
+      const Status written = write_output(output);
+      if (!written.ok()) report.error = written.error();
+    } catch (const std::exception& e) {
+      report.error = Error{ErrorCode::kUnavailable, e.what()};
+    }
+    return report;
+  }
+
+  // Nobody else touches job_ or output_ while it is set.
   void run() {
     pthread_setname_np(pthread_self(), "ckpt-write");
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stop_ || job_; });
-      if (!job_) return;
-      lock.unlock();
-      WriteReport report = perform(*job_);  // nobody else touches job_ while it is set
-      lock.lock();
-      reports_.push_back(std::move(report));
-      job_.reset();
+      changed_.wait(lock, [this] { return stop_ || job_ || output_; });
+      if (output_) {
+        lock.unlock();
+        OutputReport report = perform(*output_);
+        lock.lock();
+        output_reports_.push_back(std::move(report));
+        output_.reset();
+      } else if (job_) {
+        lock.unlock();
+        WriteReport report = perform(*job_);
+        lock.lock();
+        reports_.push_back(std::move(report));
+        job_.reset();
+      } else {
+        return;
+      }
       changed_.notify_all();
     }
   }
@@ -260,14 +277,17 @@ class CheckpointWriter::Impl {
   uint64_t answers_told_ = 0;         // the caller's thread's
   WatchedFileSystem fs_;
   CheckpointWriterOptions options_;
-  std::optional<CopyStream> copies_;  // not on the CPU
+  CheckpointStamp stamp_;             // changed while nothing is in flight
+  std::optional<SideStream> copies_;  // not on the CPU
   std::vector<StagedFile> staged_;    // the training thread's while job_ is empty, else the writer's
 
   std::mutex mutex_;
   std::condition_variable changed_;
   // State below is protected by mutex_.
-  std::optional<Job> job_;  // in flight
+  std::optional<Job> job_;        // in flight
+  std::optional<Output> output_;  // … and written before it
   std::vector<WriteReport> reports_;
+  std::vector<OutputReport> output_reports_;
   bool stop_ = false;
 
   std::thread thread_;
@@ -281,7 +301,13 @@ Status CheckpointWriter::prepare(const CheckpointStamp& stamp) { return impl_->p
 void CheckpointWriter::make_buffers(const CheckpointContent& content) { impl_->make_buffers(content); }
 void CheckpointWriter::before_change() { impl_->before_change(); }
 StageCost CheckpointWriter::stage(const CheckpointContent& content) { return impl_->stage(content); }
-bool CheckpointWriter::wait_durable(const std::function<bool()>& gives_up) { return impl_->wait_durable(gives_up); }
+void CheckpointWriter::stage_output(std::string name, OutputContent content) {
+  impl_->stage_output(std::move(name), std::move(content));
+}
+bool CheckpointWriter::wait_durable(const std::function<bool()>& gives_up, Writes writes) {
+  return impl_->wait_durable(gives_up, writes);
+}
 std::vector<WriteReport> CheckpointWriter::poll_reports() { return impl_->poll_reports(); }
+std::vector<OutputReport> CheckpointWriter::poll_output_reports() { return impl_->poll_output_reports(); }
 
 }  // namespace lockstep

@@ -1,11 +1,16 @@
-// CheckpointWriter: takes a copy of the state and makes it durable in the background.
+// CheckpointWriter: takes a copy of the state and makes it durable in the background; so it does with the files that a
+// workload leaves beside the checkpoints.
 //
 // Role: rank 0's way to disk. stage() copies to host buffers that are kept (pinned for a device's tensors) and returns;
-// a thread of its own ("ckpt-write") writes by the protocol of formats/checkpoint_write. One write is in flight.
+// a thread of its own ("ckpt-write") writes by the protocol of formats/checkpoint_write. One checkpoint and one output
+// are in flight at most. An output that was staged before a checkpoint is written before it: whoever resumes from the
+// checkpoint finds the files that the run had left by then.
+// Fence: an old rank 0 that was cut off may live on beside its successor, on the same volume. Nothing is published once
+// a newer generation has written a checkpoint (check_none_is_newer).
 // Threads: all methods from one thread (the training thread). The destructor waits for the write in flight.
 // Devices: the copies are queued on a stream of their own, so that the next step's forward and backward run beside
 // them; the thread, not the caller, waits for them. Who is about to change a staged tensor says so: before_change().
-// Errors: a failed write is a WriteReport with an Error; training may go on, the older checkpoints stay.
+// Errors: a failed write is a report with an Error; training may go on, the older checkpoints stay.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,6 +24,7 @@
 
 #include "runner/base/file_system.h"
 #include "runner/base/result.h"
+#include "runner/checkpoint/weights.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/formats/checkpoint_write.h"
 #include "runner/formats/retention.h"
@@ -41,6 +47,11 @@ struct WriteReport {
   std::optional<Error> error;
 };
 
+struct OutputReport {
+  std::string name;
+  std::optional<Error> error;
+};
+
 struct StageCost {
   double stall_seconds = 0.0;  // waiting for the write before
   double copy_seconds = 0.0;
@@ -48,9 +59,9 @@ struct StageCost {
 
 struct CheckpointWriterOptions {
   std::string folder;
+  RunIdentity run;
   Retention retention;
-  ResumePolicy resume = ResumePolicy::kSameConfig;  // as CheckpointWrite's
-  at::Device device = at::kCPU;                     // of the tensors that are staged
+  at::Device device = at::kCPU;  // of the tensors that are staged
   // Called on the caller's thread while it waits for a write and the volume answers, several times a second.
   std::function<void()> on_progress = [] {};
 };
@@ -75,11 +86,17 @@ class CheckpointWriter {
   // The tensors that were staged last may be changed by what is queued from now on: the current stream of the device
   // waits for their copy; the host does not.
   void before_change();
-  // True once nothing is in flight; what became of it is in the reports. `gives_up` is asked several times a second;
-  // when it says yes, the wait ends with false, and the write goes on.
-  bool wait_durable(const std::function<bool()>& gives_up = [] { return false; });
+  // A file of the run, by its name below the folder. Waits for the output before it; the caller, who may hold as much
+  // memory as the state takes, waits first: wait_durable(…, Writes::kOutput).
+  void stage_output(std::string name, OutputContent content);
+  // True once nothing of the kind is in flight; what became of it is in the reports. `gives_up` is asked several times
+  // a second; when it says yes, the wait ends with false, and the write goes on.
+  enum class Writes { kCheckpoint, kOutput, kAll };
+  bool wait_durable(
+      const std::function<bool()>& gives_up = [] { return false; }, Writes writes = Writes::kAll);
   // Writes that ended since the last call, in order.
   std::vector<WriteReport> poll_reports();
+  std::vector<OutputReport> poll_output_reports();
 
  private:
   class Impl;

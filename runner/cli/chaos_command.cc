@@ -139,8 +139,8 @@ Status report_recovery(const ChaosOptions& options, int64_t before, int64_t hit_
   return Error{ErrorCode::kRetry, "the run has not gone on within " + exact_seconds(options.patience)};
 }
 
-// A new agent of node 0 knows of the group before it what the other nodes tell; where none of them was in it, all that
-// shows is that the training goes on.
+// A new agent of node 0 learns of the earlier group from the other nodes. Where no other node was in it, the only sign
+// of a recovery is that training goes on.
 Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int64_t hit_ns, std::ostream& out) {
   std::optional<int64_t> first_step;
   while (static_cast<double>(monotonic_ns() - hit_ns) < options.patience * kNanosecondsPerSecond) {
@@ -183,7 +183,7 @@ Status stop_rank(const ChaosOptions& options, std::ostream& out) {
                                       {{"command", "stop-rank"}, {"rank", found.first}, {"seconds", seconds}}));
   out << "stopped rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
       << hit.at("step") << (seconds > 0 ? " for " + exact_seconds(seconds) : " for good") << std::endl;
-  // One that runs again before it is given up breaks nothing.
+  // A stopped process that is continued before it was given up for lost breaks nothing.
   ChaosOptions shorter = options;
   if (seconds > 0) shorter.patience = std::min(options.patience, seconds + kPartitionSeconds);
   return report_recovery(shorter, before, hit.at("nanoseconds"), seconds == 0, out);

@@ -73,7 +73,7 @@ CommandShape shape_of_flags(std::string name, std::string help, const std::vecto
   CommandShape shape{.name = std::move(name), .help = std::move(help)};
   for (const Flag& flag : flags) {
     shape.options.push_back(flag_shape(flag));
-    // The parser takes --no_no_time too; nobody is to be led there.
+    // The parser accepts --no_no_time too; completion does not offer it.
     if (flag.is_bool && !flag.name.starts_with("no_"))
       shape.options.push_back({.names = {"--no_" + flag.name},
                                .takes = Takes::kNothing,

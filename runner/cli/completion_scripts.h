@@ -1,4 +1,5 @@
-// What a shell must know to ask us. Each script calls `lockstep __complete` (completion.h) and hands the answer on.
+// The scripts that shells load for completion. Each calls `lockstep __complete` (completion.h) and passes its answer
+// on.
 #pragma once
 
 namespace lockstep {

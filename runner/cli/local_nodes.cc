@@ -49,7 +49,7 @@ Error unavailable(const std::string& what) {
   return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
 }
 
-// Somebody else may take it before node 0 does: then node 0 says so.
+// Another program may take the port before node 0 does; then node 0 fails with a message about it.
 Result<int> free_port() {
   using Tcp = boost::asio::ip::tcp;
   boost::asio::io_context loop;
@@ -72,7 +72,8 @@ std::string random_token() {
   return token;
 }
 
-// What stands between an agent's fork and its exec: made before, for the parent has threads.
+// What a child needs between fork and exec. It is made before the fork, because the parent has threads and nothing may
+// be allocated in the child.
 struct ChildPlan {
   const char* program;
   char* const* arguments;
@@ -221,7 +222,7 @@ class LocalNodes {
                     .checkpoint_step = read_checkpoint_mark(checkpoint_mark_fd_)});
   }
 
-  // ---- the ladder's hands ----
+  // ---- what the ladder decided ----
 
   void apply(const NodeLadderEvent& event) {
     for (const NodeLadderOutput& output : step(ladder_, event, now())) {
@@ -257,7 +258,8 @@ class LocalNodes {
     untold_ = output;
   }
 
-  // A new process is told by its environment; the last decision goes to the one that is there.
+  // A new agent learns the decision from its environment; without a new one (the ladder gave up) node 0's agent is
+  // told.
   void tell_node_0(const LadderDecision& decision) const {
     if (options_.control_folder.empty() || !agents_[0].alive) return;
     const Result<int> connection = connect_control_socket(options_.control_folder, 0);
@@ -374,7 +376,8 @@ class LocalNodes {
   const LocalNodesOptions& options_;  // outlive this: run_local_nodes' own
   LocalNetwork network_;
   const NetworkNamespaces* namespaces_;  // outlive this as well; null: none
-  // Of all agents; without it (no memory) restarts are counted for longer.
+  // The newest checkpoint of all agents. Without this shared page (no memory for it) a new checkpoint does not clear
+  // the count of restarts.
   int checkpoint_mark_fd_ = ::memfd_create("lockstep-checkpoint-mark", MFD_CLOEXEC);
   std::string program_;
   boost::asio::io_context loop_;

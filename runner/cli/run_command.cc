@@ -35,7 +35,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kTerminationLogOfPods = "/dev/termination-log";
-// A DNS record of a pod lives on for so long after it.
+// How long the DNS record of a pod that is gone may still be answered.
 constexpr std::chrono::seconds kDnsTtl{30};
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
@@ -76,7 +76,7 @@ Status check_placement(const Environment& environment, const LaunchOptions& laun
   return check_agent_environment(environment, launch);
 }
 
-// With as many nodes as there may be: every rank needs a sample of its own.
+// Every rank of the largest group that may form needs a sample of its own.
 Status check_batch(const RunConfig& config, int nproc, int nnodes) {
   const TrainingOptions& training = config.training;
   const int64_t ranks = int64_t{nproc} * nnodes;
@@ -158,8 +158,8 @@ struct Request {
   std::string remark;  // lines about the file and the data set; empty for none
 };
 
-// What such a value as `--dataset auto` stands for is found out here, once: the workers and the other agents of
-// `--local_nodes` get the data set's own name. A person is told the command that was given.
+// Resolves values such as `--dataset auto` once, here: the workers and the other agents of `--local_nodes` get the data
+// set's own name. Messages for people show the command as it was given.
 Status settle(Request& request) {
   TRY_ASSIGN(const SettledRun settled, settled_run(request.config, request.arguments, request.workloads));
   if (settled.arguments == request.arguments) return {};
@@ -202,7 +202,7 @@ Status take_timeouts(RunConfig& config, const Environment& environment) {
   return {};
 }
 
-// No flag has this one: how long a stop may take is a matter of whoever sends SIGTERM.
+// From the environment alone: whoever sends SIGTERM (the pod's grace period) says how long a stop may take.
 Result<std::chrono::seconds> stop_timeout_of(const Environment& environment) {
   TRY_ASSIGN(const std::optional<int> said, positive_variable(environment, env::kStopTimeout));
   return said ? std::chrono::seconds(*said) : kStopGrace;
@@ -225,7 +225,8 @@ Status set_membership(Prepared& p) {
   coordinator.rejoin_timeout = std::chrono::seconds(launch.rejoin_timeout_seconds);
   const std::chrono::milliseconds rendezvous_timeout = std::chrono::seconds(launch.rendezvous_timeout_seconds);
   coordinator.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
-  // A worker that does not start in time is its own node's to judge, which knows more: first.
+  // A worker that does not start in time is judged by its own node's agent, which knows more. The coordinator therefore
+  // waits a little longer.
   coordinator.rendezvous_timeout = rendezvous_timeout + coordinator.heartbeat_timeout;
   coordinator.stall_timeout = std::chrono::seconds(launch.stall_timeout_seconds);
   const bool is_found_by_name = !p.place.coordinator_host.empty() && !is_address(p.place.coordinator_host);
@@ -273,7 +274,7 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   agent.started_because = started_because(p.environment);
   agent.run_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir).value_or(""),
                                    variable(p.environment, env::kJob).value_or(""));
-  // In a pod its owner has other ways in, and the folder may be shared by many.
+  // Not in a pod: kubectl exec is the way in there, and several jobs may share the folder.
   if (!is_set(p.environment, env::kKubernetesServiceHost)) agent.control_folder = agent.run_folder;
   return p;
 }
@@ -284,7 +285,7 @@ bool port_is_required(const Prepared& p) {
   return is_given(p.config, "status_port") || is_set(p.environment, env::kKubernetesServiceHost);
 }
 
-// Node 0 speaks for all; the others only when something is wrong.
+// Node 0 prints for the whole job; the others print only problems.
 void say_what_begins(const Prepared& p) {
   const bool is_first = p.place.node_rank == 0;
   if (p.ranks.is_warning || is_first) std::fprintf(p.ranks.is_warning ? stderr : stdout, "%s\n", p.ranks.line.c_str());

@@ -3,7 +3,9 @@
 #include <c10/util/Exception.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
 
 #include "runner/base/check.h"
 #include "runner/dist/device_stream.h"
@@ -53,6 +55,25 @@ std::vector<std::vector<int64_t>> gather_over_ranks(ProcessGroup& group, std::sp
     rows.emplace_back(row.data_ptr<int64_t>(), row.data_ptr<int64_t>() + length);
   }
   return rows;
+}
+
+std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string mine,
+                                            const std::function<void()>& on_progress) {
+  const auto my_size = static_cast<int64_t>(mine.size());
+  const auto sizes = gather_over_ranks(group, {&my_size, 1});
+  const bool keeps = group.rank() == 0;
+  std::vector<std::string> all;
+  if (keeps) all.push_back(std::move(mine));
+  for (int source = 1; source < group.world_size(); ++source) {
+    // A tensor with memory of its own: a broadcast that is given up at a cut may still write to it.
+    at::Tensor bytes = torch::empty({sizes[static_cast<size_t>(source)].front()}, torch::kUInt8);
+    char* const data = static_cast<char*>(bytes.mutable_data_ptr());
+    if (source == group.rank()) std::copy(mine.begin(), mine.end(), data);
+    if (bytes.numel() > 0) broadcast(group, bytes, source);
+    if (keeps) all.emplace_back(data, static_cast<size_t>(bytes.numel()));
+    on_progress();
+  }
+  return all;
 }
 
 void broadcast(ProcessGroup& group, at::Tensor& tensor, int source) {

@@ -5,8 +5,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -36,6 +38,11 @@ std::vector<double> sum_over_ranks(ProcessGroup& group, std::span<const double> 
 
 // One row per rank, in rank order; all rows of equal length.
 std::vector<std::vector<int64_t>> gather_over_ranks(ProcessGroup& group, std::span<const int64_t> values);
+
+// On rank 0: what each rank has given, in rank order; elsewhere nothing. Each rank's bytes pass all ranks, one rank's
+// at a time. `on_progress`: after each rank's.
+std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string mine,
+                                            const std::function<void()>& on_progress);
 
 // Overwrites `tensor` on every rank with that of `source`.
 void broadcast(ProcessGroup& group, at::Tensor& tensor, int source);

@@ -1,4 +1,4 @@
-// AgentLink: what the training loop hears of and says to this node's agent (worker/agent_session).
+// AgentLink: the training loop's side of the link to this node's agent (worker/agent_session).
 // Threads: any.
 #pragma once
 

@@ -1,10 +1,9 @@
 // BatchQueue: fetches the shares of coming steps on threads of its own, so that a step finds its batch made.
 //
-// Role: between the workload's `fetch` and the training step. It belongs to the process, not to a generation: a new
-// group asks for other shares, and never waits for a fetch that the old one began.
-// Threads: the training thread calls; `num_threads` threads ("fetch") live as long as the queue.
-// Limits: holds what was wanted last, and as many more shares as there are threads, which are dropped when they are
-// made.
+// Role: between the workload's `fetch` and the training step. It lives as long as the process: a new group asks for
+// other shares, and never waits for a fetch that the old group began. Threads: the training thread calls; `num_threads`
+// threads ("fetch") live as long as the queue. Limits: holds what was wanted last, and as many more shares as there are
+// threads, which are dropped when they are made.
 #pragma once
 
 #include <condition_variable>

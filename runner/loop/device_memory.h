@@ -13,7 +13,7 @@ namespace lockstep {
 
 MemoryFigures memory_figures(at::Device device);
 
-// Dense peak of one device; none on the CPU or for a device that the table lacks.
+// Peak of one device for dense matrices; none on the CPU, or for a device that the table lacks.
 std::optional<double> device_peak_flops(at::Device device, Precision precision);
 
 }  // namespace lockstep

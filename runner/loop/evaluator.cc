@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "runner/contract/exit_code.h"
@@ -16,17 +18,59 @@
 namespace lockstep {
 namespace {
 
-std::vector<MetricSum> totals_of(std::vector<MetricSum> mine, ProcessGroup& group) {
+using Parts = std::map<std::string, std::string>;
+
+uint64_t bytes_of(const Parts& parts) {
+  uint64_t bytes = 0;
+  for (const auto& [name, part] : parts) bytes += part.size();
+  return bytes;
+}
+
+// A line that says which parts follow, and how long each is.
+std::string packed(const Parts& parts) {
+  Json list = Json::array();
+  std::string bytes;
+  for (const auto& [name, part] : parts) {
+    list.push_back({name, part.size()});
+    bytes += part;
+  }
+  return dump_line(list) + "\n" + bytes;
+}
+
+void unpack_behind(const std::string& text, Parts& parts) {
+  const size_t end = text.find('\n');
+  size_t begin = end + 1;
+  for (const Json& entry : Json::parse(text.substr(0, end))) {
+    const auto size = entry.at(1).get<size_t>();
+    parts[entry.at(0).get<std::string>()].append(text, begin, size);
+    begin += size;
+  }
+}
+
+// Collective. On rank 0 the parts of all ranks, elsewhere their names.
+Parts parts_of_all(Parts mine, ProcessGroup& group, PhaseClock& clock) {
+  Parts all;
+  for (const auto& [name, part] : mine) all[name];
+  for (const std::string& text : bytes_to_rank_zero(group, packed(mine), [&] { clock.progress(); })) {
+    unpack_behind(text, all);
+  }
+  return all;
+}
+
+// The sums over all ranks; has_parts: any rank has given one.
+std::vector<MetricSum> totals_of(std::vector<MetricSum> mine, ProcessGroup& group, bool& has_parts) {
   std::vector<double> row;
   for (const MetricSum& m : mine) {
     row.push_back(m.sum);
     row.push_back(m.count);
   }
+  row.push_back(has_parts ? 1.0 : 0.0);
   const std::vector<double> totals = sum_over_ranks(group, row);
   for (size_t i = 0; i < mine.size(); ++i) {
     mine[i].sum = totals[2 * i];
     mine[i].count = totals[2 * i + 1];
   }
+  has_parts = totals.back() > 0.0;
   return mine;
 }
 
@@ -38,25 +82,34 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
     const AutocastScope autocast(parts.precision, parts.device);
     return workload.loss(batch);
   };
+  Parts my_parts;
   const torch::NoGradGuard no_grad;
-  Result<std::vector<MetricSum>> mine =
-      workload.evaluate({.rank = group.rank(),
-                         .world_size = group.world_size(),
-                         .seed = parts.seed,
-                         .goes_on =
-                             [&] {
-                               parts.faults.work_here(Fault::kSlowEvaluation, [&] { return work.goes_on(); });
-                               return work.goes_on();
-                             },
-                         .device = parts.device,
-                         .samples_at_once = parts.samples_at_once,
-                         .loss = loss});
+  Result<std::vector<MetricSum>> mine = workload.evaluate(
+      {.rank = group.rank(),
+       .world_size = group.world_size(),
+       .seed = parts.seed,
+       .goes_on =
+           [&] {
+             parts.faults.work_here(Fault::kSlowEvaluation, [&] { return work.goes_on(); });
+             return work.goes_on();
+           },
+       .device = parts.device,
+       .samples_at_once = parts.samples_at_once,
+       .loss = loss,
+       .give_part = [&](const std::string& name, const std::string& bytes) { my_parts[name] += bytes; }});
   if (!mine.ok()) throw RunFault(ExitCode::kData, mine.error().message);
+  if (const uint64_t bytes = bytes_of(my_parts); bytes > kPartBytesMax) {
+    throw RunFault(ExitCode::kData, "rank " + std::to_string(group.rank()) + " has " + std::to_string(bytes) +
+                                        " bytes of parts for rank 0's files of an evaluation, at most " +
+                                        std::to_string(kPartBytesMax) + " are taken: let it keep fewer");
+  }
   const JointEnd end = work.end();
-  EvaluationOutcome outcome{.is_complete = end.is_complete, .metrics = {}, .requests = end.requests};
+  EvaluationOutcome outcome{.is_complete = end.is_complete, .metrics = {}, .requests = end.requests, .parts = {}};
   if (!end.is_complete) return outcome;
   const PhaseScope waiting(parts.clock, Phase::kWaiting);
-  outcome.metrics = workload.figures(totals_of(std::move(*mine), group));
+  bool has_parts = !my_parts.empty();
+  outcome.metrics = workload.figures(totals_of(std::move(*mine), group, has_parts));
+  if (has_parts) outcome.parts = parts_of_all(std::move(my_parts), group, parts.clock);
   return outcome;
 }
 

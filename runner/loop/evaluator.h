@@ -1,12 +1,13 @@
 // Evaluation over all ranks: exact shards, (sum, count) added up in fp64, the same figures for every world size.
 // The wait for the other ranks' figures is Phase::kWaiting on `clock`, so that a late rank is told from those that it
 // keeps waiting.
-// It may take minutes: a rank that is asked to stop, or to leave with the others, leaves its share within one chunk and
-// says so in the reduction. Then there are figures for nobody, and all ranks know of the request. A rank whose group is
-// cut throws (leave_group).
-// Threads: the training thread; collective. Errors: throws; RunFault (kData) when a batch cannot be fetched.
+// It may take minutes. A rank that is asked to stop, or to leave with the others, ends its share within one chunk and
+// says so in the reduction. Then no rank has figures, and all know of the request (JointWork). A rank whose group is
+// cut throws (leave_group). Threads: the training thread; collective. Errors: throws; RunFault (kData) when a batch
+// cannot be fetched.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ struct EvaluationOutcome {
   bool is_complete = false;   // on all ranks; otherwise there are no figures
   EvaluationMetrics metrics;  // the workload's figures of the sums
   StepRequests requests;      // that any rank has met meanwhile
+  // Names, and on rank 0 the bytes of all ranks (EvaluationShard::give_part).
+  std::map<std::string, std::string> parts;
 };
 
 // What an evaluation works with; all outlive the call.

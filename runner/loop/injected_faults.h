@@ -1,8 +1,8 @@
 // InjectedFaults: faults shown on purpose (lockstep chaos, tests), and the places where they show.
 //
-// Role: the agent's word (messages.h, InjectFault) comes on the link's thread; the training loop and the file layer
-// ask here. Without a word everything is a load of one atomic.
-// Threads: add() from any thread; the rest as said.
+// Role: the agent's InjectFault (messages.h) arrives on the link's thread; the training loop and the file layer ask
+// here at each place. Where nothing was injected, asking costs one atomic load. Threads: add() from any thread; the
+// rest as said.
 #pragma once
 
 #include <array>
@@ -22,10 +22,9 @@ class InjectedFaults {
 
   // Training thread. True once per injected kNotFinite.
   bool take_not_finite();
-  // One thread per fault: stops here for as long as was said, when `fault` was injected. As deaf as a real hang.
+  // One thread per fault. When `fault` was injected: sleeps for its seconds and, like a real hang, reacts to nothing.
   void stall_here(Fault fault);
-  // Works here for as long as was said, when `fault` was injected, or until `goes_on` says no; it is asked all the
-  // time.
+  // When `fault` was injected: takes its seconds, or less when `goes_on`, which is asked all the time, returns false.
   void work_here(Fault fault, const std::function<bool()>& goes_on);
   // Any thread.
   [[nodiscard]] bool disk_is_full() const;

@@ -1,7 +1,6 @@
-// JointWork: what all ranks do at the same time, each for itself and for longer than a moment (an evaluation, entering
-// a phase). A rank that is asked to stop, or to leave with the others, leaves its part before its end and says so in
-// the reduction that ends the work: then it has come to nothing on all ranks, and all know of the request. Threads: the
-// training thread.
+// JointWork: long work that all ranks do at the same time, each on its own part (an evaluation, entering a phase). A
+// rank that is asked to stop, or to leave with the others, ends its part early and says so in the reduction that ends
+// the work. Then all ranks discard the work, and all know of the request. Threads: the training thread.
 #pragma once
 
 #include <string>

@@ -40,7 +40,7 @@ std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingS
       at::Tensor loss;
       {
         const AutocastScope autocast(precision, device);
-        for (const at::Tensor& sum : workload.loss(to_device(*fetched, share, device))) {
+        for (const at::Tensor& sum : workload.loss({.share = share, .tensors = workload.upload(*fetched, device)})) {
           loss = loss.defined() ? loss + sum : sum;
         }
       }

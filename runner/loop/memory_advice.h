@@ -14,9 +14,9 @@
 
 namespace lockstep {
 
-// Half of the micro-batch, a quarter …, 1: the first of which forward and backward fit into memory with the state and
-// its gradients; in the unit of BatchShape::micro_batch_max. nullopt: not even the smallest does, or trying it failed
-// in another way. Reducer and step are gone by then. Leaves no gradients.
+// Tries half of the micro-batch, a quarter, …, 1, and returns the first whose forward and backward fit into memory
+// beside the state and its gradients, in the unit of BatchShape::micro_batch_max. nullopt: not even the smallest fits,
+// or trying it failed in another way. To be called when reducer and step were dropped. Leaves no gradients.
 std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingState& state, BatchSource& source,
                                              uint64_t seed, at::Device device, Precision precision);
 

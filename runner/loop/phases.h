@@ -1,7 +1,7 @@
 // Phases of a run: which one a step belongs to, what is trained in it, where it ends. Pure.
 //
 // A phase ends with its last epoch, or earlier when patience is out (Trainer). All of it follows from the counters, so
-// that ranks whose group broke in the middle of a change of phase come to the same phase again without a word.
+// that ranks whose group broke in the middle of a change of phase agree on the phase without exchanging anything.
 // Threads: none.
 #pragma once
 

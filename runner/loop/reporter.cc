@@ -65,12 +65,6 @@ void Reporter::warn(const std::string& line) { say("warning: " + line); }
 void Reporter::use_folder(RunFolder folder) {
   problem(folder.remark());
   folder_.emplace(std::move(folder));
-  if (owner_) folder_->set_owner(*owner_);
-}
-
-void Reporter::set_owner(const RunFolder::Owner& owner) {
-  owner_ = owner;
-  if (folder_) folder_->set_owner(owner);
 }
 
 void Reporter::problem(const std::string& sentence) {
@@ -213,33 +207,28 @@ void Reporter::print_progress_line(const Progress& p) {
              std::max(p.eta_seconds, 0.0), 100.0 * p.data_wait_ratio));
 }
 
-void Reporter::on_evaluation(const EvaluationNote& note, Workload& workload, const NamedTensors& optimizer) {
-  metrics_.on_evaluation(note.metrics);
+void Reporter::on_evaluation(const Workload::EvaluationReport& report, Workload& workload) {
+  metrics_.on_evaluation(report.metrics);
   if (!is_rank_zero()) return;
-  const Workload::EvaluationReport report{.step = note.step,
-                                          .epoch = note.completed_epochs,
-                                          .seconds_training = note.seconds_training,
-                                          .metrics = note.metrics};
   for (const std::string& line : workload.evaluation_lines(report)) say(line);
   if (options_.agent != nullptr) {
-    options_.agent->send(
-        Evaluation{.epoch = note.completed_epochs, .metrics = {note.metrics.begin(), note.metrics.end()}});
+    options_.agent->send(Evaluation{.epoch = report.epoch, .metrics = {report.metrics.begin(), report.metrics.end()}});
   }
   if (!folder_) return;
-  Workload::OutputState state{.step = note.step,
-                              .epoch = note.completed_epochs,
-                              .metrics = note.metrics,
-                              .lr = note.lr,
-                              .model = parameters_of(workload),
-                              .optimizer = optimizer};
-  const NamedTensors buffers = workload.buffers();
-  state.model.insert(state.model.end(), buffers.begin(), buffers.end());
-  const std::vector<std::string> problems = folder_->record(RunFolder::Evaluation{
-      .record = {.step = note.step, .epoch = note.completed_epochs, .metrics = note.metrics, .time = unix_now()},
-      .log_line = workload.log_line(report),
-      .outputs = note.outputs,
-      .content_of = [&](const std::string& name) { return workload.output(name, state); }});
-  for (const std::string& sentence : problems) problem(sentence);
+  const EvaluationRecord record{
+      .step = report.step, .epoch = report.epoch, .metrics = report.metrics, .time = unix_now()};
+  for (const std::string& sentence : folder_->record(record, workload.log_line(report))) problem(sentence);
+}
+
+void Reporter::on_output(const OutputReport& report) {
+  if (!report.error) {
+    if (folder_) folder_->add_file(report.name);
+    return;
+  }
+  const bool is_taken = report.error->code == ErrorCode::kConflict;
+  warn(report.name + " was not written: " + report.error->message +
+       (is_taken ? "; end the one of the two that is not wanted, or give this one another --train_dir"
+                 : "; make room there, or mend the volume"));
 }
 
 void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {

@@ -26,6 +26,7 @@
 
 namespace lockstep {
 
+struct OutputReport;
 struct WriteReport;
 
 class Reporter {
@@ -59,12 +60,10 @@ class Reporter {
 
   // Rank 0: `folder` is taken over.
   void use_folder(RunFolder folder);
-  // At each generation: whose checkpoints end the writing of files by path, see RunFolder.
-  void set_owner(const RunFolder::Owner& owner);
   // This rank is not rank 0 any more.
   void leave_folder() { folder_.reset(); }
-  // Rank 0: its folder knows nothing of this evaluation.
-  [[nodiscard]] bool misses(const EvaluationNote& note) const { return folder_ && !folder_->has_evaluation(note.step); }
+  // Rank 0: its folder knows nothing of the evaluation of this step.
+  [[nodiscard]] bool misses_evaluation(int64_t step) const { return folder_ && !folder_->has_evaluation(step); }
 
   struct Plan {
     int64_t total_steps = 0;
@@ -85,8 +84,9 @@ class Reporter {
   void on_step_done(const StepDone& done);
   // The figures of a step, when they are known.
   void on_report(const StepReport& report);
-  // `optimizer`: as Adam::state, for the workload's outputs.
-  void on_evaluation(const EvaluationNote& note, Workload& workload, const NamedTensors& optimizer);
+  void on_evaluation(const Workload::EvaluationReport& report, Workload& workload);
+  // A file of the workload's was written, or could not be.
+  void on_output(const OutputReport& report);
   void on_checkpoint(const WriteReport& report, double stage_seconds);
 
   // The end summary, on rank 0.
@@ -114,7 +114,6 @@ class Reporter {
   RunMetrics metrics_;
   StepTimer timer_;
   std::optional<RunFolder> folder_;
-  std::optional<RunFolder::Owner> owner_;
   Clock::time_point began_ = Clock::now();
   Clock::time_point last_progress_{};
   Clock::time_point last_metrics_{};
@@ -124,7 +123,6 @@ class Reporter {
   PhaseSeconds phases_at_progress_;
   std::optional<StepReport> last_report_;
   std::string last_checkpoint_;
-  std::vector<std::string> reference_weights_;
 };
 
 }  // namespace lockstep

@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <ctime>
-#include <memory>
 #include <sstream>
 #include <utility>
 
 #include "runner/base/atomic_file.h"
-#include "runner/checkpoint/weights.h"
 #include "runner/contract/run_folder_layout.h"
-#include "runner/formats/checkpoint_dir.h"
 
 namespace lockstep {
 namespace {
@@ -32,18 +28,9 @@ std::string lines_until(const std::string& log, int64_t epochs) {
   return kept;
 }
 
-Status append_text(const std::string& path, const std::string& text) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "ae"), &std::fclose);
-  if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-      std::fflush(file.get()) != 0) {
-    return error_of_errno(errno, "append to", path);
-  }
-  return {};
-}
-
 std::string sentence(const Status& status) { return status.ok() ? std::string() : status.error().message; }
 
-// All figures of one event; a first error is enough.
+// The first error is enough.
 std::string join(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
 
 }  // namespace
@@ -52,7 +39,7 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
   TRY(make_directories(fs, options.path));
   TRY(write_file_atomically(fs, join_path(options.path, "args.txt"), args_txt(config)));
   TRY_ASSIGN(MetricsLog log, MetricsLog::open(join_path(options.path, kMetricsFile), options.resume_step));
-  RunFolder folder(fs, options.path, std::move(log));
+  RunFolder folder(options.path, std::move(log));
   folder.files_ = {"args.txt", kMetricsFile};
   if (config.training.tensorboard) {
     TRY_ASSIGN(folder.events_, EventWriter::create({.folder = options.path,
@@ -73,19 +60,21 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
   const std::string header = workload.log_header();
   if (!header.empty()) {
     const std::string log_path = join_path(options.path, kLogFile);
-    TRY_ASSIGN(folder.log_moved_to_, move_too_large(fs, log_path, kLineFileBytesMax));
+    TRY_ASSIGN(folder.log_txt_moved_to_, move_too_large(fs, log_path, kLineFileBytesMax));
     const Result<std::string> before = read_file(fs, log_path, kLineFileBytesMax);
     // What cannot be read now is not replaced.
     if (!before.ok() && before.error().code != ErrorCode::kNotFound) return before.error();
     const std::string kept = options.resume_step > 0 && before.ok() ? lines_until(*before, options.resume_epochs) : "";
     TRY(write_file_atomically(fs, log_path, header + "\n" + kept));
+    TRY_ASSIGN(folder.log_txt_, AppendFile::open(log_path, AppendFile::Mode::kCreateOrAppend));
   }
   return folder;
 }
 
 std::string RunFolder::remark() const {
   std::string text;
-  for (const auto& [name, moved_to] : {std::pair(kMetricsFile, log_.moved_to()), std::pair(kLogFile, log_moved_to_)}) {
+  for (const auto& [name, moved_to] :
+       {std::pair(kMetricsFile, log_.moved_to()), std::pair(kLogFile, log_txt_moved_to_)}) {
     if (moved_to.empty()) continue;
     text += (text.empty() ? "" : "; ") + std::string(name) + " had more than " +
             std::to_string(kLineFileBytesMax >> 20) + " MiB: it is " + moved_to + " now, and a new one is begun";
@@ -106,49 +95,26 @@ std::string RunFolder::record(const StepRecord& r) {
   return join(problem, sentence(events_->add_scalars(r.step, r.time, scalars)));
 }
 
-std::vector<std::string> RunFolder::record(const Evaluation& evaluation) {
-  const Status ours = owner_ ? check_none_is_newer(*fs_, path_, owner_->run, owner_->stamp) : Status();
-  if (!ours.ok()) {
-    if (std::exchange(said_, ours.error().code) == ours.error().code) return {};
-    return {ours.error().message + "; the evaluation of step " + std::to_string(evaluation.record.step) +
-            " and those after it leave no lines and no weights in " + path_ +
-            " while that is so: end the one of the two that is not wanted, or mend the volume"};
+std::vector<std::string> RunFolder::record(const EvaluationRecord& r, const std::string& log_line) {
+  std::vector<std::string> problems = {sentence(log_.append(r)), append_log_line(log_line)};
+  if (wandb_) problems.push_back(sentence(wandb_->append(r)));
+  if (events_) {
+    std::vector<std::pair<std::string, double>> scalars;
+    for (const auto& [name, value] : r.metrics) scalars.emplace_back("eval/" + name, value);
+    problems.push_back(sentence(events_->add_scalars(r.step, r.time, scalars)));
   }
-  said_.reset();
-  std::vector<std::string> problems = {record(evaluation.record), append_log_line(evaluation.log_line)};
-  for (const std::string& name : evaluation.outputs) problems.push_back(save(name, evaluation.content_of(name)));
   std::erase(problems, "");
   return problems;
 }
 
-std::string RunFolder::record(const EvaluationRecord& r) {
-  std::string problem = sentence(log_.append(r));
-  if (wandb_) problem = join(problem, sentence(wandb_->append(r)));
-  if (!events_) return problem;
-  std::vector<std::pair<std::string, double>> scalars;
-  for (const auto& [name, value] : r.metrics) scalars.emplace_back("eval/" + name, value);
-  return join(problem, sentence(events_->add_scalars(r.step, r.time, scalars)));
-}
-
 std::string RunFolder::append_log_line(const std::string& line) {
-  if (line.empty()) return {};
-  remember(kLogFile);
-  return sentence(append_text(join_path(path_, kLogFile), line + "\n"));
+  if (line.empty() || !log_txt_) return {};
+  add_file(kLogFile);
+  return sentence(log_txt_->append(line + "\n"));
 }
 
-std::string RunFolder::save(const std::string& name, const OutputContent& content) {
-  const std::string path = join_path(path_, name);
-  const Status folder = make_directories(*fs_, parent_path(path));
-  if (!folder.ok()) return sentence(folder);
-  const auto* const tree = std::get_if<TorchTree>(&content);
-  const Status saved = tree != nullptr ? save_torch_tree(*fs_, path, *tree)
-                                       : write_file_atomically(*fs_, path, std::get<std::string>(content));
-  if (saved.ok()) remember(name);
-  return sentence(saved);
-}
-
-void RunFolder::remember(const std::string& file) {
-  if (std::find(files_.begin(), files_.end(), file) == files_.end()) files_.push_back(file);
+void RunFolder::add_file(const std::string& name) {
+  if (std::find(files_.begin(), files_.end(), name) == files_.end()) files_.push_back(name);
 }
 
 }  // namespace lockstep

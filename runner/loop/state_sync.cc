@@ -39,8 +39,8 @@ Json describe_state(const TrainingState& state, const Workload& workload, const 
               {"generation", result.generation}};
 }
 
-// Read before the tensors come and taken after them: a rank whose group breaks in between has changed nothing. (From
-// the moment at which tensors are changed nothing waits for a peer any more: transfer_state.)
+// Parsed before the tensors come and applied after them, so that a rank whose group breaks in between has changed
+// nothing. (transfer_state changes tensors only after its last wait for a peer.)
 struct Description {
   Counters counters;
   Journal journal;
@@ -65,9 +65,9 @@ Status take_description(Description description, TrainingState& state, Workload&
   return workload.restore_progress(description.workload);
 }
 
-// A checkpoint goes on from where it is in the data: at another step, when the batches (another run's checkpoint, taken
-// over with --resume) or the data set have another size now. In the same epoch, and there at the same share of its
-// steps, rounded down: of the same data a few may be seen again, none is left out.
+// Keeps the checkpoint's place in the data. Where the batch (of another run's checkpoint, given with --resume) or the
+// data set has another size now, the number of steps changes: the run goes on in the same epoch, at the same share of
+// its steps, rounded down, so that a few samples may be seen again and none is left out.
 Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& parts, SyncResult& result) {
   counters.batch = batch;
   TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, batch));
@@ -86,7 +86,7 @@ Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& 
   return {};
 }
 
-// Weights that no checkpoint holds have to be those that it was trained beside.
+// Frozen weights are in no checkpoint. Those given now must be the ones that it was trained with.
 Status check_frozen(const LoadedCheckpoint& loaded, const Workload& workload) {
   const Json saved = loaded.state.progress.value("frozen", Json::object());
   for (const FrozenTensors& here : workload.frozen()) {
@@ -125,7 +125,7 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, c
   return parts.workload.restore_progress(loaded.state.progress.at("workload"));
 }
 
-// What differs says more than that it differs.
+// Adds the flags that differ from those of the newest checkpoint in the folder.
 Error with_differences(const RunConfig& config, FileSystem& fs, const std::string& folder, Error error) {
   const Result<std::vector<CheckpointEntry>> theirs = list_checkpoints(fs, folder);
   if (!theirs.ok()) return error;
@@ -138,8 +138,7 @@ Error with_differences(const RunConfig& config, FileSystem& fs, const std::strin
   return error;
 }
 
-// ResumePolicy::kNever: what is left are this job's own. Not where a person has named a checkpoint, perhaps one of
-// them.
+// ResumePolicy::kNever: moves other jobs' checkpoints aside. Not with --resume, which may name one of them.
 Status make_room(const RunConfig& config, FileSystem& fs, const SyncOptions& options, SyncResult& result) {
   const bool only_reads = config.training.inference_only || !config.training.resume.empty();
   if (options.identity.job.resume != ResumePolicy::kNever || only_reads) return {};
@@ -151,8 +150,8 @@ Status make_room(const RunConfig& config, FileSystem& fs, const SyncOptions& opt
   return {};
 }
 
-// A run that was started with --resume and has come further since goes on from its own checkpoint: the command is the
-// same when the agent, the operator or a person starts it again.
+// Was the newest checkpoint here written by a run that began with this --resume? Then the run goes on from it: a
+// restart by the agent, the operator or a person repeats the command, --resume included.
 bool began_from(const Result<ResumeResult>& newest, const std::string& resume) {
   if (!newest.ok() || !newest->checkpoint) return false;
   const Json& counters = newest->checkpoint->state.progress.value("counters", Json::object());
@@ -178,13 +177,13 @@ Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, co
   return newest;
 }
 
-// Whatever is wrong with a file that the user named is for the user to mend.
+// Any error of a file that the user named is a usage error.
 Error unusable_weights(const Error& error, const std::string& path) {
   return Error{ErrorCode::kInvalid, "--state_dict_path " + path + " cannot be used (expected .safetensors, .pt, .pth " +
                                         "or a checkpoint folder): " + error.message};
 }
 
-// Weights that were trained for some epochs already, as their file's name says: the epoch after them comes first.
+// The file's name says for how many epochs the weights were trained; training begins with the epoch after them.
 void begin_behind(int64_t epochs, BatchSource& source, Counters& counters, SyncResult& result) {
   counters.place = {.epoch = epochs, .index = 0};
   counters.epoch_steps = source.steps(epochs);
@@ -264,13 +263,14 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
   return {};
 }
 
-// Rank 0 at the volume: its time there is not that of a rank that is kept waiting.
+// While it lives, rank 0 reads from the volume: the time counts as start-up and not as waiting for peers, and a cut or
+// a stop ends the reading.
 class Reading {
  public:
   explicit Reading(const SyncParts& parts)
       : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [this, &parts] { return look(parts); }) {}
   FileSystem& fs() { return fs_; }
-  // It was stopped: what came of it says nothing about the volume.
+  // An error of a reading that was stopped says nothing about the volume.
   [[nodiscard]] bool was_stopped() const { return was_stopped_; }
 
  private:

@@ -70,6 +70,7 @@ struct TrainStep::Pending {
 
 TrainStep::TrainStep(const Parts& parts)
     : parts_(parts),
+      upload_(parts.workload, parts.device),
       terms_(parts.workload.info().loss_terms),
       first_step_(parts.state.counters.step),
       first_place_(parts.state.counters.place),
@@ -118,7 +119,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     if (planned.shares[i].samples.empty()) {
       loss = reach_every_parameter();
     } else {
-      std::vector<at::Tensor> scaled = forward(to_device(batch->batches[i], planned.shares[i], parts_.device));
+      std::vector<at::Tensor> scaled = forward(upload_.take(batch->batches[i], planned.shares[i]));
       for (size_t term = 0; term < terms_.size(); ++term) {
         scaled[term] = scaled[term] * scale_by_term[term];
         const double coefficient = terms_[term].coefficient;
@@ -129,7 +130,10 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
       // The probe is 0, and its gradient becomes the terms.
       loss = loss + (probe * torch::stack(scaled).detach()).sum();
     }
-    if (i + 1 == planned.shares.size()) {
+    const bool is_last = i + 1 == planned.shares.size();
+    const Fetched* const following = is_last ? next_.get() : batch.get();
+    if (following != nullptr) begin_upload(*following, is_last ? 0 : i + 1);
+    if (is_last) {
       clock.enter(Phase::kWaiting);
       parts_.faults.stall_here(Fault::kStallCollective);
       clock.enter(Phase::kForward);
@@ -260,6 +264,11 @@ TrainStep::Fetched TrainStep::fetch_next() {
     for (size_t term = 0; term < terms_.size(); ++term) fetched.weights[term] += batch.weights[term];
   }
   return fetched;
+}
+
+void TrainStep::begin_upload(const Fetched& fetched, size_t micro_batch) {
+  const BatchShare& share = fetched.planned.shares[micro_batch];
+  if (!fetched.error && !share.samples.empty()) upload_.begin(fetched.batches[micro_batch], share);
 }
 
 // By loss term. The reducer averages over W ranks; with this factor its mean is Σ∇term / denominator.

@@ -4,6 +4,8 @@
 // optimizer → EMA. The loss is reduced with the gradients (TrainingState::loss_probe). Nothing waits for the device but
 // figures that are DeviceStream::lag() steps old.
 //
+// Batches go to the device ahead of the step: while one micro-batch is computed, the next one is on its way (Upload).
+//
 // Between its start and the reduction of its gradients a step waits for no peer: its weights (the denominators of the
 // loss) were summed during the step before. The all-reduce that sums those of the next step carries what the ranks are
 // asked to do, too; it is begun before the forward and over when the gradients are reduced. Only a group's first step
@@ -30,6 +32,7 @@
 #include "runner/loop/phases.h"
 #include "runner/loop/stop_token.h"
 #include "runner/loop/training_state.h"
+#include "runner/loop/upload.h"
 #include "runner/models/workload.h"
 #include "runner/telemetry/phase_clock.h"
 
@@ -92,12 +95,14 @@ class TrainStep {
   Fetched fetch_next();
   [[nodiscard]] std::vector<double> scales(const std::vector<double>& totals, double loss_scale) const;
   std::vector<at::Tensor> forward(const DeviceBatch& batch);
+  void begin_upload(const Fetched& fetched, size_t micro_batch);
   [[nodiscard]] at::Tensor reach_every_parameter() const;
   void zero_gradients();
   [[nodiscard]] std::vector<StepReport> report_up_to(int64_t step);
   void report_oldest();
 
   Parts parts_;
+  Upload upload_;
   const std::vector<LossTerm>& terms_;
   int64_t first_step_;     // of this group
   DataPlace first_place_;  // … and where it began in the data

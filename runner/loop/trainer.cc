@@ -1,14 +1,14 @@
 #include "runner/loop/trainer.h"
 
+#include <torch/types.h>
+
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <ctime>
 #include <utility>
 
-#include "runner/base/build_info.h"
 #include "runner/base/clock.h"
-#include "runner/checkpoint/writer.h"
 #include "runner/dist/collectives.h"
 #include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
@@ -59,6 +59,7 @@ Trainer::Trainer(const Parts& parts)
     : parts_(parts),
       state_(parts.workload, parts.config.training),
       gate_(parts.device),
+      writer_(parts_, state_),
       queue_(parts.workload, parts.config.training.num_workers, parts.device) {}
 
 Trainer::~Trainer() = default;
@@ -79,7 +80,8 @@ Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, c
   }
 }
 
-// The state is that of the last commit. With an agent a lost group is no reason to leave: another one will come.
+// The state is that of the last commit. With an agent, a rank that lost its group keeps that state and waits for the
+// next group; without one it ends.
 Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   const Failure fault = classify_fault(exception);
   std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
@@ -91,7 +93,7 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   if (parts_.agent == nullptr || !group_is_lost || !device_is_well) return {fault.code, message, {}};
   parts_.clock.enter(Phase::kWaiting);
   try {
-    // NCCL's kernels may still run: nothing that is queued behind them may count.
+    // NCCL's kernels may still run. With the gate shut, updates that are queued behind them change nothing.
     gate_.shut();
     if (const auto& abort = g.group.options().abort) abort->fire();
     if (g.step) take(g.step->abandon());
@@ -104,7 +106,7 @@ Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   return {ExitCode::kPeerLost, message, was_cut ? kLeftCut : exit_reason(static_cast<int>(fault.code))};
 }
 
-// Tries smaller batches, beside the state and without the reducer's buckets.
+// Frees the reducer's buckets, then tries smaller batches until one fits.
 std::string Trainer::advice_on_memory(Generation& g) {
   g.step.reset();
   g.reducer.reset();
@@ -125,19 +127,17 @@ Outcome Trainer::run_generation_or_throw(Generation& g) {
   return {static_cast<ExitCode>(asked.stop_code), {}, {}};
 }
 
-// Everything up to the first step.
+// What comes before the first step: one state on all ranks, the data, rank 0's folder.
 Outcome Trainer::prepare(Generation& g) {
   const TrainingOptions& training = parts_.config.training;
   phases_ = phases_of(parts_.workload.info(), training);
   parts_.clock.enter(state_.counters.has_state ? Phase::kWaiting : Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
   parts_.faults.stall_here(Fault::kStallRestoring);
-  // A run that starts with fewer nodes than were asked for is the same run; more than that can only be asked for later.
+  // A run that starts before all nodes have come has the batch and the learning rate of all of them.
   const int declared_world_size = std::max(g.formed.declared_world_size, g.group.world_size());
   const SyncOptions options{.folder = parts_.folder,
-                            .identity = {.job = parts_.job,
-                                         .config_hash = parts_.config.config_hash(),
-                                         .workload = parts_.workload.info().name},
+                            .identity = writer_.identity(),
                             .generation = g.formed.generation,
                             .first_batch = batch_shape(training, declared_world_size),
                             .on_start = [this](const SyncResult& start) { untold_start_ = start; },
@@ -145,7 +145,7 @@ Outcome Trainer::prepare(Generation& g) {
                             .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
   const bool is_first = !std::exchange(has_synced_, true);
-  before_change();
+  writer_.before_change();
   SyncOutcome synced = sync_state(
       {parts_.config, parts_.workload, state_, g.group, parts_.stream, g.store, parts_.fs, parts_.clock, g.stop},
       options);
@@ -156,9 +156,7 @@ Outcome Trainer::prepare(Generation& g) {
   const double restored = parts_.clock.seconds().total();
   if (is_first) parts_.reporter.metrics().on_startup(StartupPart::kRestore, restored);
   if (g.sync.resumed_step > 0) parts_.reporter.metrics().on_restore(restored - began);
-  number_ = g.number;
-  parts_.reporter.set_owner({.run = options.identity, .stamp = stamp()});
-  world_size_ = g.group.world_size();
+  writer_.begin_generation(g.number, g.group.world_size(), g.sync.from_live_rank);
   parts_.page.step.store(state_.counters.step);
 
   const Counters& counters = state_.counters;
@@ -170,119 +168,31 @@ Outcome Trainer::prepare(Generation& g) {
   g.steps = phase_steps(phases_, counters, training.max_steps, *g.source);
   if (g.sync.has_changed) entered_phase_ = -1;
 
-  // Who takes over a finished run may have to write down its end.
+  // A new rank 0 opens the folder even when the run is finished: the rank 0 before it may not have written the last
+  // checkpoint.
   if (g.is_rank_zero() && !training.inference_only && (g.sync.from_live_rank || !is_finished(g))) {
-    const Status opened = open_outputs(g);
-    if (!opened.ok() && !can_go_on_without(g, opened.error())) {
+    const Status opened = writer_.open(g.stop);
+    if (!opened.ok()) {
       const bool ours_to_mend = opened.error().code == ErrorCode::kConflict;
       return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message, {}};
     }
-    outputs_missing_ = !opened.ok();
   } else {
-    close_outputs(g.stop);
+    writer_.close(g.stop);
   }
-  // A state from a live rank may never have been written down.
-  if (!g.sync.from_live_rank) checkpointed_step_ = state_.counters.step;
   announce(g);
-  if (g.is_rank_zero()) write_down_what_was_missed();
+  if (g.is_rank_zero()) writer_.write_what_was_missed(g.stop);
   return {};
 }
 
-// The group broke again while the state was on its way.
+// The group broke while the ranks compared or sent their states.
 Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) const {
   if (parts_.agent == nullptr || failure.code != ExitCode::kPeerLost) return {failure.code, failure.message, {}};
   const bool was_cut = parts_.agent->was_cut(g.formed.generation);
   return {failure.code, failure.message, was_cut ? kLeftCut : exit_reason(static_cast<int>(failure.code))};
 }
 
-// Rank 0: the folder is locked and proved writable, checkpoints and files are opened. Once: a rank 0 that goes on from
-// where it was only proves the folder again.
-Status Trainer::open_outputs(Generation& g) {
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-  const TrainingOptions& training = parts_.config.training;
-  if (!writer_) {
-    writer_ = std::make_unique<CheckpointWriter>(
-        parts_.fs, CheckpointWriterOptions{.folder = parts_.folder,
-                                           .retention = {.keep_last = training.keep_last,
-                                                         .keep_every = training.keep_every,
-                                                         .keep_best = training.keep_best},
-                                           .resume = parts_.job.resume,
-                                           .device = parts_.device,
-                                           .on_progress = [&clock = parts_.clock] { clock.progress(); }});
-    writer_->make_buffers(checkpoint_tensors());
-  }
-  wait_for_writer(g.stop);
-  report_checkpoints();
-  // A folder that cannot be made is named by the writer's probe, with what to do.
-  if (!lock_ && parts_.locks_folder && make_directories(parts_.fs, parts_.folder).ok()) {
-    TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
-    lock_.emplace(std::move(taken));
-  }
-  TRY(writer_->prepare(stamp()));
-  if (opened_at_step_ >= 0 && state_.counters.step >= opened_at_step_) return {};
-  TRY_ASSIGN(RunFolder folder, RunFolder::open(parts_.fs, parts_.config, parts_.workload,
-                                               {.path = parts_.folder,
-                                                .host_name = parts_.host_name,
-                                                .resume_step = state_.counters.step,
-                                                .resume_epochs = state_.counters.place.epoch}));
-  opened_at_step_ = state_.counters.step;
-  parts_.reporter.use_folder(std::move(folder));
-  return {};
-}
-
-// A state in memory is worth more than a volume that is full or away for a while: each checkpoint tries it again, and
-// the last one decides.
-bool Trainer::can_go_on_without(const Generation& g, const Error& error) {
-  if (!g.sync.from_live_rank || error.code != ErrorCode::kUnavailable) return false;
-  write_problem_ = error.message;
-  parts_.reporter.warn("the output folder cannot be used now: " + error.message +
-                       "; training goes on in memory, and each checkpoint tries it again: make room there, or mend the "
-                       "volume");
-  return true;
-}
-
-bool Trainer::try_outputs_again(Generation& g) {
-  const Status opened = open_outputs(g);
-  if (!opened.ok()) {
-    write_problem_ = opened.error().message;
-    parts_.reporter.warn("the output folder still cannot be used: " + opened.error().message);
-    return false;
-  }
-  outputs_missing_ = false;
-  write_down_what_was_missed();
-  return true;
-}
-
-// Another rank is rank 0 now, and the only one that writes.
-void Trainer::close_outputs(const StopToken& stop) {
-  if (writer_) {
-    const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-    wait_for_writer(stop);
-    report_checkpoints();
-  }
-  writer_.reset();
-  lock_.reset();
-  outputs_missing_ = false;
-  write_problem_.clear();
-  opened_at_step_ = -1;
-  parts_.reporter.leave_folder();
-}
-
-// Steps that were committed while another process was rank 0, or that this one learnt of from a peer.
-void Trainer::write_down_what_was_missed() {
-  const auto steps = state_.journal.steps;
-  for (const StepReport& report : steps) parts_.reporter.on_report(report);
-  if (!state_.journal.evaluation || !parts_.reporter.misses(*state_.journal.evaluation)) return;
-  EvaluationNote note = *state_.journal.evaluation;
-  // The weights that it looked at are gone once a step was done.
-  if (note.step != state_.counters.step) note.outputs.clear();
-  before_change();
-  const std::optional<Ema::SwapIn> average = state_.swap_in_average();
-  parts_.reporter.on_evaluation(note, parts_.workload, state_.optimizer_tensors());
-}
-
-// Who goes on from a live rank has nothing to announce: whoever follows the run has seen the table, and what changed is
-// in the agent's own line.
+// The start table is printed when a run begins from a checkpoint, weights or the seed. After a recovery from a live
+// rank it would say nothing new; the agent prints its own line about the recovery.
 void Trainer::announce(const Generation& g) {
   if (const std::optional<SyncResult> start = std::exchange(untold_start_, std::nullopt)) {
     for (const std::string& remark : start->remarks) parts_.reporter.warn(remark);
@@ -337,17 +247,17 @@ void Trainer::begin_steps(Generation& g) {
                                                         .precision = parts_.precision.precision,
                                                         .steps = g.steps,
                                                         .is_cut = g.stop.is_cut,
-                                                        .before_change = [this] { before_change(); }});
+                                                        .before_change = [this] { writer_.before_change(); }});
 }
 
-// The workload makes what the phase needs, on all ranks at once. Returns what any rank was asked for meanwhile: when
-// that ended it before its end, the phase is entered anew by whoever goes on.
+// The workload makes what the phase needs, on all ranks at once. Returns what any rank was asked for meanwhile (a stop,
+// or to leave together). Then the phase is not entered; whoever goes on from this state enters it again.
 StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
   if (parts_.workload.info().phases.empty()) return {};
   const PhaseScope scope(parts_.clock, Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
   JointWork work(g.group, g.stop, parts_.clock, "while a phase was entered");
-  // Who went on with the state of before holds it already.
+  // A rank that kept its state through a recovery has it already.
   if (entered_phase_ != phase) {
     entered_phase_ = -1;
     const torch::NoGradGuard no_grad;
@@ -360,8 +270,8 @@ StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
   return end.requests;
 }
 
-// The phase is over, on all ranks alike. Until the next one is entered nothing of the state has changed but by the
-// evaluation: a group that breaks in between comes here again.
+// All ranks reach the end of a phase at the same step. The counters change only after the next phase was entered, so a
+// group that breaks in between runs this again.
 StepRequests Trainer::change_phase(Generation& g) {
   Counters& counters = state_.counters;
   take(g.step->flush());
@@ -391,7 +301,8 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
   }
   begin_steps(g);
   parts_.reporter.beat(counters.step, Activity::kTraining);
-  // A stop or a fault came between this step and its evaluation, which decides on the steps that follow.
+  // A stop or a fault may have come after a step and before its evaluation. It is made now, because the learning rate
+  // and early stopping depend on it.
   if (!asked.any() && counters.evaluated_step != counters.step && is_time_to_evaluate(g)) asked = evaluate(g);
   if (has_unwritten_best()) checkpoint(g, /*is_best=*/true);
   while (!asked.any()) {
@@ -422,7 +333,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
     // The last step's checkpoint is finish's: it holds what the last evaluation found.
     const bool due = every > 0 && counters.step % every == 0 && counters.step < g.steps.total && asked.stop_code == 0;
     if (due || has_unwritten_best()) checkpoint(g, has_unwritten_best());
-    report_checkpoints();
+    writer_.report();
     if (not_finite_) return *not_finite_;
   }
   if (asked.leave_together && asked.stop_code == 0 && counters.step < g.steps.total) return leave_together(g);
@@ -439,7 +350,7 @@ StopToken Trainer::stop_token(uint64_t generation) const {
               }};
 }
 
-// The group works: the agent's account of the recovery is complete.
+// The first committed step proves that the group works: tells the agent the times of the recovery.
 void Trainer::say_resumed(Generation& g) {
   if (parts_.agent == nullptr || std::exchange(g.has_resumed, true)) return;
   parts_.agent->send(Resumed{.generation = g.formed.generation,
@@ -452,8 +363,8 @@ void Trainer::say_resumed(Generation& g) {
                              .origin = g.sync.origin});
 }
 
-// All ranks have committed the same step, on their devices too. Who leaves for good ends; when that is rank 0, what it
-// holds is durable first.
+// All ranks have committed the same step, on their devices too. A rank whose leaving code is not 0 ends for good; a
+// rank 0 that does so makes its state durable first. The others wait for the next group.
 Outcome Trainer::leave_together(Generation& g) {
   if (g.step) take(g.step->flush());
   {
@@ -462,15 +373,15 @@ Outcome Trainer::leave_together(Generation& g) {
   }
   const int leaving_code = parts_.agent->leave_together(g.formed.generation).value_or(0);
   if (leaving_code == 0) return {ExitCode::kDone, {}, kLeftRegroup};
-  if (g.is_rank_zero() && writer_) {
+  if (writer_.is_open()) {
     checkpoint(g, has_unwritten_best());
-    make_durable(g.stop);
+    writer_.make_durable(g.stop);
   }
   say_end(leaving_code);
   return {static_cast<ExitCode>(leaving_code), {}, {}};
 }
 
-// Figures of earlier steps have come: everything decided on them is decided alike on all ranks.
+// Takes the figures of earlier steps. They are sums over all ranks, so that all ranks decide the same on them.
 void Trainer::take(const std::vector<StepReport>& reports) {
   const int64_t limit = parts_.config.training.max_skipped_steps;
   for (const StepReport& report : reports) {
@@ -500,7 +411,7 @@ Outcome Trainer::check_drift(Generation& g) {
           {}};
 }
 
-// What --max_steps cuts short has fewer epochs.
+// Epochs until the last step, which --max_steps may bring forward.
 int64_t Trainer::num_epochs(const Generation& g) const {
   DataPlace place = state_.counters.place;
   int64_t left = g.steps.total - state_.counters.step + place.index;
@@ -532,8 +443,8 @@ PlateauState Trainer::plateau_with(const EvaluationMetrics& metrics) const {
   return score ? plateau_after(now, *score, plateau_options(parts_.config.training)) : now;
 }
 
-// Returns what any rank was asked for meanwhile. When that has ended the evaluation before its end, nothing has come of
-// it: evaluated_step stays what it was, and whoever goes on from this step makes it again.
+// Returns what any rank was asked for meanwhile. An evaluation that was ended by it is discarded: evaluated_step stays
+// what it was, and whoever goes on from this step evaluates again.
 StepRequests Trainer::evaluate(Generation& g) {
   const PhaseScope scope(parts_.clock, Phase::kValidation);
   if (g.step) take(g.step->flush());
@@ -541,10 +452,8 @@ StepRequests Trainer::evaluate(Generation& g) {
   parts_.reporter.beat(counters.step, Activity::kEvaluating);
   parts_.faults.stall_here(Fault::kStallEvaluation);
   EvaluationOutcome outcome;
-  EvaluationNote note{
-      .step = counters.step, .completed_epochs = counters.place.epoch, .seconds_training = counters.seconds_training};
   {
-    before_change();
+    writer_.before_change();
     const std::optional<Ema::SwapIn> average = state_.swap_in_average();
     outcome = evaluate_on_all_ranks(parts_.workload, g.group,
                                     {.seed = parts_.config.training.seed,
@@ -555,110 +464,57 @@ StepRequests Trainer::evaluate(Generation& g) {
                                      .clock = parts_.clock,
                                      .faults = parts_.faults});
     if (outcome.is_complete) {
-      note.metrics = std::move(outcome.metrics);
-      for (const MetricSum& sum : counters.training) note.metrics.emplace_back(sum.name, sum.sum / sum.count);
-      note.lr = lr_value(counters.step - g.steps.begin, lr_schedule_in(g.training, counters, g.steps, *g.source),
-                         plateau_with(note.metrics));
+      EvaluationNote note{.report = {.step = counters.step,
+                                     .epoch = counters.place.epoch,
+                                     .seconds_training = counters.seconds_training,
+                                     .metrics = std::move(outcome.metrics)},
+                          .outputs = {}};
+      for (const MetricSum& sum : counters.training) note.report.metrics.emplace_back(sum.name, sum.sum / sum.count);
       // On every rank: what is best so far belongs to the state.
-      note.outputs = parts_.workload.outputs({.step = note.step,
-                                              .epoch = note.completed_epochs,
-                                              .seconds_training = note.seconds_training,
-                                              .metrics = note.metrics});
-      parts_.reporter.on_evaluation(note, parts_.workload, state_.optimizer_tensors());
+      note.outputs = parts_.workload.outputs(note.report);
+      // From here on the evaluation counts, whatever happens to its files.
+      EvaluationNote kept = note;
+      std::erase_if(kept.outputs, [&](const std::string& name) { return outcome.parts.contains(name); });
+      take_evaluation(g, std::move(kept));
+      note.lr = state_.journal.evaluation->lr;
+      parts_.reporter.on_evaluation(note.report, parts_.workload);
+      writer_.stage_outputs(note, std::move(outcome.parts), g.stop);
     }
   }
   parts_.reporter.beat(counters.step, Activity::kTraining);
   if (!outcome.is_complete) {
     parts_.reporter.say("the evaluation of step " + std::to_string(counters.step) +
                         " is left before its end; it is made again when the run goes on");
-    return outcome.requests;
   }
+  return outcome.requests;
+}
+
+void Trainer::take_evaluation(const Generation& g, EvaluationNote note) {
+  Counters& counters = state_.counters;
   counters.evaluated_step = counters.step;
-  counters.plateau = plateau_with(note.metrics);
+  counters.plateau = plateau_with(note.report.metrics);
   counters.training.clear();
-  if (const std::optional<double> score = score_of(parts_.workload.info().best, note.metrics)) {
+  note.lr = lr_value(counters.step - g.steps.begin, lr_schedule_in(g.training, counters, g.steps, *g.source),
+                     counters.plateau);
+  if (const std::optional<double> score = score_of(parts_.workload.info().best, note.report.metrics)) {
     state_.journal.improved = *score > counters.best_metric;
     counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
     counters.best_metric = std::max(counters.best_metric, *score);
   }
   state_.journal.evaluation = std::move(note);
-  return outcome.requests;
 }
 
-// Ranks other than 0 do not know that it was written, and need not: it is past with the next step, in which rank 0
-// takes part only when it has its copy. Until then one of them may become rank 0.
+// True from an evaluation that is the best so far until rank 0 has staged its checkpoint. Other ranks keep it true
+// until the next step, which rank 0 begins only after staging: until then one of them may become rank 0 and has to
+// write it.
 bool Trainer::has_unwritten_best() const {
   return state_.journal.improved && state_.counters.evaluated_step == state_.counters.step;
 }
 
 void Trainer::checkpoint(Generation& g, bool is_best) {
-  // Skip counters and loss scale follow from figures that may still be on their way.
+  // Skip counters and the loss scale depend on figures that the device may not have given yet.
   if (g.step) take(g.step->flush());
-  if (outputs_missing_ && !try_outputs_again(g)) return;
-  stage_checkpoint(is_best, g.stop);
-}
-
-CheckpointContent Trainer::checkpoint_tensors() {
-  CheckpointContent content;
-  content.model = state_.model_tensors();
-  content.optimizer = state_.optimizer_tensors();
-  for (const auto& [name, ema] : state_.emas()) content.ema.emplace_back(name, ema.state());
-  return content;
-}
-
-// A checkpoint's copy may still be under way on its own stream of the device.
-void Trainer::before_change() {
-  if (writer_) writer_->before_change();
-}
-
-// Rank 0 takes the copy.
-void Trainer::stage_checkpoint(bool is_best, const StopToken& stop) {
-  if (!writer_) return;
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-  const auto began = std::chrono::steady_clock::now();
-  wait_for_writer(stop);
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
-  state_.journal.improved = false;
-  checkpointed_step_ = state_.counters.step;
-  if (is_best) best_staged_at_ = state_.counters.step;
-  CheckpointContent content = checkpoint_tensors();
-  CheckpointState& s = content.state;
-  s.job = parts_.job.name;
-  s.job_uid = parts_.job.uid;
-  s.run = state_.counters.run;
-  s.lineage = state_.counters.lineage;
-  s.generation = number_;
-  s.step = state_.counters.step;
-  s.global_batch = state_.counters.batch.global_batch;
-  s.seed = parts_.config.training.seed;
-  s.config = parts_.config.maths_flags();
-  s.config_hash = parts_.config.config_hash();
-  s.world_size = world_size_;
-  s.threads = parts_.threads;
-  s.deterministic = parts_.config.training.deterministic;
-  s.workload = parts_.workload.info().name;
-  s.workload_version = parts_.workload.info().version;
-  s.build = build_version();
-  s.unix_time = std::time(nullptr);
-  s.is_best = is_best;
-  s.progress = {{"counters", to_json(state_.counters)}, {"workload", parts_.workload.progress_state()}};
-  for (const FrozenTensors& frozen : parts_.workload.frozen()) s.progress["frozen"][frozen.name] = frozen.sha256;
-  const StageCost cost = writer_->stage(content);
-  stage_seconds_ = waited.count() + cost.stall_seconds + cost.copy_seconds;
-}
-
-// Until nothing is being written. A cut of the group ends the wait, not the write; a stop does not: it is what the last
-// checkpoint is written for. (A second Ctrl-C, and the agent's patience, end that, too.)
-void Trainer::wait_for_writer(const StopToken& stop) {
-  if (!writer_->wait_durable(stop.is_cut)) leave_group("the group was cut while a checkpoint was being written");
-}
-
-void Trainer::report_checkpoints() {
-  if (!writer_) return;
-  for (const WriteReport& report : writer_->poll_reports()) {
-    parts_.reporter.on_checkpoint(report, stage_seconds_);
-    write_problem_ = report.error ? report.error->message : std::string();
-  }
+  writer_.stage_checkpoint(is_best, g.stop);
 }
 
 Outcome Trainer::finish(Generation& g, int stop_code) {
@@ -674,21 +530,21 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   }
   if (not_finite_) return *not_finite_;
   const bool best = has_unwritten_best();
-  if (checkpointed_step_ != counters.step || has_evaluated || best) checkpoint(g, best);
-  make_durable(g.stop);
+  if (!writer_.has_checkpoint_of(counters.step) || has_evaluated || best) checkpoint(g, best);
+  writer_.make_durable(g.stop);
   double failed_writes = 0.0;
   {
-    // Nobody leaves before rank 0's checkpoint is durable: a launcher ends the others when the first one is gone, and
-    // a run whose end is not on the disk is not done for anybody.
+    // No rank leaves before rank 0's checkpoint is durable: some launchers end all ranks as soon as the first one has
+    // left, and all ranks are to know whether the last checkpoint was written.
     const PhaseScope scope(parts_.clock, Phase::kWaiting);
     wait_for_device(g.group, parts_.stream);  // the sum is the barrier after which the group may be dropped
-    const double mine = write_problem_.empty() ? 0.0 : 1.0;
+    const double mine = writer_.problem().empty() ? 0.0 : 1.0;
     failed_writes = sum_over_ranks(g.group, {&mine, 1})[0];
   }
   say_resumed(g);
   say_end(stop_code);
   if (failed_writes > 0.0) {
-    const std::string why = write_problem_.empty() ? "rank 0 could not write it" : write_problem_;
+    const std::string why = writer_.problem().empty() ? "rank 0 could not write it" : writer_.problem();
     return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + why, {}};
   }
   return {static_cast<ExitCode>(stop_code), {}, {}};
@@ -696,7 +552,7 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
 
 void Trainer::say_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
-  if (!write_problem_.empty()) how += ", but the last checkpoint could not be written,";
+  if (!writer_.problem().empty()) how += ", but the last checkpoint could not be written,";
   const DecidingFigure& best = parts_.workload.info().best;
   const double score = state_.counters.best_metric;
   parts_.reporter.end_summary({.how = how,
@@ -708,32 +564,15 @@ void Trainer::say_end(int stop_code) {
 }
 
 Outcome Trainer::stop_between_groups(int stop_code) {
-  if (writer_ && state_.counters.has_state && checkpointed_step_ != state_.counters.step) {
-    stage_checkpoint(has_unwritten_best(), StopToken{});
+  if (state_.counters.has_state && !writer_.has_checkpoint_of(state_.counters.step)) {
+    writer_.stage_checkpoint(has_unwritten_best(), StopToken{});
   }
-  make_durable(StopToken{});
+  writer_.make_durable(StopToken{});
   say_end(stop_code);
-  if (!write_problem_.empty()) {
-    return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + write_problem_, {}};
+  if (!writer_.problem().empty()) {
+    return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + writer_.problem(), {}};
   }
   return {static_cast<ExitCode>(stop_code), {}, {}};
-}
-
-void Trainer::wait_for_writes() {
-  if (writer_) writer_->wait_durable();
-}
-
-// Rank 0 waits for its disk; a write that failed at this very step is tried once more.
-void Trainer::make_durable(const StopToken& stop) {
-  if (!writer_) return;
-  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
-  parts_.reporter.beat(state_.counters.step, Activity::kCheckpointing);
-  wait_for_writer(stop);
-  report_checkpoints();
-  if (write_problem_.empty()) return;
-  stage_checkpoint(/*is_best=*/best_staged_at_ == state_.counters.step, stop);
-  wait_for_writer(stop);
-  report_checkpoints();
 }
 
 }  // namespace lockstep

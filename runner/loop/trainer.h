@@ -11,8 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "runner/base/file_lock.h"
-#include "runner/base/file_system.h"
 #include "runner/config/run_config.h"
 #include "runner/contract/exit_code.h"
 #include "runner/dist/process_group.h"
@@ -23,17 +21,14 @@
 #include "runner/loop/device.h"
 #include "runner/loop/injected_faults.h"
 #include "runner/loop/phases.h"
-#include "runner/loop/reporter.h"
+#include "runner/loop/run_writer.h"
 #include "runner/loop/state_sync.h"
 #include "runner/loop/stop_token.h"
+#include "runner/loop/trainer_parts.h"
 #include "runner/loop/training_state.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
-
-class CheckpointWriter;
-struct CheckpointContent;
-class DeviceStream;
 
 // How a generation ended for this rank.
 struct Outcome {
@@ -46,34 +41,7 @@ struct Outcome {
 
 class Trainer {
  public:
-  // Everything referred to outlives the trainer.
-  struct Parts {
-    const RunConfig& config;
-    Workload& workload;
-    FileSystem& fs;
-    PhaseClock& clock;
-    Reporter& reporter;
-    InjectedFaults& faults;
-    BeatPage& page;
-    // What this process was asked to end with: 130, 143, or 0.
-    std::function<int()> stop_code;
-    // There is something to lose from now on: a signal asks, it does not end the process.
-    std::function<void()> defer_stops = [] {};
-    AgentLink* agent = nullptr;  // null: a lost peer ends this rank, there will be no other group
-    at::Device device;
-    DeviceStream& stream;
-    PrecisionChoice precision;
-    int threads = 1;
-    std::string folder;        // of the run
-    bool locks_folder = true;  // false where an old rank 0 may live on behind a partition: generations fence it
-    std::string host_name;
-    JobIdentity job;
-    std::string resume_command;
-    std::string nccl_variables;  // for the start table
-    // The device is broken: called before anything that holds its memory or a communicator is destroyed. Says why, and
-    // ends the process.
-    std::function<void(const Failure&)> on_device_fault = [](const Failure&) {};
-  };
+  using Parts = TrainerParts;
   explicit Trainer(const Parts& parts);
   ~Trainer();
 
@@ -91,7 +59,7 @@ class Trainer {
   Outcome stop_between_groups(int stop_code);
 
   // What rank 0 has begun to write is on its volume, or has failed.
-  void wait_for_writes();
+  void wait_for_writes() { writer_.wait(); }
 
   [[nodiscard]] int64_t step() const { return state_.counters.step; }
   // Shut before a device's communicator is aborted; see kernels/commit_gate.h.
@@ -109,25 +77,15 @@ class Trainer {
   void set_plan(const Generation& generation);
   Outcome train(Generation& generation, StepRequests asked);
   void take(const std::vector<StepReport>& reports);
-  Status open_outputs(Generation& generation);
-  bool can_go_on_without(const Generation& generation, const Error& error);
-  bool try_outputs_again(Generation& generation);
   [[nodiscard]] bool has_unwritten_best() const;
-  void close_outputs(const StopToken& stop);
-  void write_down_what_was_missed();
   void say_resumed(Generation& generation);
   [[nodiscard]] StopToken stop_token(uint64_t generation) const;
   void begin_steps(Generation& generation);
   StepRequests enter_phase(Generation& generation, int64_t phase);
   StepRequests change_phase(Generation& generation);
   StepRequests evaluate(Generation& generation);
+  void take_evaluation(const Generation& generation, EvaluationNote note);
   void checkpoint(Generation& generation, bool is_best);
-  [[nodiscard]] CheckpointContent checkpoint_tensors();
-  void stage_checkpoint(bool is_best, const StopToken& stop);
-  void wait_for_writer(const StopToken& stop);
-  void before_change();
-  void report_checkpoints();
-  void make_durable(const StopToken& stop);
   Outcome leave_together(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
   void say_end(int stop_code);
@@ -135,7 +93,6 @@ class Trainer {
   [[nodiscard]] bool is_last_phase() const { return state_.counters.phase + 1 == std::ssize(phases_); }
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
   [[nodiscard]] bool is_finished(const Generation& generation) const;
-  [[nodiscard]] CheckpointStamp stamp() const { return {state_.counters.run, number_}; }
   [[nodiscard]] bool is_out_of_patience() const;
   [[nodiscard]] PlateauState plateau_with(const EvaluationMetrics& metrics) const;
   Outcome check_drift(Generation& generation);
@@ -144,21 +101,12 @@ class Trainer {
   std::vector<TrainingPhase> phases_;
   TrainingState state_;
   CommitGate gate_;
+  RunWriter writer_;
   BatchQueue queue_;
-  std::unique_ptr<CheckpointWriter> writer_;  // rank 0
   bool has_synced_ = false;
   int64_t entered_phase_ = -1;              // which the workload is prepared for, of the state as it is now
-  std::optional<SyncResult> untold_start_;  // rank 0 has begun from a checkpoint or the seed, and not said so
-  int64_t checkpointed_step_ = -1;          // staged here last, or read
-  int64_t best_staged_at_ = -1;             // the step whose checkpoint was marked as the best, last
-  uint64_t number_ = 0;                     // of the newest generation, as checkpoints are stamped
-  int world_size_ = 1;                      // of the newest group
-  int64_t opened_at_step_ = -1;             // the output files hold nothing later than this; -1 = not open
-  double stage_seconds_ = 0.0;
-  std::optional<FileLock> lock_;       // rank 0: of the output folder
-  std::optional<Outcome> not_finite_;  // too many skipped steps: the same on all ranks
-  std::string write_problem_;          // of the newest checkpoint or of the folder, empty when all is durable
-  bool outputs_missing_ = false;       // rank 0: the folder could not be used when the group formed
+  std::optional<SyncResult> untold_start_;  // rank 0 has begun from a checkpoint or the seed; not yet printed
+  std::optional<Outcome> not_finite_;       // too many skipped steps: the same on all ranks
 };
 
 }  // namespace lockstep

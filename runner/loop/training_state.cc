@@ -113,10 +113,10 @@ Json to_json(const Journal& journal) {
   }
   Json evaluation = nullptr;
   if (const auto& e = journal.evaluation) {
-    evaluation = {{"step", e->step},
-                  {"completed_epochs", e->completed_epochs},
-                  {"seconds_training", e->seconds_training},
-                  {"metrics", named_figures(e->metrics)},
+    evaluation = {{"step", e->report.step},
+                  {"epoch", e->report.epoch},
+                  {"seconds_training", e->report.seconds_training},
+                  {"metrics", named_figures(e->report.metrics)},
                   {"outputs", e->outputs},
                   {"lr", e->lr}};
   }
@@ -145,10 +145,10 @@ Result<Journal> journal_from_json(const Json& json) {
                    .skipped = r.at("skipped").get<bool>()});
     }
     if (const Json& e = json.at("evaluation"); !e.is_null()) {
-      EvaluationNote note{.step = e.at("step").get<int64_t>(),
-                          .completed_epochs = e.at("completed_epochs").get<int64_t>(),
-                          .seconds_training = e.at("seconds_training").get<double>(),
-                          .metrics = named(e.at("metrics")),
+      EvaluationNote note{.report = {.step = e.at("step").get<int64_t>(),
+                                     .epoch = e.at("epoch").get<int64_t>(),
+                                     .seconds_training = e.at("seconds_training").get<double>(),
+                                     .metrics = named(e.at("metrics"))},
                           .outputs = e.at("outputs").get<std::vector<std::string>>(),
                           .lr = e.at("lr").get<double>()};
       journal.evaluation = std::move(note);

@@ -71,10 +71,7 @@ struct StepReport {
 void count_figures(Counters& counters, const StepReport& report);
 
 struct EvaluationNote {
-  int64_t step = 0;  // committed when it was made
-  int64_t completed_epochs = 0;
-  double seconds_training = 0.0;
-  std::vector<std::pair<std::string, double>> metrics;
+  Workload::EvaluationReport report;
   std::vector<std::string> outputs;  // names of the files that it leaves, see Workload::outputs
   double lr = 0.0;                   // see Workload::OutputState
 };

@@ -51,9 +51,8 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
     const BatchShare share{
         .seed = shard.seed, .step = index, .epoch = 0, .first_slot = 0, .samples = source->batch(0, index)};
     TRY_ASSIGN(const HostBatch fetched, fetch(share));
-    DeviceBatch batch = to_device(fetched, share, shard.device);
-    batch.is_training = false;
-    const std::vector<at::Tensor> losses = shard.loss(batch);
+    const std::vector<at::Tensor> losses =
+        shard.loss({.share = share, .tensors = upload(fetched, shard.device), .is_training = false});
     for (size_t term = 0; term < terms.size(); ++term) {
       sums[term].sum += losses[term].item<double>();
       sums[term].count += fetched.weights[term];
@@ -69,17 +68,18 @@ EvaluationMetrics Workload::figures(const std::vector<MetricSum>& totals) const 
   return means;
 }
 
-OutputContent Workload::output(const std::string& /*name*/, const OutputState& state) const {
+OutputContent Workload::output(const std::string& name, const OutputState& state) const {
+  if (const auto part = state.parts.find(name); part != state.parts.end()) return part->second;
   TorchTree tree;
   tree.root = std::get<PickleDict>(tree.value(state.model).value);
   return tree;
 }
 
-DeviceBatch to_device(const HostBatch& batch, const BatchShare& share, at::Device device) {
-  DeviceBatch here{.share = share, .tensors = batch.tensors};
-  if (device.is_cpu()) return here;
-  for (NamedTensor& entry : here.tensors) entry.tensor = entry.tensor.to(device, /*non_blocking=*/true);
-  return here;
+NamedTensors Workload::upload(const HostBatch& batch, at::Device device) const {
+  NamedTensors tensors = batch.tensors;
+  if (device.is_cpu()) return tensors;
+  for (NamedTensor& entry : tensors) entry.tensor = entry.tensor.to(device, /*non_blocking=*/true);
+  return tensors;
 }
 
 }  // namespace lockstep

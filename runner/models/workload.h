@@ -12,12 +12,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "runner/base/json.h"
@@ -137,10 +137,15 @@ struct EvaluationShard {
   std::function<std::vector<at::Tensor>(const DeviceBatch&)> loss = [](const DeviceBatch&) {
     return std::vector<at::Tensor>();
   };
+  // Hands bytes to rank 0, which alone has the run's folder (pictures that were drawn, lists that were made): its call
+  // of `output` finds them under `name`, those of all ranks one behind the other in the order of the ranks. Each name
+  // is given by every rank, also by one that has no bytes for it. At most kPartBytesMax of one rank's in all.
+  std::function<void(const std::string& name, std::string bytes)> give_part = [](const std::string&,
+                                                                                 const std::string&) {};
 };
 
-// Bytes as they are, or a file for torch.load.
-using OutputContent = std::variant<std::string, TorchTree>;
+// They are held in memory, and travel between ranks in one message.
+inline constexpr uint64_t kPartBytesMax = uint64_t{256} << 20;
 
 class Workload {
  public:
@@ -172,6 +177,10 @@ class Workload {
   [[nodiscard]] virtual Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const = 0;
   // A share of at least one sample; depends on nothing but the share. Errors end the rank at the step that needs it.
   [[nodiscard]] virtual Result<HostBatch> fetch(const BatchShare& share) const = 0;
+  // A share's tensors on the device, begun before the step that takes them while another one is computed: depends on
+  // nothing but the batch, and reads no parameter. What it queues goes to a stream for copies. Unless overridden: they
+  // are copied as they are.
+  [[nodiscard]] virtual NamedTensors upload(const HostBatch& batch, at::Device device) const;
   // One scalar fp32 sum over the batch for each loss term, in their order, with a graph to every parameter that the
   // term trains. Not divided by anything. Training mode.
   [[nodiscard]] virtual std::vector<at::Tensor> loss(const DeviceBatch& batch) = 0;
@@ -200,15 +209,17 @@ class Workload {
   // The files that this evaluation leaves in the run's folder, by name: the guide's own ("best_model.pt"), or what is
   // shown on the agent's page (output_path). Called on every rank after each evaluation, once.
   virtual std::vector<std::string> outputs(const EvaluationReport& /*report*/) { return {}; }
-  // What one of them holds, on rank 0. A function of the state, so that another rank 0 may write it. Unless overridden:
-  // the parameters and buffers as a state dict.
+  // What one of them holds, on rank 0, which writes it while training goes on. A function of the state, so that another
+  // rank 0 may write it, and of the evaluation's parts: a file of a part's name is not written when these were lost
+  // with their rank 0. Unless overridden: the part of that name, else the parameters and buffers as a state dict.
   struct OutputState {
     int64_t step = 0;
     int64_t epoch = 0;  // completed epochs
     EvaluationMetrics metrics;
-    double lr = 0.0;         // learning rate of the next step
-    NamedTensors model;      // parameters and buffers
-    NamedTensors optimizer;  // as Adam::state
+    double lr = 0.0;                           // learning rate of the next step
+    NamedTensors model;                        // parameters and buffers
+    NamedTensors optimizer;                    // as Adam::state
+    std::map<std::string, std::string> parts;  // as EvaluationShard::give_part has it; none where they were lost
   };
   [[nodiscard]] virtual OutputContent output(const std::string& name, const OutputState& state) const;
 
@@ -223,7 +234,5 @@ NamedTensors parameters_of(const Workload& workload);
 // The figure of this name in an evaluation's report. It must be there.
 double metric_value(const EvaluationMetrics& metrics, std::string_view name);
 bool has_metric(const EvaluationMetrics& metrics, std::string_view name);
-// Copies a share's data to the device; returns before they are there.
-DeviceBatch to_device(const HostBatch& batch, const BatchShare& share, at::Device device);
 
 }  // namespace lockstep

@@ -83,6 +83,9 @@ class CheckedWorkload final : public Workload {
       return Error{ErrorCode::kInvalid, context + "threw something that is no std::exception"};
     }
   }
+  [[nodiscard]] NamedTensors upload(const HostBatch& batch, at::Device device) const override {
+    return call("upload", [&] { return workload_->upload(batch, device); });
+  }
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
     check_groups();
     std::vector<at::Tensor> sums = call("loss", [&] { return workload_->loss(batch); });

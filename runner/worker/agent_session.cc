@@ -46,7 +46,7 @@ std::optional<AgentSession::Received> AgentSession::await_assignment() {
     if (is_asked_to_stop_()) return std::nullopt;
     changed_.wait_for(lock, kStopPollInterval);
   }
-  // It awaits no more: whoever hangs from here on is looked for.
+  // From here on the agent takes a worker that makes no progress for one that hangs.
   page_.generation.store(received_->assignment.generation);
   page_.changed_ns.store(monotonic_ns());
   page_.activity.store(Activity::kLoading);
@@ -80,7 +80,7 @@ std::optional<int> AgentSession::leave_together(uint64_t generation) const {
 }
 
 void AgentSession::send(const WorkerMessage& message) {
-  // A link that has ended is noticed by the reader, which leaves; a line that cannot be sent is lost with its reader.
+  // When the link has ended, the reader notices it and ends the process: an error here needs no handling.
   static_cast<void>(channel_.write_line(encode(message)));
 }
 
@@ -143,7 +143,7 @@ void AgentSession::on_message(AgentMessage message) {
     to_fire = take_in(std::move(message));
   }
   changed_.notify_all();
-  // Without the lock: to abort NCCL's communicator takes as long as it takes, and the training thread asks was_cut().
+  // Without the lock: aborting NCCL's communicator may take seconds, and the training thread asks was_cut() meanwhile.
   if (to_fire) to_fire->fire();
 }
 
@@ -151,7 +151,7 @@ std::shared_ptr<GroupAbort> AgentSession::take_in(AgentMessage message) {
   if (auto* assignment = std::get_if<Assignment>(&message)) {
     received_ = Received{.assignment = std::move(*assignment), .at_ns = monotonic_ns()};
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {
-    // One whose caller has gone on after a cut is nobody's.
+    // The caller of a request may have gone on after a cut; then the reply is dropped.
     if (const auto at = open_calls_.find(reply->id); at != open_calls_.end()) at->second = std::move(*reply);
   } else if (auto* cut = std::get_if<Cut>(&message)) {
     cut_generation_ = std::max(cut_generation_, cut->generation);

@@ -60,8 +60,8 @@ class AgentSession final : public AgentLink, public StoreTransport {
 
   void send(const WorkerMessage& message) override;
 
-  // A request of a generation that was cut is answered as stale, also one that waits; so is one that waits when a stop
-  // is asked for: who has nothing to lose has left at once, and the key that is waited for may never come.
+  // A request of a generation that was cut is answered as stale, also one that waits for its key. So is a request that
+  // waits while a stop is asked for, because the key may never come.
   Result<StoreReply> call(StoreRequest request) override;
 
  private:

@@ -1,6 +1,6 @@
-// How a process ends whose device is broken: at once, with its exit code and without destructors. Those give memory
-// back to the device and take its communicators down, which throws again or hangs: the end would be a SIGABRT, or a
-// kill. Threads: any.
+// A process whose device is broken ends at once, with its exit code and without destructors. Destructors would give
+// memory back to the device and take communicators down, which throws again or hangs: the process would end by SIGABRT,
+// or hang until it is killed. Threads: any.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// What was printed is printed; nothing else of this process runs any more.
+// Flushes what was printed, and ends the process.
 [[noreturn]] void leave_at_once(ExitCode code);
 
 // While it lives, a device fault that nobody can catch (a destructor throws while another exception is on its way) is

@@ -128,7 +128,7 @@ class Worker {
                                                       std::chrono::duration<double>(seconds_since_process_start()))) {}
 
   int run() {
-    // What torch throws while the model, the optimizer's moments and the reducer are made. The agent hears why, too.
+    // Torch may throw while the model and the optimizer's moments are made: the agent is told why.
     try {
       return run_or_throw();
     } catch (const std::exception& e) {
@@ -209,7 +209,7 @@ class Worker {
     WorkloadOrFailure made = workloads_.make(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
       const int64_t before = page_->prepared.exchange(prepared, std::memory_order_relaxed);
       const int64_t all_before = page_->to_prepare.exchange(to_prepare, std::memory_order_relaxed);
-      // Where pieces are counted, a call alone is no progress: a file may hang.
+      // Where pieces are counted, only a new piece is progress: the reading of a file may hang.
       if (to_prepare == 0 || prepared != before || to_prepare != all_before) clock_.progress();
     });
     if (auto* failure = std::get_if<Failure>(&made)) return *failure;
@@ -223,7 +223,7 @@ class Worker {
     if (!session_) return std::nullopt;
     session_->hello(terms());
     page_->activity.store(Activity::kAwaiting);
-    // Nothing to lose yet: a stop ends the process in its handler, so that there is always an assignment.
+    // While there is nothing to lose, a signal ends the process in its handler (StopSignals).
     const auto received = session_->await_assignment();
     if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
     take_assignment(*received);
@@ -288,7 +288,8 @@ class Worker {
     formed_.assigned_ns = received.at_ns;
   }
 
-  // The state is kept; the group is gone. False when a stop came first.
+  // Tells the agent that this rank has left its group and keeps its state, and waits for the next group. False when a
+  // stop came first.
   bool await_assignment(const Outcome& outcome) {
     clock_.enter(Phase::kWaiting);
     reporter_->beat(trainer_->step(), Activity::kAwaiting);
@@ -305,7 +306,7 @@ class Worker {
     return true;
   }
 
-  // One group's life: it is formed, trained in, and dropped, whatever happens.
+  // Forms a group, trains in it, and drops it.
   Outcome run_group() {
     reporter_->beat(trainer_->step(), Activity::kForming);
     if (has_formed_) clock_.enter(Phase::kWaiting);  // what comes before the first group is start-up
@@ -323,7 +324,8 @@ class Worker {
     return form_and_train(options, began);
   }
 
-  // While it lives, a cut of the generation fires the abort; after it, nothing does, whatever was thrown meanwhile.
+  // While it lives, a cut of the generation fires the abort. Afterwards nothing does, also when it ended by an
+  // exception.
   class Watch {
    public:
     Watch(AgentSession* session, uint64_t generation, std::shared_ptr<GroupAbort> abort)
@@ -334,7 +336,7 @@ class Worker {
     Watch& operator=(const Watch&) = delete;
     ~Watch() {
       if (session_ != nullptr) session_->stop_watching();
-      abort_->retire();  // the link's thread may be about to fire it
+      abort_->retire();  // the link's thread may be just before firing it
     }
 
    private:
@@ -402,11 +404,11 @@ class Worker {
     return generation;
   }
 
-  // A group that could not be formed: with an agent another one will be.
+  // A group could not be formed: with an agent this rank waits for the next one.
   [[nodiscard]] Outcome failed(const Error& error) const {
     const ExitCode code = exit_code_of(error);
     const bool was_cut = session_ && session_->was_cut(world_.generation);
-    // A cut makes NCCL say things that otherwise mean a broken device.
+    // In a group that was cut, NCCL reports errors that otherwise mean a broken device.
     const bool is_lost = code == ExitCode::kPeerLost || (was_cut && code == ExitCode::kDeviceFault);
     if (!session_ || !is_lost) return {code, error.message, {}};
     return {ExitCode::kPeerLost, error.message,
@@ -490,7 +492,7 @@ int run_worker(const WorkerInput& input) {
     }
     const Result<RunConfig> config = parse_run_config(input.arguments, workloads->flags());
     if (!config.ok()) return refuse(config.error().message, ExitCode::kUsage);
-    // With an agent nothing is left to settle: it did so before it started this worker. But for a plugin's values.
+    // With an agent only a plugin's values are left to settle: the agent did the rest before it started this worker.
     Result<SettledRun> run = settled_run(*config, input.arguments, workloads->flags());
     if (!run.ok()) return refuse(run.error().message, ExitCode::kData);
     return Worker(input, *workloads, std::move(run->config), std::move(run->remark)).run();

@@ -101,7 +101,7 @@ Status dump_steps(SasrecWorkload& workload, const Flags& flags, const std::strin
                            .first_slot = 0,
                            .samples = source->batch(place.epoch, place.index)};
     TRY_ASSIGN(const HostBatch fetched, workload.fetch(share));
-    batch = to_device(fetched, share, at::kCPU);
+    batch = {.share = share, .tensors = fetched.tensors};
     adam.zero_grad();
     at::Tensor loss = workload.loss(batch)[0] / fetched.weights[0];
     const at::Tensor regularization = workload.regularization();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "runner/base/check.h"
 #include "runner/base/philox.h"
 #include "runner/contract/run_folder_layout.h"
 #include "runner/data/images/image_file.h"
@@ -16,6 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kSheetFile[] = "samples.png";
+constexpr char kSamplesPart[] = "samples";  // of an evaluation: their pixels
 constexpr double kWordsOfPhilox = 4294967296.0;
 
 // What is drawn for an image beside its noise: a normal for its time (two words), mirror, class.
@@ -163,28 +165,31 @@ std::vector<at::Tensor> JitWorkload::loss(const DeviceBatch& batch) {
   return {difference.square().flatten(1).mean(1).sum()};
 }
 
-at::Tensor JitWorkload::sample_sheet(const std::function<bool()>& goes_on) const {
-  const int64_t count = options_.sample_images;
+at::Tensor JitWorkload::sampled_pixels(SlotRange samples, const std::function<bool()>& goes_on) const {
   std::vector<at::Tensor> noise;
-  const at::Tensor classes_B = at::empty({count}, at::kLong);
-  for (int64_t i = 0; i < count; ++i) {
+  const at::Tensor classes_N = at::empty({samples.size()}, at::kLong);
+  for (int64_t i = samples.begin; i < samples.end; ++i) {
     noise.push_back(image_noise(training_.seed, i, options_.image_size));
-    classes_B.mutable_data_ptr<int64_t>()[i] = i % model_.shape().num_classes;
+    classes_N.mutable_data_ptr<int64_t>()[i - samples.begin] = i % model_.shape().num_classes;
   }
-  const at::Tensor images_BCHH = sample_images(model_, torch::stack(noise).to(device_), classes_B.to(device_),
+  const at::Tensor images_NCHH = sample_images(model_, torch::stack(noise).to(device_), classes_N.to(device_),
                                                {.steps = options_.sample_steps,
                                                 .guidance = images_.cache.classes().empty() ? 1.0 : options_.guidance,
                                                 .t_eps = options_.t_eps,
                                                 .noise_scale = options_.noise_scale,
                                                 .goes_on = goes_on});
-  if (!images_BCHH.defined()) return {};
-  const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
-  return contact_sheet(to_pixels(images_BCHH).cpu(), columns);
+  return images_NCHH.defined() ? to_pixels(images_NCHH).cpu().contiguous() : at::Tensor();
 }
 
+// Each rank draws a part of the samples.
 Result<std::vector<MetricSum>> JitWorkload::evaluate(const EvaluationShard& shard) {
   TRY_ASSIGN(std::vector<MetricSum> sums, Workload::evaluate(shard));
-  if (shard.rank == 0 && options_.sample_images > 0) sheet_ = sample_sheet(shard.goes_on);
+  if (options_.sample_images == 0) return sums;
+  const SlotRange mine = share_of(shard.rank, shard.world_size, options_.sample_images);
+  const at::Tensor pixels_NHHC = mine.size() > 0 ? sampled_pixels(mine, shard.goes_on) : at::Tensor();
+  std::string bytes;
+  if (pixels_NHHC.defined()) bytes.assign(static_cast<const char*>(pixels_NHHC.data_ptr()), pixels_NHHC.nbytes());
+  shard.give_part(kSamplesPart, std::move(bytes));
   return sums;
 }
 
@@ -200,7 +205,18 @@ std::vector<std::string> JitWorkload::outputs(const EvaluationReport& report) {
 
 OutputContent JitWorkload::output(const std::string& name, const OutputState& state) const {
   if (GuideFiles::is_one(name)) return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
-  const at::Tensor sheet = sheet_.defined() ? sheet_ : sample_sheet([] { return true; });
+  const int64_t count = options_.sample_images;
+  const auto part = state.parts.find(kSamplesPart);
+  at::Tensor pixels_NHHC;
+  if (part == state.parts.end()) {
+    pixels_NHHC = sampled_pixels({0, count}, [] { return true; });
+  } else {
+    pixels_NHHC = at::empty({count, options_.image_size, options_.image_size, 3}, at::kByte);
+    LOCKSTEP_CHECK(part->second.size() == pixels_NHHC.nbytes(), "the ranks have drawn all samples");
+    std::copy(part->second.begin(), part->second.end(), static_cast<char*>(pixels_NHHC.mutable_data_ptr()));
+  }
+  const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
+  const at::Tensor sheet = contact_sheet(pixels_NHHC, columns);
   return png_bytes({sheet.data_ptr<uint8_t>(), static_cast<size_t>(sheet.numel())}, sheet.size(1), sheet.size(0));
 }
 

@@ -13,6 +13,7 @@
 
 #include "runner/config/run_config.h"
 #include "runner/data/images/prepare_images.h"
+#include "runner/data/sampler.h"
 #include "runner/models/jit/guide_files.h"
 #include "runner/models/jit/image_split.h"
 #include "runner/models/jit/jit_flags.h"
@@ -47,7 +48,7 @@ class JitWorkload final : public Workload {
   // The squared error of the velocity, averaged over an image's pixels.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
-  // The loss of the images that validate, and on rank 0 the samples.
+  // The loss of the images that validate, and the samples, of which each rank draws a part.
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   // A picture of samples: images of fixed noise, the classes in turn; and the guide's weight files.
@@ -59,8 +60,8 @@ class JitWorkload final : public Workload {
  private:
   JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);
 
-  // The picture as bytes, [height, width, C], on the host; undefined when goes_on ended it.
-  [[nodiscard]] at::Tensor sample_sheet(const std::function<bool()>& goes_on) const;
+  // Bytes, [number of samples, height, width, C], on the host; undefined when goes_on ended it.
+  [[nodiscard]] at::Tensor sampled_pixels(SlotRange samples, const std::function<bool()>& goes_on) const;
 
   WorkloadInfo info_;
   JitOptions options_;
@@ -70,7 +71,6 @@ class JitWorkload final : public Workload {
   JitModel model_;
   ImageSplit split_;
   GuideFiles files_;
-  at::Tensor sheet_;  // of the last evaluation, on rank 0
 };
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +19,7 @@
 #include "runner/checkpoint/writer.h"
 #include "runner/formats/pickle_zip.h"
 #include "tests/runner/formats/fault_file_system.h"
+#include "tests/runner/support/written_down_device.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -56,7 +56,7 @@ void expect_equal(const NamedTensors& found, const NamedTensors& expected) {
 
 class Checkpoints : public ::testing::Test {
  protected:
-  CheckpointWriterOptions options() { return {.folder = folder(), .retention = {.keep_last = 2}}; }
+  CheckpointWriterOptions options() { return {.folder = folder(), .run = kIdentity, .retention = {.keep_last = 2}}; }
   [[nodiscard]] const std::string& folder() const { return temporary_.path(); }
   void write(int64_t step) {
     CheckpointWriter writer(posix_, options());
@@ -138,67 +138,6 @@ TEST_F(Checkpoints, take_no_memory_when_it_was_made_before_the_first) {
   writer.wait_durable();
 }
 
-// The streams and events of a device that is not there: writes down what is asked of it, by which thread.
-class WrittenDownDevice final : public c10::impl::DeviceGuardImplInterface {
- public:
-  static constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
-  static constexpr c10::StreamId kTraining = 0;
-  static constexpr c10::StreamId kFromPool = 7;
-  // Leaked: torch keeps it for ever.
-  static WrittenDownDevice& only() {
-    static auto* const device = [] {
-      auto* const made = new WrittenDownDevice;
-      const c10::impl::DeviceGuardImplRegistrar registered(kType, made);
-      return made;
-    }();
-    return *device;
-  }
-
-  std::vector<std::string> written_down() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(lines_, {});
-  }
-
-  [[nodiscard]] c10::DeviceType type() const override { return kType; }
-  [[nodiscard]] c10::Device exchangeDevice(c10::Device /*device*/) const override { return {kType, 3}; }
-  [[nodiscard]] c10::Device getDevice() const override { return {kType, 3}; }
-  void setDevice(c10::Device device) const override { write("device " + std::to_string(device.index())); }
-  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
-  [[nodiscard]] c10::Stream getStream(c10::Device device) const override { return stream(current_, device); }
-  [[nodiscard]] c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
-    return stream(kFromPool, device);
-  }
-  [[nodiscard]] c10::Stream exchangeStream(c10::Stream to) const override {
-    return stream(std::exchange(current_, to.id()), to.device());
-  }
-  [[nodiscard]] c10::DeviceIndex deviceCount() const noexcept override { return 4; }
-  void record(void** event, const c10::Stream& on, c10::DeviceIndex /*device*/,
-              c10::EventFlag /*flag*/) const override {
-    *event = &events_;
-    write("record on " + std::to_string(on.id()));
-  }
-  void block(void* /*event*/, const c10::Stream& stream) const override {
-    write("block " + std::to_string(stream.id()));
-  }
-  void synchronizeEvent(void* /*event*/) const override { write("synchronize"); }
-
- private:
-  static c10::Stream stream(c10::StreamId id, c10::Device device) {
-    return c10::Stream(c10::Stream::UNSAFE, {kType, device.index()}, id);
-  }
-  void write(const std::string& line) const {
-    const std::lock_guard lock(mutex_);
-    const bool by_training = std::this_thread::get_id() == training_;
-    lines_.push_back(line + (by_training ? "" : ", by the writer"));
-  }
-
-  const std::thread::id training_ = std::this_thread::get_id();
-  mutable c10::StreamId current_ = kTraining;
-  mutable int events_ = 0;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::string> lines_;
-};
-
 TEST_F(Checkpoints, are_copied_on_a_stream_of_their_own_which_the_next_change_waits_for) {
   WrittenDownDevice& device = WrittenDownDevice::only();
   CheckpointWriterOptions on_device = options();
@@ -208,8 +147,9 @@ TEST_F(Checkpoints, are_copied_on_a_stream_of_their_own_which_the_next_change_wa
   EXPECT_THAT(device.written_down(), testing::IsEmpty());
   writer.stage(content_of(10));
   writer.wait_durable();
-  EXPECT_THAT(device.written_down(), testing::ElementsAre("record on 0", "block 7", "record on 7",
-                                                          "device 3, by the writer", "synchronize, by the writer"));
+  EXPECT_THAT(device.written_down(),
+              testing::ElementsAre("record on 0", "block 7", "record on 7", "device 3, by another thread",
+                                   "synchronize, by another thread"));
   EXPECT_EQ(device.getStream(on_device.device).id(), WrittenDownDevice::kTraining);
   writer.before_change();
   writer.before_change();  // it waits already
@@ -294,6 +234,89 @@ TEST_F(Checkpoints, that_take_long_are_no_hang_while_the_volume_answers) {
   writer.wait_durable();  // for ever, were nothing told
   EXPECT_TRUE(was_told);
   ASSERT_EQ(writer.poll_reports().size(), 1U);
+}
+
+// ---- the workload's files ----
+
+OutputContent weights_output(float value) {
+  TorchTree tree;
+  tree.root.emplace_back("w", tree.value(at::full({2}, value)));
+  return tree;
+}
+
+TEST_F(Checkpoints, are_written_after_the_files_that_were_staged_before_them_while_the_caller_goes_on) {
+  std::promise<void> go;
+  SlowFileSystem slow(posix_, go.get_future().share());
+  CheckpointWriter writer(slow, options());
+  writer.stage_output("outputs/step-00000010/said.txt", std::string("hello"));
+  writer.stage(content_of(10));  // neither has been written
+  EXPECT_TRUE(writer.poll_output_reports().empty());
+  EXPECT_FALSE(writer.wait_durable([] { return true; }, CheckpointWriter::Writes::kOutput));
+  go.set_value();
+  EXPECT_TRUE(writer.wait_durable([] { return false; }, CheckpointWriter::Writes::kCheckpoint));
+  const std::vector<OutputReport> reports = writer.poll_output_reports();
+  ASSERT_EQ(reports.size(), 1U) << "the checkpoint is there, and the file that came before it is not";
+  EXPECT_EQ(reports[0].name, "outputs/step-00000010/said.txt");
+  EXPECT_FALSE(reports[0].error);
+  EXPECT_EQ(*read_file(posix_, join_path(folder(), reports[0].name), 100), "hello");
+}
+
+TEST_F(Checkpoints, of_a_newer_generation_end_the_writing_of_files_by_an_older_one) {
+  CheckpointWriter old(posix_, options());
+  CheckpointWriter now(posix_, options());
+  const auto error_of = [](CheckpointWriter& writer, float value) {
+    writer.stage_output("best.pt", weights_output(value));
+    writer.wait_durable();
+    const std::vector<OutputReport> reports = writer.poll_output_reports();
+    return reports.empty() ? std::optional<Error>(Error{ErrorCode::kUnavailable, "no report"}) : reports[0].error;
+  };
+  const auto value_now = [&] {
+    return load_weights(posix_, join_path(folder(), "best.pt"))->front().tensor[0].item<float>();
+  };
+  ASSERT_TRUE(old.prepare({.generation = 1}).ok());
+  EXPECT_FALSE(error_of(old, 1.0F));
+  ASSERT_TRUE(now.prepare({.generation = 2}).ok());
+  CheckpointContent content = content_of(12);
+  content.state.generation = 2;
+  now.stage(content);
+  EXPECT_FALSE(error_of(now, 2.0F));
+
+  const std::optional<Error> refused = error_of(old, 3.0F);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::kConflict);
+  EXPECT_THAT(refused->message, HasSubstr("step-00000012 is of generation 2, newer than this one's 1"));
+  EXPECT_EQ(value_now(), 2.0F);
+  ASSERT_TRUE(old.prepare({.generation = 3}).ok());  // it is rank 0 again
+  EXPECT_FALSE(error_of(old, 4.0F));
+  EXPECT_EQ(value_now(), 4.0F);
+}
+
+TEST_F(Checkpoints, let_no_file_be_written_while_nobody_can_tell_whose_the_folder_is) {
+  FaultFileSystem fs(posix_, FaultFileSystem::Fault::kNone, 0);
+  CheckpointWriter writer(fs, options());
+  fs.hold_back(base_name(folder()));
+  writer.stage_output("best.pt", weights_output(1.0F));
+  writer.wait_durable();
+  const std::vector<OutputReport> reports = writer.poll_output_reports();
+  ASSERT_EQ(reports.size(), 1U);
+  ASSERT_TRUE(reports[0].error);
+  EXPECT_THAT(reports[0].error->message, HasSubstr("list "));
+  EXPECT_FALSE(std::filesystem::exists(join_path(folder(), "best.pt")));
+}
+
+TEST_F(Checkpoints, are_written_although_a_file_before_them_cannot_be) {
+  std::filesystem::create_directory(join_path(folder(), "best.pt"));
+  CheckpointWriter writer(posix_, options());
+  writer.stage_output("best.pt", weights_output(1.0F));
+  writer.stage(content_of(10));
+  writer.wait_durable();
+  const std::vector<OutputReport> files = writer.poll_output_reports();
+  ASSERT_EQ(files.size(), 1U);
+  ASSERT_TRUE(files[0].error);
+  EXPECT_THAT(files[0].error->message, HasSubstr("best.pt"));
+  const std::vector<WriteReport> reports = writer.poll_reports();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_FALSE(reports[0].error);
 }
 
 TEST_F(Checkpoints, that_cannot_be_written_are_reported_and_the_older_stay) {

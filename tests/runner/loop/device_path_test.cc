@@ -15,7 +15,7 @@
 #include "runner/kernels/commit_gate.h"
 #include "runner/loop/injected_faults.h"
 #include "runner/loop/train_step.h"
-#include "tests/runner/loop/line_workload.h"
+#include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/asynchronous_device.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
@@ -24,8 +24,9 @@ namespace {
 
 constexpr int64_t kSamples = 20;
 constexpr int64_t kBatch = 4;
+constexpr double kLossScale = 256.0;  // nothing overflows
 
-RunConfig line_config() {
+RunConfig toy_config() {
   RunConfig config;
   config.training.batch_size = kBatch;
   config.training.lr = 0.05;
@@ -36,7 +37,7 @@ RunConfig line_config() {
 struct Rank {
   Rank(ProcessGroup& group_in, DeviceStream& stream, Precision precision)
       : group(group_in),
-        workload(kSamples),
+        workload({.samples = kSamples, .phase_epochs = 0}),
         state(workload, config.training),
         sampler({.seed = config.training.seed, .num_samples = kSamples, .global_batch = kBatch}),
         reducer(state.reduced(), group_in),
@@ -57,13 +58,14 @@ struct Rank {
 
   TrainingState& prepared() {
     state.counters.batch = *batch_shape(config.training, group.world_size());
+    state.counters.loss_scale.scale = kLossScale;
     return state;
   }
   [[nodiscard]] at::Tensor weights() const { return state.parameters()[0].tensor.detach().clone(); }
 
   ProcessGroup& group;
-  RunConfig config = line_config();
-  LineWorkload workload;
+  RunConfig config = toy_config();
+  ToyWorkload workload;
   TrainingState state;
   Sampler sampler;
   BatchQueue queue{workload, 1, at::kCPU};
@@ -123,7 +125,7 @@ class CutOnADevice : public testing::TestWithParam<Case> {
     EXPECT_EQ(counters.step, steps);
     EXPECT_EQ(counters.skipped_in_row, 0);
     EXPECT_EQ(counters.skipped_total, 0);
-    EXPECT_EQ(counters.loss_scale.scale, LossScale().scale);
+    EXPECT_EQ(counters.loss_scale.scale, kLossScale);
     EXPECT_EQ(counters.loss_scale.good_steps, steps);
     EXPECT_TRUE(rank.weights().equal(weights));
   }

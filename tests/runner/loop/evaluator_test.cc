@@ -16,16 +16,16 @@
 #include "runner/dist/fault.h"
 #include "runner/loop/injected_faults.h"
 #include "runner/telemetry/phase_clock.h"
-#include "tests/runner/loop/line_workload.h"
+#include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
 namespace lockstep {
 namespace {
 
 // Does what it is told in place of an evaluation.
-class ToldWorkload final : public LineWorkload {
+class ToldWorkload final : public ToyWorkload {
  public:
-  explicit ToldWorkload(std::function<void(const EvaluationShard&)> what) : LineWorkload(8), what_(std::move(what)) {}
+  explicit ToldWorkload(std::function<void(const EvaluationShard&)> what) : what_(std::move(what)) {}
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
     what_(shard);
     return std::vector<MetricSum>{{.name = "score", .sum = static_cast<double>(shard.rank), .count = 1.0}};
@@ -75,6 +75,28 @@ TEST(Evaluator, tells_a_rank_that_waits_from_one_that_evaluates) {
     EXPECT_FALSE(outcome.requests.any());
     ASSERT_EQ(outcome.metrics.size(), 1U);
     EXPECT_EQ(outcome.metrics[0].second, 0.5);
+  });
+}
+
+// Of several ranks, one without bytes of its own.
+TEST(Evaluator, brings_the_parts_of_all_ranks_to_rank_0_in_their_order) {
+  on_ranks(3, [&](ProcessGroup& group) {
+    PhaseClock clock(Phase::kValidation, std::chrono::steady_clock::now());
+    ToldWorkload workload([&](const EvaluationShard& shard) {
+      const std::string rank = std::to_string(shard.rank);
+      shard.give_part("list.txt", shard.rank == 1 ? std::string() : "a" + rank + "\n");
+      shard.give_part("list.txt", shard.rank == 1 ? std::string() : "b" + rank + "\n");
+      shard.give_part("bytes", std::string(static_cast<size_t>(shard.rank) * 1000, '\0'));
+    });
+    const StopToken stop;
+    InjectedFaults faults;
+    const EvaluationOutcome outcome =
+        evaluate_on_all_ranks(workload, group, {.seed = 1, .stop = stop, .clock = clock, .faults = faults});
+    ASSERT_EQ(outcome.parts.size(), 2U);
+    const bool has_them = group.rank() == 0;
+    EXPECT_EQ(outcome.parts.at("list.txt"), has_them ? "a0\nb0\na2\nb2\n" : "");
+    EXPECT_EQ(outcome.parts.at("bytes").size(), has_them ? 3000U : 0U);
+    EXPECT_EQ(outcome.metrics[0].second, 1.0) << "the mean of 0, 1 and 2";
   });
 }
 

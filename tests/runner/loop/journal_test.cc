@@ -16,18 +16,16 @@ TEST(Journal, keeps_the_last_steps_only) {
 TEST(Journal, survives_the_way_to_another_rank) {
   Journal journal;
   journal.add({.step = 7, .epoch = 1, .samples = 64, .loss = 1.25, .grad_norm = 0.5, .lr = 1e-3, .skipped = true});
-  journal.evaluation = EvaluationNote{.step = 8,
-                                      .completed_epochs = 2,
-                                      .seconds_training = 3.5,
-                                      .metrics = {{"NDCG@10", 0.4}, {"HR@10", 0.6}},
-                                      .outputs = {"best.pth"},
-                                      .lr = 1e-3};
+  journal.evaluation = EvaluationNote{
+      .report = {.step = 8, .epoch = 2, .seconds_training = 3.5, .metrics = {{"NDCG@10", 0.4}, {"HR@10", 0.6}}},
+      .outputs = {"best.pth"},
+      .lr = 1e-3};
   journal.improved = true;
   const Result<Journal> back = journal_from_json(to_json(journal));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(to_json(*back), to_json(journal));
   EXPECT_TRUE(back->improved);
-  EXPECT_EQ(back->evaluation->metrics[0].first, "NDCG@10");
+  EXPECT_EQ(back->evaluation->report.metrics[0].first, "NDCG@10");
 }
 
 TEST(Journal, refuses_what_is_none) {

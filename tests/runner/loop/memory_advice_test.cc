@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/runner/loop/line_workload.h"
 #include "tests/runner/loop/test_worker.h"
+#include "tests/runner/loop/toy_workload.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -14,13 +14,13 @@ namespace {
 using ::testing::HasSubstr;
 
 // Memory for so many samples at once.
-struct LargeLine : LineWorkload {
-  LargeLine() : LineWorkload(64) {}
+struct LargeToy : ToyWorkload {
+  LargeToy() : ToyWorkload(even_toy(64)) {}
   std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
     if (std::ssize(batch.share.samples) > fit) {
       throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory. Tried to allocate 2.00 GiB");
     }
-    return LineWorkload::loss(batch);
+    return ToyWorkload::loss(batch);
   }
   [[nodiscard]] std::string memory_advice() const override { return "a smaller --maxlen (now 200) takes less"; }
 
@@ -34,7 +34,7 @@ struct OutOfMemory : ::testing::Test {
   }
   PosixFileSystem fs;
   TemporaryFolder folder;
-  WorkerOf<LargeLine> worker{fs, folder.path(), 0, 1};
+  WorkerOf<LargeToy> worker{fs, folder.path(), 0, 1};
 };
 
 TEST_F(OutOfMemory, names_the_batch_that_was_tried_and_fits_and_the_flags_for_it) {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -167,6 +168,19 @@ TEST_F(TwoPhases, are_the_same_for_every_world_size) {
   for (const auto& [name, tensor] : tensors_of(newest_of(shared, worker))) {
     EXPECT_TRUE(torch::allclose(tensor, alone.at(name), 1e-3, 1e-4)) << name;
   }
+  // Three ranks have read four sentences each.
+  const std::string text = output_path({.step = total, .name = ToyWorkload::kTextFile});
+  std::istringstream lines_of_one(contents(folder.file(text)));
+  std::istringstream lines_of_three(contents(shared.file(text)));
+  std::string one;
+  std::string three;
+  for (int64_t sentence = 0; sentence < ToyWorkload::kValidated; ++sentence) {
+    ASSERT_TRUE(std::getline(lines_of_one, one) && std::getline(lines_of_three, three));
+    const std::string head = "sentence " + std::to_string(sentence) + ": ";
+    ASSERT_TRUE(one.starts_with(head) && three.starts_with(head)) << one << ", " << three;
+    EXPECT_NEAR(std::stod(three.substr(head.size())), std::stod(one.substr(head.size())), 0.01);
+  }
+  EXPECT_TRUE(load_weights(fs, shared.file(ToyWorkload::kBestFile)).ok());
 }
 
 TEST_F(TwoPhases, go_on_from_a_checkpoint_of_each) {

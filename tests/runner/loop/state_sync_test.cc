@@ -19,7 +19,7 @@
 #include "runner/dist/fault.h"
 #include "runner/dist/process_group.h"
 #include "runner/telemetry/phase_clock.h"
-#include "tests/runner/loop/line_workload.h"
+#include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 #include "tests/support/temporary_folder.h"
 
@@ -41,7 +41,7 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
   std::array<Synced, 2> found;
   on_ranks(2, [&](ProcessGroup& group) {
     RunConfig config;
-    LineWorkload workload(10);
+    ToyWorkload workload(even_toy(10));
     TrainingState state(workload, config.training);
     arrange(group.rank(), state);
     PosixFileSystem fs;
@@ -55,11 +55,12 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
     const SyncOutcome outcome = sync_state({config, workload, state, group, *stream, store, fs, clock}, options);
     const auto* const result = std::get_if<SyncResult>(&outcome);
     ASSERT_NE(result, nullptr) << std::get<Failure>(outcome).message;
-    found[static_cast<size_t>(group.rank())] = {.messages = messages,
-                                                .counters = state.counters,
-                                                .improved = state.journal.improved,
-                                                .first_weight = state.parameters()[0].tensor.detach()[0].item<double>(),
-                                                .from_live_rank = result->from_live_rank};
+    found[static_cast<size_t>(group.rank())] = {
+        .messages = messages,
+        .counters = state.counters,
+        .improved = state.journal.improved,
+        .first_weight = state.parameters()[0].tensor.detach()[0][0].item<double>(),
+        .from_live_rank = result->from_live_rank};
   });
   return found;
 }
@@ -82,7 +83,7 @@ TEST(StateSync, an_evaluation_that_one_rank_has_finished_is_finished_for_all) {
     state.counters.evaluated_step = 8;
     state.counters.best_metric = 0.7;
     state.counters.evaluations_without_best = 0;
-    state.journal.evaluation = EvaluationNote{.step = 8, .metrics = {{"NDCG@10", 0.7}}, .outputs = {}};
+    state.journal.evaluation = EvaluationNote{.report = {.step = 8, .metrics = {{"NDCG@10", 0.7}}}, .outputs = {}};
     state.journal.improved = true;
   });
   for (const Synced& rank : found) {
@@ -133,7 +134,7 @@ std::array<int64_t, 2> stop_in_transfer(int receiver, const StopToken& stop) {
   std::array<int64_t, 2> steps{};
   on_ranks(2, [&](ProcessGroup& group) {
     const RunConfig config;
-    LineWorkload workload(10);
+    ToyWorkload workload(even_toy(10));
     TrainingState state(workload, config.training);
     if (group.rank() != receiver) hold(state, 8);
     PosixFileSystem fs;
@@ -177,7 +178,7 @@ TEST(StateSync, a_cut_or_a_stop_ends_the_reading_and_blames_no_file) {
   const TemporaryFolder folder;
   PosixFileSystem fs;
   RunConfig config;
-  LineWorkload workload(10);
+  ToyWorkload workload(even_toy(10));
   config.training.state_dict_path = folder.file("weights.safetensors");
   ASSERT_TRUE(save_weights(fs, config.training.state_dict_path, parameters_of(workload)).ok());
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
@@ -211,7 +212,7 @@ TEST(StateSync, says_that_a_state_comes_from_a_live_rank_before_it_comes) {
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
   on_ranks(2, [&](ProcessGroup& group) {
     const RunConfig config;
-    LineWorkload workload(10);
+    ToyWorkload workload(even_toy(10));
     TrainingState state(workload, config.training);
     if (group.rank() == 1) hold(state, 8);
     PosixFileSystem fs;
@@ -256,7 +257,7 @@ TEST(StateSync, tells_a_rank_0_that_reads_from_those_that_wait_for_it) {
   std::array<BeatPage, 2> pages;
   on_ranks(2, [&](ProcessGroup& group) {
     const RunConfig config;
-    LineWorkload workload(10);
+    ToyWorkload workload(even_toy(10));
     TrainingState state(workload, config.training);
     PosixFileSystem posix;
     PeerWatchingFileSystem fs(posix, pages);
@@ -283,7 +284,7 @@ TEST(StateSync, says_where_a_run_begins_before_a_group_can_break) {
   on_ranks(2, [&](ProcessGroup& group) {
     const auto rank = static_cast<size_t>(group.rank());
     const RunConfig config;
-    LineWorkload workload(10);
+    ToyWorkload workload(even_toy(10));
     TrainingState state(workload, config.training);
     PosixFileSystem fs;
     PhaseClock clock(Phase::kStartup, std::chrono::steady_clock::now());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -147,7 +148,7 @@ TEST(ToyTraining, adds_its_terms_up_by_their_coefficients_and_denominators) {
   const BatchShare share{.seed = RunConfig().training.seed, .samples = source->batch(0, 0)};
   const HostBatch batch = *workload.fetch(share);
   ToyWorkload fresh;
-  const auto sums = fresh.loss(to_device(batch, share, at::kCPU));
+  const auto sums = fresh.loss({.share = share, .tensors = fresh.upload(batch, at::kCPU)});
   EXPECT_NEAR(report.terms[0].second, sums[0].item<double>() / batch.weights[0], 1e-5);
   EXPECT_NEAR(report.terms[1].second, sums[1].item<double>() / 20.0, 1e-5);
 }
@@ -182,6 +183,55 @@ TEST(ToyTraining, keeps_two_averages_and_a_count_for_each_group) {
   };
   EXPECT_GT(distance("ema.0.9.trunk"), distance("ema.0.5.trunk")) << "the slower average is further behind";
   EXPECT_GT(distance("ema.0.5.trunk"), 0.0);
+}
+
+// What is computed and what is on its way, by step.
+struct WatchedToy final : ToyWorkload {
+  using ToyWorkload::ToyWorkload;
+  [[nodiscard]] NamedTensors upload(const HostBatch& batch, at::Device device) const override {
+    order.emplace_back("upload");
+    return ToyWorkload::upload(batch, device);
+  }
+  std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
+    order.push_back("forward of " + std::to_string(batch.share.step));
+    trunk().register_hook([this](const at::Tensor&) { order.emplace_back("backward"); });
+    return ToyWorkload::loss(batch);
+  }
+  [[nodiscard]] at::Tensor trunk() const { return groups()[0].parameters[0].tensor; }
+  mutable std::vector<std::string> order;
+};
+
+TEST(ToyTraining, has_the_next_micro_batch_on_its_way_before_the_gradients_of_one_are_taken) {
+  on_ranks(1, [&](ProcessGroup& group) {
+    ToyRank rank(group, 2);
+    WatchedToy watched({.phase_epochs = 0});
+    TrainingState state(watched, rank.config.training);
+    state.counters.batch = {.global_batch = kWordsPerBatch, .micro_batch_max = 20, .declared_world_size = 1};
+    GradReducer reducer(state.reduced(), group);
+    BatchQueue queue(watched, 0, at::kCPU);
+    TrainStep step({.training = rank.config.training,
+                    .workload = watched,
+                    .state = state,
+                    .group = group,
+                    .reducer = reducer,
+                    .source = *rank.source,
+                    .queue = queue,
+                    .clock = rank.clock,
+                    .gate = rank.gate,
+                    .stream = *rank.stream,
+                    .faults = rank.faults,
+                    .device = at::kCPU,
+                    .precision = Precision::kFp32,
+                    .steps = {.end = 2, .total = 2}});
+    static_cast<void>(step.run({}));
+    static_cast<void>(step.run({}));
+    // Two micro-batches a step, each hook fires at the backward passes after it was set.
+    std::vector<std::string> order = watched.order;
+    order.erase(std::unique(order.begin(), order.end()), order.end());
+    EXPECT_THAT(order,
+                ::testing::ElementsAre("upload", "forward of 0", "upload", "backward", "forward of 0", "upload",
+                                       "backward", "forward of 1", "upload", "backward", "forward of 1", "backward"));
+  });
 }
 
 TEST(ToyTraining, that_goes_on_in_a_new_group_takes_the_steps_of_one_that_was_not_interrupted) {

@@ -6,38 +6,55 @@
 //   trunk  [4, 4], number [4], sign [4]
 //
 // Two loss terms with denominators of their own; batches packed by words, whose number differs from epoch to epoch; two
-// groups of parameters; evaluation and figures as the seam has them by default. Two phases: in the first one the trunk
-// stays as it is, and what it makes of each word is looked up in a table.
+// groups of parameters; figures as the seam has them by default. Two phases: in the first one the trunk stays as it is,
+// and what it makes of each word is looked up in a table. An evaluation leaves the best weights, and a text to which
+// each rank adds the sentences that it has read.
 #pragma once
 
 #include <torch/types.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runner/base/sha256.h"
+#include "runner/contract/run_folder_layout.h"
 #include "runner/data/sampler.h"
 #include "runner/kernels/dropout.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
 
-inline int64_t words_of(int64_t sample) { return 1 + sample * 5 % 7; }
+struct ToyOptions {
+  int64_t samples = 40;
+  int64_t phase_epochs = 2;  // of each of the two phases; 0: there are none
+  bool is_even = false;      // every sentence has one word, and every epoch has every sentence
+};
+
+// For tests that count steps: one phase of equal epochs, of `samples` sentences.
+inline ToyOptions even_toy(int64_t samples) { return {.samples = samples, .phase_epochs = 0, .is_even = true}; }
 
 // Each epoch's permutation, cut whenever a batch has `words_max` words.
 class PackedBatches final : public BatchSource {
  public:
-  PackedBatches(uint64_t seed, int64_t samples, int64_t words_max)
-      : seed_(seed), samples_(samples), words_max_(words_max) {}
+  PackedBatches(uint64_t seed, const ToyOptions& options, int64_t words_max)
+      : seed_(seed), options_(options), words_max_(words_max) {}
+
+  static int64_t words_of(const ToyOptions& options, int64_t sample) {
+    return options.is_even ? 1 : 1 + sample * 5 % 7;
+  }
 
   int64_t steps(int64_t epoch) override { return static_cast<int64_t>(packed(epoch).size()); }
   std::vector<int64_t> batch(int64_t epoch, int64_t index) override {
     return packed(epoch).at(static_cast<size_t>(index));
   }
-  [[nodiscard]] int64_t cost(int64_t sample) const override { return words_of(sample); }
+  [[nodiscard]] int64_t cost(int64_t sample) const override { return words_of(options_, sample); }
 
  private:
   const std::vector<std::vector<int64_t>>& packed(int64_t epoch) {
@@ -46,20 +63,21 @@ class PackedBatches final : public BatchSource {
     batches_ = {{}};
     int64_t words = 0;
     // A part of the samples each time: epochs are not equally long.
-    const std::vector<int64_t> order = epoch_order(seed_, epoch, samples_);
-    for (size_t i = 0; i + static_cast<size_t>(epoch % 3) * 4 < order.size(); ++i) {
-      if (words + words_of(order[i]) > words_max_) {
+    const int64_t left_out = options_.is_even ? 0 : epoch % 3 * 4;
+    const std::vector<int64_t> order = epoch_order(seed_, epoch, options_.samples);
+    for (size_t i = 0; i + static_cast<size_t>(left_out) < order.size(); ++i) {
+      if (!batches_.back().empty() && words + cost(order[i]) > words_max_) {
         batches_.emplace_back();
         words = 0;
       }
       batches_.back().push_back(order[i]);
-      words += words_of(order[i]);
+      words += cost(order[i]);
     }
     return batches_;
   }
 
   uint64_t seed_;
-  int64_t samples_;
+  ToyOptions options_;
   int64_t words_max_;
   int64_t cached_ = -1;
   std::vector<std::vector<int64_t>> batches_;
@@ -67,11 +85,19 @@ class PackedBatches final : public BatchSource {
 
 class ToyWorkload : public Workload {
  public:
-  static constexpr int64_t kSamples = 40;
   static constexpr int64_t kLength = 7;
   static constexpr int64_t kWidth = 4;
+  static constexpr int64_t kValidated = 12;  // sentences
+  static constexpr const char* kBestFile = "best_model.pt";
+  static constexpr const char* kTextFile = "sentences.txt";
 
-  ToyWorkload() { ToyWorkload::initialize(1); }
+  explicit ToyWorkload(const ToyOptions& options = {}) : options_(options) {
+    if (options.phase_epochs > 0) {
+      info_.phases = {{.name = "heads", .num_epochs = options.phase_epochs, .lr = 0.1, .frozen = {"trunk"}},
+                      {.name = "whole", .num_epochs = options.phase_epochs, .clip_grad_norm = 1.0}};
+    }
+    ToyWorkload::initialize(1);
+  }
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   [[nodiscard]] std::vector<ParameterGroup> groups() const override {
@@ -94,22 +120,33 @@ class ToyWorkload : public Workload {
   // Training: packed by words, as many as the batch's "samples". Validation: twelve sentences.
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
     if (options.split == Split::kValidation) {
-      return Sampler::create({.seed = options.seed, .num_samples = 12, .global_batch = options.global_batch});
+      return Sampler::create({.seed = options.seed, .num_samples = kValidated, .global_batch = options.global_batch});
     }
-    return std::unique_ptr<BatchSource>(std::make_unique<PackedBatches>(options.seed, kSamples, options.global_batch));
+    return std::unique_ptr<BatchSource>(std::make_unique<PackedBatches>(options.seed, options_, options.global_batch));
   }
 
+  // "words_NT", as small numbers, and "gain_N".
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
     const auto n = static_cast<int64_t>(share.samples.size());
-    const at::Tensor words_NT = torch::zeros({n, kLength}, torch::kLong);
+    const at::Tensor words_NT = torch::zeros({n, kLength}, torch::kByte);
+    const at::Tensor gain_N = torch::ones({n});
     double words = 0.0;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t sample = share.samples[static_cast<size_t>(i)];
       if (sample == unreadable_sample) return Error{ErrorCode::kCorrupt, "sentence 13 is torn"};
-      for (int64_t t = kLength - words_of(sample); t < kLength; ++t) words_NT[i][t] = 1 + (sample + t * t) % kLength;
-      words += static_cast<double>(words_of(sample));
+      if (sample == poisoned_sample) gain_N[i] = std::numeric_limits<float>::quiet_NaN();
+      const int64_t count = PackedBatches::words_of(options_, sample);
+      for (int64_t t = kLength - count; t < kLength; ++t) words_NT[i][t] = 1 + (sample + t * t) % kLength;
+      words += static_cast<double>(count);
     }
-    return HostBatch{.tensors = {{"words_NT", words_NT}}, .weights = {words, static_cast<double>(n)}};
+    return HostBatch{.tensors = {{"words_NT", words_NT}, {"gain_N", gain_N}},
+                     .weights = {words, static_cast<double>(n)}};
+  }
+  // Words that index a table.
+  [[nodiscard]] NamedTensors upload(const HostBatch& batch, at::Device device) const override {
+    NamedTensors tensors = Workload::upload(batch, device);
+    tensors[0].tensor = tensors[0].tensor.to(torch::kLong);
+    return tensors;
   }
 
   Status enter_phase(int64_t phase, const std::function<bool()>& goes_on) override {
@@ -123,24 +160,54 @@ class ToyWorkload : public Workload {
 
   std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
     const at::Tensor& words_NT = batch["words_NT"];
-    const auto dropped = [&](const at::Tensor& values_NTD) {
-      const BatchShare& share = batch.share;
-      if (!batch.is_training) return values_NTD;
-      return philox_dropout(values_NTD, 0.25,
-                            {.seed = share.seed, .step = share.step, .first_slot = share.first_slot, .layer = 0});
-    };
-    at::Tensor h_NTD = looked_up_.defined() ? dropped(looked_up_.index({words_NT}))
-                                            : torch::tanh(dropped(table_.index({words_NT})).matmul(trunk_));
-    h_NTD = h_NTD * words_NT.ne(0).unsqueeze(-1);
-    const at::Tensor sum_N = words_NT.sum(1).to(torch::kFloat32) / 10.0;
+    const at::Tensor h_NTD = meaning(batch);
     const at::Tensor odd_N = words_NT.sum(1).remainder(2).to(torch::kFloat32);
-    return {(h_NTD.matmul(number_).sum(1) - sum_N).square().sum(),
+    return {(h_NTD.matmul(number_).sum(1) - number_of(words_NT)).square().sum(),
             torch::binary_cross_entropy_with_logits(h_NTD.sum(1).matmul(sign_), odd_N, {}, {}, at::Reduction::Sum)};
   }
 
+  // Adds the sentences of this rank to the text, with what was read in them.
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
+    TRY_ASSIGN(std::vector<MetricSum> sums, Workload::evaluate(shard));
+    const SlotRange mine = share_of(shard.rank, shard.world_size, kValidated);
+    std::string text;
+    for (int64_t sentence = mine.begin; sentence < mine.end && shard.goes_on(); ++sentence) {
+      const BatchShare share{.seed = shard.seed, .samples = {sentence}};
+      TRY_ASSIGN(const HostBatch fetched, fetch(share));
+      const DeviceBatch batch{.share = share, .tensors = upload(fetched, shard.device), .is_training = false};
+      std::array<char, 64> line{};
+      std::snprintf(line.data(), line.size(), "sentence %lld: %.3f\n", static_cast<long long>(sentence),
+                    meaning(batch).matmul(number_).sum().item<double>());
+      text += line.data();
+    }
+    shard.give_part(kTextPart, std::move(text));
+    return sums;
+  }
+
   std::vector<std::string> evaluation_lines(const EvaluationReport& /*report*/) override { return {}; }
+  std::vector<std::string> outputs(const EvaluationReport& report) override {
+    std::vector<std::string> files = {output_path({.step = report.step, .name = kTextFile})};
+    const double loss = metric_value(report.metrics, info_.best.name);
+    if (loss < best_) files.emplace_back(kBestFile);
+    best_ = std::min(best_, loss);
+    return files;
+  }
+  [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override {
+    if (name == kBestFile) return Workload::output(name, state);
+    const auto part = state.parts.find(kTextPart);
+    return part == state.parts.end() ? std::string("what the ranks had read is lost\n") : part->second;
+  }
+  [[nodiscard]] Json progress_state() const override {
+    return Json{{"best", best_ < std::numeric_limits<double>::infinity() ? Json(best_) : Json(nullptr)}};
+  }
+  Status restore_progress(const Json& state) override {
+    if (!state.contains("best")) return Error{ErrorCode::kCorrupt, "the toy's best loss is missing"};
+    best_ = state.at("best").is_null() ? std::numeric_limits<double>::infinity() : state.at("best").get<double>();
+    return {};
+  }
 
   int64_t unreadable_sample = -1;  // its fetch fails
+  int64_t poisoned_sample = -1;    // its loss is not a number
   int64_t unenterable_phase = -1;  // entering it fails
   int times_entered = 0;
   std::function<void(int64_t phase, const std::function<bool()>& goes_on)> in_enter_phase;  // once
@@ -149,16 +216,34 @@ class ToyWorkload : public Workload {
   WorkloadInfo info_{.name = "toy",
                      .version = 1,
                      .loss_terms = {{.name = "number"}, {.name = "sign", .coefficient = 0.5, .denominator = 20.0}},
-                     .best = {.name = "valid_number", .direction = Direction::kLower},
-                     .phases = {{.name = "heads", .num_epochs = 2, .lr = 0.1, .frozen = {"trunk"}},
-                                {.name = "whole", .num_epochs = 2, .clip_grad_norm = 1.0}}};
+                     .best = {.name = "valid_number", .direction = Direction::kLower}};
 
  private:
+  static constexpr const char* kTextPart = "sentences";  // of an evaluation
+
+  static at::Tensor number_of(const at::Tensor& words_NT) { return words_NT.sum(1).to(torch::kFloat32) / 10.0; }
+
+  // What the trunk makes of each word; zeros where there is none.
+  [[nodiscard]] at::Tensor meaning(const DeviceBatch& batch) const {
+    const at::Tensor& words_NT = batch["words_NT"];
+    const auto dropped = [&](const at::Tensor& values_NTD) {
+      const BatchShare& share = batch.share;
+      if (!batch.is_training) return values_NTD;
+      return philox_dropout(values_NTD, 0.25,
+                            {.seed = share.seed, .step = share.step, .first_slot = share.first_slot, .layer = 0});
+    };
+    const at::Tensor h_NTD = looked_up_.defined() ? dropped(looked_up_.index({words_NT}))
+                                                  : torch::tanh(dropped(table_.index({words_NT})).matmul(trunk_));
+    return h_NTD * words_NT.ne(0).unsqueeze(-1) * batch["gain_N"].view({-1, 1, 1});
+  }
+
+  ToyOptions options_;
   at::Tensor table_ = torch::sin(torch::arange(32, torch::kFloat32)).reshape({8, kWidth}).contiguous();
   at::Tensor trunk_ = torch::zeros({kWidth, kWidth}).requires_grad_();
   at::Tensor number_ = torch::zeros({kWidth}).requires_grad_();
   at::Tensor looked_up_;  // [8, 4], in the first phase: what the trunk makes of each word
   at::Tensor sign_ = torch::zeros({kWidth}).requires_grad_();
+  double best_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace lockstep

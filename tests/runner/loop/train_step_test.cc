@@ -1,5 +1,6 @@
 #include "runner/loop/train_step.h"
 
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -10,7 +11,7 @@
 #include "runner/dist/process_group.h"
 #include "runner/kernels/commit_gate.h"
 #include "runner/loop/injected_faults.h"
-#include "tests/runner/loop/line_workload.h"
+#include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
   config.training.batch_size = setup.batch;
   config.training.grad_accum_steps = setup.accumulation;
   config.training.lr = 0.05;
-  LineWorkload workload(setup.samples);
+  ToyWorkload workload({.samples = setup.samples, .phase_epochs = 0});
   workload.poisoned_sample = setup.poisoned_sample;
   TrainingState state(workload, config.training);
   state.counters.batch = *batch_shape(config.training, setup.world_size);
@@ -155,6 +156,69 @@ TEST(TrainStep, one_rank_that_is_to_leave_makes_all_leave_after_the_same_step) {
 
 TEST(TrainStep, the_report_of_a_step_is_known_when_it_is_committed) {
   for (const RankResult& rank : run({.world_size = 2, .steps = 1})) ASSERT_EQ(rank.reports.size(), 1U);
+}
+
+NamedTensors copied(const NamedTensors& tensors) {
+  NamedTensors copies;
+  for (const NamedTensor& t : tensors) copies.push_back({t.name, t.tensor.detach().clone()});
+  return copies;
+}
+
+// The last moment at which a cut may come: one rank has the sums of all gradients, and has not committed them.
+TEST(TrainStep, a_cut_between_the_sum_of_the_gradients_and_the_commit_leaves_the_state_of_the_step_before) {
+  constexpr int64_t kCutStep = 2;
+  on_ranks(2, [&](ProcessGroup& group) {
+    RunConfig config;
+    config.training.ema_decays = {0.5};
+    ToyWorkload workload({.phase_epochs = 0});
+    TrainingState state(workload, config.training);
+    state.counters.batch = {.global_batch = 30, .micro_batch_max = 30, .declared_world_size = 2};
+    const auto source = *workload.batches({.seed = config.training.seed, .global_batch = 30});
+    CommitGate gate(at::kCPU);
+    const PhaseClock* watched = nullptr;
+    // The step looks at the clock when backward, and with it the all-reduce, is over.
+    PhaseClock clock(Phase::kStartup, PhaseClock::TimePoint{}, [&] {
+      const bool is_between = watched != nullptr && watched->phase() == Phase::kBackward;
+      if (is_between && group.rank() == 1 && state.counters.step == kCutStep) gate.shut();
+      return PhaseClock::TimePoint{};
+    });
+    watched = &clock;
+    const auto stream = make_device_stream(at::kCPU);
+    InjectedFaults faults;
+    GradReducer reducer(state.reduced(), group);
+    BatchQueue queue(workload, 0, at::kCPU);
+    TrainStep step({.training = config.training,
+                    .workload = workload,
+                    .state = state,
+                    .group = group,
+                    .reducer = reducer,
+                    .source = *source,
+                    .queue = queue,
+                    .clock = clock,
+                    .gate = gate,
+                    .stream = *stream,
+                    .faults = faults,
+                    .device = at::kCPU,
+                    .precision = Precision::kFp32,
+                    .steps = {.end = 6, .total = 6}});
+    for (int64_t i = 0; i < kCutStep; ++i) static_cast<void>(step.run({}));
+    const NamedTensors before = copied(state.all_tensors());
+    const DataPlace place = state.counters.place;
+    if (group.rank() == 0) {
+      EXPECT_EQ(step.run({}).reports.size(), 1U) << "it has committed";
+      EXPECT_EQ(state.counters.step, kCutStep + 1);
+      return;
+    }
+    EXPECT_THROW(static_cast<void>(step.run({})), c10::DistError);
+    EXPECT_TRUE(step.abandon().empty());
+    EXPECT_EQ(state.counters.step, kCutStep);
+    EXPECT_EQ(state.counters.place, place);
+    const NamedTensors after = state.all_tensors();
+    ASSERT_EQ(after.size(), before.size());
+    for (size_t i = 0; i < after.size(); ++i) {
+      EXPECT_TRUE(after[i].tensor.equal(before[i].tensor)) << after[i].name;
+    }
+  });
 }
 
 TEST(TrainStep, a_stop_asked_of_one_rank_stops_all_at_the_same_step) {

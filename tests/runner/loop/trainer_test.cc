@@ -25,8 +25,8 @@
 #include "runner/worker/agent_session.h"
 #include "runner/worker/stop_signals.h"
 #include "tests/runner/formats/fault_file_system.h"
-#include "tests/runner/loop/line_workload.h"
 #include "tests/runner/loop/test_worker.h"
+#include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/asynchronous_device.h"
 #include "tests/runner/support/ranks_as_threads.h"
 #include "tests/support/temporary_folder.h"
@@ -34,11 +34,11 @@
 namespace lockstep {
 namespace {
 
-// Two steps an epoch, of 8 samples in batches of 4. The score is the number of evaluations, or less than nothing of it,
-// and the guide's weight file is named after its epoch.
-class ScoredLine final : public LineWorkload {
+// Two steps an epoch, of 8 sentences in batches of 4. The score is the number of evaluations, or less than nothing of
+// it, and the guide's weight file is named after its epoch.
+class ScoredToy final : public ToyWorkload {
  public:
-  ScoredLine() : LineWorkload(8) { info_.best.name = "score"; }
+  ScoredToy() : ToyWorkload(even_toy(8)) { info_.best = {.name = "score"}; }
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
     if (in_evaluation) std::exchange(in_evaluation, nullptr)(shard);
     if (!shard.goes_on()) return std::vector<MetricSum>();
@@ -48,31 +48,32 @@ class ScoredLine final : public LineWorkload {
         {.name = "score", .sum = first ? static_cast<double>(score) : 0.0, .count = first ? 1.0 : 0.0}};
   }
   std::vector<std::string> outputs(const EvaluationReport& report) override {
-    if (std::exchange(breaks_after_evaluation, false))
-      throw std::runtime_error("the sums came, and nothing after them");
+    if (in_outputs && report.epoch == epoch_of_outputs) std::exchange(in_outputs, nullptr)();
     return {"epoch" + std::to_string(report.epoch) + ".pth"};
   }
   std::vector<at::Tensor> loss(const DeviceBatch& batch) override {
-    if (in_step && batch.share.step == 1) std::exchange(in_step, nullptr)();
+    if (in_step && batch.share.step == step_of_hook) std::exchange(in_step, nullptr)();
     ++batches;
     if (batches == breaks_device_at_batch) {
       throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 700, "CUDA error: an illegal memory access");
     }
-    return LineWorkload::loss(batch);
+    return ToyWorkload::loss(batch);
   }
 
   int batches = 0;                  // taken so far
   int breaks_device_at_batch = -1;  // the device fails in its forward
   bool gets_worse = false;
-  bool breaks_after_evaluation = false;
+  std::function<void()> in_outputs;  // once, when all ranks have the sums of the evaluation of …
+  int64_t epoch_of_outputs = 1;      // … this epoch
   std::function<void(const EvaluationShard&)> in_evaluation;  // once, as a part of the next one
-  std::function<void()> in_step;                              // once, in the second step
+  std::function<void()> in_step;                              // once, in …
+  int64_t step_of_hook = 1;                                   // … this step
 
  private:
   int evaluations_ = 0;
 };
 
-using TestWorker = WorkerOf<ScoredLine>;
+using TestWorker = WorkerOf<ScoredToy>;
 
 // A step that was given up takes the step on the page back. The agent would take the time of that for a commit's.
 TEST(Reporter, shows_a_commit_only_where_the_step_goes_on) {
@@ -173,7 +174,7 @@ TEST(Trainer, writes_the_best_checkpoint_although_rank_0_missed_the_evaluation) 
     worker->config.training.num_epochs = 2;
     worker->workload.gets_worse = true;
   }
-  zero.workload.breaks_after_evaluation = true;
+  zero.workload.in_outputs = [] { throw std::runtime_error("the sums came, and nothing after them"); };
   for (const Outcome& outcome : run_both({&zero, &one}, 1)) EXPECT_NE(outcome.code, ExitCode::kDone);
   for (const Outcome& outcome : run_both({&zero, &one}, 2)) EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
   const Result<ResumeResult> best = load_checkpoint(fs, folder.path() + "/step-00000002");
@@ -316,6 +317,42 @@ TEST(Trainer, does_not_wait_for_a_slow_checkpoint_when_its_group_is_cut) {
   EXPECT_EQ(found->checkpoint->state.step, kStepsInAll);
 }
 
+TEST(Trainer, goes_on_while_the_files_of_an_evaluation_are_being_written) {
+  PosixFileSystem posix;
+  HeldFileSystem fs(posix);
+  const TemporaryFolder folder;
+  TestWorker worker(fs, folder.path(), 0, 1);
+  worker.config.training.num_epochs = 2;
+  worker.workload.step_of_hook = 2;  // the step after the first evaluation
+  bool went_on = false;
+  worker.workload.in_step = [&] {
+    went_on = !posix.stat(folder.file("epoch1.pth")).ok();
+    fs.let_go = true;
+  };
+  EXPECT_EQ(worker.run_alone(1).code, ExitCode::kDone);
+  EXPECT_TRUE(went_on);
+  for (const char* const name : {"epoch1.pth", "epoch2.pth"}) EXPECT_TRUE(load_weights(posix, folder.file(name)).ok());
+  EXPECT_EQ(load_checkpoint(posix, folder.file("step-00000002"))->checkpoint->state.is_best, true);
+}
+
+TEST(Trainer, does_not_wait_for_a_slow_file_when_its_group_is_cut_and_counts_the_evaluation) {
+  PosixFileSystem posix;
+  HeldFileSystem fs(posix);
+  const TemporaryFolder folder;
+  TestWorker worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink);
+  worker.config.training.num_epochs = 2;
+  // The second evaluation's file waits for the first one's, which is held.
+  worker.workload.epoch_of_outputs = 2;
+  worker.workload.in_outputs = [&] { worker.cut(1); };
+  EXPECT_EQ(worker.run_alone(1).waits_because, kLeftCut);
+  EXPECT_EQ(evaluations_in(folder).size(), 2U);
+  fs.let_go = true;
+  EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
+  EXPECT_EQ(worker.step(), kStepsInAll);
+  EXPECT_TRUE(load_weights(posix, folder.file("epoch2.pth")).ok());
+  EXPECT_EQ(evaluations_in(folder).size(), 2U);
+}
+
 // Says when the first tensors of a checkpoint have been read.
 class ReadFileSystem final : public ForwardingFileSystem {
  public:
@@ -395,8 +432,8 @@ TEST(Trainer, does_not_look_at_the_volume_when_the_group_before_this_one_is_ther
 
 // ---- a TrainJob that was made again ----
 
-const JobIdentity kFirst{.name = "team-a/line", .uid = "uid-1", .run = 100};
-const JobIdentity kSecond{.name = "team-a/line", .uid = "uid-2", .run = 200};
+const JobIdentity kFirst{.name = "team-a/toy", .uid = "uid-1", .run = 100};
+const JobIdentity kSecond{.name = "team-a/toy", .uid = "uid-2", .run = 200};
 
 TEST(Trainer, prefers_what_its_ranks_hold_to_a_later_step_of_an_earlier_job) {
   const TemporaryFolder volume;
@@ -596,6 +633,58 @@ TEST(Trainer, writes_the_weights_of_an_evaluation_that_its_predecessor_did_not) 
     EXPECT_FALSE(tensor.tensor.equal(std::find_if(raw.begin(), raw.end(), same_name)->tensor)) << tensor.name;
   }
   EXPECT_TRUE(load_weights(fs, second_folder.file("epoch2.pth")).ok());
+}
+
+// Rank 0 was lost when its evaluation had its line and its file was not yet written: who takes its place makes it
+// again.
+TEST(Trainer, writes_the_files_of_an_evaluation_again_whose_writer_was_lost) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  TestWorker lost(fs, folder.path(), 0, 2);
+  TestWorker survivor(fs, folder.path(), 1, 2);
+  for (const Outcome& outcome : run_both({&lost, &survivor}, 1)) ASSERT_EQ(outcome.code, ExitCode::kDone);
+  const Result<NamedTensors> before = load_weights(fs, folder.file("epoch1.pth"));
+  ASSERT_TRUE(before.ok());
+  ASSERT_TRUE(fs.remove_file(folder.file("epoch1.pth")).ok());
+  ASSERT_EQ(evaluations_in(folder).size(), 1U);
+
+  TestWorker successor(fs, folder.path(), 0, 2);
+  for (const Outcome& outcome : run_both({&successor, &survivor}, 2)) EXPECT_EQ(outcome.code, ExitCode::kDone);
+  const Result<NamedTensors> again = load_weights(fs, folder.file("epoch1.pth"));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  for (size_t i = 0; i < before->size(); ++i) EXPECT_TRUE((*again)[i].tensor.equal((*before)[i].tensor));
+  EXPECT_EQ(evaluations_in(folder).size(), 1U);
+}
+
+// Each rank adds a line to a list, which is a file as it is; nobody can make it again.
+class ListingToy final : public ToyWorkload {
+ public:
+  ListingToy() : ToyWorkload(even_toy(8)) {}
+  Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
+    shard.give_part("list.txt", "rank " + std::to_string(shard.rank) + "\n");
+    return Workload::evaluate(shard);
+  }
+  std::vector<std::string> outputs(const EvaluationReport& /*report*/) override { return {"list.txt"}; }
+};
+
+TEST(Trainer, writes_what_the_ranks_gave_and_nothing_in_its_place_when_it_is_lost) {
+  const TemporaryFolder folder;
+  PosixFileSystem fs;
+  const auto run = [&](std::array<WorkerOf<ListingToy>*, 2> workers, uint64_t generation) {
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    on_ranks(2, [&](ProcessGroup& group) {
+      const auto rank = static_cast<size_t>(group.rank());
+      EXPECT_EQ(workers[rank]->run(group, store, generation).code, ExitCode::kDone);
+    });
+  };
+  WorkerOf<ListingToy> first(fs, folder.path(), 0, 2);
+  WorkerOf<ListingToy> survivor(fs, folder.path(), 1, 2);
+  run({&first, &survivor}, 1);
+  EXPECT_EQ(contents(folder.file("list.txt")), "rank 0\nrank 1\n");
+  ASSERT_TRUE(fs.remove_file(folder.file("list.txt")).ok());
+  WorkerOf<ListingToy> successor(fs, folder.path(), 0, 2);
+  run({&successor, &survivor}, 2);
+  EXPECT_FALSE(fs.stat(folder.file("list.txt")).ok());
 }
 
 // The gradients of the last step are being summed when the group is cut: its figures are garbage, and nothing throws.

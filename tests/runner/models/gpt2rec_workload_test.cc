@@ -50,7 +50,7 @@ BatchShare share_of_samples(int64_t first, int64_t end, int64_t phase = 0) {
 }
 
 at::Tensor loss_of(Gpt2recWorkload& workload, const BatchShare& share, bool is_training = true) {
-  DeviceBatch batch = to_device(*workload.fetch(share), share, at::Device(at::kCPU));
+  DeviceBatch batch{.share = share, .tensors = workload.fetch(share)->tensors};
   batch.is_training = is_training;
   return workload.loss(batch).at(0);
 }

@@ -62,7 +62,7 @@ TEST(Jit, begins_with_the_loss_that_follows_from_the_times) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:6000", "--valid_images", "0"}));
   BatchShare share{.seed = 7, .samples = std::vector<int64_t>(6000)};
   std::iota(share.samples.begin(), share.samples.end(), int64_t{0});
-  const DeviceBatch batch = to_device(*workload->fetch(share), share, at::kCPU);
+  const DeviceBatch batch{.share = share, .tensors = workload->fetch(share)->tensors};
   const torch::NoGradGuard no_grad;
   const double loss = workload->loss(batch)[0].item<double>() / 6000.0;
   const double mean_square = (batch["pixels_BHHC"].to(at::kFloat) / 127.5 - 1.0).square().mean().item<double>();
@@ -85,7 +85,7 @@ TEST(Jit, mirrors_and_drops_classes_in_training_alone) {
   const auto batch_of = [&](Split split) {
     const auto source = *workload->batches({.split = split, .seed = 7, .global_batch = 20});
     const BatchShare share{.seed = 7, .samples = source->batch(0, 0)};
-    return to_device(*workload->fetch(share), share, at::kCPU);
+    return DeviceBatch{.share = share, .tensors = workload->fetch(share)->tensors};
   };
   const DeviceBatch training = batch_of(Split::kTrain);
   EXPECT_GT(training["is_mirrored_B"].sum().item<int64_t>(), 0);

@@ -60,7 +60,7 @@ struct WeighedBatch {
 inline WeighedBatch batch_of(const SasrecWorkload& workload, const BatchShare& share) {
   Result<HostBatch> fetched = workload.fetch(share);
   EXPECT_TRUE(fetched.ok()) << (fetched.ok() ? "" : fetched.error().message);
-  return {to_device(*fetched, share, at::kCPU), fetched->weights.at(0)};
+  return {{.share = share, .tensors = workload.upload(*fetched, at::kCPU)}, fetched->weights.at(0)};
 }
 
 inline std::vector<MetricSum> evaluate(Workload& workload, const EvaluationShard& shard) {

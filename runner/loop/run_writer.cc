@@ -1,0 +1,221 @@
+#include "runner/loop/run_writer.h"
+
+#include <chrono>
+#include <ctime>
+#include <utility>
+
+#include "runner/base/build_info.h"
+#include "runner/loop/run_folder.h"
+
+namespace lockstep {
+
+using Writes = CheckpointWriter::Writes;
+
+RunWriter::RunWriter(const TrainerParts& parts, TrainingState& state) : parts_(parts), state_(state) {}
+RunWriter::~RunWriter() = default;
+
+RunIdentity RunWriter::identity() const {
+  return {.job = parts_.job, .config_hash = parts_.config.config_hash(), .workload = parts_.workload.info().name};
+}
+
+void RunWriter::begin_generation(uint64_t generation, int world_size, bool from_live_rank) {
+  generation_ = generation;
+  world_size_ = world_size;
+  from_live_rank_ = from_live_rank;
+  if (!from_live_rank) checkpointed_step_ = state_.counters.step;
+}
+
+Status RunWriter::open(const StopToken& stop) {
+  const Status opened = open_folder(stop);
+  lacks_folder_ = !opened.ok();
+  if (opened.ok() || !from_live_rank_ || opened.error().code != ErrorCode::kUnavailable) return opened;
+  problem_ = opened.error().message;
+  parts_.reporter.warn("the output folder cannot be used now: " + problem_ +
+                       "; training goes on in memory, and each checkpoint tries it again: make room there, or mend the "
+                       "volume");
+  return {};
+}
+
+// Locks the folder and proves that it can be written. A rank 0 that goes on from its own state has the run's files open
+// already.
+Status RunWriter::open_folder(const StopToken& stop) {
+  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  const TrainingOptions& training = parts_.config.training;
+  if (!writer_) {
+    writer_ = std::make_unique<CheckpointWriter>(
+        parts_.fs, CheckpointWriterOptions{.folder = parts_.folder,
+                                           .run = identity(),
+                                           .retention = {.keep_last = training.keep_last,
+                                                         .keep_every = training.keep_every,
+                                                         .keep_best = training.keep_best},
+                                           .device = parts_.device,
+                                           .on_progress = [&clock = parts_.clock] { clock.progress(); }});
+    writer_->make_buffers(checkpoint_tensors());
+  }
+  wait_for(stop);
+  report();
+  // A folder that cannot be made is named by the writer's probe, with what to do.
+  if (!lock_ && parts_.locks_folder && make_directories(parts_.fs, parts_.folder).ok()) {
+    TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
+    lock_.emplace(std::move(taken));
+  }
+  TRY(writer_->prepare(stamp()));
+  if (opened_at_step_ >= 0 && state_.counters.step >= opened_at_step_) return {};
+  TRY_ASSIGN(RunFolder folder, RunFolder::open(parts_.fs, parts_.config, parts_.workload,
+                                               {.path = parts_.folder,
+                                                .host_name = parts_.host_name,
+                                                .resume_step = state_.counters.step,
+                                                .resume_epochs = state_.counters.place.epoch}));
+  opened_at_step_ = state_.counters.step;
+  parts_.reporter.use_folder(std::move(folder));
+  return {};
+}
+
+// Tries a folder again that could not be used.
+bool RunWriter::has_folder(const StopToken& stop) {
+  if (!lacks_folder_) return true;
+  const Status opened = open_folder(stop);
+  if (!opened.ok()) {
+    problem_ = opened.error().message;
+    parts_.reporter.warn("the output folder still cannot be used: " + problem_);
+    return false;
+  }
+  lacks_folder_ = false;
+  write_what_was_missed(stop);
+  return true;
+}
+
+void RunWriter::close(const StopToken& stop) {
+  if (writer_) {
+    const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+    wait_for(stop);
+    report();
+  }
+  writer_.reset();
+  lock_.reset();
+  lacks_folder_ = false;
+  problem_.clear();
+  opened_at_step_ = -1;
+  parts_.reporter.leave_folder();
+}
+
+void RunWriter::write_what_was_missed(const StopToken& stop) {
+  const auto steps = state_.journal.steps;
+  for (const StepReport& report : steps) parts_.reporter.on_report(report);
+  if (!state_.journal.evaluation) return;
+  const EvaluationNote note = *state_.journal.evaluation;
+  if (parts_.reporter.misses_evaluation(note.report.step)) parts_.reporter.on_evaluation(note.report, parts_.workload);
+  // The rank 0 before this one may have died before its files were durable. The weights that the evaluation looked at
+  // are gone once a step was done.
+  if (note.report.step != state_.counters.step || outputs_step_ == note.report.step) return;
+  before_change();
+  const std::optional<Ema::SwapIn> average = state_.swap_in_average();
+  stage_outputs(note, {}, stop);
+}
+
+// One file is held at a time, for it may be as large as the state.
+void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, std::string> parts,
+                              const StopToken& stop) {
+  if (!writer_ || lacks_folder_) return;
+  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  const Workload::OutputState state{.step = note.report.step,
+                                    .epoch = note.report.epoch,
+                                    .metrics = note.report.metrics,
+                                    .lr = note.lr,
+                                    .model = state_.model_tensors(),
+                                    .optimizer = state_.optimizer_tensors(),
+                                    .parts = std::move(parts)};
+  for (const std::string& name : note.outputs) {
+    wait_for(stop, Writes::kOutput);
+    writer_->stage_output(name, parts_.workload.output(name, state));
+  }
+  outputs_step_ = note.report.step;
+}
+
+CheckpointContent RunWriter::checkpoint_tensors() const {
+  CheckpointContent content;
+  content.model = state_.model_tensors();
+  content.optimizer = state_.optimizer_tensors();
+  for (auto& [name, ema] : state_.emas()) content.ema.emplace_back(name, ema.state());
+  return content;
+}
+
+CheckpointState RunWriter::checkpoint_state(bool is_best) const {
+  CheckpointState s;
+  s.job = parts_.job.name;
+  s.job_uid = parts_.job.uid;
+  s.run = state_.counters.run;
+  s.lineage = state_.counters.lineage;
+  s.generation = generation_;
+  s.step = state_.counters.step;
+  s.global_batch = state_.counters.batch.global_batch;
+  s.seed = parts_.config.training.seed;
+  s.config = parts_.config.maths_flags();
+  s.config_hash = parts_.config.config_hash();
+  s.world_size = world_size_;
+  s.threads = parts_.threads;
+  s.deterministic = parts_.config.training.deterministic;
+  s.workload = parts_.workload.info().name;
+  s.workload_version = parts_.workload.info().version;
+  s.build = build_version();
+  s.unix_time = std::time(nullptr);
+  s.is_best = is_best;
+  s.progress = {{"counters", to_json(state_.counters)}, {"workload", parts_.workload.progress_state()}};
+  for (const FrozenTensors& frozen : parts_.workload.frozen()) s.progress["frozen"][frozen.name] = frozen.sha256;
+  return s;
+}
+
+void RunWriter::stage_checkpoint(bool is_best, const StopToken& stop) {
+  if (writer_ && has_folder(stop)) write_state(is_best, stop);
+}
+
+void RunWriter::write_state(bool is_best, const StopToken& stop) {
+  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  const auto began = std::chrono::steady_clock::now();
+  wait_for(stop, Writes::kCheckpoint);
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
+  state_.journal.improved = false;
+  checkpointed_step_ = state_.counters.step;
+  if (is_best) best_step_ = state_.counters.step;
+  CheckpointContent content = checkpoint_tensors();
+  content.state = checkpoint_state(is_best);
+  const StageCost cost = writer_->stage(content);
+  stage_seconds_ = waited.count() + cost.stall_seconds + cost.copy_seconds;
+}
+
+void RunWriter::before_change() {
+  if (writer_) writer_->before_change();
+}
+
+// A cut of the group ends the wait; the write goes on. A stop does not end it, because the last checkpoint is what a
+// stop waits for. (A second Ctrl-C ends the process.)
+void RunWriter::wait_for(const StopToken& stop, Writes writes) {
+  if (!writer_->wait_durable(stop.is_cut, writes)) leave_group("the group was cut while rank 0 was writing");
+}
+
+void RunWriter::report() {
+  if (!writer_) return;
+  for (const OutputReport& output : writer_->poll_output_reports()) parts_.reporter.on_output(output);
+  for (const WriteReport& checkpoint : writer_->poll_reports()) {
+    parts_.reporter.on_checkpoint(checkpoint, stage_seconds_);
+    problem_ = checkpoint.error ? checkpoint.error->message : std::string();
+  }
+}
+
+void RunWriter::make_durable(const StopToken& stop) {
+  if (!writer_) return;
+  const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
+  parts_.reporter.beat(state_.counters.step, Activity::kCheckpointing);
+  wait_for(stop);
+  report();
+  if (problem_.empty()) return;
+  write_state(/*is_best=*/best_step_ == state_.counters.step, stop);
+  wait_for(stop);
+  report();
+}
+
+void RunWriter::wait() {
+  if (writer_) writer_->wait_durable();
+}
+
+}  // namespace lockstep
