@@ -110,7 +110,8 @@ std::string Trainer::advice_on_memory(Generation& g) {
   g.reducer.reset();
   const std::optional<int64_t> fits = micro_batch_that_fits(
       parts_.workload, state_, *g.source, parts_.config.training.seed, parts_.device, parts_.precision.precision);
-  return memory_advice(state_.counters.batch, parts_.config.training, fits, parts_.workload.memory_advice());
+  return memory_advice(state_.counters.batch, parts_.config.training, fits, parts_.workload.info().batch_flag,
+                       parts_.workload.memory_advice());
 }
 
 Outcome Trainer::run_generation_or_throw(Generation& g) {

@@ -67,6 +67,7 @@ struct TrainingPhase {
 struct WorkloadInfo {
   std::string name;                       // "sasrec"
   int version = 1;                        // raised when the maths of the workload changes
+  std::string batch_flag = "batch_size";  // the flag that says how large a batch is, for messages
   std::vector<LossTerm> loss_terms;       // at least one
   DecidingFigure best;                    // decides "best" and early stop
   std::optional<DecidingFigure> plateau;  // decides --lr_schedule plateau; otherwise `best` does

@@ -248,6 +248,11 @@ double MdmWorkload::flops_per_sample() const {
   return kFlopsOfOne * multiply_adds / static_cast<double>(num_train_);
 }
 
+std::string MdmWorkload::memory_advice() const {
+  return "a smaller --hidden_dim (now " + std::to_string(options_.hidden_dim) + ") takes less" +
+         std::string(device_.is_cpu() ? ", and so do fewer ranks on this machine" : "");
+}
+
 std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
   const auto text = [](int64_t value) { return std::to_string(value); };
   const NamedTensors& all = model_.parameters();

@@ -36,6 +36,7 @@ class MdmWorkload final : public Workload {
 
   [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the structures", structures_.digest()}}; }
   [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   // A batch is counted in structures.

@@ -31,6 +31,7 @@ WorkloadInfo info_of(const MpnnOptions& options) {
       options.loss_norm == LossNorm::kConstant ? std::optional(kPublishedDivisor) : std::nullopt;
   return {.name = "protein",
           .version = 1,
+          .batch_flag = "batch_tokens",
           .loss_terms = {{.name = "loss", .coefficient = 1.0, .denominator = divisor},
                          {.name = "nll", .coefficient = 0.0},
                          {.name = "recovery", .coefficient = 0.0}},
@@ -131,6 +132,12 @@ double MpnnWorkload::flops_per_sample() const {
   constexpr double kForwardAndBackward = 3.0;
   return kForwardAndBackward * kFlopsOfMultiplyAdd * per_residue * static_cast<double>(residues_) /
          static_cast<double>(train_.size());
+}
+
+std::string MpnnWorkload::memory_advice() const {
+  return "a structure that is longer than --batch_tokens is a batch by itself, so a smaller --max_protein_length (now " +
+         std::to_string(options_.mpnn.max_protein_length) + ") takes less, and so do fewer --num_neighbors (now " +
+         std::to_string(options_.mpnn.num_neighbors) + ")";
 }
 
 std::vector<std::pair<std::string, std::string>> MpnnWorkload::describe() const {

@@ -35,6 +35,7 @@ class MpnnWorkload final : public Workload {
 
   [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the structures", structures_.digest()}}; }
   [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   // A batch is counted in residues, its padding included.
