@@ -27,14 +27,6 @@ namespace {
 
 Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}; }
 
-// Of the figure of that name, so that more is better: one of which less is better counts negated.
-std::optional<double> score_of(const DecidingFigure& figure, const EvaluationMetrics& metrics) {
-  for (const auto& [name, value] : metrics) {
-    if (name == figure.name) return figure.direction == Direction::kHigher ? value : -value;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 struct Trainer::Generation {
@@ -525,14 +517,6 @@ bool Trainer::is_out_of_patience() const {
   return patience > 0 && state_.counters.evaluations_without_best >= patience;
 }
 
-// The plateau state after an evaluation with these figures.
-PlateauState Trainer::plateau_with(const EvaluationMetrics& metrics) const {
-  const WorkloadInfo& info = parts_.workload.info();
-  const std::optional<double> score = score_of(info.plateau.value_or(info.best), metrics);
-  const PlateauState& now = state_.counters.plateau;
-  return score ? plateau_after(now, *score, plateau_options(parts_.config.training)) : now;
-}
-
 // Returns what any rank was asked for meanwhile. When that has ended the evaluation before its end, nothing has come of
 // it: evaluated_step stays what it was, and whoever goes on from this step makes it again.
 StepRequests Trainer::evaluate(Generation& g) {
@@ -559,7 +543,7 @@ StepRequests Trainer::evaluate(Generation& g) {
       note.metrics = std::move(outcome.metrics);
       for (const MetricSum& sum : counters.training) note.metrics.emplace_back(sum.name, sum.sum / sum.count);
       note.lr = lr_value(counters.step - g.steps.begin, lr_schedule_in(g.training, counters, g.steps, *g.source),
-                         plateau_with(note.metrics));
+                         plateau_with(counters, parts_.workload.info(), parts_.config.training, note.metrics));
       // On every rank: what is best so far belongs to the state.
       note.outputs = parts_.workload.outputs({.step = note.step,
                                               .epoch = note.completed_epochs,
@@ -575,13 +559,10 @@ StepRequests Trainer::evaluate(Generation& g) {
     return outcome.requests;
   }
   counters.evaluated_step = counters.step;
-  counters.plateau = plateau_with(note.metrics);
   counters.training.clear();
-  if (const std::optional<double> score = score_of(parts_.workload.info().best, note.metrics)) {
-    state_.journal.improved = *score > counters.best_metric;
-    counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
-    counters.best_metric = std::max(counters.best_metric, *score);
-  }
+  const std::optional<bool> is_best =
+      count_evaluation(counters, parts_.workload.info(), parts_.config.training, note.metrics);
+  state_.journal.improved = is_best.value_or(state_.journal.improved);
   state_.journal.evaluation = std::move(note);
   return outcome.requests;
 }

@@ -137,7 +137,6 @@ class Trainer {
   [[nodiscard]] bool is_finished(const Generation& generation) const;
   [[nodiscard]] CheckpointStamp stamp() const { return {state_.counters.run, number_}; }
   [[nodiscard]] bool is_out_of_patience() const;
-  [[nodiscard]] PlateauState plateau_with(const EvaluationMetrics& metrics) const;
   Outcome check_drift(Generation& generation);
 
   Parts parts_;

@@ -70,6 +70,14 @@ struct StepReport {
 // order of steps.
 void count_figures(Counters& counters, const StepReport& report);
 
+// The plateau after an evaluation with these figures.
+PlateauState plateau_with(const Counters& counters, const WorkloadInfo& info, const TrainingOptions& training,
+                          const EvaluationMetrics& metrics);
+// The counters that an evaluation's figures change: plateau, best figure, patience. Is it the best so far? No value:
+// there is no figure that says so.
+std::optional<bool> count_evaluation(Counters& counters, const WorkloadInfo& info, const TrainingOptions& training,
+                                     const EvaluationMetrics& metrics);
+
 struct EvaluationNote {
   int64_t step = 0;  // committed when it was made
   int64_t completed_epochs = 0;

@@ -437,4 +437,11 @@ Status MdmWorkload::restore_progress(const Json& state) {
   return {};
 }
 
+Result<Workload::FilePast> MdmWorkload::restore_from_file(const Json& fields) {
+  TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
+  const Status restored = restore_progress(fields);
+  if (!restored.ok()) return Error{ErrorCode::kInvalid, "field train_losses or val_losses is missing or no list"};
+  return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = val_losses_};
+}
+
 }  // namespace lockstep

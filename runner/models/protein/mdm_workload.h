@@ -56,6 +56,7 @@ class MdmWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
+  Result<FilePast> restore_from_file(const Json& fields) override;
 
  private:
   // Numbers of the structures and what they hold, by sample: first those that train, then those that validate.

@@ -135,7 +135,8 @@ double MpnnWorkload::flops_per_sample() const {
 }
 
 std::string MpnnWorkload::memory_advice() const {
-  return "a structure that is longer than --batch_tokens is a batch by itself, so a smaller --max_protein_length (now " +
+  return "a structure that is longer than --batch_tokens is a batch by itself, so a smaller --max_protein_length "
+         "(now " +
          std::to_string(options_.mpnn.max_protein_length) + ") takes less, and so do fewer --num_neighbors (now " +
          std::to_string(options_.mpnn.num_neighbors) + ")";
 }
@@ -296,6 +297,11 @@ OutputContent MpnnWorkload::output(const std::string& name, const OutputState& s
                {"model_state_dict", tree.value(state.model)},
                {"optimizer_state_dict", {adam_state_dict(model_.parameters(), training_, state, tree)}}};
   return tree;
+}
+
+Result<Workload::FilePast> MpnnWorkload::restore_from_file(const Json& fields) {
+  TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
+  return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = {}};
 }
 
 }  // namespace lockstep

@@ -52,6 +52,7 @@ class MpnnWorkload final : public Workload {
   // the names of the structures that are validated on.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
+  Result<FilePast> restore_from_file(const Json& fields) override;
 
   [[nodiscard]] const MpnnModel& model() const { return model_; }
 
