@@ -298,7 +298,7 @@ Result<HostBatch> MdmWorkload::fetch(const BatchShare& share) const {
   }
   const bool is_pinned = !device_.is_cpu();
   const auto pinned = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
-  const at::Tensor X_BLAC = at::zeros({samples, residues, 4, 3}, pinned(at::kFloat));
+  const at::Tensor X_BL4C = at::zeros({samples, residues, 4, 3}, pinned(at::kFloat));
   const at::Tensor is_residue_BL = at::zeros({samples, residues}, pinned(at::kBool));
   const at::Tensor fragments_BM = at::full({samples, tokens}, int64_t{kFragmentPad}, pinned(at::kLong));
   std::vector<int64_t> masked;
@@ -309,7 +309,7 @@ Result<HostBatch> MdmWorkload::fetch(const BatchShare& share) const {
     const int64_t sample = share.samples[static_cast<size_t>(b)];
     const Example& example = examples_[static_cast<size_t>(sample)];
     TRY_ASSIGN(const StructureView view, structures_.structure(example.structure));
-    auto* const coordinates = X_BLAC.mutable_data_ptr<float>() + b * residues * 12;
+    auto* const coordinates = X_BL4C.mutable_data_ptr<float>() + b * residues * 12;
     auto* const is_residue = is_residue_BL.mutable_data_ptr<bool>() + b * residues;
     auto* const fragments = fragments_BM.mutable_data_ptr<int64_t>() + b * tokens;
     int64_t residue = 0;
@@ -333,7 +333,7 @@ Result<HostBatch> MdmWorkload::fetch(const BatchShare& share) const {
       fragments[at] = kFragmentMask;
     }
   }
-  return HostBatch{.tensors = {{"X_BL4C", X_BLAC},
+  return HostBatch{.tensors = {{"X_BL4C", X_BL4C},
                                {"is_residue_BL", is_residue_BL},
                                {"fragments_BM", fragments_BM},
                                {"masked_N", indices(masked, is_pinned)},

@@ -4,7 +4,7 @@
 // chains; its amino acids are hidden in that chain (drawn anew in each epoch where the sample names none) and in all
 // chains with nearly the same sequence.
 // Ownership: owns the parameters and the structures. Threads: as Workload.
-// Shapes: B samples, L residues (padded), A = 4 atoms, C = 3 coordinates.
+// Shapes: B samples, L residues (padded), C = 3 coordinates.
 #pragma once
 
 #include <memory>
