@@ -223,7 +223,7 @@ Status go_on_from_file(const SyncParts& parts, FileSystem& fs, const std::string
   const std::string what = "--resume " + path;
   const auto unusable = [&](const Error& error) { return Error{error.code, what + ": " + error.message}; };
   const Result<TrainingFile> read = load_training_file(fs, path);
-  if (!read.ok()) return unusable(read.error());
+  if (!read.ok()) return Error{read.error().code, "--resume " + read.error().message};  // which names the file
   TRY(copy_tensors(read->model, state.model_tensors(), what));
   const Result<NamedTensors> adam =
       adam_tensors(read->optimizer, read->model, parts.workload.buffers(), state.optimizer_tensors());

@@ -327,8 +327,8 @@ def as_the_guides_python_writes_it(path, target):
 
 
 def test_resume_from_a_file_is_the_run_that_made_it(run, lockstep, tmp_path):
-    # At this rate some evaluations improve and some do not: plateau and patience are in the middle of their counts.
-    flags = [*SMALL, "--lr", "0.02", "--plateau_patience", "1", "--batch_scope", "total", "--batch_size", "5", "--early_stop_patience", "9"]
+    # Some evaluations improve and some do not: plateau and patience are in the middle of their counts.
+    flags = [*SMALL, "--lr", "0.003", "--plateau_patience", "0", "--batch_scope", "total", "--batch_size", "5", "--early_stop_patience", "9"]
     train(run, lockstep, tmp_path / "whole", "--num_epochs", "20", *flags)
     wanted, file = losses(tmp_path / "whole"), tmp_path / "whole/checkpoint_epoch_10.pt"
     as_the_guides_python_writes_it(file, tmp_path / "guide.pt")
@@ -344,7 +344,7 @@ def test_resume_from_a_file_is_the_run_that_made_it(run, lockstep, tmp_path):
         for field in ("val_losses", "train_losses"):
             assert last[field] == pytest.approx(whole[field], rel=1e-4) and len(last[field]) == 20
         assert last["scheduler_state_dict"]["_last_lr"] == pytest.approx(whole["scheduler_state_dict"]["_last_lr"])
-    assert whole["scheduler_state_dict"]["_last_lr"][0] < 0.02
+    assert whole["scheduler_state_dict"]["_last_lr"][0] < 0.003
     # The same line again goes on from its own checkpoint.
     done = train(run, lockstep, tmp_path / "ours", "--num_epochs", "21", *flags, "--resume", file)
     assert "resumed from" in text(done) and len(losses(tmp_path / "ours")) == len(wanted) // 2 + len(wanted) // 20
@@ -355,7 +355,7 @@ def test_resume_from_a_file_is_the_run_that_made_it(run, lockstep, tmp_path):
     (lambda saved: {**saved, "optimizer_state_dict": {"state": {}, "param_groups": []}}, "the optimizer's state has no exp_avg.encoder."),
     (lambda saved: {**saved, "val_losses": "none"}, "field train_losses or val_losses is missing or no list"),
     (lambda saved: {name: value for name, value in saved.items() if name != "epoch"}, "field epoch is missing or no number"),
-    (lambda saved: {**saved, "encoder_state_dict": {}}, "decoder_state_dict")], ids=["weights", "moments", "losses", "epoch", "part"])
+    (lambda saved: {**saved, "encoder_state_dict": {}}, "missing, the first is")], ids=["weights", "moments", "losses", "epoch", "part"])
 def test_a_file_that_cannot_be_gone_on_from_is_refused_by_name(run, lockstep, tmp_path, spoil, message):
     train(run, lockstep, tmp_path / "run", *SMALL, "--num_epochs", "1")
     torch.save(spoil(torch.load(tmp_path / "run/best_model.pt", weights_only=True)), tmp_path / "spoilt.pt")

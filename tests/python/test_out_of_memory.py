@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-QUICK = ["--max_steps", "1", "--eval_every", "0", "--checkpoint_every", "0", "--threads", "1", "--nproc", "1", "--status_port", "0"]
+QUICK = ["--max_restarts", "0", "--max_steps", "1", "--eval_every", "0", "--checkpoint_every", "0", "--threads", "1", "--nproc", "1", "--status_port", "0"]
 MIB = 2000
 
 # The line, the flag that says how large a batch is, and what else takes less.

@@ -6,6 +6,7 @@
 
 #include "runner/data/structures/fragments.h"
 #include "runner/kernels/nearest_residues.h"
+#include "runner/layers/initial_values.h"
 
 namespace lockstep {
 namespace {

@@ -9,6 +9,7 @@
 #include "runner/base/check.h"
 #include "runner/kernels/message_gelu.h"
 #include "runner/kernels/radial_basis.h"
+#include "runner/layers/initial_values.h"
 
 namespace lockstep {
 namespace {
