@@ -32,6 +32,19 @@ BatchShare share_of_cost(const Counters& counters, BatchSource& source, uint64_t
   return share;
 }
 
+void run_forward_and_backward(Workload& workload, const HostBatch& batch, const BatchShare& share, at::Device device,
+                              Precision precision) {
+  at::Tensor loss;
+  {
+    const AutocastScope autocast(precision, device);
+    for (const at::Tensor& sum : workload.loss(to_device(batch, share, device))) {
+      loss = loss.defined() ? loss + sum : sum;
+    }
+  }
+  loss.backward();
+  static_cast<void>(loss.item<float>());  // waits for the device, where memory may run out late
+}
+
 }  // namespace
 
 std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingState& state, BatchSource& source,
@@ -42,15 +55,10 @@ std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingS
       const BatchShare share = share_of_cost(state.counters, source, seed, cost);
       const Result<HostBatch> fetched = workload.fetch(share);
       if (!fetched.ok()) return std::nullopt;
-      at::Tensor loss;
-      {
-        const AutocastScope autocast(precision, device);
-        for (const at::Tensor& sum : workload.loss(to_device(*fetched, share, device))) {
-          loss = loss.defined() ? loss + sum : sum;
-        }
+      // The second time its gradients are added to those of the first, as where micro-batches are accumulated.
+      for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+        run_forward_and_backward(workload, *fetched, share, device, precision);
       }
-      loss.backward();
-      static_cast<void>(loss.item<float>());  // waits for the device, where memory may run out late
       drop_gradients(state);
       return cost;
     } catch (const std::exception& e) {  // torch's
