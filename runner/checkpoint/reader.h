@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "runner/base/file_system.h"
+#include "runner/base/json.h"
 #include "runner/base/result.h"
 #include "runner/contract/checkpoint_layout.h"
 #include "runner/formats/checkpoint_dir.h"
+#include "runner/formats/pickle_zip.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
@@ -41,6 +43,17 @@ Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path);
 // Weights from .safetensors, .pt/.pth (state dict, plain or nested), a step folder or a folder of them. A `module.`
 // that stands before every name is removed.
 Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path);
+
+// A file of torch.save that training goes on from: a dict with the weights, the optimizer's state and figures, as
+// Workload::output or the Python that it follows makes them.
+struct TrainingFile {
+  NamedTensors model;
+  TorchFile file;
+  PickleDict optimizer;  // "optimizer_state_dict"
+  Json fields;           // the other values by name: numbers and lists of numbers
+};
+// Errors (kInvalid): a file without an optimizer's state is of weights alone.
+Result<TrainingFile> load_training_file(FileSystem& fs, const std::string& path);
 
 // Copies by name; both sides hold the same names, shapes and dtypes, in any order. Nothing is copied otherwise:
 // kInvalid lists the first missing, unexpected and mismatched names. `what` names the source ("model.safetensors of

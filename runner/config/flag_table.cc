@@ -122,9 +122,10 @@ void add_evaluation_flags(FlagTableBuilder& table) {
             "start from these weights: .safetensors, .pt or .pth")
       .names_path = NamesPath::kFile;
   table
-      .text("resume", kAllRanks, "a checkpoint folder", IN(training.resume),
-            "continue from this checkpoint, whichever run wrote it")
-      .names_path = NamesPath::kFolder;
+      .text(
+          "resume", kAllRanks, "a checkpoint folder or a file", IN(training.resume),
+          "continue from this checkpoint, whichever run wrote it, or from a .pt or .pth file with an optimizer's state")
+      .names_path = NamesPath::kFile;
   table
       .integer("log_every", kAllRanks, 1, kCountMax, IN(training.log_every),
                "steps between lines in metrics.jsonl and TensorBoard")

@@ -43,7 +43,7 @@ bool says(const std::string& text, std::initializer_list<std::string_view> phras
 // c10 appends a C++ stack trace that no user needs.
 std::string first_paragraph(const std::exception& exception) {
   std::string text = exception.what();
-  for (const std::string_view marker : {"\nException raised from", "\nC++ CapturedTraceback"}) {
+  for (const std::string_view marker : {"\nException raised from", "\nC++ CapturedTraceback", "\nframe #0: "}) {
     if (const auto at = text.find(marker); at != std::string::npos) text.resize(at);
   }
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();

@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <vector>
 
 namespace lockstep {
 namespace {
@@ -15,24 +14,6 @@ using namespace radial_basis_detail;
 // Pairs of residues at once: few enough that their values stay in a core's cache, or enough to fill a GPU.
 constexpr int64_t kPairsOnCpu = 1024;
 constexpr int64_t kPairsOnDevice = int64_t{1} << 16;
-
-at::Tensor pair_column(int side, at::Device device) {
-  std::vector<int64_t> atoms;
-  for (const auto& pair : kPairs) atoms.push_back(pair[side]);
-  return at::tensor(atoms).to(device);
-}
-
-at::Tensor basis_on_device(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
-                           const at::Tensor& alpha_E) {
-  const at::Device device = atoms_NA3.device();
-  const at::Tensor from_EP3 = atoms_NA3.index_select(0, from_E).index_select(1, pair_column(0, device));
-  const at::Tensor to_EP3 = atoms_NA3.index_select(0, to_E).index_select(1, pair_column(1, device));
-  at::Tensor distance_EP1 = ((from_EP3 - to_EP3).square().sum(-1, /*keepdim=*/true) + kSquareEps).sqrt();
-  distance_EP1.select(1, 0).copy_(alpha_E.unsqueeze(1));
-  const at::Tensor centres_R = at::linspace(kFirstCentre, kLastCentre, kRadialBases, atoms_NA3.options());
-  const double width = (kLastCentre - kFirstCentre) / static_cast<double>(kRadialBases);
-  return ((distance_EP1 - centres_R) / width).square().neg().exp().flatten(1);
-}
 
 // Calls use(first pair, bases of the pairs from there on) chunk by chunk.
 template <typename Use>
@@ -98,11 +79,17 @@ at::Tensor radial_basis(const at::Tensor& atoms_NA3, const at::Tensor& from_E, c
   const at::NoGradGuard no_grad;
   TORCH_CHECK(atoms_NA3.scalar_type() == at::kFloat && atoms_NA3.is_contiguous() && atoms_NA3.size(1) == kBackboneAtoms,
               "radial_basis: the atoms must be contiguous fp32 [N, 5, 3]");
-  if (!atoms_NA3.is_cpu()) return basis_on_device(atoms_NA3, from_E, to_E, alpha_E);
   const at::Tensor from = from_E.contiguous();
   const at::Tensor to = to_E.contiguous();
   const at::Tensor alpha = alpha_E.contiguous();
-  at::Tensor out = at::empty({from.numel(), kRadialFeatures}, at::kFloat);
+  at::Tensor out = at::empty({from.numel(), kRadialFeatures}, atoms_NA3.options());
+#ifdef LOCKSTEP_CUDA
+  if (atoms_NA3.is_cuda()) {
+    fill_on_cuda(atoms_NA3, from, to, alpha, out);
+    return out;
+  }
+#endif
+  TORCH_CHECK(atoms_NA3.is_cpu(), "radial_basis: this build has no kernel for device ", atoms_NA3.device());
   fill_on_cpu(atoms_NA3.const_data_ptr<float>(), from.const_data_ptr<int64_t>(), to.const_data_ptr<int64_t>(),
               alpha.const_data_ptr<float>(), from.numel(), out.mutable_data_ptr<float>());
   return out;

@@ -2,7 +2,7 @@
 //
 // Role: what ProteinMPNN knows of a pair of residues. Made for given pairs of residues alone, and in chunks: the values
 // of all pairs of a batch (1.6 kB each) are never held together.
-// Threads: as ATen operators; the CPU twin splits the pairs over ATen's threads.
+// Threads: as ATen operators; the CPU twin splits the pairs over ATen's threads, the CUDA twin has one for each value.
 // Shapes: N residues, A = 5 atoms (N, CA, C, O, Cβ), E pairs, P = 25 pairs of atoms, R = 16 Gaussians.
 #pragma once
 
@@ -41,6 +41,9 @@ inline constexpr float kSquareEps = 1e-6F;
 
 void fill_on_cpu(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t pairs,
                  float* out);
+// All contiguous and on one device. In builds with CUDA alone.
+void fill_on_cuda(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
+                  const at::Tensor& alpha_E, const at::Tensor& out_EF);
 
 }  // namespace radial_basis_detail
 }  // namespace lockstep

@@ -10,19 +10,14 @@
 namespace lockstep {
 namespace {
 
-constexpr double kGpt2NormEps = 1e-5;
 constexpr double kGpt2Deviation = 0.02;
 
 at::Tensor frozen(at::IntArrayRef sizes, at::Device device) {
   return at::zeros(sizes, at::TensorOptions(at::kFloat).device(device));
 }
 
-Gpt2Norm make_gpt2_norm(int64_t d, at::Device device) {
+LayerNorm make_gpt2_norm(int64_t d, at::Device device) {
   return {.weight = frozen({d}, device), .bias = frozen({d}, device)};
-}
-
-at::Tensor normalize(const Gpt2Norm& norm, const at::Tensor& x_SD) {
-  return at::layer_norm(x_SD, norm.weight.sizes(), norm.weight, norm.bias, kGpt2NormEps);
 }
 
 // Rows at their places in the texts, zeros elsewhere: [N, T, …].
@@ -136,12 +131,11 @@ at::Tensor Gpt2::hidden(const Gpt2Input& input, Dropouts& dropouts) const {
       rows_of(at::arange(t, input.tokens_NT.options()).expand_as(input.tokens_NT).contiguous(), input);
   at::Tensor x_SD = at::embedding(wte_, tokens_S) + at::embedding(wpe_, places_S);
   for (const Gpt2Layer& layer : layers_) {
-    x_SD = x_SD + attention(layer, normalize(layer.ln_1, x_SD), input, dropouts);
-    const at::Tensor inner_SF =
-        at::gelu(at::addmm(layer.c_fc_bias, normalize(layer.ln_2, x_SD), layer.c_fc_weight), "tanh");
+    x_SD = x_SD + attention(layer, layer.ln_1(x_SD), input, dropouts);
+    const at::Tensor inner_SF = at::gelu(at::addmm(layer.c_fc_bias, layer.ln_2(x_SD), layer.c_fc_weight), "tanh");
     x_SD = x_SD + apply(layer.mlp_c_proj, lora_.scale(), inner_SF, dropouts);
   }
-  return spread(normalize(ln_f_, x_SD), input);
+  return spread(ln_f_(x_SD), input);
 }
 
 double Gpt2::flops_per_token(int64_t places) const {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runner/layers/dropouts.h"
+#include "runner/layers/layer_norm.h"
 #include "runner/layers/lora_linear.h"
 #include "runner/tensor/named_tensor.h"
 
@@ -32,16 +33,11 @@ struct Gpt2Shape {
   friend bool operator==(const Gpt2Shape&, const Gpt2Shape&) = default;
 };
 
-struct Gpt2Norm {
-  at::Tensor weight;  // [D]
-  at::Tensor bias;
-};
-
 struct Gpt2Layer {
-  Gpt2Norm ln_1;
+  LayerNorm ln_1;
   LoraLinear c_attn;  // D → 3D: queries, keys, values
   LoraLinear c_proj;
-  Gpt2Norm ln_2;
+  LayerNorm ln_2;
   at::Tensor c_fc_weight;  // [D, inner]
   at::Tensor c_fc_bias;
   LoraLinear mlp_c_proj;  // inner → D
@@ -87,7 +83,7 @@ class Gpt2 {
   at::Tensor wte_;  // [vocabulary, D]
   at::Tensor wpe_;  // [context, D]
   std::vector<Gpt2Layer> layers_;
-  Gpt2Norm ln_f_;
+  LayerNorm ln_f_;
   NamedTensors weights_;
   NamedTensors adapters_;
 };

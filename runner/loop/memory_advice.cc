@@ -17,7 +17,12 @@ void drop_gradients(const TrainingState& state) {
 
 // The first samples of the next batch, of this cost in all; one at least.
 BatchShare share_of_cost(const Counters& counters, BatchSource& source, uint64_t seed, int64_t cost_max) {
-  BatchShare share{.seed = seed, .step = counters.step, .epoch = counters.place.epoch, .first_slot = 0, .samples = {}};
+  BatchShare share{.seed = seed,
+                   .step = counters.step,
+                   .epoch = counters.place.epoch,
+                   .phase = counters.phase,
+                   .first_slot = 0,
+                   .samples = {}};
   int64_t cost = 0;
   for (const int64_t sample : source.batch(counters.place.epoch, counters.place.index)) {
     cost += source.cost(sample);
@@ -25,6 +30,19 @@ BatchShare share_of_cost(const Counters& counters, BatchSource& source, uint64_t
     share.samples.push_back(sample);
   }
   return share;
+}
+
+void run_forward_and_backward(Workload& workload, const HostBatch& batch, const BatchShare& share, at::Device device,
+                              Precision precision) {
+  at::Tensor loss;
+  {
+    const AutocastScope autocast(precision, device);
+    for (const at::Tensor& sum : workload.loss({.share = share, .tensors = workload.upload(batch, device)})) {
+      loss = loss.defined() ? loss + sum : sum;
+    }
+  }
+  loss.backward();
+  static_cast<void>(loss.item<float>());  // waits for the device, where memory may run out late
 }
 
 }  // namespace
@@ -37,15 +55,10 @@ std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingS
       const BatchShare share = share_of_cost(state.counters, source, seed, cost);
       const Result<HostBatch> fetched = workload.fetch(share);
       if (!fetched.ok()) return std::nullopt;
-      at::Tensor loss;
-      {
-        const AutocastScope autocast(precision, device);
-        for (const at::Tensor& sum : workload.loss({.share = share, .tensors = workload.upload(*fetched, device)})) {
-          loss = loss.defined() ? loss + sum : sum;
-        }
+      // The second time its gradients are added to those of the first, as where micro-batches are accumulated.
+      for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+        run_forward_and_backward(workload, *fetched, share, device, precision);
       }
-      loss.backward();
-      static_cast<void>(loss.item<float>());  // waits for the device, where memory may run out late
       drop_gradients(state);
       return cost;
     } catch (const std::exception& e) {  // torch's
@@ -57,8 +70,9 @@ std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingS
 }
 
 std::string memory_advice(const BatchShape& batch, const TrainingOptions& training, std::optional<int64_t> fits,
-                          const std::string& of_workload) {
+                          const std::string& batch_flag, const std::string& of_workload) {
   const int64_t now = batch.micro_batch_max;
+  const std::string flag = "--" + batch_flag + " ";
   std::string text = "; a rank took " + std::to_string(now) + " at once";
   if (!fits) {
     text += now > 1 ? ", and a smaller batch did not fit either: other memory has to be given free" : "";
@@ -67,11 +81,11 @@ std::string memory_advice(const BatchShape& batch, const TrainingOptions& traini
     const std::string accumulation = std::to_string(training.grad_accum_steps * times);
     text += ", and " + std::to_string(*fits) + " fit: give ";
     if (training.batch_scope == BatchScope::kPerDevice) {
-      text += "--batch_size " + std::to_string(*fits) + " --grad_accum_steps " + accumulation + " for the same result";
+      text += flag + std::to_string(*fits) + " --grad_accum_steps " + accumulation + " for the same result";
     } else {
       text += "--grad_accum_steps " + accumulation + " for the same result";
     }
-    text += ", or --batch_size " +
+    text += ", or " + flag +
             std::to_string(training.batch_scope == BatchScope::kPerDevice
                                ? *fits
                                : std::max<int64_t>(training.batch_size / times, 1)) +

@@ -20,8 +20,9 @@ namespace lockstep {
 std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingState& state, BatchSource& source,
                                              uint64_t seed, at::Device device, Precision precision);
 
-// A sentence that names the flags. `fits`: as above. Pure.
+// A sentence that names the flags: batch_flag is the one that says how large a batch is (WorkloadInfo). `fits`: as
+// above. Pure.
 std::string memory_advice(const BatchShape& batch, const TrainingOptions& training, std::optional<int64_t> fits,
-                          const std::string& of_workload);
+                          const std::string& batch_flag, const std::string& of_workload);
 
 }  // namespace lockstep

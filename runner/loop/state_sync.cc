@@ -12,6 +12,7 @@
 #include "runner/dist/state_transfer.h"
 #include "runner/formats/checkpoint_dir.h"
 #include "runner/loop/phases.h"
+#include "runner/models/adam_state_dict.h"
 #include "runner/telemetry/phase_clock.h"
 
 namespace lockstep {
@@ -158,11 +159,15 @@ bool began_from(const Result<ResumeResult>& newest, const std::string& resume) {
   return counters.value("resumed_from", std::string()) == resume;
 }
 
+// --resume names a file of torch.save, not a folder.
+bool is_training_file(const std::string& resume) { return resume.ends_with(".pt") || resume.ends_with(".pth"); }
+
 Result<ResumeResult> find_checkpoint(const RunConfig& config, FileSystem& fs, const SyncOptions& options) {
   const std::string& resume = config.training.resume;
   Result<ResumeResult> newest = load_newest_checkpoint(fs, options.folder, options.identity);
   if (!resume.empty()) {
     if (began_from(newest, resume)) return newest;
+    if (is_training_file(resume)) return ResumeResult{};
     TRY_ASSIGN(ResumeResult given, load_checkpoint(fs, resume));
     if (!given.checkpoint) return Error{ErrorCode::kNotFound, "--resume " + resume + ": no checkpoint there"};
     return given;
@@ -209,6 +214,34 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
   return {};
 }
 
+// Weights, optimizer and counters as they were when the file was made, after an evaluation. The place in the data
+// follows from its epoch, the rate from the flags, and plateau and patience from the evaluations that it knows.
+Status go_on_from_file(const SyncParts& parts, FileSystem& fs, const std::string& path, BatchSource& source,
+                       SyncResult& result) {
+  TrainingState& state = parts.state;
+  const std::string what = "--resume " + path;
+  const auto unusable = [&](const Error& error) { return Error{error.code, what + ": " + error.message}; };
+  const Result<TrainingFile> read = load_training_file(fs, path);
+  if (!read.ok()) return Error{read.error().code, "--resume " + read.error().message};  // which names the file
+  TRY(copy_tensors(read->model, state.model_tensors(), what));
+  const Result<NamedTensors> adam =
+      adam_tensors(read->optimizer, read->model, parts.workload.buffers(), state.optimizer_tensors());
+  if (!adam.ok()) return unusable(adam.error());
+  TRY(copy_tensors(*adam, state.optimizer_tensors(), "the optimizer's state of " + what));
+  for (auto& [name, ema] : state.emas()) ema.reset();
+  const Result<Workload::FilePast> past = parts.workload.restore_from_file(read->fields);
+  if (!past.ok()) return unusable(past.error());
+  result.origin = "resumed from " + path;
+  begin_behind(past->epochs, source, state.counters, result);
+  result.resumed_step = state.counters.step;
+  const WorkloadInfo& info = parts.workload.info();
+  for (const double figure : past->figures) {
+    count_evaluation(state.counters, info, parts.config.training, {{info.best.name, figure}});
+    state.counters.evaluated_step = state.counters.step;
+  }
+  return {};
+}
+
 // Rank 0: a checkpoint of this run that is newer than the best that a rank holds. A volume that cannot be read now is
 // no reason to give up a state in memory.
 std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, const SyncOptions& options,
@@ -252,8 +285,13 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
     TRY(options.first_batch);
     state.counters.batch = *options.first_batch;
     TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, state.counters.batch));
-    TRY(initialise(parts.config, parts.workload, state, fs, result));
-    begin_behind(parts.config.training.weights_epochs, *source, state.counters, result);
+    const TrainingOptions& training = parts.config.training;
+    if (is_training_file(training.resume)) {
+      TRY(go_on_from_file(parts, fs, training.resume, *source, result));
+    } else {
+      TRY(initialise(parts.config, parts.workload, state, fs, result));
+      begin_behind(training.weights_epochs, *source, state.counters, result);
+    }
   }
   const CheckpointStamp stamp = stamp_when_restored({options.identity.job.run, options.generation}, read);
   state.counters.run = stamp.run;

@@ -295,11 +295,16 @@ at::Tensor TrainStep::reach_every_parameter() const {
   return loss;
 }
 
-// In place: the gradients are views into the reducer's buckets.
+// In place where the gradients are views into the reducer's buckets. Else there are none afterwards: autograd then
+// keeps what it computes, instead of adding it to zeros.
 void TrainStep::zero_gradients() {
   std::vector<at::Tensor> gradients;
   for (const NamedTensor& p : parts_.state.reduced()) {
-    if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
+    if (parts_.group.is_solo()) {
+      p.tensor.mutable_grad().reset();
+    } else if (p.tensor.grad().defined()) {
+      gradients.push_back(p.tensor.grad());
+    }
   }
   if (!gradients.empty()) at::_foreach_zero_(gradients);
 }

@@ -27,14 +27,6 @@ namespace {
 
 Outcome usage(const Error& error) { return {ExitCode::kUsage, error.message, {}}; }
 
-// Of the figure of that name, so that more is better: one of which less is better counts negated.
-std::optional<double> score_of(const DecidingFigure& figure, const EvaluationMetrics& metrics) {
-  for (const auto& [name, value] : metrics) {
-    if (name == figure.name) return figure.direction == Direction::kHigher ? value : -value;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 struct Trainer::Generation {
@@ -112,7 +104,8 @@ std::string Trainer::advice_on_memory(Generation& g) {
   g.reducer.reset();
   const std::optional<int64_t> fits = micro_batch_that_fits(
       parts_.workload, state_, *g.source, parts_.config.training.seed, parts_.device, parts_.precision.precision);
-  return memory_advice(state_.counters.batch, parts_.config.training, fits, parts_.workload.memory_advice());
+  return memory_advice(state_.counters.batch, parts_.config.training, fits, parts_.workload.info().batch_flag,
+                       parts_.workload.memory_advice());
 }
 
 Outcome Trainer::run_generation_or_throw(Generation& g) {
@@ -435,14 +428,6 @@ bool Trainer::is_out_of_patience() const {
   return patience > 0 && state_.counters.evaluations_without_best >= patience;
 }
 
-// The plateau state after an evaluation with these figures.
-PlateauState Trainer::plateau_with(const EvaluationMetrics& metrics) const {
-  const WorkloadInfo& info = parts_.workload.info();
-  const std::optional<double> score = score_of(info.plateau.value_or(info.best), metrics);
-  const PlateauState& now = state_.counters.plateau;
-  return score ? plateau_after(now, *score, plateau_options(parts_.config.training)) : now;
-}
-
 // Returns what any rank was asked for meanwhile. An evaluation that was ended by it is discarded: evaluated_step stays
 // what it was, and whoever goes on from this step evaluates again.
 StepRequests Trainer::evaluate(Generation& g) {
@@ -492,15 +477,12 @@ StepRequests Trainer::evaluate(Generation& g) {
 void Trainer::take_evaluation(const Generation& g, EvaluationNote note) {
   Counters& counters = state_.counters;
   counters.evaluated_step = counters.step;
-  counters.plateau = plateau_with(note.report.metrics);
+  const std::optional<bool> is_best =
+      count_evaluation(counters, parts_.workload.info(), parts_.config.training, note.report.metrics);
   counters.training.clear();
   note.lr = lr_value(counters.step - g.steps.begin, lr_schedule_in(g.training, counters, g.steps, *g.source),
                      counters.plateau);
-  if (const std::optional<double> score = score_of(parts_.workload.info().best, note.report.metrics)) {
-    state_.journal.improved = *score > counters.best_metric;
-    counters.evaluations_without_best = state_.journal.improved ? 0 : counters.evaluations_without_best + 1;
-    counters.best_metric = std::max(counters.best_metric, *score);
-  }
+  state_.journal.improved = is_best.value_or(state_.journal.improved);
   state_.journal.evaluation = std::move(note);
 }
 

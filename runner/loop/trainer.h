@@ -94,7 +94,6 @@ class Trainer {
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
   [[nodiscard]] bool is_finished(const Generation& generation) const;
   [[nodiscard]] bool is_out_of_patience() const;
-  [[nodiscard]] PlateauState plateau_with(const EvaluationMetrics& metrics) const;
   Outcome check_drift(Generation& generation);
 
   Parts parts_;

@@ -44,6 +44,14 @@ AdamOptions adam_options(const TrainingOptions& options) {
           .decoupled_weight_decay = options.optimizer == OptimizerKind::kAdamw};
 }
 
+// Of the figure of that name, so that more is better: one of which less is better counts negated.
+std::optional<double> score_of(const DecidingFigure& figure, const EvaluationMetrics& metrics) {
+  for (const auto& [name, value] : metrics) {
+    if (name == figure.name) return figure.direction == Direction::kHigher ? value : -value;
+  }
+  return std::nullopt;
+}
+
 void append_prefixed(NamedTensors& all, const std::string& prefix, const NamedTensors& tensors) {
   for (const NamedTensor& t : tensors) all.push_back({prefix + t.name, t.tensor});
 }
@@ -92,6 +100,19 @@ void count_figures(Counters& counters, const StepReport& report) {
     counters.skipped_in_row += says_something && !is_overflow ? 1 : 0;
     ++counters.skipped_total;
   }
+}
+
+std::optional<bool> count_evaluation(Counters& counters, const WorkloadInfo& info, const TrainingOptions& training,
+                                     const EvaluationMetrics& metrics) {
+  if (const std::optional<double> score = score_of(info.plateau.value_or(info.best), metrics)) {
+    counters.plateau = plateau_after(counters.plateau, *score, plateau_options(training));
+  }
+  const std::optional<double> score = score_of(info.best, metrics);
+  if (!score) return std::nullopt;
+  const bool is_best = *score > counters.best_metric;
+  counters.evaluations_without_best = is_best ? 0 : counters.evaluations_without_best + 1;
+  counters.best_metric = std::max(counters.best_metric, *score);
+  return is_best;
 }
 
 void Journal::add(const StepReport& report) {

@@ -70,6 +70,11 @@ struct StepReport {
 // order of steps.
 void count_figures(Counters& counters, const StepReport& report);
 
+// The counters that an evaluation's figures change: plateau, best figure, patience. Is it the best so far? No value:
+// there is no figure that says so.
+std::optional<bool> count_evaluation(Counters& counters, const WorkloadInfo& info, const TrainingOptions& training,
+                                     const EvaluationMetrics& metrics);
+
 struct EvaluationNote {
   Workload::EvaluationReport report;
   std::vector<std::string> outputs;  // names of the files that it leaves, see Workload::outputs

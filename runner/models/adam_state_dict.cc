@@ -1,10 +1,86 @@
 #include "runner/models/adam_state_dict.h"
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "runner/base/check.h"
 
 namespace lockstep {
+namespace {
+
+bool is_count(const std::string& name) { return name == "step" || name.starts_with("step."); }
+
+const PickleValue* value_in(const PickleDict* dict, const std::string& name) {
+  if (dict == nullptr) return nullptr;
+  const auto found = std::find_if(dict->begin(), dict->end(), [&](const auto& entry) { return entry.first == name; });
+  return found == dict->end() ? nullptr : &found->second;
+}
+
+const PickleDict* dict_in(const PickleDict* dict, const std::string& name) {
+  const PickleValue* const value = value_in(dict, name);
+  return value == nullptr ? nullptr : std::get_if<PickleDict>(&value->value);
+}
+
+std::optional<at::Tensor> copied(const PickleValue* value) {
+  const auto* const view = value == nullptr ? nullptr : std::get_if<TensorView>(&value->value);
+  if (view == nullptr) return std::nullopt;
+  return tensors_of({*view}).front().tensor;
+}
+
+// Torch counts in a tensor; older files have a number.
+std::optional<at::Tensor> count_of(const PickleValue* value) {
+  if (value == nullptr) return std::nullopt;
+  if (const auto* const whole = std::get_if<int64_t>(&value->value)) {
+    return at::full({}, static_cast<double>(*whole), at::kFloat);
+  }
+  const std::optional<at::Tensor> tensor = copied(value);
+  return tensor && tensor->numel() == 1 ? std::optional(tensor->reshape({}).to(at::kFloat)) : std::nullopt;
+}
+
+bool holds(const NamedTensors& tensors, const std::string& name) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
+}
+
+// Under which key the optimizer has the state of each tensor of the model: its name, or its number among the
+// parameters. "": it has none.
+Result<std::vector<std::string>> keys_of(const PickleDict& optimizer, const NamedTensors& model,
+                                         const NamedTensors& buffers) {
+  size_t listed = 0;
+  bool is_by_number = false;
+  const PickleValue* const value = value_in(&optimizer, "param_groups");
+  const auto* const groups = value == nullptr ? nullptr : std::get_if<PickleList>(&value->value);
+  for (const PickleValue& group : groups == nullptr ? PickleList() : *groups) {
+    const PickleValue* const params = value_in(std::get_if<PickleDict>(&group.value), "params");
+    const auto* const list = params == nullptr ? nullptr : std::get_if<PickleList>(&params->value);
+    if (list == nullptr) continue;
+    listed += list->size();
+    is_by_number = is_by_number || std::any_of(list->begin(), list->end(), [](const PickleValue& name) {
+                     return std::holds_alternative<int64_t>(name.value);
+                   });
+  }
+  std::vector<std::string> keys;
+  for (const NamedTensor& tensor : model) keys.push_back(tensor.name);
+  if (!is_by_number) return keys;
+  const auto parameters = static_cast<size_t>(std::count_if(
+      model.begin(), model.end(), [&](const NamedTensor& tensor) { return !holds(buffers, tensor.name); }));
+  if (listed != model.size() && listed != parameters) {
+    return Error{ErrorCode::kInvalid, "the optimizer has " + std::to_string(listed) + " parameters and the model " +
+                                          std::to_string(parameters) + ": they do not belong together"};
+  }
+  size_t number = 0;
+  for (std::string& key : keys) {
+    const bool is_parameter = listed == model.size() || !holds(buffers, key);
+    key = is_parameter ? std::to_string(number++) : "";
+  }
+  return keys;
+}
+
+}  // namespace
 
 PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions& training,
                            const Workload::OutputState& state, TorchTree& tree) {
@@ -18,8 +94,7 @@ PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions
     return find([&](const std::string& name) { return name == wanted; });
   };
   // Groups that are trained in the same steps have the same count.
-  const at::Tensor* const step =
-      find([](const std::string& name) { return name == "step" || name.starts_with("step."); });
+  const at::Tensor* const step = find(is_count);
   LOCKSTEP_CHECK(step != nullptr, "the optimizer counts its steps");
   PickleDict moments;
   PickleList names;
@@ -40,6 +115,30 @@ PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions
                             {"eps", {training.adam_eps}}, {"weight_decay", {training.weight_decay}},
                             {"amsgrad", {false}},         {"params", {names}}};
   return {{"state", {moments}}, {"param_groups", {PickleList{{group}}}}};
+}
+
+Result<NamedTensors> adam_tensors(const PickleDict& optimizer, const NamedTensors& model, const NamedTensors& buffers,
+                                  const NamedTensors& state) {
+  const PickleDict* const moments = dict_in(&optimizer, "state");
+  TRY_ASSIGN(const std::vector<std::string> keys, keys_of(optimizer, model, buffers));
+  NamedTensors tensors;
+  std::optional<at::Tensor> steps;
+  for (size_t i = 0; i < model.size(); ++i) {
+    const PickleDict* const own = dict_in(moments, keys[i]);
+    for (const char* const moment : {"exp_avg", "exp_avg_sq"}) {
+      const std::string wanted = std::string(moment) + "." + model[i].name;
+      if (!holds(state, wanted)) continue;
+      const std::optional<at::Tensor> found = copied(value_in(own, moment));
+      if (!found) return Error{ErrorCode::kInvalid, "the optimizer's state has no " + wanted};
+      tensors.push_back({wanted, *found});
+    }
+    if (!steps) steps = count_of(value_in(own, "step"));
+  }
+  if (!steps) return Error{ErrorCode::kInvalid, "the optimizer's state does not say how many steps it has made"};
+  for (const NamedTensor& tensor : state) {
+    if (is_count(tensor.name)) tensors.push_back({tensor.name, steps->clone()});
+  }
+  return tensors;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 // Threads: pure.
 #pragma once
 
+#include "runner/base/result.h"
 #include "runner/checkpoint/weights.h"
 #include "runner/config/run_config.h"
 #include "runner/models/workload.h"
@@ -15,5 +16,12 @@ namespace lockstep {
 // tensors.
 PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions& training,
                            const Workload::OutputState& state, TorchTree& tree);
+
+// The other way: what Adam::state holds, from such a dict, ours or one that torch's optimizer made, whose parameters
+// are numbers in the order of the model's. `model`: the state dict beside it, in its order; `buffers`: what of it is no
+// parameter. `state`: Adam::state; all its groups get the one count of steps. The tensors are copies.
+// Errors (kInvalid): a moment of a parameter that is missing, no count of steps, or as many numbers as no model has.
+Result<NamedTensors> adam_tensors(const PickleDict& optimizer, const NamedTensors& model, const NamedTensors& buffers,
+                                  const NamedTensors& state);
 
 }  // namespace lockstep

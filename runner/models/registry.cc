@@ -1,10 +1,10 @@
 #include "runner/models/registry.h"
 
-#include <algorithm>
+#include <ATen/Parallel.h>
+
 #include <string>
 #include <utility>
 
-#include "runner/base/cgroup.h"
 #include "runner/base/file_system.h"
 #include "runner/data/data_format.h"
 #include "runner/data/dataset.h"
@@ -61,10 +61,10 @@ WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const
   return std::unique_ptr<Workload>(std::move(workload).value());
 }
 
-// The ranks of a node share the work: each starts at another part of the data.
-PrepareOptions prepare_options(const RunConfig& config, const OnDataProgress& on_progress) {
-  return {.threads = std::max(1, usable_cores() / config.launch.nproc.value_or(1)),
-          .progress = [&](int64_t done, int64_t total) {
+// The ranks of a node share its cores and the work: each has as many threads as its operators will have, whoever
+// started it, and starts at another part of the data.
+PrepareOptions prepare_options(const OnDataProgress& on_progress) {
+  return {.threads = at::get_num_threads(), .progress = [&](int64_t done, int64_t total) {
             on_progress(done, total);
             return true;
           }};
@@ -83,7 +83,7 @@ WorkloadOrFailure make_jit_of_tokens(const RunConfig& config, at::Device device,
   if (!source.ok()) return Failure{ExitCode::kData, source.error().message};
   PosixFileSystem fs;
   Result<PreparedImages> prepared =
-      prepare_images(fs, **source, image_cache_folder(options), prepare_options(config, on_progress));
+      prepare_images(fs, **source, image_cache_folder(options), prepare_options(on_progress));
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
   Result<std::unique_ptr<PixelDlmWorkload>> workload =
       PixelDlmWorkload::create(config, std::move(*prepared), said, device);
@@ -102,7 +102,7 @@ WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnD
   if (is_tokens) return make_jit_of_tokens(config, device, on_progress);
   PosixFileSystem fs;
   Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
-                                                   image_cache_folder(options), prepare_options(config, on_progress));
+                                                   image_cache_folder(options), prepare_options(on_progress));
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
   Result<std::unique_ptr<JitWorkload>> workload = JitWorkload::create(config, std::move(*prepared), device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
@@ -115,7 +115,7 @@ WorkloadOrFailure make_protein(const RunConfig& config, at::Device device, const
   const ProteinOptions& options = protein_options(config);
   PosixFileSystem fs;
   Result<PreparedStructures> prepared =
-      prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare_options(config, on_progress));
+      prepare_structures(fs, options.pdb_path, cache_folder_of(options), prepare_options(on_progress));
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
   if (options.variant == ProteinVariant::kMdm) {
     Result<std::unique_ptr<MdmWorkload>> workload =

@@ -13,6 +13,18 @@ const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
   return found == tensors.end() ? kUndefined : found->tensor;
 }
 
+Result<Workload::FilePast> Workload::restore_from_file(const Json& /*fields*/) {
+  return Error{ErrorCode::kInvalid, "runs of " + info().name +
+                                        " go on from checkpoint folders alone; the weights of a file can be given with "
+                                        "--state_dict_path"};
+}
+
+Result<double> figure_in(const Json& fields, const std::string& name) {
+  const auto found = fields.find(name);
+  if (found != fields.end() && found->is_number()) return found->get<double>();
+  return Error{ErrorCode::kInvalid, "field " + name + " is missing or no number"};
+}
+
 NamedTensors parameters_of(const Workload& workload) {
   NamedTensors all;
   for (const ParameterGroup& group : workload.groups()) {

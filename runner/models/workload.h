@@ -67,6 +67,7 @@ struct TrainingPhase {
 struct WorkloadInfo {
   std::string name;                       // "sasrec"
   int version = 1;                        // raised when the maths of the workload changes
+  std::string batch_flag = "batch_size";  // the flag that says how large a batch is, for messages
   std::vector<LossTerm> loss_terms;       // at least one
   DecidingFigure best;                    // decides "best" and early stop
   std::optional<DecidingFigure> plateau;  // decides --lr_schedule plateau; otherwise `best` does
@@ -227,8 +228,19 @@ class Workload {
   // Errors (kCorrupt): a field is missing or of another type.
   [[nodiscard]] virtual Json progress_state() const { return Json::object(); }
   virtual Status restore_progress(const Json& /*state*/) { return {}; }
+  // The same from a file that `output` or the Python that it follows made, which --resume names. `fields`: its numbers
+  // and lists of numbers by name. Returns the figures of `best` of the evaluations so far as the file has them, the
+  // oldest first, and how many epochs were completed.
+  struct FilePast {
+    int64_t epochs = 0;
+    std::vector<double> figures;
+  };
+  // Errors (kInvalid): a field is missing or of another type. Unless overridden: the workload makes no such files.
+  virtual Result<FilePast> restore_from_file(const Json& fields);
 };
 
+// For restore_from_file. Error: kInvalid.
+Result<double> figure_in(const Json& fields, const std::string& name);
 // The parameters of all groups, in their order.
 NamedTensors parameters_of(const Workload& workload);
 // The figure of this name in an evaluation's report. It must be there.

@@ -129,6 +129,9 @@ class CheckedWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override {
     return call("output", [&] { return workload_->output(name, state); });
   }
+  Result<FilePast> restore_from_file(const Json& fields) override {
+    return call("restore_from_file", [&] { return workload_->restore_from_file(fields); });
+  }
   [[nodiscard]] Json progress_state() const override {
     return call("progress_state", [&] { return workload_->progress_state(); });
   }

@@ -4,7 +4,7 @@
 Ours is `prepare` with one thread, in memory: read, decode, crop, cache. The other side opens each file with Pillow, converts it
 to RGB and crops it as the public image models' training does (BOX, BICUBIC). Photographs are JPEG files of the size of
 ImageNet's (500 x 375, quality 90, made from real emoji magnified on noise: packages carry no free set of photographs); emoji are
-PNG files that have the size already. Sides take turns; medians. bench_images.py [--repetitions N] [--side S]
+PNG files that have the size already. Sides take turns; medians. bench_images.py [--repetitions N] [--side S] [--write]
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-from bench_sasrec import machine, say
+from bench_sasrec import machine, say, write_part
 from programs import ROOT, program, tools_folder
 from test_images import adm_crop, opened
 from verdicts import Verdicts
@@ -58,6 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--side", type=int, default=64)
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     options = parser.parse_args()
     source = pathlib.Path(subprocess.run([ROOT / "scripts/get_emoji"], capture_output=True, text=True, check=True).stdout.strip())
     emoji = sorted(source.rglob("*.png"))
@@ -71,17 +72,20 @@ def main():
             for name, files in sets.items():
                 times[name][0].append(ours(files[0].parent, options.side))
                 times[name][1].append(theirs(files, options.side))
-    print(f"{machine()}. To {options.side} x {options.side}, one core on both sides, medians of {options.repetitions}.\n\n"
-          "| images a second per core | files | Lockstep | Pillow | ratio |\n|---|---|---|---|---|")
+    lines = [f"{machine()}. To {options.side} x {options.side}, one core on both sides, medians of {options.repetitions}.", "",
+             "| images a second per core | files | Lockstep | Pillow | ratio |", "|---|---|---|---|---|"]
     ratios = {}
     for name, (own, other) in times.items():
         count, own, other = len(sets[name]), statistics.median(own), statistics.median(other)
         ratios[name] = other / own
-        print(f"| {name} | {count} | {count / own:,.0f} | {count / other:,.0f} | {other / own:.1f} |")
-    print()
+        lines.append(f"| {name} | {count} | {count / own:,.0f} | {count / other:,.0f} | {other / own:.1f} |")
     for name, ratio in ratios.items():
         verdicts.judge(f"{name}: at least {TARGET_RATIO}x a Pillow loader per core", ratio >= TARGET_RATIO, f"{ratio:.1f}x")
-    print("\n".join(verdicts.table()))
+    lines += ["", *verdicts.table()]
+    if options.write:
+        write_part("images", lines)
+    else:
+        print("\n".join(lines))
     verdicts.end()
 
 

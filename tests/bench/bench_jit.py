@@ -5,13 +5,14 @@ Every side does what a step takes: forward, the loss of the velocity, backward, 
 `lockstep run` with one rank, its data and drawing of noise included; the twin's batches are drawn in advance, and its optimizer and
 averages are torch's fused and foreach ones. The twin is tests/python/jit_twin.py, with torch's own RMS norm and attention in place
 of those that are written out there. The same threads on all sides, in turn; medians of repetitions.
+Memory is the most that was resident in a process, with what its libraries take. What batch 64 takes follows from ours at the batch
+and at twice the batch, a straight line, in fp32 (bf16 takes less).
 bench_jit.py [--batch N] [--steps N] [--repetitions N] [--threads N] [--write]
 """
 import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from torch import nn
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import jit_twin
 from bench_sasrec import BIN, machine, say, write_part
+from measured import run
 from verdicts import Verdicts
 
 EAGER_TARGET, COMPILED_TARGET = 1.05, 1.0
@@ -29,6 +31,7 @@ SIDE, PATCH, CLASSES = 64, 4, 10
 SHAPE = (SIDE, PATCH, CLASSES, 12, 768, 12, 128, 4)
 FLOPS = 3 * 50.1e9  # of an image, forward and backward
 WARM = 3  # steps that are not counted
+GUIDES_BATCH, GUIDES_GB = 64, 24  # of a device of the guide
 
 
 class FastAttention(jit_twin.Attention):
@@ -110,24 +113,23 @@ def their_steps(is_compiled, options):
     return statistics.median(seconds[WARM:])
 
 
-def our_steps(options):
+def our_steps(options, batch, steps):
+    """(seconds of a step, MiB)"""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([BIN / "lockstep", "run", "jit", "--data_path", f"generated:200:{CLASSES}", "--train_dir", f"{folder}/run",
-                        "--batch_size", str(options.batch), "--nproc", "1", "--threads", str(options.threads), "--device", "cpu",
-                        "--max_steps", str(WARM + options.steps), "--log_every", "1", "--eval_every", "0", "--sample_images", "0",
-                        "--checkpoint_every", "0", "--status_port", "0"], check=True, capture_output=True)
+        _, mib = run([BIN / "lockstep", "run", "jit", "--data_path", f"generated:200:{CLASSES}", "--train_dir", f"{folder}/run",
+                      "--batch_size", batch, "--nproc", "1", "--threads", options.threads, "--device", "cpu",
+                      "--max_steps", WARM + steps, "--log_every", "1", "--eval_every", "0", "--sample_images", "0",
+                      "--checkpoint_every", "0", "--status_port", "0"])
         records = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
     times = [record["time"] for record in records if "loss" in record]
-    return statistics.median(b - a for a, b in zip(times[WARM - 1:], times[WARM:]))
+    return statistics.median(b - a for a, b in zip(times[WARM - 1:], times[WARM:])), mib
 
 
 def their_process(way, options):
     """A process of its own, so that no side inherits the other's threads or memory."""
-    words = [sys.executable, __file__, "--side", way, "--batch", options.batch, "--steps", options.steps, "--threads", options.threads]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    return float(done.stdout.splitlines()[-1])
+    output, mib = run([sys.executable, __file__, "--side", way, "--batch", options.batch, "--steps", options.steps, "--threads",
+                       options.threads])
+    return float(output.splitlines()[-1]), mib
 
 
 def product_speed(threads):
@@ -156,23 +158,32 @@ def main():
     if options.side:
         print(their_steps(options.side == "compiled", options))
         return
-    sides = {"lockstep": our_steps, "eager": lambda o: their_process("eager", o), "compiled": lambda o: their_process("compiled", o)}
-    seconds = {side: [] for side in sides}
+    sides = {"lockstep": lambda: our_steps(options, options.batch, options.steps), "eager": lambda: their_process("eager", options),
+             "compiled": lambda: their_process("compiled", options)}
+    found = {side: [] for side in sides}
     for repetition in range(options.repetitions):
         for side, steps in sides.items():
             say(f"jit: {repetition + 1}/{options.repetitions} {side}")
-            seconds[side].append(steps(options))
-    medians = {side: statistics.median(of) for side, of in seconds.items()}
+            found[side].append(steps())
+    medians = {side: statistics.median(one[0] for one in found[side]) for side in sides}
+    mib = {side: max(one[1] for one in found[side]) for side in sides}
+    say(f"jit: memory at batch {2 * options.batch}")
+    mib_of_image = (our_steps(options, 2 * options.batch, 1)[1] - mib["lockstep"]) / options.batch
+    guides_gb = (mib["lockstep"] + (GUIDES_BATCH - options.batch) * mib_of_image) * 2**20 / 1e9
     bound = FLOPS * options.batch / product_speed(options.threads)
     lines = [f"{machine()}. JiT-B/4 at {SIDE} x {SIDE} pixels, batch {options.batch}, fp32, {options.threads} threads, medians of "
              f"{options.repetitions} runs of {options.steps} steps. The matrix products of a step alone would take {bound:.2f} s here.",
-             "", "| side | s a step | Lockstep's speed beside it | share of the products' bound |", "|---|---|---|---|"]
+             "", "| side | s a step | Lockstep's speed beside it | share of the products' bound | peak resident MiB |",
+             "|---|---|---|---|---|"]
     for side, median in medians.items():
-        lines.append(f"| {side} | {median:.2f} | {median / medians['lockstep']:.2f} | {bound / median:.0%} |")
+        lines.append(f"| {side} | {median:.2f} | {median / medians['lockstep']:.2f} | {bound / median:.0%} | "
+                     f"{mib[side]:.0f} |")
     verdicts = Verdicts()
     for side, target in (("eager", EAGER_TARGET), ("compiled", COMPILED_TARGET)):
         ratio = medians[side] / medians["lockstep"]
         verdicts.judge(f"at least {target:g} times the speed of the twin, {side}", ratio >= target, f"{ratio:.2f}")
+    verdicts.judge(f"batch {GUIDES_BATCH} in fp32 fits into {GUIDES_GB} GB, by {mib_of_image:.0f} MiB an image", guides_gb <= GUIDES_GB,
+                   f"{guides_gb:.1f} GB")
     lines += ["", *verdicts.table()]
     if options.write:
         write_part("jit", lines)

@@ -11,10 +11,8 @@ libraries take. Prints a table with the ratios; with --write it goes into docs/b
 """
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,7 @@ from safetensors.torch import load_file, save_file
 
 import bench_sasrec
 from bench_sasrec import machine, say
+from measured import run
 from programs import tools_folder
 from verdicts import Verdicts
 
@@ -110,29 +109,18 @@ def public_side(work, path, repetitions, threads):
     print(json.dumps(seconds))
 
 
-def run(command, threads):
-    """(its output, the most MiB that it had resident)"""
-    child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
-                             env={**os.environ, "OMP_NUM_THREADS": str(threads)})
-    output = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    if status != 0:
-        raise SystemExit(f"{command[0]} ended with status {status}")
-    return output, usage.ru_maxrss / 1024
-
-
 def measure(side, work, folder, options):
     path = pathlib.Path(folder, f"{work}.safetensors")
     write_input(path, work, options)
     if side == "public":
         output, mib = run([sys.executable, __file__, "--side", work, "--input", path, "--repetitions", options.repetitions,
-                           "--threads", options.threads], options.threads)
+                           "--threads", options.threads], OMP_NUM_THREADS=str(options.threads))
         seconds = json.loads(output)
     else:
         import protein_reference as reference
         out = pathlib.Path(folder, "out.safetensors")
         _, mib = run([tools_folder() / "mpnn_dump", DUMP_NAMES[work], "--weights", reference.weights_file(), "--input", path,
-                      "--out", out, "--repeats", options.repetitions], options.threads)
+                      "--out", out, "--repeats", options.repetitions], OMP_NUM_THREADS=str(options.threads))
         with safe_open(out, framework="pt") as file:
             seconds = file.get_tensor("seconds").tolist()
     return statistics.median(seconds[1:]), mib

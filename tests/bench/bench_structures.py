@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-from bench_sasrec import machine, say
+from bench_sasrec import machine, say, write_part
 from programs import ROOT, program, tools_folder
 from verdicts import Verdicts
 
@@ -56,6 +56,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--whole", type=int, default=6)
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     options = parser.parse_args()
     source = pathlib.Path(subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True).stdout.strip())
     verdicts = Verdicts()
@@ -72,17 +73,22 @@ def main():
             times["as the scripts call it"][1].append(theirs(few, None))
         mixed = [ours(source) for _ in range(options.repetitions)]
         megabytes = sum(file.stat().st_size for file in files) / 1e6
-        print(f"{machine()}. {len(files)} PDB files of {megabytes:.1f} MB, one core on both sides, medians of "
-              f"{options.repetitions}.\n\n| structures a minute per core | files | Lockstep | parse_PDB | ratio |\n|---|---|---|---|---|")
+        lines = [f"{machine()}. {len(files)} PDB files of {megabytes:.1f} MB, one core on both sides, medians of "
+                 f"{options.repetitions}.", "", "| structures a minute per core | files | Lockstep | parse_PDB | ratio |",
+                 "|---|---|---|---|---|"]
         for name, (own, other) in times.items():
             count = len(files) if name == "chains given" else len(few)
             own, other = statistics.median(own), statistics.median(other)
-            print(f"| parse_PDB, {name} | {count} | {60 * count / own:,.0f} | {60 * count / other:,.0f} | {other / own:.1f} |")
+            lines.append(f"| parse_PDB, {name} | {count} | {60 * count / own:,.0f} | {60 * count / other:,.0f} | {other / own:.1f} |")
         count = len(list(source.iterdir()))
         per_minute = 60 * count / max(mixed)
-        print(f"| with mmCIF and gzip | {count} | {60 * count / statistics.median(mixed):,.0f} | – | – |\n")
+        lines.append(f"| with mmCIF and gzip | {count} | {60 * count / statistics.median(mixed):,.0f} | – | – |")
         verdicts.judge(f"{TARGET_PER_MINUTE} structures a minute per core", per_minute >= TARGET_PER_MINUTE, f"{per_minute:,.0f}")
-        print("\n".join(verdicts.table()))
+    lines += ["", *verdicts.table()]
+    if options.write:
+        write_part("structures", lines)
+    else:
+        print("\n".join(lines))
     verdicts.end()
 
 

@@ -1,5 +1,7 @@
 """JiT as a user trains it, and its network beside the twin."""
+import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -195,6 +197,27 @@ def test_a_folder_of_mixed_files_is_trained_on_and_what_cannot_be_read_is_named(
     (tmp_path / "images/c/notes.txt").write_text("a class of texts")
     done = run(command(lockstep, tmp_path / "run2", *flags, data=tmp_path / "images"))
     assert done.returncode == 3 and "class folder c in" in done.stderr and "is a text, no image" in done.stderr, done.stderr
+
+
+def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):
+    """What was ready is kept, and images and losses are those of an undisturbed run. Pictures of 9 megapixels take their time."""
+    Image = pytest.importorskip("PIL.Image")
+    Image.linear_gradient("L").resize((3000, 3000)).convert("RGB").save(tmp_path / "large.png")
+    for name in ("reference", "hurt"):
+        for number in range(90):
+            (tmp_path / name / f"class{number % 3}").mkdir(parents=True, exist_ok=True)
+            os.link(tmp_path / "large.png", tmp_path / name / f"class{number % 3}/{number}.png")
+    flags = ["--max_steps", "2", "--nproc", "2", "--valid_images", "0", "--eval_every", "0"]
+    whole = Running(command(lockstep, tmp_path / "first", *flags, data=tmp_path / "reference"), tmp_path)
+    assert whole.end() == 0, whole.output()
+    running = Running(command(lockstep, tmp_path / "second", *flags, data=tmp_path / "hurt"), tmp_path)
+    running.wait_for(lambda: len(list((tmp_path / "hurt/.lockstep").glob("*.parts/*"))) >= 2, "two parts")
+    os.kill(running.worker_pids()[0], signal.SIGKILL)
+    assert running.end() == 0, running.output()
+    assert "90 train" in running.output(), running.output()
+    caches = [next((tmp_path / name / ".lockstep").glob("*.cache")).read_bytes() for name in ("reference", "hurt")]
+    assert caches[0] == caches[1]
+    assert losses(tmp_path / "second") == losses(tmp_path / "first")
 
 
 def test_the_data_must_be_named(run, lockstep, tmp_path):

@@ -157,6 +157,18 @@ def test_training_goes_on_from_a_file_of_the_guide(tmp_path):
     assert losses(tmp_path / "next")[1] < 0.9 * losses(folder)[1]
 
 
+def test_resume_from_a_file_is_the_run_that_made_it(tmp_path):
+    flags = ["--num_epochs", "4", "--eval_every", "2", "--save_interval", "2", "--preset", "guide", "--lr", "0.002"]
+    folder = train(tmp_path, *flags)
+    done = start(["lockstep", "run", "jit", "--data_path", "generated:60:3", "--batch_size", "12", "--batch_scope", "total",
+                  "--warmup_epochs", "1", *SMALL, *flags, "--output_dir", "next", "--resume", "run/checkpoint_epoch_2.pth"], tmp_path)
+    assert done.returncode == 0, text(done)
+    wanted = losses(folder)
+    assert losses(tmp_path / "next") == {step: wanted[step] for step in range(9, 17)} and len(wanted) == 16
+    ours, other = weights(tmp_path / "next"), weights(folder)
+    assert all(ours[name].equal(other[name]) for name in other)
+
+
 def test_the_best_file_of_a_resumed_run_is_the_best_of_both(tmp_path):
     folder = train(tmp_path, "--num_epochs", "2", "--eval_every", "1", "--lr", "0.002")
     best = torch.load(folder / "best_model.pth", weights_only=True)["loss"]

@@ -311,6 +311,60 @@ def test_the_files_hold_the_losses_and_the_rate_that_the_plateau_has_left(run, l
     assert rate < 0.1e-9 and saved["scheduler_state_dict"]["_last_lr"] == [rate]
 
 
+def as_the_guides_python_writes_it(path, target):
+    """Of SMALL: the optimizer numbers the parameters."""
+    saved = torch.load(path, weights_only=True)
+    parts = {"encoder": mdm_twin.Encoder(width=32), "decoder": mdm_twin.Decoder(width=32, heads=4)}
+    for name, part in parts.items():
+        part.load_state_dict(saved[f"{name}_state_dict"])
+    optimizer = torch.optim.AdamW([parameter for part in parts.values() for parameter in part.parameters()])
+    optimizer.load_state_dict(saved["optimizer_state_dict"])
+    state = optimizer.state_dict()
+    state["param_groups"][0]["params"] = list(state["state"])
+    assert state["param_groups"][0]["params"] == list(range(len(optimizer.param_groups[0]["params"])))
+    torch.save({**saved, **{f"{name}_state_dict": part.state_dict() for name, part in parts.items()}, "optimizer_state_dict": state},
+               target)
+
+
+def test_resume_from_a_file_is_the_run_that_made_it(run, lockstep, tmp_path):
+    # Some evaluations improve and some do not: plateau and patience are in the middle of their counts.
+    flags = [*SMALL, "--lr", "0.003", "--plateau_patience", "0", "--batch_scope", "total", "--batch_size", "5", "--early_stop_patience", "9"]
+    train(run, lockstep, tmp_path / "whole", "--num_epochs", "20", *flags)
+    wanted, file = losses(tmp_path / "whole"), tmp_path / "whole/checkpoint_epoch_10.pt"
+    as_the_guides_python_writes_it(file, tmp_path / "guide.pt")
+    for name, path in (("ours", file), ("guide", tmp_path / "guide.pt")):
+        folder = tmp_path / name
+        done = train(run, lockstep, folder, "--num_epochs", "20", *flags, "--resume", path, "--nproc", "1" if name == "ours" else "2")
+        assert f"resumed from {path}, trained for 10 epochs: begins with epoch 11" in " ".join(text(done).split())
+        found = losses(folder)
+        assert min(found) == len(wanted) // 2 + 1
+        for step, loss in found.items():
+            assert loss == (wanted[step] if name == "ours" else pytest.approx(wanted[step], rel=1e-4)), f"step {step}"
+        last, whole = (torch.load(one / "checkpoint_epoch_20.pt", weights_only=True) for one in (folder, tmp_path / "whole"))
+        for field in ("val_losses", "train_losses"):
+            assert last[field] == pytest.approx(whole[field], rel=1e-4) and len(last[field]) == 20
+        assert last["scheduler_state_dict"]["_last_lr"] == pytest.approx(whole["scheduler_state_dict"]["_last_lr"])
+    assert whole["scheduler_state_dict"]["_last_lr"][0] < 0.003
+    # The same line again goes on from its own checkpoint.
+    done = train(run, lockstep, tmp_path / "ours", "--num_epochs", "21", *flags, "--resume", file)
+    assert "resumed from" in text(done) and len(losses(tmp_path / "ours")) == len(wanted) // 2 + len(wanted) // 20
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (lambda saved: saved["encoder_state_dict"], "is of weights alone: give it with --state_dict_path"),
+    (lambda saved: {**saved, "optimizer_state_dict": {"state": {}, "param_groups": []}}, "the optimizer's state has no exp_avg.encoder."),
+    (lambda saved: {**saved, "val_losses": "none"}, "field train_losses or val_losses is missing or no list"),
+    (lambda saved: {name: value for name, value in saved.items() if name != "epoch"}, "field epoch is missing or no number"),
+    (lambda saved: {**saved, "encoder_state_dict": {}}, "missing, the first is")], ids=["weights", "moments", "losses", "epoch", "part"])
+def test_a_file_that_cannot_be_gone_on_from_is_refused_by_name(run, lockstep, tmp_path, spoil, message):
+    train(run, lockstep, tmp_path / "run", *SMALL, "--num_epochs", "1")
+    torch.save(spoil(torch.load(tmp_path / "run/best_model.pt", weights_only=True)), tmp_path / "spoilt.pt")
+    done = run([lockstep, "run", "protein", "--pdb_path", "generated:13:40", "--variant", "mdm", "--train_dir", tmp_path / "next",
+                *QUICK, *SMALL, "--resume", tmp_path / "spoilt.pt"])
+    assert done.returncode == 2, text(done)
+    assert f"--resume {tmp_path / 'spoilt.pt'}" in text(done) and message in text(done), text(done)
+
+
 def test_a_run_begins_behind_the_guides_file(run, lockstep, tmp_path):
     train(run, lockstep, tmp_path / "first", *SMALL, "--num_epochs", "10", "--lr", "0.003")
     done = train(run, lockstep, tmp_path / "second", *SMALL, "--num_epochs", "11", "--state_dict_path",

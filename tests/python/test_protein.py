@@ -64,6 +64,16 @@ def test_a_resumed_run_is_the_same_run(run, lockstep, tmp_path):
     assert equal_weights(weights(halves), weights(whole))
 
 
+def test_resume_from_epoch_last_is_the_run_that_made_it(run, lockstep, tmp_path):
+    data = "generated:30:70"
+    train(run, lockstep, data, tmp_path / "first", "--num_epochs", "2")
+    train(run, lockstep, data, tmp_path / "whole", "--num_epochs", "4")
+    train(run, lockstep, data, tmp_path / "next", "--num_epochs", "4", "--resume", tmp_path / "first/epoch_last.pt")
+    wanted, found = losses(tmp_path / "whole"), losses(tmp_path / "next")
+    assert found == {step: loss for step, loss in wanted.items() if step > max(losses(tmp_path / "first"))} and len(found) > 4
+    assert equal_weights(weights(tmp_path / "next"), weights(tmp_path / "whole"))
+
+
 def test_a_killed_worker_costs_no_step(lockstep, run, tmp_path):
     data = "generated:30:70"
     steps = ["--max_steps", "60", "--eval_every", "5"]

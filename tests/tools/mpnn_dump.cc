@@ -58,12 +58,12 @@ MpnnInput input_of(const Tensors& in) {
 
 NamedTensors log_probs(const MpnnModel& model, const Tensors& in) {
   const at::NoGradGuard no_grad;
-  return {{"log_probs", model.log_probs(input_of(in), {.noise_BLAC = {}, .order_BL = in["order"], .dropout = {}})}};
+  return {{"log_probs", model.log_probs(input_of(in), {.noise_BL4C = {}, .order_BL = in["order"], .dropout = {}})}};
 }
 
 NamedTensors gradients(const MpnnModel& model, const Tensors& in) {
   const MpnnInput input = input_of(in);
-  const MpnnSums sums = mpnn_sums(model.log_probs(input, {.noise_BLAC = {}, .order_BL = in["order"], .dropout = {}}),
+  const MpnnSums sums = mpnn_sums(model.log_probs(input, {.noise_BL4C = {}, .order_BL = in["order"], .dropout = {}}),
                                   input.S_BL, input.mask_BL * input.chain_M_BL);
   for (const NamedTensor& parameter : model.parameters()) parameter.tensor.mutable_grad().reset();
   (sums.smoothed_loss / 2000.0).backward();

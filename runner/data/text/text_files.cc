@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -16,8 +17,7 @@ constexpr std::string_view kExpectedTexts =
     "expected a folder of .txt files (a text in each line) and .json files (a list of texts), or one such file";
 // Some 50 short texts, each of which becomes a picture; 256 pieces are in memory at once (prepare_cache.cc).
 constexpr int64_t kTextPieceBytes = int64_t{4} << 10;
-// Each piece of a .json file parses the whole of it.
-constexpr int64_t kJsonPiecesMax = 16;
+// Of a .json file that cannot be cut: it is parsed whole.
 constexpr uint64_t kJsonBytesMax = uint64_t{256} << 20;
 // A line that is longer is no line of text.
 constexpr size_t kLineBytesMax = size_t{16} << 20;
@@ -79,6 +79,92 @@ Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin
   return texts;
 }
 
+// Where the records of a list of JSON begin, so that a piece can be parsed by itself. Follows strings and brackets
+// alone: what is between two commas of the list is for the parser.
+class RecordScanner {
+ public:
+  // The bytes of the file in their order. False: this is no list, or one that is not well formed.
+  bool take(char c) {
+    const int64_t at = at_++;
+    if (in_string_) {
+      in_string_ = is_escaped_ || c != '"';
+      is_escaped_ = !is_escaped_ && c == '\\';
+      return true;
+    }
+    if (is_blank(c)) return true;
+    if (depth_ == 0) {
+      const bool begins = c == '[' && !has_begun_;
+      has_begun_ = true;
+      depth_ = begins ? 1 : 0;
+      return begins;
+    }
+    if (depth_ == 1 && c == ',') return std::exchange(in_record_, false);
+    if (depth_ == 1 && c == ']') {
+      depth_ = 0;
+      end_ = at;
+      return in_record_;
+    }
+    if (depth_ == 1 && !in_record_) {
+      in_record_ = true;
+      begin_record(at);
+    }
+    in_string_ = c == '"';
+    depth_ += c == '[' || c == '{' ? 1 : 0;
+    depth_ -= c == ']' || c == '}' ? 1 : 0;
+    return depth_ > 0;
+  }
+
+  // After the last byte; nothing where the list has no end.
+  [[nodiscard]] std::vector<TextFiles::Span> spans() && {
+    if (!end_) return {};
+    for (size_t i = 0; i < spans_.size(); ++i) spans_[i].end = i + 1 < spans_.size() ? spans_[i + 1].begin : *end_;
+    return std::move(spans_);
+  }
+
+ private:
+  static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+  void begin_record(int64_t at) {
+    if (spans_.empty() || at - spans_.back().begin >= kTextPieceBytes) {
+      spans_.push_back({.begin = at, .end = at, .first_record = records_});
+    }
+    ++records_;
+  }
+
+  int64_t at_ = 0;
+  int64_t depth_ = 0;
+  int64_t records_ = 0;
+  bool has_begun_ = false;
+  bool in_record_ = false;
+  bool in_string_ = false;
+  bool is_escaped_ = false;
+  std::optional<int64_t> end_;  // of the list: its bracket
+  std::vector<TextFiles::Span> spans_;
+};
+
+// Of a .json file; none where it has to be parsed whole, which says what is wrong with it.
+std::vector<TextFiles::Span> json_spans(const FoundFile& file, const std::function<void()>& on_progress) {
+  std::ifstream in(file.path, std::ios::binary);
+  std::vector<char> bytes(size_t{1} << 20);
+  RecordScanner scanner;
+  while (in.read(bytes.data(), std::ssize(bytes)), in.gcount() > 0) {
+    on_progress();
+    const std::string_view read(bytes.data(), static_cast<size_t>(in.gcount()));
+    if (!std::all_of(read.begin(), read.end(), [&](char c) { return scanner.take(c); })) return {};
+  }
+  return std::move(scanner).spans();
+}
+
+// The records of one piece as a list of their own.
+Result<std::string> json_list(const std::string& path, const TextFiles::Span& span) {
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes(static_cast<size_t>(span.end - span.begin), '\0');
+  if (!in.seekg(span.begin) || !in.read(bytes.data(), std::ssize(bytes))) {
+    return Error{ErrorCode::kUnavailable, "cannot read " + path};
+  }
+  bytes.resize(bytes.find_last_not_of(", \t\r\n") + 1);
+  return "[" + bytes + "]";
+}
+
 }  // namespace
 
 bool is_text_name(const std::string& name) {
@@ -86,7 +172,7 @@ bool is_text_name(const std::string& name) {
   return ending == ".txt" || ending == ".json";
 }
 
-Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name) {
+Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name, int64_t first_record) {
   TRY_ASSIGN(Json list, parse_json(text, name));
   if (!list.is_array()) {
     Json one = std::move(list);
@@ -108,7 +194,7 @@ Result<std::vector<std::string>> texts_of_json(std::string_view text, const std:
     } else if (record.is_object() && field("prompt") != nullptr && field("answer") != nullptr) {
       found = *field("prompt") + "\n" + *field("answer");
     } else {
-      return Error{ErrorCode::kInvalid, "record " + std::to_string(i + 1) +
+      return Error{ErrorCode::kInvalid, "record " + std::to_string(first_record + static_cast<int64_t>(i) + 1) +
                                             " is no text: expected \"…\", {\"text\": \"…\"}, or {\"prompt\": \"…\", "
                                             "\"answer\": \"…\"}"};
     }
@@ -143,10 +229,19 @@ Result<TextFiles> TextFiles::find(const std::string& path, const std::function<v
   }
   for (size_t i = 0; i < texts.files_.size(); ++i) {
     const FoundFile& file = texts.files_[i];
-    int64_t count = std::max<int64_t>(1, (file.bytes + kTextPieceBytes - 1) / kTextPieceBytes);
-    if (ending_of_text(file.relative) == ".json") count = std::min(count, kJsonPiecesMax);
+    std::vector<Span> spans;
+    if (ending_of_text(file.relative) == ".json") {
+      if (file.bytes > kTextPieceBytes) spans = json_spans(file, on_progress);
+    } else {
+      for (int64_t begin = 0; begin < file.bytes; begin += kTextPieceBytes) {
+        spans.push_back({.begin = begin, .end = std::min(file.bytes, begin + kTextPieceBytes)});
+      }
+    }
+    if (spans.empty()) spans.push_back({.begin = 0, .end = file.bytes});
+    const auto count = std::ssize(spans);
     for (int64_t number = 0; number < count; ++number) {
-      texts.pieces_.push_back({.file = i, .number = number, .count = count});
+      texts.pieces_.push_back(
+          {.file = i, .number = number, .count = count, .span = spans[static_cast<size_t>(number)]});
     }
   }
   return texts;
@@ -165,16 +260,14 @@ std::string TextFiles::name(int64_t piece) const {
 Result<std::vector<std::string>> TextFiles::read(int64_t piece) const {
   const Piece& p = pieces_[static_cast<size_t>(piece)];
   const FoundFile& file = files_[p.file];
-  if (ending_of_text(file.relative) != ".json") {
-    const int64_t begin = p.number * kTextPieceBytes;
-    return lines_of(file.path, begin, std::min(file.bytes, begin + kTextPieceBytes));
+  if (ending_of_text(file.relative) != ".json") return lines_of(file.path, p.span.begin, p.span.end);
+  if (p.span.begin > 0) {  // a list, which is cut: behind its bracket
+    TRY_ASSIGN(const std::string list, json_list(file.path, p.span));
+    return texts_of_json(list, file.relative, p.span.first_record);
   }
   PosixFileSystem fs;
   TRY_ASSIGN(const std::string bytes, read_file(fs, file.path, kJsonBytesMax));
-  TRY_ASSIGN(std::vector<std::string> all, texts_of_json(bytes, file.relative));
-  const auto total = static_cast<int64_t>(all.size());
-  const auto at = [&](int64_t number) { return all.begin() + total * number / p.count; };
-  return std::vector<std::string>(std::make_move_iterator(at(p.number)), std::make_move_iterator(at(p.number + 1)));
+  return texts_of_json(bytes, file.relative, 0);
 }
 
 }  // namespace lockstep

@@ -2,8 +2,8 @@
 //
 // Role: .txt files hold a text in each line; .json files a list of texts, or one: "…", {"text": "…"}, or {"prompt":
 // "…", "answer": "…"}, which are one text with a line's end between them. White space around a text and empty ones are
-// left out. A file is read in pieces, so that many short texts of one file never are in memory at once. Threads:
-// constant once made; read() from any thread.
+// left out. A file is read in pieces, so that many short texts of one file never are in memory at once: a .json file is
+// looked through once for where its records begin. Threads: constant once made; read() from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,13 @@ namespace lockstep {
 
 class TextFiles {
  public:
+  // A part of a file. Of a .json file it begins with a record of the list, and ends where the next one does.
+  struct Span {
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t first_record = 0;
+  };
+
   // A folder (all files below it) or a file. Errors: kNotFound, kInvalid (says what is there and what was expected),
   // kUnavailable. on_progress: now and then.
   static Result<TextFiles> find(const std::string& path, const std::function<void()>& on_progress);
@@ -38,14 +45,16 @@ class TextFiles {
     size_t file = 0;
     int64_t number = 0;  // of `count`
     int64_t count = 1;
+    Span span;
   };
 
   std::vector<FoundFile> files_;
   std::vector<Piece> pieces_;
 };
 
-// The texts of a .json file. Pure. Errors: kInvalid.
-Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name);
+// The texts of a .json file, or of a part of it that begins with this record. Pure. Errors: kInvalid.
+Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name,
+                                               int64_t first_record = 0);
 
 // Is a file of this name taken for one?
 bool is_text_name(const std::string& name);

@@ -179,6 +179,17 @@ double Gpt2recWorkload::flops_per_sample() const {
   return kFlopsOfOne * (sides * (w * d + fusion + first) + rest);
 }
 
+std::string Gpt2recWorkload::memory_advice() const {
+  std::string text = "a smaller --embed_dim (now " + std::to_string(options_.embed_dim) + ") takes less";
+  if (!cached_TW_.defined()) {
+    text = std::string(phases_.size() > 1 ? "--phase2_cache" : "--use_cache true") +
+           " takes less, since texts are then encoded once and GPT-2 is not trained, and so does a smaller "
+           "--max_length (now " +
+           std::to_string(options_.max_length) + " tokens)";
+  }
+  return text + (device_.is_cpu() ? ", and so do fewer ranks on this machine: each holds GPT-2" : "");
+}
+
 std::vector<std::pair<std::string, std::string>> Gpt2recWorkload::describe() const {
   const auto text = [](int64_t value) { return std::to_string(value); };
   std::vector<std::pair<std::string, std::string>> lines = {

@@ -44,6 +44,7 @@ class Gpt2recWorkload final : public Workload {
 
   [[nodiscard]] Json shared_facts() const override;
   [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;

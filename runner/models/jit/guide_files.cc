@@ -76,4 +76,12 @@ Status GuideFiles::restore_progress(const Json& state) {
   return {};
 }
 
+// Of the evaluations the file knows its own alone.
+Result<Workload::FilePast> GuideFiles::restore_from_file(const Json& fields) {
+  TRY_ASSIGN(const double last_epoch, figure_in(fields, "epoch"));
+  TRY_ASSIGN(const double loss, figure_in(fields, "loss"));
+  best_loss_ = std::isfinite(loss) ? std::optional(loss) : std::nullopt;
+  return Workload::FilePast{.epochs = static_cast<int64_t>(last_epoch) + 1, .figures = {loss}};
+}
+
 }  // namespace lockstep

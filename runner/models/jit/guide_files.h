@@ -41,6 +41,7 @@ class GuideFiles {
   // As Workload's.
   [[nodiscard]] Json progress_state() const;
   Status restore_progress(const Json& state);
+  Result<Workload::FilePast> restore_from_file(const Json& fields);
 
  private:
   int64_t save_interval_;

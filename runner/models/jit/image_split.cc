@@ -33,6 +33,12 @@ class InOrder final : public BatchSource {
 ImageSplit::ImageSplit(uint64_t seed, int64_t num_images, int64_t valid_max)
     : order_(split_order(seed, num_images)), num_train_(num_images - std::min(valid_max, num_images / 10)) {}
 
+std::vector<int64_t> ImageSplit::images_of(const std::vector<int64_t>& samples) const {
+  std::vector<int64_t> images;
+  for (const int64_t sample : samples) images.push_back(image_of(sample));
+  return images;
+}
+
 Result<std::unique_ptr<BatchSource>> ImageSplit::batches(const BatchOptions& options) const {
   if (options.split == Split::kValidation) {
     const bool is_kept = num_valid() > 0;

@@ -21,6 +21,7 @@ class ImageSplit {
   [[nodiscard]] int64_t num_valid() const { return static_cast<int64_t>(order_.size()) - num_train_; }
   // A sample is a place in the order: those that train, then those that validate.
   [[nodiscard]] int64_t image_of(int64_t sample) const { return order_[static_cast<size_t>(sample)]; }
+  [[nodiscard]] std::vector<int64_t> images_of(const std::vector<int64_t>& samples) const;
   [[nodiscard]] bool trains(int64_t sample) const { return sample < num_train_; }
 
   // As Workload's. What fills no whole batch is left out of an epoch; where none validate, some that train are looked

@@ -181,19 +181,28 @@ at::Tensor JitModel::unpatchify(const at::Tensor& x_BSF) const {
   return x_BSF.reshape({-1, g, g, p, p, kChannels}).permute({0, 5, 1, 3, 2, 4}).reshape({-1, kChannels, g * p, g * p});
 }
 
-at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B, const at::Tensor& classes_B,
-                                Dropouts dropouts) const {
-  const at::Tensor class_BD = at::embedding(class_embedding_, classes_B);
-  const at::Tensor condition_BD = torch::silu(embed_times(t_B) + class_BD);
-  // What the condition says to all blocks, in one product.
+// What the condition says to each block. On a GPU in one product, whose weights are brought together for it; on a CPU
+// that copy would take longer than the products.
+std::vector<at::Tensor> JitModel::modulations_of(const at::Tensor& condition_BD) const {
+  std::vector<at::Tensor> modulations;
+  if (condition_BD.is_cpu()) {
+    for (const JitBlock& block : blocks_) modulations.push_back(block.adaLN_modulation(condition_BD));
+    return modulations;
+  }
   std::vector<at::Tensor> weights;
   std::vector<at::Tensor> biases;
   for (const JitBlock& block : blocks_) {
     weights.push_back(block.adaLN_modulation.weight);
     biases.push_back(block.adaLN_modulation.bias);
   }
-  const auto modulations = at::linear(condition_BD, torch::cat(weights), torch::cat(biases)).chunk(shape_.depth, 1);
+  return at::linear(condition_BD, torch::cat(weights), torch::cat(biases)).chunk(shape_.depth, 1);
+}
 
+at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B, const at::Tensor& classes_B,
+                                Dropouts dropouts) const {
+  const at::Tensor class_BD = at::embedding(class_embedding_, classes_B);
+  const at::Tensor condition_BD = torch::silu(embed_times(t_B) + class_BD);
+  const std::vector<at::Tensor> modulations = modulations_of(condition_BD);
   at::Tensor x_BND = embed_patches(z_BCHH) + pos_embed_SD_;
   const Rotation* rotation = &patches_;
   for (int64_t i = 0; i < shape_.depth; ++i) {

@@ -71,6 +71,7 @@ class JitModel {
   };
 
   [[nodiscard]] at::Tensor embed_times(const at::Tensor& t_B) const;
+  [[nodiscard]] std::vector<at::Tensor> modulations_of(const at::Tensor& condition_BD) const;  // [B, 6D] each
   [[nodiscard]] at::Tensor embed_patches(const at::Tensor& z_BCHH) const;
   [[nodiscard]] at::Tensor attention(const JitBlock& block, const at::Tensor& x_BND, const Rotation& rotation) const;
   [[nodiscard]] at::Tensor unpatchify(const at::Tensor& x_BSF) const;

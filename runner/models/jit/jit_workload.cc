@@ -11,6 +11,7 @@
 #include "runner/contract/run_folder_layout.h"
 #include "runner/data/images/image_file.h"
 #include "runner/layers/initial_values.h"
+#include "runner/models/jit/image_batch.h"
 #include "runner/models/jit/jit_sampling.h"
 
 namespace lockstep {
@@ -114,37 +115,29 @@ std::vector<std::pair<std::string, std::string>> JitWorkload::describe() const {
 }
 
 Result<HostBatch> JitWorkload::fetch(const BatchShare& share) const {
-  const auto b = static_cast<int64_t>(share.samples.size());
-  const int64_t h = options_.image_size;
   const bool is_pinned = !device_.is_cpu();
+  TRY_ASSIGN(const ImageBatch images, image_batch(images_.cache, split_.images_of(share.samples), share, is_pinned));
+  const auto b = static_cast<int64_t>(share.samples.size());
   const auto of_type = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
-  const at::Tensor pixels_BHHC = at::empty({b, h, h, 3}, of_type(at::kByte));
   const at::Tensor is_mirrored_B = at::zeros({b}, of_type(at::kBool));
   const at::Tensor classes_B = at::empty({b}, of_type(at::kLong));
   const at::Tensor t_B = at::empty({b}, of_type(at::kFloat));
-  const at::Tensor noise_BCHH = at::empty({b, 3, h, h}, of_type(at::kFloat));
-  const int64_t values = 3 * h * h;
   for (int64_t i = 0; i < b; ++i) {
     const int64_t sample = share.samples[static_cast<size_t>(i)];
     const int64_t image = split_.image_of(sample);
     const bool trains = split_.trains(sample);
     const ImageDraws draws = draws_of(share.seed, share.epoch, image);
-    TRY_ASSIGN(const std::span<const uint8_t> pixels, images_.cache.pixels(image));
-    std::copy(pixels.begin(), pixels.end(), pixels_BHHC.mutable_data_ptr<uint8_t>() + i * values);
     is_mirrored_B.mutable_data_ptr<bool>()[i] = trains && options_.flip && draws.is_mirrored;
     const bool has_class = !trains || draws.class_draw >= options_.class_dropout;
     classes_B.mutable_data_ptr<int64_t>()[i] = has_class ? images_.cache.label(image) : model_.shape().num_classes;
     const double logit = options_.t_mean + options_.t_deviation * draws.normal;
     t_B.mutable_data_ptr<float>()[i] = static_cast<float>(1.0 / (1.0 + std::exp(-logit)));
-    fill_normals({share.seed, static_cast<uint32_t>(RandomPlace::kImageNoise), static_cast<uint32_t>(share.epoch),
-                  static_cast<uint32_t>(image)},
-                 noise_BCHH.mutable_data_ptr<float>() + i * values, values);
   }
-  return HostBatch{.tensors = {{"pixels_BHHC", pixels_BHHC},
+  return HostBatch{.tensors = {{"pixels_BHHC", images.pixels_BHHC},
                                {"is_mirrored_B", is_mirrored_B},
                                {"classes_B", classes_B},
                                {"t_B", t_B},
-                               {"noise_BCHH", noise_BCHH}},
+                               {"noise_BCHH", images.noise_BCHH}},
                    .weights = {static_cast<double>(b)}};
 }
 

@@ -56,6 +56,7 @@ class JitWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
   Status restore_progress(const Json& state) override { return files_.restore_progress(state); }
+  Result<FilePast> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
 
  private:
   JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);

@@ -7,7 +7,7 @@
 
 #include "runner/base/philox.h"
 #include "runner/data/text/token_images.h"
-#include "runner/layers/initial_values.h"
+#include "runner/models/jit/image_batch.h"
 
 namespace lockstep {
 namespace {
@@ -114,29 +114,21 @@ std::vector<std::pair<std::string, std::string>> PixelDlmWorkload::describe() co
 }
 
 Result<HostBatch> PixelDlmWorkload::fetch(const BatchShare& share) const {
-  const auto b = static_cast<int64_t>(share.samples.size());
-  const int64_t h = options_.image_size;
   const bool is_pinned = !device_.is_cpu();
-  const auto of_type = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
-  const at::Tensor pixels_BHHC = at::empty({b, h, h, 3}, of_type(at::kByte));
-  const at::Tensor t_B = at::empty({b}, of_type(at::kLong));
-  const at::Tensor noise_BCHH = at::empty({b, 3, h, h}, of_type(at::kFloat));
-  const int64_t values = 3 * h * h;
+  const std::vector<int64_t> numbers = split_.images_of(share.samples);
+  TRY_ASSIGN(const ImageBatch pictures, image_batch(pictures_.cache, numbers, share, is_pinned));
+  const at::Tensor t_B = at::empty({std::ssize(numbers)}, at::TensorOptions(at::kLong).pinned_memory(is_pinned));
   int64_t tokens = 0;
-  for (int64_t i = 0; i < b; ++i) {
-    const int64_t picture = split_.image_of(share.samples[static_cast<size_t>(i)]);
-    const auto stream = [&](RandomPlace place) {
-      return PhiloxStream{share.seed, static_cast<uint32_t>(place), static_cast<uint32_t>(share.epoch),
-                          static_cast<uint32_t>(picture)};
-    };
-    TRY_ASSIGN(const std::span<const uint8_t> pixels, pictures_.cache.pixels(picture));
-    std::copy(pixels.begin(), pixels.end(), pixels_BHHC.mutable_data_ptr<uint8_t>() + i * values);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    TRY_ASSIGN(const std::span<const uint8_t> pixels, pictures_.cache.pixels(numbers[i]));
     tokens += tokens_in(pixels);
-    t_B.mutable_data_ptr<int64_t>()[i] = stream(RandomPlace::kDiffusion).below(0, kTimes);
-    fill_normals(stream(RandomPlace::kImageNoise), noise_BCHH.mutable_data_ptr<float>() + i * values, values);
+    const PhiloxStream stream{share.seed, static_cast<uint32_t>(RandomPlace::kDiffusion),
+                              static_cast<uint32_t>(share.epoch), static_cast<uint32_t>(numbers[i])};
+    t_B.mutable_data_ptr<int64_t>()[i] = stream.below(0, kTimes);
   }
-  return HostBatch{.tensors = {{"pixels_BHHC", pixels_BHHC}, {"t_B", t_B}, {"noise_BCHH", noise_BCHH}},
-                   .weights = {static_cast<double>(tokens)}};
+  return HostBatch{
+      .tensors = {{"pixels_BHHC", pictures.pixels_BHHC}, {"t_B", t_B}, {"noise_BCHH", pictures.noise_BCHH}},
+      .weights = {static_cast<double>(tokens)}};
 }
 
 std::vector<at::Tensor> PixelDlmWorkload::loss(const DeviceBatch& batch) {

@@ -54,6 +54,7 @@ class PixelDlmWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
   Status restore_progress(const Json& state) override { return files_.restore_progress(state); }
+  Result<FilePast> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }
 
  private:
   PixelDlmWorkload(const RunConfig& config, PreparedImages pictures, std::string tokenizer, at::Device device);

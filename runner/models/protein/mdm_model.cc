@@ -6,6 +6,7 @@
 
 #include "runner/data/structures/fragments.h"
 #include "runner/kernels/nearest_residues.h"
+#include "runner/layers/initial_values.h"
 
 namespace lockstep {
 namespace {
@@ -16,34 +17,23 @@ constexpr int64_t kDistanceBases = 32;
 constexpr double kLargestDistance = 20.0;  // Å: of the last base
 constexpr int64_t kEdgeFeatures = kDistanceBases + 3;
 constexpr int64_t kFeedForwardFactor = 4;
-constexpr double kLayerNormEps = 1e-5;
 constexpr double kTableDeviation = 0.02;
 constexpr double kLongestWave = 10000.0;  // of the positions, over 2π
 
-MdmLinear mdm_linear(int64_t in, int64_t out, at::Device device) {
-  return {.weight = trained({out, in}, device), .bias = trained({out}, device)};
-}
-
-MdmNorm mdm_norm(int64_t d, at::Device device) {
-  return {.weight = trained({d}, device), .bias = trained({d}, device)};
-}
-
 MdmPerceptron mdm_perceptron(int64_t in, int64_t d, at::Device device) {
-  return {.first = mdm_linear(in, d, device), .norm = mdm_norm(d, device), .second = mdm_linear(d, d, device)};
+  return {.first = trained_linear(in, d, device),
+          .norm = trained_layer_norm(d, device),
+          .second = trained_linear(d, d, device)};
 }
 
 MdmAttention mdm_attention(int64_t d, at::Device device) {
-  return {.in = mdm_linear(d, 3 * d, device), .out = mdm_linear(d, d, device)};
+  return {.in = trained_linear(d, 3 * d, device), .out = trained_linear(d, d, device)};
 }
 
 MdmHead mdm_head(int64_t d, int64_t out, at::Device device) {
-  return {.norm = mdm_norm(d, device), .first = mdm_linear(d, d, device), .second = mdm_linear(d, out, device)};
-}
-
-at::Tensor apply(const MdmLinear& linear, const at::Tensor& x) { return at::linear(x, linear.weight, linear.bias); }
-
-at::Tensor apply(const MdmNorm& norm, const at::Tensor& x) {
-  return at::layer_norm(x, norm.weight.sizes(), norm.weight, norm.bias, kLayerNormEps);
+  return {.norm = trained_layer_norm(d, device),
+          .first = trained_linear(d, d, device),
+          .second = trained_linear(d, out, device)};
 }
 
 // Of four atoms each: [B, L]. 0 where they do not make an angle.
@@ -63,7 +53,7 @@ at::Tensor of_next(const at::Tensor& x_BLC) {
 }
 
 // Linear layer of [x | y] where x has one row for many of y's: each part is multiplied where it is smallest.
-at::Tensor apply_split(const MdmLinear& linear, const at::Tensor& x_BLD, const at::Tensor& y_BLKF) {
+at::Tensor apply_split(const Linear& linear, const at::Tensor& x_BLD, const at::Tensor& y_BLKF) {
   const int64_t d = x_BLD.size(-1);
   const auto columns = linear.weight.split_with_sizes({d, y_BLKF.size(-1)}, 1);
   return at::linear(x_BLD, columns[0], linear.bias).unsqueeze(2) + at::linear(y_BLKF, columns[1]);
@@ -71,7 +61,7 @@ at::Tensor apply_split(const MdmLinear& linear, const at::Tensor& x_BLD, const a
 
 // A perceptron but for its first and its last layer.
 at::Tensor inner(const MdmPerceptron& perceptron, const at::Tensor& first, Dropouts& dropouts) {
-  return dropouts(at::relu(apply(perceptron.norm, first)));
+  return dropouts(at::relu(perceptron.norm(first)));
 }
 
 at::Tensor encoder_layer(const MdmEncoderLayer& layer, const MdmGraph& graph, const at::Tensor& nodes_BLD,
@@ -90,10 +80,9 @@ at::Tensor encoder_layer(const MdmEncoderLayer& layer, const MdmGraph& graph, co
   const at::Tensor messages_BLD = at::linear(sum_BLD, message.second.weight) + count_BL1 * message.second.bias;
 
   const MdmPerceptron& update = layer.update;
-  const at::Tensor update_BLD = apply(
-      update.second,
-      inner(update, apply(update.first, at::cat({nodes_BLD, messages_BLD.to(nodes_BLD.scalar_type())}, -1)), dropouts));
-  return apply(layer.norm, update_BLD + nodes_BLD);
+  const at::Tensor update_BLD = update.second(
+      inner(update, update.first(at::cat({nodes_BLD, messages_BLD.to(nodes_BLD.scalar_type())}, -1)), dropouts));
+  return layer.norm(update_BLD + nodes_BLD);
 }
 
 // What each token takes from the rows of `from` whose keys_BS are true.
@@ -107,7 +96,7 @@ at::Tensor attend(const MdmAttention& attention, int64_t heads, const at::Tensor
   };
   const at::Tensor taken_BHMD = at::scaled_dot_product_attention(
       by_head(tokens_BMD, 0), by_head(from_BSD, 1), by_head(from_BSD, 2), keys_BS.view({-1, 1, 1, keys_BS.size(1)}));
-  return apply(attention.out, taken_BHMD.transpose(1, 2).flatten(2));
+  return attention.out(taken_BHMD.transpose(1, 2).flatten(2));
 }
 
 // Sines at the even places, cosines at the odd ones: [M, D].
@@ -119,8 +108,8 @@ at::Tensor position_waves(int64_t m, int64_t d, const at::TensorOptions& options
 
 // At the given rows of [B · M].
 at::Tensor read_head(const MdmHead& head, const at::Tensor& tokens_BMD, const at::Tensor& rows_N, Dropouts& dropouts) {
-  const at::Tensor hidden_BMD = dropouts(at::gelu(apply(head.first, apply(head.norm, tokens_BMD))));
-  return apply(head.second, hidden_BMD.flatten(0, 1).index_select(0, rows_N)).to(at::kFloat);
+  const at::Tensor hidden_BMD = dropouts(at::gelu(head.first(head.norm(tokens_BMD))));
+  return head.second(hidden_BMD.flatten(0, 1).index_select(0, rows_N)).to(at::kFloat);
 }
 
 }  // namespace
@@ -169,80 +158,70 @@ at::Tensor backbone_dihedrals(const at::Tensor& X_BL4C, const at::Tensor& is_res
 
 MdmModel::MdmModel(const MdmShape& shape, at::Device device) : shape_(shape) {
   const int64_t d = shape.hidden_dim;
-  dihedral_embed_ = mdm_linear(kDihedralFeatures, kDihedralWidth, device);
-  node_embed_ = mdm_linear(kDihedralWidth, d, device);
+  dihedral_embed_ = trained_linear(kDihedralFeatures, kDihedralWidth, device);
+  node_embed_ = trained_linear(kDihedralWidth, d, device);
   for (int64_t i = 0; i < shape.num_encoder_layers; ++i) {
     encoder_layers_.push_back({.message = mdm_perceptron(d + kEdgeFeatures, d, device),
                                .update = mdm_perceptron(2 * d, d, device),
-                               .norm = mdm_norm(d, device)});
+                               .norm = trained_layer_norm(d, device)});
   }
   fragment_embed_ = trained({kFragments, d}, device);
-  encoder_proj_ = mdm_linear(d, d, device);
+  encoder_proj_ = trained_linear(d, d, device);
   for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
     decoder_layers_.push_back({.self_attention = mdm_attention(d, device),
                                .cross_attention = mdm_attention(d, device),
-                               .linear1 = mdm_linear(d, kFeedForwardFactor * d, device),
-                               .linear2 = mdm_linear(kFeedForwardFactor * d, d, device),
-                               .norm1 = mdm_norm(d, device),
-                               .norm2 = mdm_norm(d, device),
-                               .norm3 = mdm_norm(d, device)});
+                               .linear1 = trained_linear(d, kFeedForwardFactor * d, device),
+                               .linear2 = trained_linear(kFeedForwardFactor * d, d, device),
+                               .norm1 = trained_layer_norm(d, device),
+                               .norm2 = trained_layer_norm(d, device),
+                               .norm3 = trained_layer_norm(d, device)});
   }
   fragment_head_ = mdm_head(d, kFragments, device);
   torsion_head_ = mdm_head(d, kChi1Bins, device);
   name_parameters();
 }
 
-void MdmModel::add(const std::string& name, const MdmLinear& linear) {
-  parameters_.push_back({name + ".weight", linear.weight});
-  parameters_.push_back({name + ".bias", linear.bias});
-}
-
-void MdmModel::add(const std::string& name, const MdmNorm& norm) {
-  parameters_.push_back({name + ".weight", norm.weight});
-  parameters_.push_back({name + ".bias", norm.bias});
-}
-
 // The numbers are the places in torch.nn.Sequential; ReLU, GELU and dropout have nothing to name.
 void MdmModel::add(const std::string& name, const MdmPerceptron& perceptron) {
-  add(name + ".0", perceptron.first);
-  add(name + ".1", perceptron.norm);
-  add(name + ".4", perceptron.second);
+  add_linear(parameters_, name + ".0", perceptron.first);
+  add_layer_norm(parameters_, name + ".1", perceptron.norm);
+  add_linear(parameters_, name + ".4", perceptron.second);
 }
 
 void MdmModel::add(const std::string& name, const MdmHead& head) {
-  add(name + ".0", head.norm);
-  add(name + ".1", head.first);
-  add(name + ".4", head.second);
+  add_layer_norm(parameters_, name + ".0", head.norm);
+  add_linear(parameters_, name + ".1", head.first);
+  add_linear(parameters_, name + ".4", head.second);
 }
 
 // As torch.nn.MultiheadAttention.
 void MdmModel::add(const std::string& name, const MdmAttention& attention) {
   parameters_.push_back({name + ".in_proj_weight", attention.in.weight});
   parameters_.push_back({name + ".in_proj_bias", attention.in.bias});
-  add(name + ".out_proj", attention.out);
+  add_linear(parameters_, name + ".out_proj", attention.out);
 }
 
 void MdmModel::name_parameters() {
-  add("encoder.dihedral_embed", dihedral_embed_);
-  add("encoder.node_embed", node_embed_);
+  add_linear(parameters_, "encoder.dihedral_embed", dihedral_embed_);
+  add_linear(parameters_, "encoder.node_embed", node_embed_);
   for (size_t i = 0; i < encoder_layers_.size(); ++i) {
     const std::string name = "encoder.layers." + std::to_string(i) + ".";
     add(name + "message", encoder_layers_[i].message);
     add(name + "update", encoder_layers_[i].update);
-    add(name + "norm", encoder_layers_[i].norm);
+    add_layer_norm(parameters_, name + "norm", encoder_layers_[i].norm);
   }
   parameters_.push_back({"decoder.fragment_embed.weight", fragment_embed_});
-  add("decoder.encoder_proj", encoder_proj_);
+  add_linear(parameters_, "decoder.encoder_proj", encoder_proj_);
   for (size_t i = 0; i < decoder_layers_.size(); ++i) {
     const std::string name = "decoder.transformer.layers." + std::to_string(i) + ".";
     const MdmDecoderLayer& layer = decoder_layers_[i];
     add(name + "self_attn", layer.self_attention);
     add(name + "multihead_attn", layer.cross_attention);
-    add(name + "linear1", layer.linear1);
-    add(name + "linear2", layer.linear2);
-    add(name + "norm1", layer.norm1);
-    add(name + "norm2", layer.norm2);
-    add(name + "norm3", layer.norm3);
+    add_linear(parameters_, name + "linear1", layer.linear1);
+    add_linear(parameters_, name + "linear2", layer.linear2);
+    add_layer_norm(parameters_, name + "norm1", layer.norm1);
+    add_layer_norm(parameters_, name + "norm2", layer.norm2);
+    add_layer_norm(parameters_, name + "norm3", layer.norm3);
   }
   add("decoder.fragment_head", fragment_head_);
   add("decoder.torsion_head", torsion_head_);
@@ -265,24 +244,23 @@ void MdmModel::initialize(uint64_t seed) {
 
 at::Tensor MdmModel::encode(const MdmInput& input, Dropouts& dropouts) const {
   const MdmGraph graph = mdm_graph(input);
-  at::Tensor nodes_BLD =
-      apply(node_embed_, apply(dihedral_embed_, backbone_dihedrals(input.X_BL4C, input.is_residue_BL)));
+  at::Tensor nodes_BLD = node_embed_(dihedral_embed_(backbone_dihedrals(input.X_BL4C, input.is_residue_BL)));
   for (const MdmEncoderLayer& layer : encoder_layers_) nodes_BLD = encoder_layer(layer, graph, nodes_BLD, dropouts);
   return nodes_BLD;
 }
 
 at::Tensor MdmModel::decode(const MdmInput& input, const at::Tensor& nodes_BLD, Dropouts& dropouts) const {
   const at::Tensor is_token_BM = input.fragments_BM.ne(kFragmentPad);
-  const at::Tensor residues_BLD = apply(encoder_proj_, nodes_BLD);
+  const at::Tensor residues_BLD = encoder_proj_(nodes_BLD);
   at::Tensor tokens_BMD = at::embedding(fragment_embed_, input.fragments_BM);
   tokens_BMD = tokens_BMD + position_waves(tokens_BMD.size(1), shape_.hidden_dim, input.X_BL4C.options());
   for (const MdmDecoderLayer& layer : decoder_layers_) {
-    tokens_BMD = apply(layer.norm1, tokens_BMD + dropouts(attend(layer.self_attention, shape_.num_heads, tokens_BMD,
-                                                                 tokens_BMD, is_token_BM)));
-    tokens_BMD = apply(layer.norm2, tokens_BMD + dropouts(attend(layer.cross_attention, shape_.num_heads, tokens_BMD,
-                                                                 residues_BLD, input.is_residue_BL)));
-    const at::Tensor wide_BMF = dropouts(at::gelu(apply(layer.linear1, tokens_BMD)));
-    tokens_BMD = apply(layer.norm3, tokens_BMD + dropouts(apply(layer.linear2, wide_BMF)));
+    tokens_BMD = layer.norm1(
+        tokens_BMD + dropouts(attend(layer.self_attention, shape_.num_heads, tokens_BMD, tokens_BMD, is_token_BM)));
+    tokens_BMD = layer.norm2(tokens_BMD + dropouts(attend(layer.cross_attention, shape_.num_heads, tokens_BMD,
+                                                          residues_BLD, input.is_residue_BL)));
+    const at::Tensor wide_BMF = dropouts(at::gelu(layer.linear1(tokens_BMD)));
+    tokens_BMD = layer.norm3(tokens_BMD + dropouts(layer.linear2(wide_BMF)));
   }
   return tokens_BMD;
 }

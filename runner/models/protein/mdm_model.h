@@ -8,8 +8,9 @@
 // Each message's first layer is split by what it multiplies, so that residues are multiplied once and not once for each
 // edge, and its last one multiplies the sum over the edges. Attention weights are not dropped out, what comes out of
 // the attention is: so the masks do not depend on the padding, and the weights need not be held.
-// Threads: one. Shapes: B samples, L residues (padded), K = 30 neighbours, M fragment tokens (padded), D = hidden_dim,
-// C = 3 coordinates, N masked tokens and T torsion angles of the whole batch.
+// Threads: one. Shapes: B samples, L residues (padded), K = 30 neighbours, E = B · L · K edges of F = 35 values,
+// M fragment tokens (padded), S tokens or residues that are attended to, D = hidden_dim, H heads, C = 3 coordinates,
+// N masked tokens and T torsion angles of the whole batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +22,8 @@
 #include <vector>
 
 #include "runner/layers/dropouts.h"
-#include "runner/layers/initial_values.h"
+#include "runner/layers/layer_norm.h"
+#include "runner/layers/linear.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
@@ -48,49 +50,39 @@ struct MdmLogits {
   at::Tensor bins_TV;       // fp32, V = kChi1Bins
 };
 
-struct MdmLinear {
-  at::Tensor weight;  // [out, in]
-  at::Tensor bias;
-};
-
-struct MdmNorm {
-  at::Tensor weight;  // [D]
-  at::Tensor bias;
-};
-
 // Linear, layer norm, ReLU, dropout, linear.
 struct MdmPerceptron {
-  MdmLinear first;
-  MdmNorm norm;
-  MdmLinear second;
+  Linear first;
+  LayerNorm norm;
+  Linear second;
 };
 
 struct MdmEncoderLayer {
   MdmPerceptron message;  // of a residue and an edge
   MdmPerceptron update;   // of a residue and its messages
-  MdmNorm norm;
+  LayerNorm norm;
 };
 
 struct MdmAttention {
-  MdmLinear in;  // [3D, D]: queries, keys, values
-  MdmLinear out;
+  Linear in;  // [3D, D]: queries, keys, values
+  Linear out;
 };
 
 struct MdmDecoderLayer {
   MdmAttention self_attention;
   MdmAttention cross_attention;
-  MdmLinear linear1;
-  MdmLinear linear2;
-  MdmNorm norm1;
-  MdmNorm norm2;
-  MdmNorm norm3;
+  Linear linear1;
+  Linear linear2;
+  LayerNorm norm1;
+  LayerNorm norm2;
+  LayerNorm norm3;
 };
 
 // Layer norm, linear, GELU, dropout, linear.
 struct MdmHead {
-  MdmNorm norm;
-  MdmLinear first;
-  MdmLinear second;
+  LayerNorm norm;
+  Linear first;
+  Linear second;
 };
 
 inline constexpr int64_t kMdmNeighbours = 30;
@@ -124,8 +116,6 @@ class MdmModel {
   [[nodiscard]] MdmLogits logits(const MdmInput& input, const std::optional<DropoutKey>& dropout) const;
 
  private:
-  void add(const std::string& name, const MdmLinear& linear);
-  void add(const std::string& name, const MdmNorm& norm);
   void add(const std::string& name, const MdmPerceptron& perceptron);
   void add(const std::string& name, const MdmAttention& attention);
   void add(const std::string& name, const MdmHead& head);
@@ -135,11 +125,11 @@ class MdmModel {
                                   Dropouts& dropouts) const;  // tokens_BMD
 
   MdmShape shape_;
-  MdmLinear dihedral_embed_;
-  MdmLinear node_embed_;
+  Linear dihedral_embed_;
+  Linear node_embed_;
   std::vector<MdmEncoderLayer> encoder_layers_;
   at::Tensor fragment_embed_;  // [kFragments, D]
-  MdmLinear encoder_proj_;
+  Linear encoder_proj_;
   std::vector<MdmDecoderLayer> decoder_layers_;
   MdmHead fragment_head_;
   MdmHead torsion_head_;

@@ -248,6 +248,11 @@ double MdmWorkload::flops_per_sample() const {
   return kFlopsOfOne * multiply_adds / static_cast<double>(num_train_);
 }
 
+std::string MdmWorkload::memory_advice() const {
+  return "a smaller --hidden_dim (now " + std::to_string(options_.hidden_dim) + ") takes less" +
+         std::string(device_.is_cpu() ? ", and so do fewer ranks on this machine" : "");
+}
+
 std::vector<std::pair<std::string, std::string>> MdmWorkload::describe() const {
   const auto text = [](int64_t value) { return std::to_string(value); };
   const NamedTensors& all = model_.parameters();
@@ -293,7 +298,7 @@ Result<HostBatch> MdmWorkload::fetch(const BatchShare& share) const {
   }
   const bool is_pinned = !device_.is_cpu();
   const auto pinned = [&](at::ScalarType type) { return at::TensorOptions(type).pinned_memory(is_pinned); };
-  const at::Tensor X_BLAC = at::zeros({samples, residues, 4, 3}, pinned(at::kFloat));
+  const at::Tensor X_BL4C = at::zeros({samples, residues, 4, 3}, pinned(at::kFloat));
   const at::Tensor is_residue_BL = at::zeros({samples, residues}, pinned(at::kBool));
   const at::Tensor fragments_BM = at::full({samples, tokens}, int64_t{kFragmentPad}, pinned(at::kLong));
   std::vector<int64_t> masked;
@@ -304,7 +309,7 @@ Result<HostBatch> MdmWorkload::fetch(const BatchShare& share) const {
     const int64_t sample = share.samples[static_cast<size_t>(b)];
     const Example& example = examples_[static_cast<size_t>(sample)];
     TRY_ASSIGN(const StructureView view, structures_.structure(example.structure));
-    auto* const coordinates = X_BLAC.mutable_data_ptr<float>() + b * residues * 12;
+    auto* const coordinates = X_BL4C.mutable_data_ptr<float>() + b * residues * 12;
     auto* const is_residue = is_residue_BL.mutable_data_ptr<bool>() + b * residues;
     auto* const fragments = fragments_BM.mutable_data_ptr<int64_t>() + b * tokens;
     int64_t residue = 0;
@@ -328,7 +333,7 @@ Result<HostBatch> MdmWorkload::fetch(const BatchShare& share) const {
       fragments[at] = kFragmentMask;
     }
   }
-  return HostBatch{.tensors = {{"X_BL4C", X_BLAC},
+  return HostBatch{.tensors = {{"X_BL4C", X_BL4C},
                                {"is_residue_BL", is_residue_BL},
                                {"fragments_BM", fragments_BM},
                                {"masked_N", indices(masked, is_pinned)},
@@ -430,6 +435,13 @@ Status MdmWorkload::restore_progress(const Json& state) {
   TRY_ASSIGN(val_losses_, losses_of(state, "val_losses"));
   TRY_ASSIGN(train_losses_, losses_of(state, "train_losses"));
   return {};
+}
+
+Result<Workload::FilePast> MdmWorkload::restore_from_file(const Json& fields) {
+  TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
+  const Status restored = restore_progress(fields);
+  if (!restored.ok()) return Error{ErrorCode::kInvalid, "field train_losses or val_losses is missing or no list"};
+  return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = val_losses_};
 }
 
 }  // namespace lockstep

@@ -36,6 +36,7 @@ class MdmWorkload final : public Workload {
 
   [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the structures", structures_.digest()}}; }
   [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   // A batch is counted in structures.
@@ -55,6 +56,7 @@ class MdmWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
+  Result<FilePast> restore_from_file(const Json& fields) override;
 
  private:
   // Numbers of the structures and what they hold, by sample: first those that train, then those that validate.

@@ -2,7 +2,7 @@
 //
 // Role: each number depends on (seed, step, slot of the sample in the global batch, place in the sample) alone: not on
 // the rank, the world size, the padding or the other samples. Drawn on the host. Threads: pure.
-// Shapes: B samples, L residues (padded), A = 4 atoms, C = 3 coordinates.
+// Shapes: B samples, L residues (padded), C = 3 coordinates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ struct SampleKey {
   int64_t first_slot = 0;
 };
 
-// Standard normals for all coordinates: [B, L, A, C] fp32. The caller multiplies them with the noise level in Å.
+// Standard normals for all coordinates: [B, L, 4, C] fp32. The caller multiplies them with the noise level in Å.
 at::Tensor backbone_normals(const SampleKey& key, int64_t samples, int64_t length);
 // Standard normals for decoding_order: [B, L] fp32.
 at::Tensor order_normals(const SampleKey& key, int64_t samples, int64_t length);
@@ -35,7 +35,7 @@ at::Tensor decoding_order(const at::Tensor& normals_BL, const at::Tensor& design
 
 // What a forward pass draws. Default: an evaluation in the order of the places.
 struct MpnnDraws {
-  at::Tensor noise_BLAC;              // in Å, added to the coordinates; undefined: none
+  at::Tensor noise_BL4C;              // in Å, added to the coordinates; undefined: none
   at::Tensor order_BL;                // int64, as from decoding_order; undefined: the order of the places
   std::optional<DropoutKey> dropout;  // none: nothing is dropped out
 };

@@ -9,28 +9,18 @@
 #include "runner/base/check.h"
 #include "runner/kernels/message_gelu.h"
 #include "runner/kernels/radial_basis.h"
+#include "runner/layers/initial_values.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kOffsetFeatures = 16;
-constexpr double kNormEps = 1e-5;
-
-MpnnLinear make_linear(int64_t in, int64_t out, at::Device device) {
-  return {.weight = trained({out, in}, device), .bias = trained({out}, device)};
-}
-
-MpnnNorm make_norm_of(int64_t d, at::Device device) {
-  return {.weight = trained({d}, device), .bias = trained({d}, device)};
-}
 
 MpnnMessage make_message(int64_t parts, int64_t d, at::Device device) {
-  return {.first = make_linear(parts * d, d, device),
-          .second = make_linear(d, d, device),
-          .third = make_linear(d, d, device)};
+  return {.first = trained_linear(parts * d, d, device),
+          .second = trained_linear(d, d, device),
+          .third = trained_linear(d, d, device)};
 }
-
-at::Tensor apply(const MpnnLinear& linear, const at::Tensor& x) { return at::linear(x, linear.weight, linear.bias); }
 
 // What each node adds to the first layer of its own messages.
 at::Tensor of_node(const MpnnMessage& message, const at::Tensor& nodes_BLD) {
@@ -65,9 +55,9 @@ at::Tensor sum_messages(const MpnnMessage& message, const at::Tensor& inner_BLKD
 template <typename Layer>
 at::Tensor renew_nodes(const Layer& layer, const at::Tensor& nodes_BLD, const at::Tensor& message_BLD,
                        const at::Tensor& mask_BL, Dropouts& dropouts) {
-  const at::Tensor heard_BLD = normalize(layer.norm1, nodes_BLD + dropouts(message_BLD));
-  const at::Tensor dense_BLD = apply(layer.dense_out, at::gelu(apply(layer.dense_in, heard_BLD)));
-  return normalize(layer.norm2, heard_BLD + dropouts(dense_BLD)) * mask_BL.unsqueeze(2);
+  const at::Tensor heard_BLD = layer.norm1(nodes_BLD + dropouts(message_BLD));
+  const at::Tensor dense_BLD = layer.dense_out(at::gelu(layer.dense_in(heard_BLD)));
+  return layer.norm2(heard_BLD + dropouts(dense_BLD)) * mask_BL.unsqueeze(2);
 }
 
 // Rows of a table [B · rows, D] from places in each sample.
@@ -89,63 +79,56 @@ at::Tensor message_columns(const MpnnMessage& message, int64_t part) {
   return message.first.weight.narrow(1, part * d, d);
 }
 
-at::Tensor normalize(const MpnnNorm& norm, const at::Tensor& x) {
-  return at::layer_norm(x, norm.weight.sizes(), norm.weight, norm.bias, kNormEps);
-}
-
 MpnnModel::MpnnModel(const MpnnShape& shape, at::Device device) : shape_(shape) {
   const int64_t d = shape.hidden_dim;
-  offsets_ = make_linear(kNumOffsets, kOffsetFeatures, device);
+  offsets_ = trained_linear(kNumOffsets, kOffsetFeatures, device);
   edge_embed_ = trained({d, kOffsetFeatures + kRadialFeatures}, device);
-  norm_edges_ = make_norm_of(d, device);
-  W_e_ = make_linear(d, d, device);
+  norm_edges_ = trained_layer_norm(d, device);
+  W_e_ = trained_linear(d, d, device);
   W_s_ = trained({kNumAminoAcids, d}, device);
   for (int64_t i = 0; i < shape.num_encoder_layers; ++i) {
-    encoder_layers_.push_back({.norm1 = make_norm_of(d, device),
-                               .norm2 = make_norm_of(d, device),
-                               .norm3 = make_norm_of(d, device),
+    encoder_layers_.push_back({.norm1 = trained_layer_norm(d, device),
+                               .norm2 = trained_layer_norm(d, device),
+                               .norm3 = trained_layer_norm(d, device),
                                .to_nodes = make_message(3, d, device),
                                .to_edges = make_message(3, d, device),
-                               .dense_in = make_linear(d, 4 * d, device),
-                               .dense_out = make_linear(4 * d, d, device)});
+                               .dense_in = trained_linear(d, 4 * d, device),
+                               .dense_out = trained_linear(4 * d, d, device)});
   }
   for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
-    decoder_layers_.push_back({.norm1 = make_norm_of(d, device),
-                               .norm2 = make_norm_of(d, device),
+    decoder_layers_.push_back({.norm1 = trained_layer_norm(d, device),
+                               .norm2 = trained_layer_norm(d, device),
                                .to_nodes = make_message(4, d, device),
-                               .dense_in = make_linear(d, 4 * d, device),
-                               .dense_out = make_linear(4 * d, d, device)});
+                               .dense_in = trained_linear(d, 4 * d, device),
+                               .dense_out = trained_linear(4 * d, d, device)});
   }
-  W_out_ = make_linear(d, kNumAminoAcids, device);
+  W_out_ = trained_linear(d, kNumAminoAcids, device);
   name_parameters();
 }
 
 void MpnnModel::name_parameters() {
   // A layer's bias comes right behind its weight: initialize() relies on it.
-  const auto add = [this](const std::string& name, const auto& layer) {
-    parameters_.push_back({name + ".weight", layer.weight});
-    parameters_.push_back({name + ".bias", layer.bias});
-  };
+  NamedTensors& p = parameters_;
   const auto add_message = [&](const std::string& name, const MpnnMessage& message, const std::string& prefix) {
-    add(name + prefix + "1", message.first);
-    add(name + prefix + "2", message.second);
-    add(name + prefix + "3", message.third);
+    add_linear(p, name + prefix + "1", message.first);
+    add_linear(p, name + prefix + "2", message.second);
+    add_linear(p, name + prefix + "3", message.third);
   };
   const auto add_dense = [&](const std::string& name, const auto& layer) {
-    add(name + "dense.W_in", layer.dense_in);
-    add(name + "dense.W_out", layer.dense_out);
+    add_linear(p, name + "dense.W_in", layer.dense_in);
+    add_linear(p, name + "dense.W_out", layer.dense_out);
   };
-  add("features.embeddings.linear", offsets_);
-  parameters_.push_back({"features.edge_embedding.weight", edge_embed_});
-  add("features.norm_edges", norm_edges_);
-  add("W_e", W_e_);
-  parameters_.push_back({"W_s.weight", W_s_});
+  add_linear(p, "features.embeddings.linear", offsets_);
+  p.push_back({"features.edge_embedding.weight", edge_embed_});
+  add_layer_norm(p, "features.norm_edges", norm_edges_);
+  add_linear(p, "W_e", W_e_);
+  p.push_back({"W_s.weight", W_s_});
   for (size_t i = 0; i < encoder_layers_.size(); ++i) {
     const std::string name = "encoder_layers." + std::to_string(i) + ".";
     const MpnnEncoderLayer& layer = encoder_layers_[i];
-    add(name + "norm1", layer.norm1);
-    add(name + "norm2", layer.norm2);
-    add(name + "norm3", layer.norm3);
+    add_layer_norm(p, name + "norm1", layer.norm1);
+    add_layer_norm(p, name + "norm2", layer.norm2);
+    add_layer_norm(p, name + "norm3", layer.norm3);
     add_message(name, layer.to_nodes, "W");
     add_message(name, layer.to_edges, "W1");
     add_dense(name, layer);
@@ -153,12 +136,12 @@ void MpnnModel::name_parameters() {
   for (size_t i = 0; i < decoder_layers_.size(); ++i) {
     const std::string name = "decoder_layers." + std::to_string(i) + ".";
     const MpnnDecoderLayer& layer = decoder_layers_[i];
-    add(name + "norm1", layer.norm1);
-    add(name + "norm2", layer.norm2);
+    add_layer_norm(p, name + "norm1", layer.norm1);
+    add_layer_norm(p, name + "norm2", layer.norm2);
     add_message(name, layer.to_nodes, "W");
     add_dense(name, layer);
   }
-  add("W_out", W_out_);
+  add_linear(p, "W_out", W_out_);
 }
 
 void MpnnModel::initialize(uint64_t seed) {
@@ -179,7 +162,7 @@ void MpnnModel::initialize(uint64_t seed) {
 
 at::Tensor MpnnModel::log_probs(const MpnnInput& input, const MpnnDraws& draws) const {
   Dropouts dropouts = draws.dropout ? Dropouts(shape_.dropout_rate, *draws.dropout) : Dropouts();
-  return decode(encode(input, draws.noise_BLAC, dropouts), input.S_BL, draws.order_BL, dropouts);
+  return decode(encode(input, draws.noise_BL4C, dropouts), input.S_BL, draws.order_BL, dropouts);
 }
 
 MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_BL4C) const {
@@ -200,7 +183,7 @@ at::Tensor MpnnModel::edges(const MpnnGraph& graph) const {
   // One row for each class of offset: both layers that it goes through, at once.
   const auto columns = edge_embed_.split_with_sizes({kOffsetFeatures, kRadialFeatures}, 1);
   const at::Tensor offset_table_OD = at::linear(offsets_.weight.t() + offsets_.bias, columns[0]);
-  return apply(W_e_, normalize(norm_edges_, edge_features(graph, offset_table_OD, columns[1])));
+  return W_e_(norm_edges_(edge_features(graph, offset_table_OD, columns[1])));
 }
 
 MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_BL4C, Dropouts& dropouts) const {
@@ -223,8 +206,8 @@ MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_B
     const at::Tensor inner_BLKD = inner_of(layer.to_edges, nodes_BLD);
     const at::Tensor heard_BLKD =
         gelu_with_bias(inner_BLKD.flatten(0, 1), layer.to_edges.second.bias).view_as(inner_BLKD);
-    const at::Tensor news_BLKD = apply(layer.to_edges.third, heard_BLKD);
-    edges_BLKD = normalize(layer.norm3, edges_BLKD + dropouts(news_BLKD));
+    const at::Tensor news_BLKD = layer.to_edges.third(heard_BLKD);
+    edges_BLKD = layer.norm3(edges_BLKD + dropouts(news_BLKD));
   }
   return {.graph = std::move(graph), .mask_BL = mask_BL, .nodes_BLD = nodes_BLD, .edges_BLKD = edges_BLKD};
 }
@@ -259,7 +242,7 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
     nodes_BLD =
         renew_nodes(layer, nodes_BLD, sum_messages(message, inner_BLKD, weights_BLK), encoding.mask_BL, dropouts);
   }
-  return at::log_softmax(apply(W_out_, nodes_BLD), -1, at::kFloat);
+  return at::log_softmax(W_out_(nodes_BLD), -1, at::kFloat);
 }
 
 MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL,

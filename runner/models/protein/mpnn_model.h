@@ -17,7 +17,8 @@
 #include <vector>
 
 #include "runner/layers/dropouts.h"
-#include "runner/layers/initial_values.h"
+#include "runner/layers/layer_norm.h"
+#include "runner/layers/linear.h"
 #include "runner/models/protein/mpnn_draws.h"
 #include "runner/models/protein/mpnn_features.h"
 #include "runner/tensor/named_tensor.h"
@@ -32,39 +33,29 @@ struct MpnnShape {
   double dropout_rate = 0.1;
 };
 
-struct MpnnLinear {
-  at::Tensor weight;  // [out, in]
-  at::Tensor bias;
-};
-
-struct MpnnNorm {
-  at::Tensor weight;  // [D]
-  at::Tensor bias;
-};
-
 // W3 · gelu(W2 · gelu(W1 · […])): along each edge.
 struct MpnnMessage {
-  MpnnLinear first;  // columns: the node, the edge, then what is known of the neighbour; D each
-  MpnnLinear second;
-  MpnnLinear third;
+  Linear first;  // columns: the node, the edge, then what is known of the neighbour; D each
+  Linear second;
+  Linear third;
 };
 
 struct MpnnEncoderLayer {
-  MpnnNorm norm1;
-  MpnnNorm norm2;
-  MpnnNorm norm3;
+  LayerNorm norm1;
+  LayerNorm norm2;
+  LayerNorm norm3;
   MpnnMessage to_nodes;  // W1, W2, W3
   MpnnMessage to_edges;  // W11, W12, W13
-  MpnnLinear dense_in;
-  MpnnLinear dense_out;
+  Linear dense_in;
+  Linear dense_out;
 };
 
 struct MpnnDecoderLayer {
-  MpnnNorm norm1;
-  MpnnNorm norm2;
+  LayerNorm norm1;
+  LayerNorm norm2;
   MpnnMessage to_nodes;  // the neighbour: its amino acid, then its node
-  MpnnLinear dense_in;
-  MpnnLinear dense_out;
+  Linear dense_in;
+  Linear dense_out;
 };
 
 // A backbone, encoded: all that the decoder needs of it.
@@ -101,7 +92,7 @@ class MpnnModel {
   // For decoding place by place (mpnn_sampling.h).
   [[nodiscard]] const std::vector<MpnnDecoderLayer>& decoder_layers() const { return decoder_layers_; }
   [[nodiscard]] const at::Tensor& amino_acid_table() const { return W_s_; }  // [A, D]
-  [[nodiscard]] const MpnnLinear& output() const { return W_out_; }
+  [[nodiscard]] const Linear& output() const { return W_out_; }
 
  private:
   void name_parameters();
@@ -111,14 +102,14 @@ class MpnnModel {
                                   Dropouts& dropouts) const;
 
   MpnnShape shape_;
-  MpnnLinear offsets_;     // of the pairs' places in the chain
+  Linear offsets_;         // of the pairs' places in the chain
   at::Tensor edge_embed_;  // [D, 16 + 400]: columns of the offsets, then of the radial bases
-  MpnnNorm norm_edges_;
-  MpnnLinear W_e_;
+  LayerNorm norm_edges_;
+  Linear W_e_;
   at::Tensor W_s_;  // [A, D]
   std::vector<MpnnEncoderLayer> encoder_layers_;
   std::vector<MpnnDecoderLayer> decoder_layers_;
-  MpnnLinear W_out_;
+  Linear W_out_;
   NamedTensors parameters_;
 };
 
@@ -127,8 +118,6 @@ inline constexpr double kMpnnMessageScale = 30.0;
 
 // The columns of a message's first layer that multiply part 0 (the node), 1 (the edge), 2, … : [D, D], a view.
 at::Tensor message_columns(const MpnnMessage& message, int64_t part);
-// Layer norm, eps 1e-5.
-at::Tensor normalize(const MpnnNorm& norm, const at::Tensor& x);
 
 inline constexpr double kMpnnSmoothing = 0.1;  // of the labels, as published
 

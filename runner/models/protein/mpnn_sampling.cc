@@ -114,10 +114,10 @@ class Decoder {
 
   [[nodiscard]] static at::Tensor renewed(const MpnnDecoderLayer& layer, const at::Tensor& node_ND,
                                           const at::Tensor& message_ND) {
-    const at::Tensor heard_ND = normalize(layer.norm1, node_ND + message_ND);
-    at::Tensor dense_ND = at::linear(heard_ND, layer.dense_in.weight, layer.dense_in.bias);
+    const at::Tensor heard_ND = layer.norm1(node_ND + message_ND);
+    at::Tensor dense_ND = layer.dense_in(heard_ND);
     at::gelu_(dense_ND);
-    return normalize(layer.norm2, heard_ND + at::linear(dense_ND, layer.dense_out.weight, layer.dense_out.bias));
+    return layer.norm2(heard_ND + layer.dense_out(dense_ND));
   }
 
   const MpnnModel& model_;

@@ -31,6 +31,7 @@ WorkloadInfo info_of(const MpnnOptions& options) {
       options.loss_norm == LossNorm::kConstant ? std::optional(kPublishedDivisor) : std::nullopt;
   return {.name = "protein",
           .version = 1,
+          .batch_flag = "batch_tokens",
           .loss_terms = {{.name = "loss", .coefficient = 1.0, .denominator = divisor},
                          {.name = "nll", .coefficient = 0.0},
                          {.name = "recovery", .coefficient = 0.0}},
@@ -133,6 +134,13 @@ double MpnnWorkload::flops_per_sample() const {
          static_cast<double>(train_.size());
 }
 
+std::string MpnnWorkload::memory_advice() const {
+  return "a structure that is longer than --batch_tokens is a batch by itself, so a smaller --max_protein_length "
+         "(now " +
+         std::to_string(options_.mpnn.max_protein_length) + ") takes less, and so do fewer --num_neighbors (now " +
+         std::to_string(options_.mpnn.num_neighbors) + ")";
+}
+
 std::vector<std::pair<std::string, std::string>> MpnnWorkload::describe() const {
   const auto text = [](int64_t value) { return std::to_string(value); };
   int64_t weights = 0;
@@ -187,7 +195,7 @@ Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
   }
   const bool is_pinned = !device_.is_cpu();
   const MpnnInput input = padding_of(samples, length, is_pinned);
-  const at::Tensor noise_BLAC =
+  const at::Tensor noise_BL4C =
       at::zeros({samples, length, 4, 3}, at::TensorOptions(at::kFloat).pinned_memory(is_pinned));
   const at::Tensor normals_BL = at::zeros({samples, length}, at::kFloat);
   double predicted = 0.0;
@@ -202,7 +210,7 @@ Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
     const std::vector<size_t>& places = places_of[static_cast<size_t>(b)];
     const auto positions = static_cast<int64_t>(places.size());
     if (options_.mpnn.backbone_noise > 0.0 && example.is_trained_on) {
-      noise_BLAC[b].narrow(0, 0, positions).copy_(backbone_normals(key, 1, positions)[0]);
+      noise_BL4C[b].narrow(0, 0, positions).copy_(backbone_normals(key, 1, positions)[0]);
     }
     normals_BL[b].narrow(0, 0, positions).copy_(order_normals(key, 1, positions)[0]);
     put_structure(view, places, b, input);
@@ -214,14 +222,14 @@ Result<HostBatch> MpnnWorkload::fetch(const BatchShare& share) const {
     }
   }
   const at::Tensor order_BL = decoding_order(normals_BL, input.mask_BL * input.chain_M_BL);
-  noise_BLAC.mul_(options_.mpnn.backbone_noise);
+  noise_BL4C.mul_(options_.mpnn.backbone_noise);
   return HostBatch{.tensors = {{"X_BL4C", input.X_BL4C},
                                {"S_BL", input.S_BL},
                                {"mask_BL", input.mask_BL},
                                {"chain_M_BL", input.chain_M_BL},
                                {"residue_idx_BL", input.residue_idx_BL},
                                {"chain_encoding_BL", input.chain_encoding_BL},
-                               {"noise_BLAC", noise_BLAC},
+                               {"noise_BL4C", noise_BL4C},
                                {"order_BL", order_BL}},
                    .weights = {predicted, predicted, predicted}};
 }
@@ -233,9 +241,9 @@ std::vector<at::Tensor> MpnnWorkload::loss(const DeviceBatch& batch) {
                         .chain_M_BL = batch["chain_M_BL"],
                         .residue_idx_BL = batch["residue_idx_BL"],
                         .chain_encoding_BL = batch["chain_encoding_BL"]};
-  MpnnDraws draws{.noise_BLAC = {}, .order_BL = batch["order_BL"], .dropout = std::nullopt};
+  MpnnDraws draws{.noise_BL4C = {}, .order_BL = batch["order_BL"], .dropout = std::nullopt};
   if (batch.is_training) {
-    draws.noise_BLAC = batch["noise_BLAC"];
+    draws.noise_BL4C = batch["noise_BL4C"];
     draws.dropout = DropoutKey{
         .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0};
   }
@@ -289,6 +297,11 @@ OutputContent MpnnWorkload::output(const std::string& name, const OutputState& s
                {"model_state_dict", tree.value(state.model)},
                {"optimizer_state_dict", {adam_state_dict(model_.parameters(), training_, state, tree)}}};
   return tree;
+}
+
+Result<Workload::FilePast> MpnnWorkload::restore_from_file(const Json& fields) {
+  TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
+  return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = {}};
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 // chains; its amino acids are hidden in that chain (drawn anew in each epoch where the sample names none) and in all
 // chains with nearly the same sequence.
 // Ownership: owns the parameters and the structures. Threads: as Workload.
-// Shapes: B samples, L residues (padded), A = 4 atoms, C = 3 coordinates.
+// Shapes: B samples, L residues (padded), C = 3 coordinates.
 #pragma once
 
 #include <memory>
@@ -35,6 +35,7 @@ class MpnnWorkload final : public Workload {
 
   [[nodiscard]] Json shared_facts() const override { return {{"sha256 of the structures", structures_.digest()}}; }
   [[nodiscard]] double flops_per_sample() const override;
+  [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   // A batch is counted in residues, its padding included.
@@ -51,6 +52,7 @@ class MpnnWorkload final : public Workload {
   // the names of the structures that are validated on.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
+  Result<FilePast> restore_from_file(const Json& fields) override;
 
   [[nodiscard]] const MpnnModel& model() const { return model_; }
 

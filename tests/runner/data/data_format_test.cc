@@ -47,6 +47,16 @@ TEST(DataFormat, captions_beside_images_and_links_to_folders_of_images_are_image
   EXPECT_FALSE(look_at_files(folder.file("linked")).are_all);
 }
 
+std::vector<std::string> all_texts(const TextFiles& texts) {
+  std::vector<std::string> read;
+  for (int64_t piece = 0; piece < texts.size(); ++piece) {
+    const Result<std::vector<std::string>> part = texts.read(piece);
+    EXPECT_TRUE(part.ok()) << texts.name(piece) << ": " << part.error().message;
+    if (part.ok()) read.insert(read.end(), part->begin(), part->end());
+  }
+  return read;
+}
+
 TEST(TextFiles, give_each_line_once_however_it_lies_in_the_pieces) {
   const TemporaryFolder folder;
   std::string file = "\xEF\xBB\xBF";
@@ -58,12 +68,63 @@ TEST(TextFiles, give_each_line_once_however_it_lies_in_the_pieces) {
   folder.write("lines.txt", file);
   const TextFiles texts = *TextFiles::find(folder.path(), [] {});
   EXPECT_GT(texts.size(), 10);
-  std::vector<std::string> read;
-  for (int64_t piece = 0; piece < texts.size(); ++piece) {
-    const std::vector<std::string> part = *texts.read(piece);
-    read.insert(read.end(), part.begin(), part.end());
+  EXPECT_EQ(all_texts(texts), lines);
+}
+
+TEST(TextFiles, give_each_record_of_a_list_once_in_small_pieces) {
+  const TemporaryFolder folder;
+  std::string file = " [";
+  std::vector<std::string> records;
+  for (int i = 0; i < 400; ++i) {
+    const std::string filling(static_cast<size_t>(i % 90), ',');
+    const std::string number = std::to_string(i);
+    if (i > 0) file += i % 3 == 0 ? ",\n" : " , ";
+    if (i % 3 == 0) {
+      records.push_back(number + "]\"}, {" + filling);
+      file += R"(")" + number + R"(]\"}, {)" + filling + R"(")";
+    } else if (i % 3 == 1) {
+      records.push_back(number + "\\" + filling);
+      file += R"({"ids": [1, [2, 3]], "text": ")" + number + R"(\\)" + filling + R"("})";
+    } else {
+      records.push_back(number + "\n" + filling + "ä");
+      file += R"({"prompt": ")" + number + R"(", "answer": ")" + filling + R"(ä"})";
+    }
   }
-  EXPECT_EQ(read, lines);
+  folder.write("list.json", file + "\n] \n");
+  const TextFiles texts = *TextFiles::find(folder.file("list.json"), [] {});
+  EXPECT_GT(texts.size(), 5);
+  EXPECT_LT(texts.read(1)->size(), 150U);
+  EXPECT_EQ(all_texts(texts), records);
+}
+
+TEST(TextFiles, name_the_record_of_a_long_list_that_is_no_text) {
+  const TemporaryFolder folder;
+  std::string file = "[";
+  for (int i = 1; i <= 900; ++i) file += i == 777 ? R"({"title": 5}, )" : R"("a text of some length", )";
+  folder.write("list.json", file + R"("the end"])");
+  const TextFiles texts = *TextFiles::find(folder.path(), [] {});
+  int64_t broken = 0;
+  for (int64_t piece = 0; piece < texts.size(); ++piece) {
+    const auto read = texts.read(piece);
+    if (read.ok()) continue;
+    ++broken;
+    EXPECT_NE(read.error().message.find("record 777 is no text"), std::string::npos) << read.error().message;
+  }
+  EXPECT_EQ(broken, 1);
+}
+
+TEST(TextFiles, say_what_is_wrong_with_a_long_file_that_is_no_list) {
+  const std::string list = R"("a", )" + std::string(6000, ' ');
+  for (const std::string& file : {"[" + list + R"("b")", "[" + list + R"("b"] 5)", "[" + list + "]",
+                                  "[" + list + R"(, "b"])", "[" + list + R"("b)", "[" + list + "}"}) {
+    const TemporaryFolder folder;
+    folder.write("list.json", file);
+    const TextFiles texts = *TextFiles::find(folder.path(), [] {});
+    ASSERT_EQ(texts.size(), 1) << file;
+    const auto read = texts.read(0);
+    ASSERT_FALSE(read.ok()) << file;
+    EXPECT_NE(read.error().message.find("list.json"), std::string::npos) << read.error().message;
+  }
 }
 
 TEST(TextFiles, a_line_without_an_end_is_refused_when_it_is_too_long) {

@@ -124,6 +124,9 @@ TEST(Fault, of_gloo_s_own_is_a_lost_peer_or_a_timeout) {
 TEST(Fault, leaves_out_the_stack_trace) {
   const std::runtime_error error("shapes differ\nException raised from mul at x.cpp:1\nframe #0: …");
   EXPECT_EQ(classify_fault(error).message, "shapes differ");
+  const std::runtime_error of_allocator(
+      "[enforce fail at alloc_cpu.cpp:1] err == 0. can't allocate memory\nframe #0: …");
+  EXPECT_EQ(classify_fault(of_allocator).message, "[enforce fail at alloc_cpu.cpp:1] err == 0. can't allocate memory");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "tests/runner/loop/test_worker.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/support/temporary_folder.h"
@@ -23,8 +25,14 @@ struct LargeToy : ToyWorkload {
     return ToyWorkload::loss(batch);
   }
   [[nodiscard]] std::string memory_advice() const override { return "a smaller --maxlen (now 200) takes less"; }
+  [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
+    fetched_phase = share.phase;
+    return ToyWorkload::fetch(share);
+  }
+  void count_batches_by(const std::string& flag) { info_.batch_flag = flag; }
 
   int64_t fit = 5;
+  mutable std::atomic<int64_t> fetched_phase = -1;  // of the last fetch
 };
 
 struct OutOfMemory : ::testing::Test {
@@ -43,6 +51,20 @@ TEST_F(OutOfMemory, names_the_batch_that_was_tried_and_fits_and_the_flags_for_it
   EXPECT_THAT(outcome.message, HasSubstr("at step 1: CUDA out of memory"));
   EXPECT_THAT(outcome.message, HasSubstr("a rank took 32 at once, and 4 fit: give --grad_accum_steps 8 for the same "
                                          "result, or --batch_size 4 alone for a smaller batch; a smaller --maxlen"));
+}
+
+TEST_F(OutOfMemory, names_the_flag_that_the_workload_counts_its_batches_by) {
+  worker.workload.count_batches_by("batch_tokens");
+  EXPECT_THAT(run().message, HasSubstr("or --batch_tokens 4 alone for a smaller batch"));
+}
+
+TEST_F(OutOfMemory, is_tried_with_batches_of_the_phase_in_which_it_happened) {
+  TrainingState state(worker.workload, worker.config.training);
+  state.counters.batch = {.global_batch = 32, .micro_batch_max = 32};
+  state.counters.phase = 1;
+  const auto source = std::move(worker.workload.batches({.global_batch = 32})).value();
+  EXPECT_EQ(micro_batch_that_fits(worker.workload, state, *source, 7, at::kCPU, Precision::kFp32), 4);
+  EXPECT_EQ(worker.workload.fetched_phase, 1);
 }
 
 TEST_F(OutOfMemory, is_followed_by_a_run_with_the_flags_that_it_named) {

@@ -35,12 +35,12 @@ at::Tensor order_of(const MpnnInput& input, int64_t first_slot) {
 // As a training step draws: samples from slot `first_slot` of the global batch on.
 MpnnDraws training_draws(const MpnnInput& input, int64_t first_slot) {
   const SampleKey key{.seed = kSeed, .step = 3, .first_slot = first_slot};
-  return {.noise_BLAC = backbone_normals(key, input.S_BL.size(0), input.S_BL.size(1)) * kNoise,
+  return {.noise_BL4C = backbone_normals(key, input.S_BL.size(0), input.S_BL.size(1)) * kNoise,
           .order_BL = order_of(input, first_slot),
           .dropout = DropoutKey{.seed = kSeed, .step = 3, .first_slot = first_slot, .layer = 0}};
 }
 
-MpnnDraws in_order(const at::Tensor& order_BL) { return {.noise_BLAC = {}, .order_BL = order_BL, .dropout = {}}; }
+MpnnDraws in_order(const at::Tensor& order_BL) { return {.noise_BL4C = {}, .order_BL = order_BL, .dropout = {}}; }
 
 MpnnSums training_sums(const MpnnModel& model, const MpnnInput& input, int64_t first_slot) {
   return mpnn_sums(model.log_probs(input, training_draws(input, first_slot)), input.S_BL,

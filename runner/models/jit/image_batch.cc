@@ -1,0 +1,30 @@
+#include "runner/models/jit/image_batch.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "runner/base/philox.h"
+#include "runner/layers/initial_values.h"
+
+namespace lockstep {
+
+Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t> images, const BatchShare& share,
+                               bool pinned) {
+  const auto b = static_cast<int64_t>(images.size());
+  const int64_t h = cache.side();
+  const int64_t values = 3 * h * h;
+  const ImageBatch batch{.pixels_BHHC = at::empty({b, h, h, 3}, at::TensorOptions(at::kByte).pinned_memory(pinned)),
+                         .noise_BCHH = at::empty({b, 3, h, h}, at::TensorOptions(at::kFloat).pinned_memory(pinned))};
+  for (int64_t i = 0; i < b; ++i) {
+    const int64_t image = images[static_cast<size_t>(i)];
+    TRY_ASSIGN(const std::span<const uint8_t> pixels, cache.pixels(image));
+    std::copy(pixels.begin(), pixels.end(), batch.pixels_BHHC.mutable_data_ptr<uint8_t>() + i * values);
+    fill_normals({share.seed, static_cast<uint32_t>(RandomPlace::kImageNoise), static_cast<uint32_t>(share.epoch),
+                  static_cast<uint32_t>(image)},
+                 batch.noise_BCHH.mutable_data_ptr<float>() + i * values, values);
+  }
+  return batch;
+}
+
+}  // namespace lockstep
