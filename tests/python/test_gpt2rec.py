@@ -8,13 +8,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 import torch
 
 import gpt2rec_twin as twin
-from programs import ROOT, bin_folder, clean_environment, program
+from programs import bin_folder, clean_environment, program
 from runs import Running, checkpoints, equal_weights, losses, records, weights
 
 QUICK = ["--log_every", "1", "--status_port", "0", "--threads", "1"]
@@ -225,26 +224,6 @@ def test_nothing_of_the_frozen_gpt2_is_in_a_checkpoint_and_peft_opens_its_adapte
     assert len(adapters) == 12
     for name in adapters:
         assert opened[name].equal(saved["gpt2." + name.replace("model.h.", "model.transformer.h.")]), name
-
-
-def test_a_loss_that_is_no_number_ends_the_run_as_in_the_guide(run, lockstep, small_1m, tmp_path):
-    done = run([lockstep, "run", "gpt2rec", "--data_path", small_1m, "--train_dir", tmp_path / "run", *QUICK, *SMALL, "--batch_size", "60",
-                "--lr", "1e30", "--lr_schedule", "constant", "--clip_grad_norm", "0"])
-    assert done.returncode == 5, text(done)
-    assert "--max_skipped_steps" in text(done) and "not finite" in text(done), text(done)
-
-
-def test_texts_rank_films_that_nobody_was_trained_on(run, lockstep, tmp_path):
-    """Matrix factorisation knows nothing of such films: its figure is that of scores drawn at random. The bench compares both."""
-    import numpy
-    sys.path.insert(0, str(ROOT / "tests/bench"))
-    from bench_gpt2rec_accuracy import cold_ndcg, generated
-    films = generated(SEED)
-    draw = numpy.random.default_rng(1)
-    by_chance = numpy.mean([cold_ndcg(draw.random((films.num_users, films.num_films)), films) for _ in range(5)])
-    train(run, lockstep, tmp_path / "run", "--num_epochs", "8", "--batch_scope", "total", "--batch_size", "1024", "--lr", "0.002", "--neg",
-          "resample", "--eval_every", "8", "--checkpoint_every", "0", "--nproc", "2")
-    assert figures(tmp_path / "run")["test_cold_ndcg@10"] > 1.5 * by_chance
 
 
 # --- the guide's lines

@@ -328,7 +328,8 @@ def as_the_guides_python_writes_it(path, target):
 
 def test_resume_from_a_file_is_the_run_that_made_it(run, lockstep, tmp_path):
     # Some evaluations improve and some do not: plateau and patience are in the middle of their counts.
-    flags = [*SMALL, "--lr", "0.003", "--plateau_patience", "0", "--batch_scope", "total", "--batch_size", "5", "--early_stop_patience", "9"]
+    flags = [*SMALL, "--lr", "0.003", "--plateau_patience", "0", "--batch_scope", "total", "--batch_size", "5", "--early_stop_patience",
+             "9"]
     train(run, lockstep, tmp_path / "whole", "--num_epochs", "20", *flags)
     wanted, file = losses(tmp_path / "whole"), tmp_path / "whole/checkpoint_epoch_10.pt"
     as_the_guides_python_writes_it(file, tmp_path / "guide.pt")

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-QUICK = ["--max_restarts", "0", "--max_steps", "1", "--eval_every", "0", "--checkpoint_every", "0", "--threads", "1", "--nproc", "1", "--status_port", "0"]
+QUICK = ["--max_restarts", "0", "--max_steps", "1", "--eval_every", "0", "--checkpoint_every", "0", "--threads", "1", "--nproc", "1",
+         "--status_port", "0"]
 MIB = 2000
 
 # The line, the flag that says how large a batch is, and what else takes less.
@@ -13,7 +14,7 @@ LINES = {
              "--sample_images", "0", "--batch_size", "256"], "batch_size", ["--use_amp", "--model (now 4x128/4)"]),
     "gpt2rec": (["gpt2rec", "--data_path", "generated", "--use_cache", "false", "--gpt2_config", "4x256", "--batch_size", "4096"],
                 "batch_size", ["--use_cache true takes less", "--max_length (now 128 tokens)", "fewer ranks"]),
-    "mpnn": (["protein", "--variant", "mpnn", "--pdb_path", "generated:60:100", "--batch_tokens", "5000"], "batch_tokens",
+    "mpnn": (["protein", "--variant", "mpnn", "--pdb_path", "generated:60:100", "--batch_tokens", "20000"], "batch_tokens",
              ["--max_protein_length (now 10000)", "--num_neighbors (now 48)"]),
     "mdm": (["protein", "--variant", "mdm", "--pdb_path", "generated:80:200", "--batch_size", "64"], "batch_size",
             ["--hidden_dim (now 256)", "fewer ranks"])}
@@ -23,7 +24,7 @@ def within(mib, *argv):
     return ["bash", "-c", f'ulimit -v {mib * 1024}; exec "$@"', "bash", *argv]
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", ["jit", *(pytest.param(name, marks=pytest.mark.long) for name in ("gpt2rec", "mpnn", "mdm"))])
 def test_the_batch_that_fits_is_named_and_trains(run, lockstep, tmp_path, name):
     line, batch_flag, takes_less = LINES[name]
     done = run(within(MIB, lockstep, "run", *line, "--train_dir", tmp_path / "large", *QUICK))
