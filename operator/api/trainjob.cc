@@ -33,6 +33,8 @@ constexpr std::array kPodCleanups = {Word<PodCleanup>{PodCleanup::kRunning, "Run
                                      Word<PodCleanup>{PodCleanup::kNone, "None"}};
 constexpr std::array kNetworkPolicies = {Word<NetworkPolicyMode>{NetworkPolicyMode::kNone, "None"},
                                          Word<NetworkPolicyMode>{NetworkPolicyMode::kIntraJob, "IntraJob"}};
+constexpr std::array kGangs = {Word<Gang>{Gang::kNone, "None"}, Word<Gang>{Gang::kNative, "Native"},
+                               Word<Gang>{Gang::kVolcano, "Volcano"}, Word<Gang>{Gang::kCoscheduling, "Coscheduling"}};
 constexpr std::array kRuleActions = {
     Word<RuleAction>{RuleAction::kFail, "Fail"}, Word<RuleAction>{RuleAction::kReplacePod, "ReplacePod"},
     Word<RuleAction>{RuleAction::kRestartGang, "RestartGang"}, Word<RuleAction>{RuleAction::kIgnore, "Ignore"}};
@@ -255,6 +257,11 @@ TrainJobSpec read_spec(const Fields& from) {
     elastic.read("maxNodes", spec.elastic->max_nodes);
     elastic.read("rejoinTimeoutSeconds", spec.elastic->rejoin_timeout_seconds);
   }
+  const Fields scheduling = from.object("scheduling");
+  scheduling.read("gang", spec.scheduling.gang, kGangs);
+  scheduling.read("queue", spec.scheduling.queue);
+  scheduling.read("priorityClassName", spec.scheduling.priority_class_name);
+  scheduling.read("topology", spec.scheduling.topology);
   spec.restart_policy = read_restart_policy(from.object("restartPolicy"));
   const Fields health = from.object("health");
   health.read("startupTimeoutSeconds", spec.health.startup_timeout_seconds);
@@ -431,6 +438,7 @@ const char* to_string(SuccessPolicy value) { return text_of(kSuccessPolicies, va
 const char* to_string(PodCleanup value) { return text_of(kPodCleanups, value); }
 const char* to_string(NetworkPolicyMode value) { return text_of(kNetworkPolicies, value); }
 const char* to_string(RuleAction value) { return text_of(kRuleActions, value); }
+const char* to_string(Gang value) { return text_of(kGangs, value); }
 const char* to_string(Resume value) { return text_of(kResumes, value); }
 const char* to_string(JobPhase phase) { return text_of(kPhases, phase); }
 
@@ -484,6 +492,7 @@ Json to_json(const TrainJobStatus& status) {
 Json to_json(const TrainJobSpec& spec) {
   const RestartPolicy& policy = spec.restart_policy;
   Json json = {{"trainer", to_json(spec.trainer)},
+               {"scheduling", {{"gang", to_string(spec.scheduling.gang)}}},
                {"restartPolicy",
                 {{"maxRestarts", policy.max_restarts},
                  {"windowSeconds", policy.window_seconds},
@@ -499,6 +508,9 @@ Json to_json(const TrainJobSpec& spec) {
                {"podCleanup", to_string(spec.pod_cleanup)},
                {"networkPolicy", to_string(spec.network_policy)}};
   put_if_set(json["health"], "placementTimeoutSeconds", spec.health.placement_timeout_seconds);
+  put_if_set(json["scheduling"], "queue", spec.scheduling.queue);
+  put_if_set(json["scheduling"], "priorityClassName", spec.scheduling.priority_class_name);
+  put_if_set(json["scheduling"], "topology", spec.scheduling.topology);
   for (const FailureRule& rule : policy.rules) json["restartPolicy"]["rules"].push_back(to_json(rule));
   if (spec.elastic) {
     json["elastic"] = {{"minNodes", spec.elastic->min_nodes},

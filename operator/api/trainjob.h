@@ -31,6 +31,7 @@ enum class SuccessPolicy { kAllNodes, kNode0 };
 enum class PodCleanup { kRunning, kAll, kNone };
 enum class NetworkPolicyMode { kNone, kIntraJob };
 enum class RuleAction { kFail, kReplacePod, kRestartGang, kIgnore };
+enum class Gang { kNone, kNative, kVolcano, kCoscheduling };
 enum class Resume { kSameConfig, kSameJob, kNever };  // contract/checkpoint_layout.h says what they do
 
 // The words of the API ("Lockstep", "AllNodes", …).
@@ -40,6 +41,7 @@ const char* to_string(SuccessPolicy value);
 const char* to_string(PodCleanup value);
 const char* to_string(NetworkPolicyMode value);
 const char* to_string(RuleAction value);
+const char* to_string(Gang value);
 const char* to_string(Resume value);
 
 struct Trainer {
@@ -89,9 +91,17 @@ struct Checkpoint {
   int on_suspend_timeout_seconds = 120;
 };
 
+struct Scheduling {
+  Gang gang = Gang::kNone;
+  std::string queue;                // of Volcano; empty: its default
+  std::string priority_class_name;  // of the pods and of their group
+  std::string topology;             // a label of Kubernetes nodes, whose value all pods' nodes share
+};
+
 struct TrainJobSpec {
   Trainer trainer;
   std::optional<Elastic> elastic;
+  Scheduling scheduling;
   RestartPolicy restart_policy;
   Health health;
   std::optional<Checkpoint> checkpoint;
@@ -111,6 +121,7 @@ const char* to_string(JobPhase phase);
 namespace condition {
 inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kAdmitted = "Admitted";
+inline constexpr std::string_view kGangScheduled = "GangScheduled";  // where spec.scheduling.gang asks for one
 inline constexpr std::string_view kPodsReady = "PodsReady";
 inline constexpr std::string_view kRunning = "Running";
 inline constexpr std::string_view kRecovering = "Recovering";

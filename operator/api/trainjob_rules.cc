@@ -168,6 +168,10 @@ std::map<std::string, RuleHolds, std::less<>> make_rules() {
        [](const Json& self, const Json& stored) {
          return same(self, stored, {"spec", "elastic"}) || is_stopped(stored);
        }},
+      {or_stopped("self.spec.scheduling == oldSelf.spec.scheduling"),
+       [](const Json& self, const Json& stored) {
+         return same(self, stored, {"spec", "scheduling"}) || is_stopped(stored);
+       }},
       // of spec
       {"!has(self.elastic) || (self.trainer.numNodes >= self.elastic.minNodes && "
        "self.trainer.numNodes <= self.elastic.maxNodes)",
@@ -194,6 +198,15 @@ std::map<std::string, RuleHolds, std::less<>> make_rules() {
       // of spec.elastic
       {"self.minNodes <= self.maxNodes",
        [](const Json& self, const Json& /*stored*/) { return self.at("minNodes") <= self.at("maxNodes"); }},
+      // of spec.scheduling
+      {"!has(self.queue) || self.gang == 'Volcano'",
+       [](const Json& self, const Json& /*stored*/) {
+         return !self.contains("queue") || self.at("gang") == "Volcano";
+       }},
+      {"!has(self.topology) || self.gang in ['None', 'Native']",
+       [](const Json& self, const Json& /*stored*/) {
+         return !self.contains("topology") || self.at("gang") == "None" || self.at("gang") == "Native";
+       }},
       // of spec.restartPolicy.rules[]
       {"(has(self.exitCodes) && self.exitCodes.size() > 0) || (has(self.podReasons) && self.podReasons.size() > 0)",
        names_an_end},

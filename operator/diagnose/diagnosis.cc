@@ -67,6 +67,7 @@ class Diagnoser {
   Diagnosis run() {
     decide();
     add_progress();
+    add_gang();
     add_nodes();
     add_happenings();
     add_log();
@@ -392,6 +393,13 @@ class Diagnoser {
     }
     out_.details.push_back(std::move(line));
     advise(advice_for_wait(wait.first, job_, first_pod_not_ready()));
+  }
+
+  // What PodsReady does not say: a gang that was asked for and is none, one that waits for its earlier pods.
+  void add_gang() {
+    const api::Condition* const gang = condition(api::condition::kGangScheduled);
+    if (gang == nullptr || (gang->reason != train::kNoGang && gang->reason != train::kEarlierGangEnding)) return;
+    out_.details.push_back(gang->reason + ": " + on_one_line(gang->message));
   }
 
   // ---- figures ----

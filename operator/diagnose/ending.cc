@@ -173,6 +173,7 @@ std::string wait_words(const std::string& reason) {
       {"PreviousRunTerminating", "waits for the pods of an earlier TrainJob of this name to go"},
       {"ObjectTerminating", "waits for an object of its own that is being deleted"},
       {"NamespaceTerminating", "cannot have pods: its namespace is being deleted"},
+      {"PodGroupUnavailable", "is a gang, and its PodGroups cannot be had"},
       {"BackingOff", "waits before its next pod: the last ones failed soon after their start"}};
   const auto it = words.find(reason);
   return it == words.end() ? "waits (" + reason + ")" : it->second;
@@ -186,6 +187,10 @@ std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJ
     const std::vector<Advice> more = change_while_suspended("or ask for less (resourcesPerNode), or fewer nodes", job);
     advice.insert(advice.end(), more.begin(), more.end());
     return advice;
+  }
+  if (reason == "PodGroupUnavailable") {
+    return {{"does the cluster have the kind, and may the operator read it (docs/gangs.md)?",
+             "kubectl api-resources | grep -i podgroups"}};
   }
   if (reason == "NotScheduled") {
     return {{"does a scheduler of the name that the pod asks for run (podTemplate.spec.schedulerName)?",

@@ -5,8 +5,10 @@
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
+#include "operator/train/elastic.h"
 #include "operator/train/object_names.h"
 #include "operator/train/observed.h"
+#include "operator/train/pod_group.h"
 #include "runner/contract/env_names.h"
 
 namespace lockstep::manifest {
@@ -48,6 +50,9 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
   std::vector<Json> objects{train::desired_service(observed.job)};
   if (spec.network_policy == api::NetworkPolicyMode::kIntraJob) {
     objects.push_back(train::desired_network_policy(observed.job, observed.settings));
+  }
+  if (const std::vector<std::string> versions = train::pod_group_versions(spec); !versions.empty()) {
+    objects.push_back(train::desired_pod_group(observed.job, versions.front(), 0, train::nodes_needed(spec)));
   }
   for (int node = 0; node < spec.trainer.num_nodes; ++node) {
     TRY_ASSIGN(Json pod, train::desired_pod(observed, {.node = node, .attempt = options.attempt}));

@@ -66,6 +66,7 @@ struct Bookkeeping {
   std::map<int, QuickReplacements> quick_replacements;  // node → (kGang: all of them)
   std::map<std::string, api::UnixSeconds> avoided;      // host → since when
 
+  int pod_group = 0;               // number of the gang's PodGroup
   bool enough_were_ready = false;  // elastic.minNodes, or all, at some time in the job's life
   Placement placement;
 

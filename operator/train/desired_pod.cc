@@ -7,6 +7,7 @@
 #include "operator/train/desired_env.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 #include "operator/train/pod_template.h"
 
 namespace lockstep::train {
@@ -241,6 +242,9 @@ void fill_pod_spec(const Observed& o, const PodOf& of, Json& pod_spec) {
   const char* const grace = "terminationGracePeriodSeconds";
   put_if_absent(pod_spec, grace, kGraceDefaultSeconds);
   put(pod_spec, grace, std::max(grace_period_needed(spec), pod_spec[grace].get<int64_t>()));
+  if (!spec.scheduling.priority_class_name.empty()) {
+    put(pod_spec, "priorityClassName", spec.scheduling.priority_class_name);
+  }
   put_if_absent(pod_spec, "automountServiceAccountToken", false);
   put_if_absent(pod_spec, "enableServiceLinks", false);
   if (bool_field(pod_spec, {"hostNetwork"})) put_if_absent(pod_spec, "dnsPolicy", "ClusterFirstWithHostNet");
@@ -257,6 +261,7 @@ int num_proc_per_node(const api::TrainJobSpec& spec) {
 Result<Json> desired_pod(const Observed& o, const PodOf& of) {
   const api::TrainJobSpec& spec = o.job.spec;
   TRY(check_pod_template(spec));
+  TRY(check_scheduling(o.job));
   Json pod_spec = Json::object();
   if (const Json* given = field(spec.trainer.pod_template, {"spec"}); given != nullptr && given->is_object()) {
     pod_spec = *given;
@@ -276,7 +281,9 @@ Result<Json> desired_pod(const Observed& o, const PodOf& of) {
   TRY(avoid_hosts(pod_spec, of.avoided_hosts));
   pod_spec["containers"][index < 0 ? pod_spec["containers"].size() - 1 : static_cast<size_t>(index)] =
       std::move(trainer);
-  return Json{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", pod_metadata(o, of)}, {"spec", std::move(pod_spec)}};
+  Json pod{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", pod_metadata(o, of)}, {"spec", std::move(pod_spec)}};
+  join_pod_group(o.job, of.pod_group, pod);
+  return pod;
 }
 
 }  // namespace lockstep::train

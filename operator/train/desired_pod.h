@@ -20,6 +20,7 @@ inline constexpr int kDefaultFsGroup = 65532;  // "nonroot" of the usual images
 struct PodOf {
   int node = 0;
   int attempt = 0;
+  int pod_group = 0;                         // number of the gang's, where there is one
   std::set<std::string> avoided_hosts = {};  // where it must not run
 };
 

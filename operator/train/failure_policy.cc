@@ -4,6 +4,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "operator/train/pod_group.h"
 #include "runner/contract/exit_code.h"
 
 namespace lockstep::train {
@@ -11,6 +12,8 @@ namespace {
 
 using api::RuleAction;
 
+// The scheduler's reason when it takes a pod away for others of higher priority.
+constexpr std::string_view kPreempted = "PreemptionByScheduler";
 // The window is kept in so many slices.
 constexpr int kWindowSlices = 60;
 
@@ -165,6 +168,9 @@ Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec) {
             "restartPolicy.rules[" + std::to_string(i) + "] says " + api::to_string(rules[i].action)};
   }
   if (end.kind == EndKind::kExit) return judge_exit(end, spec);
+  if (end.reason == kPreempted && spec.scheduling.gang == api::Gang::kNative && is_disrupted_whole(spec)) {
+    return {RuleAction::kRestartGang, false, false, "the scheduler takes the whole gang"};
+  }
   return {action_of_scope(spec), false, false, ""};
 }
 

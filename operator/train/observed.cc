@@ -6,6 +6,7 @@
 
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 #include "runner/base/sha256.h"
 
 namespace lockstep::train {
@@ -32,7 +33,9 @@ bool is_of_another_run(const api::ObjectMeta& object, const api::ObjectMeta& job
          owner->name == job.name && owner->uid != job.uid;
 }
 
-std::vector<std::string> kinds_needed(const api::TrainJob&) { return {}; }
+std::vector<std::string> kinds_needed(const api::TrainJob& job) {
+  return wants_gang(job.spec) ? std::vector<std::string>{pod_group_kind(job.spec)} : std::vector<std::string>();
+}
 
 HostView view_of_host(const Json& node) {
   HostView host;

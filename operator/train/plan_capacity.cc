@@ -5,6 +5,7 @@
 #include "operator/train/health.h"
 #include "operator/train/object_names.h"
 #include "operator/train/placement_timeout.h"
+#include "operator/train/plan_gang.h"
 #include "operator/train/plan_pods.h"
 #include "operator/train/status.h"
 
@@ -80,6 +81,7 @@ void keep_placement(PlanState& state, const Capacity& capacity) {
   state.plan.why = *timeout.gives_back;
   const std::set<int> created = state.book.created;
   for (const int node : created) state.raise_attempt(node);
+  next_pod_group(state);
 }
 
 }  // namespace lockstep::train

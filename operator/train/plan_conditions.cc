@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "operator/train/plan_gang.h"
+#include "operator/train/pod_group.h"
+
 namespace lockstep::train {
 namespace {
 
@@ -16,6 +19,7 @@ void write_last_conditions(PlanState& state) {
     if (type == kAdmitted && state.status.conditions.is_true(kAdmitted)) continue;
     state.set(type, api::ConditionStatus::kFalse, reason, message);
   }
+  if (wants_gang(state.spec)) state.set(kGangScheduled, api::ConditionStatus::kFalse, reason, message);
 }
 
 void write_suspended(PlanState& state) {
@@ -86,6 +90,7 @@ void write_conditions(PlanState& state) {
     write_last_conditions(state);
   } else {
     write_suspended(state);
+    write_gang_scheduled(state);
     write_pods_ready(state);
     write_running(state);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "operator/train/failure_policy.h"
+#include "operator/train/plan_gang.h"
 #include "operator/train/plan_suspend.h"
 #include "operator/train/status.h"
 
@@ -40,6 +41,7 @@ void restart_gang(PlanState& state, const FailureOutcome& outcome) {
   std::set<int> nodes = state.book.created;
   for (const Replacement& r : outcome.replacements) nodes.insert(r.end.node);
   for (const int node : nodes) state.raise_attempt(node);
+  next_pod_group(state);
   state.book.first_done_at = 0;
   ++state.status.restarts.gang;
   note_restart(state, "gang", *cause, "RestartGang");

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 #include "operator/train/status.h"
 
 namespace lockstep::train {
@@ -18,6 +19,11 @@ void catch_up_with_pods(PlanState& state) {
     if (pod.attempt <= state.attempt_of(pod.node)) continue;
     state.status.attempts[pod.node] = pod.attempt;
     state.book.created.erase(pod.node);
+  }
+  for (const PodView& pod : state.observed.pods) {
+    if (pod.pod_group.empty() || pod.attempt < state.attempt_of(pod.node)) continue;
+    const std::optional<int> group = pod_group_number(state.observed.job.meta, pod.pod_group);
+    if (group && *group > state.book.pod_group) state.book.pod_group = *group;
   }
 }
 
@@ -85,6 +91,7 @@ void look_at_pods(PlanState& state) {
     if (end && end->kind == EndKind::kNodeLost) continue;
     state.nodes_with_pods.insert(pod.node);
     ++state.pods_left;
+    if (!pod.pod_group.empty()) ++state.living_by_group[pod.pod_group];
     if (pod.deleting) state.look_again(*pod.meta.deletion_time + kTryAgainSeconds);
     if (const auto when = when_believed_lost(pod, state.observed)) state.look_again(*when);
   }

@@ -10,6 +10,7 @@
 #include "operator/train/failure_policy.h"
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "operator/train/plan_gang.h"
 #include "operator/train/pod_cleanup.h"
 #include "operator/train/pod_template.h"
 
@@ -48,6 +49,7 @@ void delete_old_pods(PlanState& state) {
 PodOf pod_of(const PlanState& state, int node) {
   return {.node = node,
           .attempt = state.attempt_of(node),
+          .pod_group = state.book.pod_group,
           .avoided_hosts = avoided_hosts(state.book, state.spec.restart_policy.window_seconds, state.now)};
 }
 
@@ -106,7 +108,8 @@ bool has_object(PlanState& state, const std::string& kind, const std::optional<J
   return state.observed.problems.count(name) == 0;
 }
 
-// Claim, NetworkPolicy, Service. Pods come after them, but for the first of a spec, which comes beside the Service.
+// Claim, NetworkPolicy, PodGroup, Service. Pods come after them, but for the first of a spec, which comes beside the
+// Service.
 bool has_surroundings(PlanState& state) {
   if (const std::string claim = missing_claim(state); !claim.empty()) {
     state.hold_up({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim \"" + claim + "\"" +
@@ -119,6 +122,7 @@ bool has_surroundings(PlanState& state) {
     has_all = has_object(state, "NetworkPolicy", state.observed.network_policy,
                          desired_network_policy(state.observed.job, state.observed.settings), network_policy_differs);
   }
+  has_all = has_pod_group(state) && has_all;
   return has_object(state, "Service", state.observed.service, desired_service(state.observed.job), service_differs) &&
          has_all;
 }
@@ -206,8 +210,9 @@ void plan_pods(PlanState& state, bool replaces_nobody) {
   const bool may_create = !replaces_nobody && (is_valid || has_had_pods(state)) && has_surroundings(state) && is_valid;
   for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");
   stop_serving(state);
-  if (may_create) create_pods(state, missing);
+  if (may_create) create_pods(state, ranks_that_may_be_made(state, missing));
   delete_old_pods(state);
+  retire_pod_groups(state);
 }
 
 }  // namespace lockstep::train

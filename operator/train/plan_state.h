@@ -41,14 +41,16 @@ struct PlanState {
   std::vector<bool> failed;
   std::vector<PodEnd> ends;  // bad ones
   std::vector<LookUpPod> lookups;
-  std::set<int> nodes_with_pods;      // that have not ended, of any attempt
-  int pods_left = 0;                  // likewise
-  const RunReport* report = nullptr;  // StatusFacts::report
-  std::string recovered;              // StatusFacts::recovered
-  bool made_no_step = false;          // node 0 has ended, and had nothing to do
+  std::set<int> nodes_with_pods;               // that have not ended, of any attempt
+  int pods_left = 0;                           // likewise
+  std::map<std::string, int> living_by_group;  // how many of them by their PodGroup
+  const RunReport* report = nullptr;           // StatusFacts::report
+  std::string recovered;                       // StatusFacts::recovered
+  bool made_no_step = false;                   // node 0 has ended, and had nothing to do
   SuspendDecision suspend;
   std::optional<Obstacle> obstacle;
-  bool is_over = false;  // the job ends in this pass
+  std::optional<Obstacle> gang_obstacle;  // why there is no PodGroup
+  bool is_over = false;                   // the job ends in this pass
 
   [[nodiscard]] int attempt_of(int node) const;
   // The node's next pod has another name. What follows from the pod of before is followed by nothing else.

@@ -2,8 +2,10 @@
 
 #include <set>
 
+#include "operator/train/plan_gang.h"
 #include "operator/train/plan_pods.h"
 #include "operator/train/pod_cleanup.h"
+#include "operator/train/pod_group.h"
 
 namespace lockstep::train {
 namespace {
@@ -48,10 +50,15 @@ void stay_suspended(PlanState& state) {
   // Whatever runs next is above what ran so far. A node that is done stays so only where its peers can do without it.
   const bool keeps_done = state.spec.trainer.launcher == api::Launcher::kLockstep;
   const std::set<int> created = state.book.created;
+  bool are_new = false;
   for (const int node : created) {
-    if (!keeps_done || state.book.done.count(node) == 0) state.raise_attempt(node);
+    if (keeps_done && state.book.done.count(node) > 0) continue;
+    state.raise_attempt(node);
+    are_new = true;
   }
+  if (are_new || is_pod_group_made(state)) next_pod_group(state);
   retire_pods(state);
+  retire_pod_groups(state);
   state.plan.why = state.suspend.message;
 }
 
@@ -72,6 +79,11 @@ void take_back_suspend(PlanState& state) {
   state.book.suspending = false;
   for (const PodEnd& end : state.ends) state.raise_attempt(end.node);
   state.ends.clear();
+  if (wants_gang(state.spec)) {  // pods that still end count as members: all start anew, as one group
+    const std::set<int> created = state.book.created;
+    for (const int node : created) state.raise_attempt(node);
+    next_pod_group(state);
+  }
   state.event(false, "Resumed", "The job goes on; pods that were already told to stop get successors.", "Resume");
 }
 

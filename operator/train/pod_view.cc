@@ -6,6 +6,7 @@
 
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 
 namespace lockstep::train {
 namespace {
@@ -148,6 +149,7 @@ std::optional<PodView> view_of_pod(const Json& pod) {
   view.message = text_field(pod, {"status", "message"});
   read_conditions(pod, view);
   if (!view.host.empty()) view.scheduled = true;
+  view.pod_group = pod_group_of(pod);
   for (const Json& gate : list_field(pod, {"spec", "schedulingGates"})) {
     view.gates.append(view.gates.empty() ? "" : ", ").append(text_field(gate, {"name"}));
   }

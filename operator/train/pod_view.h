@@ -55,6 +55,7 @@ struct PodView {
   bool ready = false;
   bool scheduled = false;
   std::string unschedulable;  // the scheduler's words while it is not
+  std::string pod_group;      // its gang's, whichever scheduler's; empty: none
   std::string gates;          // spec.schedulingGates, "a, b": no scheduler looks at it before they are gone
   bool started = false;       // the trainer container runs, or has run
   bool all_ended = false;     // all its containers have ended; the kubelet says so before it says Succeeded or Failed

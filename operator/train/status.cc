@@ -22,8 +22,8 @@ constexpr api::UnixSeconds kSchedulingWaitSeconds = 5;
 // A busy scheduler looks at a new pod within seconds.
 constexpr api::UnixSeconds kSchedulerWaitSeconds = 60;
 
-constexpr std::array<std::string_view, 4> kOrdinaryReasons = {"AllPodsReady", "PodsStarting", "PodsNotReady",
-                                                              "Suspended"};
+constexpr std::array<std::string_view, 6> kOrdinaryReasons = {"AllPodsReady", "PodsStarting", "PodsNotReady",
+                                                              "Suspended",    "GangStarting", kEarlierGangEnding};
 
 std::string of(int count, int all) { return std::to_string(count) + " of " + std::to_string(all); }
 

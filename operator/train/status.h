@@ -55,6 +55,10 @@ ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, con
 inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
 // And while health.placementTimeoutSeconds holds them back; an event of its own tells of it.
 inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
+// The reason of GangScheduled when nobody schedules the gang as one.
+inline constexpr std::string_view kNoGang = "NoGang";
+// And while the pods of the gang before have not ended.
+inline constexpr std::string_view kEarlierGangEnding = "EarlierGangEnding";
 // Is the reason of PodsReady something that somebody should look at?
 bool is_problem(std::string_view pods_ready_reason);
 

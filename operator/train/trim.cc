@@ -6,6 +6,7 @@
 
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 
 namespace lockstep::train {
 namespace {
@@ -27,7 +28,7 @@ Json pick_metadata(const Json& object) {
   if (metadata == nullptr) return Json::object();
   Json kept = pick(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
                                "labels", "ownerReferences"});
-  for (const std::string_view name : {kNodesAnnotation, kAvoidsAnnotation}) {
+  for (const std::string_view name : {kNodesAnnotation, kAvoidsAnnotation, kVolcanoGroupAnnotation}) {
     if (const Json* value = field(*metadata, {"annotations", name})) kept["annotations"][std::string(name)] = *value;
   }
   return kept;
@@ -49,7 +50,8 @@ Json pick_all(const Json& list, std::initializer_list<std::string_view> names) {
 
 Json trim_pod(const Json& pod) {
   Json kept = pick_object(pod);
-  if (const Json* spec = field(pod, {"spec"})) kept["spec"] = pick(*spec, {"nodeName", "schedulingGates"});
+  if (const Json* spec = field(pod, {"spec"}))
+    kept["spec"] = pick(*spec, {"nodeName", "schedulingGates", "schedulingGroup"});
   if (const Json* status = field(pod, {"status"})) {
     Json& to = kept["status"] = pick(*status, {"phase", "podIP", "startTime", "reason", "message"});
     to["conditions"] = pick_all(list_field(*status, {"conditions"}), {"type", "status", "reason", "message"});

@@ -275,11 +275,26 @@ TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
 // --- waits
 
 TEST(Wait, every_reason_of_the_operator_has_words) {
-  for (const char* reason :
-       {"InvalidSpec", "Unschedulable", "ErrImagePull", "ImagePullBackOff", "InvalidImageName",
-        "CreateContainerConfigError", "CreateContainerError", "ClaimMissing", "VolumeStillAttached", "QuotaExceeded",
-        "CreateRefused", "NameTaken", "PreviousRunTerminating", "ObjectTerminating", "NamespaceTerminating",
-        "BackingOff", "NotScheduled", "SchedulingGated", "PodsGivenBack"}) {
+  for (const char* reason : {"InvalidSpec",
+                             "Unschedulable",
+                             "ErrImagePull",
+                             "ImagePullBackOff",
+                             "InvalidImageName",
+                             "CreateContainerConfigError",
+                             "CreateContainerError",
+                             "ClaimMissing",
+                             "VolumeStillAttached",
+                             "QuotaExceeded",
+                             "CreateRefused",
+                             "NameTaken",
+                             "PreviousRunTerminating",
+                             "ObjectTerminating",
+                             "NamespaceTerminating",
+                             "BackingOff",
+                             "NotScheduled",
+                             "SchedulingGated",
+                             "PodsGivenBack",
+                             "PodGroupUnavailable"}) {
     FactsBuilder builder;
     builder.status(R"({"bookkeeping": {"waitingSince": 1794999970}})")
         .condition("Running", "False", "NoStepYet")
@@ -298,6 +313,18 @@ TEST(Wait, for_machines_says_that_it_ends_nothing) {
   FactsBuilder builder;
   builder.condition("Running", "False", "NoStepYet").condition("PodsReady", "False", "Unschedulable", "x", 60);
   EXPECT_THAT(diagnose(builder.facts).details, Contains("not ready since 1m; the job waits for as long as it takes"));
+}
+
+TEST(Gang, that_is_none_is_told_though_the_job_trains) {
+  FactsBuilder builder;
+  builder.condition("GangScheduled", "False", "NoGang", "There is no gang: a gate is off.");
+  EXPECT_THAT(diagnose(builder.facts).details, Contains("NoGang: There is no gang: a gate is off"));
+}
+
+TEST(Gang, that_starts_anew_says_what_it_waits_for) {
+  FactsBuilder builder;
+  builder.condition("GangScheduled", "False", "EarlierGangEnding", "The gang waits: 1 pod has not ended.");
+  EXPECT_THAT(diagnose(builder.facts).details, Contains("EarlierGangEnding: The gang waits: 1 pod has not ended"));
 }
 
 TEST(Wait, of_an_unknown_reason_is_said_by_it) {

@@ -39,6 +39,13 @@ TEST(RenderedObjects, are_the_service_the_policy_and_the_pods) {
               ElementsAre("Service other/a", "NetworkPolicy other/a", "Pod other/a-0-0"));
 }
 
+TEST(RenderedObjects, of_a_gang_have_its_group) {
+  api::TrainJob gang = job();
+  gang.spec.scheduling.gang = api::Gang::kNative;
+  EXPECT_THAT(names(gang, {.nodes = 1}),
+              ElementsAre("Service default/a", testing::StartsWith("PodGroup default/a-"), "Pod default/a-0-0"));
+}
+
 TEST(RenderedObjects, stay_within_the_elastic_bounds) {
   api::TrainJob elastic = job();
   elastic.spec.elastic = api::Elastic{.min_nodes = 2, .max_nodes = 3};

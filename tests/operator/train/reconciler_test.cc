@@ -13,6 +13,7 @@
 
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
+#include "operator/train/pod_group.h"
 #include "operator/train/trim.h"
 #include "runner/base/sha256.h"
 #include "tests/operator/control/memory_api_server.h"
@@ -986,6 +987,25 @@ TEST(ReconcilerDies, after_any_write_and_the_end_is_the_same) {
     EXPECT_EQ(life.end(), expected) << "died after write " << n << '\n' << life.end().dump(2) << expected.dump(2);
     for (const auto& [name, times] : life.made) EXPECT_EQ(times, 1) << name << " after write " << n;
     if (testing::Test::HasFailure()) return;
+  }
+}
+
+// --- kinds that a cluster may lack
+
+TEST(OptionalKinds, plan_and_caches_speak_of_the_same_versions) {
+  const std::pair<api::Gang, const kube::Versions&> gangs[] = {
+      {api::Gang::kNative, kube::native_pod_groups()},
+      {api::Gang::kVolcano, kube::volcano_pod_groups()},
+      {api::Gang::kCoscheduling, kube::coscheduling_pod_groups()}};
+  for (const auto& [gang, watched] : gangs) {
+    api::TrainJobSpec spec;
+    spec.scheduling.gang = gang;
+    std::vector<std::string> versions;
+    for (const kube::Resource& one : watched) {
+      EXPECT_EQ(one.crd_name(), pod_group_kind(spec));
+      versions.push_back(one.api_version());
+    }
+    EXPECT_EQ(versions, pod_group_versions(spec));
   }
 }
 

@@ -1,0 +1,247 @@
+#include "operator/train/plan_gang.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "operator/train/elastic.h"
+#include "operator/train/field.h"
+#include "operator/train/plan_pods.h"
+#include "operator/train/pod_group.h"
+
+namespace lockstep::train {
+namespace {
+
+// A scheduler that heeds the group has said so by then.
+constexpr api::UnixSeconds kGroupHeededSeconds = 30;
+
+std::string name_of(const Json& object) { return text_field(object, {"metadata", "name"}); }
+
+bool is_ours(const PlanState& state, const Json& group) {
+  return is_controlled_by(api::meta_of(group), state.observed.job.meta) &&
+         pod_group_number(state.observed.job.meta, name_of(group)).has_value();
+}
+
+const OptionalKind* groups(const PlanState& state) {
+  const auto kind = state.observed.kinds.find(pod_group_kind(state.spec));
+  return kind == state.observed.kinds.end() ? nullptr : &kind->second;
+}
+
+std::string current_name(const PlanState& state) {
+  return pod_group_name(state.observed.job.meta, state.book.pod_group);
+}
+
+const Json* current_group(const PlanState& state) {
+  const OptionalKind* const kind = groups(state);
+  if (kind == nullptr) return nullptr;
+  const std::string name = current_name(state);
+  const auto group = std::find_if(kind->objects.begin(), kind->objects.end(), [&](const Json& object) {
+    return name_of(object) == name && is_ours(state, object);
+  });
+  return group == kind->objects.end() ? nullptr : &*group;
+}
+
+int gang_size(const PlanState& state) { return std::min(nodes_needed(state.spec), state.spec.trainer.num_nodes); }
+
+// Ranks of the gang that are done have no pod that could find a node.
+int members_needed(const PlanState& state) {
+  const int size = gang_size(state);
+  const auto done = std::count_if(state.book.done.begin(), state.book.done.end(), [size](int n) { return n < size; });
+  return std::max(1, size - static_cast<int>(done));
+}
+
+// A group keeps its size while its members get done one by one, as long as no further pod has to join it.
+bool is_size_right(const PlanState& state, const Json& group) {
+  const int size = pod_group_size(group);
+  const int needed = members_needed(state);
+  return size == needed || (size > needed && size <= gang_size(state) && missing_nodes(state).empty());
+}
+
+// Of the gang's ranks, those that have a node, or are done.
+int count_bound(const PlanState& state) {
+  int bound = 0;
+  for (int node = 0; node < gang_size(state); ++node) {
+    const PodView* const pod = state.current[static_cast<size_t>(node)];
+    if (state.book.done.count(node) > 0 || (pod != nullptr && pod->scheduled)) ++bound;
+  }
+  return bound;
+}
+
+// Why no PodGroup can be had; nothing: one can.
+std::optional<Obstacle> why_no_groups(const PlanState& state) {
+  const std::string gang = std::string("spec.scheduling.gang is ") + api::to_string(state.spec.scheduling.gang);
+  const OptionalKind* const kind = groups(state);
+  if (kind == nullptr || (!kind->is_known && kind->trouble.empty())) {
+    return Obstacle{"GangStarting", gang + ", and the API server has not said yet whether it has PodGroups"};
+  }
+  if (!kind->trouble.empty()) {
+    return Obstacle{"PodGroupUnavailable", gang + ", and PodGroups cannot be looked at: " + kind->trouble};
+  }
+  if (kind->api_version.empty()) {
+    std::string versions;
+    for (const std::string& version : pod_group_versions(state.spec)) {
+      versions.append(versions.empty() ? "" : " or ").append(version);
+    }
+    return Obstacle{"PodGroupUnavailable", gang + ", and the cluster has no PodGroup of " + versions +
+                                               "; install or enable it (docs/gangs.md), or suspend the job and choose "
+                                               "another gang"};
+  }
+  if (!kind->is_complete) return Obstacle{"GangStarting", "the PodGroups of the cluster are being read"};
+  return std::nullopt;
+}
+
+int count_pods_of_earlier_groups(const PlanState& state) {
+  int pods = 0;
+  for (const auto& [name, count] : state.living_by_group) {
+    const std::optional<int> number = pod_group_number(state.observed.job.meta, name);
+    if (number && *number < state.book.pod_group) pods += count;
+  }
+  return pods;
+}
+
+bool hold_up(PlanState& state, Obstacle why) {
+  state.gang_obstacle = why;
+  state.hold_up(std::move(why));
+  return false;
+}
+
+// A pod of the gang that says that it is in no group, though it was made so.
+const PodView* outsider(const PlanState& state) {
+  for (int node = 0; node < gang_size(state); ++node) {
+    const PodView* const pod = state.current[static_cast<size_t>(node)];
+    if (pod != nullptr && pod->pod_group.empty()) return pod;
+  }
+  return nullptr;
+}
+
+bool is_heeded(const Json& group) {
+  const Json& conditions = list_field(group, {"status", "conditions"});
+  return std::any_of(conditions.begin(), conditions.end(), [](const Json& condition) {
+    return text_field(condition, {"type"}) == "PodGroupInitiallyScheduled";
+  });
+}
+
+// When a scheduler that has bound all pods of the gang without a word about their group does not heed it.
+std::optional<api::UnixSeconds> not_heeded_from(const PlanState& state) {
+  const Json* const group = current_group(state);
+  if (state.spec.scheduling.gang != api::Gang::kNative || group == nullptr || is_heeded(*group)) return std::nullopt;
+  api::UnixSeconds newest = 0;
+  for (const PodView* const pod : state.current) {
+    if (pod != nullptr) newest = std::max(newest, pod->meta.created);
+  }
+  return newest + kGroupHeededSeconds;
+}
+
+std::string without_full_stop(std::string text) {
+  while (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
+}
+
+std::string pods_text(int count) { return std::to_string(count) + (count == 1 ? " pod" : " pods"); }
+
+ConditionState gang_scheduled(const PlanState& state) {
+  const int size = gang_size(state);
+  const std::string of_group = " (PodGroup " + current_name(state) + ")";
+  if (const PodView* const pod = outsider(state)) {
+    return {api::ConditionStatus::kFalse, std::string(kNoGang),
+            "There is no gang: pod " + pod->meta.name +
+                " has lost the name of its PodGroup, so its pods are scheduled one by one. Switch the feature gate "
+                "GenericWorkload on in the API server, the scheduler and the controller manager, then suspend and "
+                "resume the job."};
+  }
+  const int bound = count_bound(state);
+  if (bound == size) {
+    const std::optional<api::UnixSeconds> from = not_heeded_from(state);
+    if (from && *from <= state.now) {
+      return {api::ConditionStatus::kFalse, std::string(kNoGang),
+              "There is no gang: the scheduler has bound the pods and says nothing of their group" + of_group +
+                  ", as one does whose feature gate GenericWorkload is off. The pods were scheduled one by one."};
+    }
+    return {
+        api::ConditionStatus::kTrue, "GangScheduled",
+        (size == 1 ? "The pod of the gang has its node" : "All " + pods_text(size) + " of the gang have their node") +
+            of_group + ".",
+        from};
+  }
+  if (state.gang_obstacle) {
+    return {api::ConditionStatus::kFalse, state.gang_obstacle->reason,
+            "The gang waits: " + state.gang_obstacle->message + "."};
+  }
+  const auto waiting = std::find_if(state.current.begin(), state.current.end(), [](const PodView* pod) {
+    return pod != nullptr && !pod->scheduled && !pod->unschedulable.empty();
+  });
+  std::string text = size == 1 ? "The pod of the gang has no node yet"
+                               : std::to_string(bound) + " of the " + pods_text(size) + " of the gang have their node";
+  text += of_group;
+  if (waiting != state.current.end()) text += "; the scheduler: " + without_full_stop((*waiting)->unschedulable);
+  return {api::ConditionStatus::kFalse, waiting != state.current.end() ? "Unschedulable" : "GangStarting", text + "."};
+}
+
+}  // namespace
+
+bool is_pod_group_made(const PlanState& state) { return current_group(state) != nullptr; }
+
+void next_pod_group(PlanState& state) {
+  if (wants_gang(state.spec)) ++state.book.pod_group;
+}
+
+bool has_pod_group(PlanState& state) {
+  if (!wants_gang(state.spec)) return true;
+  if (std::optional<Obstacle> why = why_no_groups(state)) {
+    state.look_again(state.now + kTryAgainSeconds);
+    return hold_up(state, *std::move(why));
+  }
+  if (const int pods = count_pods_of_earlier_groups(state); pods > 0) {
+    return hold_up(state, {std::string(kEarlierGangEnding),
+                           pods_text(pods) + " of the gang before " + (pods == 1 ? "has" : "have") +
+                               " not ended, and a pod that still ends counts as a member"});
+  }
+  Json desired =
+      desired_pod_group(state.observed.job, groups(state)->api_version, state.book.pod_group, members_needed(state));
+  const std::string name = "PodGroup " + current_name(state);
+  // One that is being deleted goes when its pods have gone, and is then made again.
+  if (const Json* const group = current_group(state); group != nullptr) {
+    const bool is_going = api::meta_of(*group).deletion_time.has_value();
+    if (!is_going && !is_size_right(state, *group)) {
+      state.act(ApplyObject{std::move(desired)}, "its size is not the gang's");
+    }
+    return true;
+  }
+  if (state.is_held_up(name)) {
+    if (state.obstacle) state.gang_obstacle = state.obstacle;
+    return false;
+  }
+  state.act(CreateObject{std::move(desired)}, "the gang's pods are its members");
+  return state.observed.problems.count(name) == 0;
+}
+
+std::vector<int> ranks_that_may_be_made(const PlanState& state, std::vector<int> missing) {
+  const int size = gang_size(state);
+  if (!wants_gang(state.spec) || count_bound(state) == size) return missing;
+  std::erase_if(missing, [size](int node) { return node >= size; });
+  return missing;
+}
+
+void retire_pod_groups(PlanState& state) {
+  const OptionalKind* const kind = groups(state);
+  if (kind == nullptr) return;
+  for (const Json& group : kind->objects) {
+    const api::ObjectMeta meta = api::meta_of(group);
+    if (!is_ours(state, group) || meta.deletion_time || meta.name == current_name(state)) continue;
+    if (state.living_by_group.count(meta.name) > 0) continue;
+    state.act(DeleteObject{kind->api_version, text_field(group, {"kind"}), meta.name, meta.uid}, "its gang is no more");
+  }
+}
+
+void write_gang_scheduled(PlanState& state) {
+  if (!wants_gang(state.spec)) return;
+  const api::Condition* const before = state.status.conditions.find(api::condition::kGangScheduled);
+  const std::string reason_before = before == nullptr ? "" : before->reason;
+  const bool has_none = state.suspend.step == SuspendStep::kSuspended || state.suspend.step == SuspendStep::kStopping;
+  const ConditionState now =
+      has_none ? ConditionState{api::ConditionStatus::kFalse, "Suspended", "A suspended job has no gang."}
+               : gang_scheduled(state);
+  state.set(api::condition::kGangScheduled, now);
+  if (now.reason == kNoGang && reason_before != now.reason) state.event(true, now.reason, now.message, "MakePods");
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,118 @@
+"""Gangs whose PodGroup is a CRD: absent, installed later, removed while the gang runs; and what Volcano and scheduler-plugins
+find, on their published CRDs. Their schedulers do not run here: pods of scheduler-plugins are given to Kubernetes' own."""
+import pytest
+
+from control_plane import kube_bin
+from fake_kubelet import Exit
+from test_api_faults import OPERATOR
+from train_jobs import Jobs
+from waiting import wait_until
+
+CRDS = kube_bin().parent / "crds"
+COSCHEDULING = "scheduling.x-k8s.io_podgroups.yaml"
+VOLCANO = "scheduling.volcano.sh_podgroups.yaml"
+OWN_SCHEDULER = {"podTemplate": {"spec": {"schedulerName": "default-scheduler"}}}
+
+
+@pytest.fixture(name="process")
+def started_operator(control_plane, kubelet, operator):
+    return operator(kubeconfig=control_plane.kubeconfig_of_service_account(*OPERATOR))
+
+
+@pytest.fixture
+def jobs(api, process):
+    return Jobs(api)
+
+
+@pytest.fixture
+def crds(control_plane):
+    """crds.install(file), crds.remove(file): what is installed goes at the end."""
+    class Crds:
+        installed = set()
+
+        def install(self, file):
+            control_plane.kubectl("apply", "--server-side", "-f", CRDS / file)
+            group, plural = file.removesuffix(".yaml").split("_")
+            control_plane.wait_for_crd(f"{plural}.{group}")
+            self.installed.add(file)
+
+        def remove(self, file):
+            control_plane.kubectl("delete", "--wait", "-f", CRDS / file)
+            self.installed.discard(file)
+
+    found = Crds()
+    yield found
+    for file in sorted(found.installed):
+        found.remove(file)
+
+
+def groups(api, resource):
+    return {group["metadata"]["name"]: group for group in api.list(resource)}
+
+
+def test_a_kind_that_comes_goes_and_comes_again(api, jobs, process, kubelet, crds):
+    resource = "scheduling.x-k8s.io/v1alpha1/podgroups"
+    jobs.create(nodes=2, scheduling={"gang": "Coscheduling"}, trainer=OWN_SCHEDULER)
+    why = jobs.wait_for_condition("GangScheduled", "False", "PodGroupUnavailable")["message"]
+    assert "the cluster has no PodGroup of scheduling.x-k8s.io/v1alpha1" in why
+    jobs.wait_for_event(lambda event: event[0] == "PodGroupUnavailable", "event PodGroupUnavailable")
+    assert jobs.pods() == {} and process.answers("readyz")
+
+    crds.install(COSCHEDULING)
+    jobs.wait_for_condition("PodsReady")
+    jobs.wait_for_condition("GangScheduled")
+    (name,) = groups(api, resource)
+    assert groups(api, resource)[name]["spec"] == {"minMember": 2}
+    labels = {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in jobs.pods().values()}
+    assert labels == {name}
+
+    crds.remove(COSCHEDULING)
+    kubelet.exit(api.namespace, "job-1-0", Exit(1))
+    jobs.wait_for_condition("PodsReady", "False", "PodGroupUnavailable")
+    assert jobs.live_pods() == ["job-0-0"] and process.answers("readyz")
+
+    crds.install(COSCHEDULING)
+    jobs.wait_for_pods("job-0-0", "job-1-1")
+    jobs.wait_for_condition("PodsReady")
+    assert list(groups(api, resource)) == [name]
+
+
+def test_a_group_that_somebody_deletes_or_changes_is_put_right(api, jobs, crds):
+    resource = "scheduling.x-k8s.io/v1alpha1/podgroups"
+    crds.install(COSCHEDULING)
+    jobs.create(nodes=2, scheduling={"gang": "Coscheduling"}, trainer=OWN_SCHEDULER)
+    jobs.wait_for_condition("PodsReady")
+    (name,) = groups(api, resource)
+    uid = groups(api, resource)[name]["metadata"]["uid"]
+    pods = {pod["metadata"]["uid"] for pod in jobs.pods().values()}
+    api.client.delete(resource, api.namespace, name)
+    wait_until(lambda: groups(api, resource).get(name, {"metadata": {"uid": uid}})["metadata"]["uid"] != uid,
+               "another group of the name")
+    api.client.patch(resource, {"spec": {"minMember": 1}}, api.namespace, name)
+    wait_until(lambda: groups(api, resource)[name]["spec"]["minMember"] == 2, "the size that the job needs")
+    assert {pod["metadata"]["uid"] for pod in jobs.pods().values()} == pods
+
+
+def test_volcano_finds_its_group_and_its_pods(api, jobs, crds):
+    resource = "scheduling.volcano.sh/v1beta1/podgroups"
+    crds.install(VOLCANO)
+    api.control_plane.api.create("scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "volcanic"}, "value": 7})
+    try:
+        jobs.create(nodes=3, elastic={"minNodes": 2, "maxNodes": 3},
+                    scheduling={"gang": "Volcano", "queue": "team-a", "priorityClassName": "volcanic"})
+        jobs.wait_for_pods("job-0-0", "job-1-0")
+        (name,) = groups(api, resource)
+        assert groups(api, resource)[name]["spec"] == {"minMember": 2, "queue": "team-a", "priorityClassName": "volcanic"}
+        for pod in jobs.pods().values():
+            assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == name
+            assert pod["spec"]["schedulerName"] == "volcano" and pod["spec"]["priority"] == 7
+        jobs.wait_for_condition("GangScheduled", "False", "GangStarting")
+    finally:
+        api.control_plane.api.delete("scheduling.k8s.io/v1/priorityclasses", name="volcanic")
+
+
+def test_a_native_gang_without_the_gate_waits_and_says_so(jobs):
+    jobs.create(nodes=2, scheduling={"gang": "Native"})
+    why = jobs.wait_for_condition("GangScheduled", "False", "PodGroupUnavailable")["message"]
+    assert "scheduling.k8s.io/v1beta1 or scheduling.k8s.io/v1alpha2" in why
+    assert jobs.pods() == {}
