@@ -1,0 +1,279 @@
+"""Gangs on a control plane that has Kubernetes' own PodGroups (feature gate GenericWorkload): four nodes of one pod each,
+the real scheduler, and the operator with its ServiceAccount's rights."""
+import json
+
+import pytest
+
+from control_plane import ControlPlane
+from fake_kubelet import Behaviour, Exit, FakeKubelet
+from fault_proxy import FaultProxy
+from kube_api import ApiError
+from test_api_faults import ALWAYS, OPERATOR, EveryOther, plural_of
+from test_operator_dies import UNHARMED, ScenarioRun, chosen, count_writes, fresh  # pylint: disable=unused-import
+from train_jobs import Jobs
+from waiting import wait_until
+
+POD_GROUPS = "scheduling.k8s.io/v1beta1/podgroups"
+WHOLE_NODE = {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
+GANG = {"scheduling": {"gang": "Native"}, "trainer": WHOLE_NODE}
+
+
+@pytest.fixture(scope="module")
+def control_plane():
+    """In place of the session's."""
+    with ControlPlane(native_gangs=True) as running:
+        running.apply_base()
+        yield running
+
+
+@pytest.fixture(name="process")
+def started_operator(control_plane, kubelet, operator):
+    return operator(kubeconfig=control_plane.kubeconfig_of_service_account(*OPERATOR))
+
+
+@pytest.fixture
+def jobs(api, process):
+    return GangJobs(api)
+
+
+class GangJobs(Jobs):
+    """Jobs whose pods take a node each, and their PodGroups."""
+
+    def create_gang(self, name="job", trainer=(), scheduling=(), **more):
+        return self.create(name, trainer={**WHOLE_NODE, **dict(trainer)},
+                           scheduling={"gang": "Native", **dict(scheduling)}, **more)
+
+    def prefix(self, name="job"):
+        return f"{name}-{self.get(name)['metadata']['uid'][:8]}-"
+
+    def groups(self, name="job"):
+        """Their numbers, those that are being deleted left out."""
+        prefix = self.prefix(name)
+        listed = self.api.list(POD_GROUPS, labelSelector=f"lockstep.dev/job={name}")
+        return sorted(int(group["metadata"]["name"].removeprefix(prefix)) for group in listed
+                      if "deletionTimestamp" not in group["metadata"])
+
+    def group_of(self, pod, name="job"):
+        """The number of the group that the pod says it is in."""
+        return int(self.pods(name)[pod]["spec"]["schedulingGroup"]["podGroupName"].removeprefix(self.prefix(name)))
+
+    def bound(self, name="job"):
+        return sorted(pod for pod, body in self.pods(name).items() if body["spec"].get("nodeName"))
+
+
+def finish(jobs, kubelet, name, pods):
+    for pod in pods:
+        kubelet.exit(jobs.api.namespace, pod, Exit(0))
+    jobs.wait_for_condition("Complete", name=name)
+
+
+# --- scheduled together
+
+
+def test_two_gangs_that_fit_one_after_the_other_both_finish(jobs, kubelet):
+    jobs.create_gang("first", nodes=3)
+    jobs.wait_for_condition("GangScheduled", name="first")
+    jobs.create_gang("second", nodes=3)
+    jobs.wait_for_pods("second-0-0", "second-1-0", "second-2-0", job="second")
+    waiting = jobs.wait_for_condition("GangScheduled", "False", "Unschedulable", name="second")
+    assert "minCount" in waiting["message"], waiting
+    assert jobs.bound("second") == [], "it holds the fourth node, which helps nobody"
+    finish(jobs, kubelet, "first", [f"first-{n}-0" for n in range(3)])
+    jobs.wait_for_condition("GangScheduled", name="second")
+    jobs.wait_for_condition("PodsReady", name="second")
+    finish(jobs, kubelet, "second", [f"second-{n}-0" for n in range(3)])
+
+
+def test_a_gang_that_can_never_fit_holds_nothing_and_says_why(jobs):
+    jobs.create_gang(nodes=5)
+    jobs.wait_for_pods(*(f"job-{n}-0" for n in range(5)))
+    why = jobs.wait_for_condition("GangScheduled", "False", "Unschedulable")["message"]
+    assert why.startswith("0 of the 5 pods of the gang have their node (PodGroup job-") and "minCount" in why
+    jobs.wait_for_condition("PodsReady", "False", "Unschedulable")
+    assert jobs.bound() == []
+    jobs.create_gang("small", nodes=4)
+    jobs.wait_for_condition("PodsReady", name="small")
+
+
+def test_the_ranks_beyond_the_gang_come_when_it_has_its_nodes(jobs, kubelet):
+    jobs.create_gang("first", nodes=3)
+    jobs.wait_for_condition("GangScheduled", name="first")
+    jobs.create_gang(nodes=3, elastic={"minNodes": 2, "maxNodes": 3})
+    jobs.wait_for_pods("job-0-0", "job-1-0")
+    jobs.wait_for_condition("GangScheduled", "False", "Unschedulable")
+    assert sorted(jobs.pods()) == ["job-0-0", "job-1-0"]
+    finish(jobs, kubelet, "first", [f"first-{n}-0" for n in range(3)])
+    jobs.wait_for_pods("job-0-0", "job-1-0", "job-2-0")
+    jobs.wait_for_condition("PodsReady")
+    assert {jobs.group_of(pod) for pod in jobs.pods()} == {0}
+
+
+# --- over the life of a job
+
+
+def test_a_replaced_pod_of_a_gang_that_runs_is_scheduled_in_its_group(api, jobs, kubelet):
+    jobs.create_gang(nodes=4)
+    jobs.wait_for_condition("PodsReady")
+    kubelet.exit(api.namespace, "job-2-0", Exit(1))
+    jobs.wait_for_pods("job-0-0", "job-1-0", "job-2-1", "job-3-0")
+    jobs.wait_for_condition("PodsReady")
+    assert jobs.group_of("job-2-1") == 0 and jobs.groups() == [0]
+
+
+def test_a_gang_that_restarts_is_another_group_once_its_pods_have_ended(api, jobs, kubelet):
+    deaf = Behaviour(on_delete=None)
+    kubelet.behave_by_name(api.namespace, "job-0-0", deaf)
+    jobs.create_gang(nodes=2, restartPolicy={"scope": "Gang"},
+                     trainer={"podTemplate": {"spec": {"terminationGracePeriodSeconds": 3600}}})
+    jobs.wait_for_condition("PodsReady")
+    kubelet.exit(api.namespace, "job-1-0", Exit(1))
+    jobs.wait_for_condition("GangScheduled", "False", "EarlierGangEnding")
+    assert jobs.groups() == [0] and jobs.live_pods() == []
+    kubelet.exit(api.namespace, "job-0-0", Exit(143))
+    jobs.wait_for_pods("job-0-1", "job-1-1")
+    jobs.wait_for_condition("GangScheduled")
+    assert jobs.group_of("job-0-1") == jobs.group_of("job-1-1") == 1
+    jobs.wait_for(lambda: jobs.groups() == [1], "end of the first group")
+
+
+def test_each_resume_is_another_group(jobs):
+    jobs.create_gang(nodes=2)
+    jobs.wait_for_condition("GangScheduled")
+    for number in (1, 2):
+        jobs.patch({"spec": {"suspend": True}})
+        jobs.wait_for_condition("Suspended")
+        jobs.wait_for(lambda: jobs.groups() == [], "end of the group")
+        jobs.patch({"spec": {"suspend": False}})
+        jobs.wait_for_condition("GangScheduled")
+        assert jobs.groups() == [number]
+    jobs.wait_for_condition("PodsReady")
+
+
+def test_a_preempted_gang_is_one_restart_that_is_not_counted(api, control_plane, jobs, kubelet):
+    for name, value in (("gangs-low", 10), ("gangs-high", 1000)):
+        control_plane.api.create("scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+    try:
+        jobs.create_gang(nodes=3, scheduling={"priorityClassName": "gangs-low"})
+        jobs.wait_for_condition("PodsReady")
+        jobs.create_gang("urgent", nodes=3, scheduling={"priorityClassName": "gangs-high"})
+        jobs.wait_for_condition("PodsReady", name="urgent")
+        jobs.wait_for(lambda: jobs.status()["restarts"]["gang"] == 1, "one restart of the gang")
+        assert {pod["spec"]["priority"] for pod in jobs.pods().values()} == {10}
+        assert "counted" not in jobs.status().get("bookkeeping", {})
+        finish(jobs, kubelet, "urgent", [f"urgent-{n}-0" for n in range(3)])
+        jobs.wait_for_condition("GangScheduled")
+        assert jobs.status()["restarts"]["gang"] == 1 and jobs.status()["restarts"]["pod"] == 0
+        assert {jobs.group_of(pod) for pod in jobs.live_pods()} == {1}
+    finally:
+        for name in ("gangs-low", "gangs-high"):
+            control_plane.api.delete("scheduling.k8s.io/v1/priorityclasses", name=name)
+
+
+# --- gates that are off fail silently
+
+
+def test_a_scheduler_whose_gate_is_off_is_found_out(control_plane, jobs):
+    scheduler = control_plane["kube-scheduler"]
+    with_gate = scheduler.argv
+    scheduler.stop()
+    scheduler.argv = [word for word in with_gate if "GenericWorkload" not in str(word)]
+    scheduler.start()
+    try:
+        jobs.create_gang(nodes=2)
+        said = jobs.wait_for_condition("GangScheduled", "False", "NoGang", timeout=120)["message"]
+        assert "GenericWorkload" in said
+        jobs.wait_for_event(lambda event: event[0] == "NoGang", "event NoGang")
+        jobs.wait_for_condition("PodsReady")
+    finally:
+        scheduler.stop()
+        scheduler.argv = with_gate
+        scheduler.start()
+
+
+# --- an API server in trouble, and an operator that dies
+
+
+def is_of_groups(request):
+    return request.is_write and plural_of(request) in ("podgroups", "pods", "trainjobs/status")
+
+
+@pytest.mark.parametrize("status, reason", [(429, "TooManyRequests"), (500, "InternalError")])
+def test_a_server_that_refuses_every_other_write_of_a_gang(api, control_plane, kubelet, operator, status, reason):
+    with FaultProxy(control_plane) as proxy:
+        storm = EveryOther(is_of_groups)
+        proxy.answer(storm, status, reason, times=ALWAYS)
+        operator(kubeconfig=proxy.kubeconfig_of_service_account(*OPERATOR))
+        jobs = GangJobs(api)
+        live_through_a_restart(jobs, kubelet)
+        assert len(storm.waits()) >= 5
+
+
+def test_answers_that_are_lost_make_no_second_group(api, control_plane, kubelet, operator):
+    with FaultProxy(control_plane) as proxy:
+        proxy.lose_answer(EveryOther(is_of_groups), times=ALWAYS)
+        operator(kubeconfig=proxy.kubeconfig_of_service_account(*OPERATOR))
+        live_through_a_restart(GangJobs(api), kubelet)
+
+
+def live_through_a_restart(jobs, kubelet):
+    jobs.create_gang(nodes=2, restartPolicy={"scope": "Gang"})
+    jobs.wait_for_condition("PodsReady", timeout=120)
+    kubelet.exit(jobs.api.namespace, "job-1-0", Exit(1))
+    jobs.wait_for_pods("job-0-1", "job-1-1", timeout=120)
+    jobs.wait_for_condition("GangScheduled", timeout=120)
+    jobs.wait_for(lambda: jobs.groups() == [1], "end of the first group", timeout=120)
+    finish(jobs, kubelet, "job", ["job-0-1", "job-1-1"])
+
+
+def test_an_api_server_that_restarts_while_a_gang_waits(control_plane, jobs, kubelet):
+    jobs.create_gang("first", nodes=3)
+    jobs.wait_for_condition("GangScheduled", name="first")
+    jobs.create_gang("second", nodes=3)
+    jobs.wait_for_condition("GangScheduled", "False", "Unschedulable", name="second")
+    control_plane.stop_component("kube-apiserver")
+    control_plane.restart_component("kube-apiserver")
+    finish(jobs, kubelet, "first", [f"first-{n}-0" for n in range(3)])
+    jobs.wait_for_condition("PodsReady", name="second", timeout=120)
+    assert jobs.groups("second") == [0]
+
+
+def gang_restarts(s):
+    s.jobs.create_gang(nodes=2, restartPolicy={"scope": "Gang"})
+    s.until_ready("job-0-0", "job-1-0")
+    s.exit("job-1-0", Exit(1))
+    s.until_ready("job-0-1", "job-1-1")
+    s.until(lambda: sorted(s.jobs.pods()) == ["job-0-1", "job-1-0", "job-1-1"], "end of the pod that had not failed")
+    s.until(lambda: s.jobs.groups() == [1], "end of the first group")
+
+
+def gang_is_suspended(s):
+    s.jobs.create_gang(nodes=2)
+    s.until_ready("job-0-0", "job-1-0")
+    s.jobs.patch({"spec": {"suspend": True}})
+    s.until_condition("Suspended")
+    s.until(lambda: s.jobs.pods() == {} and s.jobs.groups() == [], "no pods and no group")
+    s.jobs.patch({"spec": {"suspend": False}})
+    s.until_ready("job-0-1", "job-1-1")
+    s.until_condition("GangScheduled")
+    s.until(lambda: s.jobs.groups() == [1], "the second group")
+
+
+@pytest.mark.parametrize("scenario", [gang_restarts, gang_is_suspended], ids=lambda s: s.__name__)
+def test_the_end_is_the_same_wherever_the_operator_died(scenario, fresh, kubelet, operator, request):
+    def run(api, exit_after_writes):
+        scene = ScenarioRun(api, kubelet, lambda **flags: operator(namespace=api.namespace, **flags), exit_after_writes)
+        scene.jobs = GangJobs(api)
+        scenario(scene)
+        scene.until(scene.is_settled, "rest")
+        return scene
+
+    undisturbed = run(fresh(), UNHARMED)
+    expected = undisturbed.result()
+    writes = count_writes(undisturbed.operator)
+    for after in chosen(writes, request.config.getoption("--scenario") == "all"):
+        scene = run(fresh(), after)
+        assert scene.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
+        assert scene.result() == expected, f"dead after write {after} of {writes}"
+        scene.operator.kill()
+        scene.jobs.delete()
+        scene.jobs.wait_until_gone()
