@@ -36,6 +36,7 @@ spec:
     resourcesPerNode: {limits: {nvidia.com/gpu: 2}}
     podTemplate: {spec: {priorityClassName: high}}
   elastic: {minNodes: 2, maxNodes: 4, rejoinTimeoutSeconds: 7}
+  scheduling: {gang: Native, queue: q, priorityClassName: high, topology: example.com/rack}
   restartPolicy:
     maxRestarts: 1
     windowSeconds: 2
@@ -106,6 +107,10 @@ TEST(TrainJob, reads_every_field) {
   EXPECT_EQ(spec.elastic->min_nodes, 2);
   EXPECT_EQ(spec.elastic->max_nodes, 4);
   EXPECT_EQ(spec.elastic->rejoin_timeout_seconds, 7);
+  EXPECT_EQ(spec.scheduling.gang, Gang::kNative);
+  EXPECT_EQ(spec.scheduling.queue, "q");
+  EXPECT_EQ(spec.scheduling.priority_class_name, "high");
+  EXPECT_EQ(spec.scheduling.topology, "example.com/rack");
   ASSERT_EQ(spec.restart_policy.rules.size(), 2U);
   EXPECT_EQ(spec.restart_policy.rules[0].exit_codes, (std::vector<int>{12, 14}));
   EXPECT_TRUE(spec.restart_policy.rules[0].avoid_node);

@@ -318,13 +318,13 @@ TEST(Wait, for_machines_says_that_it_ends_nothing) {
 TEST(Gang, that_is_none_is_told_though_the_job_trains) {
   FactsBuilder builder;
   builder.condition("GangScheduled", "False", "NoGang", "There is no gang: a gate is off.");
-  EXPECT_THAT(diagnose(builder.facts).details, Contains("NoGang: There is no gang: a gate is off."));
+  EXPECT_THAT(diagnose(builder.facts).details, Contains("NoGang: There is no gang: a gate is off"));
 }
 
 TEST(Gang, that_starts_anew_says_what_it_waits_for) {
   FactsBuilder builder;
   builder.condition("GangScheduled", "False", "EarlierGangEnding", "The gang waits: 1 pod has not ended.");
-  EXPECT_THAT(diagnose(builder.facts).details, Contains("EarlierGangEnding: The gang waits: 1 pod has not ended."));
+  EXPECT_THAT(diagnose(builder.facts).details, Contains("EarlierGangEnding: The gang waits: 1 pod has not ended"));
 }
 
 TEST(Wait, of_an_unknown_reason_is_said_by_it) {
