@@ -72,12 +72,16 @@ Json pod_template_of(const Json& pod) {
   return {{"spec", std::move(spec)}};
 }
 
-// spec.podSets[].topologyRequest, from the annotations that Kueue's other jobs have on their pod templates.
+// spec.podSets[].topologyRequest: of spec.scheduling.topology, else of the annotations that Kueue's other jobs have on
+// their pod templates.
 std::optional<Json> topology_request(const api::TrainJob& job) {
-  const Json* const annotations = field(job.spec.trainer.pod_template, {"metadata", "annotations"});
-  if (annotations == nullptr) return std::nullopt;
+  static const Json kNone = Json::object();
+  const Json* const given = field(job.spec.trainer.pod_template, {"metadata", "annotations"});
+  const Json* const annotations = given == nullptr ? &kNone : given;
   Json request = Json::object();
-  if (const std::string level = text_field(*annotations, {kRequiredTopology}); !level.empty()) {
+  if (!job.spec.scheduling.topology.empty()) {
+    request["required"] = job.spec.scheduling.topology;
+  } else if (const std::string level = text_field(*annotations, {kRequiredTopology}); !level.empty()) {
     request["required"] = level;
   } else if (const std::string wish = text_field(*annotations, {kPreferredTopology}); !wish.empty()) {
     request["preferred"] = wish;

@@ -16,6 +16,14 @@ std::string label_of(const api::TrainJob& job, std::string_view name) {
   return it == job.meta.labels.end() ? "" : it->second;
 }
 
+// The priority class of the job's pods, and the field that names it.
+std::pair<std::string, std::string> pods_class(const api::TrainJob& job) {
+  const std::string& name = job.spec.scheduling.priority_class_name;
+  if (!name.empty()) return {name, "spec.scheduling.priorityClassName"};
+  return {text_field(job.spec.trainer.pod_template, {"spec", "priorityClassName"}),
+          "spec.trainer.podTemplate.spec.priorityClassName"};
+}
+
 WorkloadPriority class_of(std::string_view group, const std::string& name, const Json& object) {
   return {.group = std::string(group), .name = name, .value = number_field(object, {"value"}).value_or(0)};
 }
@@ -92,8 +100,7 @@ Status KueueReader::read_flavors(const Workload& workload, KueueMemory& memory, 
 
 Status KueueReader::read_priority(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now,
                                   KueueView& view) const {
-  const std::string of = label_of(job, kWorkloadPriorityLabel) + "/" +
-                         text_field(job.spec.trainer.pod_template, {"spec", "priorityClassName"});
+  const std::string of = label_of(job, kWorkloadPriorityLabel) + "/" + pods_class(job).first;
   if (!memory.priority || memory.priority_class != of || memory.priority_read_at + kReadAgainSeconds <= now) {
     TRY_ASSIGN(memory.priority, priority_of(job, view.version));
     memory.priority_class = of;
@@ -111,12 +118,10 @@ Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, cons
                       found.error());
   }
   const std::string group = kube::priority_classes().group;
-  if (const std::string name = text_field(job.spec.trainer.pod_template, {"spec", "priorityClassName"});
-      !name.empty()) {
+  if (const auto [name, where] = pods_class(job); !name.empty()) {
     const Result<Json> found = client_.get(kube::priority_classes(), {.ns = "", .name = name});
     if (found.ok()) return class_of(group, name, *found);
-    return problem_of("PriorityClass \"" + name + "\"", "spec.trainer.podTemplate.spec.priorityClassName",
-                      found.error());
+    return problem_of("PriorityClass \"" + name + "\"", where, found.error());
   }
   const Result<kube::ObjectList> all = client_.list(kube::priority_classes(), {});
   if (!all.ok()) return problem_of("list of PriorityClasses", "the cluster's default", all.error());

@@ -128,9 +128,9 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Which pods there are, the pods themselves show. Where nothing else was decided, those that a small job lacks do not wait
-// for its status: the pass that follows their creates writes it. Many small jobs at once are made of such writes. A large
-// job's creates take seconds, and a pod that is lost meanwhile must not be made again under its old name.
+// Which pods there are, the pods themselves show. Where nothing else was decided, those that a small job lacks do not
+// wait for its status: the pass that follows their creates writes it. Many small jobs at once are made of such writes.
+// A large job's creates take seconds, and a pod that is lost meanwhile must not be made again under its old name.
 bool may_follow_its_pods(const PlanState& state) {
   constexpr size_t kPodsMax = 16;
   const Plan& plan = state.plan;

@@ -170,7 +170,7 @@ std::vector<VerdictCase> verdict_cases() {
               .status(R"({"phase": "Suspended"})")
               .condition("Suspended", "True", "QueueUnavailable")
               .condition("Admitted", "False", "QueueUnavailable", "The job waits for queue \"team\": no Kueue.")),
-       false, "TrainJob sasrec waits for queue \"team\": no Kueue", ""},
+       false, "TrainJob sasrec waits for queue \"team\": no Kueue", "kubectl describe"},
       {"starting",
        of(built()
               .condition("Running", "False", "NoStepYet")
