@@ -36,9 +36,9 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
   for (control::Informer* const owned : {services_.get(), policies_.get()}) {
     owned->on_change([this](const control::Cache::Change& change) { look_at_job_behind(change); });
   }
-  for (const kube::Versions* const groups :
-       {&kube::native_pod_groups(), &kube::volcano_pod_groups(), &kube::coscheduling_pod_groups()}) {
-    add_optional(*groups, ns, of_a_job);
+  for (const kube::Versions* const kinds : {&kube::native_pod_groups(), &kube::volcano_pod_groups(),
+                                            &kube::coscheduling_pod_groups(), &kube::kueue_workloads()}) {
+    add_optional(*kinds, ns, of_a_job);
   }
   if (hosts_) hosts_->on_change([this](const control::Cache::Change& change) { look_at_jobs_of_host(change); });
 }
@@ -112,6 +112,8 @@ void Caches::look_at_jobs_of_host(const control::Cache::Change& change) {
 }
 
 void Caches::start() {
+  // Workloads may have outlived their TrainJobs, and wait for us to let go of them.
+  optional_.at(kube::kueue_workloads().front().crd_name())->wanted();
   for (const auto& [what, informer] : all_) informer->start();
   for (const auto& [name, informer] : optional_) informer->start();
 }

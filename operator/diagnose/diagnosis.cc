@@ -1,6 +1,7 @@
 #include "operator/diagnose/diagnosis.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
@@ -107,6 +108,10 @@ class Diagnoser {
     if (status_.conditions.is_true(api::condition::kComplete)) return decide_complete();
     if (status_.conditions.is_true(api::condition::kFailed)) return decide_failed();
     if (is_unseen()) return decide_unseen();
+    const api::Condition* const admitted = condition(api::condition::kAdmitted);
+    const bool may_run =
+        spec_.suspend || book_.held || admitted == nullptr || admitted->status == api::ConditionStatus::kTrue;
+    if (!may_run) return decide_queued(*admitted);
     if (is(api::JobPhase::kSuspended)) return decide_suspended();
     if (spec_.suspend || book_.held) {
       const api::Condition* const suspending = condition(api::condition::kSuspended);
@@ -295,6 +300,19 @@ class Diagnoser {
       reason = text_field(event, {"reason"});
     }
     return reason;
+  }
+
+  // "TrainJob sasrec waits in queue …": the queue's words, which the operator has passed on.
+  void decide_queued(const api::Condition& admitted) {
+    constexpr std::array<std::string_view, 2> kJustWaits = {"Queued", "QuotaReserved"};
+    const bool is_well = std::find(kJustWaits.begin(), kJustWaits.end(), admitted.reason) != kJustWaits.end();
+    constexpr std::string_view kJob = "The job ";
+    const std::string& words = admitted.message;
+    conclude(is_well, words.substr(0, kJob.size()) == kJob ? subject() + " " + words.substr(kJob.size())
+                                                           : subject() + " may not have pods: " + words);
+    if (admitted.reason == "QueueUnavailable") return;
+    advise({{"what the queue knows:", kubectl("get", name(), "workloads.kueue.x-k8s.io,localqueues.kueue.x-k8s.io")},
+            {"its quota, and who has it:", "kubectl describe clusterqueues.kueue.x-k8s.io"}});
   }
 
   void decide_suspended() {

@@ -101,6 +101,25 @@ const Resource& network_policies() {
   return resource;
 }
 
+const Versions& kueue_workloads() {
+  static const Versions versions{{"kueue.x-k8s.io", "v1beta2", "workloads", "Workload"},
+                                 {"kueue.x-k8s.io", "v1beta1", "workloads", "Workload"}};
+  return versions;
+}
+
+Resource kueue_resource_flavors(const std::string& version) {
+  return {"kueue.x-k8s.io", version, "resourceflavors", "ResourceFlavor", false};
+}
+
+Resource kueue_priority_classes(const std::string& version) {
+  return {"kueue.x-k8s.io", version, "workloadpriorityclasses", "WorkloadPriorityClass", false};
+}
+
+const Resource& priority_classes() {
+  static const Resource resource{"scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false};
+  return resource;
+}
+
 const Resource& train_jobs() {
   static const Resource resource{"lockstep.dev", "v1", "trainjobs", "TrainJob"};
   return resource;

@@ -53,6 +53,7 @@ const Resource& persistent_volume_claims();
 const Resource& namespaces();
 const Resource& leases();            // coordination.k8s.io/v1
 const Resource& network_policies();  // networking.k8s.io/v1
+const Resource& priority_classes();  // scheduling.k8s.io/v1
 const Resource& train_jobs();        // lockstep.dev/v1
 
 // Kinds that a cluster may lack: the versions that we speak, the best first.
@@ -60,5 +61,9 @@ using Versions = std::vector<Resource>;
 const Versions& native_pod_groups();        // scheduling.k8s.io
 const Versions& volcano_pod_groups();       // scheduling.volcano.sh
 const Versions& coscheduling_pod_groups();  // scheduling.x-k8s.io
+const Versions& kueue_workloads();          // kueue.x-k8s.io
+// What a Workload refers to, in the version that the server has Workloads in.
+Resource kueue_resource_flavors(const std::string& version);
+Resource kueue_priority_classes(const std::string& version);
 
 }  // namespace lockstep::kube

@@ -6,6 +6,7 @@
 #include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
 #include "operator/train/elastic.h"
+#include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 #include "operator/train/observed.h"
 #include "operator/train/pod_group.h"
@@ -47,7 +48,14 @@ Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const Rende
   if (options.nodes) TRY(set_nodes(*options.nodes, observed.job.spec));
   const api::TrainJobSpec& spec = observed.job.spec;
 
-  std::vector<Json> objects{train::desired_service(observed.job)};
+  std::vector<Json> objects;
+  if (train::has_queue(observed.job)) {
+    TRY_ASSIGN(const Json pod, train::unadmitted_pod(observed, {}));
+    objects.push_back(train::desired_workload(observed.job, spec.trainer.num_nodes, pod, {}));
+    if (meta.created == 0) objects.back()["metadata"]["name"] = std::string(kWorkloadNamePlaceholder);
+    if (spec.managed_by == train::kMultiKueue) return objects;  // the pods are made in another cluster
+  }
+  objects.push_back(train::desired_service(observed.job));
   if (spec.network_policy == api::NetworkPolicyMode::kIntraJob) {
     objects.push_back(train::desired_network_policy(observed.job, observed.settings));
   }

@@ -16,6 +16,7 @@ namespace lockstep::manifest {
 inline constexpr std::string_view kUidPlaceholder = "<the TrainJob's UID>";
 inline constexpr std::string_view kRunPlaceholder = "<from its creation time and UID>";
 inline constexpr std::string_view kTokenPlaceholder = "<from the operator's key>";
+inline constexpr std::string_view kWorkloadNamePlaceholder = "<from the TrainJob's name and UID>";
 inline constexpr std::string_view kDefaultNamespace = "default";
 
 struct RenderOptions {
@@ -24,7 +25,8 @@ struct RenderOptions {
   std::string ns;            // instead of the job's; empty: the job's, else kDefaultNamespace
 };
 
-// Service, NetworkPolicy where there is one, pods by node rank. kInvalid names the field or the option.
+// Kueue's Workload where the job has a queue, Service, NetworkPolicy where there is one, pods by node rank. kInvalid
+// names the field or the option.
 Result<std::vector<Json>> rendered_objects(const api::TrainJob& job, const RenderOptions& options);
 
 }  // namespace lockstep::manifest

@@ -259,6 +259,12 @@ int num_proc_per_node(const api::TrainJobSpec& spec) {
 }
 
 Result<Json> desired_pod(const Observed& o, const PodOf& of) {
+  TRY_ASSIGN(Json pod, unadmitted_pod(o, of));
+  if (!o.admitted_pod.empty()) TRY(add_to_pod(o.admitted_pod, pod));
+  return pod;
+}
+
+Result<Json> unadmitted_pod(const Observed& o, const PodOf& of) {
   const api::TrainJobSpec& spec = o.job.spec;
   TRY(check_pod_template(spec));
   TRY(check_scheduling(o.job));

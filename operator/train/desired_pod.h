@@ -26,6 +26,8 @@ struct PodOf {
 
 // kInvalid names the field of the TrainJob.
 Result<Json> desired_pod(const Observed& observed, const PodOf& of);
+// The same without what a queue's admission adds: what the queue is asked for.
+Result<Json> unadmitted_pod(const Observed& observed, const PodOf& of);
 
 // spec.trainer.numProcPerNode; for auto the GPUs that the pod asks for, at least 1.
 int num_proc_per_node(const api::TrainJobSpec& spec);

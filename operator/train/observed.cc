@@ -86,7 +86,22 @@ Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now) {
   o.service = if_controlled(objects.service, o.job.meta);
   o.network_policy = if_controlled(objects.network_policy, o.job.meta);
   o.hosts = std::move(objects.hosts);
+  o.wanted_nodes = o.job.spec.trainer.num_nodes;
+  take_kueue(std::move(objects.kueue), o);
   return o;
+}
+
+void take_kueue(KueueView kueue, Observed& o) {
+  o.kueue = std::move(kueue);
+  o.job.spec.trainer.num_nodes = o.wanted_nodes;
+  o.job.spec.trainer.num_nodes = nodes_of(o.job, o.kueue);
+  const Json* const workload = workload_of(o.job, o.kueue);
+  o.admitted_pod = Json::object();
+  if (workload == nullptr) return;
+  const Workload seen = workload_from_json(*workload);
+  if (!seen.has_admission) return;
+  // What is missing of it, the plan says.
+  if (Result<Json> added = admitted_pod(seen, o.kueue); added.ok()) o.admitted_pod = *std::move(added);
 }
 
 }  // namespace lockstep::train

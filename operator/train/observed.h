@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "operator/api/trainjob.h"
+#include "operator/train/kueue.h"
 #include "operator/train/pod_view.h"
 #include "operator/train/run_report.h"
 #include "runner/base/json.h"
@@ -95,6 +96,10 @@ struct Observed {
   std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
   std::optional<Told> told;
+  KueueView kueue;
+  // spec.trainer.numNodes as it stands; job.spec.trainer.num_nodes is what a queue has admitted of it.
+  int wanted_nodes = 0;
+  Json admitted_pod = Json::object();  // what a queue's admission adds to each pod
   // A pod of node 0 that has not ended and is not this job's (an earlier TrainJob's of this name, perhaps orphaned):
   // its last checkpoint may still come. Empty: none.
   std::string previous_node0;
@@ -112,10 +117,14 @@ struct ClusterObjects {
   std::optional<Json> service;
   std::optional<Json> network_policy;
   std::optional<std::map<std::string, HostView>> hosts;  // those on which the pods are
+  KueueView kueue;
 };
 // kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; what has its name and
 // is somebody else's becomes known as a CreateProblem.
 Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
+
+// What is known of Kueue, once it is: it decides how many nodes the job has, and what its pods get.
+void take_kueue(KueueView kueue, Observed& observed);
 
 // CRD names of the kinds that the job needs and a cluster may lack.
 std::vector<std::string> kinds_needed(const api::TrainJob& job);

@@ -11,6 +11,7 @@
 #include "operator/train/plan_failures.h"
 #include "operator/train/plan_look.h"
 #include "operator/train/plan_pods.h"
+#include "operator/train/plan_queue.h"
 #include "operator/train/plan_state.h"
 #include "operator/train/plan_suspend.h"
 #include "operator/train/pod_cleanup.h"
@@ -27,10 +28,7 @@ bool is_finished(const api::TrainJobStatus& status) {
   return status.conditions.is_true(api::condition::kComplete) || status.conditions.is_true(api::condition::kFailed);
 }
 
-void begin(PlanState& state) {
-  state.status.selector = pod_selector(state.observed.job.meta.name);
-  if (!state.status.start_time && !state.spec.suspend) state.status.start_time = state.now;
-}
+void begin(PlanState& state) { state.status.selector = pod_selector(state.observed.job.meta.name); }
 
 Success succeed(PlanState& state) {
   std::vector<NodeEnd> nodes;
@@ -75,8 +73,13 @@ void scale(PlanState& state) {
 void decide(PlanState& state) {
   const Success success = succeed(state);
   if (state.is_over) return;
-  if (state.book.held && state.book.held->generation != state.observed.job.meta.generation) state.book.held.reset();
-  if (keep_suspended(state)) return;
+  if (state.book.held && state.book.held->generation != state.observed.job.meta.generation) {
+    state.book.held.reset();
+    forget_failures(state);
+  }
+  ask_queue(state);
+  if (state.is_over || keep_suspended(state)) return;
+  if (!state.status.start_time) state.status.start_time = state.now;
   if (state.book.suspending) take_back_suspend(state);
   if (!success.replaces_nobody) react_to_ends(state);
   if (state.is_over || state.book.held) return;
@@ -103,6 +106,7 @@ void plan_after_the_end(PlanState& state) {
     state.act(DeletePod{pod->meta.name, pod->meta.uid},
               std::string("the job has finished, and podCleanup is ") + api::to_string(state.spec.pod_cleanup));
   }
+  finish_workload(state);
   const Ttl ttl = apply_ttl(state.spec, end, state.now);
   if (ttl.look_again_at) state.look_again(*ttl.look_again_at);
   if (ttl.is_over) {
@@ -124,9 +128,9 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Which pods there are, the pods themselves show. Where nothing else was decided, those that a small job lacks do not wait
-// for its status: the pass that follows their creates writes it. Many small jobs at once are made of such writes. A large
-// job's creates take seconds, and a pod that is lost meanwhile must not be made again under its old name.
+// Which pods there are, the pods themselves show. Where nothing else was decided, those that a small job lacks do not
+// wait for its status: the pass that follows their creates writes it. Many small jobs at once are made of such writes.
+// A large job's creates take seconds, and a pod that is lost meanwhile must not be made again under its old name.
 bool may_follow_its_pods(const PlanState& state) {
   constexpr size_t kPodsMax = 16;
   const Plan& plan = state.plan;
@@ -168,6 +172,10 @@ std::string why_hands_off(const Observed& o) {
 
 Plan make_plan(const Observed& observed) {
   PlanState state(observed);
+  if (is_dispatched(observed)) {
+    plan_dispatched(state);
+    return std::move(state.plan);
+  }
   state.plan.why = why_hands_off(observed);
   if (!state.plan.why.empty()) return std::move(state.plan);
   if (is_finished(state.status)) {
@@ -179,7 +187,7 @@ Plan make_plan(const Observed& observed) {
     take_report(state);
     decide(state);
     write_conditions(state);
-    if (is_finished(state.status)) plan_after_the_end(state);
+    is_finished(state.status) ? plan_after_the_end(state) : write_workload(state);
   }
   return finish(state);
 }

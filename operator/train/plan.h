@@ -44,6 +44,13 @@ struct ApplyObject {  // ours, and changed by somebody
 struct ApplyStatus {  // our fields of its status; those of others stay. With metadata.uid only this very object's
   Json object;
 };
+struct PatchObject {  // a merge patch of the version that was seen: refused when somebody wrote meanwhile
+  std::string api_version;
+  std::string kind;
+  std::string name;
+  Json patch;
+  std::string subresource;  // "status", or ""
+};
 struct DeleteObject {  // only this very object; one with finalizers is seen again, marked
   std::string api_version;
   std::string kind;
@@ -72,8 +79,8 @@ struct DeletePod {  // with its own grace period, and only this very pod
 };
 struct DeleteJob {};
 struct Action {
-  std::variant<LookUpPod, CreateObject, ApplyObject, ApplyStatus, DeleteObject, TellNodes, StopServing, CreatePod,
-               DeletePod, DeleteJob>
+  std::variant<LookUpPod, CreateObject, ApplyObject, ApplyStatus, DeleteObject, PatchObject, TellNodes, StopServing,
+               CreatePod, DeletePod, DeleteJob>
       what;
   std::string why;
 };

@@ -33,7 +33,8 @@ Capacity count_capacity(const PlanState& state) {
     if (state.book.done.count(node) > 0) continue;
     const PodView* const pod = state.current[i];
     if (pod == nullptr) {
-      if (is_refused || is_given_back || waits_for_earlier_job(node)) ++capacity.waiting;
+      const bool is_incomplete = !state.queue.no_new_pods.empty();  // the queue's admission
+      if (is_refused || is_given_back || is_incomplete || waits_for_earlier_job(node)) ++capacity.waiting;
       continue;
     }
     if (pod->scheduled || is_refused) ++capacity.holding;

@@ -29,8 +29,9 @@ void write_suspended(PlanState& state) {
   if (is_suspended || is_stopping) {
     state.set(api::condition::kSuspended, is_suspended ? api::ConditionStatus::kTrue : api::ConditionStatus::kFalse,
               state.suspend.reason, state.suspend.message);
-    state.set(api::condition::kAdmitted, api::ConditionStatus::kFalse, "Suspended",
-              "A suspended job may not have pods.");
+    state.set(api::condition::kAdmitted, api::ConditionStatus::kFalse,
+              state.queue_hold ? state.queue_hold->reason : "Suspended",
+              state.queue_hold ? state.queue_hold->message : "A suspended job may not have pods.");
     return;
   }
   const bool stays_resumed = before != nullptr && before->reason == "Resumed";
@@ -39,8 +40,9 @@ void write_suspended(PlanState& state) {
   } else if (!stays_resumed) {
     state.set(api::condition::kSuspended, api::ConditionStatus::kFalse, "NotSuspended", state.suspend.message);
   }
-  state.set(api::condition::kAdmitted, api::ConditionStatus::kTrue, "NotQueued",
-            "The job may have pods; no queue holds it back.");
+  state.set(api::condition::kAdmitted, api::ConditionStatus::kTrue,
+            state.queue.is_queued ? state.queue.reason : "NotQueued",
+            state.queue.is_queued ? state.queue.message : "The job may have pods; no queue holds it back.");
 }
 
 void write_pods_ready(PlanState& state) {

@@ -58,12 +58,14 @@ bool has_had_pods(const PlanState& state) {
          !state.status.attempts.empty();
 }
 
-// A job that never had a pod was made wrong, and ends. One that had pods keeps those that run, and waits for another
-// spec.
+}  // namespace
+
 void refuse_spec(PlanState& state, const std::string& message) {
   if (!has_had_pods(state)) return state.fail({"InvalidSpec", message});
   state.hold_up({"InvalidSpec", message});
 }
+
+namespace {
 
 // False: no pod can be made of this spec, as far as is known.
 bool is_template_valid(PlanState& state) {
@@ -128,6 +130,9 @@ bool has_surroundings(PlanState& state) {
 }
 
 void create_pods(PlanState& state, const std::vector<int>& missing) {
+  if (!missing.empty() && !state.queue.no_new_pods.empty()) {
+    return state.hold_up({"AdmissionIncomplete", state.queue.no_new_pods});
+  }
   if (state.book.placement.again_at > state.now) {
     state.hold_up({std::string(kPodsGivenBack),
                    "too few nodes had a machine, and all pods were given back; they are made again at " +

@@ -17,6 +17,11 @@ PlanState::PlanState(const Observed& picture)
       status(picture.job.status),
       book(bookkeeping_from_json(picture.job.status.bookkeeping)) {}
 
+const Hold* PlanState::hold_now() const {
+  if (book.held) return &*book.held;
+  return queue_hold ? &*queue_hold : nullptr;
+}
+
 int PlanState::attempt_of(int node) const {
   const auto it = status.attempts.find(node);
   return it == status.attempts.end() ? 0 : it->second;

@@ -15,6 +15,7 @@
 
 #include "operator/train/bookkeeping.h"
 #include "operator/train/failure_policy.h"
+#include "operator/train/kueue.h"
 #include "operator/train/observed.h"
 #include "operator/train/plan.h"
 #include "operator/train/pod_end.h"
@@ -48,9 +49,14 @@ struct PlanState {
   std::string recovered;                       // StatusFacts::recovered
   bool made_no_step = false;                   // node 0 has ended, and had nothing to do
   SuspendDecision suspend;
+  QueueDecision queue;
+  std::optional<Hold> queue_hold;  // why a queue keeps the job suspended; nothing: it does not
   std::optional<Obstacle> obstacle;
   std::optional<Obstacle> gang_obstacle;  // why there is no PodGroup
   bool is_over = false;                   // the job ends in this pass
+
+  // Why the job is kept suspended though its user did not ask for it; nullptr: it is not.
+  [[nodiscard]] const Hold* hold_now() const;
 
   [[nodiscard]] int attempt_of(int node) const;
   // The node's next pod has another name. What follows from the pod of before is followed by nothing else.

@@ -20,30 +20,32 @@ void resume(PlanState& state) {
   state.status.start_time = state.now;
   state.book.were_ready = false;
   state.book.has_stepped = false;
-  // Whoever resumes has looked at what went wrong, and may have changed the pods.
-  state.book.counted.clear();
-  state.book.out_of_memory = 0;
-  state.book.without_progress.clear();
-  state.book.quick_replacements.clear();
-  state.event(false, "Resumed", state.suspend.message, "Resume");
+  if (!state.queue.is_queued) forget_failures(state);
+  state.event(false, state.queue.is_queued ? state.queue.reason : "Resumed", state.suspend.message, "Resume");
 }
 
 void stop_for_suspend(PlanState& state) {
-  if (!state.book.suspending && !state.book.held) state.event(false, "Suspending", state.suspend.message, "Suspend");
+  if (!state.book.suspending && !state.book.held) {
+    state.event(state.queue.is_evicted, state.queue_hold ? state.queue_hold->reason : "Suspending",
+                state.suspend.message, "Suspend");
+  }
   state.book.suspending = true;
   forget_waits(state);
   const std::set<std::string> kept = pods_kept_for_logs(state.spec, state.status, state.observed.pods);
   for (const PodView& pod : state.observed.pods) {
     if (pod.deleting || kept.count(pod.meta.name) > 0) continue;
     state.act(DeletePod{pod.meta.name, pod.meta.uid},
-              state.book.held ? state.book.held->reason : "spec.suspend is true");
+              state.hold_now() != nullptr ? state.hold_now()->reason : "spec.suspend is true");
   }
   state.plan.why = state.suspend.message;
 }
 
 void stay_suspended(PlanState& state) {
-  if (!state.status.conditions.is_true(api::condition::kSuspended) && !state.book.held) {
-    state.event(false, "Suspended", state.suspend.message, "Suspend");
+  const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
+  const bool is_news = before == nullptr || before->status != api::ConditionStatus::kTrue ||
+                       (state.queue_hold && before->reason != state.queue_hold->reason);
+  if (is_news && !state.book.held) {
+    state.event(false, state.queue_hold ? state.queue_hold->reason : "Suspended", state.suspend.message, "Suspend");
   }
   state.book.suspending = false;
   forget_waits(state);
@@ -68,11 +70,21 @@ bool keep_suspended(PlanState& state) {
   state.suspend =
       apply_suspend(state.spec, {.was_suspended = state.status.conditions.is_true(api::condition::kSuspended),
                                  .pods_left = state.pods_left,
-                                 .held = state.book.held ? &*state.book.held : nullptr});
+                                 .held = state.hold_now()});
+  if (state.suspend.step == SuspendStep::kResuming && state.queue.is_queued) {
+    state.suspend.message = state.queue.message;
+  }
   if (state.suspend.step == SuspendStep::kResuming) resume(state);
   if (state.suspend.step == SuspendStep::kStopping) stop_for_suspend(state);
   if (state.suspend.step == SuspendStep::kSuspended) stay_suspended(state);
   return state.suspend.step == SuspendStep::kStopping || state.suspend.step == SuspendStep::kSuspended;
+}
+
+void forget_failures(PlanState& state) {
+  state.book.counted.clear();
+  state.book.out_of_memory = 0;
+  state.book.without_progress.clear();
+  state.book.quick_replacements.clear();
 }
 
 void take_back_suspend(PlanState& state) {

@@ -1,5 +1,7 @@
 #include "operator/train/pod_group.h"
 
+#include <utility>
+
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_template.h"
@@ -146,6 +148,9 @@ bool is_disrupted_whole(const api::TrainJobSpec& spec) {
 }
 
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size) {
+  Json spec = group_spec(job.spec, api_version, size);
+  // Kueue, which comes first, is asked for the topology in its place: two would place the pods against each other.
+  if (job.meta.labels.count(std::string(kKueueQueueLabel)) > 0) spec.erase("schedulingConstraints");
   return {{"apiVersion", api_version},
           {"kind", kPodGroup},
           {"metadata",
@@ -153,7 +158,7 @@ Json desired_pod_group(const api::TrainJob& job, const std::string& api_version,
             {"namespace", job.meta.ns},
             {"labels", owned_labels(job.meta)},
             {"ownerReferences", owner_references(job.meta)}}},
-          {"spec", group_spec(job.spec, api_version, size)}};
+          {"spec", std::move(spec)}};
 }
 
 int pod_group_size(const Json& group) {

@@ -4,6 +4,7 @@
 
 #include "operator/train/desired_env.h"
 #include "operator/train/field.h"
+#include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 
 namespace lockstep::train {
@@ -44,6 +45,11 @@ Status check_metadata(const Json& pod_template) {
         return invalid(path + "." + kind + "[" + name + "]", "names that begin with " +
                                                                  std::string(kReservedLabelPrefix) +
                                                                  " are the operator's; remove it or use another name");
+      }
+      // A queue would hold each pod back by itself, and the job would be counted twice.
+      if (name == kQueueLabel) {
+        return invalid(path + "." + kind + "[" + name + "]",
+                       "a queue is the job's, not a pod's; write it into the TrainJob's own metadata.labels");
       }
       if (!value.is_string()) {
         return invalid(path + "." + kind + "[" + name + "]", "is " + found(value) + ", expected a string");

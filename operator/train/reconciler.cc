@@ -12,6 +12,7 @@
 #include "operator/train/desired_network_policy.h"
 #include "operator/train/desired_service.h"
 #include "operator/train/field.h"
+#include "operator/train/kueue_reader.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
 #include "operator/train/trim.h"
@@ -50,6 +51,7 @@ struct Memory {
   std::map<std::string, SeenPod> seen_pods;  // by name, of the last pass
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
+  KueueMemory kueue;
 };
 
 std::string object_text(const std::string& kind, const std::string& name) { return kind + " " + name; }
@@ -117,6 +119,19 @@ struct Reconciler::Impl {
   Impl(Parts given_parts, Options given_options) : p(given_parts), options(std::move(given_options)) {
     if (!options.now) options.now = [] { return static_cast<api::UnixSeconds>(std::time(nullptr)); };
     if (!options.may_write) options.may_write = [] { return true; };
+    const auto workloads = p.optional.find(std::string(kWorkloadCrd));
+    kueue.emplace(p.client, workloads == p.optional.end() ? nullptr : workloads->second);
+  }
+
+  // Of a job of this name that is gone, or goes, or of an earlier one.
+  Status release_orphans(const api::ObjectKey& key, const control::ObjectPtr& job) {
+    if (!options.may_write()) return {};
+    std::vector<PodView> pods;
+    for (const control::ObjectPtr& pod : p.pods.find(job_index_value(key))) {
+      if (std::optional<PodView> view = view_of_pod(*pod)) pods.push_back(*std::move(view));
+    }
+    const api::ObjectMeta meta = job == nullptr ? api::ObjectMeta() : api::meta_of(*job);
+    return kueue->release_orphans(key, meta.deletion_time ? "" : meta.uid, pods);
   }
 
   // A job's memory is touched by the one worker that holds its key.
@@ -137,6 +152,7 @@ struct Reconciler::Impl {
 
   Parts p;
   Options options;
+  std::optional<KueueReader> kueue;  // made by the constructor
   std::mutex mutex;
   std::map<api::ObjectKey, Memory> memories;  // protected by mutex; a value by the worker that holds the key
 };
@@ -146,9 +162,9 @@ namespace {
 // One pass over one job.
 class Pass {
  public:
-  Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const api::ObjectKey& key,
-       const Json& object, Memory& memory)
-      : p_(parts), options_(options), key_(key), object_(object), memory_(memory), now_(options.now()) {}
+  Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const KueueReader& kueue,
+       const api::ObjectKey& key, const Json& object, Memory& memory)
+      : p_(parts), options_(options), kueue_(kueue), key_(key), object_(object), memory_(memory), now_(options.now()) {}
 
   struct Outcome {
     bool learned = false;  // plan again at once
@@ -158,6 +174,12 @@ class Pass {
 
   Result<Outcome> run() {
     TRY_ASSIGN(Observed observed, observe_now());
+    TRY_ASSIGN(std::optional<KueueView> kueue, kueue_.read(observed.job, memory_.kueue, now_));
+    if (kueue) {
+      take_kueue(*std::move(kueue), observed);
+    } else if (has_queue(observed.job)) {
+      return Outcome{.look_again = std::chrono::seconds(1)};  // whether there is Kueue is known in a moment
+    }
     Plan plan = make_plan(observed);
     const api::TrainJobStatus& status = plan.status ? *plan.status : observed.job.status;
     follow(observed, status);
@@ -373,9 +395,9 @@ class Pass {
 
   static bool is_alone(const Action& action) {
     return std::holds_alternative<CreateObject>(action.what) || std::holds_alternative<ApplyObject>(action.what) ||
-           std::holds_alternative<ApplyStatus>(action.what) || std::holds_alternative<DeleteObject>(action.what) ||
-           std::holds_alternative<TellNodes>(action.what) || std::holds_alternative<DeleteJob>(action.what) ||
-           first_pod(action) != nullptr;
+           std::holds_alternative<ApplyStatus>(action.what) || std::holds_alternative<PatchObject>(action.what) ||
+           std::holds_alternative<DeleteObject>(action.what) || std::holds_alternative<TellNodes>(action.what) ||
+           std::holds_alternative<DeleteJob>(action.what) || first_pod(action) != nullptr;
   }
 
   static size_t group_size(std::span<const Action> actions) {
@@ -543,6 +565,22 @@ class Pass {
     const Result<Json> stored = p_.client.apply(place.resource, action.object, {.subresource = "status"});
     if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
     place.cache.assume(*stored);
+    outcome_.learned = true;
+    return {};
+  }
+
+  Status act(const Observed&, const PatchObject& action) {
+    TRY_ASSIGN(const Place place, place_of(action.api_version, action.kind));
+    const Result<Json> stored =
+        p_.client.merge_patch(place.resource, {.ns = key_.ns, .name = action.name}, action.patch, action.subresource);
+    if (!stored.ok() && is_refusal(stored.error()) && stored.error().code != ErrorCode::kNotFound) {
+      options_.logger.warning("a patch was refused", {{"job", api::to_string(key_)},
+                                                      {"object", object_text(action.kind, action.name)},
+                                                      {"error", stored.error().message}});
+    }
+    // Whoever wrote meanwhile is seen in a moment.
+    if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
+    KueueReader::assume(*stored, place.cache);
     outcome_.learned = true;
     return {};
   }
@@ -717,6 +755,7 @@ class Pass {
 
   const Reconciler::Parts& p_;
   const Reconciler::Options& options_;
+  const KueueReader& kueue_;
   const api::ObjectKey& key_;
   const Json& object_;
   Memory& memory_;
@@ -736,12 +775,13 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
   int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const control::ObjectPtr job = impl_->p.jobs.get(key);
+    TRY(impl_->release_orphans(key, job));
     if (job == nullptr) {
       impl_->forget(key);
       return control::ReconcileResult{};
     }
     Memory& memory = impl_->memory_of(key, api::meta_of(*job).uid);
-    Result<Pass::Outcome> outcome = Pass(impl_->p, impl_->options, key, *job, memory).run();
+    Result<Pass::Outcome> outcome = Pass(impl_->p, impl_->options, *impl_->kueue, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
     if (last.lost_race && ++lost_races > kLostRacesMax) return *last.lost_race;

@@ -175,6 +175,8 @@ def test_a_toggle_adds_its_kinds_and_no_others(helm, values, kinds):
     ({"leaderElection": False}, {("Lease", "lockstep-operator")}),
     ({"rbac.aggregate": False}, {("ClusterRole", "lockstep-trainjobs-view"), ("ClusterRole", "lockstep-trainjobs-edit")}),
     ({"rbac.create": False}, {("ClusterRole", "lockstep-operator"), ("ClusterRoleBinding", "lockstep-operator"),
+                              ("ClusterRole", "lockstep-operator-queues"),
+                              ("ClusterRoleBinding", "lockstep-operator-queues"),
                               ("Role", "lockstep-leader-election"), ("RoleBinding", "lockstep-leader-election")}),
 ])
 def test_a_part_that_is_switched_off_is_gone(helm, values, gone):

@@ -7,7 +7,7 @@ import pytest
 
 from control_plane import BASE, TOKEN_KEY_LINE
 from operator_process import operator_binary
-from test_rbac import MAY, verbs_of
+from test_rbac import CLUSTERS, MAY, verbs_of
 from waiting import wait_until
 
 NAMESPACED = BASE.parent / "overlays/namespaced"
@@ -67,7 +67,7 @@ def test_every_flag_of_the_deployment_is_one_of_the_operator(base, namespaced):
         assert used and used <= known
 
 
-@pytest.mark.parametrize("resource", sorted(MAY.keys() - {"nodes"}))
+@pytest.mark.parametrize("resource", sorted(MAY.keys() - CLUSTERS))
 def test_the_namespaced_operator_may_do_the_same_in_its_namespace_and_nothing_elsewhere(namespaced, resource):
     operator = f"system:serviceaccount:{TEAM}:lockstep-operator"
     # The authorizer learns of a binding some time after it is made.
@@ -84,7 +84,15 @@ def test_the_namespaced_operator_sees_no_nodes_and_holds_its_lease_at_home(names
     assert "--namespace=$(POD_NAMESPACE)" in operator_container(namespaced, TEAM)["args"]
 
 
-def test_the_namespaced_overlay_makes_no_namespace_and_binds_nothing_in_the_whole_cluster(control_plane):
-    kinds = re.findall(r"^kind: (\w+)$", control_plane.kubectl("kustomize", NAMESPACED).stdout, re.M)
-    assert "Namespace" not in kinds and "ClusterRoleBinding" not in kinds
+def test_the_namespaced_overlay_makes_no_namespace_and_reads_in_the_whole_cluster_what_queues_refer_to(control_plane):
+    text = control_plane.kubectl("kustomize", NAMESPACED).stdout
+    kinds = re.findall(r"^kind: (\w+)$", text, re.M)
+    assert "Namespace" not in kinds and kinds.count("ClusterRoleBinding") == 1
+    assert f"name: lockstep-operator-queues-{TEAM}" in text
     assert kinds.count("RoleBinding") == 2
+
+
+@pytest.mark.parametrize("resource", sorted(CLUSTERS - {"nodes"}))
+def test_the_namespaced_operator_may_read_what_queues_refer_to(namespaced, resource):
+    operator = f"system:serviceaccount:{TEAM}:lockstep-operator"
+    wait_until(lambda: verbs_of(namespaced, operator, resource, "") == MAY[resource], f"rights on {resource}")

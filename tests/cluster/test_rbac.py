@@ -22,7 +22,15 @@ MAY = {
     "events": {"get", "create", "patch"},
     "nodes": {"list", "watch"},
     "persistentvolumeclaims": {"get"},
+    "workloads.kueue.x-k8s.io": {"get", "list", "watch", "create", "patch", "delete"},
+    "workloads.kueue.x-k8s.io/status": {"patch"},
+    "resourceflavors.kueue.x-k8s.io": {"get"},
+    "workloadpriorityclasses.kueue.x-k8s.io": {"get"},
+    "priorityclasses.scheduling.k8s.io": {"get", "list"},
 }
+# Objects of the whole cluster.
+CLUSTERS = {"nodes", "resourceflavors.kueue.x-k8s.io", "workloadpriorityclasses.kueue.x-k8s.io",
+            "priorityclasses.scheduling.k8s.io"}
 # What somebody who holds the operator's token would reach for first.
 NEVER = ("secrets", "configmaps", "serviceaccounts", "serviceaccounts/token", "pods/exec", "pods/attach",
          "pods/portforward", "pods/log", "pods/ephemeralcontainers", "pods/status", "nodes/status", "nodes/proxy",
@@ -59,9 +67,10 @@ def test_the_operator_has_no_access(api, resource):
 
 def test_no_rule_of_the_operator_is_missing_here(control_plane):
     """Whoever widens the role must say so in MAY."""
-    role = control_plane.api.get("rbac.authorization.k8s.io/v1/clusterroles", name="lockstep-operator")
+    roles = [control_plane.api.get("rbac.authorization.k8s.io/v1/clusterroles", name=name)
+             for name in ("lockstep-operator", "lockstep-operator-queues")]
     granted = {}
-    for rule in role["rules"]:
+    for rule in (rule for role in roles for rule in role["rules"]):
         assert not rule.get("nonResourceURLs")
         for group, resource in itertools.product(rule["apiGroups"], rule["resources"]):
             plural, slash, subresource = resource.partition("/")

@@ -142,6 +142,35 @@ std::vector<VerdictCase> verdict_cases() {
               .condition("Suspended", "True", "ConfigurationChanged")),
        false, "TrainJob sasrec was suspended by the operator (ConfigurationChanged): Node 0 ended: --lr is 1 and was 2",
        "kubectl edit -n team tj sasrec"},
+      {"queued",
+       of(built()
+              .status(R"({"phase": "Suspended"})")
+              .condition("Suspended", "True", "Queued")
+              .condition("Admitted", "False", "Queued",
+                         "The job waits in queue \"team\": insufficient unused quota for cpu, 4 more needed.")),
+       true, "TrainJob sasrec waits in queue \"team\": insufficient unused quota for cpu, 4 more needed",
+       "kubectl get -n team workloads.kueue.x-k8s.io"},
+      {"queue_that_does_not_exist",
+       of(built()
+              .status(R"({"phase": "Suspended"})")
+              .condition("Suspended", "True", "Inadmissible")
+              .condition("Admitted", "False", "Inadmissible",
+                         "The job waits in queue \"team\": LocalQueue team doesn't exist.")),
+       false, "TrainJob sasrec waits in queue \"team\": LocalQueue team doesn't exist",
+       "kubectl describe clusterqueues.kueue.x-k8s.io"},
+      {"evicted",
+       of(built()
+              .condition("Suspended", "False", "Suspending", "2 pods were told to stop.")
+              .condition("Admitted", "False", "Preempted",
+                         "The job was evicted from queue \"team\" (Preempted: others come first).")),
+       false, "TrainJob sasrec was evicted from queue \"team\" (Preempted: others come first)",
+       "kubectl get -n team workloads.kueue.x-k8s.io"},
+      {"no_kueue",
+       of(built()
+              .status(R"({"phase": "Suspended"})")
+              .condition("Suspended", "True", "QueueUnavailable")
+              .condition("Admitted", "False", "QueueUnavailable", "The job waits for queue \"team\": no Kueue.")),
+       false, "TrainJob sasrec waits for queue \"team\": no Kueue", "kubectl describe"},
       {"starting",
        of(built()
               .condition("Running", "False", "NoStepYet")

@@ -51,6 +51,16 @@ TEST(JobFile, what_the_operator_would_refuse_is_found) {
               ElementsAre(StartsWith("f:9:9: spec.trainer.podTemplate.spec.hostname: is \"mine\", but")));
 }
 
+TEST(JobFile, a_queue_is_named_as_queues_are_and_by_the_job) {
+  const std::string queued =
+      "apiVersion: lockstep.dev/v1\nkind: TrainJob\nmetadata: {name: a, labels: "
+      "{kueue.x-k8s.io/queue-name: Team_A}}\nspec: {trainer: {image: i}}\n";
+  EXPECT_THAT(lines(queued), ElementsAre(HasSubstr("metadata.labels[kueue.x-k8s.io/queue-name]: is \"Team_A\"")));
+  EXPECT_THAT(lines(job("  trainer:\n    image: i\n    podTemplate:\n      metadata: {labels: "
+                        "{kueue.x-k8s.io/queue-name: team}}\n")),
+              ElementsAre(HasSubstr("a queue is the job's, not a pod's")));
+}
+
 TEST(JobFile, several_documents_lists_and_other_kinds_are_told_apart) {
   const std::string list =
       "kind: List\napiVersion: v1\nitems:\n- {kind: ConfigMap, metadata: {name: c}}\n- {apiVersion: "

@@ -73,6 +73,22 @@ TEST(RenderedObjects, show_no_token_no_uid_and_no_run) {
   EXPECT_EQ(runs, 1);
 }
 
+TEST(RenderedObjects, show_what_a_queue_is_asked_for) {
+  api::TrainJob queued = job();
+  queued.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
+  const Result<std::vector<Json>> objects = rendered_objects(queued, {.nodes = 3});
+  ASSERT_TRUE(objects.ok());
+  const Json& workload = objects->front();
+  EXPECT_EQ(workload["kind"], "Workload");
+  EXPECT_EQ(workload["metadata"]["name"], kWorkloadNamePlaceholder);
+  EXPECT_EQ(workload["spec"]["queueName"], "team");
+  EXPECT_EQ(workload["spec"]["podSets"][0]["count"], 3);
+  EXPECT_THAT(dump_line(workload), testing::Not(HasSubstr("LOCKSTEP_TOKEN")));
+  EXPECT_EQ(objects->size(), 5U);  // and the Service, and the pods
+  queued.spec.managed_by = "kueue.x-k8s.io/multikueue";
+  EXPECT_THAT(names(queued, {}), ElementsAre("Workload default/" + std::string(kWorkloadNamePlaceholder)));
+}
+
 TEST(RenderedObjects, name_what_makes_no_pod) {
   api::TrainJob broken = job();
   broken.spec.trainer.pod_template = {{"spec", {{"hostname", "mine"}}}};

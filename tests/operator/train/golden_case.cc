@@ -1,13 +1,16 @@
 #include "tests/operator/train/golden_case.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "operator/api/yaml.h"
 #include "operator/train/desired_network_policy.h"
+#include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
 #include "operator/train/field.h"
+#include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
 
@@ -145,6 +148,11 @@ class Past {
 
   Result<Json> bring_to(const std::string& point) {
     if (point == "nothing") return job_;
+    if (point == "its wait in a queue") {
+      job_["metadata"]["labels"][std::string(kQueueLabel)] = "team-queue";
+      TRY(pass());
+      return job_;
+    }
     TRY(pass());  // first sight
     TRY(pass());  // objects and pods
     if (point == "its start") return job_;
@@ -175,6 +183,7 @@ class Past {
     ClusterObjects objects{.job = job_, .pods = views_of_pods(pods_)};
     objects.service =
         Json{{"metadata", {{"name", "sasrec"}, {"ownerReferences", owner_references(api::meta_of(job_))}}}};
+    objects.kueue.version = "v1beta2";
     TRY_ASSIGN(Observed o, observe(std::move(objects), now_));
     o.settings = golden_settings();
     o.first_pod = FirstPod{o.job.meta.generation, ""};
@@ -309,11 +318,79 @@ Status add_problems(const Json& yaml, Observed& o) {
   return {};
 }
 
+// The Workload that the operator itself makes of the job, in the state that `workload` says.
+Status add_workload(const Json& yaml, const Json& job, api::UnixSeconds now, KueueView& kueue) {
+  const Json* const given = field(yaml, {"workload"});
+  if (given == nullptr) return {};
+  const std::string is = given->is_string() ? given->get<std::string>() : text_field(*given, {"is"});
+  TRY_ASSIGN(Observed o, observe({.job = job}, now));
+  o.settings = golden_settings();
+  TRY_ASSIGN(const Json pod, unadmitted_pod(o, {}));
+  Json workload = desired_workload(o.job, o.wanted_nodes, pod, kueue);
+  workload["metadata"]["uid"] = "uid-of-the-workload";
+  workload["metadata"]["resourceVersion"] = "200";
+  workload["spec"]["queueName"] = "team-queue";
+  const int nodes = static_cast<int>(number_field(*given, {"nodes"}).value_or(o.wanted_nodes));
+  std::map<std::string, std::vector<std::array<const char*, 3>>> states = {
+      {"new", {}},
+      {"waiting", {{"QuotaReserved", "False", "Pending"}}},
+      {"reserved", {{"QuotaReserved", "True", "QuotaReserved"}}},
+      {"admitted", {{"QuotaReserved", "True", "QuotaReserved"}, {"Admitted", "True", "Admitted"}}},
+      {"evicted",
+       {{"QuotaReserved", "True", "QuotaReserved"},
+        {"Admitted", "True", "Admitted"},
+        {"Evicted", "True", "Preempted"}}},
+      {"finished", {{"Finished", "True", "Succeeded"}}}};
+  const auto state = states.find(is);
+  if (state == states.end()) return bad("workload: \"" + is + "\" is no state that this test knows");
+  Json conditions = Json::array();
+  for (const auto& [type, status, reason] : state->second) {
+    conditions.push_back({{"type", type},
+                          {"status", status},
+                          {"reason", reason},
+                          {"message", std::string("Kueue's words on ") + type},
+                          {"lastTransitionTime", api::format_time(now - 60)}});
+  }
+  workload["status"]["conditions"] = conditions;
+  if (is == "reserved" || is == "admitted" || is == "evicted") {
+    workload["status"]["admission"] = {
+        {"clusterQueue", "cluster-queue"},
+        {"podSetAssignments", Json::array({{{"name", "main"}, {"count", nodes}, {"flavors", {{"cpu", "spot"}}}}})}};
+  }
+  if (const Json* more = field(*given, {"and"})) workload.merge_patch(*more);
+  kueue.workloads.push_back(std::move(workload));
+  return {};
+}
+
+Status add_kueue(const Json& yaml, const Json& job, api::UnixSeconds now, KueueView& kueue) {
+  kueue.version = "v1beta2";
+  kueue.flavors["spot"] = Json{{"spec", {{"nodeLabels", {{"tier", "spot"}}}}}};
+  if (const Json* given = field(yaml, {"kueue"})) {
+    if (const std::string absent = text_field(*given, {"absent"}); !absent.empty()) {
+      kueue.version.clear();
+      kueue.why_absent = absent;
+    }
+    if (const std::string version = text_field(*given, {"version"}); !version.empty()) kueue.version = version;
+    if (const Json* flavors = field(*given, {"flavors"})) {
+      kueue.flavors.clear();
+      for (const auto& [name, flavor] : flavors->items()) kueue.flavors[name] = Json{{"spec", flavor}};
+    }
+    if (const Json* priority = field(*given, {"priority"})) {
+      kueue.priority = WorkloadPriority{.group = text_field(*priority, {"group"}),
+                                        .name = text_field(*priority, {"name"}),
+                                        .value = number_field(*priority, {"value"}).value_or(0),
+                                        .problem = text_field(*priority, {"problem"})};
+    }
+  }
+  return add_workload(yaml, job, now, kueue);
+}
+
 Status check_words(const Json& yaml) {
   static const std::vector<std::string> kKnown = {
       "what",         "now",          "after",          "job",   "pods",      "hosts",
       "report",       "service",      "network policy", "claim", "first pod", "refused",
-      "missing pods", "earlier pods", "told",           "kinds", "show",      "prometheusNamespace"};
+      "missing pods", "earlier pods", "told",           "kinds", "show",      "prometheusNamespace",
+      "kueue",        "workload"};
   for (const auto& [word, value] : yaml.items()) {
     if (std::find(kKnown.begin(), kKnown.end(), word) == kKnown.end()) return bad("\"" + word + "\" is not known here");
   }
@@ -415,6 +492,7 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
   const bool is_made = !after.empty() && after != "nothing";
   objects.service = surrounding(yaml, "service", is_made, "Service", job);
   objects.network_policy = surrounding(yaml, "network policy", false, "NetworkPolicy", job);
+  TRY(add_kueue(yaml, job, now, objects.kueue));
 
   GoldenCase golden;
   TRY_ASSIGN(golden.observed, observe(std::move(objects), now));

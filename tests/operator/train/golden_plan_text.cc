@@ -28,12 +28,16 @@ struct Words {
   }
   std::string operator()(const DeletePod& a) const { return "delete pod " + a.name; }
   std::string operator()(const DeleteJob&) const { return "delete the TrainJob"; }
+  std::string operator()(const PatchObject& a) const {
+    return (a.subresource.empty() ? "patch " : "patch the " + a.subresource + " of ") + a.kind + " " + a.name;
+  }
 };
 
 std::optional<Json> object_of(const Observed& o, const Action& action) {
   if (const auto* create = std::get_if<CreateObject>(&action.what)) return create->object;
   if (const auto* apply = std::get_if<ApplyObject>(&action.what)) return apply->object;
   if (const auto* apply = std::get_if<ApplyStatus>(&action.what)) return apply->object;
+  if (const auto* patch = std::get_if<PatchObject>(&action.what)) return patch->patch;
   if (const auto* create = std::get_if<CreatePod>(&action.what)) {
     const Result<Json> pod = desired_pod(o, create->of);
     if (pod.ok()) return *pod;

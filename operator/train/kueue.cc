@@ -1,0 +1,726 @@
+#include "operator/train/kueue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "operator/train/field.h"
+#include "operator/train/object_names.h"
+#include "operator/train/pod_template.h"
+#include "runner/base/sha256.h"
+
+namespace lockstep::train {
+namespace {
+
+using api::ConditionStatus;
+using Verb = WorkloadWrite::Verb;
+
+// On a Workload that we made: what it was made for, so that an edit of the job shows.
+constexpr std::string_view kTemplateHashAnnotation = "lockstep.dev/pod-template-hash";
+// On a prebuilt Workload that we deactivated for a suspended job, so that only what we did is undone.
+constexpr std::string_view kDeactivatedAnnotation = "lockstep.dev/deactivated";
+constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";
+constexpr size_t kHashShown = 5;  // digits of the UID's hash in a Workload's name
+// What nothing tells of is looked at again: a prebuilt Workload, a flavour that is missing.
+constexpr api::UnixSeconds kLookAgainSeconds = 10;
+
+// Kueue's own names for topology-aware scheduling.
+constexpr std::string_view kRequiredTopology = "kueue.x-k8s.io/podset-required-topology";
+constexpr std::string_view kPreferredTopology = "kueue.x-k8s.io/podset-preferred-topology";
+constexpr std::string_view kUnconstrainedTopology = "kueue.x-k8s.io/podset-unconstrained-topology";
+constexpr std::string_view kTopologyGate = "kueue.x-k8s.io/topology";
+constexpr std::string_view kWorkloadAnnotation = "kueue.x-k8s.io/workload";
+constexpr std::string_view kPodSetLabel = "kueue.x-k8s.io/podset";
+
+std::string label_of(const api::ObjectMeta& meta, std::string_view name) {
+  const auto it = meta.labels.find(std::string(name));
+  return it == meta.labels.end() ? "" : it->second;
+}
+
+std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
+std::string nodes_text(int n) { return std::to_string(n) + (n == 1 ? " node" : " nodes"); }
+
+// "Preempted: no quota is left" of a condition; one of them may be empty.
+std::string words_of(const api::Condition& condition) {
+  if (condition.message.empty()) return condition.reason;
+  return condition.reason + ": " + condition.message;
+}
+
+// What a queue's decision depends on: what the containers ask for, and where they may run. Env and volumes are left
+// out: they hold secrets (LOCKSTEP_TOKEN), and more people may read Workloads than pods.
+Json queued_containers(const Json& containers) {
+  Json kept = Json::array();
+  for (const Json& container : containers) {
+    Json one = Json::object();
+    for (const char* name : {"name", "image", "resources", "restartPolicy"}) {
+      if (const Json* value = field(container, {name})) one[name] = *value;
+    }
+    kept.push_back(std::move(one));
+  }
+  return kept;
+}
+
+Json pod_template_of(const Json& pod) {
+  Json spec = Json::object();
+  for (const char* name : {"containers", "initContainers"}) {
+    if (const Json* containers = field(pod, {"spec", name})) spec[name] = queued_containers(*containers);
+  }
+  for (const char* name :
+       {"nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName", "schedulerName",
+        "topologySpreadConstraints", "overhead", "resourceClaims", "restartPolicy"}) {
+    if (const Json* value = field(pod, {"spec", name})) spec[name] = *value;
+  }
+  return {{"spec", std::move(spec)}};
+}
+
+// spec.podSets[].topologyRequest: of spec.scheduling.topology, else of the annotations that Kueue's other jobs have on
+// their pod templates.
+std::optional<Json> topology_request(const api::TrainJob& job) {
+  static const Json kNone = Json::object();
+  const Json* const given = field(job.spec.trainer.pod_template, {"metadata", "annotations"});
+  const Json* const annotations = given == nullptr ? &kNone : given;
+  Json request = Json::object();
+  if (!job.spec.scheduling.topology.empty()) {
+    request["required"] = job.spec.scheduling.topology;
+  } else if (const std::string level = text_field(*annotations, {kRequiredTopology}); !level.empty()) {
+    request["required"] = level;
+  } else if (const std::string wish = text_field(*annotations, {kPreferredTopology}); !wish.empty()) {
+    request["preferred"] = wish;
+  } else if (text_field(*annotations, {kUnconstrainedTopology}) == "true") {
+    request["unconstrained"] = true;
+  } else {
+    return std::nullopt;
+  }
+  request["podIndexLabel"] = std::string(kNodeLabel);  // neighbours by rank are neighbours by place
+  return request;
+}
+
+Json precise(const Workload& workload) {
+  return {{"metadata", {{"uid", workload.meta.uid}, {"resourceVersion", workload.meta.resource_version}}}};
+}
+
+WorkloadWrite write_to(const Workload& workload, Verb verb, Json body, std::string why) {
+  return {verb, workload.meta.name, workload.meta.uid, std::move(body), std::move(why)};
+}
+
+WorkloadWrite remove_finalizer(const Workload& workload, std::string why) {
+  Json left = Json::array();
+  for (const std::string& finalizer : workload.meta.finalizers) {
+    if (finalizer != kWorkloadFinalizer) left.push_back(finalizer);
+  }
+  Json body = precise(workload);
+  body["metadata"]["finalizers"] = std::move(left);
+  return write_to(workload, Verb::kPatch, std::move(body), std::move(why));
+}
+
+bool has_finalizer(const Workload& workload) {
+  const std::vector<std::string>& all = workload.meta.finalizers;
+  return std::find(all.begin(), all.end(), kWorkloadFinalizer) != all.end();
+}
+
+bool is_adopted(const Workload& workload) { return workload.template_hash.empty(); }
+
+bool belongs_to(const Workload& workload, const api::ObjectMeta& job) {
+  const api::OwnerReference* const owner = workload.meta.controller();
+  return owner != nullptr && owner->uid == job.uid;
+}
+
+// One status write: the conditions as a whole, for a merge patch replaces lists.
+class StatusChange {
+ public:
+  StatusChange(const Workload& workload, api::UnixSeconds now)
+      : workload_(workload), conditions_(workload.conditions), now_(now) {}
+
+  void set(std::string type, ConditionStatus status, std::string reason, std::string message) {
+    conditions_.set({.type = std::move(type),
+                     .status = status,
+                     .reason = std::move(reason),
+                     .message = std::move(message),
+                     .observed_generation = workload_.meta.generation},
+                    now_);
+  }
+  Json& status() { return status_; }
+
+  WorkloadWrite write(std::string why) {
+    Json body = precise(workload_);
+    status_["conditions"] = to_json(conditions_);
+    body["status"] = status_;
+    return write_to(workload_, Verb::kPatchStatus, std::move(body), std::move(why));
+  }
+
+ private:
+  const Workload& workload_;
+  api::Conditions conditions_;
+  api::UnixSeconds now_;
+  Json status_ = Json::object();
+};
+
+// Only now may others have what the job had: its pods have ended.
+WorkloadWrite give_back(const Workload& workload, api::UnixSeconds now) {
+  const api::Condition& evicted = *workload.conditions.find("Evicted");
+  StatusChange change(workload, now);
+  // After these Kueue queues the job again at once; after others it does so itself, when a wait is over.
+  const bool is_requeued = evicted.reason == "Preempted" || evicted.reason == "NodeFailures";
+  change.set("Requeued", is_requeued ? ConditionStatus::kTrue : ConditionStatus::kFalse, evicted.reason,
+             evicted.message);
+  change.set("QuotaReserved", ConditionStatus::kFalse, "Pending", evicted.message);
+  if (workload.conditions.find("Admitted") != nullptr) {
+    change.set("Admitted", ConditionStatus::kFalse, "NoReservation", "The workload has no reservation");
+  }
+  change.set("PodsReady", ConditionStatus::kFalse, "WaitForStart", "Not all pods are ready or succeeded");
+  change.status()["admission"] = nullptr;
+  change.status()["reclaimablePods"] = nullptr;
+  return change.write("it was evicted (" + words_of(evicted) + "), and its last pod has ended");
+}
+
+// Why an unadmitted Workload waits, as Kueue says it.
+void say_why_it_waits(const Workload& w, const std::string& queue, QueueDecision& d) {
+  d.reason = "Queued";
+  d.message = "The job waits in queue " + in_quotes(queue) + ": ";
+  if (!w.is_active) {
+    const api::Condition* const evicted = w.conditions.find("Evicted");
+    d.reason = "Deactivated";
+    d.message += "Workload " + w.meta.name + " is deactivated" +
+                 (evicted == nullptr ? std::string() : " (" + words_of(*evicted) + ")") +
+                 "; it waits until its spec.active is true.";
+    return;
+  }
+  const api::Condition* const reserved = w.conditions.find("QuotaReserved");
+  if (reserved == nullptr) {
+    d.message += "Kueue has said nothing of Workload " + w.meta.name + " yet.";
+    return;
+  }
+  if (reserved->status != ConditionStatus::kTrue) {
+    if (reserved->reason == "Inadmissible" || reserved->reason == "Misconfigured") d.reason = "Inadmissible";
+    d.message += reserved->message.empty() ? reserved->reason : reserved->message;
+    if (const api::Condition* const evicted = w.conditions.find("Evicted"); w.is_evicted()) {
+      d.message += " (evicted: " + words_of(*evicted) + ")";
+    }
+    d.message += ".";
+    return;
+  }
+  d.reason = "QuotaReserved";
+  d.message += "quota is reserved in cluster queue " + in_quotes(w.cluster_queue);
+  std::string pending;
+  for (const Json& check : w.checks) {
+    if (text_field(check, {"state"}) == "Ready") continue;
+    pending.append(pending.empty() ? "" : ", ").append(text_field(check, {"name"}));
+    if (const std::string words = text_field(check, {"message"}); !words.empty()) pending.append(" (" + words + ")");
+  }
+  d.message += pending.empty() ? "; the admission comes next." : "; admission checks are pending: " + pending + ".";
+}
+
+std::string queue_of(const api::TrainJob& job, const Workload* workload) {
+  const std::string queue = label_of(job.meta, kQueueLabel);
+  return queue.empty() && workload != nullptr ? workload->queue : queue;
+}
+
+std::string template_hash(const Json& workload) { return sha256_hex(dump_line(*field(workload, {"spec", "podSets"}))); }
+
+class Decision {
+ public:
+  Decision(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts)
+      : job_(job), kueue_(kueue), f_(facts), prebuilt_(label_of(job.meta, kPrebuiltWorkloadLabel)) {
+    if (const Json* object = workload_of(job, kueue)) workload_ = workload_from_json(*object);
+    queue_ = queue_of(job, workload_ ? &*workload_ : nullptr);
+  }
+
+  QueueDecision run() {
+    delete_strays();
+    if (!has_queue(job_) && (!workload_ || !workload_->is_reserved())) {
+      // The label was taken away. What is reserved is kept for as long as the job runs by it.
+      if (workload_) let_go("the job has no queue any more");
+      return std::move(d_);
+    }
+    d_.is_queued = true;
+    if (!f_.wants_to_run) {
+      stay_away();
+    } else if (kueue_.version.empty()) {
+      go_on_without_kueue();
+    } else if (!workload_) {
+      ask();
+    } else if (prepare()) {
+      look_at_admission();
+    }
+    return std::move(d_);
+  }
+
+ private:
+  [[nodiscard]] bool has_pods() const { return !f_.nodes_with_pods.empty(); }
+
+  void wait(std::string reason, std::string message) {
+    d_.may_run = false;
+    d_.reason = std::move(reason);
+    d_.message = std::move(message);
+  }
+  void write(WorkloadWrite write) { d_.writes.push_back(std::move(write)); }
+  void look_again() { d_.look_again_at = f_.now + kLookAgainSeconds; }
+
+  // A job has one Workload. Others of it are of another time: its label named another prebuilt one.
+  void delete_strays() {
+    for (const Json& object : kueue_.workloads) {
+      const Workload other = workload_from_json(object);
+      if (!belongs_to(other, job_.meta) || (workload_ && other.meta.name == workload_->meta.name)) continue;
+      if (other.meta.deletion_time) {
+        if (!has_pods() && has_finalizer(other))
+          write(remove_finalizer(other, "it is not the job's Workload any more"));
+      } else {
+        write(write_to(other, Verb::kDelete, {}, "it is not the job's Workload any more"));
+      }
+    }
+  }
+
+  // Suspended by its user, or held: it asks for nothing. Whoever resumes it queues anew, with the spec of then.
+  void stay_away() {
+    d_.may_run = false;
+    if (!workload_ || has_pods()) return;
+    const std::string why = "the job is suspended and has no pods";
+    if (!is_adopted(*workload_)) return let_go(why);
+    if (!belongs_to(*workload_, job_.meta)) return;
+    if (workload_->is_active) {
+      Json body = precise(*workload_);
+      body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), "the TrainJob is suspended"}};
+      body["spec"] = {{"active", false}};
+      write(write_to(*workload_, Verb::kPatch, std::move(body), why));
+    } else if (workload_->is_evicted() && workload_->is_reserved()) {
+      write(give_back(*workload_, f_.now));
+    }
+  }
+
+  // What runs goes on: nobody could admit it again.
+  void go_on_without_kueue() {
+    const std::string what = kueue_.why_absent.empty() ? "Kueue is not there" : kueue_.why_absent;
+    if (has_pods() && !f_.was_stopped) {
+      d_.reason = "QueueUnavailable";
+      d_.message = "The job goes on with the pods that it has, and gets no others: " + what + ".";
+      d_.no_new_pods = what;
+      return;
+    }
+    wait("QueueUnavailable", "The job waits for queue " + in_quotes(queue_) + ": " + what + ".");
+  }
+
+  void ask() {
+    if (!prebuilt_.empty()) {
+      look_again();
+      return wait("WorkloadMissing", "The job waits for its prebuilt Workload " + in_quotes(prebuilt_) +
+                                         ", which is not there (label " + std::string(kPrebuiltWorkloadLabel) + ").");
+    }
+    const std::string name = workload_name(job_.meta);
+    if (has_pods()) {
+      return wait("NotAdmitted", "The job has no Workload in queue " + in_quotes(queue_) +
+                                     "; its pods end first, and then it asks for them.");
+    }
+    if (f_.create_problem != nullptr) {
+      return wait("WorkloadRefused",
+                  "The job cannot wait in queue " + in_quotes(queue_) + ": " + *f_.create_problem + ".");
+    }
+    if (kueue_.priority && !kueue_.priority->problem.empty()) {
+      look_again();
+      return wait("PriorityClassMissing", kueue_.priority->problem);
+    }
+    wait("Queued", "The job waits in queue " + in_quotes(queue_) + ": Workload " + name + " is made now.");
+    if (!f_.pod) return;
+    write({Verb::kCreate, name, "", desired_workload(job_, f_.wanted_nodes, *f_.pod, kueue_),
+           "the job asks queue " + queue_ + " for " + nodes_text(f_.wanted_nodes)});
+  }
+
+  // False: the Workload is not one that the job could run by.
+  bool prepare() {
+    const Workload& w = *workload_;
+    if (w.meta.deletion_time) {
+      wait("WorkloadDeleted", "Workload " + w.meta.name + " is being deleted; " +
+                                  (has_pods() ? "the job's pods end first." : "the job asks again when it is gone."));
+      if (!has_pods() && has_finalizer(w)) write(remove_finalizer(w, "it is being deleted, and the job has no pods"));
+      return false;
+    }
+    if (!belongs_to(w, job_.meta)) return adopt();
+    if (w.is_finished()) {
+      wait("WorkloadFinished", "Workload " + w.meta.name + " was declared finished (" +
+                                   words_of(*w.conditions.find("Finished")) +
+                                   "), though the job is not; delete it, and the job queues again.");
+      return false;
+    }
+    if (is_adopted(w) ? !fits_prebuilt() : is_outdated()) return false;
+    if (!w.is_active && w.meta.annotations.count(std::string(kDeactivatedAnnotation)) > 0) {
+      Json body = precise(w);
+      body["metadata"]["annotations"] = {{std::string(kDeactivatedAnnotation), nullptr}};
+      body["spec"] = {{"active", true}};
+      write(write_to(w, Verb::kPatch, std::move(body), "the job is no longer suspended"));
+    }
+    follow_labels();
+    return true;
+  }
+
+  bool adopt() {
+    const Workload& w = *workload_;
+    if (w.meta.controller() != nullptr) {
+      wait("WorkloadTaken", "Workload " + in_quotes(w.meta.name) + " belongs to " + w.meta.controller()->kind + " " +
+                                w.meta.controller()->name + ", not to this job; name another one in the label " +
+                                std::string(kPrebuiltWorkloadLabel) + ".");
+      return false;
+    }
+    wait("Queued", "The job takes over the prebuilt Workload " + w.meta.name + ".");
+    Json body = precise(w);
+    body["metadata"]["ownerReferences"] = owner_references(job_.meta);
+    body["metadata"]["labels"] = owned_labels(job_.meta);  // by which it is found from now on
+    std::vector<std::string> finalizers = w.meta.finalizers;
+    if (!has_finalizer(w)) finalizers.emplace_back(kWorkloadFinalizer);
+    body["metadata"]["finalizers"] = finalizers;
+    write(write_to(w, Verb::kPatch, std::move(body), "it is the prebuilt Workload of the job"));
+    return false;
+  }
+
+  bool fits_prebuilt() {
+    const Workload& w = *workload_;
+    if (w.count >= f_.wanted_nodes || has_pods()) return true;
+    wait("WorkloadOutOfSync", "The prebuilt Workload " + w.meta.name + " asks for " + nodes_text(w.count) +
+                                  ", the job for " + nodes_text(f_.wanted_nodes) + "; make the two equal.");
+    return false;
+  }
+
+  // The job has changed since it asked. While it runs, only its number of nodes can.
+  bool is_outdated() {
+    const Workload& w = *workload_;
+    const bool is_larger = f_.wanted_nodes > w.count - w.reclaimable;
+    bool is_edited = false;
+    if (!has_pods() && f_.was_stopped && f_.pod) {
+      const Workload now = workload_from_json(desired_workload(job_, f_.wanted_nodes, *f_.pod, kueue_));
+      is_edited = now.template_hash != w.template_hash || now.count != w.count || now.min_count != w.min_count;
+    }
+    if (!is_larger && !is_edited) return false;
+    wait("Requeued", is_larger && !is_edited
+                         ? "The job asks for " + nodes_text(f_.wanted_nodes) + " and was given a share for " +
+                               std::to_string(w.count - w.reclaimable) + "; it queues again in " + in_quotes(queue_) +
+                               "."
+                         : "The job has changed; its Workload " + w.meta.name + " is replaced, and it queues again.");
+    if (!has_pods()) let_go("the job has changed since it was made");
+    return true;
+  }
+
+  void let_go(const std::string& why) {
+    const Workload& w = *workload_;
+    if (!w.meta.deletion_time) return write(write_to(w, Verb::kDelete, {}, why));
+    if (has_finalizer(w)) write(remove_finalizer(w, why));
+  }
+
+  // Queue and priority class may be changed by the job's labels: the queue while nothing is reserved.
+  void follow_labels() {
+    const Workload& w = *workload_;
+    Json spec = Json::object();
+    const std::string queue = label_of(job_.meta, kQueueLabel);
+    if (!queue.empty() && queue != w.queue && !w.is_reserved()) spec["queueName"] = queue;
+    const std::string priority = label_of(job_.meta, kWorkloadPriorityLabel);
+    const bool may_change = !w.is_reserved() || w.priority_group == kKueueGroup;
+    if (!priority.empty() && priority != w.priority_class && may_change && kueue_.priority &&
+        kueue_.priority->problem.empty()) {
+      Json made = desired_workload(job_, f_.wanted_nodes, f_.pod.value_or(Json::object()), kueue_);
+      for (const char* name : {"priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}) {
+        if (made["spec"].contains(name)) spec[name] = made["spec"][name];
+      }
+    }
+    if (spec.empty()) return;
+    Json body = precise(w);
+    body["spec"] = std::move(spec);
+    write(write_to(w, Verb::kPatch, std::move(body), "the job's labels have changed"));
+  }
+
+  void look_at_admission() {
+    const Workload& w = *workload_;
+    if (w.is_evicted()) {
+      d_.is_evicted = has_pods();
+      say_why_it_waits(w, queue_, d_);
+      d_.may_run = false;
+      if (has_pods() || w.is_reserved()) {
+        const api::Condition& evicted = *w.conditions.find("Evicted");
+        d_.reason = evicted.reason.empty() ? "Evicted" : evicted.reason;
+        d_.message = "The job was evicted from queue " + in_quotes(queue_) + " (" + words_of(evicted) + ").";
+      }
+      if (!has_pods() && w.is_reserved()) write(give_back(w, f_.now));
+      return;
+    }
+    if (!w.is_admitted()) {
+      say_why_it_waits(w, queue_, d_);
+      d_.may_run = false;
+      return;
+    }
+    const int given = w.admitted_count.value_or(w.count);
+    d_.reason = "Admitted";
+    d_.message = "Queue " + in_quotes(queue_) + " has admitted the job to cluster queue " + in_quotes(w.cluster_queue) +
+                 " with ";
+    d_.message += given < f_.wanted_nodes ? std::to_string(given) + " of " + nodes_text(f_.wanted_nodes) + "."
+                                          : nodes_text(f_.wanted_nodes) + ".";
+    if (const Result<Json> added = admitted_pod(w, kueue_); !added.ok()) {
+      d_.no_new_pods = added.error().message;
+      look_again();
+    }
+    give_back_early(given);
+  }
+
+  // Pods beyond numNodes have ended: others may have their share. It does not come back without a new place in the
+  // queue.
+  void give_back_early(int given) {
+    const Workload& w = *workload_;
+    const int unneeded = w.count - f_.wanted_nodes;
+    if (f_.wanted_nodes >= given || unneeded <= w.reclaimable) return;
+    if (has_pods() && *f_.nodes_with_pods.rbegin() >= f_.wanted_nodes) return;
+    StatusChange change(w, f_.now);
+    change.status()["reclaimablePods"] = Json::array({{{"name", w.pod_set}, {"count", unneeded}}});
+    write(change.write("the job needs " + nodes_text(f_.wanted_nodes) + " only"));
+  }
+
+  const api::TrainJob& job_;
+  const KueueView& kueue_;
+  const QueueFacts& f_;
+  const std::string prebuilt_;
+  std::optional<Workload> workload_;
+  std::string queue_;
+  QueueDecision d_;
+};
+
+}  // namespace
+
+Workload workload_from_json(const Json& object) {
+  Workload w;
+  w.meta = api::meta_of(object);
+  w.queue = text_field(object, {"spec", "queueName"});
+  if (const auto it = w.meta.annotations.find(std::string(kTemplateHashAnnotation)); it != w.meta.annotations.end()) {
+    w.template_hash = it->second;
+  }
+  w.priority_class = text_field(object, {"spec", "priorityClassRef", "name"});
+  w.priority_group = text_field(object, {"spec", "priorityClassRef", "group"});
+  if (w.priority_class.empty()) {  // v1beta1
+    w.priority_class = text_field(object, {"spec", "priorityClassName"});
+    const std::string source = text_field(object, {"spec", "priorityClassSource"});
+    w.priority_group = source.substr(0, source.find('/'));
+  }
+  const Json* const active = field(object, {"spec", "active"});
+  w.is_active = active == nullptr || *active != false;
+  for (const Json& set : list_field(object, {"spec", "podSets"})) {
+    w.count += static_cast<int>(number_field(set, {"count"}).value_or(0));
+    if (const auto least = number_field(set, {"minCount"})) w.min_count = static_cast<int>(*least);
+    if (const std::string name = text_field(set, {"name"}); !name.empty()) w.pod_set = name;
+  }
+  w.conditions = api::conditions_from_json(list_field(object, {"status", "conditions"}));
+  for (const Json& pods : list_field(object, {"status", "reclaimablePods"})) {
+    w.reclaimable += static_cast<int>(number_field(pods, {"count"}).value_or(0));
+  }
+  w.checks = list_field(object, {"status", "admissionChecks"});
+  w.has_admission = field(object, {"status", "admission"}) != nullptr;
+  w.cluster_queue = text_field(object, {"status", "admission", "clusterQueue"});
+  for (const Json& assignment : list_field(object, {"status", "admission", "podSetAssignments"})) {
+    if (const auto count = number_field(assignment, {"count"})) {
+      w.admitted_count = w.admitted_count.value_or(0) + static_cast<int>(*count);
+    }
+    w.has_topology = w.has_topology || field(assignment, {"topologyAssignment"}) != nullptr;
+    const Json* const flavors = field(assignment, {"flavors"});
+    if (flavors == nullptr || !flavors->is_object()) continue;
+    for (const auto& [resource, flavor] : flavors->items()) {
+      const std::string name = flavor.is_string() ? flavor.get<std::string>() : "";
+      if (std::find(w.flavors.begin(), w.flavors.end(), name) == w.flavors.end()) w.flavors.push_back(name);
+    }
+  }
+  return w;
+}
+
+std::string workload_api_version(const KueueView& kueue) {
+  return std::string(kKueueGroup) + "/" + (kueue.version.empty() ? "v1beta2" : kueue.version);
+}
+
+bool has_queue(const api::TrainJob& job) {
+  return !label_of(job.meta, kQueueLabel).empty() || !label_of(job.meta, kPrebuiltWorkloadLabel).empty();
+}
+
+Status check_queue_name(const api::ObjectMeta& job) {
+  const std::string queue = label_of(job, kQueueLabel);
+  const auto is_outer = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  const bool is_name =
+      std::all_of(queue.begin(), queue.end(), [&](char c) { return is_outer(c) || c == '-' || c == '.'; });
+  if (queue.empty() || (is_name && is_outer(queue.front()) && is_outer(queue.back()))) return {};
+  return Error{ErrorCode::kInvalid,
+               "metadata.labels[" + std::string(kQueueLabel) + "]: is " + in_quotes(queue) +
+                   ", which can be no LocalQueue's name; expected lower-case letters, digits, - "
+                   "and ., such as \"team-a\" (kubectl get localqueues lists those that there are)"};
+}
+
+std::string workload_name(const api::ObjectMeta& job) {
+  return "trainjob-" + job.name + "-" + sha256_hex(job.uid).substr(0, kHashShown);
+}
+
+const Json* workload_of(const api::TrainJob& job, const KueueView& kueue) {
+  const std::string prebuilt = label_of(job.meta, kPrebuiltWorkloadLabel);
+  const std::string name = prebuilt.empty() ? workload_name(job.meta) : prebuilt;
+  for (const Json& object : kueue.workloads) {
+    if (api::meta_of(object).name == name) return &object;
+  }
+  return nullptr;
+}
+
+Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, const KueueView& kueue) {
+  Json set = {{"name", std::string(kPodSet)}, {"template", pod_template_of(pod)}};
+  if (const std::optional<Json> request = topology_request(job)) set["topologyRequest"] = *request;
+  Json workload = {{"apiVersion", workload_api_version(kueue)},
+                   {"kind", std::string(kWorkloadKind)},
+                   {"metadata",
+                    {{"name", workload_name(job.meta)},
+                     {"namespace", job.meta.ns},
+                     {"labels", owned_labels(job.meta)},
+                     {"finalizers", Json::array({std::string(kWorkloadFinalizer)})},
+                     {"ownerReferences", owner_references(job.meta)}}},
+                   {"spec", {{"queueName", label_of(job.meta, kQueueLabel)}, {"podSets", Json::array({set})}}}};
+  workload["metadata"]["annotations"] = {{std::string(kTemplateHashAnnotation), template_hash(workload)}};
+  workload["metadata"]["labels"][std::string(kJobUidLabel)] = job.meta.uid;
+  Json& made = workload["spec"]["podSets"][0];
+  made["count"] = nodes;
+  if (job.spec.elastic && job.spec.elastic->min_nodes < nodes) {
+    made["minCount"] = job.spec.elastic->min_nodes;
+  }
+  if (!kueue.priority || !kueue.priority->problem.empty()) return workload;
+  const WorkloadPriority& priority = *kueue.priority;
+  Json& spec = workload["spec"];
+  spec["priority"] = priority.value;
+  if (priority.group.empty()) return workload;
+  const bool is_kueues = priority.group == kKueueGroup;
+  if (kueue.version == "v1beta1") {
+    spec["priorityClassName"] = priority.name;
+    spec["priorityClassSource"] = priority.group + (is_kueues ? "/workloadpriorityclass" : "/priorityclass");
+  } else {
+    spec["priorityClassRef"] = {{"group", priority.group},
+                                {"kind", is_kueues ? "WorkloadPriorityClass" : "PriorityClass"},
+                                {"name", priority.name}};
+  }
+  return workload;
+}
+
+Result<Json> admitted_pod(const Workload& workload, const KueueView& kueue) {
+  Json pod = {{"metadata",
+               {{"labels", {{std::string(kPodSetLabel), workload.pod_set}}},
+                {"annotations", {{std::string(kWorkloadAnnotation), workload.meta.name}}}}},
+              {"spec", {{"nodeSelector", Json::object()}, {"tolerations", Json::array()}}}};
+  Json& spec = pod["spec"];
+  if (!kueue.flavor_problem.empty()) return Error{ErrorCode::kForbidden, kueue.flavor_problem};
+  for (const std::string& name : workload.flavors) {
+    const auto it = kueue.flavors.find(name);
+    if (it == kueue.flavors.end() || !it->second) {
+      return Error{ErrorCode::kNotFound,
+                   "the admission names ResourceFlavor " + in_quotes(name) + ", which is not there"};
+    }
+    if (const Json* labels = field(*it->second, {"spec", "nodeLabels"})) spec["nodeSelector"].update(*labels);
+    for (const Json& toleration : list_field(*it->second, {"spec", "tolerations"})) {
+      spec["tolerations"].push_back(toleration);
+    }
+  }
+  if (workload.has_topology) {
+    spec["schedulingGates"] = Json::array({{{"name", std::string(kTopologyGate)}}});
+  }
+  for (const Json& check : workload.checks) {
+    for (const Json& update : list_field(check, {"podSetUpdates"})) {
+      if (text_field(update, {"name"}) != workload.pod_set) continue;
+      Json more = {{"metadata", Json::object()}, {"spec", Json::object()}};
+      for (const char* part : {"labels", "annotations"}) {
+        if (const Json* value = field(update, {part})) more["metadata"][part] = *value;
+      }
+      for (const char* part : {"nodeSelector", "tolerations"}) {
+        if (const Json* value = field(update, {part})) more["spec"][part] = *value;
+      }
+      TRY(add_to_pod(more, pod));
+    }
+  }
+  return pod;
+}
+
+Status add_to_pod(const Json& additions, Json& pod) {
+  const auto add_names = [&](const char* where, const char* part) -> Status {
+    const Json* const added = field(additions, {where, part});
+    if (added == nullptr) return {};
+    Json& target = pod[where][part];
+    if (!target.is_object()) target = Json::object();
+    for (const auto& [name, value] : added->items()) {
+      if (target.contains(name) && target[name] != value) {
+        return Error{ErrorCode::kInvalid, std::string(kTemplatePath) + "." + where + "." + part + "[" + name +
+                                              "]: is " + dump_line(target[name]) +
+                                              ", and the queue's admission asks for " + dump_line(value) +
+                                              "; remove it"};
+      }
+      target[name] = value;
+    }
+    return {};
+  };
+  TRY(add_names("metadata", "labels"));
+  TRY(add_names("metadata", "annotations"));
+  TRY(add_names("spec", "nodeSelector"));
+  for (const char* part : {"tolerations", "schedulingGates"}) {
+    Json& target = pod["spec"][part];
+    if (!target.is_array()) target = Json::array();
+    for (const Json& one : list_field(additions, {"spec", part})) {
+      if (std::find(target.begin(), target.end(), one) == target.end()) target.push_back(one);
+    }
+    if (target.empty()) pod["spec"].erase(part);
+  }
+  return {};
+}
+
+QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts) {
+  return Decision(job, kueue, facts).run();
+}
+
+int nodes_of(const api::TrainJob& job, const KueueView& kueue) {
+  const int wanted = job.spec.trainer.num_nodes;
+  const Json* const object = workload_of(job, kueue);
+  if (object == nullptr) {
+    // Kueue is gone, and the job goes on with what it had.
+    const bool goes_on = has_queue(job) && kueue.version.empty() && job.status.nodes.desired > 0;
+    return goes_on ? std::min(wanted, job.status.nodes.desired) : wanted;
+  }
+  const Workload workload = workload_from_json(*object);
+  return workload.has_admission ? std::min(wanted, workload.admitted_count.value_or(workload.count)) : wanted;
+}
+
+std::optional<WorkloadWrite> say_pods_ready(const Workload& workload, bool are_ready, api::UnixSeconds now) {
+  const api::Condition* const before = workload.conditions.find("PodsReady");
+  const std::string reason_before = before == nullptr ? "" : before->reason;
+  const bool was_ready = before != nullptr && before->status == ConditionStatus::kTrue;
+  const bool recovers = was_ready || reason_before == "WaitForRecovery" || reason_before == "Recovered";
+  std::string reason = are_ready ? "Started" : "WaitForStart";
+  if (are_ready && recovers && reason_before != "Started") reason = "Recovered";
+  if (!are_ready && recovers) reason = "WaitForRecovery";
+  if (before != nullptr && was_ready == are_ready && reason_before == reason) return std::nullopt;
+  StatusChange change(workload, now);
+  change.set("PodsReady", are_ready ? ConditionStatus::kTrue : ConditionStatus::kFalse, reason,
+             are_ready                     ? "All pods are ready or have succeeded"
+             : reason == "WaitForRecovery" ? "At least one pod has failed, waiting for recovery"
+                                           : "Not all pods are ready or succeeded");
+  return change.write("PodsReady is " + reason);
+}
+
+std::vector<WorkloadWrite> finish_workload(const Workload& workload, bool succeeded, const std::string& message,
+                                           bool has_pods, api::UnixSeconds now) {
+  if (has_pods) return {};
+  std::vector<WorkloadWrite> writes;
+  const char* const why = "the job has ended, and so has its last pod";
+  if (!workload.is_finished() && !workload.meta.deletion_time) {
+    StatusChange change(workload, now);
+    change.set("Finished", ConditionStatus::kTrue, succeeded ? "Succeeded" : "Failed", message);
+    writes.push_back(change.write(why));
+  } else if (has_finalizer(workload)) {
+    writes.push_back(remove_finalizer(workload, why));
+  }
+  return writes;
+}
+
+std::vector<WorkloadWrite> release_orphans(const std::vector<Json>& workloads, const std::vector<PodView>& pods,
+                                           const std::string& job_uid) {
+  std::vector<WorkloadWrite> writes;
+  for (const Json& object : workloads) {
+    const Workload w = workload_from_json(object);
+    const api::OwnerReference* const owner = w.meta.controller();
+    if (owner == nullptr || owner->uid == job_uid || !w.meta.deletion_time || !has_finalizer(w)) continue;
+    const bool has_pods = std::any_of(pods.begin(), pods.end(), [&](const PodView& pod) {
+      const api::OwnerReference* const of = pod.meta.controller();
+      return of != nullptr && of->uid == owner->uid && pod.phase != PodPhase::kSucceeded &&
+             pod.phase != PodPhase::kFailed;
+    });
+    if (!has_pods) writes.push_back(remove_finalizer(w, "its TrainJob is gone, and so are the pods"));
+  }
+  return writes;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,159 @@
+#include "operator/train/kueue_reader.h"
+
+#include <utility>
+
+#include "operator/train/field.h"
+#include "operator/train/trim.h"
+
+namespace lockstep::train {
+namespace {
+
+// Neither flavours nor priority classes are watched.
+constexpr api::UnixSeconds kReadAgainSeconds = 10;
+
+std::string label_of(const api::TrainJob& job, std::string_view name) {
+  const auto it = job.meta.labels.find(std::string(name));
+  return it == job.meta.labels.end() ? "" : it->second;
+}
+
+// The priority class of the job's pods, and the field that names it.
+std::pair<std::string, std::string> pods_class(const api::TrainJob& job) {
+  const std::string& name = job.spec.scheduling.priority_class_name;
+  if (!name.empty()) return {name, "spec.scheduling.priorityClassName"};
+  return {text_field(job.spec.trainer.pod_template, {"spec", "priorityClassName"}),
+          "spec.trainer.podTemplate.spec.priorityClassName"};
+}
+
+WorkloadPriority class_of(std::string_view group, const std::string& name, const Json& object) {
+  return {.group = std::string(group), .name = name, .value = number_field(object, {"value"}).value_or(0)};
+}
+
+// A class that is not there, or that we may not read, is said in words; all else is tried again.
+Result<WorkloadPriority> problem_of(const std::string& what, const std::string& where, const Error& error) {
+  if (error.code == ErrorCode::kNotFound) {
+    return WorkloadPriority{.problem = "There is no " + what + " (" + where + "); create it, or name another one."};
+  }
+  if (error.code == ErrorCode::kForbidden) {
+    return WorkloadPriority{.problem = what + " (" + where + ") cannot be read: " + error.message};
+  }
+  return error;
+}
+
+}  // namespace
+
+Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, KueueMemory& memory,
+                                                   api::UnixSeconds now) const {
+  KueueView view;
+  view.why_absent =
+      "the API server has no Workloads of kueue.x-k8s.io in v1beta2 or v1beta1; install Kueue, or take "
+      "the label " +
+      std::string(kQueueLabel) + " away";
+  if (workloads_ == nullptr) return std::optional(std::move(view));
+  const control::OptionalInformer::Kind kind = workloads_->wanted();
+  if (!kind.trouble.empty()) view.why_absent = "Kueue's Workloads cannot be read: " + kind.trouble;
+  if (!kind.is_known && kind.trouble.empty()) return std::optional<KueueView>();
+  if (!kind.cache) return std::optional(std::move(view));
+  view.version = kind.resource->version;
+  for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job.meta.key()))) {
+    view.workloads.push_back(*object);
+  }
+  const std::string prebuilt = label_of(job, kPrebuiltWorkloadLabel);
+  if (!prebuilt.empty() && workload_of(job, view) == nullptr) {  // it does not have our label yet
+    Result<Json> found = client_.get(*kind.resource, {.ns = job.meta.ns, .name = prebuilt});
+    if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
+    if (found.ok()) view.workloads.push_back(*std::move(found));
+  }
+  std::optional<Workload> workload;
+  if (const Json* const object = workload_of(job, view)) workload = workload_from_json(*object);
+  if (workload && workload->has_admission) TRY(read_flavors(*workload, memory, now, view));
+  const std::string wanted_class = label_of(job, kWorkloadPriorityLabel);
+  const bool has_class = workload && (wanted_class.empty() || wanted_class == workload->priority_class);
+  if (has_queue(job) && prebuilt.empty() && !has_class) TRY(read_priority(job, memory, now, view));
+  return std::optional(std::move(view));
+}
+
+Status KueueReader::read_flavors(const Workload& workload, KueueMemory& memory, api::UnixSeconds now,
+                                 KueueView& view) const {
+  std::string admission = workload.meta.uid;
+  for (const std::string& name : workload.flavors) admission.append(",").append(name);
+  if (memory.admission != admission) {
+    memory.admission = admission;
+    memory.flavors.clear();
+    memory.flavors_read_at = now;
+  }
+  const bool reads_again = memory.flavors_read_at + kReadAgainSeconds <= now;
+  for (const std::string& name : workload.flavors) {
+    const auto known = memory.flavors.find(name);
+    if (known != memory.flavors.end() && (known->second || !reads_again)) continue;
+    memory.flavors_read_at = now;
+    Result<Json> found = client_.get(kube::kueue_resource_flavors(view.version), {.ns = "", .name = name});
+    if (!found.ok() && found.error().code == ErrorCode::kForbidden) {
+      view.flavor_problem = "ResourceFlavor \"" + name + "\" cannot be read: " + found.error().message;
+      return {};
+    }
+    if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
+    memory.flavors[name] = found.ok() ? std::optional<Json>(*std::move(found)) : std::nullopt;
+  }
+  view.flavors = memory.flavors;
+  return {};
+}
+
+Status KueueReader::read_priority(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now,
+                                  KueueView& view) const {
+  const std::string of = label_of(job, kWorkloadPriorityLabel) + "/" + pods_class(job).first;
+  if (!memory.priority || memory.priority_class != of || memory.priority_read_at + kReadAgainSeconds <= now) {
+    TRY_ASSIGN(memory.priority, priority_of(job, view.version));
+    memory.priority_class = of;
+    memory.priority_read_at = now;
+  }
+  view.priority = memory.priority;
+  return {};
+}
+
+Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, const std::string& version) const {
+  if (const std::string name = label_of(job, kWorkloadPriorityLabel); !name.empty()) {
+    const Result<Json> found = client_.get(kube::kueue_priority_classes(version), {.ns = "", .name = name});
+    if (found.ok()) return class_of(kKueueGroup, name, *found);
+    return problem_of("WorkloadPriorityClass \"" + name + "\"", "label " + std::string(kWorkloadPriorityLabel),
+                      found.error());
+  }
+  const std::string group = kube::priority_classes().group;
+  if (const auto [name, where] = pods_class(job); !name.empty()) {
+    const Result<Json> found = client_.get(kube::priority_classes(), {.ns = "", .name = name});
+    if (found.ok()) return class_of(group, name, *found);
+    return problem_of("PriorityClass \"" + name + "\"", where, found.error());
+  }
+  const Result<kube::ObjectList> all = client_.list(kube::priority_classes(), {});
+  if (!all.ok()) return problem_of("list of PriorityClasses", "the cluster's default", all.error());
+  for (const Json& one : all->items) {
+    if (bool_field(one, {"globalDefault"})) return class_of(group, api::meta_of(one).name, one);
+  }
+  return WorkloadPriority{};
+}
+
+Status KueueReader::release_orphans(const api::ObjectKey& job, const std::string& job_uid,
+                                    const std::vector<PodView>& pods) const {
+  if (workloads_ == nullptr) return {};
+  const control::OptionalInformer::Kind kind = workloads_->wanted();
+  if (!kind.cache) return {};
+  std::vector<Json> workloads;
+  for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job))) workloads.push_back(*object);
+  for (const WorkloadWrite& write : train::release_orphans(workloads, pods, job_uid)) {
+    const Result<Json> stored = client_.merge_patch(*kind.resource, {.ns = job.ns, .name = write.name}, write.body);
+    const bool is_gone = !stored.ok() && stored.error().code == ErrorCode::kNotFound;
+    if (!stored.ok() && !is_gone) return stored.error();
+    if (stored.ok()) assume(*stored, *kind.cache);
+  }
+  return {};
+}
+
+void KueueReader::assume(const Json& stored, control::Cache& cache) {
+  const api::ObjectMeta meta = api::meta_of(stored);
+  if (meta.deletion_time && meta.finalizers.empty()) {
+    cache.assume_deleted(meta.key(), meta.uid);
+  } else {
+    cache.assume(stored);
+  }
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,52 @@
+// KueueReader: what kueue.h's decisions look at, from the API server: Workloads from their cache, flavours and priority
+// classes by their names, when a Workload needs them.
+//
+// Threads: read() and release_orphans() from several at a time; a memory by one.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/api/trainjob.h"
+#include "operator/control/optional_informer.h"
+#include "operator/kube/client.h"
+#include "operator/train/kueue.h"
+
+namespace lockstep::train {
+
+// What was read for one TrainJob. Its loss costs a request or two.
+struct KueueMemory {
+  std::string admission;  // which one `flavors` are of
+  std::map<std::string, std::optional<Json>> flavors;
+  api::UnixSeconds flavors_read_at = 0;
+  std::string priority_class;  // which one `priority` is of
+  std::optional<WorkloadPriority> priority;
+  api::UnixSeconds priority_read_at = 0;
+};
+
+class KueueReader {
+ public:
+  // `workloads` may be nullptr: then there is no Kueue. Both outlive the reader.
+  KueueReader(kube::Client& client, control::OptionalInformer* workloads) : client_(client), workloads_(workloads) {}
+
+  // Nothing: it is not known yet whether the cluster has Kueue; whoever needs to know waits for the news.
+  Result<std::optional<KueueView>> read(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now) const;
+
+  // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`.
+  Status release_orphans(const api::ObjectKey& job, const std::string& job_uid, const std::vector<PodView>& pods) const;
+
+  // A Workload that was patched, back into its cache. One that has lost its last finalizer is gone.
+  static void assume(const Json& stored, control::Cache& cache);
+
+ private:
+  Status read_flavors(const Workload& workload, KueueMemory& memory, api::UnixSeconds now, KueueView& view) const;
+  Status read_priority(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now, KueueView& view) const;
+  Result<WorkloadPriority> priority_of(const api::TrainJob& job, const std::string& version) const;
+
+  kube::Client& client_;
+  control::OptionalInformer* const workloads_;
+};
+
+}  // namespace lockstep::train

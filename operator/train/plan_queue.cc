@@ -1,0 +1,115 @@
+#include "operator/train/plan_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "operator/train/desired_pod.h"
+#include "operator/train/kueue.h"
+#include "operator/train/plan_pods.h"
+#include "operator/train/plan_suspend.h"
+
+namespace lockstep::train {
+namespace {
+
+void add(PlanState& state, std::vector<WorkloadWrite> writes) {
+  using Verb = WorkloadWrite::Verb;
+  const std::string version = workload_api_version(state.observed.kueue);
+  for (WorkloadWrite& write : writes) {
+    if (write.verb == Verb::kCreate) {
+      state.act(CreateObject{std::move(write.body)}, std::move(write.why));
+    } else if (write.verb == Verb::kDelete) {
+      state.act(DeleteObject{version, std::string(kWorkloadKind), write.name, write.uid}, std::move(write.why));
+    } else {
+      state.act(PatchObject{version, std::string(kWorkloadKind), write.name, std::move(write.body),
+                            write.verb == Verb::kPatchStatus ? "status" : ""},
+                std::move(write.why));
+    }
+  }
+}
+
+// Why the create of the Workload was refused, while it is too early to try again.
+const std::string* create_problem(PlanState& state) {
+  const auto it = state.observed.problems.find("Workload " + workload_name(state.observed.job.meta));
+  if (it == state.observed.problems.end()) return nullptr;
+  const api::UnixSeconds again = try_again_at(it->second);
+  state.look_again(std::max(again, state.now + 1));
+  return state.now < again ? &it->second.message : nullptr;
+}
+
+void apply(PlanState& state, const QueueFacts& facts) {
+  state.queue = apply_queue(state.observed.job, state.observed.kueue, facts);
+  if (state.queue.look_again_at) state.look_again(*state.queue.look_again_at);
+}
+
+bool is_complete(const PlanState& state) { return state.status.conditions.is_true(api::condition::kComplete); }
+
+void finish(PlanState& state, int pods_left, const std::string& message) {
+  const Json* const workload = workload_of(state.observed.job, state.observed.kueue);
+  if (workload == nullptr) return;
+  add(state, finish_workload(workload_from_json(*workload), is_complete(state), message, pods_left > 0, state.now));
+}
+
+}  // namespace
+
+void ask_queue(PlanState& state) {
+  const bool has_workloads = !state.observed.kueue.workloads.empty();
+  if (!has_queue(state.observed.job) && !has_workloads) return;
+  const Result<Json> pod = unadmitted_pod(state.observed, {});
+  if (!pod.ok() && !has_workloads) return refuse_spec(state, pod.error().message);
+  const bool wants_to_run = !state.spec.suspend && !state.book.held;
+  apply(state, {.nodes_with_pods = state.nodes_with_pods,
+                .was_stopped = state.status.conditions.is_true(api::condition::kSuspended),
+                .wants_to_run = wants_to_run,
+                .wanted_nodes = state.observed.wanted_nodes,
+                .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
+                .create_problem = create_problem(state),
+                .now = state.now});
+  if (!state.queue.is_queued || state.queue.may_run || !wants_to_run) return;
+  const api::Condition* const before = state.status.conditions.find(api::condition::kSuspended);
+  const bool was_users =
+      before != nullptr && before->status == api::ConditionStatus::kTrue && before->reason == "Suspended";
+  if (was_users) forget_failures(state);
+  state.queue_hold = Hold{state.observed.job.meta.generation, state.queue.reason, state.queue.message};
+}
+
+void write_workload(PlanState& state) {
+  const bool says_more = !state.queue.writes.empty();
+  add(state, std::exchange(state.queue.writes, {}));
+  const Json* const object = workload_of(state.observed.job, state.observed.kueue);
+  if (says_more || !state.queue.is_queued || !state.queue.may_run || object == nullptr) return;
+  const Workload workload = workload_from_json(*object);
+  if (!workload.is_admitted()) return;
+  const api::NodeCounts counts = count_nodes(state.facts());
+  if (auto write = say_pods_ready(workload, counts.ready + counts.succeeded == counts.desired, state.now)) {
+    add(state, {*std::move(write)});
+  }
+}
+
+void finish_workload(PlanState& state) {
+  finish(
+      state, state.pods_left,
+      state.status.conditions.find(is_complete(state) ? api::condition::kComplete : api::condition::kFailed)->message);
+}
+
+bool is_dispatched(const Observed& observed) {
+  return observed.job.spec.managed_by == kMultiKueue && !observed.job.meta.deletion_time &&
+         (has_queue(observed.job) || !observed.kueue.workloads.empty());
+}
+
+void plan_dispatched(PlanState& state) {
+  state.plan.why = "spec.managedBy is " + std::string(kMultiKueue);
+  if (is_complete(state) || state.status.conditions.is_true(api::condition::kFailed)) {
+    return finish(state, 0, state.status.message);
+  }
+  const Result<Json> pod = unadmitted_pod(state.observed, {});
+  apply(state, {.was_stopped = true,
+                .wants_to_run = !state.spec.suspend,
+                .wanted_nodes = state.observed.wanted_nodes,
+                .pod = pod.ok() ? std::optional<Json>(*pod) : std::nullopt,
+                .create_problem = create_problem(state),
+                .now = state.now});
+  if (!state.queue.message.empty()) state.plan.why += "; " + state.queue.message;
+  add(state, std::exchange(state.queue.writes, {}));
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,430 @@
+"""TrainJobs that wait in Kueue's queues: on a real API server with Kueue's CRDs, before a stand-in for its controller or,
+with KUEUE_BIN, before the real one (make cluster-queues)."""
+import pytest
+
+from fake_kubelet import Behaviour, Exit
+from fault_proxy import FaultProxy
+from kueue_queues import GROUP, MANAGED, WORKLOADS, Queues, crd_folder, install_crds, kueue_binary, start_controller
+from test_operator_dies import UNHARMED, ScenarioRun, chosen, count_writes
+from train_jobs import TRAIN_JOBS, Jobs, environment_of, train_job
+from waiting import wait_until
+
+ONE_CPU = {"resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
+CHECKPOINT = {"volume": {"emptyDir": {}}}
+QUEUE = "kueue.x-k8s.io/queue-name"
+needs_stand_in = pytest.mark.skipif(kueue_binary() is not None, reason="it changes CRDs beneath a controller that runs")
+
+
+class QueuedJobs(Jobs):
+    """TrainJobs of one CPU per node that name a queue."""
+
+    def create(self, name="job", queue="team", labels=(), trainer=(), **options):
+        body = train_job(name, trainer={**ONE_CPU, **dict(trainer)}, **options)
+        body["metadata"]["labels"] = {QUEUE: queue, **dict(labels)}
+        return self.api.create(TRAIN_JOBS, body)
+
+    def wait_until_admitted(self, name="job"):
+        return self.wait_for_condition("Admitted", "True", "Admitted", name)
+
+    def wait_for_words(self, *words, name="job", kind="Admitted"):
+        """The condition's message has them all."""
+        self.wait_for(lambda: all(word in self.condition(kind, name).get("message", "") for word in words),
+                      f"the words {words}", name)
+        return self.condition(kind, name)
+
+
+@needs_stand_in
+def test_crds_come_and_go(control_plane, api, kubelet, operator):
+    """Absent: the job says so and waits. Of another version: likewise. Deleted meanwhile: what runs stops first."""
+    plane = control_plane
+    plane.kubectl("delete", "crd", "workloads.kueue.x-k8s.io", "--ignore-not-found")
+    jobs = QueuedJobs(api)
+    operator()
+    jobs.create(nodes=1)
+    condition = jobs.wait_for_words("waits for queue \"team\"", "v1beta2 or v1beta1", "install Kueue")
+    assert (condition["status"], condition["reason"]) == ("False", "QueueUnavailable")
+    assert jobs.status()["phase"] == "Suspended" and jobs.pods() == {}
+
+    text = (crd_folder() / "kueue.x-k8s.io_workloads.yaml").read_text(encoding="utf-8")
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=text.replace("name: v1beta", "name: v2beta"))
+    plane.wait_for_crd("workloads.kueue.x-k8s.io")
+    jobs.create("other", nodes=1)
+    jobs.wait_for_words("v1beta2 or v1beta1", name="other")
+    plane.kubectl("delete", "crd", "workloads.kueue.x-k8s.io")
+
+    install_crds(plane)
+    controller = start_controller(plane)
+    queues = Queues(api, controller)
+    try:
+        queues.make(4)
+        for name in ("job", "other"):
+            jobs.wait_for_pods(f"{name}-0-0", job=name)
+        plane.kubectl("delete", "crd", "workloads.kueue.x-k8s.io", "--wait=false")
+        for name in ("job", "other"):
+            jobs.wait_for_condition("Admitted", "False", "QueueUnavailable", name)
+            assert jobs.live_pods(name) == []
+        jobs.delete("other")
+        install_crds(plane)
+        jobs.wait_until_admitted()
+        jobs.wait_for_pods("job-0-1")
+    finally:
+        controller.stop()
+        queues.remove()
+
+
+@pytest.fixture(scope="session")
+def kueue(control_plane):
+    install_crds(control_plane)
+    controller = start_controller(control_plane)
+    yield controller
+    controller.stop()
+
+
+@pytest.fixture
+def queues(api, kueue):
+    made = Queues(api, kueue)
+    yield made
+    made.let_go()
+    made.remove()
+
+
+@pytest.fixture
+def jobs(api, kubelet, operator, queues):
+    operator()
+    return QueuedJobs(api)
+
+
+def test_a_job_waits_until_it_is_admitted_and_makes_room_when_it_ends(api, kubelet, jobs, queues):
+    queues.make(3)
+    jobs.create(nodes=3)
+    jobs.wait_until_admitted()
+    jobs.wait_for_pods("job-0-0", "job-1-0", "job-2-0")
+    for pod in jobs.pods().values():
+        assert QUEUE not in pod["metadata"]["labels"] and pod["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+        assert not pod["spec"].get("schedulingGates") and environment_of(pod)["LOCKSTEP_NUM_NODES"] == "3"
+    queues.wait_for_condition("PodsReady", "True", "Started")
+
+    jobs.create("second", nodes=2)
+    condition = jobs.wait_for_words("waits in queue \"team\"", "insufficient", name="second")
+    assert (condition["status"], condition["reason"]) == ("False", "Queued")
+    assert jobs.status("second")["phase"] == "Suspended" and jobs.pods("second") == {}
+
+    for node in range(3):
+        kubelet.exit(api.namespace, f"job-{node}-0", Exit(0))
+    jobs.wait_for_condition("Complete")
+    queues.wait_for_condition("Finished", "True", "Succeeded")
+    wait_until(lambda: not queues.workload()["metadata"].get("finalizers"), "Workload without a finalizer")
+    jobs.wait_for_pods("second-0-0", "second-1-0", job="second")
+
+
+def test_a_part_of_the_nodes_is_admitted(api, jobs, queues):
+    queues.make(2)
+    jobs.create(nodes=4, elastic={"minNodes": 2, "maxNodes": 4})
+    jobs.wait_for_words("2 of 4 nodes")
+    jobs.wait_for_pods("job-0-0", "job-1-0")
+    jobs.wait_for_condition("PodsReady")
+    assert jobs.get()["spec"]["trainer"]["numNodes"] == 4
+    assert environment_of(jobs.pods()["job-0-0"])["LOCKSTEP_NUM_NODES"] == "2"
+    assert jobs.status()["nodes"]["summary"] == "2/2"
+    queues.wait_for_condition("PodsReady", "True", "Started")
+
+
+def test_an_evicted_job_keeps_its_reservation_until_its_last_pod_has_ended(api, kubelet, jobs, queues):
+    queues.make(2)
+    kubelet.behave_by_name(api.namespace, "job-1-0", Behaviour(on_delete=None))
+    jobs.create(nodes=2, checkpoint=CHECKPOINT)
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    queues.deactivate()
+    jobs.wait_for_words("evicted", "write a last checkpoint", kind="Suspended")
+    jobs.wait_for(lambda: "job-0-0" not in jobs.pods(), "end of the pod that listens")
+    assert queues.reserved() and not jobs.get()["spec"]["suspend"]
+    kubelet.exit(api.namespace, "job-1-0", Exit(143))
+    wait_until(lambda: not queues.reserved(), "released reservation")
+    jobs.wait_for_condition("Admitted", "False", "Deactivated")
+    queues.wait_for_condition("QuotaReserved", "False")
+    queues.deactivate(active=True)
+    jobs.wait_until_admitted()
+    jobs.wait_for_pods("job-0-1", "job-1-1")
+    queues.wait_for_condition("PodsReady", "True", "Started")
+
+
+def test_a_job_of_a_higher_priority_comes_first_and_both_finish(api, kubelet, jobs, queues):
+    queues.make(2, preempts=True)
+    queues.make_priority("high", 1000)
+    queues.make_priority("low", 1)
+    jobs.create(nodes=2, labels={"kueue.x-k8s.io/priority-class": "low"})
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    jobs.create("urgent", nodes=2, labels={"kueue.x-k8s.io/priority-class": "high"})
+    jobs.wait_for_pods("urgent-0-0", "urgent-1-0", job="urgent")
+    assert queues.workload("urgent")["spec"]["priority"] == 1000
+    assert jobs.condition("Suspended")["status"] == "True" and jobs.live_pods() == []
+    for name, attempt in (("urgent", 0), ("job", 1)):
+        jobs.wait_for_pods(f"{name}-0-{attempt}", f"{name}-1-{attempt}", job=name)
+        for node in range(2):
+            kubelet.exit(api.namespace, f"{name}-{node}-{attempt}", Exit(0))
+        jobs.wait_for_condition("Complete", name=name)
+
+
+def test_a_suspended_job_gives_its_place_back_and_queues_anew(jobs, queues):
+    queues.make(2)
+    jobs.create(nodes=2)
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    first = queues.workload()["metadata"]["uid"]
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for_condition("Suspended", "True", "Suspended")
+    wait_until(lambda: queues.workload() is None, "end of the Workload")
+    jobs.patch({"spec": {"suspend": False}})
+    jobs.wait_for_pods("job-0-1", "job-1-1")
+    assert queues.workload()["metadata"]["uid"] != first
+
+
+def test_a_deleted_job_holds_its_reservation_until_its_last_pod_has_ended(api, kubelet, jobs, queues):
+    queues.make(1)
+    kubelet.behave_by_name(api.namespace, "job-0-0", Behaviour(on_delete=None))
+    jobs.create(nodes=1)
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    jobs.delete()
+    jobs.wait_until_gone()
+    jobs.create("second", nodes=1)
+    wait_until(lambda: "deletionTimestamp" in queues.workload()["metadata"], "deleted Workload")
+    wait_until(lambda: "deletionTimestamp" in jobs.pods()["job-0-0"]["metadata"], "deleted pod")
+    jobs.wait_for_words("waits in queue", name="second")
+    assert queues.reserved() and jobs.pods("second") == {}
+    kubelet.exit(api.namespace, "job-0-0", Exit(143))
+    wait_until(lambda: queues.workload() is None, "end of the Workload")
+    jobs.wait_for_pods("second-0-0", job="second")
+
+
+def test_an_edit_while_it_waits_replaces_the_workload(jobs, queues):
+    queues.make(1)
+    jobs.create(nodes=2)
+    jobs.wait_for_words("waits in queue", "insufficient")
+    first = queues.workload()["metadata"]["uid"]
+    jobs.patch({"spec": {"trainer": {"numNodes": 1, "image": "registry.example/runner:2"}}})
+    jobs.wait_for_pods("job-0-0")
+    made = queues.workload()
+    assert made["metadata"]["uid"] != first and made["spec"]["podSets"][0]["count"] == 1
+    assert jobs.pods()["job-0-0"]["spec"]["containers"][0]["image"] == "registry.example/runner:2"
+
+
+def test_growth_queues_again_and_shrinking_makes_room(jobs, queues):
+    queues.make(3)
+    jobs.create(nodes=2, elastic={"minNodes": 1, "maxNodes": 3})
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    first = queues.workload()["metadata"]["uid"]
+    jobs.patch({"spec": {"trainer": {"numNodes": 3}}})
+    jobs.wait_for_pods("job-0-1", "job-1-1", "job-2-0")
+    assert queues.workload()["metadata"]["uid"] != first
+    queues.wait_for_condition("PodsReady", "True", "Started")
+
+    jobs.patch({"spec": {"trainer": {"numNodes": 1}}})
+    wait_until(lambda: queues.workload()["status"].get("reclaimablePods") == [{"name": "main", "count": 2}],
+               "share that is given back")
+    jobs.create("second", nodes=2)
+    jobs.wait_for_pods("second-0-0", "second-1-0", job="second")
+    jobs.wait_for_pods("job-0-1")
+
+
+def test_a_queue_that_does_not_exist_is_said_and_waited_for(api, jobs, queues):
+    queues.make(1, queue="others")
+    jobs.create(nodes=1)
+    condition = jobs.wait_for_words("waits in queue \"team\"", "LocalQueue team doesn't exist")
+    assert condition["reason"] == "Inadmissible"
+    queues.make_local("team")
+    jobs.wait_for_pods("job-0-0")
+
+
+def test_admission_checks_are_waited_for_and_add_to_the_pods(api, jobs, queues):
+    check = f"check-{api.namespace}"
+    queues.make(1, checks=[check])
+    jobs.create(nodes=1)
+    jobs.wait_for_words("quota is reserved", check)
+    assert jobs.pods() == {}
+    name = queues.workload()["metadata"]["name"]
+    api.client.patch(WORKLOADS, {"status": {"admissionChecks": [
+        {"name": check, "state": "Ready", "message": "it is there", "lastTransitionTime": "2026-01-01T00:00:00Z",
+         "podSetUpdates": [{"name": "main", "labels": {"booked": "yes"}, "tolerations": [
+             {"key": "booked", "operator": "Exists", "effect": "NoSchedule"}]}]}]}}, api.namespace, name, "status")
+    jobs.wait_for_pods("job-0-0")
+    pod = jobs.pods()["job-0-0"]
+    assert pod["metadata"]["labels"]["booked"] == "yes"
+    assert "booked" in [toleration.get("key") for toleration in pod["spec"]["tolerations"]]
+    api.client.delete(f"{GROUP}/admissionchecks", None, check)
+
+
+def workload_made_before(count):
+    return {"apiVersion": GROUP, "kind": "Workload", "metadata": {"name": "made-before"},
+            "spec": {"queueName": "team", "podSets": [{"name": "main", "count": count, "template": {"spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "trainer", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}}]}}
+
+
+def test_a_prebuilt_workload_is_adopted(api, jobs, queues):
+    queues.make(2)
+    jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
+    jobs.wait_for_words("prebuilt", "made-before", "not there")
+    api.create(WORKLOADS, workload_made_before(2))
+    jobs.wait_for_pods("job-0-0", "job-1-0")
+    assert [w["metadata"]["name"] for w in queues.workloads()] == ["made-before"]
+    assert queues.workload()["metadata"]["name"] == "made-before"
+
+
+def test_a_dispatched_job_gets_a_workload_and_no_pods(api, jobs, queues):
+    queues.make(2)
+    jobs.create(nodes=2, managedBy="kueue.x-k8s.io/multikueue")
+    queues.wait_for_condition("Admitted")
+    jobs.create("beside", nodes=1, queue="nobody")
+    jobs.wait_for_words("nobody", name="beside")  # the operator has looked at all there is
+    assert jobs.pods() == {} and jobs.status() == {}
+    jobs.delete()
+    wait_until(lambda: queues.workload() is None, "end of the Workload")
+
+
+def test_kueue_leaves_the_pods_of_a_queued_job_alone(api, jobs, queues):
+    """Its pod integration, in a namespace where it manages also what has no queue name, knows them by their owner."""
+    api.client.patch("namespaces", {"metadata": {"labels": MANAGED}}, None, api.namespace)
+    queues.make(1)
+    if queues.is_real:  # it does hold back a pod of nobody
+        bare = api.create("pods", {"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+        assert bare["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
+        api.client.patch("pods", {"metadata": {"finalizers": None}}, api.namespace, "bare")
+        api.client.delete("pods", api.namespace, "bare", gracePeriodSeconds=0)
+        wait_until(lambda: not queues.workloads(), "end of the bare pod's Workload")
+    jobs.create(nodes=1)
+    jobs.wait_for_pods("job-0-0")
+    pod = jobs.pods()["job-0-0"]
+    assert not pod["spec"].get("schedulingGates") and not pod["metadata"].get("finalizers")
+    assert QUEUE not in pod["metadata"]["labels"] and "kueue.x-k8s.io/managed" not in pod["metadata"]["labels"]
+    assert len(queues.workloads()) == 1
+
+
+# --- faults
+
+
+def test_eviction_while_the_pods_start(api, kubelet, jobs, queues):
+    queues.make(2)
+    kubelet.behave(lambda pod: pod["metadata"]["namespace"] == api.namespace and pod["metadata"]["name"].endswith("-0"),
+                   Behaviour(start="Waiting"))
+    jobs.create(nodes=2)
+    jobs.wait_for_pods("job-0-0", "job-1-0")
+    queues.wait_for_condition("PodsReady", "False", "WaitForStart")
+    queues.deactivate()
+    wait_until(lambda: not queues.reserved(), "released reservation")
+    assert jobs.live_pods() == []
+    queues.deactivate(active=True)
+    jobs.wait_for_pods("job-0-1", "job-1-1")
+    queues.wait_for_condition("PodsReady", "True", "Started")
+
+
+def test_eviction_while_the_job_recovers(api, kubelet, jobs, queues):
+    queues.make(2)
+    kubelet.behave_by_name(api.namespace, "job-1-1", Behaviour(start="Waiting"))
+    jobs.create(nodes=2)
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    kubelet.exit(api.namespace, "job-1-0", Exit(139))
+    queues.wait_for_condition("PodsReady", "False", "WaitForRecovery")
+    jobs.wait_for_pods("job-0-0", "job-1-1")
+    assert queues.reserved()
+    queues.deactivate()
+    wait_until(lambda: not queues.reserved(), "released reservation")
+    queues.deactivate(active=True)
+    jobs.wait_for_pods("job-0-1", "job-1-2")
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    assert jobs.status()["restarts"]["pod"] == 1
+
+
+def test_eviction_while_a_checkpoint_is_written(api, kubelet, jobs, queues):
+    """The user has suspended the job, and its pods write their last checkpoint: the eviction changes nothing for them."""
+    queues.make(1)
+    kubelet.behave_by_name(api.namespace, "job-0-0", Behaviour(on_delete=None))
+    jobs.create(nodes=1, checkpoint=CHECKPOINT)
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    uid = jobs.pods()["job-0-0"]["metadata"]["uid"]
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for(lambda: "deletionTimestamp" in jobs.pods()["job-0-0"]["metadata"], "a pod that is told to stop")
+    queues.deactivate()
+    queues.wait_for_condition("Evicted")
+    assert jobs.pods()["job-0-0"]["metadata"]["uid"] == uid and queues.reserved()
+    kubelet.exit(api.namespace, "job-0-0", Exit(143))
+    wait_until(lambda: queues.workload() is None, "end of the Workload")
+    jobs.wait_for_condition("Suspended", "True", "Suspended")
+
+
+def test_writes_to_workloads_that_are_refused_at_first_are_done_in_the_end(control_plane, api, kubelet, operator, queues):
+    """429 for the first of each kind of write, and the API server started again while the job waits."""
+    queues.make(1)
+    with FaultProxy(control_plane) as proxy:
+        operator(kubeconfig=proxy.kubeconfig_of_service_account("lockstep-system", "lockstep-operator"))
+        jobs = QueuedJobs(api)
+        for method in ("POST", "PATCH", "DELETE"):
+            proxy.answer(lambda request, method=method: request.method == method and "/workloads" in request.path,
+                         429, "TooManyRequests", times=2, retry_after=0)
+        jobs.create(nodes=2)
+        jobs.wait_for_words("insufficient")
+        jobs.patch({"spec": {"trainer": {"numNodes": 1}}})
+        jobs.wait_for_pods("job-0-0")
+        queues.wait_for_condition("PodsReady", "True", "Started")
+        proxy.lose_answer(lambda request: request.method == "PATCH" and request.path.endswith("/status") and
+                          "/workloads" in request.path)
+        queues.deactivate()
+        wait_until(lambda: not queues.reserved(), "released reservation")
+        control_plane.stop_component("kube-apiserver")
+        control_plane.restart_component("kube-apiserver")
+        queues.deactivate(active=True)
+        jobs.wait_for_pods("job-0-1")
+        kubelet.exit(api.namespace, "job-0-1", Exit(0))
+        jobs.wait_for_condition("Complete")
+        queues.wait_for_condition("Finished", "True", "Succeeded")
+
+
+def queue_evict_and_finish(s):
+    s.jobs.create(nodes=2)
+    s.until_ready("job-0-0", "job-1-0")
+    s.until(lambda: s.queues.condition("PodsReady").get("reason") == "Started", "Workload that has started")
+    s.queues.deactivate()
+    s.until(lambda: not s.queues.reserved(), "released reservation")
+    s.queues.deactivate(active=True)
+    s.until_ready("job-0-1", "job-1-1")
+    s.exit("job-0-1", Exit(0))
+    s.exit("job-1-1", Exit(0))
+    s.until_condition("Complete")
+    s.until(lambda: s.queues.condition("Finished").get("reason") == "Succeeded" and
+            not s.queues.workload()["metadata"].get("finalizers"), "Workload that is finished and let go of")
+
+
+def queue_suspend_and_delete(s):
+    s.jobs.create(nodes=1)
+    s.until_ready("job-0-0")
+    s.jobs.patch({"spec": {"suspend": True}})
+    s.until_condition("Suspended")
+    s.until(lambda: s.queues.workload() is None, "end of the Workload")
+    s.jobs.patch({"spec": {"suspend": False}})
+    s.until_ready("job-0-1")
+    s.jobs.delete()
+    s.until(lambda: s.jobs.is_gone() and s.queues.workload() is None and not s.jobs.pods(), "end of all")
+
+
+@pytest.mark.parametrize("scenario", [queue_evict_and_finish, queue_suspend_and_delete], ids=lambda s: s.__name__)
+def test_the_end_is_the_same_wherever_the_operator_died(scenario, control_plane, api, kubelet, operator, kueue, request):
+    def run(after):
+        namespace = control_plane.make_namespace(f"{api.namespace[:40]}-{control_plane.number()}")
+        own = type(api)(control_plane, namespace)
+        queues = Queues(own, kueue)
+        queues.make(2)
+        scene = ScenarioRun(own, kubelet, lambda **flags: operator(namespace=namespace, **flags), after)
+        scene.jobs, scene.queues = QueuedJobs(own), queues
+        scenario(scene)
+        scene.until(scene.is_settled, "rest")
+        queues.remove()
+        return scene
+
+    undisturbed = run(UNHARMED)
+    expected = undisturbed.result()
+    writes = count_writes(undisturbed.operator)
+    tried = chosen(writes, request.config.getoption("--scenario") == "all")
+    print(f"{scenario.__name__}: {writes} writes; dies after {tried}")
+    for after in tried:
+        scene = run(after)
+        assert scene.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
+        assert scene.result() == expected, f"dead after write {after} of {writes}"
+        scene.operator.kill()

@@ -1,0 +1,231 @@
+// The numbers and tables of a queue's Workload that the golden cases do not show.
+#include "operator/train/kueue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/train/object_names.h"
+
+namespace lockstep::train {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr api::UnixSeconds kNow = 1'000'000;
+
+api::TrainJob queued_job(int nodes) {
+  api::TrainJob job;
+  job.meta.name = "sasrec";
+  job.meta.ns = "team-a";
+  job.meta.uid = "uid-1";
+  job.meta.labels[std::string(kQueueLabel)] = "team-queue";
+  job.spec.trainer.num_nodes = nodes;
+  job.spec.elastic = api::Elastic{.min_nodes = 1, .max_nodes = 8};
+  return job;
+}
+
+const Json kPod = {{"spec", {{"containers", Json::array({{{"name", "trainer"}, {"image", "i"}}})}}}};
+
+KueueView kueue_with(Json workload) { return {.version = "v1beta2", .workloads = {std::move(workload)}}; }
+
+// Asks for `count`, and was given `given` of them.
+Json admitted(int count, int given, int reclaimable = 0) {
+  Json workload = desired_workload(queued_job(count), count, kPod, {.version = "v1beta2"});
+  workload["metadata"]["uid"] = "w";
+  workload["metadata"]["resourceVersion"] = "7";
+  workload["status"] = {
+      {"conditions", Json::array({{{"type", "QuotaReserved"}, {"status", "True"}, {"reason", "QuotaReserved"}},
+                                  {{"type", "Admitted"}, {"status", "True"}, {"reason", "Admitted"}}})},
+      {"admission",
+       {{"clusterQueue", "cq"}, {"podSetAssignments", Json::array({{{"name", "main"}, {"count", given}}})}}}};
+  if (reclaimable > 0) {
+    workload["status"]["reclaimablePods"] = Json::array({{{"name", "main"}, {"count", reclaimable}}});
+  }
+  return workload;
+}
+
+QueueFacts queue_facts(int wanted, std::set<int> nodes) {
+  return {.nodes_with_pods = std::move(nodes), .wanted_nodes = wanted, .pod = kPod, .now = kNow};
+}
+
+TEST(Kueue, growth_and_shrinking_of_a_job_that_runs) {
+  struct Row {
+    const char* what;
+    int asked, given, reclaimable, wanted;
+    std::set<int> pods;
+    bool may_run;
+    int reclaims;  // 0: nothing is given back
+  };
+  const Row rows[] = {
+      {"as it was admitted", 4, 4, 0, 4, {0, 1, 2, 3}, true, 0},
+      {"partly admitted: its larger number is what it asked for", 4, 2, 0, 4, {0, 1}, true, 0},
+      {"it asks for more", 4, 4, 0, 5, {0, 1, 2, 3}, false, 0},
+      {"it asks for less, and the pod still ends", 4, 4, 0, 3, {0, 1, 2, 3}, true, 0},
+      {"it asks for less, and the pod has ended", 4, 4, 0, 3, {0, 1, 2}, true, 1},
+      {"it asks for less still", 4, 4, 1, 2, {0, 1}, true, 2},
+      {"less than it asked for, as much as it was given", 4, 2, 0, 2, {0, 1}, true, 0},
+      {"what was given back is asked for again", 4, 4, 2, 3, {0, 1}, false, 0},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.what);
+    const KueueView kueue = kueue_with(admitted(row.asked, row.given, row.reclaimable));
+    const QueueDecision decision = apply_queue(queued_job(row.wanted), kueue, queue_facts(row.wanted, row.pods));
+    EXPECT_TRUE(decision.is_queued);
+    EXPECT_EQ(decision.may_run, row.may_run) << decision.message;
+    EXPECT_EQ(decision.writes.size(), row.reclaims > 0 ? 1U : 0U);
+    if (row.reclaims > 0 && !decision.writes.empty()) {
+      EXPECT_EQ(decision.writes[0].body["status"]["reclaimablePods"][0]["count"], row.reclaims);
+    }
+    EXPECT_EQ(nodes_of(queued_job(row.wanted), kueue), std::min(row.wanted, row.given));
+  }
+}
+
+TEST(Kueue, a_job_that_grew_lets_go_of_its_workload_when_its_pods_have_ended) {
+  QueueFacts facts = queue_facts(5, {});
+  facts.was_stopped = true;
+  const QueueDecision decision = apply_queue(queued_job(5), kueue_with(admitted(4, 4)), facts);
+  ASSERT_EQ(decision.writes.size(), 1U);
+  EXPECT_EQ(decision.writes[0].verb, WorkloadWrite::Verb::kDelete);
+  EXPECT_EQ(decision.writes[0].uid, "w");
+}
+
+TEST(Kueue, pods_ready_has_kueues_reasons) {
+  struct Row {
+    std::string before;  // "status reason"; empty: no condition
+    bool are_ready;
+    std::string after;  // empty: nothing is written
+  };
+  const Row rows[] = {
+      {"", false, "False WaitForStart"},    {"", true, "True Started"},
+      {"False WaitForStart", false, ""},    {"False WaitForStart", true, "True Started"},
+      {"True Started", true, ""},           {"True Started", false, "False WaitForRecovery"},
+      {"False WaitForRecovery", false, ""}, {"False WaitForRecovery", true, "True Recovered"},
+      {"True Recovered", true, ""},         {"True Recovered", false, "False WaitForRecovery"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.before + (row.are_ready ? ", ready" : ", not ready"));
+    Json workload = admitted(2, 2);
+    if (!row.before.empty()) {
+      const size_t space = row.before.find(' ');
+      workload["status"]["conditions"].push_back(
+          {{"type", "PodsReady"}, {"status", row.before.substr(0, space)}, {"reason", row.before.substr(space + 1)}});
+    }
+    const auto write = say_pods_ready(workload_from_json(workload), row.are_ready, kNow);
+    ASSERT_EQ(write.has_value(), !row.after.empty());
+    if (!write) continue;
+    EXPECT_EQ(write->verb, WorkloadWrite::Verb::kPatchStatus);
+    const Json& said = write->body["status"]["conditions"].back();
+    EXPECT_EQ(said["status"].get<std::string>() + " " + said["reason"].get<std::string>(), row.after);
+    EXPECT_EQ(write->body["status"]["conditions"].size(), 3U);  // a merge patch replaces the list: the others stay
+    EXPECT_EQ(write->body["metadata"]["resourceVersion"], "7");
+  }
+}
+
+TEST(Kueue, only_preemption_and_lost_nodes_requeue_at_once) {
+  for (const auto& [reason, requeued] : std::vector<std::pair<std::string, std::string>>{
+           {"Preempted", "True"}, {"NodeFailures", "True"}, {"PodsReadyTimeout", "False"}, {"Deactivated", "False"}}) {
+    Json workload = admitted(2, 2);
+    workload["status"]["conditions"].push_back({{"type", "Evicted"}, {"status", "True"}, {"reason", reason}});
+    QueueFacts facts = queue_facts(2, {});
+    facts.was_stopped = true;
+    const QueueDecision decision = apply_queue(queued_job(2), kueue_with(workload), facts);
+    ASSERT_EQ(decision.writes.size(), 1U) << reason;
+    const Json& status = decision.writes[0].body["status"];
+    EXPECT_TRUE(status["admission"].is_null());
+    for (const Json& condition : status["conditions"]) {
+      const Json& type = condition["type"];
+      const bool is_expected = type == "Requeued"        ? condition["status"] == requeued
+                               : type == "QuotaReserved" ? condition["status"] == "False"
+                                                         : true;
+      EXPECT_TRUE(is_expected) << reason << ": " << dump_line(condition);
+    }
+  }
+}
+
+TEST(Kueue, a_reservation_outlives_the_job_until_its_pods_have_ended) {
+  Json workload = admitted(1, 1);
+  PodView pod;
+  pod.meta.owners = {{"lockstep.dev/v1", "TrainJob", "sasrec", "uid-1", true}};
+  pod.phase = PodPhase::kRunning;
+  EXPECT_TRUE(release_orphans({workload}, {}, "").empty()) << "nobody deletes it";
+  workload["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+  EXPECT_TRUE(release_orphans({workload}, {pod}, "").empty()) << "a pod still runs";
+  EXPECT_TRUE(release_orphans({workload}, {}, "uid-1").empty()) << "its job is there and looks after it";
+  pod.phase = PodPhase::kFailed;
+  const auto writes = release_orphans({workload}, {pod}, "uid-2");
+  ASSERT_EQ(writes.size(), 1U);
+  EXPECT_EQ(writes[0].body["metadata"]["finalizers"], Json::array());
+  workload["metadata"]["finalizers"] = Json::array();
+  EXPECT_TRUE(release_orphans({workload}, {}, "").empty()) << "it has let go already";
+}
+
+TEST(Kueue, a_job_that_has_ended_holds_its_reservation_as_long_as_a_pod_runs) {
+  const Workload workload = workload_from_json(admitted(2, 2));
+  EXPECT_TRUE(finish_workload(workload, true, "done", true, kNow).empty());
+  const auto writes = finish_workload(workload, false, "it broke", false, kNow);
+  ASSERT_EQ(writes.size(), 1U);
+  const Json& said = writes[0].body["status"]["conditions"].back();
+  EXPECT_EQ(said["type"], "Finished");
+  EXPECT_EQ(said["reason"], "Failed");
+  EXPECT_EQ(said["message"], "it broke");
+}
+
+TEST(Kueue, an_admission_adds_to_the_pod_and_contradicts_nothing) {
+  Json pod = {{"metadata", {{"labels", {{"a", "b"}}}}}, {"spec", {{"nodeSelector", {{"zone", "one"}}}}}};
+  const Json more = {
+      {"metadata", {{"labels", {{"c", "d"}}}}},
+      {"spec",
+       {{"nodeSelector", {{"zone", "one"}, {"tier", "spot"}}}, {"tolerations", Json::array({{{"key", "spot"}}})}}}};
+  ASSERT_TRUE(add_to_pod(more, pod).ok());
+  ASSERT_TRUE(add_to_pod(more, pod).ok());
+  EXPECT_EQ(pod["spec"]["nodeSelector"], (Json{{"zone", "one"}, {"tier", "spot"}}));
+  EXPECT_EQ(pod["spec"]["tolerations"].size(), 1U);
+  EXPECT_EQ(pod["metadata"]["labels"].size(), 2U);
+  const Status bad = add_to_pod({{"spec", {{"nodeSelector", {{"zone", "two"}}}}}}, pod);
+  ASSERT_FALSE(bad.ok());
+  EXPECT_THAT(bad.error().message, HasSubstr("spec.trainer.podTemplate.spec.nodeSelector[zone]: is \"one\""));
+}
+
+TEST(Kueue, topology_is_kueues_to_assign) {
+  Json workload = admitted(2, 2);
+  workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = {{"levels", Json::array({"rack"})}};
+  const Result<Json> pod = admitted_pod(workload_from_json(workload), {.version = "v1beta2"});
+  ASSERT_TRUE(pod.ok());
+  EXPECT_EQ((*pod)["spec"]["schedulingGates"], Json::array({{{"name", "kueue.x-k8s.io/topology"}}}));
+  EXPECT_EQ((*pod)["metadata"]["annotations"]["kueue.x-k8s.io/workload"], api::meta_of(workload).name);
+  EXPECT_EQ((*pod)["metadata"]["labels"]["kueue.x-k8s.io/podset"], "main");
+}
+
+TEST(Kueue, a_name_that_no_queue_can_have_is_refused) {
+  for (const char* bad : {"Team", "team_a", "-team", "team."}) {
+    api::ObjectMeta meta;
+    meta.labels[std::string(kQueueLabel)] = bad;
+    const Status status = check_queue_name(meta);
+    ASSERT_FALSE(status.ok()) << bad;
+    EXPECT_THAT(status.error().message, HasSubstr(bad));
+  }
+  api::ObjectMeta meta;
+  EXPECT_TRUE(check_queue_name(meta).ok());
+  meta.labels[std::string(kQueueLabel)] = "team-a.b2";
+  EXPECT_TRUE(check_queue_name(meta).ok());
+}
+
+TEST(Kueue, another_job_of_the_name_has_another_workload) {
+  api::ObjectMeta meta{.name = std::string(api::kJobNameMax, 'a'), .ns = "n", .uid = "1"};
+  const std::string name = workload_name(meta);
+  EXPECT_LE(name.size(), 63U);
+  meta.uid = "2";
+  EXPECT_NE(workload_name(meta), name);
+}
+
+TEST(Kueue, secrets_are_not_in_the_workload) {
+  Json pod = kPod;
+  pod["spec"]["containers"][0]["env"] = Json::array({{{"name", "LOCKSTEP_TOKEN"}, {"value", "secret"}}});
+  pod["spec"]["volumes"] = Json::array({{{"name", "v"}}});
+  const std::string text = dump_line(desired_workload(queued_job(2), 2, pod, {.version = "v1beta2"}));
+  EXPECT_EQ(text.find("secret"), std::string::npos);
+  EXPECT_EQ(text.find("volumes"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::train
