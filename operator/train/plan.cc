@@ -144,7 +144,12 @@ bool may_follow_its_pods(const PlanState& state) {
   Bookkeeping book = bookkeeping_from_json(before.bookkeeping);
   book.created = state.book.created;
   book.checked_generation = state.book.checked_generation;
-  return book == state.book && state.status.attempts == before.attempts &&
+  const bool is_condition_turned = std::any_of(state.status.conditions.list().begin(),
+                                               state.status.conditions.list().end(), [&](const api::Condition& now) {
+                                                 const api::Condition* const was = before.conditions.find(now.type);
+                                                 return was == nullptr || was->status != now.status;
+                                               });
+  return !is_condition_turned && book == state.book && state.status.attempts == before.attempts &&
          state.status.start_time == before.start_time && state.status.recent_failures == before.recent_failures;
 }
 
