@@ -58,5 +58,5 @@ def write_schemas_of_crds(folder):
         for version in crd["spec"]["versions"]:
             schema = strict(version["schema"]["openAPIV3Schema"])
             schema["properties"] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"},
-                                    "metadata": {"type": "object"}, **schema["properties"]}
+                                    **schema["properties"], "metadata": {"type": "object"}}
             write(folder, crd["spec"]["group"], version["name"], crd["spec"]["names"]["kind"], schema)

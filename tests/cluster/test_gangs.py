@@ -128,7 +128,9 @@ def test_a_gang_that_restarts_is_another_group_once_its_pods_have_ended(api, job
     jobs.wait_for_condition("PodsReady")
     kubelet.exit(api.namespace, "job-1-0", Exit(1))
     jobs.wait_for_condition("GangScheduled", "False", "EarlierGangEnding")
-    assert jobs.groups() == [0] and jobs.live_pods() == []
+    # The condition is written before the pod is told to end.
+    wait_until(lambda: jobs.live_pods() == [], "the end of node 0's pod to begin")
+    assert jobs.groups() == [0]
     kubelet.exit(api.namespace, "job-0-0", Exit(143))
     jobs.wait_for_pods("job-0-1", "job-1-1")
     jobs.wait_for_condition("GangScheduled")

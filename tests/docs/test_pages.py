@@ -17,8 +17,9 @@ HELPS = [words.split() for words in (
     "lockstep chaos stop-rank", "lockstep chaos kill-agent", "lockstep chaos partition", "lockstep validate",
     "lockstep render", "lockstep doctor", "lockstep bench scaling", "lockstep-operator", "kubectl-lockstep")]
 OURS = re.compile(r"^(lockstep|lockstep-worker|lockstep-operator|kubectl lockstep)\b")
-# Torchrun's, shown beside ours; podman's and helm's; those of examples/plugin.
-THEIRS = {"text", "prompt", "bytes", "no_python", "use_env", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions", "take_ownership"}
+# Torchrun's, shown beside ours; podman's, helm's, Kubernetes' and ProteinMPNN's; those of examples/plugin.
+THEIRS = {"text", "prompt", "bytes", "no_python", "use_env", "rdzv_backend", "rdzv_endpoint", "timestamp", "api_versions",
+          "take_ownership", "runtime_config", "previous_checkpoint"}
 
 
 # --- links

@@ -85,7 +85,7 @@ TEST(Completion, values_are_words_files_or_folders) {
                {{"run", "sasrec"}, "--dataset=da", Takes::kFile},
                {{"run", "sasrec", "--config"}, "", Takes::kFile},
                {{"run", "sasrec", "--data-dir"}, "", Takes::kFolder},
-               {{"run", "sasrec", "--resume"}, "", Takes::kFolder},
+               {{"run", "sasrec", "--resume"}, "", Takes::kFile},
                {{"run", "sasrec", "--lr"}, "", Takes::kNothing},
                {{"ckpt", "ls"}, "x", Takes::kFolder},
                {{"ckpt", "export", "x", "--output"}, "", Takes::kFile},

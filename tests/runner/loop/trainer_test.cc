@@ -727,19 +727,23 @@ TEST(Trainer, commits_nothing_in_a_group_that_was_cut_while_it_formed) {
 TEST(Trainer, says_that_its_device_is_broken_before_it_lets_go_of_anything) {
   const TemporaryFolder folder;
   PosixFileSystem fs;
-  TestWorker worker(fs, folder.path(), 0, 1);
-  worker.workload.breaks_device_at_batch = 2;
-  const auto holds_its_buckets = [&] { return parameters_of(worker.workload)[0].tensor.grad().defined(); };
-  int said = 0;
-  worker.on_device_fault = [&](const Failure& fault) {
-    ++said;
-    EXPECT_EQ(fault.code, ExitCode::kDeviceFault);
-    EXPECT_EQ(fault.message, "at step 2: CUDA error: an illegal memory access");
-    EXPECT_TRUE(holds_its_buckets());
-  };
-  EXPECT_EQ(worker.run_alone(1).code, ExitCode::kDeviceFault);
-  EXPECT_EQ(said, 1);
-  EXPECT_FALSE(holds_its_buckets());
+  // In a group: one rank alone has no buckets.
+  on_device_ranks(1, HostWaits::kForNothing, [&](ProcessGroup& group, AsynchronousDevice& device) {
+    TestWorker worker(fs, folder.path(), 0, 1, &device);
+    worker.workload.breaks_device_at_batch = 2;
+    const auto holds_its_buckets = [&] { return parameters_of(worker.workload)[0].tensor.grad().defined(); };
+    int said = 0;
+    worker.on_device_fault = [&](const Failure& fault) {
+      ++said;
+      EXPECT_EQ(fault.code, ExitCode::kDeviceFault);
+      EXPECT_EQ(fault.message, "at step 2: CUDA error: an illegal memory access");
+      EXPECT_TRUE(holds_its_buckets());
+    };
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    EXPECT_EQ(worker.run(group, store, 1).code, ExitCode::kDeviceFault);
+    EXPECT_EQ(said, 1);
+    EXPECT_FALSE(holds_its_buckets());
+  });
 }
 
 // Who leaves takes the group down, and its peers' devices may still work with it.
