@@ -128,37 +128,11 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Which pods there are, the pods themselves show. Where nothing else was decided, those that a small job lacks do not
-// wait for its status: the pass that follows their creates writes it. Many small jobs at once are made of such writes.
-// A large job's creates take seconds, and a pod that is lost meanwhile must not be made again under its old name.
-bool may_follow_its_pods(const PlanState& state) {
-  constexpr size_t kPodsMax = 16;
-  const Plan& plan = state.plan;
-  const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
-    const auto* const pod = std::get_if<CreatePod>(&action.what);
-    return pod != nullptr && !pod->is_first;
-  });
-  if (!only_makes_pods || plan.actions.empty() || plan.actions.size() > kPodsMax) return false;
-  if (!plan.events.empty() || !plan.measurements.empty()) return false;
-  const api::TrainJobStatus& before = state.observed.job.status;
-  Bookkeeping book = bookkeeping_from_json(before.bookkeeping);
-  book.created = state.book.created;
-  book.checked_generation = state.book.checked_generation;
-  const bool is_condition_turned = std::any_of(state.status.conditions.list().begin(),
-                                               state.status.conditions.list().end(), [&](const api::Condition& now) {
-                                                 const api::Condition* const was = before.conditions.find(now.type);
-                                                 return was == nullptr || was->status != now.status;
-                                               });
-  return !is_condition_turned && book == state.book && state.status.attempts == before.attempts &&
-         state.status.start_time == before.start_time && state.status.recent_failures == before.recent_failures;
-}
-
 Plan finish(PlanState& state) {
   state.status.observed_generation = state.observed.job.meta.generation;
   state.status.restarts.total = state.status.restarts.process + state.status.restarts.pod + state.status.restarts.gang;
   state.status.bookkeeping = to_json(state.book);
-  const bool is_new = !(state.status == state.observed.job.status);
-  if (is_new && !can_wait(state) && !may_follow_its_pods(state)) state.plan.status = state.status;
+  if (!(state.status == state.observed.job.status) && !can_wait(state)) state.plan.status = state.status;
   if (state.plan.why.empty()) state.plan.why = state.status.message;
   return std::move(state.plan);
 }
