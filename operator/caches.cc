@@ -27,7 +27,8 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
   services_ = informer(kube::services(), ns, of_a_job, train::trim_service);
   policies_ = informer(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
   if (ns.empty()) hosts_ = informer(kube::nodes(), "", "", train::trim_host);
-  // What a pass has assumed was planned from, by that pass or the next.
+  // A change that a pass has put into the cache itself wakes nobody: that pass, or the one after it, has planned with
+  // it.
   jobs_->on_change([this](const control::Cache::Change& change) {
     if (change.was_assumed) return;
     queue_.add(api::key_of(change.after != nullptr ? *change.after : *change.before));

@@ -20,7 +20,7 @@ constexpr std::string_view kTemplateHashAnnotation = "lockstep.dev/pod-template-
 constexpr std::string_view kDeactivatedAnnotation = "lockstep.dev/deactivated";
 constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";
 constexpr size_t kHashShown = 5;  // digits of the UID's hash in a Workload's name
-// What nothing tells of is looked at again: a prebuilt Workload, a flavour that is missing.
+// Seconds between two looks at what is not watched: a prebuilt Workload or a flavour that does not exist yet.
 constexpr api::UnixSeconds kLookAgainSeconds = 10;
 
 // Kueue's own names for topology-aware scheduling.
@@ -154,7 +154,8 @@ class StatusChange {
   Json status_ = Json::object();
 };
 
-// Only now may others have what the job had: its pods have ended.
+// Gives the quota of an evicted job back. Called only after its last pod has ended, since others may use the quota at
+// once.
 WorkloadWrite give_back(const Workload& workload, api::UnixSeconds now) {
   const api::Condition& evicted = *workload.conditions.find("Evicted");
   StatusChange change(workload, now);
@@ -255,7 +256,8 @@ class Decision {
   void write(WorkloadWrite write) { d_.writes.push_back(std::move(write)); }
   void look_again() { d_.look_again_at = f_.now + kLookAgainSeconds; }
 
-  // A job has one Workload. Others of it are of another time: its label named another prebuilt one.
+  // A job has one Workload. It owns another one only if its label named another prebuilt Workload before; that one
+  // goes.
   void delete_strays() {
     for (const Json& object : kueue_.workloads) {
       const Workload other = workload_from_json(object);
