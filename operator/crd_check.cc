@@ -8,6 +8,7 @@
 
 #include "operator/api/crd.h"
 #include "operator/api/schema_gap.h"
+#include "operator/api/trainjob.h"
 #include "runner/base/build_info.h"
 
 namespace lockstep {

@@ -75,9 +75,9 @@ Json pod_template_of(const Json& pod) {
 // spec.podSets[].topologyRequest: of spec.scheduling.topology, else of the annotations that Kueue's other jobs have on
 // their pod templates.
 std::optional<Json> topology_request(const api::TrainJob& job) {
-  static const Json kNone = Json::object();
+  const Json none = Json::object();
   const Json* const given = field(job.spec.trainer.pod_template, {"metadata", "annotations"});
-  const Json* const annotations = given == nullptr ? &kNone : given;
+  const Json* const annotations = given == nullptr ? &none : given;
   Json request = Json::object();
   if (!job.spec.scheduling.topology.empty()) {
     request["required"] = job.spec.scheduling.topology;

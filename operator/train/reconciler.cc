@@ -116,7 +116,7 @@ control::EventText text_of(const PlannedEvent& event) {
 }  // namespace
 
 struct Reconciler::Impl {
-  Impl(Parts given_parts, Options given_options) : p(given_parts), options(std::move(given_options)) {
+  Impl(Parts given_parts, Options given_options) : p(std::move(given_parts)), options(std::move(given_options)) {
     if (!options.now) options.now = [] { return static_cast<api::UnixSeconds>(std::time(nullptr)); };
     if (!options.may_write) options.may_write = [] { return true; };
     const auto workloads = p.optional.find(std::string(kWorkloadCrd));
@@ -767,7 +767,8 @@ class Pass {
 
 }  // namespace
 
-Reconciler::Reconciler(Parts parts, Options options) : impl_(std::make_unique<Impl>(parts, std::move(options))) {}
+Reconciler::Reconciler(Parts parts, Options options)
+    : impl_(std::make_unique<Impl>(std::move(parts), std::move(options))) {}
 Reconciler::~Reconciler() = default;
 
 Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key) {
