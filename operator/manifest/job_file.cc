@@ -9,7 +9,7 @@
 #include "operator/manifest/pod_fields.h"
 #include "operator/train/desired_pod.h"
 #include "operator/train/field.h"
-#include "operator/train/kueue.h"
+#include "operator/train/kueue_workload.h"
 #include "operator/train/pod_template.h"
 #include "runner/base/nearest.h"
 

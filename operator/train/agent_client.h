@@ -2,8 +2,8 @@
 // POST /coordinator to the others'.
 //
 // Threads: safe from all threads; calls block for at most kAgentTimeout.
-// Errors: kUnavailable when nobody answers in time, kCorrupt for an answer that is none or too long, kRetry for a
-// status code other than 2xx.
+// Errors: kUnavailable when nobody answers in time, kCorrupt for an answer that is not HTTP or is too long, kRetry for
+// a status code other than 2xx.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace lockstep::train {
 
 inline constexpr std::chrono::seconds kAgentTimeout{2};  // of a whole exchange
-// Of an answer: a summary of /status has about 100 bytes for each node.
+// Of an answer: a summary of /status has about 100 bytes for each pod.
 inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
 
 // `ip`: of the pod, IPv4 or IPv6. An agent of an earlier version does not know the summary and answers with all of its

@@ -1,7 +1,8 @@
 // Bookkeeping: what the policies of one TrainJob must remember across the operator's own death. Pure.
 //
 // It lives in status.bookkeeping and is written in the same request as status.attempts, so that a failure and the
-// attempt that follows it are one write: counted once, whatever dies when. Everything else the plan sees again.
+// attempt that follows it are one write: the failure is counted once, even if the operator dies in between. Everything
+// else can be seen again in the cluster.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,17 @@
 
 namespace lockstep::train {
 
-// Something that stands between a lost pod and training.
+// The run is interrupted: a pod was lost, and the group does not train again yet.
 struct Recovering {
   api::UnixSeconds since = 0;
   std::string scope;        // "pod", "gang"
   std::string reason;       // CamelCase, how the pod ended
   std::string message;      // a sentence
-  uint64_t generation = 0;  // newest that was known when it began; a higher one that runs ends it
+  uint64_t generation = 0;  // of the group, the newest known when it began; it is over when a higher one trains
   bool operator==(const Recovering&) const = default;
 };
 
-// How often a node was replaced soon after it had been replaced.
+// How often in a row a node's pod was replaced soon after it had been made.
 struct QuickReplacements {
   int times = 0;
   api::UnixSeconds last = 0;
@@ -42,8 +43,8 @@ struct Hold {
 
 // health.placementTimeoutSeconds
 struct Placement {
-  api::UnixSeconds short_since = 0;  // it holds pods, and too few of them have a machine; 0: not so
-  int times_given_back = 0;          // in a row, since enough nodes were ready
+  api::UnixSeconds short_since = 0;  // since when it has pods, and too few of them a machine; 0: it has not
+  int times_given_back = 0;          // in a row, since enough pods were ready
   api::UnixSeconds again_at = 0;     // no pod is made before then
   bool operator==(const Placement&) const = default;
 };
@@ -52,22 +53,22 @@ inline constexpr int kGang = -1;  // in place of a node rank
 
 struct Bookkeeping {
   int64_t checked_generation = 0;  // metadata.generation whose first pod the API server has found valid
-  std::set<int> created;           // nodes whose pod of the current attempt has been seen
-  std::set<int> done;              // nodes that ended with 0
+  std::set<int> created;           // node ranks whose pod of the current attempt has been seen
+  std::set<int> done;              // node ranks whose pod ended with 0
   api::UnixSeconds first_done_at = 0;
 
   // restartPolicy
   // Failures that count, by the beginning of a slice of the window: bounded, however many restarts are allowed.
   std::map<api::UnixSeconds, int> counted;
   int out_of_memory = 0;                                // since the newest checkpoint
-  int64_t checkpoint_step = -1;                         // newest that has cleared the above
+  int64_t checkpoint_step = -1;                         // of the newest checkpoint that has cleared the two above
   int64_t furthest_step = -1;                           // that any attempt is known to have committed
-  std::map<int, int> without_progress;                  // node → failures in a row at or before furthest_step
-  std::map<int, QuickReplacements> quick_replacements;  // node → (kGang: all of them)
+  std::map<int, int> without_progress;                  // node rank → failures in a row at or before furthest_step
+  std::map<int, QuickReplacements> quick_replacements;  // by node rank; kGang: of all pods together
   std::map<std::string, api::UnixSeconds> avoided;      // host → since when
 
   int pod_group = 0;               // number of the gang's PodGroup
-  bool enough_were_ready = false;  // elastic.minNodes, or all, at some time in the job's life
+  bool enough_were_ready = false;  // pods: elastic.minNodes, or all, at some time in the job's life
   Placement placement;
 
   // of the current run, which begins when the job is made and on each resume

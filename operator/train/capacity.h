@@ -1,4 +1,4 @@
-// Capacity: how many nodes of a job have a machine, and how many wait for others to let go of one. Values.
+// Capacity: how many pods of a job have a machine, and how many wait for one. Values.
 #pragma once
 
 namespace lockstep::train {
@@ -6,12 +6,12 @@ namespace lockstep::train {
 struct Capacity {
   int desired = 0;  // numNodes
   int needed = 0;   // elastic.minNodes, or all
-  int placed = 0;   // nodes whose pod has a machine
-  int waiting = 0;  // nodes whose pod has none yet, or that may not have a pod yet: quota, an earlier job's pod
-  int holding = 0;  // nodes whose pod has a machine, or a place in a quota that is used up
+  int placed = 0;   // node ranks whose pod has a machine
+  int waiting = 0;  // those whose pod has none yet, or that may not have a pod yet: quota, an earlier job's pod
+  int holding = 0;  // those whose pod has a machine, or a place in a quota that is used up
   bool is_at_fault = false;  // a container of a pod that has a machine cannot be started
 
-  // Even if all others did well, the job could not run.
+  // So many wait that the job could not run even if all others were ready.
   [[nodiscard]] bool is_short() const { return desired - waiting < needed; }
 };
 

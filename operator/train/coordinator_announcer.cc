@@ -34,10 +34,11 @@ struct CoordinatorAnnouncer::Impl {
     std::string ip;
     std::string told;       // the address that it knows
     int failures = 0;       // in a row
-    bool warned = false;    // that it cannot be told
-    bool is_told = false;   // by a thread, now
-    bool is_listed = true;  // else it is kept only until that thread is back: nobody is told two things at a time
-    std::optional<Clock::time_point> due;  // it stands in `waiting`, at the level of its failures
+    bool warned = false;    // a warning was logged that it cannot be told
+    bool is_told = false;   // a thread is telling it now
+    bool is_listed = true;  // false: the news does not name it any more; it is kept only until that thread is back, so
+                            // that no agent is told two things at a time
+    std::optional<Clock::time_point> due;  // set: it stands in `waiting`, at the level of its failures
   };
   struct Job {
     CoordinatorNews news;
@@ -66,7 +67,7 @@ struct CoordinatorAnnouncer::Impl {
     changed.notify_one();
   }
 
-  // What was said of this agent is new.
+  // The agent has another IP, or is to be told another address: it is tried at once, however often it failed before.
   void begin_anew(const api::ObjectKey& key, const std::string& uid, Agent& agent) {
     take_off(key, uid, agent);
     agent.failures = 0;
@@ -91,7 +92,7 @@ struct CoordinatorAnnouncer::Impl {
       if (is_new || (is_elsewhere && agent.told != news.address)) {
         begin_anew(key, pod.uid, agent);
       } else if (agent.told == news.address) {
-        take_off(key, pod.uid, agent);  // it was about to be told of another one
+        take_off(key, pod.uid, agent);  // it knows this address already
       }
     }
     for (auto& [uid, agent] : before) {
@@ -143,7 +144,7 @@ struct CoordinatorAnnouncer::Impl {
   }
 
   void tell(const Turn& turn, std::unique_lock<std::mutex>& lock) {
-    Agent& before = *find(turn.job, turn.pod_uid);  // whoever waits is there
+    Agent& before = *find(turn.job, turn.pod_uid);  // an agent that has a turn is in `jobs`
     before.due.reset();
     before.is_told = true;
     const std::string ip = before.ip;

@@ -1,11 +1,12 @@
 // CoordinatorAnnouncer: tells the agents of a job where its node 0 is, each of them once per address.
 //
-// Level, not edge: reconcilers say what holds each time they look; what of it was not told yet, or was told of another
-// address, is told at once, and again after a while when it fails. News that hold no longer are dropped: a pod or a job
-// that is not named any more is forgotten with what it was told. Nobody waits for an agent: whoever calls only takes a
-// note, and among those whose turn it is the ones that failed least often go first, so that a thousand pods that answer
-// nothing hold up no other job. Threads: safe from all threads; `threads` of its own, from the constructor to the
-// destructor, each in one exchange at most.
+// Reconcilers call announce() with the whole picture each time they look. An agent that has not been told this address
+// yet is told at once, and again after a while when that fails. A pod or a job that announce() no longer names is
+// forgotten. announce() only takes a note and waits for no agent. Of the agents that are due, those that failed least
+// often are told first, so that a thousand pods that do not answer hold up no other job.
+//
+// Threads: safe from all threads; `threads` of its own, from the constructor to the destructor, each in one exchange at
+// most.
 #pragma once
 
 #include <chrono>
@@ -20,10 +21,10 @@
 
 namespace lockstep::train {
 
-// An agent that was not there is told again after this long, doubling.
+// An agent that did not answer is told again after this long, doubling.
 inline constexpr std::chrono::milliseconds kTellAgainInitial{200};
 inline constexpr std::chrono::milliseconds kTellAgainMax{30'000};
-inline constexpr int kTellFailuresQuiet = 5;  // so many in a row are a warning; one per pod
+inline constexpr int kTellFailuresQuiet = 5;  // after so many in a row one warning is logged for the pod
 
 class CoordinatorAnnouncer {
  public:

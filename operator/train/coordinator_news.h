@@ -1,6 +1,6 @@
 // CoordinatorNews: where node 0 of a job is, and who should know it. Pure.
 //
-// The name of node 0 resolves to it sooner or later; a negative answer, or an old address, may be cached for 30 s
+// The agents also look node 0 up by its name, but DNS may give them an old address, or none, for another 30 s
 // (docs/decisions.md).
 #pragma once
 
@@ -20,11 +20,12 @@ struct CoordinatorNews {
     std::string ip;
     bool operator==(const Pod&) const = default;
   };
-  std::vector<Pod> pods;  // the other nodes' that run
+  std::vector<Pod> pods;  // those of the other node ranks that run
   bool operator==(const CoordinatorNews&) const = default;
 };
 
-// `status` names each node's attempt: a pod of an older one is told nothing, and is not told of.
+// `status` names the attempt of each node rank: a pod of an older attempt is neither told anything nor named to the
+// others.
 CoordinatorNews coordinator_news(const Observed& observed, const api::TrainJobStatus& status);
 
 }  // namespace lockstep::train

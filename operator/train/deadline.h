@@ -9,7 +9,7 @@
 namespace lockstep::train {
 
 struct Deadline {
-  std::optional<std::string> passed;  // a sentence: it has
+  std::optional<std::string> passed;  // a sentence; nothing: it has not passed
   std::optional<api::UnixSeconds> look_again_at;
 };
 Deadline apply_deadline(const api::TrainJobSpec& spec, api::UnixSeconds start_time, api::UnixSeconds now);

@@ -18,8 +18,8 @@ struct EnvironmentOf {
   std::string token;
 };
 
-// core/v1 EnvVars. The same names for every node, also where a node has no use for one: a node 0 that comes back on
-// another machine, and a node that is looked into, read the same.
+// core/v1 EnvVars. The names are the same for all pods of a job, also where a rank has no use for one, so that whoever
+// looks into any pod finds what the others have.
 std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of);
 
 // LOCKSTEP_RUN: (seconds of its creation << 20) | 20 bits of its UID. Higher for a TrainJob that was made later; below

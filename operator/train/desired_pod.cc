@@ -45,7 +45,7 @@ int64_t gpus_in(const Json& resources) {
   return gpus;
 }
 
-// limits and requests by their names; what else there is (claims) is the field's as a whole.
+// limits and requests are merged by their names; anything else (claims) is taken from the field as a whole.
 Json merge_resources(const Json& below, const Json& above) {
   Json merged = below.is_object() ? below : Json::object();
   for (const auto& [kind, value] : above.items()) {
@@ -117,7 +117,7 @@ void restrict_trainer(Json& trainer, api::Launcher launcher) {
   if (!security.is_object()) security = Json::object();
   if (wants_privileges(security)) return;  // the API server refuses the combination
   put_if_absent(security, "allowPrivilegeEscalation", false);
-  // An image of somebody else may well begin as root and lay down its rights by itself.
+  // Another image may well start as root and drop its privileges by itself.
   if (launcher == api::Launcher::kLockstep) put_if_absent(security, "capabilities", {{"drop", Json::array({"ALL"})}});
 }
 
@@ -167,7 +167,7 @@ void add_volumes(const api::TrainJobSpec& spec, int node, Json& pod_spec, Json& 
   }
 }
 
-// The terms of a node selector are alternatives: the demand joins each of them.
+// The terms of a node selector are alternatives, so each of them must exclude the hosts.
 Status avoid_hosts(Json& pod_spec, const std::set<std::string>& hosts) {
   if (hosts.empty()) return {};
   const std::string path = std::string(kTemplatePath) + ".spec.affinity";

@@ -1,7 +1,8 @@
 // The headless Service that names the job's pods. Pure.
 //
-// Of Lockstep and Torchrun jobs it selects node 0 alone: nobody else is looked up by name, and with each pod that a
-// Service selects, Kubernetes writes the list of all of them anew. Other programs (launcher None) may use all names.
+// For Lockstep and Torchrun jobs it selects node 0's pod alone: no other is looked up by name, and whenever a pod that
+// a Service selects changes, Kubernetes writes the list of all of them anew. Other programs (launcher None) may use all
+// names.
 #pragma once
 
 #include <map>

@@ -10,13 +10,13 @@
 
 namespace lockstep::train {
 
-// Node 0's agent hears a number again when it has not taken it after this long.
+// Node 0's agent is sent the number again when it has not taken it over after this long.
 inline constexpr api::UnixSeconds kTellAgainSeconds = 10;
 
-// With so few nodes ready the job is up: elastic.minNodes, or all of them.
+// So many pods must be ready for the job to run: elastic.minNodes, or all of them.
 int nodes_needed(const api::TrainJobSpec& spec);
 
-// Nodes that have (had) a pod and are beyond numNodes, highest first: in this order they get SIGTERM and leave.
+// Node ranks from numNodes on that have (had) a pod, highest first: in this order their pods get SIGTERM and leave.
 std::vector<int> nodes_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created);
 
 // The wanted number for the coordinator, when its newest report has another one and it has not just been told.

@@ -154,8 +154,8 @@ api::UnixSeconds end_of_wait(int node, const Bookkeeping& book) {
   const auto it = book.quick_replacements.find(node);
   if (it == book.quick_replacements.end() || it->second.times == 0) return 0;
   constexpr int kDoublings = 16;
-  const api::UnixSeconds wait = kHasteFirstSeconds << std::min(it->second.times - 1, kDoublings);
-  return it->second.last + std::min(wait, kHasteMaxSeconds);
+  const api::UnixSeconds wait = kReplacementWaitFirstSeconds << std::min(it->second.times - 1, kDoublings);
+  return it->second.last + std::min(wait, kReplacementWaitMaxSeconds);
 }
 
 }  // namespace
@@ -198,7 +198,8 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
       if (is_out_of_memory(end)) ++book.out_of_memory;
     }
     if (!is_aftermath) outcome.failure = check_budgets(end, spec, stuck, book);
-    // The last rung before the run is given up: perhaps it is the others' state that does not let this node in.
+    // Before the run is given up all pods are replaced once: perhaps it is the others' state that does not let this one
+    // in.
     const bool is_last_try = stuck > 1 && stuck == spec.restart_policy.no_progress_restarts;
     if (is_last_try && verdict.action == RuleAction::kReplacePod &&
         spec.restart_policy.scope == api::FailureScope::kAuto) {
@@ -225,9 +226,9 @@ api::UnixSeconds not_before(int node, const Bookkeeping& book) {
 }
 
 void note_replacement(int node, api::UnixSeconds now, Bookkeeping& book) {
-  // Who has lived long enough is forgotten: the book stays small, whatever the number of nodes.
+  // A rank whose pod has lived long enough is forgotten: the book stays small, whatever the number of pods.
   std::erase_if(book.quick_replacements, [&](const auto& entry) {
-    return std::max(entry.second.last, end_of_wait(entry.first, book)) + kHasteSeconds <= now;
+    return std::max(entry.second.last, end_of_wait(entry.first, book)) + kQuickReplacementSeconds <= now;
   });
   const auto it = book.quick_replacements.find(node);
   const int times = it == book.quick_replacements.end() ? 0 : it->second.times + 1;

@@ -19,12 +19,12 @@ namespace lockstep::train {
 
 // The second end of this kind fails the job, unless a new checkpoint came between the two.
 inline constexpr int kOutOfMemoryMax = 2;
-// A node that is replaced again within this time of its new pod waits before the next one, kHasteFirstSeconds at first,
-// doubling up to kHasteMaxSeconds. The first replacement never waits.
-inline constexpr api::UnixSeconds kHasteSeconds = 60;
-inline constexpr api::UnixSeconds kHasteFirstSeconds = 5;
-inline constexpr api::UnixSeconds kHasteMaxSeconds = 300;
-// Hosts to stay away from, newest first kept: a job that fears every machine would never start.
+// When a pod is to be replaced that was made less than this long ago, its successor waits: kReplacementWaitFirstSeconds
+// at first, doubling up to kReplacementWaitMaxSeconds. The first replacement never waits.
+inline constexpr api::UnixSeconds kQuickReplacementSeconds = 60;
+inline constexpr api::UnixSeconds kReplacementWaitFirstSeconds = 5;
+inline constexpr api::UnixSeconds kReplacementWaitMaxSeconds = 300;
+// At most so many hosts are avoided, the newest of them: a job that avoids every machine would never start.
 inline constexpr size_t kAvoidedHostsMax = 16;
 
 struct Verdict {
@@ -34,7 +34,7 @@ struct Verdict {
   std::string because;       // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
   bool is_mendable = false;  // with kFail: a change of the spec mends it, so that the job is suspended instead
 };
-// Of one end, budgets aside.
+// Of one end, without looking at the budgets.
 Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec);
 
 // Why a job has failed: the condition's reason and message.
@@ -68,9 +68,9 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
 // A new checkpoint clears the budgets.
 void clear_budgets_at(int64_t checkpoint_step, Bookkeeping& book);
 
-// Notes that the node (or kGang) gets a new pod now.
+// Notes that the node rank gets a new pod now, or with kGang all of them.
 void note_replacement(int node, api::UnixSeconds now, Bookkeeping& book);
-// When the node's next pod may be made, its own quick replacements and the gang's considered; 0: at once.
+// When the node rank's next pod may be made, by its own quick replacements and by the gang's; 0: at once.
 api::UnixSeconds not_before(int node, const Bookkeeping& book);
 
 // Hosts that the next pods stay away from.

@@ -13,7 +13,7 @@ Startup apply_startup_timeout(const api::TrainJobSpec& spec, const StartupFacts&
     return startup;
   }
   startup.timed_out = std::to_string(facts.ready) + " of the " + std::to_string(facts.needed) +
-                      " nodes that are needed were ready after " + std::to_string(facts.now - startup.waiting_since) +
+                      " pods that are needed were ready after " + std::to_string(facts.now - startup.waiting_since) +
                       " s (health.startupTimeoutSeconds is " + std::to_string(spec.health.startup_timeout_seconds) +
                       ")";
   return startup;

@@ -3,8 +3,8 @@
 //
 // It is for what the job does wrong: an image that cannot be pulled, a program that never gets ready. A job that lacks
 // machines or quota waits for as long as it takes, and so does one whose workers load or prepare their data and come
-// further with it. And once enough nodes were ready, image and program are known to be
-// good: a registry or a mount in trouble must not end a run of days; crashes are restartPolicy's.
+// further with it. And once enough pods were ready, image and program are known to be good: a registry or a mount in
+// trouble must not end a run of days; crashes are restartPolicy's.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@
 namespace lockstep::train {
 
 struct StartupFacts {
-  int ready = 0;                  // nodes that are ready or done
+  int ready = 0;                  // pods that are ready, or have ended with 0
   int needed = 0;                 // elastic.minNodes, or all
-  bool were_ready = false;        // so many nodes were ready at some time in the job's life
+  bool were_ready = false;        // so many pods were ready at some time in the job's life
   bool waits_for_others = false;  // for machines or quota, and nothing else is known to be wrong
   bool is_loading = false;        // workers come further with their data
   api::UnixSeconds now = 0;
@@ -25,7 +25,7 @@ struct StartupFacts {
 
 struct Startup {
   api::UnixSeconds waiting_since = 0;    // 0: the time does not run
-  std::optional<std::string> timed_out;  // a clause: how long was waited for how many
+  std::optional<std::string> timed_out;  // a clause: how many pods were ready after how long; nothing: it goes on
   std::optional<api::UnixSeconds> look_again_at;
 };
 // `waiting_since` as it was decided last time; it begins anew whenever the time did not run in between.

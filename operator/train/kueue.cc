@@ -5,8 +5,6 @@
 
 #include "operator/train/field.h"
 #include "operator/train/object_names.h"
-#include "operator/train/pod_template.h"
-#include "runner/base/sha256.h"
 
 namespace lockstep::train {
 namespace {
@@ -14,27 +12,10 @@ namespace {
 using api::ConditionStatus;
 using Verb = WorkloadWrite::Verb;
 
-// On a Workload that we made: what it was made for, so that an edit of the job shows.
-constexpr std::string_view kTemplateHashAnnotation = "lockstep.dev/pod-template-hash";
 // On a prebuilt Workload that we deactivated for a suspended job, so that only what we did is undone.
 constexpr std::string_view kDeactivatedAnnotation = "lockstep.dev/deactivated";
-constexpr std::string_view kJobUidLabel = "kueue.x-k8s.io/job-uid";
-constexpr size_t kHashShown = 5;  // digits of the UID's hash in a Workload's name
 // Seconds between two looks at what is not watched: a prebuilt Workload or a flavour that does not exist yet.
 constexpr api::UnixSeconds kLookAgainSeconds = 10;
-
-// Kueue's own names for topology-aware scheduling.
-constexpr std::string_view kRequiredTopology = "kueue.x-k8s.io/podset-required-topology";
-constexpr std::string_view kPreferredTopology = "kueue.x-k8s.io/podset-preferred-topology";
-constexpr std::string_view kUnconstrainedTopology = "kueue.x-k8s.io/podset-unconstrained-topology";
-constexpr std::string_view kTopologyGate = "kueue.x-k8s.io/topology";
-constexpr std::string_view kWorkloadAnnotation = "kueue.x-k8s.io/workload";
-constexpr std::string_view kPodSetLabel = "kueue.x-k8s.io/podset";
-
-std::string label_of(const api::ObjectMeta& meta, std::string_view name) {
-  const auto it = meta.labels.find(std::string(name));
-  return it == meta.labels.end() ? "" : it->second;
-}
 
 std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
 std::string nodes_text(int n) { return std::to_string(n) + (n == 1 ? " node" : " nodes"); }
@@ -43,55 +24,6 @@ std::string nodes_text(int n) { return std::to_string(n) + (n == 1 ? " node" : "
 std::string words_of(const api::Condition& condition) {
   if (condition.message.empty()) return condition.reason;
   return condition.reason + ": " + condition.message;
-}
-
-// What a queue's decision depends on: what the containers ask for, and where they may run. Env and volumes are left
-// out: they hold secrets (LOCKSTEP_TOKEN), and more people may read Workloads than pods.
-Json queued_containers(const Json& containers) {
-  Json kept = Json::array();
-  for (const Json& container : containers) {
-    Json one = Json::object();
-    for (const char* name : {"name", "image", "resources", "restartPolicy"}) {
-      if (const Json* value = field(container, {name})) one[name] = *value;
-    }
-    kept.push_back(std::move(one));
-  }
-  return kept;
-}
-
-Json pod_template_of(const Json& pod) {
-  Json spec = Json::object();
-  for (const char* name : {"containers", "initContainers"}) {
-    if (const Json* containers = field(pod, {"spec", name})) spec[name] = queued_containers(*containers);
-  }
-  for (const char* name :
-       {"nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName", "schedulerName",
-        "topologySpreadConstraints", "overhead", "resourceClaims", "restartPolicy"}) {
-    if (const Json* value = field(pod, {"spec", name})) spec[name] = *value;
-  }
-  return {{"spec", std::move(spec)}};
-}
-
-// spec.podSets[].topologyRequest: of spec.scheduling.topology, else of the annotations that Kueue's other jobs have on
-// their pod templates.
-std::optional<Json> topology_request(const api::TrainJob& job) {
-  const Json none = Json::object();
-  const Json* const given = field(job.spec.trainer.pod_template, {"metadata", "annotations"});
-  const Json* const annotations = given == nullptr ? &none : given;
-  Json request = Json::object();
-  if (!job.spec.scheduling.topology.empty()) {
-    request["required"] = job.spec.scheduling.topology;
-  } else if (const std::string level = text_field(*annotations, {kRequiredTopology}); !level.empty()) {
-    request["required"] = level;
-  } else if (const std::string wish = text_field(*annotations, {kPreferredTopology}); !wish.empty()) {
-    request["preferred"] = wish;
-  } else if (text_field(*annotations, {kUnconstrainedTopology}) == "true") {
-    request["unconstrained"] = true;
-  } else {
-    return std::nullopt;
-  }
-  request["podIndexLabel"] = std::string(kNodeLabel);  // neighbours by rank are neighbours by place
-  return request;
 }
 
 Json precise(const Workload& workload) {
@@ -159,7 +91,8 @@ class StatusChange {
 WorkloadWrite give_back(const Workload& workload, api::UnixSeconds now) {
   const api::Condition& evicted = *workload.conditions.find("Evicted");
   StatusChange change(workload, now);
-  // After these Kueue queues the job again at once; after others it does so itself, when a wait is over.
+  // After these two we ask Kueue to queue the job again at once; after any other reason Kueue does so itself, when it
+  // has waited.
   const bool is_requeued = evicted.reason == "Preempted" || evicted.reason == "NodeFailures";
   change.set("Requeued", is_requeued ? ConditionStatus::kTrue : ConditionStatus::kFalse, evicted.reason,
              evicted.message);
@@ -215,8 +148,6 @@ std::string queue_of(const api::TrainJob& job, const Workload* workload) {
   return queue.empty() && workload != nullptr ? workload->queue : queue;
 }
 
-std::string template_hash(const Json& workload) { return sha256_hex(dump_line(*field(workload, {"spec", "podSets"}))); }
-
 class Decision {
  public:
   Decision(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts)
@@ -271,7 +202,8 @@ class Decision {
     }
   }
 
-  // Suspended by its user, or held: it asks for nothing. Whoever resumes it queues anew, with the spec of then.
+  // Suspended by its user, or held: it asks for nothing. When it is resumed, it queues anew, with the spec that it has
+  // then.
   void stay_away() {
     d_.may_run = false;
     if (!workload_ || has_pods()) return;
@@ -288,7 +220,7 @@ class Decision {
     }
   }
 
-  // What runs goes on: nobody could admit it again.
+  // A job that runs goes on: without Kueue nobody could admit it again.
   void go_on_without_kueue() {
     const std::string what = kueue_.why_absent.empty() ? "Kueue is not there" : kueue_.why_absent;
     if (has_pods() && !f_.was_stopped) {
@@ -379,7 +311,7 @@ class Decision {
     return false;
   }
 
-  // The job has changed since it asked. While it runs, only its number of nodes can.
+  // The job has changed since its Workload was made. While it runs, only numNodes can.
   bool is_outdated() {
     const Workload& w = *workload_;
     const bool is_larger = f_.wanted_nodes > w.count - w.reclaimable;
@@ -457,8 +389,8 @@ class Decision {
     give_back_early(given);
   }
 
-  // Pods beyond numNodes have ended: others may have their share. It does not come back without a new place in the
-  // queue.
+  // The pods of ranks from numNodes on have ended: other jobs may have their share. The job gets it back only by
+  // queueing again.
   void give_back_early(int given) {
     const Workload& w = *workload_;
     const int unneeded = w.count - f_.wanted_nodes;
@@ -479,186 +411,6 @@ class Decision {
 };
 
 }  // namespace
-
-Workload workload_from_json(const Json& object) {
-  Workload w;
-  w.meta = api::meta_of(object);
-  w.queue = text_field(object, {"spec", "queueName"});
-  if (const auto it = w.meta.annotations.find(std::string(kTemplateHashAnnotation)); it != w.meta.annotations.end()) {
-    w.template_hash = it->second;
-  }
-  w.priority_class = text_field(object, {"spec", "priorityClassRef", "name"});
-  w.priority_group = text_field(object, {"spec", "priorityClassRef", "group"});
-  if (w.priority_class.empty()) {  // v1beta1
-    w.priority_class = text_field(object, {"spec", "priorityClassName"});
-    const std::string source = text_field(object, {"spec", "priorityClassSource"});
-    w.priority_group = source.substr(0, source.find('/'));
-  }
-  const Json* const active = field(object, {"spec", "active"});
-  w.is_active = active == nullptr || *active != false;
-  for (const Json& set : list_field(object, {"spec", "podSets"})) {
-    w.count += static_cast<int>(number_field(set, {"count"}).value_or(0));
-    if (const auto least = number_field(set, {"minCount"})) w.min_count = static_cast<int>(*least);
-    if (const std::string name = text_field(set, {"name"}); !name.empty()) w.pod_set = name;
-  }
-  w.conditions = api::conditions_from_json(list_field(object, {"status", "conditions"}));
-  for (const Json& pods : list_field(object, {"status", "reclaimablePods"})) {
-    w.reclaimable += static_cast<int>(number_field(pods, {"count"}).value_or(0));
-  }
-  w.checks = list_field(object, {"status", "admissionChecks"});
-  w.has_admission = field(object, {"status", "admission"}) != nullptr;
-  w.cluster_queue = text_field(object, {"status", "admission", "clusterQueue"});
-  for (const Json& assignment : list_field(object, {"status", "admission", "podSetAssignments"})) {
-    if (const auto count = number_field(assignment, {"count"})) {
-      w.admitted_count = w.admitted_count.value_or(0) + static_cast<int>(*count);
-    }
-    w.has_topology = w.has_topology || field(assignment, {"topologyAssignment"}) != nullptr;
-    const Json* const flavors = field(assignment, {"flavors"});
-    if (flavors == nullptr || !flavors->is_object()) continue;
-    for (const auto& [resource, flavor] : flavors->items()) {
-      const std::string name = flavor.is_string() ? flavor.get<std::string>() : "";
-      if (std::find(w.flavors.begin(), w.flavors.end(), name) == w.flavors.end()) w.flavors.push_back(name);
-    }
-  }
-  return w;
-}
-
-std::string workload_api_version(const KueueView& kueue) {
-  return std::string(kKueueGroup) + "/" + (kueue.version.empty() ? "v1beta2" : kueue.version);
-}
-
-bool has_queue(const api::TrainJob& job) {
-  return !label_of(job.meta, kQueueLabel).empty() || !label_of(job.meta, kPrebuiltWorkloadLabel).empty();
-}
-
-Status check_queue_name(const api::ObjectMeta& job) {
-  const std::string queue = label_of(job, kQueueLabel);
-  const auto is_outer = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  const bool is_name =
-      std::all_of(queue.begin(), queue.end(), [&](char c) { return is_outer(c) || c == '-' || c == '.'; });
-  if (queue.empty() || (is_name && is_outer(queue.front()) && is_outer(queue.back()))) return {};
-  return Error{ErrorCode::kInvalid,
-               "metadata.labels[" + std::string(kQueueLabel) + "]: is " + in_quotes(queue) +
-                   ", which can be no LocalQueue's name; expected lower-case letters, digits, - "
-                   "and ., such as \"team-a\" (kubectl get localqueues lists those that there are)"};
-}
-
-std::string workload_name(const api::ObjectMeta& job) {
-  return "trainjob-" + job.name + "-" + sha256_hex(job.uid).substr(0, kHashShown);
-}
-
-const Json* workload_of(const api::TrainJob& job, const KueueView& kueue) {
-  const std::string prebuilt = label_of(job.meta, kPrebuiltWorkloadLabel);
-  const std::string name = prebuilt.empty() ? workload_name(job.meta) : prebuilt;
-  for (const Json& object : kueue.workloads) {
-    if (api::meta_of(object).name == name) return &object;
-  }
-  return nullptr;
-}
-
-Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, const KueueView& kueue) {
-  Json set = {{"name", std::string(kPodSet)}, {"template", pod_template_of(pod)}};
-  if (const std::optional<Json> request = topology_request(job)) set["topologyRequest"] = *request;
-  Json workload = {{"apiVersion", workload_api_version(kueue)},
-                   {"kind", std::string(kWorkloadKind)},
-                   {"metadata",
-                    {{"name", workload_name(job.meta)},
-                     {"namespace", job.meta.ns},
-                     {"labels", owned_labels(job.meta)},
-                     {"finalizers", Json::array({std::string(kWorkloadFinalizer)})},
-                     {"ownerReferences", owner_references(job.meta)}}},
-                   {"spec", {{"queueName", label_of(job.meta, kQueueLabel)}, {"podSets", Json::array({set})}}}};
-  workload["metadata"]["annotations"] = {{std::string(kTemplateHashAnnotation), template_hash(workload)}};
-  workload["metadata"]["labels"][std::string(kJobUidLabel)] = job.meta.uid;
-  Json& made = workload["spec"]["podSets"][0];
-  made["count"] = nodes;
-  if (job.spec.elastic && job.spec.elastic->min_nodes < nodes) {
-    made["minCount"] = job.spec.elastic->min_nodes;
-  }
-  if (!kueue.priority || !kueue.priority->problem.empty()) return workload;
-  const WorkloadPriority& priority = *kueue.priority;
-  Json& spec = workload["spec"];
-  spec["priority"] = priority.value;
-  if (priority.group.empty()) return workload;
-  const bool is_kueues = priority.group == kKueueGroup;
-  if (kueue.version == "v1beta1") {
-    spec["priorityClassName"] = priority.name;
-    spec["priorityClassSource"] = priority.group + (is_kueues ? "/workloadpriorityclass" : "/priorityclass");
-  } else {
-    spec["priorityClassRef"] = {{"group", priority.group},
-                                {"kind", is_kueues ? "WorkloadPriorityClass" : "PriorityClass"},
-                                {"name", priority.name}};
-  }
-  return workload;
-}
-
-Result<Json> admitted_pod(const Workload& workload, const KueueView& kueue) {
-  Json pod = {{"metadata",
-               {{"labels", {{std::string(kPodSetLabel), workload.pod_set}}},
-                {"annotations", {{std::string(kWorkloadAnnotation), workload.meta.name}}}}},
-              {"spec", {{"nodeSelector", Json::object()}, {"tolerations", Json::array()}}}};
-  Json& spec = pod["spec"];
-  if (!kueue.flavor_problem.empty()) return Error{ErrorCode::kForbidden, kueue.flavor_problem};
-  for (const std::string& name : workload.flavors) {
-    const auto it = kueue.flavors.find(name);
-    if (it == kueue.flavors.end() || !it->second) {
-      return Error{ErrorCode::kNotFound,
-                   "the admission names ResourceFlavor " + in_quotes(name) + ", which is not there"};
-    }
-    if (const Json* labels = field(*it->second, {"spec", "nodeLabels"})) spec["nodeSelector"].update(*labels);
-    for (const Json& toleration : list_field(*it->second, {"spec", "tolerations"})) {
-      spec["tolerations"].push_back(toleration);
-    }
-  }
-  if (workload.has_topology) {
-    spec["schedulingGates"] = Json::array({{{"name", std::string(kTopologyGate)}}});
-  }
-  for (const Json& check : workload.checks) {
-    for (const Json& update : list_field(check, {"podSetUpdates"})) {
-      if (text_field(update, {"name"}) != workload.pod_set) continue;
-      Json more = {{"metadata", Json::object()}, {"spec", Json::object()}};
-      for (const char* part : {"labels", "annotations"}) {
-        if (const Json* value = field(update, {part})) more["metadata"][part] = *value;
-      }
-      for (const char* part : {"nodeSelector", "tolerations"}) {
-        if (const Json* value = field(update, {part})) more["spec"][part] = *value;
-      }
-      TRY(add_to_pod(more, pod));
-    }
-  }
-  return pod;
-}
-
-Status add_to_pod(const Json& additions, Json& pod) {
-  const auto add_names = [&](const char* where, const char* part) -> Status {
-    const Json* const added = field(additions, {where, part});
-    if (added == nullptr) return {};
-    Json& target = pod[where][part];
-    if (!target.is_object()) target = Json::object();
-    for (const auto& [name, value] : added->items()) {
-      if (target.contains(name) && target[name] != value) {
-        return Error{ErrorCode::kInvalid, std::string(kTemplatePath) + "." + where + "." + part + "[" + name +
-                                              "]: is " + dump_line(target[name]) +
-                                              ", and the queue's admission asks for " + dump_line(value) +
-                                              "; remove it"};
-      }
-      target[name] = value;
-    }
-    return {};
-  };
-  TRY(add_names("metadata", "labels"));
-  TRY(add_names("metadata", "annotations"));
-  TRY(add_names("spec", "nodeSelector"));
-  for (const char* part : {"tolerations", "schedulingGates"}) {
-    Json& target = pod["spec"][part];
-    if (!target.is_array()) target = Json::array();
-    for (const Json& one : list_field(additions, {"spec", part})) {
-      if (std::find(target.begin(), target.end(), one) == target.end()) target.push_back(one);
-    }
-    if (target.empty()) pod["spec"].erase(part);
-  }
-  return {};
-}
 
 QueueDecision apply_queue(const api::TrainJob& job, const KueueView& kueue, const QueueFacts& facts) {
   return Decision(job, kueue, facts).run();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "operator/train/field.h"
+#include "operator/train/kueue.h"
 #include "operator/train/trim.h"
 
 namespace lockstep::train {
@@ -10,11 +11,6 @@ namespace {
 
 // Neither flavours nor priority classes are watched.
 constexpr api::UnixSeconds kReadAgainSeconds = 10;
-
-std::string label_of(const api::TrainJob& job, std::string_view name) {
-  const auto it = job.meta.labels.find(std::string(name));
-  return it == job.meta.labels.end() ? "" : it->second;
-}
 
 // The priority class of the job's pods, and the field that names it.
 std::pair<std::string, std::string> pods_class(const api::TrainJob& job) {
@@ -57,7 +53,7 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
   for (const control::ObjectPtr& object : kind.cache->find(job_index_value(job.meta.key()))) {
     view.workloads.push_back(*object);
   }
-  const std::string prebuilt = label_of(job, kPrebuiltWorkloadLabel);
+  const std::string prebuilt = label_of(job.meta, kPrebuiltWorkloadLabel);
   if (!prebuilt.empty() && workload_of(job, view) == nullptr) {  // it does not have our label yet
     Result<Json> found = client_.get(*kind.resource, {.ns = job.meta.ns, .name = prebuilt});
     if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
@@ -66,7 +62,7 @@ Result<std::optional<KueueView>> KueueReader::read(const api::TrainJob& job, Kue
   std::optional<Workload> workload;
   if (const Json* const object = workload_of(job, view)) workload = workload_from_json(*object);
   if (workload && workload->has_admission) TRY(read_flavors(*workload, memory, now, view));
-  const std::string wanted_class = label_of(job, kWorkloadPriorityLabel);
+  const std::string wanted_class = label_of(job.meta, kWorkloadPriorityLabel);
   const bool has_class = workload && (wanted_class.empty() || wanted_class == workload->priority_class);
   if (has_queue(job) && prebuilt.empty() && !has_class) TRY(read_priority(job, memory, now, view));
   return std::optional(std::move(view));
@@ -100,7 +96,7 @@ Status KueueReader::read_flavors(const Workload& workload, KueueMemory& memory, 
 
 Status KueueReader::read_priority(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now,
                                   KueueView& view) const {
-  const std::string of = label_of(job, kWorkloadPriorityLabel) + "/" + pods_class(job).first;
+  const std::string of = label_of(job.meta, kWorkloadPriorityLabel) + "/" + pods_class(job).first;
   if (!memory.priority || memory.priority_class != of || memory.priority_read_at + kReadAgainSeconds <= now) {
     TRY_ASSIGN(memory.priority, priority_of(job, view.version));
     memory.priority_class = of;
@@ -111,7 +107,7 @@ Status KueueReader::read_priority(const api::TrainJob& job, KueueMemory& memory,
 }
 
 Result<WorkloadPriority> KueueReader::priority_of(const api::TrainJob& job, const std::string& version) const {
-  if (const std::string name = label_of(job, kWorkloadPriorityLabel); !name.empty()) {
+  if (const std::string name = label_of(job.meta, kWorkloadPriorityLabel); !name.empty()) {
     const Result<Json> found = client_.get(kube::kueue_priority_classes(version), {.ns = "", .name = name});
     if (found.ok()) return class_of(kKueueGroup, name, *found);
     return problem_of("WorkloadPriorityClass \"" + name + "\"", "label " + std::string(kWorkloadPriorityLabel),

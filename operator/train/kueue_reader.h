@@ -1,5 +1,5 @@
-// KueueReader: what kueue.h's decisions look at, from the API server: Workloads from their cache, flavours and priority
-// classes by their names, when a Workload needs them.
+// KueueReader: reads from the API server what kueue.h's decisions look at: Workloads from their cache, flavours and
+// priority classes by their names, when a Workload needs them.
 //
 // Threads: read() and release_orphans() from several at a time; a memory by one.
 #pragma once
@@ -12,7 +12,9 @@
 #include "operator/api/trainjob.h"
 #include "operator/control/optional_informer.h"
 #include "operator/kube/client.h"
-#include "operator/train/kueue.h"
+#include "operator/train/kueue_workload.h"
+#include "operator/train/pod_view.h"
+#include "runner/base/result.h"
 
 namespace lockstep::train {
 

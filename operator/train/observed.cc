@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "operator/train/field.h"
+#include "operator/train/kueue.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_group.h"
 #include "runner/base/sha256.h"

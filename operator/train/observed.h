@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "operator/api/trainjob.h"
-#include "operator/train/kueue.h"
+#include "operator/train/kueue_workload.h"
 #include "operator/train/pod_view.h"
 #include "operator/train/run_report.h"
 #include "runner/base/json.h"
@@ -32,7 +32,7 @@ struct Settings {
   int progress_seconds = 30;  // from one write of nothing but newer figures to the next
 };
 
-// A Kubernetes node.
+// A Kubernetes node. In this room it is called host or machine: a node is a member of a job.
 struct HostView {
   bool ready = true;            // its Ready condition is True
   bool unreachable = false;     // tainted so, or Ready is Unknown: its kubelet does not answer
@@ -64,7 +64,7 @@ struct FirstPod {
   std::string invalid;     // the server's words; empty: it is valid
 };
 
-// POST /nodes to node 0's agent.
+// The number of wanted nodes that was last sent to node 0's agent (POST /nodes), and when.
 struct Told {
   int nodes = 0;
   api::UnixSeconds time = 0;
@@ -84,14 +84,14 @@ struct Observed {
   Settings settings;
   api::UnixSeconds now = 0;
 
-  std::vector<PodView> pods;                  // controlled by this job; by node, then attempt
+  std::vector<PodView> pods;                  // controlled by this job; by node rank, then attempt
   std::set<std::string> previous_pods;        // names of pods that an earlier TrainJob of this name controls
   std::set<std::string> missing_pods;         // names that a live read did not find
   std::optional<Json> service;                // controlled by this job
   std::optional<Json> network_policy;         // controlled by this job
   std::map<std::string, OptionalKind> kinds;  // by CRD name, "podgroups.scheduling.k8s.io": kinds_needed's
   std::optional<bool> claim_exists;           // of checkpoint.volume.persistentVolumeClaim; absent: not known
-  std::optional<std::map<std::string, HostView>> hosts;  // absent: not known (one namespace only)
+  std::optional<std::map<std::string, HostView>> hosts;  // absent: not known (the operator sees one namespace only)
   std::optional<RunReport> report;
   std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
@@ -106,7 +106,7 @@ struct Observed {
 
   // The job's words and token for its pods.
   [[nodiscard]] std::string token() const;
-  // The pod of a node's attempt; nullptr when there is none.
+  // The pod of a node rank's attempt; nullptr when there is none.
   [[nodiscard]] const PodView* pod(int node, int attempt) const;
 };
 
@@ -123,7 +123,7 @@ struct ClusterObjects {
 // is somebody else's becomes known as a CreateProblem.
 Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
 
-// What is known of Kueue, once it is: it decides how many nodes the job has, and what its pods get.
+// Adds what is known of Kueue, which decides how many pods the job has, and what an admission adds to each.
 void take_kueue(KueueView kueue, Observed& observed);
 
 // CRD names of the kinds that the job needs and a cluster may lack.

@@ -7,7 +7,7 @@
 namespace lockstep::train {
 namespace {
 
-// 0 … below, the same for one job and turn, and another for the next.
+// A number from 0 to below - 1: always the same for one job and turn, another for the next turn.
 api::UnixSeconds draw(const std::string& job_uid, int turn, api::UnixSeconds below) {
   constexpr size_t kHexDigits = 8;
   constexpr int kHex = 16;
@@ -41,7 +41,7 @@ PlacementTimeout apply_placement_timeout(const api::TrainJobSpec& spec, const Pl
   const api::UnixSeconds waited = facts.now - placement.short_since;
   placement.short_since = 0;
   placement.again_at = facts.now + wait_after(facts.job_uid, ++placement.times_given_back);
-  return {.gives_back = "Of the " + std::to_string(facts.capacity.needed) + " nodes that are needed " +
+  return {.gives_back = "Of the " + std::to_string(facts.capacity.needed) + " pods that are needed " +
                         std::to_string(facts.capacity.placed) + " had a machine after " + std::to_string(waited) +
                         " s (health.placementTimeoutSeconds is " +
                         std::to_string(*spec.health.placement_timeout_seconds) +

@@ -1,7 +1,7 @@
 // health.placementTimeoutSeconds: a job that holds too little to run lets go of it. Pure.
 //
-// Two jobs that each hold half of the machines would wait for each other for ever. Each gives its pods back and takes
-// its turn again later: after a time that grows with each turn, and that differs between jobs.
+// Two jobs that each hold half of the machines would wait for each other for ever. So each deletes its pods and tries
+// again later, after a time that grows with each try and differs between jobs.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ inline constexpr api::UnixSeconds kGiveBackMaxSeconds = 600;
 
 struct PlacementFacts {
   Capacity capacity;
-  bool are_enough_ready = false;  // nodes are ready, or done
+  bool are_enough_ready = false;  // pods are ready, or have ended with 0
   std::string job_uid;
   api::UnixSeconds now = 0;
 };

@@ -128,11 +128,38 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
+// Which pods there are, the pods themselves show. Where nothing else was decided, the pods that a small job lacks need
+// not wait for a status that says so. A large job's creates take seconds, and a pod that is lost meanwhile must not be
+// made again under its old name.
+bool only_tells_of_pods(const PlanState& state) {
+  constexpr size_t kPodsMax = 16;
+  const Plan& plan = state.plan;
+  if (!plan.events.empty() || !plan.measurements.empty() || plan.actions.size() > kPodsMax) return false;
+  const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
+    const auto* const pod = std::get_if<CreatePod>(&action.what);
+    return pod != nullptr && !pod->is_first;
+  });
+  const api::TrainJobStatus& before = state.observed.job.status;
+  const bool is_condition_turned = std::any_of(state.status.conditions.list().begin(),
+                                               state.status.conditions.list().end(), [&](const api::Condition& now) {
+                                                 const api::Condition* const was = before.conditions.find(now.type);
+                                                 return was == nullptr || was->status != now.status;
+                                               });
+  Bookkeeping book = bookkeeping_from_json(before.bookkeeping);
+  const bool are_pods_new = state.book.created != book.created;
+  book.created = state.book.created;
+  book.checked_generation = state.book.checked_generation;
+  book.waiting_since = state.book.waiting_since;
+  return are_pods_new && only_makes_pods && !is_condition_turned && book == state.book &&
+         state.status.attempts == before.attempts && state.status.recent_failures == before.recent_failures;
+}
+
 Plan finish(PlanState& state) {
   state.status.observed_generation = state.observed.job.meta.generation;
   state.status.restarts.total = state.status.restarts.process + state.status.restarts.pod + state.status.restarts.gang;
   state.status.bookkeeping = to_json(state.book);
   if (!(state.status == state.observed.job.status) && !can_wait(state)) state.plan.status = state.status;
+  state.plan.status_may_follow = state.plan.status && only_tells_of_pods(state);
   if (state.plan.why.empty()) state.plan.why = state.status.message;
   return std::move(state.plan);
 }

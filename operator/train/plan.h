@@ -101,8 +101,10 @@ struct Measurement {
 
 struct Plan {
   std::optional<api::TrainJobStatus> status;  // to be written before the actions; nothing: it is as it should be
-  std::vector<PlannedEvent> events;           // once the status is written
-  std::vector<Measurement> measurements;      // likewise
+  // It only says which pods there are: whoever has just made some may leave it to the next look at the job.
+  bool status_may_follow = false;
+  std::vector<PlannedEvent> events;       // once the status is written
+  std::vector<Measurement> measurements;  // likewise
   std::vector<Action> actions;
   std::optional<api::UnixSeconds> look_again_at;  // when time alone may change the plan
   std::string why;                                // one line for the log

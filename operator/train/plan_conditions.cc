@@ -15,7 +15,7 @@ void write_last_conditions(PlanState& state) {
   const std::string message = how == api::condition::kComplete ? "The job is complete." : "The job has failed.";
   using namespace api::condition;  // NOLINT(google-build-using-namespace): nine words of one list
   for (const std::string_view type : {kSuspended, kAdmitted, kPodsReady, kRunning, kRecovering, kDegraded}) {
-    // A job that was admitted stays so; the others speak of what it does now.
+    // A job that was admitted stays admitted; the other conditions say what it does now.
     if (type == kAdmitted && state.status.conditions.is_true(kAdmitted)) continue;
     state.set(type, api::ConditionStatus::kFalse, reason, message);
   }

@@ -14,7 +14,7 @@ namespace {
 void note_restart(PlanState& state, const std::string& scope, const Replacement& r, const std::string& action) {
   state.event(r.verdict.is_counted, r.end.reason, r.message, action);
   state.measure(metric::kTrainJobRestarts, {{"scope", scope}, {"reason", r.end.reason}}, 1);
-  // What came last is what people want to know; how long it takes is counted from the first.
+  // Of several incidents the last one is described; the duration is counted from the first.
   Recovering recovering = state.book.recovering.value_or(
       Recovering{.since = state.now, .generation = state.observed.report ? state.observed.report->generation : 0});
   recovering.scope = scope;
@@ -96,7 +96,7 @@ void end_recovery(PlanState& state) {
                             state.report->generation > recovering.generation &&
                             state.report->read_at >= recovering.since;
   const bool all_ready = counts.ready + counts.succeeded == counts.desired;
-  // By node 0, which knows better.
+  // Node 0 says that the group does not train yet, and knows better than the readiness of the pods.
   const bool is_denied = state.report != nullptr && state.report->phase == "Recovering";
   if (!trains_again && (!all_ready || is_denied)) return;
   state.measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},

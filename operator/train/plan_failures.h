@@ -5,12 +5,13 @@
 
 namespace lockstep::train {
 
-// Raises the attempts of the pods that get successors, or ends or holds the job.
+// Raises the attempts of the node ranks whose pods get successors, or fails the job, or holds it.
 void react_to_ends(PlanState& state);
-// A pod's affinity cannot be taken back. One that still waits when the machine that it avoids may be used again gets
-// a successor that may go there.
+// The affinity of a pod cannot be changed. A pod that still waits for a machine when the one that it avoids may be used
+// again gets a successor that may go there.
 void release_avoided_hosts(PlanState& state);
-// It is over when a newer group trains; where nobody says that, when all pods are ready again.
+// Ends Bookkeeping::recovering when node 0 reports that a newer group trains, or, without a report, when all pods are
+// ready again.
 void end_recovery(PlanState& state);
 
 }  // namespace lockstep::train

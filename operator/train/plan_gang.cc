@@ -11,8 +11,9 @@
 namespace lockstep::train {
 namespace {
 
-// A scheduler that heeds the group has said so by then.
-constexpr api::UnixSeconds kGroupHeededSeconds = 30;
+// Seconds from the creation of the gang's newest pod. A scheduler that knows PodGroups has written its condition into
+// the group by then.
+constexpr api::UnixSeconds kGroupConditionSeconds = 30;
 
 std::string name_of(const Json& object) { return text_field(object, {"metadata", "name"}); }
 
@@ -42,7 +43,7 @@ const Json* current_group(const PlanState& state) {
 
 int gang_size(const PlanState& state) { return std::min(nodes_needed(state.spec), state.spec.trainer.num_nodes); }
 
-// Ranks of the gang that are done have no pod that could find a node.
+// Ranks of the gang that are done need no machine any more.
 int members_needed(const PlanState& state) {
   const int size = gang_size(state);
   const auto done = std::count_if(state.book.done.begin(), state.book.done.end(), [size](int n) { return n < size; });
@@ -56,7 +57,7 @@ bool is_size_right(const PlanState& state, const Json& group) {
   return size == needed || (size > needed && size <= gang_size(state) && missing_nodes(state).empty());
 }
 
-// Of the gang's ranks, those that have a node, or are done.
+// Of the gang's ranks, those whose pod has a machine, or that are done.
 int count_bound(const PlanState& state) {
   int bound = 0;
   for (int node = 0; node < gang_size(state); ++node) {
@@ -104,8 +105,9 @@ bool hold_up(PlanState& state, Obstacle why) {
   return false;
 }
 
-// A pod of the gang that says that it is in no group, though it was made so.
-const PodView* outsider(const PlanState& state) {
+// A pod of the gang whose object names no PodGroup, though it was created with one: an API server whose feature gate is
+// off drops the field.
+const PodView* pod_without_group(const PlanState& state) {
   for (int node = 0; node < gang_size(state); ++node) {
     const PodView* const pod = state.current[static_cast<size_t>(node)];
     if (pod != nullptr && pod->pod_group.empty()) return pod;
@@ -113,22 +115,25 @@ const PodView* outsider(const PlanState& state) {
   return nullptr;
 }
 
-bool is_heeded(const Json& group) {
+// Has a scheduler written its condition into the group, whichever status the condition has?
+bool is_seen_by_scheduler(const Json& group) {
   const Json& conditions = list_field(group, {"status", "conditions"});
   return std::any_of(conditions.begin(), conditions.end(), [](const Json& condition) {
     return text_field(condition, {"type"}) == "PodGroupInitiallyScheduled";
   });
 }
 
-// When a scheduler that has bound all pods of the gang without a word about their group does not heed it.
-std::optional<api::UnixSeconds> not_heeded_from(const PlanState& state) {
+// Once all pods of the gang are bound: from then on a group without that condition counts as ignored. Nothing: the
+// scheduler has written the condition, or this gang is not of its kind.
+std::optional<api::UnixSeconds> ignored_from(const PlanState& state) {
   const Json* const group = current_group(state);
-  if (state.spec.scheduling.gang != api::Gang::kNative || group == nullptr || is_heeded(*group)) return std::nullopt;
+  if (state.spec.scheduling.gang != api::Gang::kNative || group == nullptr || is_seen_by_scheduler(*group))
+    return std::nullopt;
   api::UnixSeconds newest = 0;
   for (const PodView* const pod : state.current) {
     if (pod != nullptr) newest = std::max(newest, pod->meta.created);
   }
-  return newest + kGroupHeededSeconds;
+  return newest + kGroupConditionSeconds;
 }
 
 std::string without_full_stop(std::string text) {
@@ -141,7 +146,7 @@ std::string pods_text(int count) { return std::to_string(count) + (count == 1 ? 
 ConditionState gang_scheduled(const PlanState& state) {
   const int size = gang_size(state);
   const std::string of_group = " (PodGroup " + current_name(state) + ")";
-  if (const PodView* const pod = outsider(state)) {
+  if (const PodView* const pod = pod_without_group(state)) {
     return {api::ConditionStatus::kFalse, std::string(kNoGang),
             "There is no gang: pod " + pod->meta.name +
                 " has lost the name of its PodGroup, so its pods are scheduled one by one. Switch the feature gate "
@@ -150,7 +155,7 @@ ConditionState gang_scheduled(const PlanState& state) {
   }
   const int bound = count_bound(state);
   if (bound == size) {
-    const std::optional<api::UnixSeconds> from = not_heeded_from(state);
+    const std::optional<api::UnixSeconds> from = ignored_from(state);
     if (from && *from <= state.now) {
       return {api::ConditionStatus::kFalse, std::string(kNoGang),
               "There is no gang: the scheduler has bound the pods and says nothing of their group" + of_group +
@@ -158,7 +163,7 @@ ConditionState gang_scheduled(const PlanState& state) {
     }
     return {
         api::ConditionStatus::kTrue, "GangScheduled",
-        (size == 1 ? "The pod of the gang has its node" : "All " + pods_text(size) + " of the gang have their node") +
+        (size == 1 ? "The pod of the gang has a machine" : "All " + pods_text(size) + " of the gang have a machine") +
             of_group + ".",
         from};
   }
@@ -169,8 +174,8 @@ ConditionState gang_scheduled(const PlanState& state) {
   const auto waiting = std::find_if(state.current.begin(), state.current.end(), [](const PodView* pod) {
     return pod != nullptr && !pod->scheduled && !pod->unschedulable.empty();
   });
-  std::string text = size == 1 ? "The pod of the gang has no node yet"
-                               : std::to_string(bound) + " of the " + pods_text(size) + " of the gang have their node";
+  std::string text = size == 1 ? "The pod of the gang has no machine yet"
+                               : std::to_string(bound) + " of the " + pods_text(size) + " of the gang have a machine";
   text += of_group;
   if (waiting != state.current.end()) text += "; the scheduler: " + without_full_stop((*waiting)->unschedulable);
   return {api::ConditionStatus::kFalse, waiting != state.current.end() ? "Unschedulable" : "GangStarting", text + "."};

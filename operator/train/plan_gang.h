@@ -1,5 +1,5 @@
-// The gang: its PodGroup, before any pod of it; who waits for whom; what is said of it. Pure; what a group looks like
-// is pod_group.h's. Without spec.scheduling.gang none of this does anything.
+// The gang: makes its PodGroup before its pods, holds back the pods that must wait, and writes the condition. Pure;
+// what a group looks like is pod_group.h's. Without spec.scheduling.gang none of this does anything.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,14 @@ namespace lockstep::train {
 
 // Is there a PodGroup of the current number?
 bool is_pod_group_made(const PlanState& state);
-// All pods of the gang get successors, which are a group of their own.
+// Counts the PodGroup's number up, when all pods of the gang get successors: these are a group of their own.
 void next_pod_group(PlanState& state);
-// Is there a PodGroup that pods can join, or one that is made in this pass? Otherwise says why not.
+// Is there a PodGroup that pods can join, or one that is made in this pass? If not, PlanState::gang_obstacle says why.
 bool has_pod_group(PlanState& state);
-// Of the ranks whose pods are missing, those that may be made now: the others of the job come when the gang has its
-// nodes.
+// Of the ranks whose pods are missing, those whose pods may be made now: the ranks beyond the gang wait until all pods
+// of the gang have a machine.
 std::vector<int> ranks_that_may_be_made(const PlanState& state, std::vector<int> missing);
-// Deletes groups that are no more, once their pods have ended.
+// Deletes the PodGroups of earlier numbers, once their pods have ended.
 void retire_pod_groups(PlanState& state);
 // The condition GangScheduled.
 void write_gang_scheduled(PlanState& state);

@@ -12,8 +12,8 @@ namespace {
 // A report that is older says nothing about now.
 constexpr api::UnixSeconds kReportFreshSeconds = 60;
 
-// A status that was lost (restored from a backup that leaves it out) is behind its pods. So is one that was read too
-// early, but that one's write will be refused.
+// Pods may be of higher attempts than the status knows: when the status was lost (restored from a backup that leaves it
+// out), or was read before the newest write, in which case this pass's write will be refused.
 void catch_up_with_pods(PlanState& state) {
   for (const PodView& pod : state.observed.pods) {
     if (pod.attempt <= state.attempt_of(pod.node)) continue;
@@ -68,7 +68,7 @@ void take_figures(PlanState& state, const RunReport& report) {
     state.book.process_restarts_now = 0;
     state.book.process_restarts_pod = report.pod_uid;
   }
-  // Last words may be somebody else's, and say nothing of it.
+  // A termination message need not be an agent's report, and then counts no restarts.
   if (const int64_t more = report.process_restarts - state.book.process_restarts_now; more > 0) {
     state.book.process_restarts_now = report.process_restarts;
     state.recovered = worker_restarted_text(state.status, state.current, more);
@@ -106,7 +106,7 @@ void take_report(PlanState& state) {
     const api::UnixSeconds stale_at = state.observed.report->read_at + kReportFreshSeconds;
     if (is_alive && stale_at > state.now) {
       state.report = &*state.observed.report;
-      state.look_again(stale_at);  // nobody tells that node 0 says nothing any more
+      state.look_again(stale_at);  // no event comes when node 0 stops reporting
     }
   }
   if (!node0->end || node0->end->container != kTrainerContainer) return;

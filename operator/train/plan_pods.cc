@@ -34,7 +34,7 @@ void stop_serving(PlanState& state) {
   }
 }
 
-// Highest ranks first: in this order they are scaled away.
+// Highest ranks first, as a job that shrinks loses them.
 void delete_old_pods(PlanState& state) {
   const std::set<std::string> kept = pods_kept_for_logs(state.spec, state.status, state.observed.pods);
   for (auto pod = state.observed.pods.rbegin(); pod != state.observed.pods.rend(); ++pod) {
@@ -93,7 +93,8 @@ std::string missing_claim(const PlanState& state) {
   return text_field(state.spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"});
 }
 
-// False while pods cannot be made for want of it. One that is made in this pass is in time.
+// False: pods cannot be made yet, because the object is missing. One that is created in this pass counts as there: its
+// create comes before those of the pods.
 bool has_object(PlanState& state, const std::string& kind, const std::optional<Json>& object, Json desired,
                 bool (*differs)(const Json& object, const Json& desired)) {
   const std::string name = kind + " " + state.observed.job.meta.name;
@@ -110,8 +111,8 @@ bool has_object(PlanState& state, const std::string& kind, const std::optional<J
   return state.observed.problems.count(name) == 0;
 }
 
-// Claim, NetworkPolicy, PodGroup, Service. Pods come after them, but for the first of a spec, which comes beside the
-// Service.
+// Claim, NetworkPolicy, PodGroup, Service. Pods are made after them, except the first of a spec, which is made together
+// with the Service.
 bool has_surroundings(PlanState& state) {
   if (const std::string claim = missing_claim(state); !claim.empty()) {
     state.hold_up({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim \"" + claim + "\"" +
@@ -134,9 +135,9 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
     return state.hold_up({"AdmissionIncomplete", state.queue.no_new_pods});
   }
   if (state.book.placement.again_at > state.now) {
-    state.hold_up({std::string(kPodsGivenBack),
-                   "too few nodes had a machine, and all pods were given back; they are made again at " +
-                       api::format_time(state.book.placement.again_at)});
+    state.hold_up(
+        {std::string(kPodsGivenBack), "too few pods had a machine, and all were given back; they are made again at " +
+                                          api::format_time(state.book.placement.again_at)});
     return;
   }
   if (const CreateProblem* const refusal = quota_refusal(state); refusal != nullptr && state.is_held_up(*refusal))
@@ -211,7 +212,7 @@ void plan_pods(PlanState& state, bool replaces_nobody) {
   const bool is_valid = missing.empty() || is_template_valid(state);
   if (state.is_over) return;
   if (is_valid) take_answer_to_first_pod(state);
-  // Looked at also while nobody is missing, or no pod can be made: without the Service no agent finds a new node 0.
+  // Also while no pod is missing, or none can be made: without the Service no agent finds a new node 0.
   const bool may_create = !replaces_nobody && (is_valid || has_had_pods(state)) && has_surroundings(state) && is_valid;
   for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");
   stop_serving(state);

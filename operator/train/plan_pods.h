@@ -1,4 +1,4 @@
-// The pods that are made and those that go, and what they need around them: claim, NetworkPolicy, Service. Pure.
+// Which pods are made and which are deleted, and what pods need first: claim, NetworkPolicy, Service. Pure.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace lockstep::train {
 
-// `replaces_nobody`: the job is about to end, and what is missing stays so.
+// `replaces_nobody`: the job is about to end, and missing pods are not made.
 void plan_pods(PlanState& state, bool replaces_nobody);
-// A job that never had a pod was made wrong, and ends. One that had pods keeps those that run, and waits for another
-// spec.
+// No pod can be made of the spec; `message` says why. A job that never had a pod fails; one that had pods keeps those
+// that run, and waits for another spec.
 void refuse_spec(PlanState& state, const std::string& message);
-// Takes pods of older attempts, and of ranks that are no more, out of the Service and away.
+// Pods of older attempts, and of ranks from numNodes on: takes them out of the Service, and deletes them.
 void retire_pods(PlanState& state);
 
 // Ranks whose pod of the current attempt is still to be made.
 std::vector<int> missing_nodes(const PlanState& state);
-// A quota is all pods' of the job: of those that are to be made and that it has refused, the one whose time to try
-// again comes last.
+// A quota holds for all pods of the job together. Of the pods that are still to be made and that it has refused,
+// returns the refusal whose time to try again comes last; nullptr: there is none.
 const CreateProblem* quota_refusal(const PlanState& state);
 
 }  // namespace lockstep::train

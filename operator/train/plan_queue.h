@@ -1,21 +1,22 @@
-// What a queue says of a job, and what is written into its Workload. Pure; the policy is kueue.h.
+// What a queue says of a job, and what is written into its Workload. Pure; the policy is kueue.h's.
 #pragma once
 
 #include "operator/train/plan_state.h"
 
 namespace lockstep::train {
 
-// Asks the policy, before the job is suspended or goes on: what is not admitted is kept suspended
+// Asks the policy. To be called before keep_suspended, because a job that is not admitted is kept suspended
 // (PlanState::hold_now).
 void ask_queue(PlanState& state);
-// Adds the writes to the Workload; once the conditions of a job that goes on are known.
+// Adds the writes to the Workload of a job that goes on. To be called when its conditions are known.
 void write_workload(PlanState& state);
 // The same for a job that has ended.
 void finish_workload(PlanState& state);
 
-// Is the job Kueue's to dispatch to another cluster?
+// Does Kueue dispatch the job to another cluster (MultiKueue)?
 bool is_dispatched(const Observed& observed);
-// Its Workload, and nothing else: the other cluster's operator makes its pods, and Kueue copies its status.
+// Such a job gets its Workload here and nothing else: the other cluster's operator makes the pods, and Kueue copies the
+// status.
 void plan_dispatched(PlanState& state);
 
 }  // namespace lockstep::train

@@ -1,5 +1,5 @@
-// PlanState: what the parts of make_plan share: the picture, the status and the bookkeeping as they will be, the plan
-// so far. Pure.
+// PlanState: what the parts of make_plan share: what was observed, the status and the bookkeeping as they will be, the
+// plan so far. Pure.
 //
 // Who fills what: plan_look the fields about pods and the report; each decision the status, the bookkeeping and the
 // plan. One pass has one state, on one thread; it refers to `observed`, which outlives it.
@@ -40,11 +40,11 @@ struct PlanState {
   // By node rank; plan_look fills them, and raise_attempt empties a rank's.
   std::vector<const PodView*> current;  // the pod of its attempt
   std::vector<bool> failed;
-  std::vector<PodEnd> ends;  // bad ones
+  std::vector<PodEnd> ends;  // of pods that ended badly
   std::vector<LookUpPod> lookups;
-  std::set<int> nodes_with_pods;               // that have not ended, of any attempt
-  int pods_left = 0;                           // likewise
-  std::map<std::string, int> living_by_group;  // how many of them by their PodGroup
+  std::set<int> nodes_with_pods;               // node ranks that have a pod, of any attempt, that has not ended
+  int pods_left = 0;                           // the number of such pods
+  std::map<std::string, int> living_by_group;  // the same by the name of their PodGroup
   const RunReport* report = nullptr;           // StatusFacts::report
   std::string recovered;                       // StatusFacts::recovered
   bool made_no_step = false;                   // node 0 has ended, and had nothing to do
@@ -59,12 +59,13 @@ struct PlanState {
   [[nodiscard]] const Hold* hold_now() const;
 
   [[nodiscard]] int attempt_of(int node) const;
-  // The node's next pod has another name. What follows from the pod of before is followed by nothing else.
+  // The node rank gets a pod with the next attempt number, and so with another name. Its earlier pod is not looked at
+  // any more in this pass.
   void raise_attempt(int node);
 
-  // The first is the one that is said.
+  // Why pods cannot be made. Of several reasons the status gives the first.
   void hold_up(Obstacle why);
-  // Was its create refused, and is it too early to try again?
+  // Was the create of this object refused, and is it too early to try again? Then that also holds up the pods.
   bool is_held_up(const std::string& object);
   bool is_held_up(const CreateProblem& problem);
 

@@ -49,7 +49,8 @@ void stay_suspended(PlanState& state) {
   }
   state.book.suspending = false;
   forget_waits(state);
-  // Whatever runs next is above what ran so far. A node that is done stays so only where its peers can do without it.
+  // The next pods have higher attempts than those that ran. A node that is done stays done only where its peers can go
+  // on without it.
   const bool keeps_done = state.spec.trainer.launcher == api::Launcher::kLockstep;
   const std::set<int> created = state.book.created;
   bool are_new = false;
@@ -102,7 +103,7 @@ void take_back_suspend(PlanState& state) {
 void hold(PlanState& state, const JobFailure& why) {
   state.event(true, why.reason, why.message, "Suspend");
   state.book.held = Hold{state.observed.job.meta.generation, why.reason, why.message + "."};
-  // So that the pod that says why stays for its logs.
+  // The pod whose end is the reason counts as replaced, and so stays for its logs.
   for (const PodEnd& end : state.ends) state.raise_attempt(end.node);
   keep_suspended(state);
 }

@@ -7,14 +7,15 @@
 
 namespace lockstep::train {
 
-// Does what spec.suspend, a queue, or the operator's own hold asks for. Returns whether the job may have no pods.
+// Does what spec.suspend, a queue, or the operator's own hold asks for. True: the job may have no pods.
 bool keep_suspended(PlanState& state);
-// spec.suspend was taken back, or the spec mended, while pods were on their way out: they are followed by others.
+// spec.suspend was taken back, or the spec mended, while pods were still stopping: they get successors.
 void take_back_suspend(PlanState& state);
-// The job cannot go on as its spec stands, and whoever changed that can mend it. spec.suspend stays the user's: what
-// writes the spec from elsewhere (GitOps) would set it back.
+// Suspends a job that cannot go on as its spec stands, until somebody changes the spec. spec.suspend is not written:
+// what keeps the spec elsewhere (GitOps) would set it back.
 void hold(PlanState& state, const JobFailure& why);
-// Whoever resumes a job, or changes its spec, has looked at what went wrong. A queue has not.
+// Clears the counts of failures. Whoever resumes a job, or changes its spec, has looked at what went wrong; a queue
+// that resumes it has not.
 void forget_failures(PlanState& state);
 
 }  // namespace lockstep::train

@@ -15,7 +15,7 @@ namespace lockstep::train {
 std::vector<const PodView*> pods_to_clean_up(const api::TrainJobSpec& spec, const std::vector<PodView>& pods);
 
 // Of a job that goes on: names of the pods that failed and were replaced, and stay so that `kubectl logs` can say why.
-// The newest of each node, as long as status.recentFailures speaks of it: few, whatever the number of nodes and
+// The newest of each node rank, as long as status.recentFailures names it: few, whatever the number of pods and
 // failures.
 std::set<std::string> pods_kept_for_logs(const api::TrainJobSpec& spec, const api::TrainJobStatus& status,
                                          const std::vector<PodView>& pods);

@@ -10,7 +10,7 @@ namespace {
 
 // A report that is older says nothing about who is alive.
 constexpr api::UnixSeconds kReportFreshSeconds = 30;
-// A pod may be seen on a new host before the host is: that much later the host is gone.
+// A pod may be seen on a new host before the host itself is. When it is still not seen this much later, it is gone.
 constexpr api::UnixSeconds kHostSeenSeconds = 60;
 // Of a foreign program's last output; ours keeps to 4,096 bytes of JSON.
 constexpr size_t kForeignMessageBytesMax = 512;
@@ -80,8 +80,9 @@ struct HostLoss {
   api::UnixSeconds from = 0;
 };
 
-// A silent kubelet is no loss yet where nobody else says how the pod is: with launcher Lockstep its peers do, of the
-// others' programs all have to start anew for it, and most kubelets come back.
+// The kubelet does not answer. With launcher Lockstep the pod's peers know whether it lives, so its machine counts as
+// lost at once. With other launchers nobody else knows, all pods must start anew for a lost one, and most kubelets come
+// back: there the machine counts as lost only after health.notReadyTimeoutSeconds.
 HostLoss silent_host(const PodView& pod, const HostView& host, const Observed& o) {
   HostLoss loss{"the Kubernetes node " + pod.host + (host.unreachable ? " is unreachable" : " is not ready"), 0};
   if (o.job.spec.trainer.launcher == api::Launcher::kLockstep) return loss;

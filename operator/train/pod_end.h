@@ -34,14 +34,14 @@ struct PodEnd {
   api::UnixSeconds time = 0;
 };
 
-// Nothing: it goes on (or is on its way). A host that is not ready is believed to be lost, unless a fresh report says
-// that the pod is a member of the group: heartbeats know better than a kubelet. Where there are no heartbeats
+// Nothing: it has not ended (or has not begun). A host that is not ready is believed to be lost, unless a fresh report
+// says that the pod is a member of the group: heartbeats know better than a kubelet. Where there are no heartbeats
 // (launchers other than Lockstep) it is believed after health.notReadyTimeoutSeconds.
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& observed);
-// When time alone will make end_of believe that the machine of a pod is lost; nothing: it does so now, or has no reason
-// to.
+// When end_of will take the machine of a pod for lost if nothing else changes; nothing: it does so now, or has no
+// reason to.
 std::optional<api::UnixSeconds> when_believed_lost(const PodView& pod, const Observed& observed);
-// Of a pod that was there and is no more.
+// The end of a pod that was seen before and does not exist any more.
 PodEnd end_of_missing_pod(const std::string& pod, int node, int attempt, api::UnixSeconds now);
 
 // "Node 1 (pod sasrec-1-0 on host-b) ended with 13 (OutOfMemory): …"

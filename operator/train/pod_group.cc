@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "operator/train/field.h"
+#include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
 #include "operator/train/pod_template.h"
 
@@ -150,7 +151,7 @@ bool is_disrupted_whole(const api::TrainJobSpec& spec) {
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size) {
   Json spec = group_spec(job.spec, api_version, size);
   // Kueue, which comes first, is asked for the topology in its place: two would place the pods against each other.
-  if (job.meta.labels.count(std::string(kKueueQueueLabel)) > 0) spec.erase("schedulingConstraints");
+  if (job.meta.labels.count(std::string(kQueueLabel)) > 0) spec.erase("schedulingConstraints");
   return {{"apiVersion", api_version},
           {"kind", kPodGroup},
           {"metadata",
@@ -195,12 +196,12 @@ std::string pod_group_of(const Json& pod) {
 Status check_scheduling(const api::TrainJob& job) {
   const api::TrainJobSpec& spec = job.spec;
   if (!spec.scheduling.topology.empty() && spec.scheduling.gang == Gang::kNone &&
-      job.meta.labels.count(std::string(kKueueQueueLabel)) == 0) {
+      job.meta.labels.count(std::string(kQueueLabel)) == 0) {
     return refusal_of("spec.scheduling.topology",
                       "is \"" + spec.scheduling.topology +
                           "\", and nobody heeds it: it needs gang Native, or a queue of Kueue "
                           "(label " +
-                          std::string(kKueueQueueLabel) + "); say one of the two, or remove it");
+                          std::string(kQueueLabel) + "); say one of the two, or remove it");
   }
   TRY(check_priority_class(spec));
   if (!wants_gang(spec)) return {};

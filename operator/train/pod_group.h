@@ -5,10 +5,10 @@
 //   Volcano       scheduling.volcano.sh, minMember, queue               annotation scheduling.k8s.io/group-name
 //   Coscheduling  scheduling.x-k8s.io, minMember                        label scheduling.x-k8s.io/pod-group
 //
-// Only as many pods as the job needs must find a node together (elastic.minNodes, or all): ranks 0 to that number less
-// one, because nothing goes on without node 0. The other ranks join the group when those have their nodes. A group is
-// of one run of the gang: a pod that still ends counts as a member, so all pods anew means a group anew, with the next
-// number in its name.
+// Only as many pods as the job needs must find a machine together (elastic.minNodes, or all): those of the lowest
+// ranks, because nothing goes on without node 0. The other ranks join the group when these have a machine. When all
+// pods of the gang are replaced, they get a new group, with the next number in its name: a pod that still ends counts
+// as a member of the old one.
 #pragma once
 
 #include <optional>
@@ -24,12 +24,11 @@ namespace lockstep::train {
 
 inline constexpr std::string_view kVolcanoGroupAnnotation = "scheduling.k8s.io/group-name";
 inline constexpr std::string_view kCoschedulingGroupLabel = "scheduling.x-k8s.io/pod-group";
-inline constexpr std::string_view kKueueQueueLabel = "kueue.x-k8s.io/queue-name";  // of a TrainJob
 
 bool wants_gang(const api::TrainJobSpec& spec);
 // The CRD name of its gang's PodGroups, "podgroups.scheduling.k8s.io"; empty without a gang.
 std::string pod_group_kind(const api::TrainJobSpec& spec);
-// The apiVersions that will do, the best first.
+// The apiVersions that the operator can use, the best first.
 std::vector<std::string> pod_group_versions(const api::TrainJobSpec& spec);
 
 // "sasrec-0f6a2c11-2", with the beginning of the job's UID: at most 63 bytes, as a label's value has.
@@ -37,9 +36,9 @@ std::string pod_group_name(const api::ObjectMeta& job, int number);
 // Nothing: the name is no group's of this job.
 std::optional<int> pod_group_number(const api::ObjectMeta& job, std::string_view name);
 
-// Is the gang preempted as a whole, or pod by pod? Single pods can be missed where the others go on without them.
+// Is the gang preempted as a whole? Otherwise pod by pod, because the others go on without those that are lost.
 bool is_disrupted_whole(const api::TrainJobSpec& spec);
-// `api_version`: one of pod_group_versions; `size`: so many pods must find a node together.
+// `api_version`: one of pod_group_versions; `size`: so many pods must find a machine together.
 Json desired_pod_group(const api::TrainJob& job, const std::string& api_version, int number, int size);
 int pod_group_size(const Json& group);
 

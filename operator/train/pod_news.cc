@@ -1,6 +1,5 @@
 #include "operator/train/pod_news.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "operator/train/pod_view.h"
@@ -67,7 +66,7 @@ milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
   }
   // A pod that is done may be deleted at any time, and looks like one that was lost if its end was not written down.
   if (now.done && !before.done) return milliseconds(100);
-  return std::clamp(milliseconds(now.nodes), milliseconds(500), milliseconds(1000));
+  return milliseconds(1000);
 }
 
 }  // namespace lockstep::train

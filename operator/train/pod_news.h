@@ -1,11 +1,10 @@
 // PodNews: how soon a job is looked at after the watch has told of one of its pods.
 //
 // Kubernetes tells of a pod four or five times while it starts, and each pass over a job looks at all of its pods. What
-// only shows in the status waits a moment for its neighbours: 1 ms for each node of the job, 500 ms at least and 1 s at
-// most. A good end waits 100 ms at most. What has consequences does not wait: a pod that has ended badly, is told to
-// end, is gone, or is no longer ready; the last one that gets ready, that is done, or that was to go; and where node 0
-// is, which the others are told, or that it has ended or is gone.
-// Threads: one, that of the watch. It remembers a few words of each pod.
+// only shows in the status waits a second for its neighbours. A good end waits 100 ms at most. What has consequences
+// does not wait: a pod that has ended badly, is told to end, is gone, or is no longer ready; the last one that gets
+// ready, that is done, or that was to go; and where node 0 is, which the others are told, or that it has ended or is
+// gone. Threads: one, that of the watch. It remembers a few words of each pod.
 #pragma once
 
 #include <chrono>

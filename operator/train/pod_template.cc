@@ -4,7 +4,7 @@
 
 #include "operator/train/desired_env.h"
 #include "operator/train/field.h"
-#include "operator/train/kueue.h"
+#include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
 
 namespace lockstep::train {

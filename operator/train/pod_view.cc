@@ -11,7 +11,7 @@
 namespace lockstep::train {
 namespace {
 
-// The API server sets deletionTimestamp to the end of the grace period; this much later nobody is at work on it.
+// The API server sets deletionTimestamp to the end of the grace period; this much later no kubelet is at work on it.
 constexpr api::UnixSeconds kDeletionSlackSeconds = 10;
 
 PodPhase phase_of(const std::string& word) {

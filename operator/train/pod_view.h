@@ -47,7 +47,7 @@ struct PodView {
   api::ObjectMeta meta;
   int node = 0;
   int attempt = 0;
-  int num_nodes = 0;             // that its environment speaks of; 0: not said
+  int num_nodes = 0;             // of the job, as its environment says; 0: it does not
   std::set<std::string> avoids;  // machines that its affinity keeps it away from
   bool deleting = false;
 
@@ -56,7 +56,7 @@ struct PodView {
   bool scheduled = false;
   std::string unschedulable;  // the scheduler's words while it is not
   std::string pod_group;      // its gang's, whichever scheduler's; empty: none
-  std::string gates;          // spec.schedulingGates, "a, b": no scheduler looks at it before they are gone
+  std::string gates;          // spec.schedulingGates, "a, b": no scheduler looks at the pod before they are removed
   bool started = false;       // the trainer container runs, or has run
   bool all_ended = false;     // all its containers have ended; the kubelet says so before it says Succeeded or Failed
   std::string host;           // spec.nodeName

@@ -103,7 +103,8 @@ struct ProgressReader::Impl {
     job.failures = report.ok() || !is_same ? 0 : job.failures + 1;
     schedule(key, job, is_same ? Clock::now() + period(job) : Clock::now());
     if (!report.ok()) {
-      // Who does not answer is starting, or has just ended. Who answers with too much or with nonsense does so again.
+      // An agent that does not answer is starting, or has just ended: no warning. One whose answer is too long or is no
+      // report will answer so again.
       const bool is_unreadable = report.error().code == ErrorCode::kCorrupt;
       const bool is_news = is_unreadable && !std::exchange(job.is_warned, true);
       const LogFields fields{{"job", api::to_string(key)}, {"error", report.error().message}};

@@ -1,11 +1,13 @@
 // ProgressReader: reads /status of node 0's agent of every running job, now and then, and keeps the newest answer.
 //
-// Level, not edge: reconcilers say whom to follow each time they look, and read what is known. A job that is followed
-// anew is asked at once; then in a period with jitter, so that a thousand jobs do not ask together, and more often
-// while the job is not known to train, so that its first step shows soon. An agent that does not answer costs its
-// thread kAgentTimeout at most; it is asked after twice as long each time, and after those who answer, so that a
-// namespace whose network is closed to the operator does not hold up the others. Threads: safe from all threads;
-// `threads` of its own, from the constructor to the destructor. `on_report` runs on them.
+// Reconcilers call follow() each time they look at a job, and newest() for what is known. A job that is new, or whose
+// node 0 has another pod, is asked at once, and then periodically: with jitter, so that a thousand jobs are not asked
+// together, and more often while the job is not known to train, so that its first step shows soon. An agent that does
+// not answer costs its thread kAgentTimeout at most; its period doubles each time, and agents that answer come first,
+// so that a namespace whose network is closed to the operator does not hold up the others.
+//
+// Threads: safe from all threads; `threads` of its own, from the constructor to the destructor. `on_report` runs on
+// them.
 #pragma once
 
 #include <chrono>
@@ -45,8 +47,8 @@ class ProgressReader {
 
   struct Target {
     std::string pod_uid;
-    std::string ip;       // empty: nobody is asked, what was said last stays known
-    bool trains = false;  // it is known to: no hurry
+    std::string ip;       // empty: node 0 is not asked, and its last report stays known
+    bool trains = false;  // it is known to train, and need not be asked so often
     bool operator==(const Target&) const = default;
   };
   void follow(const api::ObjectKey& job, const Target& target);

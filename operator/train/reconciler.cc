@@ -28,6 +28,8 @@ constexpr int kLostRacesMax = 1;
 constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
 constexpr size_t kRequestsAtOnceMax = 128;
+// What Kubernetes tells of pods that were just made comes sooner, and then the status is written with it.
+constexpr std::chrono::seconds kStatusFollowsWithin{1};
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
@@ -44,6 +46,8 @@ struct SeenPod {
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
   std::optional<FirstPod> first_pod;
+  // It only says which pods there are (Plan::status_may_follow), and is written by the next pass that makes none.
+  std::optional<api::TrainJobStatus> unwritten_status;
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs: told to go, though the cache may not show it yet
@@ -163,11 +167,19 @@ namespace {
 class Pass {
  public:
   Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const KueueReader& kueue,
-       const api::ObjectKey& key, const Json& object, Memory& memory)
-      : p_(parts), options_(options), kueue_(kueue), key_(key), object_(object), memory_(memory), now_(options.now()) {}
+       const api::ObjectKey& key, const Json& object, Memory& memory, bool follows_creates)
+      : p_(parts),
+        options_(options),
+        kueue_(kueue),
+        key_(key),
+        object_(object),
+        memory_(memory),
+        now_(options.now()),
+        follows_creates_(follows_creates) {}
 
   struct Outcome {
-    bool learned = false;  // plan again at once
+    bool learned = false;    // plan again at once
+    bool made_pods = false;  // of which the status may tell a moment later
     std::optional<std::chrono::milliseconds> look_again;
     std::optional<Error> lost_race;  // the status was written by somebody else meanwhile
   };
@@ -186,14 +198,20 @@ class Pass {
     if (options_.may_write()) p_.announcer.announce(key_, coordinator_news(observed, status));
     if (plan.look_again_at)
       outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
-    if (plan.status) {
-      const Status written = write_status(*plan.status);
+    const bool may_follow = plan.status ? plan.status_may_follow : memory_.unwritten_status.has_value();
+    if (may_follow && follows_creates_) {
+      if (plan.status) memory_.unwritten_status = *plan.status;
+      look_again_within(kStatusFollowsWithin);
+    } else if (plan.status || memory_.unwritten_status) {
+      const Status written = write_status(status);
       if (!written.ok() && written.error().code == ErrorCode::kConflict) {
+        memory_.unwritten_status.reset();
         return read_job_again(written.error());
       }
       if (!written.ok() && written.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
       TRY(written);
-      options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(*plan.status)}});
+      memory_.unwritten_status.reset();
+      options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(status)}});
     }
     p_.metrics.show(key_, status);
     // Events are writes, too: whoever stood still while its status was written says nothing any more.
@@ -203,6 +221,10 @@ class Pass {
   }
 
  private:
+  void look_again_within(std::chrono::milliseconds time) {
+    outcome_.look_again = std::min(outcome_.look_again.value_or(time), time);
+  }
+
   static std::string phase_text(const api::TrainJobStatus& status) {
     return status.phase ? api::to_string(*status.phase) : "";
   }
@@ -221,6 +243,7 @@ class Pass {
     objects.network_policy = copy_of(p_.network_policies.get(key_));
     if (p_.hosts != nullptr && p_.hosts->synced()) objects.hosts = hosts_of(objects.pods);
     TRY_ASSIGN(Observed observed, observe(std::move(objects), now_));
+    if (memory_.unwritten_status) observed.job.status = *memory_.unwritten_status;
     look_at_optional_kinds(observed);
     observed.settings = options_.settings;
     observed.first_pod = memory_.first_pod;
@@ -554,8 +577,7 @@ class Pass {
     if (!differs(stored, action.object)) {
       outcome_.learned = true;
     } else {
-      constexpr std::chrono::milliseconds kAgain = std::chrono::seconds(10);
-      outcome_.look_again = std::min(outcome_.look_again.value_or(kAgain), kAgain);
+      look_again_within(std::chrono::seconds(10));
     }
     return {};
   }
@@ -683,6 +705,7 @@ class Pass {
       cache.assume(*std::move(answer));
       memory_.problems.erase(text);
       outcome_.learned = true;
+      outcome_.made_pods = outcome_.made_pods || &cache == &p_.pods;
       return {};
     }
     const Error& error = answer.error();
@@ -760,6 +783,7 @@ class Pass {
   const Json& object_;
   Memory& memory_;
   const api::UnixSeconds now_;
+  const bool follows_creates_;
   Outcome outcome_;
   size_t creates_at_once_ = 1;
   bool is_held_up_ = false;  // the rest of the plan is for another pass
@@ -773,6 +797,7 @@ Reconciler::~Reconciler() = default;
 
 Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key) {
   Pass::Outcome last;
+  bool has_made_pods = false;
   int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const control::ObjectPtr job = impl_->p.jobs.get(key);
@@ -782,9 +807,11 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
       return control::ReconcileResult{};
     }
     Memory& memory = impl_->memory_of(key, api::meta_of(*job).uid);
-    Result<Pass::Outcome> outcome = Pass(impl_->p, impl_->options, *impl_->kueue, key, *job, memory).run();
+    Result<Pass::Outcome> outcome =
+        Pass(impl_->p, impl_->options, *impl_->kueue, key, *job, memory, has_made_pods).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
+    has_made_pods = has_made_pods || last.made_pods;
     if (last.lost_race && ++lost_races > kLostRacesMax) return *last.lost_race;
     if (!last.learned) return control::ReconcileResult{last.look_again};
   }

@@ -99,7 +99,7 @@ Result<RunReport> parse_run_report(const std::string& body) {
   for (const Json& node : list_field(json, {"nodes"})) {
     report.nodes.push_back({int_field(node, {"node"}), int_field(node, {"attempt"}), short_text(node, "state")});
   }
-  // An agent of an earlier version names nodes there alone.
+  // An agent of an earlier version says only there on which node a rank is.
   std::map<int, int> node_of_rank;
   for (const Json& worker : list_field(json, {"workers"})) {
     node_of_rank[int_field(worker, {"rank"})] = int_field(worker, {"node"});

@@ -15,7 +15,7 @@ using api::ConditionStatus;
 
 // Events and conditions are read in a terminal.
 constexpr size_t kFailureMessageBytesMax = 1024;
-// A container of node 0 that does not come up for so long, while an older pod of it exists, waits for the volume.
+// When node 0's container has not started for so long, while an older pod of node 0 exists, it waits for the volume.
 constexpr api::UnixSeconds kVolumeWaitSeconds = 30;
 // A claim that was applied together with its job is bound a moment later; until then the scheduler finds no machine.
 constexpr api::UnixSeconds kSchedulingWaitSeconds = 5;
@@ -156,7 +156,7 @@ api::NodeCounts count_nodes(const StatusFacts& facts) {
   return counts;
 }
 
-// What comes behind "0 of 2 pods are ready".
+// What comes after "0 of 2 pods are ready".
 std::string starting_text(const StatusFacts& facts) {
   if (facts.report == nullptr || !facts.report->is_loading()) return "; the others start.";
   const ReportedLoading& loading = *facts.report->loading;

@@ -31,7 +31,7 @@ struct StatusFacts {
   std::optional<Obstacle> obstacle;
   SuspendDecision suspend;
   const RunReport* report = nullptr;  // of node 0's pod of now, and fresh
-  std::string recovered;              // words on a recovery that is just over; "" when there is none
+  std::string recovered;              // a sentence about a recovery that has just ended; "": there is none
 };
 
 api::NodeCounts count_nodes(const StatusFacts& facts);
@@ -46,7 +46,7 @@ struct ConditionState {
 ConditionState pods_ready_condition(const StatusFacts& facts);
 // Is a step known to have been committed since the group last formed?
 ConditionState running_condition(const StatusFacts& facts);
-// What was recovered last stays said.
+// After a recovery the condition keeps its words: `before`.
 ConditionState recovering_condition(const StatusFacts& facts, const ConditionState& before);
 ConditionState degraded_condition(const StatusFacts& facts, const ConditionState& running);
 ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, const ConditionState& before);
@@ -55,7 +55,7 @@ ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, con
 inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
 // And while health.placementTimeoutSeconds holds them back; an event of its own tells of it.
 inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
-// The reason of GangScheduled when nobody schedules the gang as one.
+// The reason of GangScheduled when the pods of the gang are scheduled one by one.
 inline constexpr std::string_view kNoGang = "NoGang";
 // And while the pods of the gang before have not ended.
 inline constexpr std::string_view kEarlierGangEnding = "EarlierGangEnding";
@@ -65,7 +65,7 @@ bool is_problem(std::string_view pods_ready_reason);
 // phase, reason and message, from the conditions.
 void summarise(const StatusFacts& facts, api::TrainJobStatus& status);
 
-// Copies what node 0 reported into progress. Times change only with what they are about.
+// Copies what node 0 reported into progress. lastUpdatedTime changes only when something else in it does.
 void take_progress(const RunReport& report, api::TrainJobStatus& status);
 // Adds failures of processes that an agent started again, those that are not there yet.
 void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,

@@ -14,7 +14,7 @@ std::string all_done(const std::vector<NodeEnd>& nodes) {
   return "All " + std::to_string(nodes.size()) + " nodes have ended with 0.";
 }
 
-// Complete for one is complete for all.
+// A node of a Lockstep run ends with 0 only when the whole run is complete.
 Success of_our_run(const SuccessFacts& facts) {
   Success success;
   success.replaces_nobody = true;

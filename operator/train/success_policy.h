@@ -13,7 +13,7 @@ namespace lockstep::train {
 // and workers leave behind a barrier. Longer than the agents' own waits.
 inline constexpr api::UnixSeconds kOthersFollowSeconds = 120;
 
-// How the nodes 0 … numNodes-1 stand.
+// How the pod of a node rank stands.
 enum class NodeEnd {
   kRuns,        // its pod has begun
   kNotStarted,  // its pod has not begun, or there is none
@@ -29,7 +29,7 @@ struct SuccessFacts {
 
 struct Success {
   std::optional<std::string> complete;  // a sentence: the job is complete
-  bool replaces_nobody = false;         // training is complete: who ends now is not replaced
+  bool replaces_nobody = false;         // training is complete: a pod that ends now is not replaced
   std::optional<api::UnixSeconds> look_again_at;
 };
 Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& facts);

@@ -6,16 +6,10 @@
 #include <cstdint>
 
 #include "runner/kernels/message_gelu.h"
-#include "runner/kernels/vector_exp.h"
+#include "runner/kernels/vector_loops.h"
 
 namespace lockstep::message_gelu_detail {
 namespace {
-
-#if defined(__x86_64__)
-#define LOCKSTEP_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define LOCKSTEP_VECTOR_CLONES
-#endif
 
 struct Gelu {
   float value;
@@ -38,20 +32,6 @@ struct Gelu {
   const float below = 0.5F + 0.5F * std::copysign(erf, x);
   return {x * below, below + x * kDensity * bell};
 }
-
-// use(0) … use(width - 1), sixteen together; each touches its own place alone.
-template <typename Use>
-[[gnu::always_inline]] inline void for_each_value(int64_t width, const Use& use) {
-  constexpr int64_t kLanes = 16;
-  int64_t first = 0;
-  for (; first + kLanes <= width; first += kLanes) {
-#pragma GCC ivdep
-    for (int64_t lane = 0; lane < kLanes; ++lane) use(first + lane);
-  }
-  for (; first < width; ++first) use(first);
-}
-
-#define LOCKSTEP_EACH(d) [&](int64_t d) __attribute__((always_inline))
 
 }  // namespace
 
@@ -159,8 +139,5 @@ void weighted_backward(Sizes sizes, int64_t begin, int64_t end, const float* gra
     }
   }
 }
-
-#undef LOCKSTEP_EACH
-#undef LOCKSTEP_VECTOR_CLONES
 
 }  // namespace lockstep::message_gelu_detail

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "runner/kernels/radial_basis.h"
-#include "runner/kernels/vector_exp.h"
+#include "runner/kernels/vector_loops.h"
 
 namespace lockstep::radial_basis_detail {
 namespace {

@@ -381,12 +381,15 @@ void Trainer::take(const std::vector<StepReport>& reports) {
     state_.journal.add(report);
     parts_.reporter.on_report(report);
     if (state_.counters.skipped_in_row <= limit || not_finite_) continue;
-    not_finite_ =
-        Outcome{ExitCode::kNotFinite,
-                "the gradient was not finite " + std::to_string(state_.counters.skipped_in_row) +
-                    " times in a row, up to step " + std::to_string(report.step + 1) + " (--max_skipped_steps " +
-                    std::to_string(limit) + "); lower --lr, set --clip_grad_norm, or look at the data",
-                {}};
+    const int64_t in_row = state_.counters.skipped_in_row;
+    const std::string last = std::to_string(report.step + 1);
+    not_finite_ = Outcome{ExitCode::kNotFinite,
+                          (in_row == 1 ? "the gradient of step " + last + " was not finite"
+                                       : "the gradients of " + std::to_string(in_row) + " steps in a row, up to step " +
+                                             last + ", were not finite") +
+                              " (--max_skipped_steps " + std::to_string(limit) +
+                              "); lower --lr, set --clip_grad_norm, or look at the data",
+                          {}};
   }
 }
 

@@ -6,7 +6,7 @@ import pytest
 from control_plane import ControlPlane
 from fake_kubelet import FakeKubelet
 from namespace import fresh_namespace
-from operator_process import OperatorProcess, operator_binary
+from operator_process import OPERATOR, OperatorProcess, operator_binary
 
 
 def pytest_addoption(parser):
@@ -51,6 +51,12 @@ def operator(control_plane, api):
     yield start
     for one in started:
         one.kill()
+
+
+@pytest.fixture
+def restricted_operator(control_plane, kubelet, operator):
+    """An operator that has started, with the rights of its ServiceAccount alone."""
+    return operator(kubeconfig=control_plane.kubeconfig_of_service_account(*OPERATOR))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NO_ANSWER = (OSError, urllib.error.URLError, http.client.HTTPException)
 SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|: runtime error: ")
 KILLED_BY_FAULT = 9  # the exit code of --exit_after_writes
+OPERATOR = ("lockstep-system", "lockstep-operator")  # its ServiceAccount, and its Lease
 
 
 def operator_binary():

@@ -13,11 +13,11 @@ import pytest
 from fake_kubelet import Exit
 from fault_proxy import FaultProxy
 from kube_api import ApiError, KubeApi
+from operator_process import OPERATOR
 from pod_history import PodHistory
 from train_jobs import Jobs, run_report
 from waiting import wait_until
 
-OPERATOR = ("lockstep-system", "lockstep-operator")
 LEASES = "coordination.k8s.io/v1/leases"
 ALWAYS = 1_000_000
 

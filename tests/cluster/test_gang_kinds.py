@@ -4,7 +4,6 @@ import pytest
 
 from control_plane import kube_bin
 from fake_kubelet import Exit
-from test_api_faults import OPERATOR
 from train_jobs import Jobs
 from waiting import wait_until
 
@@ -14,13 +13,8 @@ VOLCANO = "scheduling.volcano.sh_podgroups.yaml"
 OWN_SCHEDULER = {"podTemplate": {"spec": {"schedulerName": "default-scheduler"}}}
 
 
-@pytest.fixture(name="process")
-def started_operator(control_plane, kubelet, operator):
-    return operator(kubeconfig=control_plane.kubeconfig_of_service_account(*OPERATOR))
-
-
 @pytest.fixture
-def jobs(api, process):
+def jobs(api, restricted_operator):
     return Jobs(api)
 
 
@@ -50,13 +44,13 @@ def groups(api, resource):
     return {group["metadata"]["name"]: group for group in api.list(resource)}
 
 
-def test_a_kind_that_comes_goes_and_comes_again(api, jobs, process, kubelet, crds):
+def test_a_kind_that_comes_goes_and_comes_again(api, jobs, restricted_operator, kubelet, crds):
     resource = "scheduling.x-k8s.io/v1alpha1/podgroups"
     jobs.create(nodes=2, scheduling={"gang": "Coscheduling"}, trainer=OWN_SCHEDULER)
     why = jobs.wait_for_condition("GangScheduled", "False", "PodGroupUnavailable")["message"]
     assert "the cluster has no PodGroup of scheduling.x-k8s.io/v1alpha1" in why
     jobs.wait_for_event(lambda event: event[0] == "PodGroupUnavailable", "event PodGroupUnavailable")
-    assert jobs.pods() == {} and process.answers("readyz")
+    assert jobs.pods() == {} and restricted_operator.answers("readyz")
 
     crds.install(COSCHEDULING)
     jobs.wait_for_condition("PodsReady")
@@ -69,7 +63,7 @@ def test_a_kind_that_comes_goes_and_comes_again(api, jobs, process, kubelet, crd
     crds.remove(COSCHEDULING)
     kubelet.exit(api.namespace, "job-1-0", Exit(1))
     jobs.wait_for_condition("PodsReady", "False", "PodGroupUnavailable")
-    assert jobs.live_pods() == ["job-0-0"] and process.answers("readyz")
+    assert jobs.live_pods() == ["job-0-0"] and restricted_operator.answers("readyz")
 
     crds.install(COSCHEDULING)
     jobs.wait_for_pods("job-0-0", "job-1-1")

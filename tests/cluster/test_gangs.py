@@ -8,7 +8,8 @@ from control_plane import ControlPlane
 from fake_kubelet import Behaviour, Exit, FakeKubelet
 from fault_proxy import FaultProxy
 from kube_api import ApiError
-from test_api_faults import ALWAYS, OPERATOR, EveryOther, plural_of
+from operator_process import OPERATOR
+from test_api_faults import ALWAYS, EveryOther, plural_of
 from test_operator_dies import UNHARMED, ScenarioRun, chosen, count_writes, fresh  # pylint: disable=unused-import
 from train_jobs import Jobs
 from waiting import wait_until
@@ -26,13 +27,8 @@ def control_plane():
         yield running
 
 
-@pytest.fixture(name="process")
-def started_operator(control_plane, kubelet, operator):
-    return operator(kubeconfig=control_plane.kubeconfig_of_service_account(*OPERATOR))
-
-
 @pytest.fixture
-def jobs(api, process):
+def jobs(api, restricted_operator):
     return GangJobs(api)
 
 
@@ -88,7 +84,7 @@ def test_a_gang_that_can_never_fit_holds_nothing_and_says_why(jobs):
     jobs.create_gang(nodes=5)
     jobs.wait_for_pods(*(f"job-{n}-0" for n in range(5)))
     why = jobs.wait_for_condition("GangScheduled", "False", "Unschedulable")["message"]
-    assert why.startswith("0 of the 5 pods of the gang have their node (PodGroup job-") and "minCount" in why
+    assert why.startswith("0 of the 5 pods of the gang have a machine (PodGroup job-") and "minCount" in why
     jobs.wait_for_condition("PodsReady", "False", "Unschedulable")
     assert jobs.bound() == []
     jobs.create_gang("small", nodes=4)

@@ -269,6 +269,21 @@ def test_a_prebuilt_workload_is_adopted(api, jobs, queues):
     assert queues.workload()["metadata"]["name"] == "made-before"
 
 
+def test_a_suspended_job_keeps_its_prebuilt_workload_and_gives_the_share_back(api, jobs, queues):
+    queues.make(2)
+    api.create(WORKLOADS, workload_made_before(2))
+    jobs.create(nodes=2, labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
+    queues.wait_for_condition("PodsReady", "True", "Started")
+    first = queues.workload()["metadata"]["uid"]
+    jobs.patch({"spec": {"suspend": True}})
+    jobs.wait_for_condition("Suspended", "True", "Suspended")
+    wait_until(lambda: not queues.reserved(), "released reservation")
+    assert jobs.live_pods() == [] and queues.workload()["spec"]["active"] is False
+    jobs.patch({"spec": {"suspend": False}})
+    jobs.wait_for_pods("job-0-1", "job-1-1")
+    assert queues.workload()["metadata"]["uid"] == first and queues.workload()["spec"]["active"]
+
+
 def test_a_dispatched_job_gets_a_workload_and_no_pods(api, jobs, queues):
     queues.make(2)
     jobs.create(nodes=2, managedBy="kueue.x-k8s.io/multikueue")

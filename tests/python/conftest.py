@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from plugin_build import install_headers
 from programs import ROOT, bin_folder, clean_environment, program, tools_folder, write_interactions
 from runs import Running
 
@@ -72,3 +73,9 @@ def structures():
     """A folder of real protein structures, fetched at run time (scripts/get_structures)."""
     done = subprocess.run([ROOT / "scripts/get_structures"], capture_output=True, text=True, check=True)
     return pathlib.Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    """Where Lockstep's headers and its package for CMake are installed."""
+    return install_headers(tmp_path_factory.mktemp("installed"))

@@ -150,7 +150,7 @@ class Agent(Running):
         self.folder = folder
         super().__init__(["ip", "netns", "exec", hosts.namespace(host), lockstep, "run", "sasrec", "--nnodes", nodes,
                           "--nproc", nproc, "--node_rank", node, "--coordinator", coordinator, "--status_port", self.port,
-                          *sasrec_flags(dataset, folder, steps, *flags)], base, LOCKSTEP_POD_ATTEMPT=str(attempt),
+                          "--train_dir", folder, *sasrec_flags(dataset, steps, *flags)], base, LOCKSTEP_POD_ATTEMPT=str(attempt),
                          LOCKSTEP_TOKEN=token, LOCKSTEP_JOB=job)
 
     def status(self):

@@ -71,23 +71,23 @@ def read_metrics(port):
         return answer.read().decode()
 
 
-def sasrec_flags(dataset, folder, steps, *flags):
+def sasrec_flags(dataset, steps, *flags):
     """Dropout on, every step logged, a checkpoint now and then."""
-    return ["--dataset", dataset, "--train_dir", folder, "--threads", 1, "--dropout_rate", "0.2", "--num_epochs", 10_000_000, "--max_steps", steps, "--log_every",
+    return ["--dataset", dataset, "--threads", 1, "--dropout_rate", "0.2", "--num_epochs", 10_000_000, "--max_steps", steps, "--log_every",
             "1", "--eval_every", "0", "--checkpoint_every", "50", "--ema_decay", "0.9", "--rejoin_timeout_seconds",
             "20", *SMALL_MODEL[:-2], *flags]
 
 
-class Job(Running):
-    """`lockstep run --local_nodes N --nproc M`; node 0's status page is on self.port."""
+class WorkloadJob(Running):
+    """`lockstep run WORKLOAD --local_nodes N --nproc M`; node 0's status page is on self.port."""
 
-    def __init__(self, lockstep, dataset, folder, base, *flags, nodes=2, nproc=2, steps=400, **environment):
+    def __init__(self, lockstep, workload, folder, base, *flags, nodes=2, nproc=2, **environment):
         self.port = free_port()
         self.nproc = nproc
         self.ranks = nodes * nproc
         self.folder = pathlib.Path(folder)
-        super().__init__([lockstep, "run", "sasrec", "--local_nodes", nodes, "--nproc", nproc, "--status_port",
-                          self.port, *sasrec_flags(dataset, folder, steps, *flags)], base, **environment)
+        super().__init__([lockstep, "run", workload, "--local_nodes", nodes, "--nproc", nproc, "--status_port", self.port,
+                          "--train_dir", folder, *flags], base, **environment)
 
     def status(self):
         return read_status(self.port)
@@ -168,6 +168,13 @@ class Job(Running):
         self.wait_for(is_there, f"a worker of rank {rank}")
         os.kill(found[rank], number)
         return found[rank]
+
+
+class Job(WorkloadJob):
+    """One that trains SASRec."""
+
+    def __init__(self, lockstep, dataset, folder, base, *flags, steps=400, **keywords):
+        super().__init__(lockstep, "sasrec", folder, base, *sasrec_flags(dataset, steps, *flags), **keywords)
 
 
 def max_step(status):

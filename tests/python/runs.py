@@ -28,6 +28,12 @@ def losses(folder):
     return found
 
 
+def evaluations(folder):
+    """What metrics.jsonl says of each evaluation."""
+    return [{key: value for key, value in record.items() if key != "time"} for record in records(folder)
+            if record.get("evaluation")]
+
+
 def checkpoints(folder):
     """Names of complete checkpoints, oldest first."""
     return sorted(path.name for path in pathlib.Path(folder).glob("step-*") if (path / "state.json").exists())

@@ -160,7 +160,7 @@ def check_losses(dataset, found, folder):
     reference = folder / "undisturbed"
     done = subprocess.run([str(word) for word in [
         program(bin_folder() / "lockstep"), "run", "sasrec", "--nproc", 4, "--status_port", 0,
-        *sasrec_flags(dataset, reference, max(found), "--checkpoint_every", "0")]],
+        "--train_dir", reference, *sasrec_flags(dataset, max(found), "--checkpoint_every", "0")]],
         env=clean_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     expected = losses(reference)

@@ -244,6 +244,16 @@ def test_the_guides_command_lines_train(run, lockstep, small_1m, tmp_path, flags
         assert "--device cuda means auto here" in text(done)
 
 
+def test_a_loss_that_is_not_finite_ends_the_run_as_the_guide_does(run, lockstep, small_1m, tmp_path):
+    """At a rate that sends the weights beyond all numbers: after the first step, with what to do, and no model of such weights."""
+    done = run([lockstep, "run", "gpt2rec", "--data_path", small_1m, "--train_dir", tmp_path / "run", *QUICK, *SMALL, "--nproc", "2",
+                "--batch_size", "20", "--epochs", "50", "--lr", "1e38", "--lr_schedule", "constant", "--clip_grad_norm", "0"])
+    assert done.returncode == 5, text(done)
+    assert re.search(r"the gradient of step 2 was not finite \(--max_skipped_steps 0\); lower --lr", text(done))
+    assert text(done).count("initialised") == 1, "nobody tried it again"
+    assert not (tmp_path / "run/model.pth").exists()
+
+
 def test_movielens_100k_has_its_published_counts(run, lockstep, ml100k, tmp_path):
     done = train(run, lockstep, tmp_path / "run", "--max_steps", "1", *SMALL, data=ml100k)
     assert "80000 train" in text(done), text(done)

@@ -49,7 +49,7 @@ def start(agents, *args, **kwargs):
 def reference(run, lockstep, dataset, folder, nproc, steps, *flags):
     """The losses of an undisturbed run on one machine."""
     done = run([lockstep, "run", "sasrec", "--nproc", nproc, "--status_port", 0,
-                *sasrec_flags(dataset, folder, steps, "--checkpoint_every", "0", *flags)])
+                "--train_dir", folder, *sasrec_flags(dataset, steps, "--checkpoint_every", "0", *flags)])
     assert done.returncode == 0, done.stdout + done.stderr
     return losses(folder)
 
@@ -220,7 +220,7 @@ def test_the_final_evaluation_after_a_change_of_world_size_lies_within_that_of_t
     for seed in (1, 2, 3):
         folder = tmp_path / f"seed-{seed}"
         done = run([lockstep, "run", "sasrec", "--nproc", 2, "--status_port", 0,
-                    *sasrec_flags(ml100k, folder, FINAL_STEPS, *flags, "--seed", seed)])
+                    "--train_dir", folder, *sasrec_flags(ml100k, FINAL_STEPS, *flags, "--seed", seed)])
         assert done.returncode == 0, done.stdout + done.stderr
         undisturbed[final_metric(folder)] = seed
     low, middle, high = sorted(undisturbed)

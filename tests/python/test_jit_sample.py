@@ -1,6 +1,7 @@
 """`lockstep jit sample`: images from a trained model, and how far they are from the data."""
 import io
 import json
+import os
 import re
 import signal
 
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 
 from jobs import read_status
-from runs import Running, losses, records
+from runs import Running, evaluations, losses, records
 
 MODEL = ["--model", "2x64/4", "--img_size", "8"]
 TRAIN = [*MODEL, "--batch_size", "20", "--batch_scope", "total", "--warmup_epochs", "0", "--lr", "0.002", "--ema_decay", "0.9,0.99",
@@ -230,6 +231,26 @@ def test_a_stop_is_obeyed_while_samples_are_made(lockstep, free_port, tmp_path):
     assert sorted(losses(folder)) == list(range(1, 13))
     assert [record["epoch"] for record in records(folder) if "valid_loss" in record] == [2, 4]
     assert len(list(folder.glob("outputs/step-*/samples.png"))) == 2
+
+
+def test_a_worker_that_is_killed_while_samples_are_made_costs_neither_a_step_nor_a_picture(lockstep, free_port, tmp_path):
+    def start(name, *flags):
+        return Running([lockstep, "run", "jit", "--data_path", DATA, "--train_dir", tmp_path / name, *TRAIN, "--num_epochs", "4",
+                        "--eval_every", "2", "--nproc", "2", "--sample_steps", "600", "--sample_images", "16", *flags], tmp_path)
+
+    undisturbed = start("undisturbed")
+    assert undisturbed.end() == 0, undisturbed.output()
+    port = free_port()
+    running = start("run", "--status_port", port)
+    running.wait_for(lambda: samples_are_made(port), "evaluation")
+    os.kill(running.worker_pids()[1], signal.SIGKILL)
+    assert running.end() == 0, running.output()
+    assert "SIGKILL" in running.output() or "signal 9" in running.output()
+    assert losses(tmp_path / "run") == losses(tmp_path / "undisturbed")
+    assert evaluations(tmp_path / "run") == evaluations(tmp_path / "undisturbed")
+    sheets = [[path.read_bytes() for path in sorted((tmp_path / name).glob("outputs/step-*/samples.png"))]
+              for name in ("run", "undisturbed")]
+    assert len(sheets[0]) == 2 and sheets[0] == sheets[1]
 
 
 @pytest.mark.long

@@ -7,19 +7,13 @@ import signal
 
 import pytest
 
-from plugin_build import EXAMPLE, build_example, build_plugin, do, install_headers
+from plugin_build import EXAMPLE, build_example, build_plugin, do
 from programs import ROOT
 from runs import Running, checkpoints, equal_weights, losses, weights
 
 STEPS = 300
 TEXT = ROOT / "LICENSE"
 SMALL = ["--context", 32, "--width", 32, "--num_blocks", 2, "--num_heads", 2, "--batch_size", 16, "--status_port", 0]
-
-
-@pytest.fixture(scope="session")
-def installed(tmp_path_factory):
-    """Where Lockstep's headers and its package for CMake are installed."""
-    return install_headers(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import subprocess
 
 import pytest
 
-from jobs import Job, fresh_starts, free_port, max_step
+from jobs import WorkloadJob, fresh_starts, max_step
 from programs import bin_folder, clean_environment, program
-from runs import Running, equal_weights, losses, records, weights
+from runs import Running, equal_weights, evaluations, losses, weights
 
 STEPS = 160
 COMMON = ["--threads", "1", "--log_every", "1", "--max_steps", STEPS, "--checkpoint_every", "50", "--eval_every", "3",
@@ -22,16 +22,6 @@ VARIANTS = {
              "0.003"],
     "mdm": ["--variant", "mdm", "--pdb_path", "generated:30:40", "--hidden_dim", "32", "--num_heads", "4", "--batch_scope",
             "total", "--batch_size", "10", "--num_epochs", "1000", "--early_stop_patience", "0"]}
-
-
-class ProteinJob(Job):
-    """`lockstep run protein --local_nodes 2 --nproc 2`, looked at and hurt as Job is."""
-
-    def __init__(self, lockstep, folder, base, *flags):
-        self.port = free_port()
-        self.nproc, self.ranks, self.folder = 2, 4, folder
-        Running.__init__(self, [lockstep, "run", "protein", "--local_nodes", 2, "--nproc", 2, "--status_port", self.port,
-                                "--train_dir", folder, *flags], base)
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -47,11 +37,6 @@ def undisturbed(tmp_path_factory, flags):
     return folder
 
 
-def evaluations(folder):
-    return [{key: value for key, value in record.items() if key != "time"} for record in records(folder)
-            if record.get("evaluation")]
-
-
 def finish(job, folder, reference):
     assert job.end() == 0, job.output()
     assert fresh_starts(job.output()) == 1, job.output()
@@ -61,7 +46,7 @@ def finish(job, folder, reference):
 
 
 def test_killed_workers_and_a_killed_agent_cost_no_step(lockstep, tmp_path, flags, undisturbed):
-    job = ProteinJob(lockstep, tmp_path / "run", tmp_path, *flags)
+    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags)
     draw = random.Random(3)
     at = 10
     for number in range(1, 4):
@@ -75,7 +60,7 @@ def test_killed_workers_and_a_killed_agent_cost_no_step(lockstep, tmp_path, flag
 
 
 def test_a_loss_in_a_validation_costs_no_step_and_no_validation(lockstep, tmp_path, flags, undisturbed):
-    job = ProteinJob(lockstep, tmp_path / "run", tmp_path, *flags)
+    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags)
     job.wait_for_progress(20)
     job.inject(0, "slow_evaluation", 3600.0)
     job.wait_for_status(lambda status: all(worker["activity"] == "evaluating" for worker in status["workers"]), "a validation")

@@ -14,7 +14,7 @@ import pytest
 
 from programs import bin_folder, clean_environment, program, write_interactions
 from jobs import Job, fresh_starts, is_alive, max_step, read_metrics, sasrec_flags, wait_until
-from runs import checkpoints, equal_weights, losses, records, weights
+from runs import checkpoints, equal_weights, evaluations, losses, records, weights
 
 STEPS = 250  # most tests hurt the job at step 50: two hundred follow
 EVALUATING = ["--eval_every", "20"]
@@ -25,7 +25,7 @@ def run_undisturbed(base, steps, *flags):
     base.mkdir(exist_ok=True)
     dataset = write_interactions(base / "small.txt")
     subprocess.run([str(w) for w in [program(bin_folder() / "lockstep"), "run", "sasrec", "--nproc", 4,
-                                     "--status_port", 0, *sasrec_flags(dataset, base / "run", steps, *flags)]],
+                                     "--status_port", 0, "--train_dir", base / "run", *sasrec_flags(dataset, steps, *flags)]],
                    check=True, env=clean_environment(), capture_output=True, timeout=300)
     return base / "run"
 
@@ -296,11 +296,6 @@ def begin_a_long_evaluation(job):
         waiting = [w for w in workers if w["phase"] == "waiting" and (w["secondsUnchanged"] or 0) > 5]
         return all(w["activity"] == "evaluating" for w in workers) and len(waiting) == len(workers) - 1
     return max_step(job.wait_for_status(only_it_evaluates, "a long evaluation"))
-
-
-def evaluations(folder):
-    return [{key: value for key, value in record.items() if key != "time"} for record in records(folder)
-            if record.get("evaluation")]
 
 
 def test_a_long_evaluation_is_left_at_once_when_a_rank_is_lost_and_made_again(lockstep, small_dataset, tmp_path,

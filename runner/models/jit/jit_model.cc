@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runner/kernels/block_passes.h"
 #include "runner/layers/initial_values.h"
 
 namespace lockstep {
@@ -14,7 +15,6 @@ namespace {
 constexpr int64_t kChannels = 3;
 constexpr int64_t kTimeFrequencies = 128;
 constexpr double kTheta = 10000.0;
-constexpr double kNormEps = 1e-6;
 constexpr double kDeviation = 0.02;  // of embeddings
 
 // θ^(−k/n) for k in [0, n).
@@ -38,22 +38,6 @@ at::Tensor sin_cos_embedding(int64_t grid, int64_t d) {
     return torch::cat({torch::sin(angles), torch::cos(angles)}, 1);
   };
   return torch::cat({of_axis(1), of_axis(0)}, 1).to(torch::kFloat32);
-}
-
-// In fp32, whatever x is.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight) {
-  const at::Tensor x32 = x.to(at::kFloat);
-  return (x32 * torch::rsqrt(x32.square().mean(-1, true) + kNormEps) * weight).to(x.scalar_type());
-}
-
-at::Tensor modulate(const at::Tensor& x_BND, const at::Tensor& shift_BD, const at::Tensor& scale_BD) {
-  return x_BND * (1.0 + scale_BD.unsqueeze(1)) + shift_BD.unsqueeze(1);
-}
-
-// Pairs (a, b) of neighbours become (−b, a).
-at::Tensor turn_quarter(const at::Tensor& x_BANE) {
-  const auto pairs = x_BANE.unflatten(-1, {-1, 2}).unbind(-1);
-  return torch::stack({-pairs[1], pairs[0]}, -1).flatten(-2);
 }
 
 }  // namespace
@@ -116,8 +100,8 @@ JitModel::JitModel(const JitShape& shape, at::Device device) : shape_(shape) {
   };
   const at::Tensor angles_SE = torch::cat({of_axis(0), of_axis(1)}, 1);
   const auto rotation = [&](const at::Tensor& angles) {
-    return Rotation{.cos_NE = torch::cos(angles).to(torch::kFloat32).to(device),
-                    .sin_NE = torch::sin(angles).to(torch::kFloat32).to(device)};
+    return HeadRotation{.cos_NE = torch::cos(angles).to(torch::kFloat32).to(device),
+                        .sin_NE = torch::sin(angles).to(torch::kFloat32).to(device)};
   };
   patches_ = rotation(angles_SE);
   with_context_ = rotation(torch::cat({torch::zeros({shape.in_context_tokens, e}, torch::kFloat64), angles_SE}));
@@ -162,16 +146,9 @@ at::Tensor JitModel::embed_patches(const at::Tensor& z_BCHH) const {
   return at::linear(narrow, proj2_.weight.flatten(1), proj2_.bias);
 }
 
-at::Tensor JitModel::attention(const JitBlock& block, const at::Tensor& x_BND, const Rotation& rotation) const {
-  const int64_t a = shape_.num_heads;
-  const auto qkv_BANE =
-      block.qkv(x_BND).unflatten(-1, {3, a, shape_.hidden_dim / a}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto turned = [&](const at::Tensor& x_BANE, const at::Tensor& norm) {
-    const at::Tensor normed = rms_norm(x_BANE, norm).to(at::kFloat);
-    return (normed * rotation.cos_NE + turn_quarter(normed) * rotation.sin_NE).to(x_BANE.scalar_type());
-  };
-  const at::Tensor heard_BANE = at::scaled_dot_product_attention(turned(qkv_BANE[0], block.q_norm),
-                                                                 turned(qkv_BANE[1], block.k_norm), qkv_BANE[2]);
+at::Tensor JitModel::attention(const JitBlock& block, const at::Tensor& x_BND, const HeadRotation& rotation) const {
+  const Heads heads = rotated_heads(block.qkv(x_BND), block.q_norm, block.k_norm, rotation);
+  const at::Tensor heard_BANE = at::scaled_dot_product_attention(heads.q_BANE, heads.k_BANE, heads.v_BANE);
   return block.proj(heard_BANE.transpose(1, 2).flatten(2));
 }
 
@@ -204,7 +181,7 @@ at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
   const at::Tensor condition_BD = torch::silu(embed_times(t_B) + class_BD);
   const std::vector<at::Tensor> modulations = modulations_of(condition_BD);
   at::Tensor x_BND = embed_patches(z_BCHH) + pos_embed_SD_;
-  const Rotation* rotation = &patches_;
+  const HeadRotation* rotation = &patches_;
   for (int64_t i = 0; i < shape_.depth; ++i) {
     const JitBlock& block = blocks_[static_cast<size_t>(i)];
     if (i == shape_.in_context_start) {
@@ -214,15 +191,14 @@ at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
     const bool drops = i >= shape_.depth / 4 && i < 3 * shape_.depth / 4;
     const auto dropped = [&](const at::Tensor& x) { return drops ? dropouts(x) : x; };
     const auto m = modulations[static_cast<size_t>(i)].chunk(6, 1);
-    const at::Tensor heard = dropped(attention(block, modulate(rms_norm(x_BND, block.norm1), m[0], m[1]), *rotation));
-    x_BND = x_BND + m[2].unsqueeze(1) * heard;
-    const auto gate_and_value = block.w12(modulate(rms_norm(x_BND, block.norm2), m[3], m[4])).chunk(2, -1);
-    const at::Tensor thought = block.w3(dropped(torch::silu(gate_and_value[0]) * gate_and_value[1]));
-    x_BND = x_BND + m[5].unsqueeze(1) * thought;
+    const at::Tensor heard = dropped(attention(block, modulated_rms_norm(x_BND, block.norm1, m[0], m[1]), *rotation));
+    x_BND = gated_sum(x_BND, m[2], heard);
+    const at::Tensor hidden = dropped(swiglu(block.w12(modulated_rms_norm(x_BND, block.norm2, m[3], m[4]))));
+    x_BND = gated_sum(x_BND, m[5], block.w3(hidden));
   }
   if (shape_.in_context_start < shape_.depth) x_BND = x_BND.slice(1, shape_.in_context_tokens);
   const auto m = final_adaLN_modulation_(condition_BD).chunk(2, 1);
-  return unpatchify(final_linear_(modulate(rms_norm(x_BND, final_norm_), m[0], m[1])));
+  return unpatchify(final_linear_(modulated_rms_norm(x_BND, final_norm_, m[0], m[1])));
 }
 
 double JitModel::flops_per_image() const {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runner/kernels/block_passes.h"
 #include "runner/layers/dropouts.h"
 #include "runner/layers/linear.h"
 #include "runner/tensor/named_tensor.h"
@@ -65,15 +66,11 @@ class JitModel {
   [[nodiscard]] double flops_per_image() const;
 
  private:
-  struct Rotation {
-    at::Tensor cos_NE;  // of each token and element of a head
-    at::Tensor sin_NE;
-  };
-
   [[nodiscard]] at::Tensor embed_times(const at::Tensor& t_B) const;
   [[nodiscard]] std::vector<at::Tensor> modulations_of(const at::Tensor& condition_BD) const;  // [B, 6D] each
   [[nodiscard]] at::Tensor embed_patches(const at::Tensor& z_BCHH) const;
-  [[nodiscard]] at::Tensor attention(const JitBlock& block, const at::Tensor& x_BND, const Rotation& rotation) const;
+  [[nodiscard]] at::Tensor attention(const JitBlock& block, const at::Tensor& x_BND,
+                                     const HeadRotation& rotation) const;
   [[nodiscard]] at::Tensor unpatchify(const at::Tensor& x_BSF) const;
 
   JitShape shape_;
@@ -89,9 +86,9 @@ class JitModel {
   Linear final_linear_;            // D → P · P · C
   NamedTensors parameters_;
 
-  at::Tensor pos_embed_SD_;  // fixed
-  Rotation patches_;         // [S, E]
-  Rotation with_context_;    // [32 + S, E]: the first tokens are not turned
+  at::Tensor pos_embed_SD_;    // fixed
+  HeadRotation patches_;       // [S, E]
+  HeadRotation with_context_;  // [32 + S, E]: the first tokens are not turned
 };
 
 }  // namespace lockstep

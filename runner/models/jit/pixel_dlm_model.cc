@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "runner/kernels/block_passes.h"
 #include "runner/layers/initial_values.h"
 
 namespace lockstep {
@@ -135,8 +136,7 @@ at::Tensor PixelDlmModel::operator()(const at::Tensor& z_BCHH, const at::Tensor&
     const at::Tensor shift_B1D = block.shift(condition_BD).unsqueeze(1);
     const auto adapted = [&](const at::Tensor& x) { return rms_norm_of(x, block.norm) * scale_B1D + shift_B1D; };
     x_BSD = x_BSD + attention(block, adapted(x_BSD), heard_B11S);
-    const auto gate_and_value = block.mlp_in(adapted(x_BSD)).chunk(2, -1);
-    x_BSD = x_BSD + block.mlp_out(torch::silu(gate_and_value[0]) * gate_and_value[1]);
+    x_BSD = x_BSD + block.mlp_out(swiglu(block.mlp_in(adapted(x_BSD))));
   }
   const at::Tensor out_BSF = output_proj_(x_BSD) * filled_BS.unsqueeze(-1);
   return out_BSF.reshape({-1, g, g, kChannels, p, p})

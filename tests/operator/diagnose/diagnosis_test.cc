@@ -295,7 +295,7 @@ TEST(Failure, without_an_end_says_the_operators_words) {
 }
 
 TEST(Failure, to_start_in_time_is_explained_by_what_kept_the_pods) {
-  FactsBuilder builder = failed("StartupTimeout", "0 of the 2 nodes that are needed were ready after 900 s: x");
+  FactsBuilder builder = failed("StartupTimeout", "0 of the 2 pods that are needed were ready after 900 s: x");
   builder.event("ImagePullBackOff", "cannot pull", true, 100);
   builder.facts.events.back()["action"] = "MakePods";
   EXPECT_THAT(diagnose(builder.facts).advice, Contains(Field(&Advice::text, HasSubstr("spelt right, pushed"))));

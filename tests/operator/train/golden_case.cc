@@ -10,7 +10,7 @@
 #include "operator/train/desired_pod.h"
 #include "operator/train/desired_service.h"
 #include "operator/train/field.h"
-#include "operator/train/kueue.h"
+#include "operator/train/kueue_workload.h"
 #include "operator/train/object_names.h"
 #include "operator/train/plan.h"
 

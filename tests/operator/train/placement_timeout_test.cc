@@ -43,7 +43,7 @@ TEST(PlacementTimeout, counts_from_when_too_few_machines_were_held) {
   EXPECT_FALSE(apply_placement_timeout(spec, half_placed(1299), placement).gives_back);
   const PlacementTimeout over = apply_placement_timeout(spec, half_placed(1300), placement);
   ASSERT_TRUE(over.gives_back);
-  EXPECT_NE(over.gives_back->find("Of the 4 nodes that are needed 2 had a machine after 300 s"), std::string::npos)
+  EXPECT_NE(over.gives_back->find("Of the 4 pods that are needed 2 had a machine after 300 s"), std::string::npos)
       << *over.gives_back;
   EXPECT_GE(placement.again_at, 1300 + kGiveBackFirstSeconds);
   EXPECT_LT(placement.again_at, 1300 + 2 * kGiveBackFirstSeconds);

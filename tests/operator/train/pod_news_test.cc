@@ -45,21 +45,12 @@ class PodNewsTest : public testing::Test {
 };
 
 TEST_F(PodNewsTest, what_only_shows_in_the_status_waits_for_its_neighbours) {
-  EXPECT_EQ(hear(pod(1, {{"phase", "Pending"}})), milliseconds(500));
+  EXPECT_EQ(hear(pod(1, {{"phase", "Pending"}})), milliseconds(1000));
   Json scheduled = pod(1, {{"phase", "Pending"}});
   scheduled["spec"]["nodeName"] = "host";
-  EXPECT_EQ(hear(scheduled), milliseconds(500));
-  EXPECT_EQ(hear(running(1, false)), milliseconds(500));
-  EXPECT_EQ(hear(running(1, true)), milliseconds(500));
-}
-
-TEST_F(PodNewsTest, the_larger_the_job_the_longer_up_to_a_second) {
-  Json of_700 = pod(1);
-  of_700["metadata"]["annotations"][std::string(kNodesAnnotation)] = "700";
-  EXPECT_EQ(hear(of_700), milliseconds(700));
-  Json of_9000 = pod(1);
-  of_9000["metadata"]["annotations"][std::string(kNodesAnnotation)] = "9000";
-  EXPECT_EQ(hear(of_9000), milliseconds(1000));
+  EXPECT_EQ(hear(scheduled), milliseconds(1000));
+  EXPECT_EQ(hear(running(1, false)), milliseconds(1000));
+  EXPECT_EQ(hear(running(1, true)), milliseconds(1000));
 }
 
 TEST_F(PodNewsTest, the_last_pod_that_gets_ready_does_not_wait) {

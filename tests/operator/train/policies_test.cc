@@ -114,7 +114,7 @@ TEST(FailurePolicy, waits_longer_with_every_hasty_replacement_and_forgets_it) {
     waits.push_back(not_before(3, book) - now);
   }
   EXPECT_EQ(waits, (std::vector<api::UnixSeconds>{5, 10, 20, 40, 80, 160, 300, 300, 300}));
-  now = not_before(3, book) + kHasteSeconds + 1;  // this one lived a minute
+  now = not_before(3, book) + kQuickReplacementSeconds + 1;  // this one lived a minute
   note_replacement(3, now, book);
   EXPECT_EQ(not_before(3, book), 0);
   EXPECT_EQ(not_before(4, book), 0);  // another node

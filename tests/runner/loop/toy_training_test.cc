@@ -7,14 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "runner/dist/device_stream.h"
 #include "runner/dist/fault.h"
-#include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
-#include "runner/kernels/commit_gate.h"
 #include "runner/loop/evaluator.h"
-#include "runner/loop/injected_faults.h"
-#include "runner/loop/train_step.h"
+#include "tests/runner/loop/test_step.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
@@ -32,7 +28,7 @@ struct Trained {
   NamedTensors state;
 };
 
-// A rank of a run of the toy. `begin`: its state before the first step, and where that is.
+// A rank of a run of the toy. Its step is made when it is first asked for, with the state of then.
 struct ToyRank {
   explicit ToyRank(ProcessGroup& group_in, int64_t total_steps, std::vector<LossTerm> terms = {}) : group(group_in) {
     workload.set_terms(std::move(terms));
@@ -51,26 +47,18 @@ struct ToyRank {
     }
   };
 
-  TrainStep& step() {
-    if (!step_) {
-      reducer_ = std::make_unique<GradReducer>(state->reduced(), group);
-      step_ = std::make_unique<TrainStep>(TrainStep::Parts{.training = config.training,
-                                                           .workload = workload,
-                                                           .state = *state,
-                                                           .group = group,
-                                                           .reducer = *reducer_,
-                                                           .source = *source,
-                                                           .queue = queue,
-                                                           .clock = clock,
-                                                           .gate = gate,
-                                                           .stream = *stream,
-                                                           .faults = faults,
-                                                           .device = at::kCPU,
-                                                           .precision = Precision::kFp32,
-                                                           .steps = {.end = steps, .total = steps}});
+  TestStep& parts() {
+    if (!parts_) {
+      parts_ = std::make_unique<TestStep>(TestStepOptions{.training = config.training,
+                                                          .workload = workload,
+                                                          .state = *state,
+                                                          .group = group,
+                                                          .source = *source,
+                                                          .steps = steps});
     }
-    return *step_;
+    return *parts_;
   }
+  TrainStep& step() { return parts().step; }
 
   Trained train() {
     Trained trained;
@@ -80,8 +68,9 @@ struct ToyRank {
     for (const StepReport& report : step().flush()) trained.reports.push_back(report);
     const StopToken stop;
     trained.figures =
-        evaluate_on_all_ranks(workload, group,
-                              {.seed = 3, .samples_at_once = 5, .stop = stop, .clock = clock, .faults = faults})
+        evaluate_on_all_ranks(
+            workload, group,
+            {.seed = 3, .samples_at_once = 5, .stop = stop, .clock = parts().clock, .faults = parts().faults})
             .metrics;
     trained.place = state->counters.place;
     for (const NamedTensor& t : state->all_tensors()) trained.state.push_back({t.name, t.tensor.detach().clone()});
@@ -93,16 +82,10 @@ struct ToyRank {
   Toy workload;
   std::optional<TrainingState> state;
   std::unique_ptr<BatchSource> source;
-  BatchQueue queue{workload, 2, at::kCPU};
-  PhaseClock clock{Phase::kStartup, PhaseClock::TimePoint{}};
-  CommitGate gate{at::kCPU};
-  std::unique_ptr<DeviceStream> stream = make_device_stream(at::kCPU);
-  InjectedFaults faults;
   int64_t steps = 0;
 
  private:
-  std::unique_ptr<GradReducer> reducer_;
-  std::unique_ptr<TrainStep> step_;
+  std::unique_ptr<TestStep> parts_;
 };
 
 Trained train(int world_size, int64_t steps, const std::vector<LossTerm>& terms = {}) {
@@ -207,24 +190,15 @@ TEST(ToyTraining, has_the_next_micro_batch_on_its_way_before_the_gradients_of_on
     WatchedToy watched({.phase_epochs = 0});
     TrainingState state(watched, rank.config.training);
     state.counters.batch = {.global_batch = kWordsPerBatch, .micro_batch_max = 20, .declared_world_size = 1};
-    GradReducer reducer(state.reduced(), group);
-    BatchQueue queue(watched, 0, at::kCPU);
-    TrainStep step({.training = rank.config.training,
+    TestStep parts({.training = rank.config.training,
                     .workload = watched,
                     .state = state,
                     .group = group,
-                    .reducer = reducer,
                     .source = *rank.source,
-                    .queue = queue,
-                    .clock = rank.clock,
-                    .gate = rank.gate,
-                    .stream = *rank.stream,
-                    .faults = rank.faults,
-                    .device = at::kCPU,
-                    .precision = Precision::kFp32,
-                    .steps = {.end = 2, .total = 2}});
-    static_cast<void>(step.run({}));
-    static_cast<void>(step.run({}));
+                    .steps = 2,
+                    .fetch_threads = 0});
+    static_cast<void>(parts.step.run({}));
+    static_cast<void>(parts.step.run({}));
     // Two micro-batches a step, each hook fires at the backward passes after it was set.
     std::vector<std::string> order = watched.order;
     order.erase(std::unique(order.begin(), order.end()), order.end());

@@ -6,11 +6,9 @@
 
 #include <vector>
 
-#include "runner/dist/device_stream.h"
-#include "runner/dist/grad_reducer.h"
 #include "runner/dist/process_group.h"
-#include "runner/kernels/commit_gate.h"
 #include "runner/loop/injected_faults.h"
+#include "tests/runner/loop/test_step.h"
 #include "tests/runner/loop/toy_workload.h"
 #include "tests/runner/support/ranks_as_threads.h"
 
@@ -48,27 +46,16 @@ RankResult run_rank(const Setup& setup, ProcessGroup& group) {
   TrainingState state(workload, config.training);
   state.counters.batch = *batch_shape(config.training, setup.world_size);
   Sampler sampler({.seed = config.training.seed, .num_samples = setup.samples, .global_batch = setup.batch});
-  PhaseClock clock(Phase::kStartup, PhaseClock::TimePoint{});
-  CommitGate gate(at::kCPU);
-  const auto stream = make_device_stream(at::kCPU);
-  InjectedFaults faults;
-  if (group.rank() == setup.rank_with_injected_nan) faults.add({.fault = Fault::kNotFinite});
-  GradReducer reducer(state.reduced(), group);
-  BatchQueue queue(workload, setup.fetch_threads, at::kCPU);
-  TrainStep step({.training = config.training,
+  TestStep parts({.training = config.training,
                   .workload = workload,
                   .state = state,
                   .group = group,
-                  .reducer = reducer,
                   .source = sampler,
-                  .queue = queue,
-                  .clock = clock,
-                  .gate = gate,
-                  .stream = *stream,
-                  .faults = faults,
-                  .device = at::kCPU,
-                  .precision = setup.precision,
-                  .steps = {.end = setup.steps, .total = setup.steps}});
+                  .steps = setup.steps,
+                  .fetch_threads = setup.fetch_threads,
+                  .precision = setup.precision});
+  TrainStep& step = parts.step;
+  if (group.rank() == setup.rank_with_injected_nan) parts.faults.add({.fault = Fault::kNotFinite});
   RankResult result;
   for (int64_t i = 0; i < setup.steps; ++i) {
     const bool asks = i == 1 && group.rank() == setup.terminated_rank;
@@ -174,33 +161,23 @@ TEST(TrainStep, a_cut_between_the_sum_of_the_gradients_and_the_commit_leaves_the
     TrainingState state(workload, config.training);
     state.counters.batch = {.global_batch = 30, .micro_batch_max = 30, .declared_world_size = 2};
     const auto source = *workload.batches({.seed = config.training.seed, .global_batch = 30});
-    CommitGate gate(at::kCPU);
-    const PhaseClock* watched = nullptr;
+    TestStep* watched = nullptr;
     // The step looks at the clock when backward, and with it the all-reduce, is over.
-    PhaseClock clock(Phase::kStartup, PhaseClock::TimePoint{}, [&] {
-      const bool is_between = watched != nullptr && watched->phase() == Phase::kBackward;
-      if (is_between && group.rank() == 1 && state.counters.step == kCutStep) gate.shut();
+    const auto cut_before_the_commit = [&] {
+      const bool is_between = watched != nullptr && watched->clock.phase() == Phase::kBackward;
+      if (is_between && group.rank() == 1 && state.counters.step == kCutStep) watched->gate.shut();
       return PhaseClock::TimePoint{};
-    });
-    watched = &clock;
-    const auto stream = make_device_stream(at::kCPU);
-    InjectedFaults faults;
-    GradReducer reducer(state.reduced(), group);
-    BatchQueue queue(workload, 0, at::kCPU);
-    TrainStep step({.training = config.training,
+    };
+    TestStep parts({.training = config.training,
                     .workload = workload,
                     .state = state,
                     .group = group,
-                    .reducer = reducer,
                     .source = *source,
-                    .queue = queue,
-                    .clock = clock,
-                    .gate = gate,
-                    .stream = *stream,
-                    .faults = faults,
-                    .device = at::kCPU,
-                    .precision = Precision::kFp32,
-                    .steps = {.end = 6, .total = 6}});
+                    .steps = 6,
+                    .fetch_threads = 0,
+                    .now = cut_before_the_commit});
+    watched = &parts;
+    TrainStep& step = parts.step;
     for (int64_t i = 0; i < kCutStep; ++i) static_cast<void>(step.run({}));
     const NamedTensors before = copied(state.all_tensors());
     const DataPlace place = state.counters.place;

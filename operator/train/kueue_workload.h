@@ -1,0 +1,102 @@
+// kueue_workload: what Kueue's Workload of a TrainJob looks like, what an observed one says, and what its admission
+// adds to the job's pods. Pure; what is done about it is decided in kueue.h.
+//
+// Field names and values are those of Kueue's API group (workloads, v1beta2 and v1beta1).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operator/api/condition.h"
+#include "operator/api/trainjob.h"
+#include "runner/base/json.h"
+#include "runner/base/result.h"
+
+namespace lockstep::train {
+
+inline constexpr std::string_view kKueueGroup = "kueue.x-k8s.io";
+inline constexpr std::string_view kWorkloadKind = "Workload";
+inline constexpr std::string_view kWorkloadCrd = "workloads.kueue.x-k8s.io";
+// Labels of a TrainJob; jobs of every kind that Kueue manages have them by these names.
+inline constexpr std::string_view kQueueLabel = "kueue.x-k8s.io/queue-name";
+inline constexpr std::string_view kPrebuiltWorkloadLabel = "kueue.x-k8s.io/prebuilt-workload-name";
+inline constexpr std::string_view kWorkloadPriorityLabel = "kueue.x-k8s.io/priority-class";
+inline constexpr std::string_view kMultiKueue = "kueue.x-k8s.io/multikueue";  // spec.managedBy
+// As long as a Workload has it, Kueue keeps its reservation, also while it is being deleted.
+inline constexpr std::string_view kWorkloadFinalizer = "kueue.x-k8s.io/resource-in-use";
+inline constexpr std::string_view kPodSet = "main";  // all pods of a job are one pod set
+
+// spec.priority of a Workload, and where it comes from.
+struct WorkloadPriority {
+  std::string group;  // "kueue.x-k8s.io", "scheduling.k8s.io"; empty: no class, the cluster's default
+  std::string name;
+  int64_t value = 0;
+  std::string problem;  // not empty: the class cannot be read; a sentence
+};
+
+// What is known of Kueue, as far as a TrainJob is concerned.
+struct KueueView {
+  std::string version;          // of the API that is used: "v1beta2", "v1beta1"; empty: none
+  std::string why_absent;       // a clause, when `version` is empty
+  std::vector<Json> workloads;  // of the TrainJob: its own, those of earlier ones of its name, and its prebuilt one
+  std::map<std::string, std::optional<Json>> flavors;  // by name, those of the admission; nothing: it does not exist
+  std::string flavor_problem;                          // a clause: why they cannot be read; empty: they can
+  std::optional<WorkloadPriority> priority;            // when a Workload is to be made, or has another class
+};
+
+// What a Workload says.
+struct Workload {
+  api::ObjectMeta meta;
+  std::string queue;
+  std::string template_hash;  // of the pods that it was made for; empty: somebody else made it
+  std::string priority_class;
+  std::string priority_group;
+  bool is_active = true;
+  int count = 0;  // pods that it asks for
+  std::optional<int> min_count;
+  std::string pod_set = std::string(kPodSet);
+  int reclaimable = 0;  // pods whose share was given back early
+  api::Conditions conditions;
+
+  // status.admission
+  bool has_admission = false;
+  std::string cluster_queue;
+  std::optional<int> admitted_count;
+  std::vector<std::string> flavors;  // each once
+  bool has_topology = false;         // Kueue itself gives each pod its place
+  Json checks = Json::array();       // status.admissionChecks
+
+  [[nodiscard]] bool is_admitted() const { return conditions.is_true("Admitted"); }
+  [[nodiscard]] bool is_reserved() const { return conditions.is_true("QuotaReserved"); }
+  [[nodiscard]] bool is_evicted() const { return conditions.is_true("Evicted"); }
+  [[nodiscard]] bool is_finished() const { return conditions.is_true("Finished"); }
+};
+Workload workload_from_json(const Json& object);
+
+// Empty when there is no such label.
+std::string label_of(const api::ObjectMeta& meta, std::string_view name);
+// "kueue.x-k8s.io/v1beta2"
+std::string workload_api_version(const KueueView& kueue);
+// Does a queue decide when the job runs?
+bool has_queue(const api::TrainJob& job);
+// kInvalid: the label names what can be no LocalQueue.
+Status check_queue_name(const api::ObjectMeta& job);
+// "trainjob-sasrec-3f9a1": another TrainJob of the same name has another one.
+std::string workload_name(const api::ObjectMeta& job);
+// The job's Workload among those that are known; nullptr when there is none.
+const Json* workload_of(const api::TrainJob& job, const KueueView& kueue);
+
+// The Workload that asks for `nodes` pods. `pod` is a pod of the job, without what an admission adds to it.
+Json desired_workload(const api::TrainJob& job, int nodes, const Json& pod, const KueueView& kueue);
+
+// What the admission adds to each pod: {"metadata": {"labels", "annotations"}, "spec": {"nodeSelector", "tolerations",
+// "schedulingGates"}}. kNotFound: a flavour does not exist.
+Result<Json> admitted_pod(const Workload& workload, const KueueView& kueue);
+// Adds them. kInvalid when the pod says otherwise.
+Status add_to_pod(const Json& additions, Json& pod);
+
+}  // namespace lockstep::train

@@ -1,0 +1,81 @@
+// What stands between the products of a Transformer's block: RMS norm with scale and shift, gated sums, SwiGLU, and the
+// normed and rotated heads; each in one pass over the tokens, forward and backward.
+//
+// Role: written as ATen's operators they are some forty passes over the memory for a block, on a CPU a third of a step.
+// Other devices and types take these operators.
+// Threads: as ATen operators; the CPU twin splits the tokens over ATen's threads, with the same results for any number.
+// Shapes: B samples, N tokens, D width, F hidden width, A heads of E elements. Differentiable once.
+// Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Shazeer, "GLU Variants Improve
+// Transformer" (2020); Su et al., "RoFormer" (2021); Peebles and Xie, "Scalable Diffusion Models with Transformers"
+// (2023) for scale, shift and gate.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace lockstep {
+
+// x / √(mean(x²) + 1e-6) · weight · (1 + scale) + shift, in fp32: [B, N, D]. shift_BD and scale_BD: of each sample.
+at::Tensor modulated_rms_norm(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
+                              const at::Tensor& scale_BD);
+
+// x + gate · change: [B, N, D]. gate_BD: of each sample.
+at::Tensor gated_sum(const at::Tensor& x_BND, const at::Tensor& gate_BD, const at::Tensor& change_BND);
+
+// silu(first half) · second half of the last dimension: [B, N, 2F] → [B, N, F].
+at::Tensor swiglu(const at::Tensor& gate_and_value_BNF);
+
+struct Heads {
+  at::Tensor q_BANE;
+  at::Tensor k_BANE;
+  at::Tensor v_BANE;
+};
+
+struct HeadRotation {
+  at::Tensor cos_NE;  // of each token and element; the same for both elements of a pair of neighbours
+  at::Tensor sin_NE;
+};
+
+// Takes queries, keys and values of all heads, [B, N, 3 A E], apart. Queries and keys are normed, each head by itself
+// (RMS norm, fp32), and each pair of neighbours is turned by its token's angle.
+Heads rotated_heads(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, const at::Tensor& k_norm_E,
+                    const HeadRotation& rotation);
+
+// Of some tokens; pointers are to the first one's values.
+namespace block_passes_detail {
+
+constexpr float kNormEps = 1e-6F;
+
+// factor_D: weight · (1 + scale).
+void norm_forward(int64_t tokens, int64_t width, const float* x, const float* factor, const float* shift, float* out);
+// grad_shift, grad_factor: of these tokens.
+void norm_backward(int64_t tokens, int64_t width, const float* grad, const float* x, const float* factor, float* grad_x,
+                   float* grad_shift, float* grad_factor);
+
+void sum_forward(int64_t tokens, int64_t width, const float* x, const float* gate, const float* change, float* out);
+// grad_gate: of these tokens.
+void sum_backward(int64_t tokens, int64_t width, const float* grad, const float* gate, const float* change,
+                  float* grad_gate, float* grad_change);
+
+// width: F.
+void swiglu_forward(int64_t tokens, int64_t width, const float* gate_and_value, float* out);
+void swiglu_backward(int64_t tokens, int64_t width, const float* grad, const float* gate_and_value,
+                     float* grad_gate_and_value);
+
+// One head of some tokens: values from one to the next stand `from_stride` apart where they come from and `to_stride`
+// where they go. No weight: copied.
+struct HeadPass {
+  int64_t tokens = 0;
+  int64_t width = 0;  // E
+  const float* weight = nullptr;
+  const float* cos = nullptr;  // [tokens, E]
+  const float* sin = nullptr;
+};
+void head_forward(const HeadPass& pass, const float* x, int64_t from_stride, float* out, int64_t to_stride);
+// grad_weight: added to.
+void head_backward(const HeadPass& pass, const float* grad, int64_t grad_stride, const float* x, float* grad_x,
+                   int64_t stride, float* grad_weight);
+
+}  // namespace block_passes_detail
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// Loops over the values of a row that the compiler turns into vectors, and the exponential of negative numbers for
+// them. Threads: pure.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+// Before a function: it is compiled for each width of vectors, and the widest that the processor has is chosen when the
+// program starts.
+#if defined(__x86_64__)
+#define LOCKSTEP_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define LOCKSTEP_VECTOR_CLONES
+#endif
+
+// The head of a function of a value's number, for those below: LOCKSTEP_EACH(d) { y[d] = 2.0F * x[d]; }
+#define LOCKSTEP_EACH(d) [&](int64_t d) __attribute__((always_inline))
+
+namespace lockstep {
+
+constexpr int64_t kVectorLanes = 16;
+
+// use(0) … use(width - 1), sixteen together; each touches its own place alone.
+template <typename Use>
+[[gnu::always_inline]] inline void for_each_value(int64_t width, const Use& use) {
+  int64_t first = 0;
+  for (; first + kVectorLanes <= width; first += kVectorLanes) {
+#pragma GCC ivdep
+    for (int64_t lane = 0; lane < kVectorLanes; ++lane) use(first + lane);
+  }
+  for (; first < width; ++first) use(first);
+}
+
+// value(0) + … + value(width - 1): the sums of every sixteenth first, whatever vectors there are.
+template <typename Value>
+[[gnu::always_inline]] inline float sum_of_values(int64_t width, const Value& value) {
+  float sums[kVectorLanes] = {};
+  int64_t first = 0;
+  for (; first + kVectorLanes <= width; first += kVectorLanes) {
+#pragma GCC ivdep
+    for (int64_t lane = 0; lane < kVectorLanes; ++lane) sums[lane] += value(first + lane);
+  }
+  for (int64_t lane = 0; first < width; ++first, ++lane) sums[lane] += value(first);
+  for (int64_t half = kVectorLanes / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  }
+  return sums[0];
+}
+
+// eˣ for -1e6 < x ≤ 0 to about two units in the last place: x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ by its
+// series; 0 where the result has no normal number. Without comparisons of floats: they would keep vectors away.
+[[gnu::always_inline]] inline float exp_of_negative(float x) {
+  constexpr float kLog2E = 1.44269504F;
+  constexpr float kLn2High = 0.693359375F;
+  constexpr float kLn2Low = -2.12194440e-4F;
+  constexpr float kRound = 12582912.0F;  // 1.5 · 2²³: adding it rounds to a whole number
+  const float shifted = x * kLog2E + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  float series = 1.0F / 720.0F;
+  series = series * r + 1.0F / 120.0F;
+  series = series * r + 1.0F / 24.0F;
+  series = series * r + 1.0F / 6.0F;
+  series = series * r + 0.5F;
+  series = series * r + 1.0F;
+  series = series * r + 1.0F;
+  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound) + 127;
+  return series * std::bit_cast<float>(std::max(exponent, 0) << 23);
+}
+
+}  // namespace lockstep

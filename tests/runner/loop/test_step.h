@@ -1,0 +1,61 @@
+// A training step on the CPU, with the parts about which most tests have no wishes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "runner/dist/device_stream.h"
+#include "runner/dist/grad_reducer.h"
+#include "runner/dist/process_group.h"
+#include "runner/kernels/commit_gate.h"
+#include "runner/loop/injected_faults.h"
+#include "runner/loop/train_step.h"
+
+namespace lockstep {
+
+struct TestStepOptions {
+  const TrainingOptions& training;
+  Workload& workload;
+  TrainingState& state;
+  ProcessGroup& group;
+  BatchSource& source;  // of the training split
+  int64_t steps;
+  int64_t fetch_threads = 2;
+  Precision precision = Precision::kFp32;
+  PhaseClock::Now now = std::chrono::steady_clock::now;
+};
+
+// What the options name outlives it.
+struct TestStep {
+  explicit TestStep(const TestStepOptions& options)
+      : clock(Phase::kStartup, PhaseClock::TimePoint{}, options.now),
+        reducer(options.state.reduced(), options.group),
+        queue(options.workload, options.fetch_threads, at::kCPU),
+        step({.training = options.training,
+              .workload = options.workload,
+              .state = options.state,
+              .group = options.group,
+              .reducer = reducer,
+              .source = options.source,
+              .queue = queue,
+              .clock = clock,
+              .gate = gate,
+              .stream = *stream,
+              .faults = faults,
+              .device = at::kCPU,
+              .precision = options.precision,
+              .steps = {.end = options.steps, .total = options.steps}}) {}
+
+  PhaseClock clock;
+  CommitGate gate{at::kCPU};
+  std::unique_ptr<DeviceStream> stream = make_device_stream(at::kCPU);
+  InjectedFaults faults;
+  GradReducer reducer;
+  BatchQueue queue;
+  TrainStep step;
+};
+
+}  // namespace lockstep
