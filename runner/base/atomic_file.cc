@@ -2,22 +2,21 @@
 
 namespace lockstep {
 
-Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view bytes, std::string_view tag) {
+Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view bytes,
+                             const std::string& temporary) {
   return write_file_atomically(
-      fs, path, [bytes](const ByteSink& sink) { return sink(bytes.data(), bytes.size()); }, tag);
+      fs, path, [bytes](const ByteSink& sink) { return sink(bytes.data(), bytes.size()); }, temporary);
 }
 
 Status write_file_atomically(FileSystem& fs, const std::string& path,
-                             const std::function<Status(const ByteSink&)>& produce, std::string_view tag) {
+                             const std::function<Status(const ByteSink&)>& produce, const std::string& temporary) {
   const std::string folder = parent_path(path);
-  std::string name(kTemporaryPrefix);
-  if (!tag.empty()) name.append(tag).append("-");
-  const std::string temporary = join_path(folder, name + base_name(path));
-  Status status = write_file(fs, temporary, produce);
-  if (status.ok()) status = fs.rename(temporary, path);
+  const std::string written = temporary.empty() ? join_path(folder, ".tmp-" + base_name(path)) : temporary;
+  Status status = write_file(fs, written, produce);
+  if (status.ok()) status = fs.rename(written, path);
   if (!status.ok()) {
     // Best effort: the first failure is what the caller must hear.
-    (void)fs.remove_file(temporary).ok();
+    (void)fs.remove_file(written).ok();
     return status;
   }
   return fs.fsync_directory(folder);

@@ -1,8 +1,8 @@
 // A file that is either the old one or the new one, whatever dies when.
 //
-// Role: `latest`, exports, weight files, small state. Writes `.tmp-[tag-]NAME` beside the file, fsyncs it, renames it
-// over the file and fsyncs the folder.
-// Threads: concurrent writers of one path need different tags.
+// Role: `latest`, exports, weight files, small state. Writes a temporary file, fsyncs it, renames it over the file and
+// fsyncs the folder.
+// Threads: concurrent writers of one path need different temporary files.
 // Errors: those of FileSystem; the temporary file is removed, the old file stays.
 #pragma once
 
@@ -15,13 +15,12 @@
 
 namespace lockstep {
 
-inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
-
+// `temporary`: a path on the same volume; empty: `.tmp-NAME` beside the file.
 Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view bytes,
-                             std::string_view tag = {});
+                             const std::string& temporary = {});
 
 // The same for what is too large for memory twice: `produce` sends the bytes to its sink.
 Status write_file_atomically(FileSystem& fs, const std::string& path,
-                             const std::function<Status(const ByteSink&)>& produce, std::string_view tag = {});
+                             const std::function<Status(const ByteSink&)>& produce, const std::string& temporary = {});
 
 }  // namespace lockstep

@@ -95,14 +95,15 @@ PickleValue TorchTree::value(const NamedTensors& tensors) {
   return {std::move(dict)};
 }
 
-Status save_output(FileSystem& fs, const std::string& path, const OutputContent& content, std::string_view tag) {
+Status save_output(FileSystem& fs, const std::string& path, const OutputContent& content,
+                   const std::string& temporary) {
   TRY(make_directories(fs, parent_path(path)));
   if (const auto* const bytes = std::get_if<std::string>(&content)) {
-    return write_file_atomically(fs, path, *bytes, tag);
+    return write_file_atomically(fs, path, *bytes, temporary);
   }
   const TorchTree& tree = std::get<TorchTree>(content);
   return write_file_atomically(
-      fs, path, [&](const ByteSink& sink) { return write_torch_zip(tree.root, sink); }, tag);
+      fs, path, [&](const ByteSink& sink) { return write_torch_zip(tree.root, sink); }, temporary);
 }
 
 Result<std::vector<TensorView>> views_of(const NamedTensors& tensors) {

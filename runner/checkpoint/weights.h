@@ -36,8 +36,8 @@ class TorchTree {
 };
 // A file of the run beside its checkpoints: bytes as they are, or a tree for torch.load(weights_only=True).
 using OutputContent = std::variant<std::string, TorchTree>;
-// Atomically, in a folder that is made when it is not there. `tag`: as write_file_atomically's.
-Status save_output(FileSystem& fs, const std::string& path, const OutputContent& content, std::string_view tag);
+// Atomically, in a folder that is made when it is not there. `temporary`: as write_file_atomically's.
+Status save_output(FileSystem& fs, const std::string& path, const OutputContent& content, const std::string& temporary);
 
 // Views of contiguous CPU tensors, which must outlive them. kInvalid names a dtype that the formats do not know.
 Result<std::vector<TensorView>> views_of(const NamedTensors& tensors);

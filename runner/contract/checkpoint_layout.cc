@@ -25,6 +25,11 @@ std::string padded_step(int64_t step) {
   return digits;
 }
 
+// "r0-g17": what stands after ".tmp-" in the temporary names of that writer.
+std::string temporary_tag(const CheckpointStamp& stamp) {
+  return "r" + std::to_string(stamp.run) + "-g" + std::to_string(stamp.generation);
+}
+
 template <typename T>
 std::optional<T> parse_digits(std::string_view text) {
   T value = 0;
@@ -141,10 +146,6 @@ std::optional<std::string> parse_ema_file_name(std::string_view file) {
   file.remove_prefix(kEmaPrefix.size());
   file.remove_suffix(std::min(file.size(), kSafetensorsSuffix.size()));
   return file.empty() ? std::nullopt : std::optional(std::string(file));
-}
-
-std::string temporary_tag(const CheckpointStamp& stamp) {
-  return "r" + std::to_string(stamp.run) + "-g" + std::to_string(stamp.generation);
 }
 
 std::string temporary_name(const CheckpointStamp& stamp, std::string_view what) {

@@ -51,8 +51,6 @@ struct CheckpointStamp {
   auto operator<=>(const CheckpointStamp&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy's own 0
 };
 
-// "r0-g17": what stands after ".tmp-" in the temporary names of that writer.
-std::string temporary_tag(const CheckpointStamp& stamp);
 // ".tmp-r0-g17-" + what.
 std::string temporary_name(const CheckpointStamp& stamp, std::string_view what);
 // The writer in such a name, else nothing.

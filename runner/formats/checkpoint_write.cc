@@ -83,7 +83,7 @@ Status publish(FileSystem& fs, const CheckpointWrite& request, const std::string
 // `latest` is for people: readers look at the folders.
 Status keep_house(FileSystem& fs, const CheckpointWrite& request, const std::string& name, WrittenCheckpoint& written) {
   TRY(write_file_atomically(fs, join_path(request.folder, kLatestFile), name + "\n",
-                            temporary_tag(request.state.stamp())));
+                            join_path(request.folder, temporary_name(request.state.stamp(), kLatestFile))));
   TRY_ASSIGN(written.pruned,
              prune_checkpoints(fs, request.folder, request.retention, request.state.stamp(), identity_of(request)));
   return {};

@@ -44,7 +44,9 @@ KeptLines lines_to_keep(std::string_view text, int64_t resume_step) {
     const std::string_view line = text.substr(begin, end - begin);
     const std::optional<LineKey> key = key_of(line);
     if (key && key->step < resume_step) {
-      (key->evaluation ? kept.last_evaluation_step : kept.last_step) = key->step;
+      // What came before it has had its line: a step's evaluation is written behind the step and before the next one.
+      kept.last_step = key->step;
+      kept.last_evaluation_step = key->evaluation ? key->step : key->step - 1;
       break;
     }
     if (key && key->step == resume_step) of_resume_step.emplace_back(*key, line);

@@ -120,6 +120,29 @@ TEST(MetricsLog, looks_from_the_end_at_no_more_lines_than_it_must) {
   EXPECT_FALSE(log.has_step(3));
 }
 
+// A new rank 0 tells again what its state knows of: the newest steps and the newest evaluation.
+TEST(MetricsLog, what_had_its_line_far_before_the_end_gets_no_second_one) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  {
+    MetricsLog log = open_log(path, 0);
+    for (int64_t step = 1; step <= 3; ++step) ASSERT_TRUE(log.append(step_record(step)).ok());
+    ASSERT_TRUE(log.append(evaluation_record(3)).ok());
+    for (int64_t step = 4; step <= 6; ++step) ASSERT_TRUE(log.append(step_record(step)).ok());
+  }
+  MetricsLog log = open_log(path, 6);
+  EXPECT_TRUE(log.has_evaluation(3));
+  ASSERT_TRUE(log.append(evaluation_record(3)).ok());
+  for (int64_t step = 2; step <= 6; ++step) ASSERT_TRUE(log.append(step_record(step)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3", "3e", "4", "5", "6"));
+  ASSERT_TRUE(log.append(evaluation_record(6)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3", "3e", "4", "5", "6", "6e"));
+
+  MetricsLog later = open_log(path, 7);  // step 7 is the first that has no line
+  for (int64_t step = 5; step <= 7; ++step) ASSERT_TRUE(later.append(step_record(step)).ok());
+  EXPECT_THAT(steps_in(path), testing::ElementsAre("1", "2", "3", "3e", "4", "5", "6", "6e", "7"));
+}
+
 TEST(MetricsLog, has_one_line_of_the_step_that_it_resumes_from) {
   const TemporaryFolder folder;
   const std::string path = folder.write("metrics.jsonl",
