@@ -103,6 +103,10 @@ class Preparation {
   [[nodiscard]] std::string part_path(size_t part) const {
     return join_path(parts_folder_, preparation::part_name(part));
   }
+  // Of this process: another one may write the same file.
+  [[nodiscard]] std::string temporary_of(const std::string& path) const {
+    return join_path(parent_path(path), ".tmp-" + tag_ + "-" + base_name(path));
+  }
   [[nodiscard]] Error cannot_write(const Error& error) const {
     return preparation::cannot_write(error, Kind::kMany, parent_path(path_));
   }
@@ -185,7 +189,7 @@ class Preparation {
       TRY_ASSIGN(parts_[part], Cache::from_bytes(std::move(bytes), "memory"));
       return {};
     }
-    const Status written = write_file_atomically(fs_, part_path(part), *bytes, tag_);
+    const Status written = write_file_atomically(fs_, part_path(part), *bytes, temporary_of(part_path(part)));
     if (!written.ok()) return cannot_write(written.error());
     TRY_ASSIGN(parts_[part], Cache::open(part_path(part)));
     return {};
@@ -210,7 +214,7 @@ class Preparation {
       return Cache::from_bytes(std::make_shared<const std::string>(std::move(bytes)), "memory");
     }
     const Status written = write_file_atomically(
-        fs_, path_, [&](const ByteSink& sink) { return kind_.write_cache(parts, sink); }, tag_);
+        fs_, path_, [&](const ByteSink& sink) { return kind_.write_cache(parts, sink); }, temporary_of(path_));
     if (!written.ok()) return cannot_write(written.error());
     return Cache::open(path_);
   }

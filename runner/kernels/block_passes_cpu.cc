@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "runner/base/vector_loops.h"
 #include "runner/kernels/block_passes.h"
-#include "runner/kernels/vector_loops.h"
 
 namespace lockstep::block_passes_detail {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "runner/base/vector_loops.h"
 #include "runner/kernels/message_gelu.h"
-#include "runner/kernels/vector_loops.h"
 
 namespace lockstep::message_gelu_detail {
 namespace {

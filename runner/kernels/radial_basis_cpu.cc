@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "runner/base/vector_loops.h"
 #include "runner/kernels/radial_basis.h"
-#include "runner/kernels/vector_loops.h"
 
 namespace lockstep::radial_basis_detail {
 namespace {
@@ -16,8 +16,9 @@ namespace {
 constexpr int64_t kPairsOfOneTask = 256;
 constexpr float kFarthest = 1000.0F;  // all bases are 0 long before it
 
-[[gnu::always_inline]] inline void fill_range(const float* atoms, const int64_t* from, const int64_t* to,
-                                              const float* alpha, int64_t begin, int64_t end, float* out) {
+LOCKSTEP_VECTOR_CLONES
+void fill_range(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t begin,
+                int64_t end, float* out) {
   constexpr float kWidth = (kLastCentre - kFirstCentre) / static_cast<float>(kRadialBases);
   constexpr float kStep = (kLastCentre - kFirstCentre) / static_cast<float>(kRadialBases - 1);
   constexpr int64_t kCoordinates = kBackboneAtoms * 3;
@@ -44,34 +45,12 @@ constexpr float kFarthest = 1000.0F;  // all bases are 0 long before it
   }
 }
 
-using FillRange = void (*)(const float*, const int64_t*, const int64_t*, const float*, int64_t, int64_t, float*);
-
-void fill_range_portable(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t begin,
-                         int64_t end, float* out) {
-  fill_range(atoms, from, to, alpha, begin, end, out);
-}
-
-#if defined(__x86_64__)
-[[gnu::target("avx2,fma")]] void fill_range_avx2(const float* atoms, const int64_t* from, const int64_t* to,
-                                                 const float* alpha, int64_t begin, int64_t end, float* out) {
-  fill_range(atoms, from, to, alpha, begin, end, out);
-}
-#endif
-
-FillRange choose_fill_range() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return fill_range_avx2;
-#endif
-  return fill_range_portable;
-}
-
 }  // namespace
 
 void fill_on_cpu(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t pairs,
                  float* out) {
-  const FillRange fill = choose_fill_range();
   at::parallel_for(0, pairs, kPairsOfOneTask,
-                   [&](int64_t begin, int64_t end) { fill(atoms, from, to, alpha, begin, end, out); });
+                   [&](int64_t begin, int64_t end) { fill_range(atoms, from, to, alpha, begin, end, out); });
 }
 
 }  // namespace lockstep::radial_basis_detail

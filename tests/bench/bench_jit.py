@@ -12,7 +12,9 @@ bench_jit.py [--batch N] [--steps N] [--repetitions N] [--threads N] [--write]
 import argparse
 import json
 import pathlib
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -114,15 +116,38 @@ def their_steps(is_compiled, options):
 
 
 def our_steps(options, batch, steps):
-    """(seconds of a step, MiB)"""
+    """(seconds of a step, MiB: the most until the last step, without the checkpoint that follows it)"""
     with tempfile.TemporaryDirectory() as folder:
-        _, mib = run([BIN / "lockstep", "run", "jit", "--data_path", f"generated:200:{CLASSES}", "--train_dir", f"{folder}/run",
-                      "--batch_size", batch, "--nproc", "1", "--threads", options.threads, "--device", "cpu",
-                      "--max_steps", WARM + steps, "--log_every", "1", "--eval_every", "0", "--sample_images", "0",
-                      "--checkpoint_every", "0", "--status_port", "0"])
-        records = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
-    times = [record["time"] for record in records if "loss" in record]
+        metrics = pathlib.Path(folder, "run/metrics.jsonl")
+
+        def losses():
+            return [record for record in map(json.loads, metrics.read_text().rpartition("\n")[0].splitlines()) if "loss" in record]
+
+        command = [BIN / "lockstep", "run", "jit", "--data_path", f"generated:200:{CLASSES}", "--train_dir", f"{folder}/run",
+                   "--batch_size", batch, "--nproc", "1", "--threads", options.threads, "--device", "cpu", "--max_steps", WARM + steps,
+                   "--log_every", "1", "--eval_every", "0", "--sample_images", "0", "--checkpoint_every", "0", "--status_port", "0"]
+        child = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+        mib = 0.0
+        while child.poll() is None:
+            if not metrics.exists() or len(losses()) < WARM + steps:
+                mib = max(mib, resident_at_most(child.pid))
+            time.sleep(0.2)
+        if child.returncode != 0:
+            raise SystemExit(f"exit code {child.returncode} from: {' '.join(map(str, command))}")
+        times = [record["time"] for record in losses()]
     return statistics.median(b - a for a, b in zip(times[WARM - 1:], times[WARM:])), mib
+
+
+def resident_at_most(launcher):
+    """MiB of its worker until now; 0 before there is one."""
+    found = 0.0
+    for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        try:
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        except FileNotFoundError:
+            continue
+        found = max([found] + [int(kib) / 1024 for kib in re.findall(r"VmHWM:\s+(\d+) kB", status)])
+    return found
 
 
 def their_process(way, options):

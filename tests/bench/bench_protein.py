@@ -29,6 +29,8 @@ from programs import tools_folder
 from verdicts import Verdicts
 
 TARGETS = {"features": 10.0, "edges": None, "step": 2.0, "design": 3.0}
+# As a worker does (runner/loop/device.cc).
+KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 DUMP_NAMES = {"features": "bases", "edges": "features", "step": "gradients", "design": "design"}
 
 
@@ -120,7 +122,7 @@ def measure(side, work, folder, options):
         import protein_reference as reference
         out = pathlib.Path(folder, "out.safetensors")
         _, mib = run([tools_folder() / "mpnn_dump", DUMP_NAMES[work], "--weights", reference.weights_file(), "--input", path,
-                      "--out", out, "--repeats", options.repetitions], OMP_NUM_THREADS=str(options.threads))
+                      "--out", out, "--repeats", options.repetitions], OMP_NUM_THREADS=str(options.threads), **KEEPS_MEMORY)
         with safe_open(out, framework="pt") as file:
             seconds = file.get_tensor("seconds").tolist()
     return statistics.median(seconds[1:]), mib

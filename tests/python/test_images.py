@@ -162,13 +162,22 @@ def test_a_jpeg_that_is_not_halved_is_pillow_s_but_for_rounding(tmp_path, option
     assert apart.mean() <= 0.05 and apart.max() <= 3
 
 
-# Decoded at 1/2, 1/4 or 1/8. Of odd sizes Pillow's BOX shifts pixels by up to half of one, libjpeg does not.
-@pytest.mark.parametrize(("size", "least_db"), [((640, 480), 45), ((375, 500), 35), ((1200, 900), 45), ((2500, 2000), 35),
-                                                ((1023, 517), 30), ((257, 259), 29)])
-def test_a_jpeg_decoded_at_a_smaller_size_is_near_pillow_s(tmp_path, size, least_db):
+def resized_at_once(image, side):
+    """Pillow's bicubic of the whole picture, without the halvings before it, and the middle of that."""
+    scale = side / min(image.size)
+    width, height = (round(size * scale) for size in image.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    return np.array(image.resize((width, height), Image.Resampling.BICUBIC))[top:top + side, left:left + side]
+
+
+# Decoded at 1/2, 1/4 or 1/8. Pillow's halvings of odd sizes shift pixels by up to half of one, libjpeg's do not: ours is as near
+# to the picture as these, or nearer.
+@pytest.mark.parametrize("size", [(640, 480), (375, 500), (1200, 900), (2500, 2000), (1023, 517), (257, 259)])
+def test_a_jpeg_decoded_at_a_smaller_size_is_near_pillow_s(tmp_path, size):
     file = tmp_path / "photo.jpg"
     photo(*size).save(file, quality=90)
-    assert psnr(one(file, tmp_path), expected(file)) >= least_db
+    found, at_once = one(file, tmp_path), resized_at_once(opened(file), 64)
+    assert psnr(found, at_once) >= max(38, psnr(expected(file), at_once) - 1)
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
+
+#include "runner/base/vector_loops.h"
 
 namespace lockstep {
 namespace {
@@ -65,8 +68,46 @@ std::vector<Taps> taps_of(const Filter& filter, int64_t old_size, double covered
   return taps;
 }
 
-uint8_t rounded(int32_t sum) {
+[[gnu::always_inline]] inline uint8_t rounded(int32_t sum) {
   return static_cast<uint8_t>(std::clamp((sum + (1 << (kWeightBits - 1))) >> kWeightBits, 0, 255));
+}
+
+// Three channels and what stands behind them.
+using FourBytes [[gnu::vector_size(4)]] = uint8_t;
+using FourSums [[gnu::vector_size(16)]] = int32_t;
+
+// A row made narrower. `row` has a byte behind its last pixel, and `out` room for one more.
+LOCKSTEP_VECTOR_CLONES
+void narrow_row(const std::vector<Taps>& columns, const uint8_t* row, uint8_t* out) {
+  for (const Taps& column : columns) {
+    const uint8_t* pixel = row + static_cast<size_t>(column.begin) * kChannels;
+    FourSums sums = {};
+    for (const int32_t weight : column.weights) {
+      FourBytes bytes;
+      std::memcpy(&bytes, pixel, sizeof bytes);
+      sums += weight * __builtin_convertvector(bytes, FourSums);
+      pixel += kChannels;
+    }
+    sums = (sums + (1 << (kWeightBits - 1))) >> kWeightBits;
+    sums = sums < 0 ? FourSums{} : sums;
+    sums = sums > 255 ? FourSums{} + 255 : sums;
+    const FourBytes bytes = __builtin_convertvector(sums, FourBytes);
+    std::memcpy(out, &bytes, sizeof bytes);
+    out += kChannels;
+  }
+}
+
+// Rows of `width` bytes, one behind the other from `rows` on, become one. sums: room for `width`.
+LOCKSTEP_VECTOR_CLONES
+void merge_rows(const std::vector<int32_t>& weights, int64_t width, const uint8_t* rows, int32_t* sums, uint8_t* out) {
+  std::fill_n(sums, width, 0);
+  for (const int32_t weight : weights) {
+    for_each_value(
+        width, LOCKSTEP_EACH(i) { sums[i] += weight * rows[i]; });
+    rows += width;
+  }
+  for_each_value(
+      width, LOCKSTEP_EACH(i) { out[i] = rounded(sums[i]); });
 }
 
 // Part of a resized image.
@@ -85,38 +126,21 @@ Image resized(const Image& image, const Filter& filter, int64_t width, int64_t h
   const int64_t top = rows.front().begin;
   const int64_t bottom = rows.back().begin + static_cast<int64_t>(rows.back().weights.size());
   const auto row_bytes = static_cast<size_t>(window.width * kChannels);
-  std::vector<uint8_t> narrow(static_cast<size_t>(bottom - top) * row_bytes);
-  uint8_t* out = narrow.data();
+  const auto old_bytes = static_cast<size_t>(image.width * kChannels);
+  std::vector<uint8_t> row(old_bytes + 1);
+  std::vector<uint8_t> narrow(static_cast<size_t>(bottom - top) * row_bytes + 1);
   for (int64_t y = top; y < bottom; ++y) {
-    const uint8_t* row = image.rgb.data() + static_cast<size_t>(y * image.width) * kChannels;
-    for (const Taps& column : columns) {
-      const uint8_t* pixel = row + static_cast<size_t>(column.begin) * kChannels;
-      int32_t red = 0;
-      int32_t green = 0;
-      int32_t blue = 0;
-      for (const int32_t weight : column.weights) {
-        red += weight * pixel[0];
-        green += weight * pixel[1];
-        blue += weight * pixel[2];
-        pixel += kChannels;
-      }
-      *out++ = rounded(red);
-      *out++ = rounded(green);
-      *out++ = rounded(blue);
-    }
+    std::copy_n(image.rgb.data() + static_cast<size_t>(y) * old_bytes, old_bytes, row.data());
+    narrow_row(columns, row.data(), narrow.data() + static_cast<size_t>(y - top) * row_bytes);
   }
   Image result{.width = window.width, .height = window.height, .rgb = {}};
   result.rgb.resize(static_cast<size_t>(window.height) * row_bytes);
   std::vector<int32_t> sums(row_bytes);
-  out = result.rgb.data();
+  uint8_t* out = result.rgb.data();
   for (const Taps& taps : rows) {
-    std::fill(sums.begin(), sums.end(), 0);
-    const uint8_t* row = narrow.data() + static_cast<size_t>(taps.begin - top) * row_bytes;
-    for (const int32_t weight : taps.weights) {
-      for (size_t i = 0; i < row_bytes; ++i) sums[i] += weight * row[i];
-      row += row_bytes;
-    }
-    for (const int32_t sum : sums) *out++ = rounded(sum);
+    merge_rows(taps.weights, window.width * kChannels,
+               narrow.data() + static_cast<size_t>(taps.begin - top) * row_bytes, sums.data(), out);
+    out += row_bytes;
   }
   return result;
 }

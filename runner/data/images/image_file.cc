@@ -34,11 +34,11 @@ std::optional<Error> too_many_pixels(uint64_t width, uint64_t height) {
 // Both libraries report errors by longjmp: over C only, and over functions of this file whose variables need no
 // destructor. What has one lives in the class that both decoders are.
 
-// Once less than centre_crop would halve, as far as libjpeg can do it.
+// As often as centre_crop would halve, as far as libjpeg can do it.
 unsigned halvings(int64_t width, int64_t height, int64_t side) {
   unsigned count = 0;
   if (side > 0) {
-    for (int64_t shorter = std::min(width, height); shorter >= 4 * side && count < 3; shorter /= 2) ++count;
+    for (int64_t shorter = std::min(width, height); shorter >= 2 * side && count < 3; shorter /= 2) ++count;
   }
   return count;
 }

@@ -32,9 +32,8 @@ struct Image {
   double covered_height = static_cast<double>(height);
 };
 
-// A JPEG may come out at 1/2, 1/4 or 1/8 of its size, decoded at that size at once: halved once less than
-// centre_crop(image, side) would halve it, which then hides that libjpeg leaves out a block's finest waves where BOX
-// averages pixels (test_images.py says how near the results are). side = 0: at its own size.
+// A JPEG may come out at 1/2, 1/4 or 1/8 of its size, decoded at that size at once: halved as often as
+// centre_crop(image, side) would halve it (test_images.py says how near the results are). side = 0: at its own size.
 // Errors, without the file's name: kInvalid (empty, neither JPEG nor PNG: says what it is; too many pixels), kCorrupt
 // (cut off or damaged: a picture of which a part is missing is none).
 Result<Image> decode_image(std::string_view bytes, int64_t side);
