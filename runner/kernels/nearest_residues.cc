@@ -4,10 +4,13 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
-#include <utility>
 #include <vector>
+
+#include "runner/base/vector_loops.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +19,8 @@ constexpr float kSquareEps = 1e-6F;
 constexpr int64_t kRowsAtOnce = 64;                  // of one thread
 constexpr int64_t kDistancesMax = int64_t{1} << 25;  // of one chunk, off the CPU
 
-using Candidate = std::pair<float, int64_t>;  // distance, place among the used residues
+// The bits of a squared distance, which are ordered as it is, and behind them a number among the used residues.
+using Candidate = uint64_t;
 
 // The used residues of one sample.
 struct Points {
@@ -25,6 +29,7 @@ struct Points {
   std::vector<float> y;
   std::vector<float> z;
   std::vector<float> known;  // 1 or 0
+  bool are_all_known = true;
 
   Points(const float* points, const bool* known_L, const bool* used_L, int64_t length) {
     for (int64_t i = 0; i < length; ++i) {
@@ -34,31 +39,37 @@ struct Points {
       y.push_back(points[3 * i + 1]);
       z.push_back(points[3 * i + 2]);
       known.push_back(known_L[i] ? 1.0F : 0.0F);
+      are_all_known = are_all_known && known_L[i];
     }
   }
   [[nodiscard]] size_t size() const { return places.size(); }
 };
 
-void distances_from(const Points& points, size_t i, std::vector<float>& out) {
-  const float x = points.x[i];
-  const float y = points.y[i];
-  const float z = points.z[i];
-  float farthest = 0.0F;
-  for (size_t j = 0; j < points.size(); ++j) {
-    const float dx = points.x[j] - x;
-    const float dy = points.y[j] - y;
-    const float dz = points.z[j] - z;
-    out[j] = points.known[i] * points.known[j] * std::sqrt(dx * dx + dy * dy + dz * dz + kSquareEps);
-    farthest = std::max(farthest, out[j]);
-  }
-  for (size_t j = 0; j < points.size(); ++j) {
-    if (points.known[i] * points.known[j] == 0.0F) out[j] = farthest;
+// Squared, of all points from number i. One that is not known is as far as the farthest.
+LOCKSTEP_VECTOR_CLONES
+void squares_from(const Points& points, size_t i, float* out) {
+  const auto size = static_cast<int64_t>(points.size());
+  const float* const x = points.x.data();
+  const float* const y = points.y.data();
+  const float* const z = points.z.data();
+  const float* const known = points.known.data();
+  for_each_value(
+      size, LOCKSTEP_EACH(j) {
+        const float dx = x[j] - x[i];
+        const float dy = y[j] - y[i];
+        const float dz = z[j] - z[i];
+        out[j] = known[i] * known[j] * (dx * dx + dy * dy + dz * dz + kSquareEps);
+      });
+  if (points.are_all_known) return;
+  const float farthest = *std::max_element(out, out + size);
+  for (int64_t j = 0; j < size; ++j) {
+    if (known[i] * known[j] == 0.0F) out[j] = farthest;
   }
 }
 
 // The first `k` of `row` become the nearest, in order, by the same algorithm as torch.topk on a CPU.
 void nearest_first(std::vector<Candidate>& row, size_t k) {
-  const auto is_nearer = [](const Candidate& a, const Candidate& b) { return a.first < b.first; };
+  const auto is_nearer = [](const Candidate& a, const Candidate& b) { return a >> 32 < b >> 32; };
   const auto kth = row.begin() + static_cast<std::ptrdiff_t>(k);
   constexpr size_t kHeapBelow = 64;
   if (k * kHeapBelow <= row.size()) {
@@ -72,16 +83,17 @@ void nearest_first(std::vector<Candidate>& row, size_t k) {
 void nearest_on_cpu(const Points& points, int64_t k, int64_t* places, float* distances, bool* present) {
   const size_t found = std::min(points.size(), static_cast<size_t>(k));
   at::parallel_for(0, static_cast<int64_t>(points.size()), kRowsAtOnce, [&](int64_t begin, int64_t end) {
-    std::vector<float> all(points.size());
+    std::vector<float> squares(points.size());
     std::vector<Candidate> row(points.size());
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      distances_from(points, i, all);
-      for (size_t j = 0; j < points.size(); ++j) row[j] = {all[j], points.places[j]};
+      squares_from(points, i, squares.data());
+      for (size_t j = 0; j < points.size(); ++j) row[j] = Candidate{std::bit_cast<uint32_t>(squares[j])} << 32 | j;
       nearest_first(row, found);
       const int64_t first = points.places[i] * k;
       for (size_t n = 0; n < found; ++n) {
-        places[first + static_cast<int64_t>(n)] = row[n].second;
-        distances[first + static_cast<int64_t>(n)] = row[n].first;
+        places[first + static_cast<int64_t>(n)] = points.places[row[n] & 0xffffffffU];
+        distances[first + static_cast<int64_t>(n)] =
+            std::sqrt(std::bit_cast<float>(static_cast<uint32_t>(row[n] >> 32)));
       }
       std::fill_n(present + first, found, true);
     }

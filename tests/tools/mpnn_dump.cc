@@ -130,6 +130,7 @@ Status run(const std::string& what, const Flags& flags) {
   std::vector<double> seconds;
   NamedTensors out;
   for (int i = 0; i < repeats; ++i) {
+    out.clear();
     const auto began = std::chrono::steady_clock::now();
     out = work(what, model, in);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
