@@ -98,7 +98,8 @@ class Node(Running):
     def __init__(self, node, attempt, coordinator, folder, base):
         self.port = free_port()
         super().__init__([BIN / "lockstep", "run", "sasrec", "--nnodes", "1:2", "--nproc", 1, "--node_rank", node,
-                          "--coordinator", coordinator, "--status_port", self.port, *sasrec_flags(DATA, folder, ENDLESS, *MODEL),
+                          "--coordinator", coordinator, "--status_port", self.port, "--train_dir", folder,
+                          *sasrec_flags(DATA, ENDLESS, *MODEL),
                           "--rejoin_timeout_seconds", "1"], base, LOCKSTEP_TOKEN="bench", LOCKSTEP_JOB="bench",
                          LOCKSTEP_POD_ATTEMPT=str(attempt))
 

@@ -29,7 +29,7 @@ def run_undisturbed(base, steps):
     """The folder of the same run as RealJobs.start() makes, without Kubernetes."""
     dataset = write_interactions(base / "small.txt")
     argv = [program(bin_folder() / "lockstep"), "run", "sasrec", "--nproc", 2, "--status_port", 0,
-            *sasrec_flags(dataset, base / "run", steps)]
+            "--train_dir", base / "run", *sasrec_flags(dataset, steps)]
     done = subprocess.run([str(word) for word in argv], env=clean_environment(), capture_output=True, text=True,
                           timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -103,7 +103,8 @@ class RealJobs(Jobs):
     def start(self, name="job", nodes=2, steps=STEPS, flags=(), trainer=(), checkpoint=(), pod_spec=(),
               **spec):
         """SASRec with dropout on a small data set, two nodes of one process; every step is logged."""
-        args = ["run", "sasrec", *(str(word) for word in sasrec_flags("/data/small.txt", "unused", steps, *flags))]
+        args = ["run", "sasrec", "--train_dir", "unused",
+                *(str(word) for word in sasrec_flags("/data/small.txt", steps, *flags))]
         body = {
             "apiVersion": "lockstep.dev/v1", "kind": "TrainJob", "metadata": {"name": name},
             "spec": {

@@ -86,14 +86,14 @@ TEST(DecodeImage, makes_rgb_of_the_inks_of_a_cmyk_jpeg) {
   EXPECT_NEAR(decoded->rgb[2], 0, 2);
 }
 
-TEST(DecodeImage, a_large_jpeg_is_decoded_nearly_as_small_as_the_crop_would_halve_it) {
+TEST(DecodeImage, a_large_jpeg_is_decoded_as_small_as_the_crop_would_halve_it) {
   struct Case {
     int64_t width, height, side, expected_width, expected_height;
   };
   for (const Case& c : std::vector<Case>{{127, 200, 64, 127, 200},
-                                         {255, 300, 64, 255, 300},
-                                         {375, 500, 64, 188, 250},
-                                         {1024, 600, 64, 256, 150},
+                                         {255, 300, 64, 128, 150},
+                                         {375, 500, 64, 94, 125},
+                                         {1024, 600, 64, 128, 75},
                                          {2000, 1500, 64, 250, 188},
                                          {300, 200, 0, 300, 200}}) {
     const Result<Image> decoded = decode_image(test_jpeg(c.width, c.height), c.side);
@@ -102,7 +102,7 @@ TEST(DecodeImage, a_large_jpeg_is_decoded_nearly_as_small_as_the_crop_would_halv
     EXPECT_EQ(decoded->height, c.expected_height);
     const Image whole = *decode_image(test_jpeg(c.width, c.height), 0);
     if (c.side == 0) continue;
-    EXPECT_LE(largest_difference(centre_crop(*decoded, c.side).rgb, centre_crop(whole, c.side).rgb), 4);
+    EXPECT_LE(largest_difference(centre_crop(*decoded, c.side).rgb, centre_crop(whole, c.side).rgb), 6);
   }
 }
 
