@@ -38,8 +38,9 @@ constexpr bool kCudaBuild = false;
 Status check_architecture(int /*index*/) { return {}; }
 #endif
 
-// Tensors of megabytes come and go in each step. glibc takes blocks of this size from the kernel one by one and gives them
-// back when they are freed, so that each new tensor's pages are made and filled with zeros again: a tenth of a step.
+// Tensors of megabytes come and go in each step. glibc takes blocks of this size from the kernel one by one and gives
+// them back when they are freed, so that each new tensor's pages are made and filled with zeros again: a tenth of a
+// step.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);

@@ -42,7 +42,9 @@ TEST(AtomicFileFailure, leaves_no_temporary_file_after_a_failure) {
   const TemporaryFolder folder;
   PosixFileSystem posix;
   FaultFileSystem fs(posix, Fault::kFailOnce, 2, ENOSPC);
-  ASSERT_FALSE(write_file_atomically(fs, join_path(folder.path(), "latest"), "new", join_path(folder.path(), ".tmp-g7-latest")).ok());
+  ASSERT_FALSE(
+      write_file_atomically(fs, join_path(folder.path(), "latest"), "new", join_path(folder.path(), ".tmp-g7-latest"))
+          .ok());
   EXPECT_TRUE(posix.list(folder.path())->empty());
   EXPECT_EQ(fs.log().front(), "open .tmp-g7-latest");
 }
