@@ -14,6 +14,13 @@
 #define LOCKSTEP_VECTOR_CLONES
 #endif
 
+// Before a loop whose passes do not depend on one another. (Clang, for fuzzers and lint, may see for itself.)
+#if defined(__clang__)
+#define LOCKSTEP_INDEPENDENT
+#else
+#define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 // The head of a function of a value's number, for those below: LOCKSTEP_EACH(d) { y[d] = 2.0F * x[d]; }
 #define LOCKSTEP_EACH(d) [&](int64_t d) __attribute__((always_inline))
 
@@ -26,7 +33,7 @@ template <typename Use>
 [[gnu::always_inline]] inline void for_each_value(int64_t width, const Use& use) {
   int64_t first = 0;
   for (; first + kVectorLanes <= width; first += kVectorLanes) {
-#pragma GCC ivdep
+    LOCKSTEP_INDEPENDENT
     for (int64_t lane = 0; lane < kVectorLanes; ++lane) use(first + lane);
   }
   for (; first < width; ++first) use(first);
@@ -38,7 +45,7 @@ template <typename Value>
   float sums[kVectorLanes] = {};
   int64_t first = 0;
   for (; first + kVectorLanes <= width; first += kVectorLanes) {
-#pragma GCC ivdep
+    LOCKSTEP_INDEPENDENT
     for (int64_t lane = 0; lane < kVectorLanes; ++lane) sums[lane] += value(first + lane);
   }
   for (int64_t lane = 0; first < width; ++first, ++lane) sums[lane] += value(first);
