@@ -128,13 +128,13 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Which pods there are, the pods themselves show. Where nothing else was decided, the pods that a small job lacks need
-// not wait for a status that says so. A large job's creates take seconds, and a pod that is lost meanwhile must not be
-// made again under its old name.
+// Which pods there are, the pods themselves show. Where nothing else was decided, the status of a small job that says
+// so may be written a moment later; many small jobs at once are made of such writes. For a large job it is one write
+// among a thousand, and is not put off.
 bool only_tells_of_pods(const PlanState& state) {
-  constexpr size_t kPodsMax = 16;
+  constexpr int kNodesMax = 16;
   const Plan& plan = state.plan;
-  if (!plan.events.empty() || !plan.measurements.empty() || plan.actions.size() > kPodsMax) return false;
+  if (!plan.events.empty() || !plan.measurements.empty() || state.spec.trainer.num_nodes > kNodesMax) return false;
   const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
     const auto* const pod = std::get_if<CreatePod>(&action.what);
     return pod != nullptr && !pod->is_first;
