@@ -234,7 +234,8 @@ class CheckpointWriter::Impl {
   // A newer rank 0 has files of the same names. The check comes first, so that they are not replaced.
   Status write_output(const Output& output) {
     TRY(check_none_is_newer(fs_, options_.folder, options_.run, stamp_));
-    // Where what a death leaves behind is looked for: there may be thousands of folders of outputs.
+    // In the run's folder: remove_leftovers looks there for what a killed writer has left, and not in the folders of
+    // outputs, of which there may be thousands.
     const std::string temporary = join_path(options_.folder, temporary_name(stamp_, base_name(output.name)));
     return save_output(fs_, join_path(options_.folder, output.name), output.content, temporary);
   }

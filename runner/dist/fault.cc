@@ -33,7 +33,7 @@ bool is_a(const std::exception& exception) {
   return ((dynamic_cast<const Types*>(&exception) != nullptr) || ...);
 }
 
-bool says(const std::string& text, std::initializer_list<std::string_view> phrases) {
+bool contains_any(const std::string& text, std::initializer_list<std::string_view> phrases) {
   for (const std::string_view phrase : phrases) {
     if (text.find(phrase) != std::string::npos) return true;
   }
@@ -53,7 +53,7 @@ std::string first_paragraph(const std::exception& exception) {
 ExitCode meaning_of(NcclResult result, const std::string& text) {
   switch (result) {
     case NcclResult::kUnhandledCudaError:
-      return says(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
+      return contains_any(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
     case NcclResult::kInvalidArgument:
     case NcclResult::kInvalidUsage:
       return ExitCode::kCrash;
@@ -71,19 +71,19 @@ ExitCode meaning_of(const std::exception& exception, const std::string& text) {
   if (is_a<std::bad_alloc, c10::OutOfMemoryError>(exception)) return ExitCode::kOutOfMemory;
   if (const auto* ours = dynamic_cast<const RunFault*>(&exception)) return ours->code;
   if (is_a<c10::AcceleratorError>(exception)) {
-    return says(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
+    return contains_any(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
   }
   if (const auto result = nccl_result_of(exception)) return meaning_of(*result, text);
   // One type for a connection that broke and for one that was silent for too long.
   if (is_a<c10::DistError, gloo::IoException>(exception)) {
-    const bool took_too_long = says(text, {"imed out", "ait timeout", "NCCL timeout", "operation timeout"});
+    const bool took_too_long = contains_any(text, {"imed out", "ait timeout", "NCCL timeout", "operation timeout"});
     return took_too_long ? ExitCode::kTimeout : ExitCode::kPeerLost;
   }
   if (is_a<gloo::Exception, gloo::EnforceNotMet>(exception)) return ExitCode::kPeerLost;
   // What torch checks itself is a plain Error whatever it is about: the libraries of CUDA, an allocation on the host.
   if (is_a<c10::Error>(exception)) {
-    if (says(text, {"out of memory", "can't allocate memory"})) return ExitCode::kOutOfMemory;
-    if (says(text, {"CUDA error", "CUDA driver error", "cuDNN error"})) return ExitCode::kDeviceFault;
+    if (contains_any(text, {"out of memory", "can't allocate memory"})) return ExitCode::kOutOfMemory;
+    if (contains_any(text, {"CUDA error", "CUDA driver error", "cuDNN error"})) return ExitCode::kDeviceFault;
   }
   return ExitCode::kCrash;
 }
@@ -103,7 +103,7 @@ std::optional<NcclResult> nccl_result_of(const std::exception& exception) {
 Failure classify_fault(const std::exception& exception) {
   const std::string text = first_paragraph(exception);
   const ExitCode code = meaning_of(exception, text);
-  const bool is_told = says(text, {"out of memory"});
+  const bool is_told = contains_any(text, {"out of memory"});
   return {code, code == ExitCode::kOutOfMemory && !is_told ? "out of memory: " + text : text};
 }
 

@@ -24,8 +24,8 @@ StoreHandle make_local_store();
 Status rendezvous(const StoreHandle& store, const World& world, const std::string& terms,
                   std::chrono::milliseconds timeout);
 
-// Says "here", waits for all others. Three or four requests of each rank, whatever their number. Errors: kRetry, naming
-// the ranks that did not come.
+// Tells the store that this rank has arrived, and waits for all others. Three or four requests of each rank, whatever
+// their number. Errors: kRetry, naming the ranks that did not come.
 Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout);
 
 // Refuses ranks with different terms (contract/agreement.h), on all ranks alike. world_size requests of

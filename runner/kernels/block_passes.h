@@ -63,8 +63,8 @@ void swiglu_forward(int64_t tokens, int64_t width, const float* gate_and_value, 
 void swiglu_backward(int64_t tokens, int64_t width, const float* grad, const float* gate_and_value,
                      float* grad_gate_and_value);
 
-// One head of some tokens: values from one to the next stand `from_stride` apart where they come from and `to_stride`
-// where they go. No weight: copied.
+// One head of some tokens. A stride is the number of floats from a token's values to those of the next token. Values,
+// which are neither normed nor rotated, have no weight: they are copied.
 struct HeadPass {
   int64_t tokens = 0;
   int64_t width = 0;  // E

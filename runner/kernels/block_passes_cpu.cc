@@ -47,7 +47,7 @@ void norm_backward(int64_t tokens, int64_t width, const float* grad, const float
     const float inverse = inverse_rms(width, x);
     const float along = sum_of_values(
         width, LOCKSTEP_EACH(d) { return grad[d] * factor[d] * x[d]; });
-    // The part of the gradient that would only lengthen x has no effect.
+    // A longer x has the same norm: the part of the gradient along x is taken away.
     const float lengthens = along * inverse * inverse / static_cast<float>(width);
     for_each_value(
         width, LOCKSTEP_EACH(d) {
@@ -142,7 +142,7 @@ void head_backward(const HeadPass& pass, const float* grad, int64_t grad_stride,
     const float* const cos = pass.cos + n * width;
     const float* const sin = pass.sin + n * width;
     const float inverse = inverse_rms(width, x);
-    // Turned back: the gradient of what was normed.
+    // First the gradient of the normed values: the rotation is undone.
     for_each_value(
         width / 2, LOCKSTEP_EACH(pair) {
           const int64_t a = 2 * pair;

@@ -21,7 +21,7 @@ struct NearestResidues {
 
 // points_BL3: fp32, finite. known_BL: bool, false where a residue has no coordinates: it is as far from all others as
 // the farthest known residue. used_BL: bool, false for padding, which is nobody's neighbour.
-// The distance is √(Σ(Δ²) + 1e-6); of equal distances the CPU twin takes those that torch.topk takes. No gradient.
+// The distance is √(Σ(Δ²) + 1e-6); of equal squares the CPU twin takes those that torch.topk takes. No gradient.
 NearestResidues nearest_residues(const at::Tensor& points_BL3, const at::Tensor& known_BL, const at::Tensor& used_BL,
                                  int64_t k);
 
