@@ -13,6 +13,7 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)  # libssl-dev
 find_package(Boost 1.74 REQUIRED)      # libboost-dev (Asio, header-only)
 find_package(cpprestsdk REQUIRED)       # libcpprest-dev (only operator/kube/cpprest_transport.cc includes it)
 pkg_check_modules(prometheus_core REQUIRED IMPORTED_TARGET prometheus-cpp-core)  # prometheus-cpp-dev
+pkg_check_modules(tcmalloc REQUIRED IMPORTED_TARGET libtcmalloc_minimal)  # libgoogle-perftools-dev
 if(LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)         # libgtest-dev, libgmock-dev
 endif()

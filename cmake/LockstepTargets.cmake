@@ -72,6 +72,13 @@ function(lockstep_room name)
   endif()
 endfunction()
 
+# The worker's malloc: large tensors that come and go in each step keep their pages (docs/decisions.md). A sanitizer has its own.
+add_library(lockstep_allocator INTERFACE)
+if(NOT LOCKSTEP_SANITIZE)
+  target_link_options(lockstep_allocator INTERFACE LINKER:--no-as-needed)  # nothing calls it by name
+  target_link_libraries(lockstep_allocator INTERFACE PkgConfig::tcmalloc)
+endif()
+
 # lockstep_program(NAME SOURCES … DEPS … [TORCH])
 function(lockstep_program name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS" ${ARGN})

@@ -128,30 +128,29 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Which pods there are, the pods themselves show. Where nothing else was decided, the status of a small job that says
-// so may be written a moment later; many small jobs at once are made of such writes. For a large job it is one write
-// among a thousand, and is not put off.
-bool only_tells_of_pods(const PlanState& state) {
-  constexpr int kNodesMax = 16;
+// The pods themselves show it, to this operator and to the next. Many small jobs at once are made of such writes.
+bool only_counts_pods(const PlanState& state) {
   const Plan& plan = state.plan;
-  if (!plan.events.empty() || !plan.measurements.empty() || state.spec.trainer.num_nodes > kNodesMax) return false;
+  if (!plan.events.empty() || !plan.measurements.empty()) return false;
   const bool only_makes_pods = std::all_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
     const auto* const pod = std::get_if<CreatePod>(&action.what);
     return pod != nullptr && !pod->is_first;
   });
   const api::TrainJobStatus& before = state.observed.job.status;
-  const bool is_condition_turned = std::any_of(state.status.conditions.list().begin(),
-                                               state.status.conditions.list().end(), [&](const api::Condition& now) {
-                                                 const api::Condition* const was = before.conditions.find(now.type);
-                                                 return was == nullptr || was->status != now.status;
-                                               });
+  const std::vector<api::Condition>& conditions = state.status.conditions.list();
+  const bool is_condition_changed = std::any_of(conditions.begin(), conditions.end(), [&](const api::Condition& now) {
+    const api::Condition* const was = before.conditions.find(now.type);
+    return was == nullptr || was->status != now.status || was->reason != now.reason ||
+           (was->message != now.message && now.type != api::condition::kPodsReady);
+  });
   Bookkeeping book = bookkeeping_from_json(before.bookkeeping);
-  const bool are_pods_new = state.book.created != book.created;
   book.created = state.book.created;
+  book.done = state.book.done;
+  book.first_done_at = state.book.first_done_at;
   book.checked_generation = state.book.checked_generation;
   book.waiting_since = state.book.waiting_since;
-  return are_pods_new && only_makes_pods && !is_condition_turned && book == state.book &&
-         state.status.attempts == before.attempts && state.status.recent_failures == before.recent_failures;
+  return only_makes_pods && !is_condition_changed && book == state.book && state.status.attempts == before.attempts &&
+         state.status.recent_failures == before.recent_failures && state.status.restarts == before.restarts;
 }
 
 Plan finish(PlanState& state) {
@@ -159,7 +158,7 @@ Plan finish(PlanState& state) {
   state.status.restarts.total = state.status.restarts.process + state.status.restarts.pod + state.status.restarts.gang;
   state.status.bookkeeping = to_json(state.book);
   if (!(state.status == state.observed.job.status) && !can_wait(state)) state.plan.status = state.status;
-  state.plan.status_may_follow = state.plan.status && only_tells_of_pods(state);
+  state.plan.status_can_wait = state.plan.status && only_counts_pods(state);
   if (state.plan.why.empty()) state.plan.why = state.status.message;
   return std::move(state.plan);
 }

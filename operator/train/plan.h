@@ -101,8 +101,7 @@ struct Measurement {
 
 struct Plan {
   std::optional<api::TrainJobStatus> status;  // to be written before the actions; nothing: it is as it should be
-  // It only says which pods there are: whoever has just made some may leave it to the next look at the job.
-  bool status_may_follow = false;
+  bool status_can_wait = false;  // it only says which pods there are, how many are ready and how many are done
   std::vector<PlannedEvent> events;       // once the status is written
   std::vector<Measurement> measurements;  // likewise
   std::vector<Action> actions;

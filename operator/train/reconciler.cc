@@ -28,8 +28,8 @@ constexpr int kLostRacesMax = 1;
 constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
 constexpr size_t kRequestsAtOnceMax = 128;
-// What Kubernetes tells of pods that were just made comes sooner, and then the status is written with it.
-constexpr std::chrono::seconds kStatusFollowsWithin{1};
+// A status that only counts pods waits for others to be written with it: one or two seconds, for the clock has seconds.
+constexpr api::UnixSeconds kStatusWaitsSeconds = 2;
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
@@ -46,8 +46,8 @@ struct SeenPod {
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
   std::optional<FirstPod> first_pod;
-  // It only says which pods there are (Plan::status_may_follow), and is written by the next pass that makes none.
-  std::optional<api::TrainJobStatus> unwritten_status;
+  std::optional<api::TrainJobStatus> unwritten_status;  // it can wait (Plan::status_can_wait)
+  api::UnixSeconds unwritten_since = 0;
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs: told to go, though the cache may not show it yet
@@ -167,19 +167,11 @@ namespace {
 class Pass {
  public:
   Pass(const Reconciler::Parts& parts, const Reconciler::Options& options, const KueueReader& kueue,
-       const api::ObjectKey& key, const Json& object, Memory& memory, bool follows_creates)
-      : p_(parts),
-        options_(options),
-        kueue_(kueue),
-        key_(key),
-        object_(object),
-        memory_(memory),
-        now_(options.now()),
-        follows_creates_(follows_creates) {}
+       const api::ObjectKey& key, const Json& object, Memory& memory)
+      : p_(parts), options_(options), kueue_(kueue), key_(key), object_(object), memory_(memory), now_(options.now()) {}
 
   struct Outcome {
-    bool learned = false;    // plan again at once
-    bool made_pods = false;  // of which the status may tell a moment later
+    bool learned = false;  // plan again at once
     std::optional<std::chrono::milliseconds> look_again;
     std::optional<Error> lost_race;  // the status was written by somebody else meanwhile
   };
@@ -198,10 +190,11 @@ class Pass {
     if (options_.may_write()) p_.announcer.announce(key_, coordinator_news(observed, status));
     if (plan.look_again_at)
       outcome_.look_again = std::chrono::seconds(std::max<int64_t>(*plan.look_again_at - now_, 1));
-    const bool may_follow = plan.status ? plan.status_may_follow : memory_.unwritten_status.has_value();
-    if (may_follow && follows_creates_) {
+    const bool can_wait = plan.status ? plan.status_can_wait : memory_.unwritten_status.has_value();
+    if (plan.status && !memory_.unwritten_status) memory_.unwritten_since = now_;
+    if (can_wait && now_ < memory_.unwritten_since + kStatusWaitsSeconds) {
       if (plan.status) memory_.unwritten_status = *plan.status;
-      look_again_within(kStatusFollowsWithin);
+      look_again_within(std::chrono::seconds(1));
     } else if (plan.status || memory_.unwritten_status) {
       const Status written = write_status(status);
       if (!written.ok() && written.error().code == ErrorCode::kConflict) {
@@ -705,7 +698,6 @@ class Pass {
       cache.assume(*std::move(answer));
       memory_.problems.erase(text);
       outcome_.learned = true;
-      outcome_.made_pods = outcome_.made_pods || &cache == &p_.pods;
       return {};
     }
     const Error& error = answer.error();
@@ -783,7 +775,6 @@ class Pass {
   const Json& object_;
   Memory& memory_;
   const api::UnixSeconds now_;
-  const bool follows_creates_;
   Outcome outcome_;
   size_t creates_at_once_ = 1;
   bool is_held_up_ = false;  // the rest of the plan is for another pass
@@ -797,7 +788,6 @@ Reconciler::~Reconciler() = default;
 
 Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key) {
   Pass::Outcome last;
-  bool has_made_pods = false;
   int lost_races = 0;
   for (int pass = 0; pass < kPassesMax; ++pass) {
     const control::ObjectPtr job = impl_->p.jobs.get(key);
@@ -807,11 +797,9 @@ Result<control::ReconcileResult> Reconciler::reconcile(const api::ObjectKey& key
       return control::ReconcileResult{};
     }
     Memory& memory = impl_->memory_of(key, api::meta_of(*job).uid);
-    Result<Pass::Outcome> outcome =
-        Pass(impl_->p, impl_->options, *impl_->kueue, key, *job, memory, has_made_pods).run();
+    Result<Pass::Outcome> outcome = Pass(impl_->p, impl_->options, *impl_->kueue, key, *job, memory).run();
     if (!outcome.ok()) return outcome.error();
     last = *outcome;
-    has_made_pods = has_made_pods || last.made_pods;
     if (last.lost_race && ++lost_races > kLostRacesMax) return *last.lost_race;
     if (!last.learned) return control::ReconcileResult{last.look_again};
   }

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
-#include <malloc.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 #if defined(LOCKSTEP_CUDA)
@@ -37,16 +36,6 @@ constexpr bool kCudaBuild = false;
 
 Status check_architecture(int /*index*/) { return {}; }
 #endif
-
-// Tensors of megabytes come and go in each step. glibc takes blocks of this size from the kernel one by one and gives
-// them back when they are freed, so that each new tensor's pages are made and filled with zeros again: a tenth of a
-// step.
-void keep_freed_memory() {
-#if defined(__GLIBC__)
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, -1);
-#endif
-}
 
 }  // namespace
 
@@ -143,7 +132,6 @@ int choose_threads(const LaunchOptions& launch, const World& world, int node_cor
 }
 
 void apply_device_settings(const TrainingOptions& training, Precision precision, int threads) {
-  keep_freed_memory();
   at::set_num_threads(threads);
   at::set_num_interop_threads(1);
   if (precision == Precision::kTf32) at::globalContext().setFloat32MatmulPrecision("high");

@@ -46,7 +46,7 @@ int threads_of_rank(const CoresHere& here, int local_world_size, bool may_be_bou
 // here. (node_cores: 0 without an agent. With one the agent looks, because a worker's OpenMP may bind this thread.)
 int choose_threads(const LaunchOptions& launch, const World& world, int node_cores);
 
-// Process-wide switches: threads, memory that is kept when it is freed, tf32, deterministic algorithms.
+// Process-wide switches: threads, tf32, deterministic algorithms.
 void apply_device_settings(const TrainingOptions& training, Precision precision, int threads);
 
 // While it lives, eligible operators compute in bf16 or fp16.

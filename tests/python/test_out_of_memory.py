@@ -36,6 +36,6 @@ def test_the_batch_that_fits_is_named_and_trains(run, lockstep, tmp_path, name):
     assert found[3] == f"--{batch_flag}"
     for words in takes_less:
         assert words in said, f"{words!r} is not in: {said}"
-    for flags in (found[2].split(), [found[3], found[4]]):
-        done = run(within(MIB, lockstep, "run", *line, "--train_dir", tmp_path / f"small{len(flags)}", *QUICK, *flags))
+    for way, flags in {"same_result": found[2].split(), "smaller_batch": [found[3], found[4]]}.items():
+        done = run(within(MIB, lockstep, "run", *line, "--train_dir", tmp_path / way, *QUICK, *flags))
         assert done.returncode == 0, done.stdout + done.stderr

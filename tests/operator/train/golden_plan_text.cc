@@ -90,7 +90,7 @@ std::string plan_text(const Plan& plan, const Observed& o, bool shows_objects) {
   text["why"] = plan.why;
   if (plan.status) {
     text["status, what changes"] = status_text(o.job.status, *plan.status);
-    if (plan.status_may_follow) text["status"] = "may follow the pods that were just made";
+    if (plan.status_can_wait) text["status"] = "can wait: it only counts pods";
   } else {
     text["status"] = "not written";
   }
