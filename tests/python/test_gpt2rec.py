@@ -3,7 +3,6 @@ own command lines, and on input that is bad."""
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
@@ -13,60 +12,9 @@ import pytest
 import torch
 
 import gpt2rec_twin as twin
+from gpt2rec_runs import QUICK, RATIO, SEED, SMALL, made_twin, recommend, text, texts_of, train, write_1m
 from programs import bin_folder, clean_environment, program
 from runs import Running, checkpoints, equal_weights, losses, records, weights
-
-QUICK = ["--log_every", "1", "--status_port", "0", "--threads", "1"]
-SMALL = ["--gpt2_config", "2x32", "--batch_scope", "total"]
-RATIO = (0.8, 0.1, 0.1)
-SEED = 42
-
-
-def text(done):
-    return done.stdout + done.stderr
-
-
-def write_1m(folder, users=14, films=18, seed=1):
-    """The three files of MovieLens-1M, small, with a title in Latin-1 and ids that nobody has."""
-    draw = random.Random(seed)
-    folder.mkdir(exist_ok=True)
-    (folder / "users.dat").write_text("".join(f"{user}::{draw.choice('FM')}::{draw.choice([1, 18, 25, 35, 45, 50, 56])}::"
-                                              f"{draw.randint(0, 20)}::12345\n" for user in range(1, users + 1)))
-    titles = [f"Film {film} (19{film + 10})" for film in range(1, films + 1)]
-    titles[2] = "Café (1954)"
-    genres = ["Drama", "Comedy|Romance", "Sci-Fi"]
-    (folder / "movies.dat").write_bytes("".join(f"{2 * film}::{title}::{genres[film % 3]}\n" for film, title in
-                                                enumerate(titles, 1)).encode("latin-1"))
-    pairs = [(user, 2 * film) for user in range(1, users + 1) for film in range(1, films + 1) if draw.random() < 0.5]
-    draw.shuffle(pairs)
-    (folder / "ratings.dat").write_text("".join(f"{user}::{film}::5::{number}\n" for number, (user, film) in enumerate(pairs)))
-    return pairs
-
-
-AGES = {1: "0-18", 18: "18-24", 25: "25-34", 35: "35-44", 45: "45-49", 50: "50-55", 56: "56+"}
-OCCUPATIONS = ["other or not specified", "academic/educator", "artist", "clerical/admin", "college/grad student",
-               "customer service", "doctor/health care", "executive/managerial", "farmer", "homemaker", "K-12 student",
-               "lawyer", "programmer", "retired", "sales/marketing", "scientist", "self-employed", "technician/engineer",
-               "tradesman/craftsman", "unemployed", "writer"]
-
-
-def texts_of(folder):
-    users = {0: ("Unknown", "Unknown", "Unknown")}
-    for line in (folder / "users.dat").read_text().splitlines():
-        user, gender, age, occupation, _ = line.split("::")
-        users[int(user)] = ({"F": "Female", "M": "Male"}[gender], AGES[int(age)], OCCUPATIONS[int(occupation)])
-    films = {}
-    for line in (folder / "movies.dat").read_bytes().decode("latin-1").splitlines():
-        film, title, genres = line.split("::")
-        films[int(film)] = (title, ", ".join(genres.split("|")))
-    return ([f"User profile: Gender is {g}, Age group is {a}, Occupation is {o}." for _, (g, a, o) in sorted(users.items())],
-            ["Movie: {}. Genres: {}.".format(*films.get(film, ("Unknown", "Unknown"))) for film in range(max(films) + 1)])
-
-
-def train(run, lockstep, folder, *flags, data="generated", timeout=300):
-    done = run([lockstep, "run", "gpt2rec", "--data_path", data, "--train_dir", folder, *QUICK, *flags], timeout=timeout)
-    assert done.returncode == 0, text(done)
-    return done
 
 
 def figures(folder):
@@ -79,17 +27,6 @@ def figure(record, name):
 
 
 # --- beside the twin
-
-
-def made_twin(state, attention=True):
-    users, width = state["user_emb.weight"].shape
-    layers = 1 + max(int(found[1]) for found in (re.search(r"transformer\.h\.(\d+)\.", name) for name in state) if found)
-    vocabulary, text_width = state["gpt2.base_model.model.lm_head.weight"].shape
-    context = state["gpt2.base_model.model.transformer.wpe.weight"].shape[0]
-    made = twin.Recommender(users, state["item_emb.weight"].shape[0],
-                            twin.small_gpt2(layers, text_width, vocabulary, context), text_width, width, attention)
-    made.load_state_dict(state, strict=True)
-    return made.eval()
 
 
 @pytest.mark.parametrize("flags", [["--use_cache", "true"], ["--use_cache", "false"], ["--use_attention", "false"]],
@@ -126,6 +63,9 @@ def test_a_step_and_both_evaluations_agree_with_the_twin(run, lockstep, tmp_path
     assert any("lora_B" in name for name in moments) == ("false" in flags and "--use_cache" in flags)
 
     with torch.no_grad():
+        trained = films.unique()
+        is_new = torch.ones(len(film_texts), dtype=bool).index_fill(0, trained, False)
+        model.item_emb.weight[is_new] = model.item_emb.weight[trained].mean(0)
         everybody = model.side("user", torch.arange(len(user_texts)), user_texts)
         everything = model.side("item", torch.arange(len(film_texts)), film_texts)
         scores = model.score(everybody[:, None].expand(-1, len(everything), -1), everything[None].expand(len(everybody), -1, -1))
@@ -201,6 +141,25 @@ def test_a_killed_worker_costs_nothing_in_either_phase(lockstep, run, tmp_path):
     assert running.end() == 0, running.output()
     assert losses(tmp_path / "hurt") == wanted
     assert equal_weights(weights(tmp_path / "hurt"), weights(tmp_path / "undisturbed"))
+
+
+def test_training_starts_from_a_model_file_of_ours_or_the_guides(run, lockstep, tmp_path):
+    train(run, lockstep, tmp_path / "first", *SMALL, "--use_cache", "false", "--max_steps", "4")
+    state = torch.load(tmp_path / "first/model.pth", weights_only=True)
+    torch.save({f"module.{name}": tensor for name, tensor in state.items()}, tmp_path / "wrapped.pth")
+    wanted = figures(tmp_path / "first")
+    for i, weights in enumerate((tmp_path / "first/model.pth", tmp_path / "wrapped.pth")):
+        folder = tmp_path / f"second{i}"
+        train(run, lockstep, folder, *SMALL, "--use_cache", "false", "--state_dict_path", weights, "--lr", "0", "--max_steps", "1")
+        for name in ("valid_ndcg@10", "test_ndcg@10", "test_cold_ndcg@10"):
+            assert figure(figures(folder), name) == figure(wanted, name), name
+
+    refusals = {("--use_cache", "true"): "lora_B.default.weight was trained, and with --use_cache true GPT-2 has no adapters",
+                ("--use_cache", "false", "--gpt2_config", "2x64"): "differs from the GPT-2 of this run"}
+    for flags, words in refusals.items():
+        done = run([lockstep, "run", "gpt2rec", "--data_path", "generated", "--train_dir", tmp_path / "refused", *QUICK, *SMALL,
+                    *flags, "--state_dict_path", tmp_path / "wrapped.pth"])
+        assert done.returncode == 2 and words in " ".join(text(done).split()), text(done)
 
 
 def test_nothing_of_the_frozen_gpt2_is_in_a_checkpoint_and_peft_opens_its_adapters(run, lockstep, small_1m, tmp_path):
@@ -288,12 +247,6 @@ def trained(small_1m, tmp_path_factory):
                            "--lr_schedule", "constant"], env=clean_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, text(done)
     return folder
-
-
-def recommend(run, lockstep, trained, *flags, code=0):
-    done = run([lockstep, "gpt2rec", "recommend", "--checkpoint", trained, *flags])
-    assert done.returncode == code, text(done)
-    return text(done) if code else [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_each_user_gets_films_with_falling_scores_and_titles(run, lockstep, trained, small_1m):

@@ -1,15 +1,17 @@
 """The SASRec guide's own command lines, on CPUs: its script, torchrun and torch.distributed.launch with lockstep-worker in
 the script's place, its flags, its presets, its weight files' names, and MovieLens-1M's three files."""
 import os
+import pathlib
 import random
 import re
+import statistics
 import subprocess
 import sys
 
 import pytest
 
 from programs import ROOT, bin_folder, clean_environment, program
-from runs import checkpoints, losses, records
+from runs import Running, checkpoints, losses, records, select_pause
 
 SCRIPT = ROOT / "scripts/train_distributed.sh"
 # The guide's flags for a larger model, word for word but for what makes a test quick.
@@ -139,6 +141,32 @@ def test_each_spelling_of_the_guide_is_taken(at_home, flags):
     empty = flags[-1].endswith("=")
     assert done.returncode == (2 if empty else 3), text(done)
     assert ("--state_dict_path needs a value" if empty else '"nowhere" not found') in text(done)
+
+
+def usual_threads(pid):
+    """How many a process has in most of 25 looks: one that writes a file comes and goes."""
+    looks = []
+    for _ in range(25):
+        looks.append(len(list(pathlib.Path(f"/proc/{pid}/task").iterdir())))
+        select_pause()
+    return statistics.mode(looks)
+
+
+def test_as_many_threads_fetch_as_num_workers_says(lockstep, at_home, tmp_path):
+    """The threads of other kinds are as many in each run."""
+    threads = {}
+    for number in (0, 2, 5):
+        folder = tmp_path / f"run{number}"
+        running = Running([lockstep, "run", "sasrec", "--dataset", at_home / "data/ml-1m", "--train_dir", folder, "--nproc", "1",
+                           "--num_workers", number, "--maxlen", "10", "--num_epochs", "1000000", "--max_steps", "1000000",
+                           "--eval_every", "0", "--checkpoint_every", "0", "--log_every", "1", "--threads", "1", "--status_port",
+                           "0"], tmp_path)
+        running.wait_for_step(folder, 20)
+        worker, = running.worker_pids()
+        threads[number] = usual_threads(worker)
+        running.process.kill()
+        running.end()
+    assert (threads[2] - threads[0], threads[5] - threads[0]) == (2, 5), threads
 
 
 # --- weights by their name

@@ -157,6 +157,46 @@ def test_a_killed_worker_and_a_resume_cost_no_step(run, lockstep, tmp_path):
     assert all(equal_weights(found[decay], expected[decay]) for decay in found)
 
 
+@pytest.mark.parametrize("first, then", [(2, 1), (1, 2)])
+def test_a_resume_with_another_number_of_ranks_changes_nothing_but_rounding(run, lockstep, tmp_path, first, then):
+    flags = ["--ema_decay", "0.9,0.99", "--dropout", "0.1"]
+    train(run, lockstep, tmp_path / "undisturbed", "--max_steps", STEPS, "--nproc", first, *flags)
+    folder = tmp_path / "run"
+    train(run, lockstep, folder, "--max_steps", STEPS // 2, "--nproc", first, *flags)
+    assert "resumed from" in train(run, lockstep, folder, "--max_steps", STEPS, "--nproc", then, *flags)
+    expected = losses(tmp_path / "undisturbed")
+    assert losses(folder).keys() == expected.keys() and len(expected) == STEPS
+    for step, loss in losses(folder).items():
+        assert loss == pytest.approx(expected[step], rel=1e-4), f"step {step}"
+    of_both = averages(folder), averages(tmp_path / "undisturbed")
+    assert of_both[0].keys() == of_both[1].keys() == {"0.9", "0.99"}
+    trained = weights(folder)
+    for decay, found in of_both[0].items():
+        for name, average in found.items():
+            torch.testing.assert_close(average, of_both[1][decay][name], rtol=1e-3, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+        assert any((average - trained[name]).abs().max() > 1e-3 for name, average in found.items()), "no average of several steps"
+
+
+def test_the_evaluation_of_a_checkpoint_is_the_same_for_every_world_size(run, lockstep, tmp_path):
+    train(run, lockstep, tmp_path / "run", "--max_steps", "8", "--nproc", "2")
+    newest = tmp_path / "run" / checkpoints(tmp_path / "run")[-1]
+    found = {}
+    for n in (1, 2, 3):
+        out = train(run, lockstep, tmp_path / f"w{n}", "--inference_only", "--resume", newest, "--nproc", n)
+        found[n] = re.findall(r"valid loss (\S+)", out)
+    assert len(found[1]) == 1 and float(found[1][0]) > 0
+    assert found[1] == found[2] == found[3]
+
+
+def test_bf16_on_the_cpu_is_near_fp32(run, lockstep, tmp_path):
+    for precision in ("fp32", "bf16"):
+        train(run, lockstep, tmp_path / precision, "--max_steps", "10", "--precision", precision)
+    expected, found = losses(tmp_path / "fp32"), losses(tmp_path / "bf16")
+    assert found.keys() == expected.keys() and found != expected
+    for step, loss in expected.items():
+        assert found[step] == pytest.approx(loss, rel=0.02), f"step {step}"
+
+
 def test_it_learns_and_shows_what(run, lockstep, tmp_path):
     out = train(run, lockstep, tmp_path / "run", "--num_epochs", "30", "--eval_every", "10", "--nproc", "2", data="generated:240:3")
     valid = [record["valid_loss"] for record in records(tmp_path / "run") if "valid_loss" in record]
@@ -197,6 +237,21 @@ def test_a_folder_of_mixed_files_is_trained_on_and_what_cannot_be_read_is_named(
     (tmp_path / "images/c/notes.txt").write_text("a class of texts")
     done = run(command(lockstep, tmp_path / "run2", *flags, data=tmp_path / "images"))
     assert done.returncode == 3 and "class folder c in" in done.stderr and "is a text, no image" in done.stderr, done.stderr
+
+
+def test_auto_says_what_it_found(run, lockstep, tmp_path):
+    """Captions that lie beside images are no texts to train on."""
+    Image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "images"
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (20, 16), (40 * number, 0, 0)).save(folder / label / f"{number}.png")
+        (folder / label / "0.txt").write_text("a caption")
+    done = run(command(lockstep, tmp_path / "run", "--batch_size", "2", "--max_steps", "1", "--valid_images", "0", data=folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{folder} holds 6 images and 2 text files: --data_format images" in " ".join(done.stderr.split()), done.stderr
+    assert "data_format,images\n" in (tmp_path / "run" / "args.txt").read_text()
 
 
 def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):

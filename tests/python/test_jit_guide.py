@@ -286,6 +286,23 @@ def test_without_a_login_the_figures_stay(tmp_path):
     assert "Traceback" not in text(done)
 
 
+@pytest.mark.long  # the package gives up after half a minute
+def test_without_a_network_the_figures_stay_and_are_sent_later(tmp_path):
+    pytest.importorskip("wandb")
+    folder = train(tmp_path, "--max_steps", "2", "--use_wandb")
+    before = (folder / "wandb" / "metrics.jsonl").read_bytes()
+    done = sync(folder, WANDB_BASE_URL="http://127.0.0.1:1", WANDB_API_KEY="0123456789" * 4)
+    assert done.returncode == 0, text(done)
+    assert "cannot be reached" in text(done) and f"the figures stay in {folder}/wandb" in text(done)
+    assert "Traceback" not in text(done)
+    assert (folder / "wandb" / "metrics.jsonl").read_bytes() == before
+    assert sync(folder, WANDB_MODE="offline").returncode == 0
+    steps = {}
+    for path in folder.glob("wandb/offline-run-*/*.wandb"):
+        steps.update(sent_by(path)[1])
+    assert {step: figures["train/loss"] for step, figures in steps.items()} == losses(folder)
+
+
 def test_without_the_package_the_figures_stay(tmp_path):
     folder = train(tmp_path, "--max_steps", "2", "--use_wandb")
     (tmp_path / "stand_in").mkdir()

@@ -132,7 +132,7 @@ def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_pa
     for ranks in (1, 2, 3):
         folder = tmp_path / f"w{ranks}"
         train(run, lockstep, folder, *SMALL, "--nproc", ranks, "--batch_scope", "total", "--batch_size", "5",
-              "--num_epochs", "3", "--val_split", "0.3")
+              "--num_epochs", "3", "--val_split", "0.3", "--drift_check_every", "2")
         curves[ranks] = losses(folder)
         evaluations[ranks] = [one["metrics"]["valid_loss"] if "metrics" in one else one["valid_loss"]
                               for one in records(folder) if "valid_loss" in str(one)]
@@ -309,6 +309,16 @@ def test_the_files_hold_the_losses_and_the_rate_that_the_plateau_has_left(run, l
     assert saved["train_losses"] == pytest.approx(means, rel=1e-5)
     rate = saved["optimizer_state_dict"]["param_groups"][0]["lr"]
     assert rate < 0.1e-9 and saved["scheduler_state_dict"]["_last_lr"] == [rate]
+
+
+def test_both_ranks_stop_early_after_as_many_evaluations_without_gain(run, lockstep, tmp_path):
+    done = train(run, lockstep, tmp_path / "run", *SMALL, "--lr", "0", "--early_stop_patience", "2", "--nproc", "2", "--num_epochs",
+                 "50")
+    assert "stopped early at step 3" in text(done), text(done)
+    found = [record for record in records(tmp_path / "run") if "valid_loss" in record]
+    assert [record["epoch"] for record in found] == [1, 2, 3]
+    assert len({record["valid_loss"] for record in found}) == 1, found
+    assert sorted(losses(tmp_path / "run")) == [1, 2, 3]
 
 
 def as_the_guides_python_writes_it(path, target):

@@ -3,6 +3,8 @@ log-probabilities, gradients of a training step, designs.
 
 LOCKSTEP_CACHE: where scripts/get_structures keeps the structures.
 """
+import string
+
 import numpy as np
 import pytest
 import torch
@@ -12,15 +14,22 @@ import protein_reference as reference
 TOLERANCE = 1e-4
 
 
+COMPARED = 22  # of the files of scripts/get_structures all that are PDB files
+
+
 @pytest.fixture(scope="module")
-def proteins(tmp_path_factory):
-    """[(file name, what the package reads of it)]"""
+def files(tmp_path_factory):
+    """[(path, what the package reads of it)]"""
     torch.set_num_threads(1)
-    files = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
-    read = [(path.name, reference.parse(path)) for path in files]
-    found = [(name, protein) for name, protein in read if protein is not None]
-    assert len(found) >= 5, f"of {len(files)} files the package reads {len(found)}"
-    return found
+    paths = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
+    assert len(paths) == COMPARED, [path.name for path in paths]
+    return [(path, reference.parse(path)) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def proteins(files):
+    """[(file name, what the package reads of it)]"""
+    return [(path.name, protein) for path, protein in files]
 
 
 def named(proteins, part):
@@ -31,13 +40,15 @@ def chains_of(protein):
     return [key.removeprefix("seq_chain_") for key in protein if key.startswith("seq_chain_")]
 
 
-def worst_difference(batch, weights, kind, folder, seed=0):
-    """The largest difference of the log-probabilities at residues with coordinates; relative where they are below -1."""
+def worst_difference(batch, weights, kind, folder, seed=0, structure=None):
+    """The largest difference of the log-probabilities at residues with coordinates; relative where they are below -1.
+    structure: a file that our side reads itself."""
     normals, order = reference.random_order(batch, seed)
     with torch.no_grad():
         expected = reference.model(weights, kind)(*reference.arguments(batch), normals)
-    found = reference.ours("log_probs", {**batch, "order": order}, folder,
-                           weights=reference.weights_file(weights, kind))["log_probs"]
+    given = {"order": order, "chain_M": batch["chain_M"]} if structure else {**batch, "order": order}
+    found = reference.ours("log_probs", given, folder, weights=reference.weights_file(weights, kind),
+                           structure=structure)["log_probs"]
     return (((found - expected).abs() / expected.abs().clamp(min=1.0)).amax(-1) * batch["mask"]).max().item()
 
 
@@ -45,12 +56,48 @@ def residues_of(protein):
     return sum(len(protein[f"seq_chain_{chain}"]) for chain in chains_of(protein))
 
 
+def backbone_of(protein, chain):
+    """[4, L, 3]: N, CA, C, O; NaN where an atom is not in the file."""
+    return np.array([protein[f"coords_chain_{chain}"][f"{atom}_chain_{chain}"] for atom in ("N", "CA", "C", "O")])
+
+
+def protein_chains(protein):
+    """Those with an amino acid: not nucleic acids."""
+    return [chain for chain in chains_of(protein) if np.isfinite(backbone_of(protein, chain)[:3]).all((0, 2)).any()]
+
+
+def has_gap(protein):
+    """A number that no residue has, between two that have one."""
+    for chain in protein_chains(protein):
+        in_file = np.isfinite(backbone_of(protein, chain)).any((0, 2))
+        first, last = np.flatnonzero(in_file)[[0, -1]]
+        if any(protein[f"seq_chain_{chain}"][place] == "-" and not in_file[place] for place in range(first, last)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("residues_max", [400, 10**9])
+def test_what_is_compared_has_several_chains_gaps_alternative_locations_and_insertion_codes(files, residues_max):
+    of_kind = {"several chains": [], "gaps": [], "alternative locations": [], "insertion codes": []}
+    for path, protein in files:
+        if residues_of(protein) > residues_max:
+            continue
+        lines = reference.atom_lines(path)
+        has = {"several chains": len(protein_chains(protein)) > 1, "gaps": has_gap(protein),
+               "alternative locations": any(line[16] != " " for line in lines),
+               "insertion codes": any(line[26].isalpha() for line in lines)}
+        for kind, is_there in has.items():
+            if is_there:
+                of_kind[kind].append(path.name)
+    assert all(of_kind.values()), of_kind
+
+
 # The package takes seconds for a large structure: make e2e compares all.
-@pytest.mark.parametrize("weights,kind,residues_max", [
-    ("v_48_020", "vanilla", 400), ("v_48_002", "soluble", 250),
-    pytest.param("v_48_020", "vanilla", None, marks=pytest.mark.long),
-    pytest.param("v_48_002", "soluble", None, marks=pytest.mark.long)])
-def test_log_probabilities_of_every_structure(proteins, weights, kind, residues_max, tmp_path):
+@pytest.mark.parametrize("weights,kind,residues_max,count", [
+    ("v_48_020", "vanilla", 400, 12), ("v_48_002", "soluble", 250, 10),
+    pytest.param("v_48_020", "vanilla", None, COMPARED, marks=pytest.mark.long),
+    pytest.param("v_48_002", "soluble", None, COMPARED, marks=pytest.mark.long)])
+def test_log_probabilities_of_every_structure(proteins, weights, kind, residues_max, count, tmp_path):
     differences = {}
     for name, protein in proteins:
         if residues_max is not None and residues_of(protein) > residues_max:
@@ -58,7 +105,7 @@ def test_log_probabilities_of_every_structure(proteins, weights, kind, residues_
         batch, _ = reference.featurize([protein])
         differences[name] = worst_difference(batch, weights, kind, tmp_path)
     print({name: f"{difference:.1e}" for name, difference in differences.items()})
-    assert len(differences) >= 4, f"of {len(proteins)} structures only {list(differences)}"
+    assert len(differences) == count, f"of {len(proteins)} structures {list(differences)}"
     assert max(differences.values()) < TOLERANCE, differences
 
 
@@ -70,6 +117,34 @@ def test_log_probabilities_where_one_chain_is_designed_beside_others(proteins, r
         batch, _ = reference.featurize([protein], designed=chains_of(protein)[:1])
         assert 0 < batch["chain_M"].sum() < batch["chain_M"].numel()
         assert worst_difference(batch, "v_48_020", "vanilla", tmp_path) < TOLERANCE, protein["name"]
+
+
+def in_the_order_of_the_file(path, protein):
+    """The package's own reading, its chains named A, B, … as they follow in the file, and without nucleic acids: it puts
+    chains in the order of their names, and we in that of the file."""
+    known = protein_chains(protein)
+    letters = [letter for letter in dict.fromkeys(line[21] for line in reference.atom_lines(path)) if letter in known]
+    made = {"name": protein["name"], "num_of_chains": len(letters),
+            "seq": "".join(protein[f"seq_chain_{letter}"] for letter in letters)}
+    for name, letter in zip(string.ascii_uppercase, letters):
+        made[f"seq_chain_{name}"] = protein[f"seq_chain_{letter}"]
+        made[f"coords_chain_{name}"] = {key.replace(f"_chain_{letter}", f"_chain_{name}"): atoms
+                                        for key, atoms in protein[f"coords_chain_{letter}"].items()}
+    return made
+
+
+@pytest.mark.parametrize("residues_max,count", [(150, 8), pytest.param(10**9, COMPARED, marks=pytest.mark.long)])
+def test_from_a_file_to_tensors_and_log_probabilities_by_our_own_reading(files, residues_max, count, tmp_path):
+    """Our side is given the file's path, the order of decoding, and nothing that the package has read."""
+    compared = [(path, protein) for path, protein in files if residues_of(protein) <= residues_max]
+    assert len(compared) == count
+    for path, protein in compared:
+        batch, _ = reference.featurize([in_the_order_of_the_file(path, protein)])
+        found = reference.ours("input", {"order": batch["residue_idx"]}, tmp_path, structure=path)
+        for name in ("S", "mask", "residue_idx", "chain_encoding"):
+            assert torch.equal(found[name], batch[name]), f"{path.name}: {name}"
+        assert torch.equal(found["X"].nan_to_num(0.0), batch["X"]), path.name
+        assert worst_difference(batch, "v_48_020", "vanilla", tmp_path, structure=path) < TOLERANCE, path.name
 
 
 def test_edges_of_a_structure(proteins, tmp_path):

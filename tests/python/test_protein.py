@@ -54,14 +54,18 @@ def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_pa
             assert other["valid_recovery"] == pytest.approx(first["valid_recovery"], abs=0.005)
 
 
-def test_a_resumed_run_is_the_same_run(run, lockstep, tmp_path):
+@pytest.mark.parametrize("ranks", [2, 1, 3])
+def test_a_run_of_two_ranks_that_is_resumed_is_the_same_run(run, lockstep, tmp_path, ranks):
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     data = "generated:30:70"
     train(run, lockstep, data, whole, "--max_steps", STEPS, nproc=2)
     train(run, lockstep, data, halves, "--max_steps", STEPS // 2, nproc=2)
-    train(run, lockstep, data, halves, "--max_steps", STEPS, nproc=2)
-    assert losses(halves) == losses(whole)
-    assert equal_weights(weights(halves), weights(whole))
+    train(run, lockstep, data, halves, "--max_steps", STEPS, nproc=ranks)
+    assert sorted(losses(halves)) == list(range(1, STEPS + 1))
+    if ranks == 2:
+        assert losses(halves) == losses(whole)
+        assert equal_weights(weights(halves), weights(whole))
+    assert losses(halves) == pytest.approx(losses(whole), rel=1e-4)
 
 
 def test_resume_from_epoch_last_is_the_run_that_made_it(run, lockstep, tmp_path):
@@ -217,6 +221,52 @@ def test_a_folder_of_real_structures_is_prepared_once(run, lockstep, structures,
     assert cache[0].stat().st_mtime_ns == written
     assert losses(tmp_path / "again") == losses(tmp_path / "run")
     assert all(math.isfinite(loss) for loss in losses(tmp_path / "run").values())
+
+
+def write_training_set(folder, members, validated=()):
+    """ProteinMPNN's form: an entry of one chain of 20 residues for each member of each cluster. members: by cluster, how many;
+    validated: clusters of valid_clusters.txt."""
+    import torch
+    draw = torch.Generator().manual_seed(1)
+    lines = ["CHAINID,DEPOSITION,RESOLUTION,HASH,CLUSTER,SEQUENCE"]
+    (folder / "pdb").mkdir(parents=True)
+    for cluster in [cluster for cluster, count in members.items() for _ in range(count)]:
+        entry = f"{len(lines)}ab{cluster % 10}"
+        sequence = "".join("ACDEFGHIKLMNPQRSTVWY"[i] for i in torch.randperm(20, generator=draw))
+        lines.append(f"{entry}_A,2010-01-01,2.1,{len(lines):06},{cluster},{sequence}")
+        place = folder / "pdb" / entry[1:3]
+        place.mkdir(exist_ok=True)
+        steps = torch.nn.functional.normalize(torch.randn(20, 1, 3, generator=draw), dim=-1) * 3.8
+        torch.save({"seq": sequence, "xyz": steps.cumsum(0) + torch.randn(20, 14, 3, generator=draw)}, place / f"{entry}_A.pt")
+        torch.save({"chains": ["A"], "tm": torch.ones(1, 1, 3), "asmb_ids": ["1"], "asmb_chains": ["A"],
+                    "asmb_xform0": torch.eye(4)[None]}, place / f"{entry}.pt")
+    (folder / "list.csv").write_text("\n".join(lines) + "\n")
+    if validated:
+        (folder / "valid_clusters.txt").write_text("".join(f"{cluster}\n" for cluster in validated))
+    return folder
+
+
+@pytest.mark.parametrize("flags", [[], ["--use_predefined_split"]], ids=["lists", "lists that are asked for"])
+def test_an_epoch_of_the_training_set_takes_one_member_of_each_cluster(run, lockstep, tmp_path, flags):
+    # Members have 20 residues, and so has a batch: each is a step of its own, in which the second rank has nothing to do.
+    data = write_training_set(tmp_path / "set", {11: 2, 12: 3, 13: 2}, validated=[13])
+    said = train(run, lockstep, data, tmp_path / "run", "--batch_tokens", "20", "--num_epochs", "1", *flags, nproc=2)
+    assert re.search(r"found +ProteinMPNN's training set: 7 entries .*\(5 to train on, 2 to validate on, 0 to test on\)",
+                     " ".join(said.split())), said
+    assert re.search(r"trained on +5 of 100 residues", said) and re.search(r"validated on +2\b", said), said
+    steps = [record for record in records(tmp_path / "run") if "loss" in record]
+    assert [record["samples"] for record in steps] == [1, 1], "two clusters train"
+    assert all(math.isfinite(record["loss"]) for record in steps)
+    assert evaluations(tmp_path / "run")[-1]["valid_perplexity"] > 1
+    assert (tmp_path / "run/held_out.txt").read_text().split() == ["6ab3-1", "7ab3-1"]
+
+
+def test_a_training_set_without_a_list_of_who_validates_is_no_predefined_split(run, lockstep, tmp_path):
+    data = write_training_set(tmp_path / "set", {11: 2, 12: 1})
+    done = run([lockstep, "run", "protein", "--pdb_path", data, "--train_dir", tmp_path / "run", "--use_predefined_split",
+                *SMALL_MODEL])
+    assert done.returncode == 3 and "--use_predefined_split" in done.stderr, (done.returncode, done.stderr)
+    assert "is listed to validate on" in done.stderr, done.stderr
 
 
 def test_broken_files_are_named_and_left_out(run, lockstep, structures, tmp_path):

@@ -1,5 +1,6 @@
 """ProteinMPNN and the masked side chains while something breaks: workers and agents that are killed at random, a loss while
-structures are prepared and one in the middle of a validation. Two nodes of two ranks each; batches are uneven, dropout is on."""
+structures are prepared and one in the middle of a validation, a loss that is no number. Two nodes of two ranks each, or one;
+batches are uneven, dropout is on."""
 import os
 import random
 import re
@@ -67,6 +68,26 @@ def test_a_loss_in_a_validation_costs_no_step_and_no_validation(lockstep, tmp_pa
     job.kill_rank(3)
     job.wait_for_recovery(1)
     finish(job, tmp_path / "run", undisturbed)
+
+
+def test_a_loss_that_is_no_number_on_one_rank_is_one_skipped_step_for_all(lockstep, tmp_path, flags):
+    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags, "--drift_check_every", "5", nodes=1)
+    job.wait_for_progress(20)
+    job.inject(1, "not_finite")
+    assert job.end() == 0, job.output()
+    assert len(re.findall("skipped on all ranks", job.output())) == 1, job.output()
+    assert fresh_starts(job.output()) == 1 and "going on at step" not in job.output(), "nobody ended over it"
+    assert sorted(losses(tmp_path / "run")) == list(range(1, STEPS + 1))
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run").values())
+
+
+def test_a_loss_that_is_no_number_ends_all_ranks_where_no_step_may_be_skipped(lockstep, tmp_path, flags):
+    job = WorkloadJob(lockstep, "protein", tmp_path / "run", tmp_path, *flags, "--max_skipped_steps", "0", "--max_steps",
+                      1_000_000, "--num_epochs", 1_000_000, nodes=1)
+    job.wait_for_progress(20)
+    job.inject(1, "not_finite")
+    assert job.end() == 5, job.output()
+    assert "--max_skipped_steps 0" in job.output() and fresh_starts(job.output()) == 1, "nobody tried it again"
 
 
 def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):

@@ -2,6 +2,8 @@
 finds, the same seed gives the same designs, and what they cannot use they refuse with the way out."""
 import json
 import re
+import shlex
+import shutil
 
 import pytest
 import torch
@@ -16,6 +18,16 @@ def ubiquitin(tmp_path_factory):
     """(path, what the public package reads of it)"""
     files = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
     path = next(path for path in files if "1ubi" in path.name.lower())
+    return path, reference.parse(path)
+
+
+@pytest.fixture(scope="module")
+def two_chains(tmp_path_factory):
+    """(a file of the chains A and B of 2BEG, what the public package reads of it)"""
+    files = reference.pdb_files(reference.structures_folder(), tmp_path_factory.mktemp("plain"))
+    source = next(path for path in files if "2beg" in path.name.lower())
+    path = tmp_path_factory.mktemp("two") / "2beg.pdb"
+    path.write_text("".join(f"{line}\n" for line in reference.atom_lines(source) if line[21] in "AB"))
     return path, reference.parse(path)
 
 
@@ -125,6 +137,64 @@ def test_a_file_is_written_whole_to_out(task, ubiquitin, tmp_path):
     out = tmp_path / "designs.fa"
     assert task("design", "--pdb_path", ubiquitin[0], "--out", out).stdout == ""
     assert len(records(out.read_text())) == 2
+
+
+# --- several chains, several structures
+
+
+def test_scores_of_a_chain_beside_another_are_those_of_the_public_package(task, two_chains):
+    path, protein = two_chains
+    line = json.loads(task("score", "--pdb_path", path, "--design_chains", "A", "--num_orders", 48).stdout)
+    score, global_score = reference_score(protein, 48, designed=["A"])
+    assert line["score"] == pytest.approx(score, abs=0.03)
+    assert line["global_score"] == pytest.approx(global_score, abs=0.03)
+    assert (line["designed_chains"], line["fixed_chains"]) == (["A"], ["B"])
+    assert line["sequence"] == protein["seq_chain_A"]
+
+
+@pytest.mark.parametrize("chains,designed,fixed", [("B A", "AB", ""), ("B", "B", "A")])
+def test_chains_that_are_designed_stand_in_the_fasta_and_the_others_are_named_and_kept(task, two_chains, tmp_path, chains,
+                                                                                     designed, fixed):
+    path, protein = two_chains
+    natives = [protein[f"seq_chain_{letter}"] for letter in designed]
+    out = tmp_path / "designs.fa"
+    task("design", "--pdb_path", path, "--design_chains", chains, "--num_sequences", 2, "--temperature", 1, "--out", out)
+    (header, native), *designs = records(out.read_text())
+    assert f"fixed_chains={list(fixed)}, designed_chains={list(designed)}, " in header
+    assert native == "/".join(natives) and len(designs) == 2
+    for _, sequence in designs:
+        assert [len(part) for part in sequence.split("/")] == [len(one) for one in natives] and sequence != native
+    # The first order of both tasks is the same: with the file's own amino acids in the other chain the scores are, too.
+    _, again, first, _ = [json.loads(line) for line in task("score", "--pdb_path", path, "--design_chains", chains, "--fasta",
+                                                            out).stdout.splitlines()]
+    for line, text in ((again, header), (first, designs[0][0])):
+        for name in ("score", "global_score"):
+            assert line[name] == pytest.approx(float(re.search(rf"\b{name}=([\d.]+)", text)[1]), abs=1e-3), text
+
+
+def test_the_structures_of_a_folder_are_done_one_by_one_as_if_alone(task, ubiquitin, two_chains, tmp_path):
+    folder = tmp_path / "structures"
+    folder.mkdir()
+    paths = sorted((shutil.copy(path, folder) for path, _ in (ubiquitin, two_chains)), key=str)
+    (folder / "broken.pdb").write_text("ATOM      1  N   ALA A   1      nonsense\n")
+    for name in ("score", "design"):
+        done = task(name, "--pdb_path", folder)
+        assert done.stdout == "".join(task(name, "--pdb_path", path).stdout for path in paths)
+        assert "skipped broken.pdb: " in done.stderr and "(1 of 2)" in done.stderr and "(2 of 2)" in done.stderr, done.stderr
+    scores = [json.loads(line) for line in task("score", "--pdb_path", folder).stdout.splitlines()]
+    assert [line["name"] for line in scores] == ["1ubi", "2beg"]
+    assert sorted(path.name for path in folder.iterdir()) == ["1ubi.pdb", "2beg.pdb", "broken.pdb"], "nothing is left there"
+
+
+@pytest.mark.parametrize("name", ["score", "design"])
+def test_help_ends_with_an_example_that_works(lockstep, run, ubiquitin, name):
+    done = run([lockstep, "protein", name, "--help"])
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(re.search(r"^Example: (lockstep protein .*)$", done.stdout, re.M)[1])
+    for flag, value in (("--checkpoint", reference.weights_file()), ("--pdb_path", ubiquitin[0])):
+        words[words.index(flag) + 1] = value
+    done = run([lockstep, *words[1:], *COMMON])
+    assert done.returncode == 0 and done.stdout.count(">" if name == "design" else "{") >= 1, done.stderr
 
 
 @pytest.mark.parametrize("flags,expected", [

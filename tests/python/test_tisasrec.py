@@ -114,6 +114,20 @@ def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, timed_
             assert curves[n][step] == pytest.approx(loss, rel=1e-5), f"step {step} with {n} ranks"
 
 
+@pytest.mark.parametrize("first, then, time_dropout", [(2, 1, "table"), (1, 2, "pairwise")])
+def test_a_resume_with_another_number_of_ranks_changes_nothing_but_rounding(
+        run, lockstep, timed_dataset, tmp_path, first, then, time_dropout):
+    flags = ["--variant", "tisasrec", "--time_dropout", time_dropout, "--batch_size", "12", "--log_every", "1"]
+    train(run, lockstep, timed_dataset, tmp_path / "undisturbed", *flags, "--max_steps", "30", "--nproc", first)
+    folder = tmp_path / "run"
+    train(run, lockstep, timed_dataset, folder, *flags, "--max_steps", "15", "--nproc", first)
+    assert "resumed from" in train(run, lockstep, timed_dataset, folder, *flags, "--max_steps", "30", "--nproc", then)
+    expected = losses(tmp_path / "undisturbed")
+    assert losses(folder).keys() == expected.keys() and len(expected) == 30
+    for step, loss in losses(folder).items():
+        assert loss == pytest.approx(expected[step], rel=1e-5), f"step {step}"
+
+
 KILLS = 4
 
 

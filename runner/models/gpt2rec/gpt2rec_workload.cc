@@ -150,6 +150,10 @@ std::vector<ParameterGroup> Gpt2recWorkload::groups() const {
   return groups;
 }
 
+Result<NamedTensors> Gpt2recWorkload::weights_of_file(NamedTensors file) const {
+  return without_guide_names(std::move(file), model_, *encoder_, trains_adapters(phases_));
+}
+
 Json Gpt2recWorkload::shared_facts() const {
   return {{"number of ratings trained on", static_cast<int64_t>(data_.train().size())},
           {"number of users", data_.num_users()},
@@ -310,6 +314,13 @@ at::Tensor Gpt2recWorkload::encode_all(const std::function<bool()>& goes_on) con
   return vectors_TW;
 }
 
+at::Tensor Gpt2recWorkload::film_parts(const at::Tensor& texts_TW) const {
+  const std::span<const int32_t> trained = data_.train_items();
+  const at::Tensor known_K = at::empty({std::ssize(trained)}, at::kLong);
+  std::copy(trained.begin(), trained.end(), known_K.mutable_data_ptr<int64_t>());
+  return model_.item_part(model_.all_items(known_K.to(device_), {.vectors_TW = texts_TW, .rows_B = film_texts_I_}));
+}
+
 Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& shard) {
   const torch::NoGradGuard no_grad;
   const at::Tensor texts_TW = cached_TW_.defined() ? cached_TW_ : encode_all(shard.goes_on);
@@ -317,9 +328,7 @@ Result<std::vector<MetricSum>> Gpt2recWorkload::evaluate(const EvaluationShard& 
   const auto ids = [&](int64_t count) { return at::arange(count, at::TensorOptions(at::kLong).device(device_)); };
   const at::Tensor user_parts_UH =
       model_.user_part(model_.users(ids(data_.num_users()), {.vectors_TW = texts_TW, .rows_B = user_texts_U_}));
-  const at::Tensor item_parts_IH =
-      model_.item_part(model_.items(ids(data_.num_items()), {.vectors_TW = texts_TW, .rows_B = film_texts_I_}));
-  return evaluate_rankings(model_, data_, user_parts_UH, item_parts_IH, shard);
+  return evaluate_rankings(model_, data_, user_parts_UH, film_parts(texts_TW), shard);
 }
 
 EvaluationMetrics Gpt2recWorkload::figures(const std::vector<MetricSum>& totals) const {

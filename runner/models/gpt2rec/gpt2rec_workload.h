@@ -37,6 +37,7 @@ class Gpt2recWorkload final : public Workload {
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
   // "heads", and "adapters" where any phase trains LoRA.
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
+  [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
   [[nodiscard]] std::vector<FrozenTensors> frozen() const override { return {encoder_->frozen()}; }
   void initialize(uint64_t seed) override;
   // A cached phase has all texts encoded once.
@@ -71,9 +72,10 @@ class Gpt2recWorkload final : public Workload {
   [[nodiscard]] const TextEncoder& encoder() const { return *encoder_; }
   // All texts' vectors [T, W], without a graph. Undefined when goes_on says so.
   [[nodiscard]] at::Tensor encode_all(const std::function<bool()>& goes_on) const;
-  // Which of them are those of the users and of the films, by id, on the device.
+  // Which of them are those of the users, by id, on the device.
   [[nodiscard]] const at::Tensor& user_texts() const { return user_texts_U_; }
-  [[nodiscard]] const at::Tensor& film_texts() const { return film_texts_I_; }
+  // All films' parts of the first layer [I, H].
+  [[nodiscard]] at::Tensor film_parts(const at::Tensor& texts_TW) const;
 
  private:
   Gpt2recWorkload(const RunConfig& config, const RatingData& ratings, RecommenderData data,

@@ -1,5 +1,10 @@
 #include "runner/models/gpt2rec/guide_names.h"
 
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/equal.h>
+
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,14 +24,15 @@ std::string guide_name_of_gpt2(const std::string& name) {
   return std::string(kGpt2) + std::string(kWrapped) + "transformer." + in_peft.substr(kWrapped.size());
 }
 
+std::string head_name() { return std::string(kGpt2) + std::string(kWrapped) + "lm_head.weight"; }
+
 }  // namespace
 
 TorchTree guide_state_dict(const RecommenderModel& model, const TextEncoder& encoder, uint64_t seed) {
   NamedTensors all;
   for (const NamedTensor& weight : encoder.weights()) {
     all.push_back({guide_name_of_gpt2(weight.name), weight.tensor});
-    if (weight.name == kTokenTable)
-      all.push_back({std::string(kGpt2) + std::string(kWrapped) + "lm_head.weight", weight.tensor});
+    if (weight.name == kTokenTable) all.push_back({head_name(), weight.tensor});
   }
   for (const NamedTensor& adapter : encoder.adapters()) {
     all.push_back({guide_name_of_gpt2(adapter.name), adapter.tensor});
@@ -36,6 +42,44 @@ TorchTree guide_state_dict(const RecommenderModel& model, const TextEncoder& enc
   TorchTree tree;
   tree.root = std::get<PickleDict>(tree.value(all).value);
   return tree;
+}
+
+Result<NamedTensors> without_guide_names(NamedTensors file, const RecommenderModel& model, const TextEncoder& encoder,
+                                         bool trains_adapters) {
+  std::map<std::string, at::Tensor> frozen;
+  for (const NamedTensor& weight : encoder.weights()) frozen.emplace(guide_name_of_gpt2(weight.name), weight.tensor);
+  frozen.emplace(head_name(), frozen.at(guide_name_of_gpt2(kTokenTable)));
+  std::map<std::string, std::string> adapters;
+  for (const NamedTensor& adapter : encoder.adapters()) {
+    adapters.emplace(guide_name_of_gpt2(adapter.name), adapter.name);
+  }
+  std::set<std::string> not_ours;
+  for (const NamedTensor& tensor : model.unused(/*seed=*/0)) not_ours.insert(tensor.name);
+  NamedTensors ours;
+  for (NamedTensor& tensor : file) {
+    const auto weight = frozen.find(tensor.name);
+    const auto adapter = adapters.find(tensor.name);
+    if (weight != frozen.end()) {
+      const at::Tensor given = tensor.tensor.cpu();
+      const at::Tensor here = weight->second.cpu();
+      if (given.scalar_type() != here.scalar_type() || !at::equal(given, here)) {
+        return Error{ErrorCode::kInvalid, tensor.name +
+                                              " differs from the GPT-2 of this run: give the --gpt2_path or " +
+                                              "--gpt2_config that it was trained with"};
+      }
+    } else if (adapter != adapters.end() && trains_adapters) {
+      ours.push_back({adapter->second, std::move(tensor.tensor)});
+    } else if (adapter != adapters.end()) {
+      if (adapter->second.find("lora_B") != std::string::npos && at::count_nonzero(tensor.tensor).item<int64_t>() > 0) {
+        return Error{
+            ErrorCode::kInvalid,
+            tensor.name + " was trained, and with --use_cache true GPT-2 has no adapters; " + "give --use_cache false"};
+      }
+    } else if (not_ours.count(tensor.name) == 0) {
+      ours.push_back(std::move(tensor));
+    }
+  }
+  return ours;
 }
 
 }  // namespace lockstep

@@ -73,8 +73,7 @@ class FilmRecommender {
     const RecommenderModel& model = workload.model();
     const RecommenderData& data = workload.data();
     texts_TW_ = workload.encode_all([] { return true; });
-    film_parts_IH_ = model.item_part(
-        model.items(ids_below(data.num_items()), {.vectors_TW = texts_TW_, .rows_B = workload.film_texts()}));
+    film_parts_IH_ = workload.film_parts(texts_TW_);
     for (const Film& film : ratings.films) {
       is_candidate_.push_back(!film.title.empty() || !film.genres.empty());
       titles_.push_back(film.title);
@@ -156,9 +155,6 @@ class FilmRecommender {
   }
 
  private:
-  [[nodiscard]] at::Tensor ids_below(int64_t count) const {
-    return at::arange(count, at::TensorOptions(at::kLong).device(device_));
-  }
   template <typename List>
   [[nodiscard]] at::Tensor ids_of(const List& list) const {
     const at::Tensor ids = at::empty({static_cast<int64_t>(list.size())}, at::kLong);

@@ -133,6 +133,12 @@ at::Tensor RecommenderModel::items(const at::Tensor& ids_B, const TextRows& text
   return joined(item_, item_.embedding.index_select(0, ids_B), texts);
 }
 
+at::Tensor RecommenderModel::all_items(const at::Tensor& known_K, const TextRows& texts) const {
+  const at::Tensor known_KD = item_.embedding.index_select(0, known_K);
+  const at::Tensor means_ID = known_KD.mean(0, /*keepdim=*/true).expand_as(item_.embedding);
+  return joined(item_, means_ID.index_copy(0, known_K, known_KD), texts);
+}
+
 at::Tensor RecommenderModel::unseen(const Side& side, const at::Tensor& known_K, const at::Tensor& vectors_BW) const {
   const at::Tensor mean_1D = side.embedding.index_select(0, known_K).mean(0, /*keepdim=*/true);
   const at::Tensor rows_B = at::arange(vectors_BW.size(0), known_K.options());

@@ -52,6 +52,9 @@ class RecommenderModel {
   // ids_B int64 → [B, F].
   [[nodiscard]] at::Tensor users(const at::Tensor& ids_B, const TextRows& texts) const;
   [[nodiscard]] at::Tensor items(const at::Tensor& ids_B, const TextRows& texts) const;
+  // Of all films, the rows of `texts` being theirs. An embedding that was never trained is noise: a film that is not
+  // among `known_K` has the mean of theirs. → [I, F].
+  [[nodiscard]] at::Tensor all_items(const at::Tensor& known_K, const TextRows& texts) const;
   // Of those who have no embedding of their own: with the mean of those of `known_K`. vectors_BW [B, W] → [B, F].
   [[nodiscard]] at::Tensor users_unseen(const at::Tensor& known_K, const at::Tensor& vectors_BW) const;
   [[nodiscard]] at::Tensor items_unseen(const at::Tensor& known_K, const at::Tensor& vectors_BW) const;

@@ -220,7 +220,7 @@ class MpnnTask {
     const Status ready = read_inputs(fs);
     if (!ready.ok()) return usage(ready.error().message);
     const std::string& path = protein_options(input_.config).pdb_path;
-    const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", {});
+    const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", reading());
     if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
     const StructureCache& cache = prepared->cache;
     for (const SkippedFile& skipped : cache.skipped()) input_.log("skipped " + skipped.file + ": " + skipped.reason);
@@ -282,6 +282,17 @@ class MpnnTask {
   }
 
  private:
+  // A large folder says every few seconds how far it is.
+  [[nodiscard]] PrepareOptions reading() const {
+    static constexpr auto kInterval = std::chrono::seconds(3);
+    return {.progress = [this, said_at = Clock::now()](int64_t done, int64_t total) mutable {
+      if (Clock::now() - said_at < kInterval) return true;
+      said_at = Clock::now();
+      input_.log("read " + std::to_string(done) + " of " + std::to_string(total) + " structures");
+      return true;
+    }};
+  }
+
   const TaskInput& input_;
   const MpnnTaskOptions& options_;
   MpnnModel model_;

@@ -16,8 +16,9 @@ namespace {
 using namespace lockstep;
 
 struct Options {
-  int64_t milliseconds = 0;  // that each step takes longer
-  std::string prepared;      // a folder, into which twenty parts are prepared
+  int64_t milliseconds = 0;         // that each step takes longer
+  std::string prepared;             // a folder, into which twenty parts are prepared
+  int64_t part_milliseconds = 100;  // of each part
 };
 
 class SlowToy final : public ToyWorkload {
@@ -34,17 +35,17 @@ class SlowToy final : public ToyWorkload {
 };
 
 // Parts that are there are kept.
-void prepare(const std::filesystem::path& folder, const OnDataProgress& on_progress) {
+void prepare(const std::filesystem::path& folder, std::chrono::milliseconds part_time, const OnDataProgress& progress) {
   constexpr int64_t kParts = 20;
   std::filesystem::create_directories(folder);
   for (int64_t part = 0; part < kParts; ++part) {
-    on_progress(part, kParts);
+    progress(part, kParts);
     const std::filesystem::path path = folder / std::to_string(part);
     if (std::filesystem::exists(path)) continue;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::this_thread::sleep_for(part_time);
     std::ofstream(path) << "part " << part << "\n";
   }
-  on_progress(kParts, kParts);
+  progress(kParts, kParts);
 }
 
 #define OPTION(member)                                                                  \
@@ -63,10 +64,14 @@ void toy(PluginWorkload& workload) {
     table.integer("milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(milliseconds),
                   "that each step takes longer");
     table.text("prepared", FlagScope::kThisProcess, "a folder", OPTION(prepared), "twenty parts are prepared in it");
+    table.integer("part_milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(part_milliseconds),
+                  "that each part takes");
   };
   workload.make = [](const RunConfig& config, at::Device, const OnDataProgress& on_progress) -> WorkloadOrFailure {
     const auto& options = std::any_cast<const Options&>(config.options);
-    if (!options.prepared.empty()) prepare(options.prepared, on_progress);
+    if (!options.prepared.empty()) {
+      prepare(options.prepared, std::chrono::milliseconds(options.part_milliseconds), on_progress);
+    }
     return std::unique_ptr<Workload>(std::make_unique<SlowToy>(ToyOptions{.phase_epochs = 10}, options.milliseconds));
   };
 }

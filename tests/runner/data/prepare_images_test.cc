@@ -16,6 +16,7 @@
 
 #include "runner/base/forwarding_file_system.h"
 #include "tests/runner/data/image_bytes.h"
+#include "tests/runner/formats/fault_file_system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -145,6 +146,37 @@ TEST_F(PrepareImages, a_full_disk_says_so_and_what_was_done_is_used_later) {
   const auto memory = prepare_images(fs_, folder_.file("images"), kSide, "", {});
   EXPECT_EQ(memory->path, "");
   EXPECT_EQ(again->cache.digest(), memory->cache.digest());
+}
+
+// From the first changing call on: the images lie on a volume that is mounted for reading. Later: it becomes so.
+TEST_F(PrepareImages, a_read_only_volume_says_so_and_names_the_flag_for_another_folder) {
+  write_images();
+  for (const int at_call : {1, 20}) {
+    FaultFileSystem read_only(fs_, FaultFileSystem::Fault::kFailForever, at_call, EROFS);
+    const auto refused =
+        prepare_images(read_only, folder_.file("images"), kSide, folder_.file("cache"), {.threads = 2});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_GT(read_only.failures(), 0);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+    EXPECT_THAT(refused.error().message, HasSubstr("cannot write the cache of images in " + folder_.file("cache")));
+    EXPECT_THAT(refused.error().message, HasSubstr("Read-only file system"));
+    EXPECT_THAT(refused.error().message, HasSubstr("name another folder with --cache_dir"));
+  }
+  const auto elsewhere = prepare_images(fs_, folder_.file("images"), kSide, folder_.file("another"), {.threads = 2});
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.error().message;
+  EXPECT_EQ(elsewhere->cache.size(), kImages - 2);
+}
+
+TEST_F(PrepareImages, a_cache_on_a_read_only_volume_is_opened) {
+  write_images();
+  const Result<PreparedImages> made = prepare();
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  FaultFileSystem read_only(fs_, FaultFileSystem::Fault::kFailForever, 1, EROFS);
+  const auto again = prepare_images(read_only, folder_.file("images"), kSide, folder_.file("cache"), {.threads = 2});
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->was_there);
+  EXPECT_EQ(again->cache.digest(), made->cache.digest());
+  EXPECT_EQ(read_only.calls(), 0);
 }
 
 // Two real processes, of which one is killed when it has left a part behind; the other and a third one finish.

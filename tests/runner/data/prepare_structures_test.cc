@@ -13,6 +13,7 @@
 
 #include "runner/base/forwarding_file_system.h"
 #include "tests/runner/data/pdb_text.h"
+#include "tests/runner/formats/fault_file_system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -242,6 +243,36 @@ TEST_F(PrepareStructures, a_folder_that_cannot_be_written_is_named_with_what_to_
   EXPECT_EQ(prepared.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(prepared.error().message, HasSubstr(folder_.file("file/cache")));
   EXPECT_THAT(prepared.error().message, HasSubstr("--cache_dir"));
+}
+
+// From the first changing call on: the structures lie on a volume that is mounted for reading. Later: it becomes so.
+TEST_F(PrepareStructures, a_read_only_volume_says_so_and_names_the_flag_for_another_folder) {
+  write_files(folder_);
+  for (const int at_call : {1, 20}) {
+    FaultFileSystem read_only(fs_, FaultFileSystem::Fault::kFailForever, at_call, EROFS);
+    const auto refused = prepare_structures(read_only, folder_.file("pdbs"), folder_.file("cache"), {.threads = 2});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_GT(read_only.failures(), 0);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+    EXPECT_THAT(refused.error().message, HasSubstr("cannot write the cache of structures in " + folder_.file("cache")));
+    EXPECT_THAT(refused.error().message, HasSubstr("Read-only file system"));
+    EXPECT_THAT(refused.error().message, HasSubstr("name another folder with --cache_dir"));
+  }
+  const auto elsewhere = prepare_structures(fs_, folder_.file("pdbs"), folder_.file("another"), {.threads = 2});
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.error().message;
+  EXPECT_EQ(elsewhere->cache.size(), kFiles - 2);
+}
+
+TEST_F(PrepareStructures, a_cache_on_a_read_only_volume_is_opened) {
+  write_files(folder_);
+  const Result<PreparedStructures> made = prepare();
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  FaultFileSystem read_only(fs_, FaultFileSystem::Fault::kFailForever, 1, EROFS);
+  const auto again = prepare_structures(read_only, folder_.file("pdbs"), folder_.file("cache"), {.threads = 2});
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->was_there);
+  EXPECT_EQ(again->cache.digest(), made->cache.digest());
+  EXPECT_EQ(read_only.calls(), 0);
 }
 
 // Fails to read one file, as a network volume does that comes back.

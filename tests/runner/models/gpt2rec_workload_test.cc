@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -76,6 +77,34 @@ TEST(Gpt2recWorkload, no_parameter_is_left_without_a_gradient) {
       EXPECT_EQ(parameter.tensor.grad().abs().max().item<double>() > 0.0, !begins_later) << parameter.name;
     }
   }
+}
+
+TEST(Gpt2recWorkload, adapters_are_a_group_with_a_rate_of_their_own_and_rest_in_a_cached_phase) {
+  const auto two = gpt2rec_workload({"--preset", "two_phase"});
+  const std::vector<ParameterGroup> groups = two->groups();
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].lr_factor, 1.0);
+  EXPECT_EQ(groups[1].name, "adapters");
+  EXPECT_EQ(groups[1].parameters.size(), 12U);
+  for (const NamedTensor& adapter : groups[1].parameters) EXPECT_THAT(adapter.name, HasSubstr(".lora_"));
+  // Both decay by --weight_decay.
+  for (const ParameterGroup& group : groups) EXPECT_FALSE(group.weight_decay.has_value()) << group.name;
+  const std::vector<TrainingPhase> phases = two->info().phases;
+  ASSERT_EQ(phases.size(), 2U);
+  EXPECT_EQ(phases[0].lr, std::optional<double>(1e-4));
+  EXPECT_EQ(phases[1].lr, std::optional<double>(5e-5));
+  EXPECT_DOUBLE_EQ(*phases[1].lr * groups[1].lr_factor, 1e-5);
+  EXPECT_EQ(phases[0].clip_grad_norm, std::optional<double>(1.0));
+  EXPECT_EQ(phases[1].clip_grad_norm, std::optional<double>(0.5));
+  EXPECT_THAT(phases[0].frozen, ElementsAre("adapters"));
+  EXPECT_TRUE(phases[1].frozen.empty());
+
+  EXPECT_EQ(gpt2rec_workload({"--use_cache", "false", "--gpt2_lr_factor", "0.5"})->groups()[1].lr_factor, 0.5);
+  // Where no phase trains them they are no part of the state.
+  EXPECT_EQ(gpt2rec_workload()->groups().size(), 1U);
+  const auto cached = gpt2rec_workload({"--preset", "two_phase", "--phase2_cache"});
+  EXPECT_EQ(cached->groups().size(), 1U);
+  EXPECT_TRUE(cached->info().phases[0].frozen.empty());
 }
 
 TEST(Gpt2recWorkload, has_the_published_numbers_of_parameters) {
@@ -250,6 +279,8 @@ TEST(Gpt2recFlags, the_guides_words_and_the_two_phases_are_understood) {
   EXPECT_FALSE(phases[1].is_cached);
   EXPECT_EQ(phases[1].clip_grad_norm, 0.5);
   EXPECT_EQ(two.training.optimizer, OptimizerKind::kAdamw);
+  EXPECT_EQ(two.training.weight_decay, 1e-5);
+  EXPECT_EQ(guide.training.weight_decay, 0.0);
 }
 
 }  // namespace
