@@ -101,7 +101,7 @@ struct Measurement {
 
 struct Plan {
   std::optional<api::TrainJobStatus> status;  // to be written before the actions; nothing: it is as it should be
-  bool status_can_wait = false;  // it only says which pods there are, how many are ready and how many are done
+  bool status_can_wait = false;           // it only says which pods there are, how many are ready and how many are done
   std::vector<PlannedEvent> events;       // once the status is written
   std::vector<Measurement> measurements;  // likewise
   std::vector<Action> actions;
