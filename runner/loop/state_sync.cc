@@ -87,23 +87,10 @@ Status keep_place(Counters& counters, const BatchShape& batch, const SyncParts& 
   return {};
 }
 
-// Frozen weights are in no checkpoint. Those given now must be the ones that it was trained with.
-Status check_frozen(const LoadedCheckpoint& loaded, const Workload& workload) {
-  const Json saved = loaded.state.progress.value("frozen", Json::object());
-  for (const FrozenTensors& here : workload.frozen()) {
-    const std::string there = saved.value(here.name, here.sha256);
-    if (there == here.sha256) continue;
-    return Error{ErrorCode::kInvalid, loaded.path + " was trained with other weights of " + here.name + " (sha256 " +
-                                          there + ") than those given now (" + here.sha256 +
-                                          "); give the file that it was trained with"};
-  }
-  return {};
-}
-
 Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, const SyncOptions& options,
                        SyncResult& result) {
   TrainingState& state = parts.state;
-  TRY(check_frozen(loaded, parts.workload));
+  TRY(check_frozen(loaded.state.progress, parts.workload, loaded.path));
   TRY(copy_tensors(loaded.model, state.model_tensors(), "the model of " + loaded.path));
   TRY(copy_tensors(loaded.optimizer, state.optimizer_tensors(), "the optimizer of " + loaded.path));
   for (auto& [name, ema] : state.emas()) {

@@ -19,6 +19,18 @@ Result<Workload::FilePast> Workload::restore_from_file(const Json& /*fields*/) {
                                         "--state_dict_path"};
 }
 
+Status check_frozen(const Json& progress, const Workload& workload, const std::string& path) {
+  const Json saved = progress.value("frozen", Json::object());
+  for (const FrozenTensors& here : workload.frozen()) {
+    const std::string there = saved.value(here.name, here.sha256);
+    if (there == here.sha256) continue;
+    return Error{ErrorCode::kInvalid, path + " was trained with other weights of " + here.name + " (sha256 " + there +
+                                          ") than those given now (" + here.sha256 +
+                                          "); give the file that it was trained with"};
+  }
+  return {};
+}
+
 Result<double> figure_in(const Json& fields, const std::string& name) {
   const auto found = fields.find(name);
   if (found != fields.end() && found->is_number()) return found->get<double>();

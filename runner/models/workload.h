@@ -242,6 +242,9 @@ class Workload {
   virtual Result<FilePast> restore_from_file(const Json& fields);
 };
 
+// Frozen weights are in no checkpoint. Those of `workload` must be the ones that the checkpoint at `path` was trained
+// with. progress: that of its state.json; empty: nothing is known. Error: kInvalid.
+Status check_frozen(const Json& progress, const Workload& workload, const std::string& path);
 // For restore_from_file. Error: kInvalid.
 Result<double> figure_in(const Json& fields, const std::string& name);
 // The parameters of all groups, in their order.

@@ -45,7 +45,7 @@ double lr_value(int64_t step, const LrScheduleOptions& options, const PlateauSta
   const auto updates = static_cast<double>(step + 1);
   if (options.kind == LrScheduleKind::kNoam) return noam(updates, options);
   if (options.kind == LrScheduleKind::kPlateau) {
-    const double reduced = plateau.factor < 1.0 ? std::max(options.lr * plateau.factor, options.min_lr) : options.lr;
+    const double reduced = std::max(options.lr * plateau.factor, std::min(options.lr, options.min_lr));
     return step < options.warmup_steps ? reduced * updates / static_cast<double>(options.warmup_steps) : reduced;
   }
   if (step < options.warmup_steps) return options.lr * updates / static_cast<double>(options.warmup_steps);

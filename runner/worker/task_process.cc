@@ -106,6 +106,7 @@ class TaskProcess {
     const Result<std::string> args = read_file(fs_, join_path(parent_path(checkpoint.path), "args.txt"), kArgsBytesMax);
     trained_ = flags_of_checkpoint(workload_, task_, checkpoint.state.config, args.ok() ? *args : "",
                                    "state.json of " + checkpoint.path);
+    progress_ = checkpoint.state.progress;
     TRY_ASSIGN(weights_, chosen_weights(checkpoint, given));
     weights_path_ = checkpoint.path;
     return {};
@@ -159,6 +160,7 @@ class TaskProcess {
       failure = workloads_.run_task({.config = config,
                                      .weights = weights_,
                                      .weights_path = weights_path_,
+                                     .progress = progress_,
                                      .device = device,
                                      .out = out,
                                      .log = say});
@@ -180,6 +182,7 @@ class TaskProcess {
   TrainedFlags trained_;
   NamedTensors weights_;
   std::string weights_path_;
+  Json progress_ = Json::object();
 };
 
 }  // namespace

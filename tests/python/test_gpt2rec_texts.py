@@ -96,6 +96,8 @@ def test_a_run_goes_on_with_its_own_gpt2_alone(run, lockstep, films, tokenizer, 
     save_gpt2(tmp_path / "gpt2", seed=2)
     message = go_on(code=2)
     assert "was trained with other weights of GPT-2 (sha256" in message and "give the file that it was trained with" in message
+    done = run([lockstep, "gpt2rec", "recommend", "--checkpoint", tmp_path / "run", "--user", "1"])
+    assert done.returncode == 2 and "was trained with other weights of GPT-2 (sha256" in text(done), text(done)
 
     save_gpt2(tmp_path / "gpt2", seed=1)
     whole = (tmp_path / "gpt2/model.safetensors").read_bytes()

@@ -57,6 +57,11 @@ TEST(LrSchedule, plateau_follows_torch) {
   }
 }
 
+TEST(LrSchedule, a_plateau_raises_no_rate_that_is_below_the_least) {
+  const LrScheduleOptions options{.kind = LrScheduleKind::kPlateau, .lr = 1e-5, .min_lr = 1e-4};
+  EXPECT_EQ(lr_value(1000, options, {.factor = 0.5}), 1e-5);
+}
+
 TEST(LrSchedule, plateau_takes_nan_for_no_improvement) {
   PlateauState state = plateau_after({}, 0.5, {});
   state = plateau_after(state, std::nan(""), {});
