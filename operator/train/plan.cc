@@ -128,7 +128,9 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// The pods themselves show it, to this operator and to the next. Many small jobs at once are made of such writes.
+// Whether the new status says only which pods there are, how many are ready and how many have ended with 0. An operator
+// that comes after this one sees the same in the pods, so the write can wait. With many small jobs most writes are
+// such.
 bool only_counts_pods(const PlanState& state) {
   const Plan& plan = state.plan;
   if (!plan.events.empty() || !plan.measurements.empty()) return false;

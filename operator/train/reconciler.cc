@@ -28,7 +28,8 @@ constexpr int kLostRacesMax = 1;
 constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
 constexpr size_t kRequestsAtOnceMax = 128;
-// A status that only counts pods waits for others to be written with it: one or two seconds, for the clock has seconds.
+// How long a status that only counts pods waits for another one that is written in its place. The clock has whole
+// seconds, so it is one to two.
 constexpr api::UnixSeconds kStatusWaitsSeconds = 2;
 // A claim is not watched.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
@@ -50,7 +51,7 @@ struct Memory {
   api::UnixSeconds unwritten_since = 0;
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
-  std::set<std::string> deleted_pods;  // UIDs: told to go, though the cache may not show it yet
+  std::set<std::string> deleted_pods;  // UIDs of those that the cache may not show as ending yet
   std::optional<Told> told;
   std::map<std::string, SeenPod> seen_pods;  // by name, of the last pass
   std::optional<bool> claim_exists;
@@ -281,7 +282,7 @@ class Pass {
     }
   }
 
-  // Nobody is told to go twice because the watch is slower than the next pass.
+  // A pod that this operator has deleted counts as ending before the watch shows it, and is not deleted a second time.
   void mark_deleted_pods(std::vector<PodView>& pods) {
     std::set<std::string> still_there;
     for (PodView& pod : pods) {

@@ -193,8 +193,10 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
   if (!weights.empty()) {
     Result<NamedTensors> read = load_weights(fs, weights);
     if (!read.ok()) return unusable_weights(read.error(), weights);
-    TRY_ASSIGN(const NamedTensors loaded, workload.weights_of_file(std::move(*read)));
-    TRY(copy_tensors(loaded, state.model_tensors(), "--state_dict_path " + weights));
+    const std::string what = "--state_dict_path " + weights;
+    const Result<NamedTensors> loaded = workload.weights_of_file(std::move(*read));
+    if (!loaded.ok()) return Error{loaded.error().code, what + ": " + loaded.error().message};
+    TRY(copy_tensors(*loaded, state.model_tensors(), what));
     result.origin = "weights from " + weights;
   }
   for (auto& [name, ema] : state.emas()) ema.reset();

@@ -71,9 +71,8 @@ Result<NamedTensors> without_guide_names(NamedTensors file, const RecommenderMod
       ours.push_back({adapter->second, std::move(tensor.tensor)});
     } else if (adapter != adapters.end()) {
       if (adapter->second.find("lora_B") != std::string::npos && at::count_nonzero(tensor.tensor).item<int64_t>() > 0) {
-        return Error{
-            ErrorCode::kInvalid,
-            tensor.name + " was trained, and with --use_cache true GPT-2 has no adapters; " + "give --use_cache false"};
+        return Error{ErrorCode::kInvalid, tensor.name + " was trained, and this run encodes its texts once, without " +
+                                              "adapters: give --use_cache false"};
       }
     } else if (not_ours.count(tensor.name) == 0) {
       ours.push_back(std::move(tensor));
