@@ -27,6 +27,7 @@ set(LOCKSTEP_PLUGIN_FILES
   runner/layers/dropouts.h
   runner/layers/initial_values.h
   runner/layers/linear.h
+  runner/models/adam_state_dict.h
   runner/models/registry.h
   runner/models/task.h
   runner/models/workload.h

@@ -52,7 +52,7 @@ FileKind kind_of_mode(mode_t mode) {
 }
 
 Result<FileHandle> open_file(const std::string& path, int flags) {
-  const int descriptor = retry_on_eintr([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0644); });
+  const int descriptor = retry_on_eintr([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0644); });
   if (descriptor < 0) return error_of_errno(errno, "open", path);
   return FileHandle{descriptor};
 }
@@ -73,10 +73,12 @@ Error error_of_errno(int errno_value, std::string_view call, const std::string& 
 }
 
 Result<FileHandle> PosixFileSystem::open_for_write(const std::string& path) {
-  return open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  return open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
 }
 
-Result<FileHandle> PosixFileSystem::open_for_read(const std::string& path) { return open_file(path, O_RDONLY); }
+Result<FileHandle> PosixFileSystem::open_for_read(const std::string& path) {
+  return open_file(path, links_ == Links::kRefused ? O_RDONLY | O_NOFOLLOW : O_RDONLY);
+}
 
 Result<size_t> PosixFileSystem::write(FileHandle file, const void* data, size_t bytes) {
   const ssize_t written = retry_on_eintr([&] { return ::write(file.descriptor, data, bytes); });
@@ -159,6 +161,12 @@ Result<FileInfo> PosixFileSystem::stat(const std::string& path) {
   return FileInfo{kind_of_mode(info.st_mode), static_cast<uint64_t>(info.st_size)};
 }
 
+Result<FileInfo> PosixFileSystem::fstat(FileHandle file) {
+  struct ::stat info = {};
+  if (::fstat(file.descriptor, &info) != 0) return error_of_errno(errno, "fstat", descriptor_text(file));
+  return FileInfo{kind_of_mode(info.st_mode), static_cast<uint64_t>(info.st_size)};
+}
+
 Status write_all(FileSystem& fs, FileHandle file, const void* data, size_t bytes) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -208,17 +216,18 @@ Status read_file(FileSystem& fs, const std::string& path, const ByteSink& sink) 
 }
 
 Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t bytes_max) {
-  TRY_ASSIGN(const FileInfo info, fs.stat(path));
+  TRY_ASSIGN(const FileHandle file, fs.open_for_read(path));
   const auto too_large = [&](uint64_t found) {
     return Error{ErrorCode::kInvalid,
                  path + " has " + std::to_string(found) + " bytes; at most " + std::to_string(bytes_max) + " are read"};
   };
-  if (info.kind == FileKind::kDirectory) return Error{ErrorCode::kInvalid, path + " is a folder, not a file"};
-  if (info.bytes > bytes_max) return too_large(info.bytes);
-  TRY_ASSIGN(const FileHandle file, fs.open_for_read(path));
   const auto copy = [&]() -> Result<std::string> {
+    const Result<FileInfo> info = fs.fstat(file);
+    if (!info.ok()) return info.error().with_context(path);
+    if (info->kind == FileKind::kDirectory) return Error{ErrorCode::kInvalid, path + " is a folder, not a file"};
+    if (info->bytes > bytes_max) return too_large(info->bytes);
     // One byte more than there should be, so that the end is seen without growing.
-    std::string bytes(info.bytes + 1, '\0');
+    std::string bytes(info->bytes + 1, '\0');
     size_t size = 0;
     for (;;) {
       const Result<size_t> got = fs.read(file, bytes.data() + size, std::min(bytes.size() - size, kReadPieceBytes));

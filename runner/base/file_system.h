@@ -3,8 +3,9 @@
 // Role: the seam between this project's file protocols (checkpoints, `latest`, exports) and the disk, so that a test
 // can fail or kill any single call. Below it: POSIX. Above it nothing calls open, write or rename on a durable file.
 // Threads: a FileSystem may be used by several threads at once; a file handle by one at a time.
-// Symbolic links: a handle is never opened through a link in the last place of a path, and remove_tree never follows
-// one. Errors: messages hold the call, the path and errno's text. kNotFound (ENOENT), kConflict (EEXIST, ENOTEMPTY),
+// Symbolic links: a file is read through them, as Kubernetes mounts a ConfigMap's; it is never written through one in
+// the last place of its path, and remove_tree never follows one.
+// Errors: messages hold the call, the path and errno's text. kNotFound (ENOENT), kConflict (EEXIST, ENOTEMPTY),
 // kUnavailable (full, read-only, forbidden, input/output error), kInvalid (a path that cannot be).
 #pragma once
 
@@ -60,10 +61,18 @@ class FileSystem {
   virtual Result<std::vector<DirectoryEntry>> list(const std::string& path) = 0;
   // Of the thing itself, not of what a link points to.
   virtual Result<FileInfo> stat(const std::string& path) = 0;
+  virtual Result<FileInfo> fstat(FileHandle file) = 0;
 };
 
 class PosixFileSystem final : public FileSystem {
  public:
+  // kRefused: nor is a file read through a link in the last place of its path. For what is shown to others of a folder
+  // into which others write: a link there may lead to any file of ours.
+  enum class Links { kFollowed, kRefused };
+
+  PosixFileSystem() = default;
+  explicit PosixFileSystem(Links links) : links_(links) {}
+
   Result<FileHandle> open_for_write(const std::string& path) override;
   Result<FileHandle> open_for_read(const std::string& path) override;
   Result<size_t> write(FileHandle file, const void* data, size_t bytes) override;
@@ -77,6 +86,10 @@ class PosixFileSystem final : public FileSystem {
   Status remove_directory(const std::string& path) override;
   Result<std::vector<DirectoryEntry>> list(const std::string& path) override;
   Result<FileInfo> stat(const std::string& path) override;
+  Result<FileInfo> fstat(FileHandle file) override;
+
+ private:
+  Links links_ = Links::kFollowed;
 };
 
 // The Error of a failed system call: "open /x: Read-only file system".

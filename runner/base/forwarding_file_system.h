@@ -30,6 +30,7 @@ class ForwardingFileSystem : public FileSystem {
   Status remove_directory(const std::string& path) override { return below_.remove_directory(path); }
   Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return below_.list(path); }
   Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
+  Result<FileInfo> fstat(FileHandle file) override { return below_.fstat(file); }
 
  private:
   FileSystem& below_;

@@ -44,7 +44,7 @@ Result<LoadedCheckpoint> load_entry(FileSystem& fs, const CheckpointEntry& entry
   return loaded;
 }
 
-// The first that loads; those before it are passed over.
+// Loads the first entry that can be loaded, and adds those before it to passed_over.
 Result<ResumeResult> load_first(FileSystem& fs, const std::string& folder, const std::vector<CheckpointEntry>& entries,
                                 std::vector<PassedOver> passed_over) {
   ResumeResult result;
@@ -74,14 +74,14 @@ Result<std::shared_ptr<const std::string>> bytes_of(FileSystem& fs, const std::s
   return std::make_shared<const std::string>(std::move(text));
 }
 
-// A person's path, perhaps a link into a cache of downloads; `fs` follows none.
+// Resolves links in a path that a user gave ("latest"), because the step number is read from the step folder's name.
 std::string real_place(const std::string& path) {
   std::error_code is_missing;
   const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
   return is_missing ? path : real.string();
 }
 
-// Null where it is no number and no list of numbers.
+// A number or a list of numbers as JSON; null for anything else.
 Json figures_of(const PickleValue& value) {
   if (const auto* const whole = std::get_if<int64_t>(&value.value)) return *whole;
   if (const auto* const real = std::get_if<double>(&value.value)) return *real;
@@ -111,7 +111,7 @@ Result<NamedTensors> load_weight_file(FileSystem& fs, const std::string& path) {
   return tensors;
 }
 
-// By append: g++ 12 sees an overflow in "\"" + std::string(name) that is not there.
+// Uses append, because g++ 12 warns of an overflow in "\"" + std::string(name) where there is none.
 std::string quote(std::string_view name) { return std::string("\"").append(name).append("\""); }
 
 // "3 missing, the first is "a.weight"".
@@ -156,7 +156,7 @@ Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path) {
 
 Result<TrainingFile> load_training_file(FileSystem& fs, const std::string& path) {
   constexpr std::string_view kOptimizer = "optimizer_state_dict";
-  TRY_ASSIGN(const std::shared_ptr<const std::string> bytes, bytes_of(fs, real_place(path)));
+  TRY_ASSIGN(const std::shared_ptr<const std::string> bytes, bytes_of(fs, path));
   TrainingFile training;
   TRY_ASSIGN(training.file, read_torch_zip(bytes, path));
   TRY_ASSIGN(const TensorFile tensors, state_dict_of(training.file, path));

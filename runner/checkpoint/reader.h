@@ -1,8 +1,8 @@
 // Checkpoints and weight files → tensors.
 //
-// Role: resume (the newest complete checkpoint of this run, or a given one) and weights from anywhere. Tensors come
-// back on the CPU, in memory of their own; copy_tensors moves them where they belong. Threads: functions. Errors:
-// kConflict (another run's: exit code 2), kInvalid (another model's, a newer format: exit code 2), kCorrupt and
+// Role: resume (the newest complete checkpoint of this run, or a given one) and weights from other files. Tensors are
+// returned on the CPU, in memory of their own; copy_tensors copies them to their destination. Threads: functions.
+// Errors: kConflict (another run's: exit code 2), kInvalid (another model's, a newer format: exit code 2), kCorrupt and
 // kUnavailable (exit code 4), kNotFound (a path that is not there: exit code 2).
 #pragma once
 
@@ -30,8 +30,8 @@ struct LoadedCheckpoint {
 };
 
 struct ResumeResult {
-  std::optional<LoadedCheckpoint> checkpoint;  // nothing: this run has none yet
-  std::vector<PassedOver> passed_over;         // to be said
+  std::optional<LoadedCheckpoint> checkpoint;  // nullopt: this run has none yet
+  std::vector<PassedOver> passed_over;         // checkpoints that could not be used, for warnings
 };
 
 // The newest complete checkpoint of this run in `folder`; each file is read once and checked against its sum.
@@ -40,24 +40,24 @@ Result<ResumeResult> load_newest_checkpoint(FileSystem& fs, const std::string& f
 // --resume PATH: a step folder, or a folder of them (its newest complete one), whoever wrote it.
 Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path);
 
-// Weights from .safetensors, .pt/.pth (state dict, plain or nested), a step folder or a folder of them. A `module.`
-// that stands before every name is removed.
+// Weights from .safetensors, .pt/.pth (state dict, plain or nested), a step folder or a folder of them. A prefix
+// `module.` that all names have is removed.
 Result<NamedTensors> load_weights(FileSystem& fs, const std::string& path);
 
-// A file of torch.save that training goes on from: a dict with the weights, the optimizer's state and figures, as
-// Workload::output or the Python that it follows makes them.
+// A torch.save file from which training can be resumed: a dict with the weights, the optimizer's state and numbers, as
+// Workload::output or the Python program that it imitates writes it.
 struct TrainingFile {
   NamedTensors model;
   TorchFile file;
   PickleDict optimizer;  // "optimizer_state_dict"
   Json fields;           // the other values by name: numbers and lists of numbers
 };
-// Errors (kInvalid): a file without an optimizer's state is of weights alone.
+// Errors (kInvalid): the file has no optimizer state; it holds weights only.
 Result<TrainingFile> load_training_file(FileSystem& fs, const std::string& path);
 
-// Copies by name; both sides hold the same names, shapes and dtypes, in any order. Nothing is copied otherwise:
-// kInvalid lists the first missing, unexpected and mismatched names. `what` names the source ("model.safetensors of
-// …").
+// Copies by name. Both sides must have the same names, shapes and dtypes, in any order; otherwise nothing is copied,
+// and kInvalid lists the first missing, unexpected and mismatched names. `what` names the source in the message
+// ("model.safetensors of …").
 Status copy_tensors(const NamedTensors& source, const NamedTensors& destination, const std::string& what);
 
 }  // namespace lockstep

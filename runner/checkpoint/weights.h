@@ -1,4 +1,4 @@
-// Weight files that Python opens, and the way between torch's tensors and the formats' views.
+// Writes weight files that Python can load, and converts between torch's tensors and the formats' views.
 // Threads: functions.
 #pragma once
 
@@ -26,7 +26,7 @@ class TorchTree {
   // The tensor as a value of the tree, which keeps a copy of it on the CPU. Throws for a dtype that the formats do not
   // know.
   PickleValue value(const at::Tensor& tensor);
-  // A state dict as one.
+  // The tensors as a dict by name (a state dict).
   PickleValue value(const NamedTensors& tensors);
 
   PickleDict root;
@@ -34,9 +34,10 @@ class TorchTree {
  private:
   std::vector<at::Tensor> memory_;  // what the values' views point into
 };
-// A file of the run beside its checkpoints: bytes as they are, or a tree for torch.load(weights_only=True).
+// The content of a file that a run writes beside its checkpoints: bytes as they are, or a tree for
+// torch.load(weights_only=True).
 using OutputContent = std::variant<std::string, TorchTree>;
-// Atomically, in a folder that is made when it is not there. `temporary`: as write_file_atomically's.
+// Writes the file atomically and makes its folder if needed. `temporary`: see write_file_atomically.
 Status save_output(FileSystem& fs, const std::string& path, const OutputContent& content, const std::string& temporary);
 
 // Views of contiguous CPU tensors, which must outlive them. kInvalid names a dtype that the formats do not know.

@@ -37,7 +37,7 @@ bool fits(const at::Tensor& host, const at::Tensor& source) {
   return host.defined() && host.sizes() == source.sizes() && host.scalar_type() == source.scalar_type();
 }
 
-// Makes the buffers that are not there yet.
+// Allocates the buffers that do not exist yet.
 void make_host_buffers(const NamedTensors& tensors, NamedTensors& host) {
   host.resize(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -181,7 +181,7 @@ class CheckpointWriter::Impl {
     }
   }
 
-  // The thread is idle: the staged buffers are the caller's.
+  // The writing thread is idle, so this thread may fill the staged buffers.
   Job make_job(const CheckpointContent& content) {
     const at::NoGradGuard no_grad;
     const Files files = files_of(content);
@@ -213,7 +213,7 @@ class CheckpointWriter::Impl {
     report.step = job.write.state.step;
     report.error = job.error;
     if (!report.error) {
-      // Libraries below (torch's event, the allocator) throw; a thread must not.
+      // torch's events and the allocator throw, and an uncaught exception on this thread would end the process.
       try {
         job.wait_for_copy();
         Result<WrittenCheckpoint> written = write_checkpoint(fs_, job.write);
@@ -231,10 +231,10 @@ class CheckpointWriter::Impl {
     return report;
   }
 
-  // A newer rank 0 has files of the same names. The check comes first, so that they are not replaced.
+  // A newer rank 0 writes files of the same names. This check keeps an old rank 0 from replacing them.
   Status write_output(const Output& output) {
     TRY(check_none_is_newer(fs_, options_.folder, options_.run, stamp_));
-    // In the run's folder: remove_leftovers looks there for what a killed writer has left, and not in the folders of
+    // The temporary file is made in the run's folder, because remove_leftovers searches there and not in the folders of
     // outputs, of which there may be thousands.
     const std::string temporary = join_path(options_.folder, temporary_name(stamp_, base_name(output.name)));
     return save_output(fs_, join_path(options_.folder, output.name), output.content, temporary);
@@ -242,7 +242,7 @@ class CheckpointWriter::Impl {
 
   OutputReport perform(const Output& output) {
     OutputReport report{.name = output.name, .error = std::nullopt};
-    try {  // as above
+    try {  // as in perform(Job&): this thread must not throw
       const Status written = write_output(output);
       if (!written.ok()) report.error = written.error();
     } catch (const std::exception& e) {
@@ -251,7 +251,7 @@ class CheckpointWriter::Impl {
     return report;
   }
 
-  // Nobody else touches job_ or output_ while it is set.
+  // While job_ or output_ is set, only this thread uses it, so it may be read without the mutex.
   void run() {
     pthread_setname_np(pthread_self(), "ckpt-write");
     std::unique_lock lock(mutex_);
@@ -276,19 +276,19 @@ class CheckpointWriter::Impl {
     }
   }
 
-  std::atomic<uint64_t> answers_{0};  // of the volume, so far
-  uint64_t answers_told_ = 0;         // the caller's thread's
+  std::atomic<uint64_t> answers_{0};  // file operations so far
+  uint64_t answers_told_ = 0;         // answers_ when on_progress was called last; used by the caller's thread only
   WatchedFileSystem fs_;
   CheckpointWriterOptions options_;
   CheckpointStamp stamp_;             // changed while nothing is in flight
   std::optional<SideStream> copies_;  // not on the CPU
-  std::vector<StagedFile> staged_;    // the training thread's while job_ is empty, else the writer's
+  std::vector<StagedFile> staged_;    // used by the training thread while job_ is empty, else by the writing thread
 
   std::mutex mutex_;
   std::condition_variable changed_;
   // State below is protected by mutex_.
-  std::optional<Job> job_;        // in flight
-  std::optional<Output> output_;  // … and written before it
+  std::optional<Job> job_;        // the checkpoint in flight
+  std::optional<Output> output_;  // the output in flight; written before job_
   std::vector<WriteReport> reports_;
   std::vector<OutputReport> output_reports_;
   bool stop_ = false;

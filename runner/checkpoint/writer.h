@@ -1,16 +1,17 @@
-// CheckpointWriter: takes a copy of the state and makes it durable in the background; so it does with the files that a
-// workload leaves beside the checkpoints.
+// CheckpointWriter: copies the state and writes it as a checkpoint in the background. It also writes the files that a
+// workload leaves beside the checkpoints (outputs).
 //
-// Role: rank 0's way to disk. stage() copies to host buffers that are kept (pinned for a device's tensors) and returns;
-// a thread of its own ("ckpt-write") writes by the protocol of formats/checkpoint_write. One checkpoint and one output
-// are in flight at most. An output that was staged before a checkpoint is written before it: whoever resumes from the
-// checkpoint finds the files that the run had left by then.
-// Fence: an old rank 0 that was cut off may live on beside its successor, on the same volume. Nothing is published once
-// a newer generation has written a checkpoint (check_none_is_newer).
+// Role: rank 0 writes through it. stage() copies the tensors to host buffers that are kept from one checkpoint to the
+// next (pinned memory when the tensors are on a GPU) and returns; a thread ("ckpt-write") writes them by the protocol
+// of formats/checkpoint_write. At most one checkpoint and one output are in flight. An output that was staged before a
+// checkpoint is written before it, so that a run that resumes from the checkpoint finds the outputs up to that step.
+// Fencing: an old rank 0 that was cut off may still run beside its successor, with the same volume. Nothing is
+// published once a newer generation has written a checkpoint (check_none_is_newer).
 // Threads: all methods from one thread (the training thread). The destructor waits for the write in flight.
-// Devices: the copies are queued on a stream of their own, so that the next step's forward and backward run beside
-// them; the thread, not the caller, waits for them. Who is about to change a staged tensor says so: before_change().
-// Errors: a failed write is a report with an Error; training may go on, the older checkpoints stay.
+// Devices: the copies are queued on a stream of their own, so that the next step's forward and backward run meanwhile;
+// the writing thread, not the caller, waits for them. Before the caller changes a staged tensor it calls
+// before_change().
+// Errors: a failed write is a report with an Error; training may go on, and the older checkpoints stay.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -53,7 +54,7 @@ struct OutputReport {
 };
 
 struct StageCost {
-  double stall_seconds = 0.0;  // waiting for the write before
+  double stall_seconds = 0.0;  // time spent waiting for the previous write
   double copy_seconds = 0.0;
 };
 
@@ -62,7 +63,8 @@ struct CheckpointWriterOptions {
   RunIdentity run;
   Retention retention;
   at::Device device = at::kCPU;  // of the tensors that are staged
-  // Called on the caller's thread while it waits for a write and the volume answers, several times a second.
+  // Called on the caller's thread several times a second while it waits for a write, but only if a file operation has
+  // ended since the last call: a volume that hangs is no progress.
   std::function<void()> on_progress = [] {};
 };
 
@@ -74,23 +76,23 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // At the start of each generation: the folder is made, proved writable and rid of leftovers. No write may be in
-  // flight.
+  // At the start of each generation: waits for writes in flight, makes the folder, checks that it can be written, and
+  // removes temporary files that a killed writer has left.
   Status prepare(const CheckpointStamp& stamp);
 
-  // The host buffers that stage() fills; `content` needs no state. Called before the first step: to pin memory takes
-  // about a second per 4 GB, during which the device would stand still at the first checkpoint, and a machine that
-  // lacks the memory shows it at the start. Throws what torch throws.
+  // Allocates the host buffers that stage() fills; `content.state` is not used. Called before the first step for two
+  // reasons: pinning memory takes about a second per 4 GB, during which the device would idle at the first checkpoint;
+  // and a machine with too little memory fails at the start. Throws what torch throws.
   void make_buffers(const CheckpointContent& content);
   StageCost stage(const CheckpointContent& content);
-  // The tensors that were staged last may be changed by what is queued from now on: the current stream of the device
-  // waits for their copy; the host does not.
+  // Makes the current stream of the device wait until the tensors that were staged last are copied; the host does not
+  // wait. Work that is queued afterwards may change them.
   void before_change();
-  // A file of the run, by its name below the folder. Waits for the output before it; the caller, who may hold as much
-  // memory as the state takes, waits first: wait_durable(…, Writes::kOutput).
+  // Queues a file of the run; `name` is its path below the folder. Waits for the previous output to be written. Since
+  // `content` may be as large as the state, the caller should call wait_durable(…, Writes::kOutput) before it makes it.
   void stage_output(std::string name, OutputContent content);
-  // True once nothing of the kind is in flight; what became of it is in the reports. `gives_up` is asked several times
-  // a second; when it says yes, the wait ends with false, and the write goes on.
+  // Waits until no write of these kinds is in flight, and returns true; the reports say whether they succeeded.
+  // `gives_up` is called several times a second; when it returns true, the wait ends with false, and the write goes on.
   enum class Writes { kCheckpoint, kOutput, kAll };
   bool wait_durable(
       const std::function<bool()>& gives_up = [] { return false; }, Writes writes = Writes::kAll);

@@ -33,7 +33,8 @@ __global__ void draw_and_apply(const T* x, uint8_t* mask, T* out, int64_t sample
     const Philox4 words = stream.block(static_cast<uint32_t>(block));
     for (int i = 0; i < 4 && quad * 4 + i < n; ++i) {
       const int64_t at = sample * n + quad * 4 + i;
-      const bool keep = words.x[i] >= plan.drop_below;
+      const bool is_zero = plan.of_relu && static_cast<float>(x[at]) <= 0.0F;  // NaN stays
+      const bool keep = words.x[i] >= plan.drop_below && !is_zero;
       mask[at] = keep ? 1 : 0;
       using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
       out[at] = keep ? static_cast<T>(static_cast<Wide>(x[at]) * static_cast<Wide>(plan.scale)) : static_cast<T>(0);

@@ -24,6 +24,9 @@ struct DropoutKey {
 // (Not named `dropout`: argument-dependent lookup would find at::dropout as well.)
 at::Tensor philox_dropout(const at::Tensor& x, double p, const DropoutKey& key);
 
+// philox_dropout(relu(x), …), in one pass forward and one backward.
+at::Tensor philox_dropout_of_relu(const at::Tensor& x, double p, const DropoutKey& key);
+
 // Rows that are parts of samples, in any order. int64 [R] each, contiguous, on x's device; values below 2³².
 struct DropoutRows {
   at::Tensor samples_R;  // in place of the slot of the global batch
@@ -43,6 +46,7 @@ struct MaskPlan {
   uint32_t first_slot;
   uint32_t drop_below;  // dropped where the word is smaller
   float scale;
+  bool of_relu;               // what is at most 0 is dropped, too
   const int64_t* samples = nullptr;  // of rows, on the device; else the samples follow on from first_slot
   const int64_t* parts = nullptr;
 };

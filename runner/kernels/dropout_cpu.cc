@@ -77,6 +77,11 @@ KeepSample choose_keep_sample() {
 }
 
 template <typename T>
+void drop_what_relu_drops(const T* x, uint8_t* keep, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) keep[i] = static_cast<uint8_t>(keep[i] & !(x[i] <= T{0}));  // NaN stays
+}
+
+template <typename T>
 void apply_mask(const T* x, const uint8_t* keep, T* out, int64_t n, float scale) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
   for (int64_t i = 0; i < n; ++i) {
@@ -102,6 +107,7 @@ void draw_and_apply_cpu(const at::Tensor& x, const at::Tensor& mask, const at::T
             is_row ? static_cast<uint32_t>(plan.samples[b]) : plan.first_slot + static_cast<uint32_t>(b);
         const auto first_block = is_row ? static_cast<uint32_t>(plan.parts[b] * ((n + 3) / 4)) : 0U;
         keep_one(plan, sample, first_block, keep + b * n, n);
+        if (plan.of_relu) drop_what_relu_drops(in + b * n, keep + b * n, n);
         apply_mask(in + b * n, keep + b * n, result + b * n, n, plan.scale);
       }
     });

@@ -19,8 +19,6 @@ int64_t nodes_of_piece(Sizes sizes) {
   return std::max<int64_t>(1, kFloatsOfPiece / std::max<int64_t>(1, sizes.neighbours * sizes.width));
 }
 
-Sizes sizes_of(const at::Tensor& x_NKD) { return {.neighbours = x_NKD.size(1), .width = x_NKD.size(2)}; }
-
 // Calls use(piece, begin, end) for the nodes of each piece.
 void for_each_piece(const at::Tensor& x_NKD, const std::function<void(int64_t, int64_t, int64_t)>& use) {
   const int64_t nodes = x_NKD.size(0);
@@ -37,8 +35,102 @@ at::Tensor zeros_by_piece(const at::Tensor& x_NKD) {
   return at::zeros({(x_NKD.size(0) + each - 1) / each, x_NKD.size(2)}, x_NKD.options());
 }
 
-bool has_kernel(const at::Tensor& x_NKD, const at::Tensor& other) {
-  return x_NKD.is_cpu() && x_NKD.scalar_type() == at::kFloat && other.scalar_type() == at::kFloat;
+bool has_kernel(const at::Tensor& x_NKD) {
+#ifdef LOCKSTEP_CUDA
+  if (x_NKD.is_cuda()) return x_NKD.is_floating_point();
+#endif
+  return x_NKD.is_cpu() && x_NKD.scalar_type() == at::kFloat;
+}
+
+void apply_sum(const at::Tensor& edges_NKD, const at::Tensor& own_ND, const at::Tensor& table_RD,
+               const at::Tensor& rows_NK, const at::Tensor& out_NKD) {
+#ifdef LOCKSTEP_CUDA
+  if (edges_NKD.is_cuda()) return sum_forward_cuda(edges_NKD, own_ND, table_RD, rows_NK, out_NKD);
+#endif
+  for_each_piece(edges_NKD, [&](int64_t, int64_t begin, int64_t end) {
+    sum_forward(sizes_of(edges_NKD), begin, end, edges_NKD.mutable_data_ptr<float>(), own_ND.const_data_ptr<float>(),
+                table_RD.const_data_ptr<float>(), rows_NK.const_data_ptr<int64_t>(), out_NKD.mutable_data_ptr<float>());
+  });
+}
+
+// Returns the gradients of the sum, of the nodes' own values and of the table of `table_rows` rows.
+torch::autograd::variable_list sum_gradients(const at::Tensor& grad_NKD, const at::Tensor& sum_NKD,
+                                             const at::Tensor& rows_NK, int64_t table_rows) {
+  const Sizes sizes = sizes_of(sum_NKD);
+  const at::Tensor grad_sum_NKD = at::empty_like(sum_NKD);
+  const at::Tensor grad_own_ND = at::empty({sum_NKD.size(0), sizes.width}, sum_NKD.options());
+#ifdef LOCKSTEP_CUDA
+  if (sum_NKD.is_cuda()) {
+    sum_backward_cuda(grad_NKD, sum_NKD, grad_sum_NKD, grad_own_ND);
+    const at::Tensor grad_table = at::embedding_dense_backward(grad_sum_NKD, rows_NK, table_rows, /*padding_idx=*/-1,
+                                                               /*scale_grad_by_freq=*/false);
+    return {grad_sum_NKD, grad_own_ND, grad_table};
+  }
+#endif
+  const at::Tensor grad_table_RD = at::zeros({table_rows, sizes.width}, sum_NKD.options());
+  const auto scatter = [&](int64_t begin, int64_t end, int64_t first, int64_t last) {
+    scatter_rows(sizes, begin, end, first, last, grad_sum_NKD.const_data_ptr<float>(),
+                 rows_NK.const_data_ptr<int64_t>(), grad_table_RD.mutable_data_ptr<float>());
+  };
+  // Two nodes may have a neighbour in common. One thread adds while the values are in its cache; several take a part
+  // of the columns each.
+  const bool is_alone = at::get_num_threads() == 1;
+  for_each_piece(sum_NKD, [&](int64_t, int64_t begin, int64_t end) {
+    sum_backward(sizes, begin, end, grad_NKD.const_data_ptr<float>(), sum_NKD.const_data_ptr<float>(),
+                 grad_sum_NKD.mutable_data_ptr<float>(), grad_own_ND.mutable_data_ptr<float>());
+    if (is_alone) scatter(begin, end, 0, sizes.width);
+  });
+  if (!is_alone) {
+    constexpr int64_t kColumns = 16;  // of one cache line
+    at::parallel_for(0, sizes.width, kColumns,
+                     [&](int64_t first, int64_t last) { scatter(0, sum_NKD.size(0), first, last); });
+  }
+  return {grad_sum_NKD, grad_own_ND, grad_table_RD};
+}
+
+// weights_NK: undefined where the GELUs are not summed.
+void apply_bias(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK,
+                const at::Tensor& out) {
+#ifdef LOCKSTEP_CUDA
+  if (x_NKD.is_cuda()) return bias_forward_cuda(x_NKD, bias_D, weights_NK, out);
+#endif
+  const Sizes sizes = sizes_of(x_NKD);
+  const auto* const x = x_NKD.const_data_ptr<float>();
+  const auto* const bias = bias_D.const_data_ptr<float>();
+  for_each_piece(x_NKD, [&](int64_t, int64_t begin, int64_t end) {
+    if (weights_NK.defined()) {
+      weighted_forward(sizes, begin, end, x, bias, weights_NK.const_data_ptr<float>(), out.mutable_data_ptr<float>());
+    } else {
+      bias_forward(sizes, begin, end, x, bias, out.mutable_data_ptr<float>());
+    }
+  });
+}
+
+// Returns the gradients of x and of the bias.
+torch::autograd::variable_list bias_gradients(const at::Tensor& grad_out, const at::Tensor& x_NKD,
+                                              const at::Tensor& bias_D, const at::Tensor& weights_NK) {
+  const at::Tensor grad_x_NKD = at::empty_like(x_NKD);
+#ifdef LOCKSTEP_CUDA
+  if (x_NKD.is_cuda()) {
+    bias_backward_cuda(grad_out, x_NKD, bias_D, weights_NK, grad_x_NKD);
+    return {grad_x_NKD, grad_x_NKD.sum(at::IntArrayRef{0, 1})};
+  }
+#endif
+  const Sizes sizes = sizes_of(x_NKD);
+  const auto* const grad = grad_out.const_data_ptr<float>();
+  const auto* const x = x_NKD.const_data_ptr<float>();
+  const auto* const bias = bias_D.const_data_ptr<float>();
+  const at::Tensor by_piece = zeros_by_piece(x_NKD);
+  for_each_piece(x_NKD, [&](int64_t piece, int64_t begin, int64_t end) {
+    auto* const grad_bias = by_piece.mutable_data_ptr<float>() + piece * sizes.width;
+    auto* const grad_x = grad_x_NKD.mutable_data_ptr<float>();
+    if (weights_NK.defined()) {
+      weighted_backward(sizes, begin, end, grad, x, bias, weights_NK.const_data_ptr<float>(), grad_x, grad_bias);
+    } else {
+      bias_backward(sizes, begin, end, grad, x, bias, grad_x, grad_bias);
+    }
+  });
+  return {grad_x_NKD, by_piece.sum(0)};
 }
 
 class SumFunction : public torch::autograd::Function<SumFunction> {
@@ -46,15 +138,9 @@ class SumFunction : public torch::autograd::Function<SumFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& edges_NKD,
                             const at::Tensor& own_ND, const at::Tensor& table_RD, const at::Tensor& rows_NK) {
     const at::Tensor sum_NKD = edges_NKD.detach().contiguous();
-    const at::Tensor own = own_ND.contiguous();
-    const at::Tensor table = table_RD.contiguous();
     const at::Tensor rows = rows_NK.contiguous();
     const at::Tensor out_NKD = at::empty_like(sum_NKD);
-    const Sizes sizes = sizes_of(sum_NKD);
-    for_each_piece(sum_NKD, [&](int64_t, int64_t begin, int64_t end) {
-      sum_forward(sizes, begin, end, sum_NKD.mutable_data_ptr<float>(), own.const_data_ptr<float>(),
-                  table.const_data_ptr<float>(), rows.const_data_ptr<int64_t>(), out_NKD.mutable_data_ptr<float>());
-    });
+    apply_sum(sum_NKD, own_ND.contiguous(), table_RD.contiguous(), rows, out_NKD);
     context->save_for_backward({sum_NKD, rows});
     context->saved_data["rows"] = table_RD.size(0);
     return out_NKD;
@@ -63,94 +149,33 @@ class SumFunction : public torch::autograd::Function<SumFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor& sum_NKD = saved[0];
-    const at::Tensor& rows = saved[1];
-    const at::Tensor grad = grads[0].contiguous();
-    const Sizes sizes = sizes_of(sum_NKD);
-    const at::Tensor grad_sum = at::empty_like(sum_NKD);
-    const at::Tensor grad_own = at::empty({sum_NKD.size(0), sizes.width}, sum_NKD.options());
-    const at::Tensor grad_table = at::zeros({context->saved_data["rows"].toInt(), sizes.width}, sum_NKD.options());
-    const auto scatter = [&](int64_t begin, int64_t end, int64_t first, int64_t last) {
-      scatter_rows(sizes, begin, end, first, last, grad_sum.const_data_ptr<float>(), rows.const_data_ptr<int64_t>(),
-                   grad_table.mutable_data_ptr<float>());
-    };
-    // Two nodes may have a neighbour in common. One thread adds while the values are in its cache; several take a part
-    // of the columns each.
-    const bool is_alone = at::get_num_threads() == 1;
-    for_each_piece(sum_NKD, [&](int64_t, int64_t begin, int64_t end) {
-      sum_backward(sizes, begin, end, grad.const_data_ptr<float>(), sum_NKD.const_data_ptr<float>(),
-                   grad_sum.mutable_data_ptr<float>(), grad_own.mutable_data_ptr<float>());
-      if (is_alone) scatter(begin, end, 0, sizes.width);
-    });
-    if (!is_alone) {
-      constexpr int64_t kColumns = 16;  // of one cache line
-      at::parallel_for(0, sizes.width, kColumns,
-                       [&](int64_t first, int64_t last) { scatter(0, sum_NKD.size(0), first, last); });
-    }
-    return {grad_sum, grad_own, grad_table, at::Tensor()};
+    torch::autograd::variable_list all =
+        sum_gradients(grads[0].contiguous(), saved[0], saved[1], context->saved_data["rows"].toInt());
+    all.emplace_back();  // of the rows
+    return all;
   }
 };
 
 class BiasFunction : public torch::autograd::Function<BiasFunction> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x_NKD,
-                            const at::Tensor& bias_D) {
-    const at::Tensor x = x_NKD.contiguous();
-    const at::Tensor bias = bias_D.contiguous();
-    const at::Tensor out_NKD = at::empty_like(x);
-    for_each_piece(x, [&](int64_t, int64_t begin, int64_t end) {
-      bias_forward(sizes_of(x), begin, end, x.const_data_ptr<float>(), bias.const_data_ptr<float>(),
-                   out_NKD.mutable_data_ptr<float>());
-    });
-    context->save_for_backward({x, bias});
-    return out_NKD;
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& grads) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
-    const at::Tensor grad = grads[0].contiguous();
-    const at::Tensor grad_x = at::empty_like(x);
-    const at::Tensor by_piece = zeros_by_piece(x);
-    for_each_piece(x, [&](int64_t piece, int64_t begin, int64_t end) {
-      bias_backward(sizes_of(x), begin, end, grad.const_data_ptr<float>(), x.const_data_ptr<float>(),
-                    saved[1].const_data_ptr<float>(), grad_x.mutable_data_ptr<float>(),
-                    by_piece.mutable_data_ptr<float>() + piece * x.size(2));
-    });
-    return {grad_x, by_piece.sum(0)};
-  }
-};
-
-class WeightedFunction : public torch::autograd::Function<WeightedFunction> {
- public:
+  // weights_NK: undefined where the GELUs are not summed.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x_NKD,
                             const at::Tensor& bias_D, const at::Tensor& weights_NK) {
     const at::Tensor x = x_NKD.contiguous();
     const at::Tensor bias = bias_D.contiguous();
-    const at::Tensor weights = weights_NK.contiguous();
-    const at::Tensor out_ND = at::empty({x.size(0), x.size(2)}, x.options());
-    for_each_piece(x, [&](int64_t, int64_t begin, int64_t end) {
-      weighted_forward(sizes_of(x), begin, end, x.const_data_ptr<float>(), bias.const_data_ptr<float>(),
-                       weights.const_data_ptr<float>(), out_ND.mutable_data_ptr<float>());
-    });
+    const at::Tensor weights = weights_NK.defined() ? weights_NK.contiguous() : at::Tensor();
+    const at::Tensor out = weights.defined() ? at::empty({x.size(0), x.size(2)}, x.options()) : at::empty_like(x);
+    apply_bias(x, bias, weights, out);
     context->save_for_backward({x, bias, weights});
-    return out_ND;
+    return out;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
-    const at::Tensor grad = grads[0].contiguous();
-    const at::Tensor grad_x = at::empty_like(x);
-    const at::Tensor by_piece = zeros_by_piece(x);
-    for_each_piece(x, [&](int64_t piece, int64_t begin, int64_t end) {
-      weighted_backward(sizes_of(x), begin, end, grad.const_data_ptr<float>(), x.const_data_ptr<float>(),
-                        saved[1].const_data_ptr<float>(), saved[2].const_data_ptr<float>(),
-                        grad_x.mutable_data_ptr<float>(), by_piece.mutable_data_ptr<float>() + piece * x.size(2));
-    });
-    return {grad_x, by_piece.sum(0), at::Tensor()};
+    torch::autograd::variable_list all = bias_gradients(grads[0].contiguous(), saved[0], saved[1], saved[2]);
+    all.emplace_back();  // of the weights
+    return all;
   }
 };
 
@@ -158,21 +183,25 @@ class WeightedFunction : public torch::autograd::Function<WeightedFunction> {
 
 at::Tensor gelu_of_sum(const at::Tensor& edges_NKD, const at::Tensor& own_ND, const at::Tensor& table_RD,
                        const at::Tensor& rows_NK) {
-  if (has_kernel(edges_NKD, table_RD)) return SumFunction::apply(edges_NKD, own_ND, table_RD, rows_NK);
+  if (has_kernel(edges_NKD)) {
+    const auto type = edges_NKD.scalar_type();
+    return SumFunction::apply(edges_NKD, own_ND.to(type), table_RD.to(type), rows_NK);
+  }
   at::Tensor sum_NKD = edges_NKD;
   sum_NKD.add_(own_ND.unsqueeze(1)).add_(at::embedding(table_RD, rows_NK));
   return at::gelu(sum_NKD);
 }
 
 at::Tensor gelu_with_bias(const at::Tensor& x_NKD, const at::Tensor& bias_D) {
-  if (has_kernel(x_NKD, bias_D)) return BiasFunction::apply(x_NKD, bias_D);
-  return at::gelu(x_NKD + bias_D.to(x_NKD.scalar_type()));
+  const at::Tensor bias = bias_D.to(x_NKD.scalar_type());
+  if (has_kernel(x_NKD)) return BiasFunction::apply(x_NKD, bias, at::Tensor());
+  return at::gelu(x_NKD + bias);
 }
 
 at::Tensor weighted_gelu_sum(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK) {
-  if (has_kernel(x_NKD, bias_D)) return WeightedFunction::apply(x_NKD, bias_D, weights_NK);
-  const at::Tensor gelu_NKD = at::gelu(x_NKD + bias_D.to(x_NKD.scalar_type()));
-  return at::matmul(weights_NK.unsqueeze(1).to(gelu_NKD.scalar_type()), gelu_NKD).squeeze(1);
+  const at::Tensor bias = bias_D.to(x_NKD.scalar_type());
+  if (has_kernel(x_NKD)) return BiasFunction::apply(x_NKD, bias, weights_NK);
+  return at::matmul(weights_NK.unsqueeze(1).to(x_NKD.scalar_type()), at::gelu(x_NKD + bias)).squeeze(1);
 }
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // What stands between the products of a message along the edges of a graph: sums with what belongs to the nodes, GELU
 // (exact), and the sum over the neighbours; each in one pass over the edges, forward and backward.
 //
-// Role: on a CPU the edges' values are larger than the caches, and each pass over them costs as much as a third of a
-// product. Other devices and types take ATen's operators.
+// Role: the edges' values are larger than the caches, and on a CPU each pass over them costs as much as a third of a
+// product. fp32 on a CPU, all types of floats on CUDA; others take ATen's operators.
 // Threads: as ATen operators; the CPU twin splits the nodes over ATen's threads, with the same results for any number.
 // Shapes: N nodes, K neighbours, D values, R rows of a table. Differentiable once, in all but rows and weights.
 #pragma once
@@ -26,11 +26,13 @@ at::Tensor weighted_gelu_sum(const at::Tensor& x_NKD, const at::Tensor& bias_D, 
 
 namespace message_gelu_detail {
 
-// Of the nodes from `begin` to `end`. Pointers are to the first node's values; rows of D contiguous floats.
 struct Sizes {
   int64_t neighbours = 0;
   int64_t width = 0;
 };
+inline Sizes sizes_of(const at::Tensor& x_NKD) { return {.neighbours = x_NKD.size(1), .width = x_NKD.size(2)}; }
+
+// On a CPU, of the nodes from `begin` to `end`. Pointers are to the first node's values; rows of D contiguous floats.
 // edges: becomes the sum; out: its GELU.
 void sum_forward(Sizes sizes, int64_t begin, int64_t end, float* edges, const float* own, const float* table,
                  const int64_t* rows, float* out);
@@ -48,6 +50,17 @@ void weighted_forward(Sizes sizes, int64_t begin, int64_t end, const float* x, c
                       float* out);
 void weighted_backward(Sizes sizes, int64_t begin, int64_t end, const float* grad_out, const float* x,
                        const float* bias, const float* weights, float* grad_x, float* grad_bias);
+
+// On CUDA, of all nodes; contiguous and, but for rows and weights, of one type. edges: becomes the sum.
+void sum_forward_cuda(const at::Tensor& edges_NKD, const at::Tensor& own_ND, const at::Tensor& table_RD,
+                      const at::Tensor& rows_NK, const at::Tensor& out_NKD);
+void sum_backward_cuda(const at::Tensor& grad_NKD, const at::Tensor& sum_NKD, const at::Tensor& grad_sum_NKD,
+                       const at::Tensor& grad_own_ND);
+// weights_NK: undefined where the GELUs are not summed; `out` and `grad_out` are [N, K, D] then, else [N, D].
+void bias_forward_cuda(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK,
+                       const at::Tensor& out);
+void bias_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x_NKD, const at::Tensor& bias_D,
+                        const at::Tensor& weights_NK, const at::Tensor& grad_x_NKD);
 
 }  // namespace message_gelu_detail
 }  // namespace lockstep

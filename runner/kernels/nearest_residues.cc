@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kSquareEps = 1e-6F;
 constexpr int64_t kRowsAtOnce = 64;                  // of one thread
-constexpr int64_t kDistancesMax = int64_t{1} << 25;  // of one chunk, off the CPU
+constexpr int64_t kDistancesMax = int64_t{1} << 25;  // at a time, off the CPU
 
 // The bits of a squared distance, which are ordered as it is, and behind them a number among the used residues.
 using Candidate = uint64_t;
@@ -100,8 +100,11 @@ void nearest_on_cpu(const Points& points, int64_t k, int64_t* places, float* dis
   });
 }
 
-NearestResidues nearest_on_device(const at::Tensor& points_BL3, const at::Tensor& known_BL, const at::Tensor& used_BL,
-                                  int64_t k) {
+}  // namespace
+
+NearestResidues nearest_residues_detail::nearest_by_operators(const at::Tensor& points_BL3, const at::Tensor& known_BL,
+                                                              const at::Tensor& used_BL, int64_t k,
+                                                              int64_t distances_max) {
   const int64_t b = points_BL3.size(0);
   const int64_t l = points_BL3.size(1);
   const int64_t found = std::min(k, l);
@@ -109,7 +112,7 @@ NearestResidues nearest_on_device(const at::Tensor& points_BL3, const at::Tensor
   std::vector<at::Tensor> places;
   std::vector<at::Tensor> distances;
   std::vector<at::Tensor> present;
-  const int64_t rows = std::clamp<int64_t>(kDistancesMax / (b * l), 1, l);
+  const int64_t rows = std::clamp<int64_t>(distances_max / (b * l), 1, l);
   for (int64_t begin = 0; begin < l; begin += rows) {
     const int64_t r = std::min(rows, l - begin);
     const at::Tensor difference_BRL3 = points_BL3.narrow(1, begin, r).unsqueeze(2) - points_BL3.unsqueeze(1);
@@ -130,12 +133,11 @@ NearestResidues nearest_on_device(const at::Tensor& points_BL3, const at::Tensor
           .present_BLK = at::constant_pad_nd(at::cat(present, 1), {0, k - found})};
 }
 
-}  // namespace
-
 NearestResidues nearest_residues(const at::Tensor& points_BL3, const at::Tensor& known_BL, const at::Tensor& used_BL,
                                  int64_t k) {
   const at::NoGradGuard no_grad;
-  if (!points_BL3.is_cpu()) return nearest_on_device(points_BL3, known_BL, used_BL, k);
+  if (!points_BL3.is_cpu())
+    return nearest_residues_detail::nearest_by_operators(points_BL3, known_BL, used_BL, k, kDistancesMax);
   const at::Tensor points = points_BL3.to(at::kFloat).contiguous();
   const at::Tensor known = known_BL.contiguous();
   const at::Tensor used = used_BL.contiguous();

@@ -25,4 +25,11 @@ struct NearestResidues {
 NearestResidues nearest_residues(const at::Tensor& points_BL3, const at::Tensor& known_BL, const at::Tensor& used_BL,
                                  int64_t k);
 
+namespace nearest_residues_detail {
+
+// What devices other than the CPU do: ATen's operators, at most `distances_max` pairs of residues at a time. On any.
+NearestResidues nearest_by_operators(const at::Tensor& points_BL3, const at::Tensor& known_BL,
+                                     const at::Tensor& used_BL, int64_t k, int64_t distances_max);
+
+}  // namespace nearest_residues_detail
 }  // namespace lockstep

@@ -11,6 +11,13 @@ at::Tensor Dropouts::operator()(const at::Tensor& x) {
   return out;
 }
 
+at::Tensor Dropouts::of_relu(const at::Tensor& x) {
+  if (!key_) return at::relu(x);
+  const at::Tensor out = philox_dropout_of_relu(x, rate_, *key_);
+  ++key_->layer;
+  return out;
+}
+
 at::Tensor Dropouts::of_table(const at::Tensor& x) {
   if (!key_) return x;
   DropoutKey first_sample = *key_;

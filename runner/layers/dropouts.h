@@ -12,16 +12,19 @@
 
 namespace lockstep {
 
-// Hands out one key per dropout, in the order of the forward pass; no key = evaluation.
+// Gives each dropout of a forward pass its own key, in the order of the calls. Without a key (evaluation) nothing is
+// dropped.
 class Dropouts {
  public:
   Dropouts() = default;
   Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
-  // Of rows, which are parts of samples.
+  // For packed input of which each row belongs to a sample (DropoutRows says to which, and where in it).
   Dropouts(double rate, const DropoutKey& key, DropoutRows rows) : rate_(rate), key_(key), rows_(std::move(rows)) {}
 
-  // x [B, …]: a mask for each sample. Of rows, x [R, D].
+  // x [B, …]: a mask for each sample. With DropoutRows: x [R, D], a mask for each row.
   at::Tensor operator()(const at::Tensor& x);
+  // Dropout of relu(x), in one pass over the memory. Not with DropoutRows.
+  at::Tensor of_relu(const at::Tensor& x);
   // x: one mask for the whole global batch, the same on every rank and in every micro-batch.
   at::Tensor of_table(const at::Tensor& x);
 

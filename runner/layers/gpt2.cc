@@ -20,7 +20,7 @@ LayerNorm make_gpt2_norm(int64_t d, at::Device device) {
   return {.weight = frozen({d}, device), .bias = frozen({d}, device)};
 }
 
-// Rows at their places in the texts, zeros elsewhere: [N, T, …].
+// Puts the S computed rows at their positions in the texts, with zeros elsewhere: [S, D] → [N, T, D].
 at::Tensor spread(const at::Tensor& x_SD, const Gpt2Input& input) {
   const int64_t n = input.tokens_NT.size(0);
   const int64_t t = input.tokens_NT.size(1);
@@ -29,7 +29,7 @@ at::Tensor spread(const at::Tensor& x_SD, const Gpt2Input& input) {
   return at::zeros({n * t, d}, x_SD.options()).index_copy(0, input.rows_S, x_SD).view({n, t, d});
 }
 
-// The other way.
+// Takes the computed rows out of the texts: [N, T, …] → [S, …].
 at::Tensor rows_of(const at::Tensor& x_NT, const Gpt2Input& input) {
   const at::Tensor all = x_NT.flatten(0, 1);
   return input.rows_S.defined() ? all.index_select(0, input.rows_S) : all;
@@ -98,7 +98,7 @@ void Gpt2::initialize_adapters(uint64_t seed) {
   for (size_t i = 0; i < adapters_.size(); ++i) {
     const auto& [name, tensor] = adapters_[i];
     if (name.ends_with("lora_A.weight")) {
-      // Kaiming-uniform with a = √5, as PEFT has it.
+      // Kaiming-uniform with a = √5, as in PEFT.
       const double bound = 1.0 / std::sqrt(static_cast<double>(tensor.size(1)));
       tensor.copy_(InitialValues(seed, i).uniform(tensor.sizes(), bound));
     } else {

@@ -1,12 +1,12 @@
 // Gpt2: the layers of GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019) without its
 // language-model head, and low-rank adapters (lora_linear.h) on attn.c_attn, attn.c_proj and mlp.c_proj of each layer.
 //
-// Role: texts as tokens → the last hidden state. GPT-2's own weights are frozen; the adapters are trained. Names and
+// Role: tokenized texts → the last hidden state. GPT-2's own weights are frozen; the adapters are trained. Names and
 // layouts of the weights are those of Hugging Face's GPT2Model ("h.0.attn.c_attn.weight", [in, out]).
-// Dropout: the adapters' alone. GPT-2's own three dropouts (embeddings, attention, residuals) are left out: they belong
-// to the training of the weights that are frozen here.
-// Threads: one. Shapes: N texts of T places (padded at the right), S of these N·T places that are computed, D width,
-// H heads, R rank.
+// Dropout: in the adapters only. GPT-2's own three dropouts (embeddings, attention, residuals) are left out: they
+// belong to the training of the weights that are frozen here.
+// Threads: one. Shapes: N texts of T token positions (padded at the right), S of these N·T positions that are computed,
+// D width, H heads, R rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ struct Gpt2Shape {
   int64_t num_layers = 12;
   int64_t width = 768;
   int64_t num_heads = 12;  // divides width
-  int64_t context = 1024;  // places of the longest text
+  int64_t context = 1024;  // most tokens of a text
   int64_t vocabulary = 50257;
   int64_t inner_width = 4 * 768;  // of the feed-forward layers
 
@@ -45,9 +45,9 @@ struct Gpt2Layer {
 
 struct Gpt2Input {
   at::Tensor tokens_NT;  // int64, each below the vocabulary; T at most the context
-  at::Tensor rows_S;  // int64, ascending: which of the N·T places are computed; undefined: all. With a place all that
-                      // come before it in its text
-  at::Tensor is_seen_NT;  // bool: which places the others see; undefined: all. A place never sees those behind it
+  at::Tensor rows_S;  // int64, ascending: which of the N·T positions are computed; undefined: all. If a position is
+                      // computed, so must be all before it in its text
+  at::Tensor is_seen_NT;  // bool: the positions that may be attended to; undefined: all. Attention is causal besides
 };
 
 class Gpt2 {
@@ -55,10 +55,10 @@ class Gpt2 {
   // Weights are fp32 on `device`, not yet initialised.
   Gpt2(const Gpt2Shape& shape, const LoraOptions& lora, at::Device device);
 
-  // GPT-2's weights as it begins its own training: normal with deviation 0.02, the projections back into the residual
-  // divided by √(2 · layers), norms 1, biases 0.
+  // The initial values of GPT-2's own training: normal with deviation 0.02, divided by √(2 · layers) for the
+  // projections back into the residual; norms 1, biases 0.
   void initialize_weights(uint64_t seed);
-  // The adapters as they begin: the output is GPT-2's own.
+  // The adapters' initial values, with which the output is that of GPT-2 without adapters.
   void initialize_adapters(uint64_t seed);
 
   [[nodiscard]] const NamedTensors& weights() const { return weights_; }    // frozen
@@ -66,11 +66,11 @@ class Gpt2 {
   [[nodiscard]] const Gpt2Shape& shape() const { return shape_; }
   [[nodiscard]] const LoraOptions& lora() const { return lora_; }
 
-  // The last hidden state, after the final layer norm: [N, T, D], zero where it is not computed, with a graph to the
-  // adapters. Dropouts are of the S places.
+  // The last hidden state, after the final layer norm: [N, T, D], zero at positions that are not computed, with an
+  // autograd graph to the adapters. `dropouts` apply to the S rows.
   [[nodiscard]] at::Tensor hidden(const Gpt2Input& input, Dropouts& dropouts) const;
 
-  // Operations of one token's way forward, attention to `places` others included.
+  // FLOPs of the forward pass of one token that attends to `places` tokens.
   [[nodiscard]] double flops_per_token(int64_t places) const;
 
  private:

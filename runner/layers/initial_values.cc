@@ -11,7 +11,7 @@ namespace {
 
 double unit_above_zero(uint32_t word) { return (static_cast<double>(word) + 1.0) / 4294967296.0; }
 
-// Fan-in and fan-out together.
+// The sum of fan-in and fan-out.
 double fans(at::IntArrayRef sizes) {
   int64_t field = 1;
   for (size_t i = 2; i < sizes.size(); ++i) field *= sizes[i];
@@ -20,7 +20,7 @@ double fans(at::IntArrayRef sizes) {
 
 }  // namespace
 
-// Box-Muller: each block gives two pairs.
+// Box-Muller: the four words of a block give two pairs of normal values.
 void normals_of(const Philox4& words, double deviation, float* out) {
   for (int pair = 0; pair < 2; ++pair) {
     const double radius = std::sqrt(-2.0 * std::log(unit_above_zero(words.x[2 * pair]))) * deviation;

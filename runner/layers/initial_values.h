@@ -1,4 +1,4 @@
-// The leaves of a model that are trained, and their values at the start of a run.
+// Makes the trainable parameters of a model and draws their values at the start of a run.
 //
 // Threads: one.
 #pragma once
@@ -13,15 +13,15 @@
 
 namespace lockstep {
 
-// Four normals of mean 0 from a block of random words, into out[0 … 3].
+// Writes four normal values of mean 0 to out[0 … 3], from one block of random words.
 void normals_of(const Philox4& words, double deviation, float* out);
-// The first n normals of deviation 1 of a stream.
+// The first n values of the stream, normal with mean 0 and deviation 1.
 void fill_normals(const PhiloxStream& stream, float* out, int64_t n);
 
 // A trainable fp32 leaf of zeros.
 at::Tensor trained(at::IntArrayRef sizes, at::Device device);
 
-// Values of one parameter: element i depends on (seed, index of the parameter, i) alone. Drawn on the host.
+// Values of one parameter: element i depends only on (seed, index of the parameter, i). Drawn on the host.
 class InitialValues {
  public:
   InitialValues(uint64_t seed, size_t parameter);

@@ -16,7 +16,7 @@ namespace lockstep {
 struct LoraOptions {
   int64_t rank = 8;
   double alpha = 32.0;
-  double dropout = 0.1;  // of what goes into the adapter
+  double dropout = 0.1;  // on the adapter's input
 
   [[nodiscard]] double scale() const { return alpha / static_cast<double>(rank); }
 };

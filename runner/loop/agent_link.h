@@ -14,8 +14,8 @@ class AgentLink {
   virtual ~AgentLink() = default;
 
   [[nodiscard]] virtual bool was_cut(uint64_t generation) const = 0;
-  // Are the ranks of `generation` to leave together at the end of a step? The code with which this worker ends then;
-  // 0: it waits for an assignment.
+  // Set when the ranks of `generation` are to leave the group together at the end of a step: the exit code with which
+  // this worker then ends, or 0 when it is to wait for the next assignment.
   [[nodiscard]] virtual std::optional<int> leave_together(uint64_t generation) const = 0;
   virtual void send(const WorkerMessage& message) = 0;
 };

@@ -1,8 +1,8 @@
 // Batch arithmetic: how a global batch is spread over ranks and micro-batches. Pure.
 //
-// The global batch belongs to the run, not to the machines: it is fixed at the first start (and written into the
-// checkpoint) and stays when fewer or more ranks carry it. A micro-batch never exceeds that of the first start; what
-// fewer ranks cannot take at once becomes accumulation.
+// The global batch belongs to the run, not to the machines: it is fixed at the first start, written into the
+// checkpoint, and does not change when fewer or more ranks share it. A micro-batch never exceeds that of the first
+// start; fewer ranks accumulate more micro-batches instead.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace lockstep {
 
-// Fixed at the first start of a run, by the ranks that were asked for, whether or not all had come.
+// Fixed at the first start of a run, by the number of ranks that were asked for, even if not all were there yet.
 struct BatchShape {
   int64_t global_batch = 0;     // samples
-  int64_t micro_batch_max = 0;  // what a rank takes in one forward: samples, or their cost (BatchSource::cost)
+  int64_t micro_batch_max = 0;  // most that a rank computes in one forward: samples, or their cost (BatchSource::cost)
   int declared_world_size = 1;  // for --lr_scaling
 };
 
@@ -30,7 +30,7 @@ Result<BatchShape> batch_shape(const TrainingOptions& training, int declared_wor
 std::vector<SlotRange> micro_batches_of_rank(const BatchShape& shape, std::span<const int64_t> costs, int rank,
                                              int world_size);
 
-// Micro-batches per step of the fullest rank.
+// Micro-batches per step on the rank that has the most.
 int64_t accumulation_steps(const BatchShape& shape, int world_size);
 
 }  // namespace lockstep

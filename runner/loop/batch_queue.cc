@@ -1,5 +1,7 @@
 #include "runner/loop/batch_queue.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -76,6 +78,7 @@ Result<HostBatch> BatchQueue::take(const BatchShare& share, const std::function<
 }
 
 void BatchQueue::run(at::Device device) {
+  pthread_setname_np(pthread_self(), "fetch");
   use_device(device);
   std::unique_lock lock(mutex_);
   while (true) {

@@ -152,7 +152,7 @@ AutocastScope::AutocastScope(Precision precision, at::Device device)
 
 AutocastScope::~AutocastScope() {
   if (!active_) return;
-  // The cache holds casts of parameters; the optimizer is about to change these.
+  // The autocast cache holds casts of the parameters, which the optimizer is about to change.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(type_, false);
 }

@@ -33,17 +33,19 @@ struct PrecisionChoice {
 Result<PrecisionChoice> choose_precision(const TrainingOptions& training, at::Device device);
 const char* to_string(Precision precision);
 
-// What this process may use.
+// The CPU cores that this process may use.
 struct CoresHere {
   int machine = 1;
   int by_affinity = 1;
-  std::optional<double> quota;  // of the cgroup
+  std::optional<double> quota;  // the cgroup's CPU limit in cores
 };
-// Pure. A rank's share of the whole cores that affinity and quota leave. may_be_bound: the launcher may have bound each
-// rank to cores of its own: an affinity that is no larger than a share of the machine is this rank's alone.
+// Pure. A rank's share, in whole cores, of what affinity and quota leave. may_be_bound: the launcher may have bound
+// each rank to its own cores. Then an affinity that is no larger than machine / local_world_size is taken to belong to
+// this rank alone, and is not divided again.
 int threads_of_rank(const CoresHere& here, int local_world_size, bool may_be_bound);
-// Threads per rank inside one operator: --threads, or the share of the cores that its agent found, or of those found
-// here. (node_cores: 0 without an agent. With one the agent looks, because a worker's OpenMP may bind this thread.)
+// Threads per rank inside one operator: --threads, or else this rank's share of the cores. node_cores: the cores that
+// the agent found; 0 without an agent, then they are counted here. (With an agent it counts, because the worker's
+// OpenMP may have bound this thread to fewer cores.)
 int choose_threads(const LaunchOptions& launch, const World& world, int node_cores);
 
 // Process-wide switches: threads, tf32, deterministic algorithms.

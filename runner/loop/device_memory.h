@@ -1,4 +1,4 @@
-// Memory in use by this process, on the host and on its device, and what the device could compute at best.
+// Memory in use by this process, on the host and on its device, and the device's peak FLOP/s.
 // Threads: any. Units: bytes, FLOP/s.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace lockstep {
 
 MemoryFigures memory_figures(at::Device device);
 
-// Peak of one device for dense matrices; none on the CPU, or for a device that the table lacks.
+// Peak of one device for dense matrix products; nullopt on the CPU and for a GPU that is not in the table.
 std::optional<double> device_peak_flops(at::Device device, Precision precision);
 
 }  // namespace lockstep

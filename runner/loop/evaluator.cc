@@ -26,7 +26,7 @@ uint64_t bytes_of(const Parts& parts) {
   return bytes;
 }
 
-// A line that says which parts follow, and how long each is.
+// One line of JSON with the name and length of each part, then the parts' bytes.
 std::string packed(const Parts& parts) {
   Json list = Json::array();
   std::string bytes;
@@ -100,8 +100,8 @@ EvaluationOutcome evaluate_on_all_ranks(Workload& workload, ProcessGroup& group,
   if (!mine.ok()) throw RunFault(ExitCode::kData, mine.error().message);
   if (const uint64_t bytes = bytes_of(my_parts); bytes > kPartBytesMax) {
     throw RunFault(ExitCode::kData, "rank " + std::to_string(group.rank()) + " has " + std::to_string(bytes) +
-                                        " bytes of parts for rank 0's files of an evaluation, at most " +
-                                        std::to_string(kPartBytesMax) + " are taken: let it keep fewer");
+                                        " bytes for rank 0's files of one evaluation, and the limit is " +
+                                        std::to_string(kPartBytesMax) + ": the workload must give fewer (give_part)");
   }
   const JointEnd end = work.end();
   EvaluationOutcome outcome{.is_complete = end.is_complete, .metrics = {}, .requests = end.requests, .parts = {}};

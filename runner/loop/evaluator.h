@@ -1,10 +1,9 @@
 // Evaluation over all ranks: exact shards, (sum, count) added up in fp64, the same figures for every world size.
-// The wait for the other ranks' figures is Phase::kWaiting on `clock`, so that a late rank is told from those that it
-// keeps waiting.
-// It may take minutes. A rank that is asked to stop, or to leave with the others, ends its share within one chunk and
-// says so in the reduction. Then no rank has figures, and all know of the request (JointWork). A rank whose group is
-// cut throws (leave_group). Threads: the training thread; collective. Errors: throws; RunFault (kData) when a batch
-// cannot be fetched.
+// While a rank waits for the other ranks' figures, its phase on `clock` is Phase::kWaiting; so the one rank that is
+// late can be told from those that wait for it.
+// It may take minutes. A rank that is asked to stop, or to leave with the others, ends its share early (JointWork):
+// then no rank has figures, and all obey the request. A rank whose group is cut throws (leave_group).
+// Threads: the training thread; collective. Errors: throws; RunFault (kData) when a batch cannot be fetched.
 #pragma once
 
 #include <map>
@@ -23,10 +22,10 @@ class PhaseClock;
 class ProcessGroup;
 
 struct EvaluationOutcome {
-  bool is_complete = false;   // on all ranks; otherwise there are no figures
-  EvaluationMetrics metrics;  // the workload's figures of the sums
-  StepRequests requests;      // that any rank has met meanwhile
-  // Names, and on rank 0 the bytes of all ranks (EvaluationShard::give_part).
+  bool is_complete = false;   // all ranks have completed their shares; otherwise there are no figures
+  EvaluationMetrics metrics;  // Workload::figures of the sums over all ranks
+  StepRequests requests;      // what any rank was asked to do meanwhile
+  // The names given to EvaluationShard::give_part. On rank 0 with the bytes of all ranks, elsewhere with empty strings.
   std::map<std::string, std::string> parts;
 };
 

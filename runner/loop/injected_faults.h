@@ -1,4 +1,4 @@
-// InjectedFaults: faults shown on purpose (lockstep chaos, tests), and the places where they show.
+// InjectedFaults: faults that are provoked on purpose (lockstep chaos, tests), and the places where they take effect.
 //
 // Role: the agent's InjectFault (messages.h) arrives on the link's thread; the training loop and the file layer ask
 // here at each place. Where nothing was injected, asking costs one atomic load. Threads: add() from any thread; the
@@ -24,7 +24,7 @@ class InjectedFaults {
   bool take_not_finite();
   // One thread per fault. When `fault` was injected: sleeps for its seconds and, like a real hang, reacts to nothing.
   void stall_here(Fault fault);
-  // When `fault` was injected: takes its seconds, or less when `goes_on`, which is asked all the time, returns false.
+  // When `fault` was injected: waits for its seconds, polling `goes_on`, and returns early when that is false.
   void work_here(Fault fault, const std::function<bool()>& goes_on);
   // Any thread.
   [[nodiscard]] bool disk_is_full() const;
@@ -35,7 +35,7 @@ class InjectedFaults {
   std::atomic<int64_t> disk_full_until_ns_{0};                // CLOCK_MONOTONIC
 };
 
-// A file system whose writes answer ENOSPC, or stop, while the fault lasts. Both arguments outlive it.
+// A file system whose writes fail with ENOSPC, or block, while the fault lasts. Both arguments outlive it.
 class FillableFileSystem final : public ForwardingFileSystem {
  public:
   FillableFileSystem(FileSystem& below, InjectedFaults& faults) : ForwardingFileSystem(below), faults_(faults) {}

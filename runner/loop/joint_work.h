@@ -1,6 +1,6 @@
 // JointWork: long work that all ranks do at the same time, each on its own part (an evaluation, entering a phase). A
-// rank that is asked to stop, or to leave with the others, ends its part early and says so in the reduction that ends
-// the work. Then all ranks discard the work, and all know of the request. Threads: the training thread.
+// rank that is asked to stop, or to leave with the others, ends its part early and passes the request on in the
+// reduction that ends the work. Then all ranks discard the work and obey the request. Threads: the training thread.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ class PhaseClock;
 class ProcessGroup;
 
 struct JointEnd {
-  bool is_complete = false;  // on all ranks
-  StepRequests requests;     // that any rank has met meanwhile
+  bool is_complete = false;  // all ranks have completed their parts
+  StepRequests requests;     // what any rank was asked to do meanwhile
 };
 
 class JointWork {
@@ -22,7 +22,7 @@ class JointWork {
   // All outlive the work. `when`: for the message of a cut ("during an evaluation").
   JointWork(ProcessGroup& group, const StopToken& stop, PhaseClock& clock, std::string when);
 
-  // Shows that the rank works. False: it is to leave its part, and then to call end().
+  // Marks this rank as alive on the phase clock. False: it must end its part early and then call end().
   bool goes_on();
 
   // Collective; the wait for the other ranks is Phase::kWaiting. Throws when the group was cut (leave_group).

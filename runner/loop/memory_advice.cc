@@ -15,7 +15,7 @@ void drop_gradients(const TrainingState& state) {
   for (const NamedTensor& p : state.reduced()) at::Tensor(p.tensor).mutable_grad() = at::Tensor();
 }
 
-// The first samples of the next batch, of this cost in all; one at least.
+// The first samples of the next batch whose costs add up to at most cost_max; at least one sample.
 BatchShare share_of_cost(const Counters& counters, BatchSource& source, uint64_t seed, int64_t cost_max) {
   BatchShare share{.seed = seed,
                    .step = counters.step,
@@ -55,7 +55,7 @@ std::optional<int64_t> micro_batch_that_fits(Workload& workload, const TrainingS
       const BatchShare share = share_of_cost(state.counters, source, seed, cost);
       const Result<HostBatch> fetched = workload.fetch(share);
       if (!fetched.ok()) return std::nullopt;
-      // The second time its gradients are added to those of the first, as where micro-batches are accumulated.
+      // Twice, because with gradient accumulation the second backward adds to existing gradients.
       for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
         run_forward_and_backward(workload, *fetched, share, device, precision);
       }
@@ -75,7 +75,7 @@ std::string memory_advice(const BatchShape& batch, const TrainingOptions& traini
   const std::string flag = "--" + batch_flag + " ";
   std::string text = "; a rank took " + std::to_string(now) + " at once";
   if (!fits) {
-    text += now > 1 ? ", and a smaller batch did not fit either: other memory has to be given free" : "";
+    text += now > 1 ? ", and a smaller batch did not fit either: free memory by other means" : "";
   } else {
     const int64_t times = (now + *fits - 1) / *fits;
     const std::string accumulation = std::to_string(training.grad_accum_steps * times);

@@ -9,6 +9,7 @@ std::vector<TrainingPhase> phases_of(const WorkloadInfo& info, const TrainingOpt
   if (!info.phases.empty()) return info.phases;
   TrainingPhase only;
   only.num_epochs = training.num_epochs;
+  only.epochs_flag = "num_epochs";
   return {only};
 }
 
@@ -71,6 +72,12 @@ std::string describe_phases(const std::vector<TrainingPhase>& phases) {
     }
   }
   return text;
+}
+
+std::string needed_to_go_on(const WorkloadInfo& info, const TrainingOptions& training, int64_t steps_done) {
+  if (training.max_steps > 0 && steps_done >= training.max_steps) return "a higher --max_steps";
+  const TrainingPhase last = phases_of(info, training).back();
+  return last.epochs_flag.empty() ? "more epochs of " + last.name : "a higher --" + last.epochs_flag;
 }
 
 Status check_phase(const std::vector<TrainingPhase>& phases, const Counters& counters, const std::string& checkpoint) {

@@ -33,7 +33,7 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return {buffer, std::min(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1)};
 }
 
-// The first few by name; the guide's weight files become many.
+// Names at most kNamedMax files: a run may write a file of weights for every evaluation.
 std::string list_of_files(const std::vector<std::string>& files) {
   constexpr size_t kNamedMax = 6;
   std::string list;
@@ -93,7 +93,7 @@ void Reporter::set_world(const World& world) {
 void Reporter::beat(int64_t step, Activity activity) {
   BeatPage& page = *options_.page;
   const int64_t now = nanoseconds(Clock::now());
-  // A step that was given up takes it back: that is no commit.
+  // After an abandoned step the counter goes back; that is not a commit.
   if (step > page.step.load(std::memory_order_relaxed)) page.committed_ns.store(now, std::memory_order_relaxed);
   page.step.store(step, std::memory_order_relaxed);
   page.activity.store(activity, std::memory_order_relaxed);
@@ -227,8 +227,8 @@ void Reporter::on_output(const OutputReport& report) {
   }
   const bool is_taken = report.error->code == ErrorCode::kConflict;
   warn(report.name + " was not written: " + report.error->message +
-       (is_taken ? "; end the one of the two that is not wanted, or give this one another --train_dir"
-                 : "; make room there, or mend the volume"));
+       (is_taken ? "; stop one of the two runs, or give this one another --train_dir"
+                 : "; free space there, or repair the volume"));
 }
 
 void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {
@@ -275,7 +275,7 @@ void Reporter::end_summary(const End& end) {
   if (!last_checkpoint_.empty()) say("  saved     " + last_checkpoint_);
   if (!end.resume_command.empty()) {
     const bool finished = end.step == plan_.total_steps;
-    say("  resume    " + end.resume_command + (finished ? "   (with a higher --num_epochs)" : ""));
+    say("  resume    " + end.resume_command + (finished ? "   (with " + end.needed_to_go_on + ")" : ""));
   }
 }
 

@@ -1,7 +1,7 @@
-// Reporter: everything a run says: lines on stdout, messages to the agent, metrics, files in the output folder.
+// Reporter: everything that a run reports: lines on stdout, messages to the agent, metrics, files in the output folder.
 //
-// Role: rank 0 prints and writes files; every rank keeps metrics and beats. With an agent the agent draws the progress
-// display; without one rank 0 prints a plain line every kPlainLineInterval.
+// Role: rank 0 prints and writes files; every rank keeps metrics and updates its beat page. With an agent the agent
+// draws the progress display; without one rank 0 prints a plain line every kPlainLineInterval.
 // Threads: the training thread.
 #pragma once
 
@@ -44,25 +44,25 @@ class Reporter {
   };
   explicit Reporter(const Options& options);
 
-  // A new generation: ranks may have moved up.
+  // For a new generation, in which this process may have another rank.
   void set_world(const World& world);
 
   [[nodiscard]] bool is_rank_zero() const { return options_.world.rank == 0; }
   RunMetrics& metrics() { return metrics_; }
 
-  // A line for people, from rank 0 alone.
+  // Prints a line, on rank 0 only.
   void say(const std::string& line);
-  // A remark to be looked at: "warning: …", from rank 0.
+  // Prints "warning: " and the line, on rank 0 only.
   void warn(const std::string& line);
 
-  // After the forming. `rows`: label, value.
+  // Prints the start table. `rows`: label, value.
   void start_table(const std::vector<std::pair<std::string, std::string>>& rows);
 
-  // Rank 0: `folder` is taken over.
+  // Rank 0: from now on lines and figures are written into `folder`.
   void use_folder(RunFolder folder);
   // This rank is not rank 0 any more.
   void leave_folder() { folder_.reset(); }
-  // Rank 0: its folder knows nothing of the evaluation of this step.
+  // Rank 0: true when its folder has no line for the evaluation of this step.
   [[nodiscard]] bool misses_evaluation(int64_t step) const { return folder_ && !folder_->has_evaluation(step); }
 
   struct Plan {
@@ -72,7 +72,7 @@ class Reporter {
   };
   void set_plan(const Plan& plan);
 
-  // What this rank does now. A few stores: the agent looks at the page when it wants to.
+  // Writes step and activity to the beat page, which the agent polls. Costs a few stores.
   void beat(int64_t step, Activity activity);
   // Every step, on every rank.
   struct StepDone {
@@ -85,7 +85,7 @@ class Reporter {
   // The figures of a step, when they are known.
   void on_report(const StepReport& report);
   void on_evaluation(const Workload::EvaluationReport& report, Workload& workload);
-  // A file of the workload's was written, or could not be.
+  // A file of the workload (Workload::outputs) was written, or could not be.
   void on_output(const OutputReport& report);
   void on_checkpoint(const WriteReport& report, double stage_seconds);
 
@@ -97,6 +97,7 @@ class Reporter {
     double best_value = 0.0;
     int64_t skipped_steps = 0;
     std::string resume_command;
+    std::string needed_to_go_on;  // "a higher --num_epochs", where all steps are done
   };
   void end_summary(const End& end);
   // The last figures to the agent, before the process leaves.

@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* kLogFile = "log.txt";
 
-// The lines of evaluations of at most `epochs` completed epochs: they begin with that number. The header does not.
+// Keeps the lines of evaluations after at most `epochs` epochs. Such a line begins with the number of epochs; the
+// header does not.
 std::string lines_until(const std::string& log, int64_t epochs) {
   std::string kept;
   std::istringstream lines(log);
@@ -30,7 +31,7 @@ std::string lines_until(const std::string& log, int64_t epochs) {
 
 std::string sentence(const Status& status) { return status.ok() ? std::string() : status.error().message; }
 
-// The first error is enough.
+// Only the first error is reported.
 std::string join(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
 
 }  // namespace
@@ -62,7 +63,7 @@ Result<RunFolder> RunFolder::open(FileSystem& fs, const RunConfig& config, Workl
     const std::string log_path = join_path(options.path, kLogFile);
     TRY_ASSIGN(folder.log_txt_moved_to_, move_too_large(fs, log_path, kLineFileBytesMax));
     const Result<std::string> before = read_file(fs, log_path, kLineFileBytesMax);
-    // What cannot be read now is not replaced.
+    // A log that exists but cannot be read is not replaced.
     if (!before.ok() && before.error().code != ErrorCode::kNotFound) return before.error();
     const std::string kept = options.resume_step > 0 && before.ok() ? lines_until(*before, options.resume_epochs) : "";
     TRY(write_file_atomically(fs, log_path, header + "\n" + kept));

@@ -1,8 +1,8 @@
-// RunFolder: what rank 0 leaves in the output folder beside the checkpoints: args.txt, log.txt, metrics.jsonl,
-// TensorBoard events, what is for Weights & Biases. (The workload's own files are the checkpoint writer's.)
-// Threads: the training thread. Errors: opening returns an Error; later write errors are returned as lines to show,
-// training goes on. An old rank 0 that was cut off may live on beside its successor, on the same volume: its lines go
-// into files that the successor has replaced.
+// RunFolder: the files that rank 0 writes into the output folder beside the checkpoints: args.txt, log.txt,
+// metrics.jsonl, TensorBoard events, the Weights & Biases log. (The checkpoint writer writes the workload's own files.)
+// Threads: the training thread. Errors: opening returns an Error; later write errors are returned as lines to show, and
+// training goes on. An old rank 0 that was cut off may still write to the same volume beside its successor: the
+// successor has replaced the files by new ones, so the old rank's lines go into the replaced ones, which nobody reads.
 #pragma once
 
 #include <optional>
@@ -25,8 +25,8 @@ class RunFolder {
   struct Options {
     std::string path;
     std::string host_name;
-    int64_t resume_step = 0;    // lines of later steps are redone and therefore removed
-    int64_t resume_epochs = 0;  // completed at that step
+    int64_t resume_step = 0;    // lines of later steps are removed: these steps are done again
+    int64_t resume_epochs = 0;  // epochs completed at resume_step
   };
   static Result<RunFolder> open(FileSystem& fs, const RunConfig& config, Workload& workload, const Options& options);
 
@@ -37,7 +37,7 @@ class RunFolder {
   [[nodiscard]] bool has_evaluation(int64_t step) const { return log_.has_evaluation(step); }
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  // What became of a file that was there before, for people; empty: nothing.
+  // A sentence when a file was too large and was moved away ("metrics.jsonl had more than …"); empty otherwise.
   [[nodiscard]] std::string remark() const;
   // Files written so far, for the end summary.
   [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
@@ -49,7 +49,7 @@ class RunFolder {
 
   std::string path_;
   MetricsLog log_;
-  std::optional<AppendFile> log_txt_;  // none where the workload has no such lines
+  std::optional<AppendFile> log_txt_;  // nullopt when the workload writes no log.txt
   std::string log_txt_moved_to_;       // as MetricsLog::moved_to
   std::optional<EventWriter> events_;
   std::optional<WandbLog> wandb_;

@@ -31,13 +31,13 @@ Status RunWriter::open(const StopToken& stop) {
   if (opened.ok() || !from_live_rank_ || opened.error().code != ErrorCode::kUnavailable) return opened;
   problem_ = opened.error().message;
   parts_.reporter.warn("the output folder cannot be used now: " + problem_ +
-                       "; training goes on in memory, and each checkpoint tries it again: make room there, or mend the "
-                       "volume");
+                       "; training goes on in memory, and each checkpoint tries the folder again. Free space there, or "
+                       "repair the volume");
   return {};
 }
 
-// Locks the folder and proves that it can be written. A rank 0 that goes on from its own state has the run's files open
-// already.
+// Locks the folder and checks that it can be written. A rank 0 that keeps its state through a recovery has the run's
+// files open already.
 Status RunWriter::open_folder(const StopToken& stop) {
   const PhaseScope scope(parts_.clock, Phase::kCheckpointStall);
   const TrainingOptions& training = parts_.config.training;
@@ -54,7 +54,7 @@ Status RunWriter::open_folder(const StopToken& stop) {
   }
   wait_for(stop);
   report();
-  // A folder that cannot be made is named by the writer's probe, with what to do.
+  // If the folder cannot be made, prepare() below returns the error, with what to do.
   if (!lock_ && parts_.locks_folder && make_directories(parts_.fs, parts_.folder).ok()) {
     TRY_ASSIGN(FileLock taken, FileLock::take(join_path(parts_.folder, ".lock")));
     lock_.emplace(std::move(taken));
@@ -71,7 +71,7 @@ Status RunWriter::open_folder(const StopToken& stop) {
   return {};
 }
 
-// Tries a folder again that could not be used.
+// True when the folder can be used; if it could not before, tries it again.
 bool RunWriter::has_folder(const StopToken& stop) {
   if (!lacks_folder_) return true;
   const Status opened = open_folder(stop);
@@ -105,15 +105,15 @@ void RunWriter::write_what_was_missed(const StopToken& stop) {
   if (!state_.journal.evaluation) return;
   const EvaluationNote note = *state_.journal.evaluation;
   if (parts_.reporter.misses_evaluation(note.report.step)) parts_.reporter.on_evaluation(note.report, parts_.workload);
-  // The rank 0 before this one may have died before its files were durable. The weights that the evaluation looked at
-  // are gone once a step was done.
+  // The rank 0 before this one may have died before its files were durable. They can be made again only while the
+  // parameters are those that were evaluated, that is, until the next step.
   if (note.report.step != state_.counters.step || outputs_step_ == note.report.step) return;
   before_change();
   const std::optional<Ema::SwapIn> average = state_.swap_in_average();
   stage_outputs(note, {}, stop);
 }
 
-// One file is held at a time, for it may be as large as the state.
+// Stages one file at a time, because each may be as large as the state.
 void RunWriter::stage_outputs(const EvaluationNote& note, std::map<std::string, std::string> parts,
                               const StopToken& stop) {
   if (!writer_ || lacks_folder_) return;
@@ -187,8 +187,8 @@ void RunWriter::before_change() {
   if (writer_) writer_->before_change();
 }
 
-// A cut of the group ends the wait; the write goes on. A stop does not end it, because the last checkpoint is what a
-// stop waits for. (A second Ctrl-C ends the process.)
+// A cut of the group ends the wait, and the write goes on. A stop does not end the wait, because a stopping run has to
+// write its last checkpoint. (A second Ctrl-C ends the process.)
 void RunWriter::wait_for(const StopToken& stop, Writes writes) {
   if (!writer_->wait_durable(stop.is_cut, writes)) leave_group("the group was cut while rank 0 was writing");
 }

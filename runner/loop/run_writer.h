@@ -1,10 +1,10 @@
-// RunWriter: what rank 0 of a run makes durable: the lock of the run's folder, lines, the files of evaluations,
-// checkpoints.
+// RunWriter: everything that rank 0 writes into the run's folder: the lock, the lines of metrics and logs, the files of
+// evaluations, checkpoints.
 //
-// Role: beside the Trainer, which says when. It is open on rank 0 alone; elsewhere its functions do nothing.
-// A volume that is full or not reachable does not end a run whose state is in memory: each checkpoint tries the volume
-// again, and the run fails when the last checkpoint cannot be written.
-// Threads: the training thread; the writing is CheckpointWriter's thread's. Errors: leaves the group (leave_group) when
+// Role: the Trainer decides when to write, RunWriter writes. It is open only on rank 0; elsewhere its functions do
+// nothing. A volume that is full or not reachable does not end a run whose state is in memory: each checkpoint tries
+// the volume again, and the run fails only when the last checkpoint cannot be written.
+// Threads: the training thread; CheckpointWriter's thread does the writing. Errors: leaves the group (leave_group) when
 // it is cut while this waits for the volume.
 #pragma once
 
@@ -32,11 +32,12 @@ class RunWriter {
 
   [[nodiscard]] RunIdentity identity() const;
 
-  // A new group: its generation, as checkpoints are stamped, and its size. from_live_rank: the state may be in no
-  // checkpoint yet.
+  // A new group has formed. generation: the one that checkpoints are stamped with. from_live_rank: the state came from
+  // a rank's memory, so it may be in no checkpoint yet.
   void begin_generation(uint64_t generation, int world_size, bool from_live_rank);
-  // Rank 0: takes the folder and opens the run's files. Without room, or without its volume, a run whose state comes
-  // from a live rank goes on in memory: ok. Errors: kConflict (another run has the folder), the volume's.
+  // Rank 0: locks the folder and opens the run's files. When the volume is full or not reachable, and the state came
+  // from a live rank, it returns ok, and the run goes on in memory. Errors: kConflict (another run uses the folder),
+  // the volume's.
   Status open(const StopToken& stop);
   // This rank is not rank 0 any more.
   void close(const StopToken& stop);
@@ -45,23 +46,23 @@ class RunWriter {
   // Writes what the journal holds and the folder lacks: steps and an evaluation that another rank 0 may not have
   // written.
   void write_what_was_missed(const StopToken& stop);
-  // The workload's files of an evaluation, made here of the state as it is.
+  // Makes the workload's files of an evaluation from the present state and queues them for writing.
   void stage_outputs(const EvaluationNote& note, std::map<std::string, std::string> parts, const StopToken& stop);
-  // The state as it is.
+  // Copies the present state and queues it for writing as a checkpoint.
   void stage_checkpoint(bool is_best, const StopToken& stop);
-  // State tensors are about to change; the device may still be copying them.
+  // To be called before state tensors change: waits until the device has copied those of a staged checkpoint.
   void before_change();
   // Tells the reporter what has been written.
   void report();
-  // Waits until all that was staged is durable. When the checkpoint of this step could not be written, it is tried once
+  // Waits until everything staged is durable. When the checkpoint of this step could not be written, tries it once
   // more.
   void make_durable(const StopToken& stop);
-  // The same, whatever comes of it; for the end of a process whose device is broken.
+  // Waits until everything staged is durable or has failed; for the end of a process whose device is broken.
   void wait();
 
   // Was the state of this step staged here, or read from a checkpoint?
   [[nodiscard]] bool has_checkpoint_of(int64_t step) const { return checkpointed_step_ == step; }
-  // Of the newest checkpoint or of the folder; empty when all is durable.
+  // Why the newest checkpoint could not be written or the folder could not be used; empty when all is durable.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
  private:
@@ -80,11 +81,11 @@ class RunWriter {
   uint64_t generation_ = 0;
   int world_size_ = 1;
   bool from_live_rank_ = false;
-  bool lacks_folder_ = false;       // it could not be used when the group formed
-  int64_t opened_at_step_ = -1;     // the run's files hold nothing later than this; -1 = not open
-  int64_t checkpointed_step_ = -1;  // staged here last, or read
-  int64_t best_step_ = -1;          // whose checkpoint was staged as the best, last
-  int64_t outputs_step_ = -1;       // of the evaluation whose files were staged here last
+  bool lacks_folder_ = false;       // the folder could not be used when the group formed, nor since
+  int64_t opened_at_step_ = -1;     // the step at which the run's files were opened; -1: not open
+  int64_t checkpointed_step_ = -1;  // the step of the checkpoint that was staged here last, or read
+  int64_t best_step_ = -1;          // the step of the checkpoint that was last staged as the best
+  int64_t outputs_step_ = -1;       // the step of the evaluation whose files were staged here last
   double stage_seconds_ = 0.0;
   std::string problem_;
 };

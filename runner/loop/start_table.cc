@@ -118,7 +118,7 @@ Rows wrapped_rows(const Rows& rows, size_t columns) {
   for (const auto& [label, value] : rows) {
     std::string_view rest = value;
     std::string first_label = label;
-    // These are looked for in logs, and copied: "resumed from /data/run/step-00000160".
+    // People search logs for these and copy them, so they stay on one line: "resumed from /data/run/step-00000160".
     const bool has_path = value.starts_with('/') || value.find(" /") != std::string::npos;
     while (rest.size() > value_width && label != kStateLabel && !has_path) {
       size_t end = rest.rfind(' ', value_width);

@@ -1,5 +1,5 @@
-// The start table: what a person chose for this run and what follows from it, in a terminal of 80 columns. With
-// --verbose also the values of all other flags, which args.txt has in any case. Pure.
+// The start table: the flags that were given for this run and what follows from them, for a terminal of 80 columns.
+// With --verbose also the values of all other flags, which are always in args.txt. Pure.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,12 @@ struct StartFacts {
   std::string nccl_variables;  // "NCCL_DEBUG=INFO …", those that are set
 };
 
-// Label and value of each row; an empty label goes on with the row above.
+// Label and value of each row; an empty label continues the row above.
 std::vector<std::pair<std::string, std::string>> start_table_rows(const StartFacts& facts);
 
-// The same rows, as Reporter::start_table prints them no wider than so many columns, but for a word that is wider and
-// for the state and what holds a path, which are looked for in logs. A value gets at least half of the columns.
+// Wraps the rows so that Reporter::start_table prints lines of at most `columns` columns. Not wrapped: a word that is
+// wider, the state's row, and values that hold a path, because people search logs for them. A value gets at least half
+// of the columns.
 std::vector<std::pair<std::string, std::string>> wrapped_rows(
     const std::vector<std::pair<std::string, std::string>>& rows, size_t columns);
 

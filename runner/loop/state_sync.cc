@@ -21,7 +21,7 @@ namespace {
 Failure failure_of(const Error& error) {
   const bool ours_to_mend =
       error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict || error.code == ErrorCode::kNotFound;
-  // The operator looks for that word.
+  // The operator searches the message for this word.
   const std::string word = error.reason == kConfigurationChanged ? error.reason + ": " : "";
   return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, word + error.message};
 }
@@ -31,7 +31,7 @@ Result<std::unique_ptr<BatchSource>> training_batches(const SyncParts& parts, co
       {.split = Split::kTrain, .seed = parts.config.training.seed, .global_batch = batch.global_batch});
 }
 
-// What the source rank says about the state beside the tensors.
+// What the source rank sends beside the tensors.
 Json describe_state(const TrainingState& state, const Workload& workload, const SyncResult& result) {
   return Json{{"counters", to_json(state.counters)},
               {"journal", to_json(state.journal)},
@@ -175,7 +175,7 @@ Error unusable_weights(const Error& error, const std::string& path) {
                                         "or a checkpoint folder): " + error.message};
 }
 
-// The file's name says for how many epochs the weights were trained; training begins with the epoch after them.
+// For weights that were trained for `epochs` epochs already: training begins with the epoch after them.
 void begin_behind(int64_t epochs, BatchSource& source, Counters& counters, SyncResult& result) {
   counters.place = {.epoch = epochs, .index = 0};
   counters.epoch_steps = source.steps(epochs);
@@ -203,8 +203,8 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
   return {};
 }
 
-// Weights, optimizer and counters as they were when the file was made, after an evaluation. The place in the data
-// follows from its epoch, the rate from the flags, and plateau and patience from the evaluations that it knows.
+// Restores weights, optimizer and counters from a file that was written after an evaluation. The file's epoch gives the
+// place in the data, the flags give the learning rate, and the file's past evaluations give plateau and patience.
 Status go_on_from_file(const SyncParts& parts, FileSystem& fs, const std::string& path, BatchSource& source,
                        SyncResult& result) {
   TrainingState& state = parts.state;
@@ -231,15 +231,15 @@ Status go_on_from_file(const SyncParts& parts, FileSystem& fs, const std::string
   return {};
 }
 
-// Rank 0: a checkpoint of this run that is newer than the best that a rank holds. A volume that cannot be read now is
-// no reason to give up a state in memory.
+// Rank 0: a checkpoint of this run that is newer than the newest state in any rank's memory; nullopt when there is none
+// or the volume cannot be read: the run then goes on from the state in memory.
 std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, const SyncOptions& options,
                                        const StateClaim& best) {
   const auto is_newer_state = [&](const CheckpointState& saved) {
     return saved.run >= options.identity.job.run &&
            is_newer({.generation = saved.generation, .step = saved.step}, best);
   };
-  // A look without reading tensors first: mostly there is nothing newer.
+  // First without reading tensors: in most cases there is nothing newer.
   const Result<ResumeCandidates> seen = resume_candidates(fs, options.folder, options.identity);
   if (!seen.ok() || seen->entries.empty() || !seen->entries.front().state) return std::nullopt;
   if (!is_newer_state(*seen->entries.front().state)) return std::nullopt;
@@ -248,7 +248,7 @@ std::optional<ResumeResult> find_newer(const RunConfig& config, FileSystem& fs, 
   return std::move(*found);
 }
 
-// Rank 0, when nobody holds a state, or none that is as new as the checkpoint in `newer`.
+// Rank 0, when no rank holds a state, or the checkpoint in `newer` is newer than all of them.
 Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncOptions& options,
                              std::optional<ResumeResult> newer, SyncResult& result) {
   TrainingState& state = parts.state;
@@ -297,7 +297,7 @@ class Reading {
   explicit Reading(const SyncParts& parts)
       : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [this, &parts] { return look(parts); }) {}
   FileSystem& fs() { return fs_; }
-  // An error of a reading that was stopped says nothing about the volume.
+  // True: an error was caused by the cut or the stop, and says nothing about the volume.
   [[nodiscard]] bool was_stopped() const { return was_stopped_; }
 
  private:
@@ -317,11 +317,11 @@ Failure reading_stopped() {
   return {ExitCode::kPeerLost, "the group was cut, or a stop asked for, during the restore"};
 }
 
-// All tensors, from `source` to those that receive.
+// Sends all tensors of the state from rank `source` to the ranks that receive.
 struct Transfer {
   int source = 0;
-  bool receives = false;            // this rank
-  bool rank_zero_receives = false;  // a stop waits for it
+  bool receives = false;            // does this rank receive?
+  bool rank_zero_receives = false;  // then only a cut ends the transfer; a stop has to wait for it
 };
 void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOptions& options) {
   transfer_state(parts.group, parts.stream, parts.state.all_tensors(), transfer.source, transfer.receives, [&] {
@@ -332,8 +332,8 @@ void send_tensors(const SyncParts& parts, const Transfer& transfer, const SyncOp
   });
 }
 
-// Rank 0 reads or initialises and says what came of it; its tensors go to everybody. `newer`: what it has read already;
-// `result`: with the remarks so far.
+// Rank 0 reads or initialises the state, tells the others whether that worked, and sends its tensors to all of them.
+// `newer`: a checkpoint that rank 0 has read already. `result`: holds the remarks so far.
 SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& options, std::optional<ResumeResult> newer,
                                  SyncResult result) {
   const World& world = parts.group.options().world;
@@ -352,7 +352,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   }
   Result<std::string> told = tell_all(parts.store, world, "sync", dump_line(document));
   if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
-  const Result<Json> heard = parse_json(*told, "rank 0's word on the state");
+  const Result<Json> heard = parse_json(*told, "rank 0's description of its state");
   if (!heard.ok()) return Failure{ExitCode::kCrash, heard.error().message};
   if (heard->contains("failure")) {
     return Failure{static_cast<ExitCode>(heard->at("code").get<int>()), heard->at("failure").get<std::string>()};
@@ -372,7 +372,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
   return result;
 }
 
-// The choice's source gives what it holds to those that lack something; most often one new rank.
+// The source rank sends its state to the ranks that lack it, most often to one new rank.
 SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& options,
                                 const std::vector<StateClaim>& claims, const SourceChoice& choice) {
   const int rank = parts.group.options().world.rank;
@@ -380,9 +380,9 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
   Counters& counters = parts.state.counters;
   SyncResult result{.origin = choice.reason, .from_live_rank = true, .has_changed = receives};
   options.on_live_state();
-  // The same everywhere: a pure function of what all have said.
+  // All ranks take the same branch: `choice` is a pure function of the claims of all ranks.
   if (std::find(choice.receives.begin(), choice.receives.end(), true) != choice.receives.end()) {
-    // What the source says beside its tensors travels through the store.
+    // Counters, journal and progress go through the store; the tensors follow by collectives.
     if (rank == *choice.source) {
       parts.store.get()->set("counters", dump_line(describe_state(parts.state, parts.workload, result)));
     }

@@ -1,6 +1,6 @@
-// State sync: at each forming all ranks come to hold the same state, from a live rank, a checkpoint, given weights, or
-// the seed, in this order (architecture §3). A checkpoint comes before a live rank whose state is older: one that was
-// cut off, while those that went on without it are gone.
+// State sync: when a group has formed, all ranks come to hold the same state: that of a live rank, else of a
+// checkpoint, else given weights, else the seed (architecture §3). A checkpoint is preferred to a live rank whose state
+// is older. That happens when a rank was cut off, the others went on without it and wrote a checkpoint, and then died.
 // Threads: the training thread; collective.
 #pragma once
 
@@ -26,29 +26,31 @@ class DeviceStream;
 class PhaseClock;
 
 struct SyncResult {
-  std::string origin;                // "initialised from seed 42", "resumed from …", for people
-  std::vector<std::string> remarks;  // checkpoints passed over and why; a place in the data counted anew
+  std::string origin;                // for messages: "initialised from seed 42", "resumed from …"
+  std::vector<std::string> remarks;  // checkpoints that were passed over and why; a step number that had to change
   int64_t resumed_step = 0;
-  // Above every one that this state was trained in, even when the clock was set back.
+  // The generation that this group's checkpoints are stamped with. At least the group's own; above every generation
+  // that this state was trained in, even when the clock was set back.
   uint64_t generation = 0;
   bool from_live_rank = false;
-  bool has_changed = false;  // this rank's state is another one than before
+  bool has_changed = false;  // this rank's tensors and counters were replaced
 };
 
 struct SyncOptions {
   std::string folder;  // of the run's checkpoints
   RunIdentity identity;
   uint64_t generation = 0;
-  Result<BatchShape> first_batch;  // of a run that starts now; its error counts when one does
-  // Rank 0 has read or initialised the state, which is still to go to the others: a group that breaks meanwhile finds
-  // it here.
+  Result<BatchShape> first_batch;  // batch of a run that starts now; its error is reported only if one does
+  // Called on rank 0 when it has read or initialised the state, before the state goes to the other ranks, so that the
+  // start is reported even if the group breaks meanwhile.
   std::function<void(const SyncResult&)> on_start = [](const SyncResult&) {};
-  // A state comes from a live rank, which may be gone soon: from now on there is something to lose.
+  // Called when the state comes from a live rank. It may be in no checkpoint, so from now on a signal must not end the
+  // process at once (TrainerParts::defer_stops).
   std::function<void()> on_live_state = [] {};
   std::function<void()> on_message = [] {};  // after each message of a transfer
 };
 
-// What it works on; all outlive the call.
+// What sync_state works on; all outlive the call.
 struct SyncParts {
   const RunConfig& config;
   Workload& workload;
@@ -63,11 +65,11 @@ struct SyncParts {
 
 using SyncOutcome = std::variant<SyncResult, Failure>;
 
-// Rank 0 alone touches the disk; when that fails, all ranks have its failure. `progress` of the workload travels with
-// the counters. On the clock all of it is Phase::kWaiting, but for the reading, so that a rank 0 with a slow disk is
-// told from those that it keeps waiting. No tensor is sent when no rank lacks anything.
-// A cut ends the reading and the transfer (kPeerLost, or an exception of leave_group). So does a stop, except where
-// rank 0 receives: it alone writes, and what it receives is what the last checkpoint is to hold.
+// Only rank 0 reads the volume; when that fails, all ranks return its failure. The workload's progress is sent with the
+// counters. The phase clock shows Phase::kWaiting throughout, except while rank 0 reads (Phase::kStartup): so a slow
+// volume shows on rank 0, and not on the ranks that wait for it. No tensor is sent when every rank has the state.
+// A cut ends the reading and the transfer (kPeerLost, or an exception of leave_group). So does a stop, except while
+// rank 0 receives: it alone writes checkpoints, and the last one is to hold the state that it is receiving.
 SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
-// StopToken: what ends long work before its end. One goes through everything that a rank does for longer than a moment:
-// evaluation, restore, transfer of state, the wait for a checkpoint to be written. Whoever works long looks at it
-// several times a second.
+// StopToken: how long work learns that it has to end early. Passed to everything that may take longer than a second:
+// evaluation, restore, transfer of state, the wait for a checkpoint to be written. Such work polls it several times a
+// second.
 //
-// A cut is obeyed by each rank alone, at once: the group is gone, and its state is kept. A request is made of one rank
-// and obeyed by all together: whoever has it says so in the next reduction.
+// A cut: each rank obeys it alone and at once; it leaves the group and keeps its state. A request (to stop, to leave
+// together) reaches one rank; that rank passes it on in the next reduction, and all ranks obey it at the same step.
 // Threads: the training thread.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// What this rank was asked for; after a reduction: what any rank was.
+// What this rank was asked to do; after a reduction, what any rank was asked to do.
 struct StepRequests {
   int stop_code = 0;  // 0, 130 or 143
   bool leave_together = false;
@@ -23,12 +23,13 @@ struct StopToken {
   std::function<bool()> is_cut = [] { return false; };
   std::function<StepRequests()> requests = [] { return StepRequests{}; };
 
-  // The group is cut, or the job stops; not when the ranks are to leave together, which they do after a step.
+  // True when the group is cut or the job is to stop. A request to leave together does not count: the ranks do that at
+  // the end of a step.
   [[nodiscard]] bool is_stopped() const { return is_cut() || requests().stop_code != 0; }
 };
 
-// Throws what classify_fault takes for a lost peer: this rank keeps its state and waits for the next group. `why` is a
-// sentence for people.
+// Throws an exception that classify_fault reports as a lost peer, so that this rank keeps its state and waits for the
+// next group. `why`: a sentence for the log.
 [[noreturn]] void leave_group(const std::string& why);
 
 }  // namespace lockstep

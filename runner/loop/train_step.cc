@@ -24,14 +24,14 @@
 namespace lockstep {
 namespace {
 
-// What the small all-reduce carries beside the weights of the loss terms.
+// Requests that the small all-reduce carries after the weights of the loss terms.
 enum Request : size_t { kTerminates, kInterrupts, kLeaves, kRequests };
 
 // Figures of a step beside those of the loss terms, which come first.
 enum Figure : size_t { kRegularization, kGradNorm, kFoundInf, kCommitted, kFigures };
 
-// Steps whose batches are fetched or being fetched while a step runs: the next one, whose weights are summed meanwhile,
-// and two more for the threads to work on.
+// Batches of so many coming steps are requested from the queue: the next one, whose weights are summed while the
+// present step runs, and two more for the fetch threads to work on.
 constexpr size_t kStepsAhead = 3;
 
 std::vector<double> with_requests(std::vector<double> weights, const StepRequests& requests) {
@@ -42,22 +42,22 @@ std::vector<double> with_requests(std::vector<double> weights, const StepRequest
 
 }  // namespace
 
-// A step whose batch is wanted: this rank's shares of it.
+// A step whose batch was requested from the queue.
 struct TrainStep::Planned {
   int64_t step = 0;
   DataPlace place;
   DataPlace after;                 // the place of the step after it
-  int64_t after_epoch_steps = 0;   // … and the steps of that one's epoch
+  int64_t after_epoch_steps = 0;   // the number of steps in the epoch of `after`
   int64_t samples = 0;             // of the global batch
   std::vector<BatchShare> shares;  // one for each micro-batch; one without samples when this rank has none
 };
 
-// … whose batch is here.
+// A step whose batch has been fetched.
 struct TrainStep::Fetched {
   Planned planned;
   std::vector<HostBatch> batches;  // by share
   std::vector<double> weights;     // of this rank, by loss term
-  std::optional<Error> error;      // it could not be fetched: ends this rank when the step begins
+  std::optional<Error> error;      // why the batch could not be fetched; ends this rank when the step begins
 };
 
 // A step whose figures have not been reported.
@@ -107,7 +107,6 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
   parts_.faults.stall_here(Fault::kStallCompute);
   HostSums sums(parts_.group, with_requests(std::move(next_weights), requests));
   zero_gradients();
-  if (!parts_.workload.buffers().empty()) parts_.before_change();
   const double loss_scale = parts_.precision == Precision::kFp16 ? counters.loss_scale.scale : 1.0;
   const double poison = parts_.faults.take_not_finite() ? std::numeric_limits<double>::quiet_NaN() : 1.0;
   const std::vector<double> scale_by_term = scales(totals_, loss_scale * poison);
@@ -123,11 +122,12 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
       for (size_t term = 0; term < terms_.size(); ++term) {
         scaled[term] = scaled[term] * scale_by_term[term];
         const double coefficient = terms_[term].coefficient;
-        // Nothing is learnt from it; what it alone would reach is reached all the same.
+        // A term that is only reported adds no gradient. Parameters that only this term uses still need one (of zero),
+        // or their buckets would never be complete.
         const at::Tensor part = coefficient == 0.0 ? reach_every_parameter() : scaled[term] * coefficient;
         loss = loss.defined() ? loss + part : part;
       }
-      // The probe is 0, and its gradient becomes the terms.
+      // The probe is 0, so this adds nothing to the loss; the probe's gradient is the values of the terms.
       loss = loss + (probe * torch::stack(scaled).detach()).sum();
     }
     const bool is_last = i + 1 == planned.shares.size();
@@ -172,7 +172,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
                           clip.found_inf.reshape({}).to(torch::kFloat64), passed.committed.reshape({})})}))});
   StepOutcome outcome;
   outcome.samples = planned.samples;
-  // All ranks have begun this sum before their gradients were reduced.
+  // Every rank began this sum before its gradients were reduced, so there is nothing left to wait for but the message.
   clock.enter(Phase::kWaiting);
   totals_ = sums.wait();
   clock.enter(Phase::kOther);
@@ -189,7 +189,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
 }
 
 std::vector<StepReport> TrainStep::flush() {
-  // A peer that died is found here, on the host, and not by a device that waits for it.
+  // A dead peer shows up in this barrier on the host, and not as a device that waits for it without end.
   if (!pending_.empty()) {
     const PhaseScope waiting(parts_.clock, Phase::kWaiting);
     barrier(parts_.group);
@@ -199,7 +199,7 @@ std::vector<StepReport> TrainStep::flush() {
 
 std::vector<StepReport> TrainStep::abandon() {
   is_abandoned_ = true;
-  // What the host has queued may be ahead of what the gate has let through.
+  // The host may have queued more steps than the gate has let through.
   const int64_t committed = parts_.gate.committed() - gate_at_first_;
   parts_.state.counters.step = first_step_ + committed;
   parts_.state.counters.place = place_after(first_place_, committed, parts_.source);
@@ -232,7 +232,7 @@ TrainStep::Planned TrainStep::plan(int64_t step, const DataPlace& place) {
   return planned;
 }
 
-// The batch of the next step that has none yet; those after it are wanted, too.
+// Takes the batch of the next step that has none yet, and requests those of the steps after it.
 TrainStep::Fetched TrainStep::fetch_next() {
   while (coming_.size() < kStepsAhead && unplanned_step_ < parts_.steps.end) {
     coming_.push_back(plan(unplanned_step_, unplanned_place_));
@@ -271,7 +271,8 @@ void TrainStep::begin_upload(const Fetched& fetched, size_t micro_batch) {
   if (!fetched.error && !share.samples.empty()) upload_.begin(fetched.batches[micro_batch], share);
 }
 
-// By loss term. The reducer averages over W ranks; with this factor its mean is Σ∇term / denominator.
+// A factor for each loss term. The reducer averages over the W ranks; with this factor (W / denominator) its result is
+// Σ∇term / denominator.
 std::vector<double> TrainStep::scales(const std::vector<double>& totals, double loss_scale) const {
   std::vector<double> scales;
   for (size_t term = 0; term < terms_.size(); ++term) {
@@ -288,15 +289,16 @@ std::vector<at::Tensor> TrainStep::forward(const DeviceBatch& batch) {
   return sums;
 }
 
-// Zero. A rank without samples still has to reach every parameter, or its peers' buckets would wait for ever.
+// A loss of 0 whose graph reaches every parameter. A rank without samples needs it: without a gradient for every
+// parameter its buckets would never be complete, and the other ranks would wait in the all-reduce.
 at::Tensor TrainStep::reach_every_parameter() const {
   at::Tensor loss = torch::zeros({}, torch::TensorOptions().device(parts_.device));
   for (const NamedTensor& p : parts_.state.reduced()) loss = loss + p.tensor.sum().to(torch::kFloat32) * 0.0;
   return loss;
 }
 
-// In place where the gradients are views into the reducer's buckets. Else there are none afterwards: autograd then
-// keeps what it computes, instead of adding it to zeros.
+// With a reducer the gradients are views into its buckets and are set to zero in place. In a group of one rank they are
+// dropped instead: autograd then stores its result without adding it to zeros.
 void TrainStep::zero_gradients() {
   std::vector<at::Tensor> gradients;
   for (const NamedTensor& p : parts_.state.reduced()) {
@@ -309,7 +311,7 @@ void TrainStep::zero_gradients() {
   if (!gradients.empty()) at::_foreach_zero_(gradients);
 }
 
-// Those that came before one that throws are kept for abandon().
+// When reading a step's figures throws, the reports read before it stay in known_, for abandon().
 std::vector<StepReport> TrainStep::report_up_to(int64_t step) {
   while (!pending_.empty() && pending_.front().report.step <= step) report_oldest();
   return std::exchange(known_, {});

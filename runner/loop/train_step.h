@@ -1,19 +1,20 @@
-// TrainStep: one optimizer update over all ranks. The function to read aloud.
+// TrainStep: one optimizer update over all ranks.
 //
 // micro-batches → forward/backward (buckets overlap on the last one only) → clip by global norm → finite check →
-// optimizer → EMA. The loss is reduced with the gradients (TrainingState::loss_probe). Nothing waits for the device but
-// figures that are DeviceStream::lag() steps old.
+// optimizer → EMA. The loss is reduced with the gradients (TrainingState::loss_probe). The host waits for the device
+// only to read figures that are DeviceStream::lag() steps old.
 //
 // Batches go to the device ahead of the step: while one micro-batch is computed, the next one is on its way (Upload).
 //
-// Between its start and the reduction of its gradients a step waits for no peer: its weights (the denominators of the
-// loss) were summed during the step before. The all-reduce that sums those of the next step carries what the ranks are
-// asked to do, too; it is begun before the forward and over when the gradients are reduced. Only a group's first step
-// sums its weights up front.
+// Between its start and the reduction of its gradients a step waits for no peer, because its weights (the denominators
+// of the loss) were summed over the ranks during the step before. That small all-reduce also carries requests to stop
+// or to leave together; it begins before the forward and has ended by the time the gradients are reduced. Only a
+// group's first step sums its own weights before its forward.
 //
-// The commit (architecture §3): until the reducer has returned, nothing of the state has changed; a step that throws
-// is redone from its beginning. The commit gate decides: its count comes with each step's figures, and figures of
-// a step that it has not let through are thrown away with the step, before anything is counted or published.
+// The commit (architecture §3): until the reducer has returned, nothing of the state has changed, and a step that
+// throws is redone from its beginning. On the device the commit gate decides whether a step is committed. Each step's
+// figures include the gate's count; a step that the gate did not let through is discarded together with its figures,
+// before anything is counted or published.
 // Threads: the training thread. Errors: throws what torch and the group throw (dist/fault.h).
 #pragma once
 
@@ -45,16 +46,16 @@ class InjectedFaults;
 class ProcessGroup;
 
 struct StepOutcome {
-  std::vector<StepReport> reports;  // of this and earlier steps, in order: those that are known
+  std::vector<StepReport> reports;  // of this and earlier steps, in order, as far as their figures are known by now
   int64_t samples = 0;              // of this step's global batch
-  int stop_code = 0;                // 130 or 143 when any rank was asked to stop; acted on by all at this step
-  bool leave_together = false;      // any rank was asked to: all leave the group after this step
+  int stop_code = 0;                // 130 or 143 when any rank was asked to stop: all ranks stop after this step
+  bool leave_together = false;      // any rank was asked to leave: all ranks leave the group after this step
 };
 
 class TrainStep {
  public:
   struct Parts {
-    const TrainingOptions& training;  // of the phase
+    const TrainingOptions& training;  // the flags of the present phase (options_in)
     Workload& workload;
     TrainingState& state;
     ProcessGroup& group;
@@ -68,8 +69,8 @@ class TrainStep {
     at::Device device;
     Precision precision;
     PhaseSteps steps;
-    std::function<bool()> is_cut = [] { return false; };  // the group
-    // Called before the state's tensors change (buffers: before the forward; all others: before the commit).
+    std::function<bool()> is_cut = [] { return false; };  // has the agent cut this group?
+    // Called before the commit, which changes the state's tensors.
     std::function<void()> before_change = [] {};
   };
   explicit TrainStep(const Parts& parts);
@@ -78,12 +79,12 @@ class TrainStep {
   // Runs step `state.counters.step`, commits it and advances the counter.
   StepOutcome run(const StepRequests& requests);
 
-  // Reports of all steps not yet reported; every rank calls it at the same step. Afterwards the state is that of
-  // `state.counters.step`, on the device too.
+  // Waits for all steps and returns the reports that run() has not returned yet. Every rank calls it at the same step.
+  // Afterwards the state is that of `state.counters.step`, on the device too.
   std::vector<StepReport> flush();
 
-  // After a step threw: what was committed stays, the counter says how far, and the reports of those steps come back.
-  // The commit gate is shut by then. Needs no peer.
+  // After a step threw. Sets `state.counters.step` to the number of steps that the device has committed, and returns
+  // the reports of those not yet reported. The commit gate must be shut before. Needs no peer.
   std::vector<StepReport> abandon();
 
  private:
@@ -104,17 +105,17 @@ class TrainStep {
   Parts parts_;
   Upload upload_;
   const std::vector<LossTerm>& terms_;
-  int64_t first_step_;     // of this group
-  DataPlace first_place_;  // … and where it began in the data
-  int64_t gate_at_first_;  // the gate's count then
+  int64_t first_step_;     // the first step that this object runs
+  DataPlace first_place_;  // the place in the data of that step
+  int64_t gate_at_first_;  // the commit gate's count before that step
   LrScheduleOptions schedule_;
-  std::deque<Planned> coming_;            // steps whose batches are wanted and not yet taken
-  int64_t unplanned_step_ = first_step_;  // the first step after them
+  std::deque<Planned> coming_;            // steps whose batches the queue is fetching
+  int64_t unplanned_step_ = first_step_;  // the first step after those
   DataPlace unplanned_place_ = first_place_;
-  std::unique_ptr<Fetched> next_;  // the step to run
-  std::vector<double> totals_;     // its weights over all ranks, by loss term; empty: not summed yet
+  std::unique_ptr<Fetched> next_;  // the step that run() does next, with its batch
+  std::vector<double> totals_;     // the weights of that step over all ranks, by loss term; empty: not summed yet
   std::deque<Pending> pending_;
-  std::vector<StepReport> known_;  // counted, and not yet handed out
+  std::vector<StepReport> known_;  // read and counted, and not yet returned
   bool is_abandoned_ = false;
 };
 

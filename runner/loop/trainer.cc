@@ -279,7 +279,7 @@ StepRequests Trainer::change_phase(Generation& g) {
   begin_next_phase(counters);
   begin_steps(g);
   set_plan(g);
-  parts_.reporter.say("phase " + describe_phases({phases_[static_cast<size_t>(next)]}) + ", from step " +
+  parts_.reporter.say("now " + describe_phases({phases_[static_cast<size_t>(next)]}) + ", from step " +
                       std::to_string(counters.step + 1));
   return {};
 }
@@ -288,7 +288,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
   Counters& counters = state_.counters;
   if (is_finished(g) && !g.sync.from_live_rank) {
     parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.steps.total) +
-                        ": nothing to do; raise --num_epochs to go on");
+                        ": nothing to do; it goes on with " + needed_to_go_on());
     say_resumed(g);
     return {};
   }
@@ -535,6 +535,10 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   return {static_cast<ExitCode>(stop_code), {}, {}};
 }
 
+std::string Trainer::needed_to_go_on() const {
+  return lockstep::needed_to_go_on(parts_.workload.info(), parts_.config.training, state_.counters.step);
+}
+
 void Trainer::say_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
   if (!writer_.problem().empty()) how += ", but the last checkpoint could not be written,";
@@ -545,7 +549,8 @@ void Trainer::say_end(int stop_code) {
                                .best_metric = best.name,
                                .best_value = best.direction == Direction::kHigher ? score : -score,
                                .skipped_steps = state_.counters.skipped_total,
-                               .resume_command = parts_.resume_command});
+                               .resume_command = parts_.resume_command,
+                               .needed_to_go_on = needed_to_go_on()});
 }
 
 Outcome Trainer::stop_between_groups(int stop_code) {

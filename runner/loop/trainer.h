@@ -1,7 +1,8 @@
-// Trainer: the training loop of one worker, over as many generations as it lives through.
+// Trainer: the training loop of one worker, over all generations that it takes part in.
 //
 // Role: architecture §3's "sync state → train". What belongs to a generation (group, store, reducer) is made in
-// run_generation and dropped at its end; what a lost peer must not cost (parameters, optimizer, counters) lives here.
+// run_generation and dropped at its end. What must survive the loss of a peer (parameters, optimizer, counters) lives
+// here.
 // Threads: the training thread.
 #pragma once
 
@@ -34,8 +35,8 @@ namespace lockstep {
 struct Outcome {
   ExitCode code = ExitCode::kDone;
   std::string message;  // why, when code is neither kDone nor a stop
-  // CamelCase; not empty: the state is whole, and this rank waits for the next group ("PeerLost", "Timeout", "Cut",
-  // "Regroup").
+  // Why this rank left the group: "PeerLost", "Timeout", "Cut" or "Regroup". Not empty: its state is that of the last
+  // commit, and it waits for the next group. Empty: it ends with `code`.
   std::string waits_because;
 };
 
@@ -45,20 +46,22 @@ class Trainer {
   explicit Trainer(const Parts& parts);
   ~Trainer();
 
-  // When and how the group came to be, for the agent's account of a recovery.
+  // When and with how many ranks the group was formed. The agent reports these times after a recovery.
   struct Formed {
     uint64_t generation = 0;
     int declared_world_size = 0;  // as Assignment's; of a run that starts now
     int64_t assigned_ns = 0;      // CLOCK_MONOTONIC
     int64_t formed_ns = 0;
   };
-  // Forms the state, trains to the end, a stop or a fault. Never throws. Afterwards the group may be dropped.
+  // Brings all ranks to one state (sync_state), then trains until the end, a stop or a fault. Never throws. Afterwards
+  // the group may be dropped.
   Outcome run_generation(ProcessGroup& group, const StoreHandle& store, const Formed& formed);
 
-  // A stop has come while there is no group: what rank 0 alone holds becomes durable.
+  // For a stop that comes while there is no group: a rank that had the run's folder open writes its state as a
+  // checkpoint, unless that is written already.
   Outcome stop_between_groups(int stop_code);
 
-  // What rank 0 has begun to write is on its volume, or has failed.
+  // Returns when every write that rank 0 has begun is durable or has failed.
   void wait_for_writes() { writer_.wait(); }
 
   [[nodiscard]] int64_t step() const { return state_.counters.step; }
@@ -88,6 +91,7 @@ class Trainer {
   void checkpoint(Generation& generation, bool is_best);
   Outcome leave_together(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
+  [[nodiscard]] std::string needed_to_go_on() const;
   void say_end(int stop_code);
   [[nodiscard]] int64_t num_epochs(const Generation& g) const;
   [[nodiscard]] bool is_last_phase() const { return state_.counters.phase + 1 == std::ssize(phases_); }
@@ -103,9 +107,9 @@ class Trainer {
   RunWriter writer_;
   BatchQueue queue_;
   bool has_synced_ = false;
-  int64_t entered_phase_ = -1;              // which the workload is prepared for, of the state as it is now
-  std::optional<SyncResult> untold_start_;  // rank 0 has begun from a checkpoint or the seed; not yet printed
-  std::optional<Outcome> not_finite_;       // too many skipped steps: the same on all ranks
+  int64_t entered_phase_ = -1;              // the phase that the workload is prepared for; -1: none
+  std::optional<SyncResult> untold_start_;  // rank 0: what the run started from, until the start table is printed
+  std::optional<Outcome> not_finite_;       // set after more than --max_skipped_steps skipped steps, on all ranks alike
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What a Trainer works with: made by the worker, alive for the whole process.
+// The objects that a Trainer works with. The worker makes them; they live as long as the process.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -31,23 +31,25 @@ struct TrainerParts {
   Reporter& reporter;
   InjectedFaults& faults;
   BeatPage& page;
-  // What this process was asked to end with: 130, 143, or 0.
+  // The exit code that a signal asked for: 130 (Ctrl-C), 143 (SIGTERM), or 0 without a signal.
   std::function<int()> stop_code;
-  // Called when there is something to lose: from then on a signal does not end the process, it sets stop_code.
+  // Called once this rank holds a state that no checkpoint may have yet. From then on a signal does not end the
+  // process; it sets stop_code (worker/stop_signals.h).
   std::function<void()> defer_stops = [] {};
-  AgentLink* agent = nullptr;  // null: a lost peer ends this rank, there will be no other group
+  AgentLink* agent = nullptr;  // null: no agent, so no second group; a lost peer ends this rank
   at::Device device;
   DeviceStream& stream;
   PrecisionChoice precision;
   int threads = 1;
   std::string folder;        // of the run
-  bool locks_folder = true;  // false where an old rank 0 may live on behind a partition: generations fence it
+  bool locks_folder = true;  // false in a pod: an old rank 0 behind a network partition might hold the lock for ever.
+                             // There the generation in the checkpoints keeps it from writing.
   std::string host_name;
   JobIdentity job;
   std::string resume_command;
   std::string nccl_variables;  // for the start table
-  // The device is broken: called before anything that holds its memory or a communicator is destroyed. Says why, and
-  // ends the process.
+  // Called when the device is broken, before anything that holds its memory or a communicator is destroyed. Reports the
+  // failure and ends the process.
   std::function<void(const Failure&)> on_device_fault = [](const Failure&) {};
 };
 

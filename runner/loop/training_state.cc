@@ -44,7 +44,7 @@ AdamOptions adam_options(const TrainingOptions& options) {
           .decoupled_weight_decay = options.optimizer == OptimizerKind::kAdamw};
 }
 
-// Of the figure of that name, so that more is better: one of which less is better counts negated.
+// The value of that figure, negated when lower is better, so that a higher score is always better.
 std::optional<double> score_of(const DecidingFigure& figure, const EvaluationMetrics& metrics) {
   for (const auto& [name, value] : metrics) {
     if (name == figure.name) return figure.direction == Direction::kHigher ? value : -value;
@@ -87,8 +87,9 @@ Json to_json(const Counters& c) {
 }
 
 void count_figures(Counters& counters, const StepReport& report) {
-  // Steps that were under way with the old scale when it was halved say nothing about the new one: one overflow is one
-  // overflow, however many steps the device was ahead. What a smaller scale may mend is no gradient that is not finite.
+  // Steps that were queued with the old scale before it was halved say nothing about the new scale: however many steps
+  // the device was ahead, one overflow halves the scale once. And a step that overflowed at a scale above 1 does not
+  // count towards --max_skipped_steps, because a smaller scale may repair it.
   const bool says_something = !report.loss_scale || *report.loss_scale == counters.loss_scale.scale;
   const bool is_overflow = report.loss_scale && *report.loss_scale > 1.0;
   if (report.loss_scale && says_something) counters.loss_scale.update(report.skipped);

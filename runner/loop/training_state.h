@@ -1,7 +1,8 @@
 // TrainingState: everything that makes up "the state at a step" and outlives a generation: parameters and buffers (the
 // workload's), optimizer, EMA, counters.
 //
-// Role: named once here for the transfer between ranks and for checkpoints, so that neither can forget a part.
+// Role: the one list of these parts, used by the transfer between ranks and by checkpoints, so that neither forgets
+// one.
 // Threads: the training thread.
 #pragma once
 
@@ -27,15 +28,16 @@
 
 namespace lockstep {
 
-// The same on every rank, because they change by reduced figures only; seconds_training is each rank's own clock.
+// The same on every rank, because only figures that were summed over all ranks change them. The exception is
+// seconds_training, which each rank measures itself.
 struct Counters {
   int64_t step = 0;  // committed optimizer steps (skipped ones count: the position in the data)
   uint64_t lineage = 0;
   bool has_state = false;
   BatchShape batch;
   DataPlace place;          // in the data: the batch of the next step
-  int64_t epoch_steps = 0;  // of the epoch of `place`
-  int64_t phase = 0;        // of the workload's
+  int64_t epoch_steps = 0;  // number of steps in the epoch of `place`
+  int64_t phase = 0;        // index into WorkloadInfo::phases
   int64_t phase_epoch = 0;  // the epoch that the phase began with
   int64_t skipped_in_row = 0;
   int64_t skipped_total = 0;
@@ -43,17 +45,17 @@ struct Counters {
   LossScale loss_scale;
   double best_metric = -std::numeric_limits<double>::infinity();
   int64_t evaluations_without_best = 0;
-  int64_t evaluated_step = -1;    // the step that the last evaluation looked at
+  int64_t evaluated_step = -1;    // the step whose parameters were evaluated last
   double seconds_training = 0.0;  // without evaluations; for the guide's log lines
-  std::string resumed_from;       // what --resume named when this state began; empty = nothing
-  uint64_t generation = 0;        // newest that this state was trained in
-  uint64_t run = 0;               // … and the run's number, as checkpoints are stamped
-  // "train_loss" and, where there are several, its terms, over the steps since the last evaluation that were not
-  // skipped: their means are figures of the next one.
+  std::string resumed_from;       // the value of --resume when this state began; empty: none was given
+  uint64_t generation = 0;        // the newest generation that this state was trained in
+  uint64_t run = 0;               // the run number of its checkpoints (CheckpointStamp)
+  // Sums over the steps since the last evaluation, without skipped ones: "train_loss" and, with several loss terms,
+  // "train_<term>" for each. The next evaluation reports their means.
   std::vector<MetricSum> training;
 };
 
-// What a step turned out to be, the same on every rank.
+// The figures of one step, the same on every rank.
 struct StepReport {
   int64_t step = 0;  // 0-based
   int64_t epoch = 0;
@@ -63,30 +65,31 @@ struct StepReport {
   double grad_norm = 0.0;                             // before clipping
   double lr = 0.0;
   bool skipped = false;              // not finite: no parameter was changed
-  std::optional<double> loss_scale;  // of fp16: what the step was scaled by; not handed on with a journal
+  std::optional<double> loss_scale;  // fp16: the loss scale of this step; not part of the journal that is sent
 };
 
-// The counters that a step's figures change: skipped steps, the loss scale of fp16, the sums of the losses. In the
-// order of steps.
+// Updates the counters that depend on a step's figures: skipped steps, the loss scale of fp16, the sums of the losses.
+// To be called in the order of steps.
 void count_figures(Counters& counters, const StepReport& report);
 
-// The counters that an evaluation's figures change: plateau, best figure, patience. Is it the best so far? No value:
-// there is no figure that says so.
+// Updates the counters that depend on an evaluation's figures: plateau, best figure, patience. Returns whether this
+// evaluation is the best so far; nullopt when `metrics` lacks the figure that decides (WorkloadInfo::best).
 std::optional<bool> count_evaluation(Counters& counters, const WorkloadInfo& info, const TrainingOptions& training,
                                      const EvaluationMetrics& metrics);
 
 struct EvaluationNote {
   Workload::EvaluationReport report;
-  std::vector<std::string> outputs;  // names of the files that it leaves, see Workload::outputs
+  std::vector<std::string> outputs;  // names of its files, see Workload::outputs
   double lr = 0.0;                   // see Workload::OutputState
 };
 
-// What every rank remembers of the last steps, so that a new rank 0 can write down what the one before it did not.
+// What every rank remembers of the last steps and the last evaluation, so that a new rank 0 can write what the rank 0
+// before it did not write.
 struct Journal {
-  static constexpr size_t kStepsMax = 8;  // more than any lag
+  static constexpr size_t kStepsMax = 8;  // more than DeviceStream::lag() can be
   std::deque<StepReport> steps;           // newest last
   std::optional<EvaluationNote> evaluation;
-  bool improved = false;  // at that evaluation, and this rank has taken no checkpoint since
+  bool improved = false;  // that evaluation was the best so far, and this rank has staged no checkpoint since
   void add(const StepReport& report);
 };
 Json to_json(const Journal& journal);
@@ -105,25 +108,26 @@ class TrainingState {
   Journal journal;
 
   [[nodiscard]] Adam& adam() { return adam_; }
-  // From now on the groups of these names stay as they are: their parameters ask for no gradient. Drops the gradients
-  // of all others; a reducer and a step of before are of no use any more.
+  // From now on the groups of these names are not trained: their parameters require no gradient. Drops all gradients. A
+  // GradReducer and a TrainStep that were made before must be made anew.
   void freeze(const std::vector<std::string>& groups);
-  // By name: "" where there is one, else the decay ("0.9999"). The first is what is evaluated.
+  // By name: "" when there is only one, else the decay ("0.9999"). Evaluations use the first.
   using NamedEmas = std::vector<std::pair<std::string, Ema>>;
   [[nodiscard]] NamedEmas& emas() { return emas_; }
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
   [[nodiscard]] const NamedTensors& trained() const { return trained_; }  // those that are not frozen
-  // Always 0, one element for each loss term, whose gradients are made to be the terms: reduced with the others, they
-  // are those of all ranks at the very moment of the commit, for no message of their own.
+  // One element for each loss term, always 0. TrainStep builds the loss so that the probe's gradient is the value of
+  // each term. The reducer sums it over all ranks together with the other gradients, so that the loss over all ranks is
+  // known at the commit without a message of its own.
   [[nodiscard]] const at::Tensor& loss_probe() const { return loss_probe_; }
   // What the reducer sums: the gradients of the parameters that are trained, and the probe's.
   [[nodiscard]] NamedTensors reduced() const;
 
   [[nodiscard]] NamedTensors model_tensors() const;  // parameters and buffers
   [[nodiscard]] NamedTensors optimizer_tensors() const;
-  // While it lives the parameters hold the first average; nothing without one.
+  // While the returned object lives, the parameters hold the first EMA. nullopt: there is none.
   [[nodiscard]] std::optional<Ema::SwapIn> swap_in_average();
-  [[nodiscard]] NamedTensors all_tensors() const;  // for the transfer, prefixed "model." …
+  [[nodiscard]] NamedTensors all_tensors() const;  // for the transfer, prefixed "model.", "optimizer." and "ema."
 
  private:
   Workload& workload_;

@@ -1,8 +1,8 @@
-// Upload: the tensors of a batch on their way to the device, on a stream of their own, beside the kernels of the batch
-// before it.
+// Upload: copies a batch's tensors to the device on a stream of their own, while the kernels of the batch before it
+// run.
 //
-// Role: between a fetched batch and the forward that takes it. One batch is on its way at most: device memory holds one
-// micro-batch more than a step computes with. On the CPU there is nothing to copy.
+// Role: between a fetched batch and the forward that takes it. At most one batch is being copied, so device memory
+// holds at most one micro-batch more than the one that is computed. On the CPU there is nothing to copy.
 // Threads: the training thread. Errors: throws what torch and the workload throw.
 #pragma once
 
@@ -18,9 +18,10 @@ class Upload {
   // `workload` outlives it.
   Upload(const Workload& workload, at::Device device);
 
-  // Queues the copy, and returns. It takes the place of one that was begun before and not taken.
+  // Queues the copy and returns at once. A batch that was begun before and not taken is dropped.
   void begin(const HostBatch& batch, const BatchShare& share);
-  // The share's batch, which what is queued from now on may use; copied here when it was not begun.
+  // The share's batch on the device. Work that is queued on the current stream from now on may use it. Begins the copy
+  // here when begin() was not called for this share.
   DeviceBatch take(const HostBatch& batch, const BatchShare& share);
 
  private:

@@ -1,7 +1,7 @@
 // Workload: what the training loop needs to know of a model and its data.
 //
 // Role: the interface between runner/loop and runner/models/*. A workload owns its modules and its data; the loop owns
-// order, ranks, gradients, optimizer, schedule and checkpoints.
+// the order of steps, ranks, gradients, optimizer, schedule and checkpoints.
 // Threads: `fetch` comes from any thread, also several at once; all other calls come from the training thread.
 // Determinism: everything a workload draws at random is a pure function of (seed, step or epoch, slot of the global
 // batch, place, element); see base/philox.h. Nothing depends on the rank or the world size.
@@ -32,52 +32,55 @@ namespace lockstep {
 // One of the sums that make up the loss: Σ over the terms of coefficient * Σ over all ranks / denominator.
 struct LossTerm {
   std::string name;
-  double coefficient = 1.0;  // 0: a figure only, nothing is learnt from it
-  // The denominator: this constant, or else the term's weights, summed over all ranks. A term without any weight in a
-  // step adds nothing to the loss, and has no figure there.
+  double coefficient = 1.0;  // 0: the term is reported, but contributes no gradient
+  // The denominator: this constant, or else the sum of the term's weights (HostBatch::weights) over all ranks. A term
+  // whose weights are all 0 in a step adds nothing to that step's loss and is not reported for it.
   std::optional<double> denominator;
 };
 
-// Which way a figure gets better.
+// Whether a higher or a lower value is better.
 enum class Direction { kHigher, kLower };
 
-// A figure of an evaluation that something is decided by.
+// A figure of an evaluation that decides something: the best checkpoint, early stopping, or the plateau schedule.
 struct DecidingFigure {
   std::string name;  // "valid_ndcg@10"
   Direction direction = Direction::kHigher;
 };
 
-// What is reported of an evaluation: names and values.
+// The figures that an evaluation reports: names and values.
 using EvaluationMetrics = std::vector<std::pair<std::string, double>>;
 
-// Of each evaluation, beside the workload's own figures: the mean loss of the steps since the evaluation before it.
-// Where there are several terms, also "train_<term>".
+// The loop adds this figure to every evaluation: the mean loss of the training steps since the evaluation before it.
+// With several loss terms it also adds "train_<term>" for each.
 inline constexpr const char* kTrainLoss = "train_loss";
 
-// A part of a run in which the same groups of parameters are trained, as long as num_epochs and patience say. Schedule,
-// plateau and patience start again with it; the optimizer's moments, the averages and the best figure go on.
+// A part of a run that trains the same groups of parameters throughout. It ends after num_epochs, or earlier when
+// --early_stop_patience is used up. Learning-rate schedule, plateau and patience start afresh in each phase; the
+// optimizer's moments, the EMA and the best figure carry over.
 struct TrainingPhase {
   std::string name;                      // "adapters"
   int64_t num_epochs = 1;                // at least 1
+  std::string epochs_flag;               // the flag that sets num_epochs, for messages; empty: there is none
   std::optional<double> lr;              // instead of --lr
   std::optional<double> clip_grad_norm;  // instead of --clip_grad_norm
-  std::vector<std::string> frozen;       // names of groups that stay as they are; not all of them
+  std::vector<std::string> frozen;       // names of the groups that are not trained; at least one group must be left
 };
 
 struct WorkloadInfo {
   std::string name;                       // "sasrec"
   int version = 1;                        // raised when the maths of the workload changes
-  std::string batch_flag = "batch_size";  // the flag that says how large a batch is, for messages
+  std::string batch_flag = "batch_size";  // the flag that sets the batch size, for messages
   std::vector<LossTerm> loss_terms;       // at least one
   DecidingFigure best;                    // decides "best" and early stop
   std::optional<DecidingFigure> plateau;  // decides --lr_schedule plateau; otherwise `best` does
-  std::vector<TrainingPhase> phases;      // in their order; none: one phase of --num_epochs, in which all is trained
+  std::vector<TrainingPhase> phases;      // in order; empty: one phase of --num_epochs that trains all parameters
 };
 
-// Weights that are used and never trained: neither sent to other ranks nor written into checkpoints. Each rank has them
-// from a file or from the seed; their digest must be the same on all ranks and in the checkpoint that is resumed.
+// Weights that are used and never trained. They are neither sent to other ranks nor written into checkpoints: each rank
+// reads them from a file or makes them from the seed. Their digest must be the same on all ranks and in the checkpoint
+// that is resumed.
 struct FrozenTensors {
-  std::string name;    // for people: "GPT-2"
+  std::string name;    // for messages: "GPT-2"
   std::string sha256;  // hex, over all values
 };
 
@@ -89,21 +92,21 @@ struct BatchOptions {
   int64_t global_batch = 0;  // samples of one optimizer step over all ranks (--batch_size)
 };
 
-// Which samples of which global batch one rank takes in one forward.
+// The samples of one global batch that one rank computes in one forward: one micro-batch.
 struct BatchShare {
   uint64_t seed = 0;
   int64_t step = 0;              // optimizer step, from 0
   int64_t epoch = 0;             // from 0
-  int64_t phase = 0;             // of WorkloadInfo::phases
-  int64_t first_slot = 0;        // slot in the global batch of samples[0]; the others follow on
-  std::vector<int64_t> samples;  // as the batch source numbers them
+  int64_t phase = 0;             // index into WorkloadInfo::phases
+  int64_t first_slot = 0;        // place of samples[0] in the global batch; samples[i] is at first_slot + i
+  std::vector<int64_t> samples;  // sample numbers, as BatchSource::batch returns them
 
   friend bool operator==(const BatchShare&, const BatchShare&) = default;
 };
 
 // A share's data on the host.
 struct HostBatch {
-  NamedTensors tensors;         // pinned where they go to a device
+  NamedTensors tensors;         // in pinned memory when they will be copied to a GPU
   std::vector<double> weights;  // one for each loss term
 };
 
@@ -111,7 +114,7 @@ struct HostBatch {
 struct DeviceBatch {
   BatchShare share;
   NamedTensors tensors;
-  bool is_training = true;  // otherwise nothing is dropped out
+  bool is_training = true;  // false: dropout is off
 
   // The tensor of that name; undefined when the batch has none.
   [[nodiscard]] const at::Tensor& operator[](std::string_view name) const;
@@ -129,23 +132,25 @@ struct EvaluationShard {
   int rank = 0;
   int world_size = 1;
   uint64_t seed = 0;
-  // To be called several times a second: a rank that is silent for --stall_timeout_seconds is taken for one that hangs.
-  // False: the evaluation has been stopped. It returns as soon as it can; what it returns then counts for nothing.
+  // evaluate() must call this several times a second: a rank that is silent for --stall_timeout_seconds is taken to be
+  // hung. It returns false when the evaluation is to stop; evaluate() then returns as soon as it can, and its result is
+  // discarded.
   std::function<bool()> goes_on = [] { return true; };
   at::Device device = at::Device(at::kCPU);
-  int64_t samples_at_once = 1;  // of one forward: as in training
+  int64_t samples_at_once = 1;  // per forward, the same as in training (BatchShape::micro_batch_max)
   // Workload::loss in the precision of the run.
   std::function<std::vector<at::Tensor>(const DeviceBatch&)> loss = [](const DeviceBatch&) {
     return std::vector<at::Tensor>();
   };
-  // Hands bytes to rank 0, which alone has the run's folder (pictures that were drawn, lists that were made): its call
-  // of `output` finds them under `name`, those of all ranks one behind the other in the order of the ranks. Each name
-  // is given by every rank, also by one that has no bytes for it. At most kPartBytesMax of one rank's in all.
+  // Sends bytes (sampled pictures, lists) to rank 0, the only rank that writes into the run's folder. Rank 0's call of
+  // Workload::output finds them in OutputState::parts[name]: the bytes of all ranks concatenated in the order of the
+  // ranks. Every rank must give every name, with an empty string when it has nothing for it. A rank may give at most
+  // kPartBytesMax bytes over all names.
   std::function<void(const std::string& name, std::string bytes)> give_part = [](const std::string&,
                                                                                  const std::string&) {};
 };
 
-// They are held in memory, and travel between ranks in one message.
+// A rank's parts are held in host memory and sent in one message.
 inline constexpr uint64_t kPartBytesMax = uint64_t{256} << 20;
 
 class Workload {
@@ -154,49 +159,53 @@ class Workload {
 
   [[nodiscard]] virtual const WorkloadInfo& info() const = 0;
   [[nodiscard]] virtual std::vector<ParameterGroup> groups() const = 0;
-  // State that is not trained but belongs to a checkpoint; may be empty.
+  // State that is not trained but belongs to a checkpoint; may be empty. Only `outputs` may change it, because there
+  // all ranks have the same figures. `loss` must not: it sees the share of one rank, and a step that is cut is redone.
   [[nodiscard]] virtual NamedTensors buffers() const { return {}; }
   [[nodiscard]] virtual std::vector<FrozenTensors> frozen() const { return {}; }
   // Parameters from the seed, the same on every rank.
   virtual void initialize(uint64_t seed) = 0;
 
-  // What the phase's steps and evaluations need is made of the state (a table of encoded texts): a function of
-  // parameters that the phase does not train, kept beside the buffers of the phase before until it is whole. Called
-  // where there are phases, on every rank, before the first step of each, and again after the state was replaced. To be
-  // asked several times a second, like EvaluationShard's: goes_on. False: it returns as soon as it can, and the phase
-  // is not entered. Makes no collectives. Errors end the rank (code 3).
+  // Prepares what the phase's steps and evaluations need, for example a table of encoded texts. The result must depend
+  // only on parameters that the phase does not train, and must replace the result of the phase before it only when it
+  // is complete. Called on every rank of a workload with phases, before the first step of each phase and again after
+  // the state was replaced. It must call goes_on several times a second, like evaluate(); when that returns false, it
+  // returns as soon as it can, and the phase is not entered. Makes no collectives. Errors end the rank (exit code 3).
   virtual Status enter_phase(int64_t /*phase*/, const std::function<bool()>& /*goes_on*/) { return {}; }
 
-  // What must be the same on all ranks beside the flags: facts about the data by names for people ("number of
-  // samples"). An object.
+  // Facts about the data that must be the same on all ranks, like the flags: a JSON object whose keys are readable
+  // names ("number of samples").
   [[nodiscard]] virtual Json shared_facts() const { return Json::object(); }
-  [[nodiscard]] virtual double flops_per_sample() const = 0;  // forward and backward
+  [[nodiscard]] virtual double flops_per_sample() const = 0;  // FLOPs of forward and backward
   // Lines for the start table: label, value ("users", "943").
   [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;
 
   // Errors (kInvalid): no batch can be made of the split, or not of that size.
   [[nodiscard]] virtual Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const = 0;
-  // A share of at least one sample; depends on nothing but the share. Errors end the rank at the step that needs it.
+  // Reads the samples of `share`, which has at least one. The result depends on nothing but the share. An error ends
+  // the rank at the step that needs the batch.
   [[nodiscard]] virtual Result<HostBatch> fetch(const BatchShare& share) const = 0;
-  // A share's tensors on the device, begun before the step that takes them while another one is computed: depends on
-  // nothing but the batch, and reads no parameter. What it queues goes to a stream for copies. Unless overridden: they
-  // are copied as they are.
+  // Queues the copy of a batch to the device. Called before the step that needs the batch; what it queues runs on a
+  // stream for copies while the micro-batch before it is computed. The result depends on nothing but the batch: it must
+  // not read parameters. Unless overridden: copies the tensors as they are.
   [[nodiscard]] virtual NamedTensors upload(const HostBatch& batch, at::Device device) const;
-  // One scalar fp32 sum over the batch for each loss term, in their order, with a graph to every parameter that the
-  // term trains. Not divided by anything. Training mode.
+  // For each loss term, in the order of WorkloadInfo::loss_terms, one fp32 scalar: the sum over the batch, not divided
+  // by anything. Its autograd graph must reach every parameter that the term trains.
   [[nodiscard]] virtual std::vector<at::Tensor> loss(const DeviceBatch& batch) = 0;
-  // Which flags take less memory, for the message when there was too little: "a smaller --maxlen (now 200) takes less".
+  // Names flags that reduce memory, for the message after an out-of-memory error: "a smaller --maxlen (now 200) takes
+  // less".
   [[nodiscard]] virtual std::string memory_advice() const { return {}; }
   // Added once to the loss of the step (weight decay terms of the paper); undefined tensor = none.
   virtual at::Tensor regularization() { return {}; }
 
-  // Figures over this rank's share of the evaluation samples, without gradients, dropout off. The same names in the
-  // same order on every rank. Makes no collectives. Unless overridden: the terms of the loss over the validation split,
-  // "valid_<term>".
+  // Figures over this rank's share of the evaluation samples, without gradients and with dropout off. Every rank must
+  // return the same names in the same order. Makes no collectives. Unless overridden: the loss terms over the
+  // validation split, named "valid_<term>".
   virtual Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard);
-  // What is reported of the sums over all ranks: their means, unless overridden (a perplexity, a distance). Pure.
+  // Turns the sums over all ranks into the figures that are reported. Unless overridden: the mean of each. Override it
+  // for a perplexity or a distance. Pure.
   [[nodiscard]] virtual EvaluationMetrics figures(const std::vector<MetricSum>& totals) const;
-  // Called on rank 0 after every evaluation: the guide's own lines (returned, printed by the loop on stdout).
+  // Called on rank 0 after every evaluation. Returns lines in the guide's format, which the loop prints on stdout.
   struct EvaluationReport {
     int64_t step = 0;               // committed
     int64_t epoch = 0;              // completed epochs
@@ -204,15 +213,16 @@ class Workload {
     EvaluationMetrics metrics;
   };
   virtual std::vector<std::string> evaluation_lines(const EvaluationReport& report) = 0;
-  // log.txt in the guide's form: its first line, and one line per evaluation. Empty: the workload has none.
+  // log.txt in the guide's format: its header, and one line per evaluation. Empty: the workload writes no log.txt.
   [[nodiscard]] virtual std::string log_header() const { return {}; }
   [[nodiscard]] virtual std::string log_line(const EvaluationReport& /*report*/) const { return {}; }
-  // The files that this evaluation leaves in the run's folder, by name: the guide's own ("best_model.pt"), or what is
-  // shown on the agent's page (output_path). Called on every rank after each evaluation, once.
+  // Names of the files that are to be written into the run's folder after this evaluation: the guide's own
+  // ("best_model.pt"), or files that the agent's page shows (output_path). Called once on every rank per evaluation.
   virtual std::vector<std::string> outputs(const EvaluationReport& /*report*/) { return {}; }
-  // What one of them holds, on rank 0, which writes it while training goes on. A function of the state, so that another
-  // rank 0 may write it, and of the evaluation's parts: a file of a part's name is not written when these were lost
-  // with their rank 0. Unless overridden: the part of that name, else the parameters and buffers as a state dict.
+  // The content of one of these files. Rank 0 calls it and writes the file while training goes on. The result must
+  // depend only on `state`, so that a new rank 0 can write the file after the old one was lost. A file that has the
+  // name of a part is then not written, because the parts were lost, too. Unless overridden: the part of that name if
+  // there is one, else parameters and buffers as a state dict.
   struct OutputState {
     int64_t step = 0;
     int64_t epoch = 0;  // completed epochs
@@ -220,36 +230,36 @@ class Workload {
     double lr = 0.0;                           // learning rate of the next step
     NamedTensors model;                        // parameters and buffers
     NamedTensors optimizer;                    // as Adam::state
-    std::map<std::string, std::string> parts;  // as EvaluationShard::give_part has it; none where they were lost
+    std::map<std::string, std::string> parts;  // by the names given to give_part; empty when they were lost
   };
   [[nodiscard]] virtual OutputContent output(const std::string& name, const OutputState& state) const;
 
-  // What `outputs` remembers ("best so far"): kept in state.json, given back on resume. An object.
-  // Errors (kCorrupt): a field is missing or of another type.
+  // What `outputs` remembers, for example the best figure so far: a JSON object that is saved in state.json and passed
+  // to restore_progress on resume. Errors (kCorrupt): a field is missing or has the wrong type.
   [[nodiscard]] virtual Json progress_state() const { return Json::object(); }
   virtual Status restore_progress(const Json& /*state*/) { return {}; }
-  // The tensors of a file of --state_dict_path, by the names of the model's own. Unless overridden: they have them.
-  // Error (kInvalid): what cannot be used, and what to do.
+  // Renames the tensors of a --state_dict_path file to the names of this model. Unless overridden: the file already
+  // uses them. Error (kInvalid): what cannot be used, and what to do.
   [[nodiscard]] virtual Result<NamedTensors> weights_of_file(NamedTensors file) const { return file; }
-  // The same as restore_progress from a file that `output` or the Python that it follows made, which --resume names.
-  // `fields`: its numbers and lists of numbers by name. Returns the figures of `best` of the evaluations so far as the
-  // file has them, the oldest first, and how many epochs were completed.
+  // Like restore_progress, for a training file that --resume names: one that `output`, or the Python program it
+  // imitates, has written. `fields`: the file's numbers and lists of numbers, by name. Returns how many epochs were
+  // completed and the value of WorkloadInfo::best at each evaluation so far, oldest first, as far as the file has them.
   struct FilePast {
     int64_t epochs = 0;
     std::vector<double> figures;
   };
-  // Errors (kInvalid): a field is missing or of another type. Unless overridden: the workload makes no such files.
+  // Errors (kInvalid): a field is missing or has the wrong type. Unless overridden: kInvalid, there are no such files.
   virtual Result<FilePast> restore_from_file(const Json& fields);
 };
 
-// Frozen weights are in no checkpoint. Those of `workload` must be the ones that the checkpoint at `path` was trained
-// with. progress: that of its state.json; empty: nothing is known. Error: kInvalid.
+// Frozen weights are not in checkpoints. Checks that those of `workload` have the digests that the checkpoint at `path`
+// was trained with. progress: "progress" of its state.json; weights without a digest there pass. Error: kInvalid.
 Status check_frozen(const Json& progress, const Workload& workload, const std::string& path);
-// For restore_from_file. Error: kInvalid.
+// One number of a training file, for restore_from_file. Error (kInvalid): it is missing or not a number.
 Result<double> figure_in(const Json& fields, const std::string& name);
 // The parameters of all groups, in their order.
 NamedTensors parameters_of(const Workload& workload);
-// The figure of this name in an evaluation's report. It must be there.
+// The figure of this name; aborts when there is none.
 double metric_value(const EvaluationMetrics& metrics, std::string_view name);
 bool has_metric(const EvaluationMetrics& metrics, std::string_view name);
 

@@ -52,7 +52,8 @@ NamedTensors Ema::state() const {
 
 Ema::SwapIn::SwapIn(const Ema& ema) : ema_(ema) {
   const torch::NoGradGuard no_grad;
-  // Copies, not exchanged storage: captured graphs and the reducer know the parameters by their addresses.
+  // Copies the values instead of swapping storage, because the reducer and captured graphs hold the parameters'
+  // addresses.
   for (const NamedTensor& parameter : ema_.parameters_) saved_.push_back(parameter.tensor.detach().clone());
   at::_foreach_copy_(tensors_of(ema_.parameters_), ema_.averages_);
 }
@@ -62,8 +63,9 @@ Ema::SwapIn::~SwapIn() {
   try {
     at::_foreach_copy_(tensors_of(ema_.parameters_), saved_);
   } catch (const std::exception& e) {
-    // Only a device that has failed refuses this, and the exception that told so is on its way: the process ends.
-    std::fprintf(stderr, "worker: the parameters are not back in place after the evaluation: %s\n", e.what());
+    // This copy fails only on a broken device. The exception that reported that is already being thrown and will end
+    // the process.
+    std::fprintf(stderr, "worker: the parameters could not be restored after the evaluation: %s\n", e.what());
   }
 }
 

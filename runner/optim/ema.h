@@ -23,10 +23,10 @@ class Ema {
   // The averages become copies of the parameters (after a load of weights alone).
   void reset();
 
-  // Names of the parameters; the live tensors: a copy into them is a load.
+  // By the parameters' names. The tensors share memory with the EMA: copying values into them loads a state.
   [[nodiscard]] NamedTensors state() const;
 
-  // While it lives the parameters hold the averages (for an evaluation); then they get their own values back. The Ema
+  // While it lives, the parameters hold the averages (for an evaluation); its destructor restores their values. The Ema
   // must outlive it and must not be updated meanwhile.
   class [[nodiscard]] SwapIn {
    public:

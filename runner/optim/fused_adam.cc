@@ -35,7 +35,7 @@ void Adam::step(double lr, const at::Tensor& found_inf) {
       values.push_back(parameter.tensor);
       gradients.push_back(parameter.tensor.grad());
     }
-    // The operator reads the counter after its increment; a skipped update must not count.
+    // _fused_adam expects the counter after the increment; a skipped update must not count.
     g.step.add_(1).sub_(found_inf);
     const std::vector<at::Tensor> steps(values.size(), g.step);
     const double decay = g.group.weight_decay.value_or(options_.weight_decay);

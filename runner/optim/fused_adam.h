@@ -1,8 +1,8 @@
 // Adam (Kingma and Ba 2015) as torch.optim.Adam and AdamW, over the parameters of a group in one fused operator (CPU
 // and CUDA).
 //
-// Role: the optimizer of the training step. A found_inf other than 0 skips the update, step counter included, on the
-// device: the host waits for nothing.
+// Role: the optimizer of the training step. When found_inf is not 0, the device skips the update and does not advance
+// the step counter; the host does not wait to know.
 // Threads: the training thread. Ownership: owns its state; shares the parameters, which it updates in place.
 // Errors: what torch throws (a device fault, out of memory) passes through to the train step, the edge that catches it.
 #pragma once
@@ -35,11 +35,13 @@ class Adam {
   // found_inf: fp32, one element, 0 or 1, on the parameters' device; see grad_clip.h.
   void step(double lr, const at::Tensor& found_inf);
 
-  // From now on the groups of these names stay as they are, with moments and step count; all others are trained.
+  // From now on the groups of these names are not updated and keep their moments and step count; all others are
+  // trained.
   void freeze(const std::vector<std::string>& groups);
 
-  // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", and for each group "step" (fp32 scalar, the updates that were not
-  // skipped), "step.<group>" where there are several. The tensors are the live ones: a copy into them is a load.
+  // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", and for each group "step" (fp32 scalar: the number of updates that
+  // were not skipped), named "step.<group>" when there are several. The tensors share memory with the optimizer:
+  // copying values into them loads a state.
   [[nodiscard]] NamedTensors state() const;
 
  private:

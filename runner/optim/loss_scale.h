@@ -13,7 +13,7 @@ struct LossScale {
   double scale = 65536.0;
   int64_t good_steps = 0;  // in a row, since the last change
 
-  // After each step, in the order of steps; every rank sees the same found_inf.
+  // To be called after each step, in the order of steps, with a found_inf that is the same on every rank.
   void update(bool found_inf) {
     if (found_inf) {
       scale *= kBackoffFactor;

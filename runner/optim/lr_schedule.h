@@ -20,20 +20,20 @@ struct LrScheduleOptions {
   double min_lr = 0.0;         // cosine, plateau
 };
 
-// As torch.optim.lr_scheduler.ReduceLROnPlateau with mode "max" (larger figures are better; with negated figures, of
-// which less is better, as its mode "min"), relative threshold, no cooldown. Part of a checkpoint.
+// As torch.optim.lr_scheduler.ReduceLROnPlateau with mode "max", relative threshold and no cooldown. For a figure of
+// which less is better, the caller passes the negated figure (torch's mode "min"). Part of a checkpoint.
 struct PlateauState {
   double best = -std::numeric_limits<double>::infinity();
   int64_t bad_evaluations = 0;
-  double factor = 1.0;  // of the rate, at the present
+  double factor = 1.0;  // present multiplier of the learning rate
 
   bool operator==(const PlateauState&) const = default;
 };
 
 struct PlateauOptions {
   double factor = 0.5;
-  int64_t patience = 3;     // evaluations without an improvement that are borne
-  double threshold = 1e-4;  // improvement that counts, as a share of the best figure's size
+  int64_t patience = 3;     // evaluations without an improvement before the rate is reduced
+  double threshold = 1e-4;  // least improvement that counts, relative to the magnitude of the best figure
 };
 
 // The state after one more evaluation. A figure that is not a number counts as no improvement.
@@ -44,15 +44,15 @@ PlateauState plateau_after(const PlateauState& state, double figure, const Plate
 //   exponential  lr * decay_rate^((s-w)/decay_steps)
 //   cosine       from lr at s = w to min_lr at s = total_steps, min_lr afterwards
 //   noam         lr * min((s+1)/w, sqrt(w/(s+1))): Vaswani et al. 2017 §5.3, scaled so that its peak is lr
-//   plateau      max(lr * plateau.factor, min_lr); warm-up is not held up by min_lr
+//   plateau      max(lr * plateau.factor, min_lr); during warm-up the rate may be below min_lr
 // All but noam warm up linearly first.
 double lr_value(int64_t step, const LrScheduleOptions& options, const PlateauState& plateau = {});
 
 // --lr_scaling: by the declared world size (nodes x processes per node), which does not change when a run shrinks, or
-// by the global batch (Goyal et al., 2017, in the form of the diffusion models' base rate: of 256 samples).
+// by the global batch / 256 (Goyal et al., 2017; diffusion models give their base rate for 256 samples).
 double scaled_lr(double lr, LrScaling scaling, int declared_world_size, int64_t global_batch);
 
-// lr: scaled. warmup_steps: with --warmup_epochs counted in.
+// lr: after scaling. warmup_steps: includes --warmup_epochs.
 LrScheduleOptions lr_schedule_options(const TrainingOptions& training, double lr, int64_t warmup_steps,
                                       int64_t total_steps);
 PlateauOptions plateau_options(const TrainingOptions& training);

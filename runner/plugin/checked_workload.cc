@@ -68,7 +68,7 @@ class CheckedWorkload final : public Workload {
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
     return call("batches", [&] { return workload_->batches(options); });
   }
-  // On any thread: an exception would end the process there.
+  // Called on fetch threads, where an uncaught exception would end the process.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
     const std::string context = "--plugin " + path_ + ": fetch() ";
     try {
@@ -129,6 +129,9 @@ class CheckedWorkload final : public Workload {
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override {
     return call("output", [&] { return workload_->output(name, state); });
   }
+  [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override {
+    return call("weights_of_file", [&] { return workload_->weights_of_file(std::move(file)); });
+  }
   Result<FilePast> restore_from_file(const Json& fields) override {
     return call("restore_from_file", [&] { return workload_->restore_from_file(fields); });
   }
@@ -144,8 +147,8 @@ class CheckedWorkload final : public Workload {
     throw RunFault(ExitCode::kUsage, "--plugin " + path_ + ": " + what);
   }
 
-  // What is known to be something else than a fault of the plugin (a lost peer, too little memory, a broken device)
-  // goes on as it is.
+  // Exceptions that are not the plugin's fault (a lost peer, too little memory, a broken device) are rethrown
+  // unchanged.
   template <typename Function>
   auto call(const char* name, const Function& function) const -> decltype(function()) {
     const std::string threw = "--plugin " + path_ + ": " + name + "() threw ";
@@ -178,7 +181,8 @@ class CheckedWorkload final : public Workload {
     if (shapes_.empty()) refuse("groups() has no parameter: there is nothing to train");
   }
 
-  // The optimizer, the reducer and the checkpoints hold the tensors of the first call.
+  // The optimizer, the reducer and the checkpoints hold the tensors of the first call, so later calls must return the
+  // same ones.
   void check_groups() const {
     const auto now = call("groups", [&] { return workload_->groups(); });
     constexpr const char* kFixed =

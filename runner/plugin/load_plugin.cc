@@ -36,7 +36,7 @@ std::string demangled(const std::string& name) {
   return status == 0 && text ? text.get() : name;
 }
 
-// What dlopen said, for a person.
+// Turns dlopen's message into one that says what to do.
 Error not_loaded(const std::string& path, const std::string& said) {
   constexpr std::string_view kUndefined = "undefined symbol: ";
   const size_t at = said.find(kUndefined);
@@ -64,7 +64,7 @@ Status check_record(const std::string& path, const PluginRecord& record) {
                                part.expected + kCompileAgain);
     }
   }
-  // Beyond `size` and `lockstep` the record is read only where both are right.
+  // The other fields of the record are read only when `size` and `lockstep` are right.
   if (std::string_view(record.headers) != LOCKSTEP_PLUGIN_HEADERS) {
     return refused(path, std::string("was compiled with other headers of Lockstep (") + record.headers +
                              ") than this lockstep-worker (" + LOCKSTEP_PLUGIN_HEADERS + ")" + kCompileAgain);
@@ -79,7 +79,7 @@ Status check_record(const std::string& path, const PluginRecord& record) {
   return {};
 }
 
-// What is left empty does nothing.
+// Functions that the plugin left empty become functions that do nothing.
 void fill_gaps(WorkloadFlags& flags) {
   if (!flags.set_defaults) flags.set_defaults = [](RunConfig&) {};
   if (!flags.add_flags) flags.add_flags = [](FlagTableBuilder&) {};
@@ -101,9 +101,9 @@ Status check_workload(const std::string& path, const PluginWorkload& workload) {
   if (find_workload(all_workload_flags(), flags.name) != nullptr) {
     return refused(path, "flags.name is " + flags.name + ", which is a workload of Lockstep's own: choose another");
   }
-  if (!workload.make) return refused(path, "workload.make is empty: it makes the workload");
+  if (!workload.make) return refused(path, "workload.make is empty: set it to the function that makes the workload");
   if (!flags.tasks.empty() && !workload.run_task) {
-    return refused(path, "workload.run_task is empty, and flags.tasks is not: it does the tasks");
+    return refused(path, "workload.run_task is empty, but flags.tasks is not: set it to the function that runs them");
   }
   return {};
 }
@@ -133,7 +133,7 @@ Result<LoadedPlugin> load_plugin(const std::string& path) {
                                "(): expected LOCKSTEP_PLUGIN(…) in its code (docs/your-own-model.md)");
     }
     const PluginRecord* const record = record_of();
-    if (record == nullptr) return refused(path, std::string(kFunction) + "() gave nothing");
+    if (record == nullptr) return refused(path, std::string(kFunction) + "() returned null");
     TRY(check_record(path, *record));
     record->fill(plugin.workload);
     TRY(check_workload(path, plugin.workload));

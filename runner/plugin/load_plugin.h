@@ -18,19 +18,19 @@ struct LoadedPlugin {
   PluginWorkload workload;
 };
 
-// Errors (kInvalid, kNotFound): no file, no shared object, a function that is nowhere, no lockstep_plugin(), compiled
-// for another version of Lockstep or torch, a workload that is not whole, whatever is thrown.
+// Errors (kInvalid, kNotFound): no such file, not a shared object, an undefined symbol, no lockstep_plugin(), compiled
+// for another version of Lockstep or torch, a workload without a required part, an exception.
 Result<LoadedPlugin> load_plugin(const std::string& path);
 
 class Workloads {
  public:
-  // `arguments`: of a run or a task. Errors: those of plugin_of and load_plugin; a plugin's workload that has the name
-  // of one of Lockstep's own.
+  // `arguments`: those of a run or a task. Errors: those of plugin_of and load_plugin; a plugin's workload with the
+  // name of one of Lockstep's own.
   static Result<Workloads> of(const std::vector<std::string>& arguments);
 
   [[nodiscard]] const WorkloadList& flags() const { return flags_; }
   [[nodiscard]] const std::optional<LoadedPlugin>& plugin() const { return plugin_; }
-  // As make_workload and run_task (runner/models/registry.h). A plugin's workload is held to the seam
+  // Like make_workload and run_task (runner/models/registry.h). A plugin's workload is wrapped in one that checks it
   // (checked_workload.h).
   [[nodiscard]] WorkloadOrFailure make(const RunConfig& config, at::Device device,
                                        const OnDataProgress& on_progress) const;

@@ -1,4 +1,4 @@
-// A plugin: a shared object with a model of a user's own, for `lockstep run NAME --plugin FILE.so`.
+// A plugin: a shared object with a user's own model, for `lockstep run NAME --plugin FILE.so`.
 //
 // Role: the one header that a plugin includes. It is compiled against an installed Lockstep (find_package(Lockstep),
 // docs/your-own-model.md), links nothing, and finds Lockstep's functions and torch's in the worker that loads it.
@@ -28,29 +28,30 @@
 
 namespace lockstep {
 
-// What a plugin trains, as Lockstep's own workloads have it.
+// The workload of a plugin: the same parts that Lockstep's own workloads have.
 struct PluginWorkload {
-  // At least name (no name of Lockstep's own), summary, data and example; what is left empty does nothing.
+  // Required: name (not that of a workload of Lockstep's own), summary, data and example. Functions that are left empty
+  // do nothing.
   WorkloadFlags flags;
-  // As make_workload of runner/models/registry.h: reads the data, once for each rank. `on_progress` is to be called
-  // again and again meanwhile.
+  // Like make_workload of runner/models/registry.h: called once on each rank; reads the data and makes the model. It
+  // must call `on_progress` several times a second meanwhile.
   std::function<WorkloadOrFailure(const RunConfig& config, at::Device device, const OnDataProgress& on_progress)> make;
-  // As run_task of that header; empty where flags.tasks is.
+  // Like run_task of that header; may be empty if flags.tasks is empty.
   std::function<std::optional<Failure>(const TaskInput& input)> run_task = {};
 };
 
-// What a plugin was compiled with. Nothing of a plugin is called before this was compared; so it is plain C, and
-// `size` and `lockstep` stay the first two for ever.
+// What a plugin was compiled with. The worker compares it before it calls any function of the plugin. So it is plain C,
+// and `size` and `lockstep` stay the first two fields in all future versions.
 struct PluginRecord {
   uint64_t size;         // of this struct
   const char* lockstep;  // version of Lockstep
   const char* headers;   // a digest of its installed headers
   const char* torch;     // version of torch
-  const char* abi;       // of the C++ library
+  const char* abi;       // C++ library and its ABI (kPluginAbi)
   void (*fill)(PluginWorkload& workload);
 };
 
-// Of whoever compiles this: the worker or a plugin.
+// The ABI of the program that includes this header: the worker or a plugin.
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
 inline constexpr const char* kPluginAbi = "libstdc++ with _GLIBCXX_USE_CXX11_ABI=1";
 #elif defined(_GLIBCXX_USE_CXX11_ABI)

@@ -1,5 +1,5 @@
-// ParameterGroup: parameters that the optimizer treats alike.
-// Role: the vocabulary type between models, which say what is trained how, and optim.
+// ParameterGroup: parameters that the optimizer treats alike, as a param group of torch.optim.
+// Role: the type in which a model tells the optimizer what to train and how.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@
 namespace lockstep {
 
 struct ParameterGroup {
-  std::string name;                    // in checkpoints, where there are several: "decay"
+  std::string name;                    // "decay"; part of names in checkpoints when there are several groups
   NamedTensors parameters;             // trainable leaves, in a fixed order, the same on all ranks; updated in place
-  double lr_factor = 1.0;              // of the schedule's rate
+  double lr_factor = 1.0;              // times the learning rate of the schedule
   std::optional<double> weight_decay;  // instead of --weight_decay
 };
 

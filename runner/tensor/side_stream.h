@@ -1,6 +1,7 @@
-// SideStream: a stream of a device beside the one that a thread works on, for copies that run beside its kernels.
+// SideStream: a second stream of a device, for copies that run while the current stream computes.
 //
-// Threads: the thread that made it, but for what wait() returns. Ownership: borrows a stream from the device's pool.
+// Threads: the thread that made it; what wait() returns may be called on any. Ownership: borrows a stream from the
+// device's pool.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,22 +21,23 @@ class SideStream {
   // `device` is not the CPU, where nothing is queued.
   explicit SideStream(at::Device device);
 
-  // What `work` queues runs at once, beside what the current stream holds.
+  // Runs `work` with this stream as the current one: what it queues does not wait for the thread's current stream.
   void queue(const std::function<void()>& work);
-  // … comes after everything that the current stream holds so far.
+  // The same, but what `work` queues starts only after everything that the current stream holds so far.
   void queue_after_current(const std::function<void()>& work);
-  // What the current stream is given from now on comes after what was queued here last. The host does not wait.
+  // Makes the current stream wait for what was queued here last. The host does not wait.
   void join();
-  // The memory of a tensor that was made here is not given to others before what the current stream holds so far is
-  // done, whenever the tensor is dropped.
+  // For a tensor that was made on this stream and is used on the current one (Tensor::record_stream): when the tensor
+  // is dropped, its memory is not reused before the current stream has finished what it holds then.
   void lend_to_current(const at::Tensor& tensor) const;
-  // The host's wait for what was queued here last; for any thread, also one that belongs to no device yet.
+  // A function that blocks its caller until what was queued here last has been done. It may be called on any thread,
+  // also on one without a current device.
   [[nodiscard]] std::function<void()> wait() const;
 
  private:
   c10::impl::VirtualGuardImpl type_;
   c10::Stream own_;
-  std::shared_ptr<c10::Event> queued_;  // after what was queued last; null once it was joined
+  std::shared_ptr<c10::Event> queued_;  // recorded after what was queued last; null once the current stream waits for it
 };
 
 }  // namespace lockstep

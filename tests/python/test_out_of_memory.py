@@ -10,9 +10,9 @@ MIB = 2000
 
 # The line, the flag that says how large a batch is, and what else takes less.
 LINES = {
-    # Few users are evaluated: an evaluation takes up to 64 at once, whatever the batch is.
+    # Its evaluation takes no more users at once than the advised batch has.
     "tisasrec": (["sasrec", "--variant", "tisasrec", "--dataset", "generated", "--time_dropout", "pairwise", "--maxlen", "200",
-                  "--batch_size", "256", "--eval_users", "8"], "batch_size",
+                  "--batch_size", "256", "--eval_users", "128"], "batch_size",
                  ["--maxlen (now 200) takes less", "--use_amp on a GPU", "more ranks for the same --batch_size"]),
     "jit": (["jit", "--data_path", "generated:400:2", "--model", "4x128/4", "--img_size", "64", "--valid_images", "0",
              "--sample_images", "0", "--batch_size", "256"], "batch_size", ["--use_amp", "--model (now 4x128/4)"]),

@@ -261,12 +261,21 @@ def test_an_epoch_of_the_training_set_takes_one_member_of_each_cluster(run, lock
     assert (tmp_path / "run/held_out.txt").read_text().split() == ["6ab3-1", "7ab3-1"]
 
 
+def test_a_training_set_without_a_list_of_who_validates_is_divided_by_clusters(run, lockstep, tmp_path):
+    data = write_training_set(tmp_path / "set", {11: 2, 12: 2, 13: 2, 14: 2})
+    said = train(run, lockstep, data, tmp_path / "run", "--batch_tokens", "20", "--num_epochs", "1", "--val_split", "0.25")
+    assert re.search(r"trained on +6 of 120 residues", said) and re.search(r"validated on +2\b", said), said
+    held_out = (tmp_path / "run/held_out.txt").read_text().split()
+    assert len(held_out) == 2 and len({name[3] for name in held_out}) == 1, "the members of one cluster"
+
+
 def test_a_training_set_without_a_list_of_who_validates_is_no_predefined_split(run, lockstep, tmp_path):
     data = write_training_set(tmp_path / "set", {11: 2, 12: 1})
     done = run([lockstep, "run", "protein", "--pdb_path", data, "--train_dir", tmp_path / "run", "--use_predefined_split",
                 *SMALL_MODEL])
     assert done.returncode == 3 and "--use_predefined_split" in done.stderr, (done.returncode, done.stderr)
-    assert "is listed to validate on" in done.stderr, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "valid_clusters.txt is missing" in said and "--val_split draws clusters" in said, said
 
 
 def test_broken_files_are_named_and_left_out(run, lockstep, structures, tmp_path):

@@ -4,11 +4,13 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 
 import pytest
 import torch
 
 import protein_reference as reference
+from programs import clean_environment
 
 COMMON = ("--device", "cpu", "--threads", "1")
 
@@ -172,18 +174,130 @@ def test_chains_that_are_designed_stand_in_the_fasta_and_the_others_are_named_an
             assert line[name] == pytest.approx(float(re.search(rf"\b{name}=([\d.]+)", text)[1]), abs=1e-3), text
 
 
-def test_the_structures_of_a_folder_are_done_one_by_one_as_if_alone(task, ubiquitin, two_chains, tmp_path):
-    folder = tmp_path / "structures"
-    folder.mkdir()
-    paths = sorted((shutil.copy(path, folder) for path, _ in (ubiquitin, two_chains)), key=str)
-    (folder / "broken.pdb").write_text("ATOM      1  N   ALA A   1      nonsense\n")
-    for name in ("score", "design"):
-        done = task(name, "--pdb_path", folder)
-        assert done.stdout == "".join(task(name, "--pdb_path", path).stdout for path in paths)
-        assert "skipped broken.pdb: " in done.stderr and "(1 of 2)" in done.stderr and "(2 of 2)" in done.stderr, done.stderr
-    scores = [json.loads(line) for line in task("score", "--pdb_path", folder).stdout.splitlines()]
-    assert [line["name"] for line in scores] == ["1ubi", "2beg"]
-    assert sorted(path.name for path in folder.iterdir()) == ["1ubi.pdb", "2beg.pdb", "broken.pdb"], "nothing is left there"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Five structures: of 70, 24, 46 and 76 residues, and one of five chains. Not in the order of their lengths."""
+    made = tmp_path_factory.mktemp("structures")
+    for name in ("1a8o.pdb.gz", "1as5.cif.gz", "1ejg.pdb", "1ubi.pdb", "2beg.pdb.gz"):
+        shutil.copy(reference.structures_folder() / name, made / name)
+    return made
+
+
+def lines_of(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def said_of_structures(done):
+    """[(name, whether it shared a batch)] by the log, which counts them."""
+    found = re.findall(r"^(\S+): .* in [\d.]+ s( with \d+ others?)? \((\d+) of (\d+)\)$", done.stderr, re.M)
+    assert [(int(number), int(total)) for *_, number, total in found] == [(i + 1, len(found)) for i in range(len(found))]
+    return [(name, bool(others)) for name, others, *_ in found]
+
+
+def assert_same(found, expected):
+    """Sequences and all other words are equal. Numbers are printed with four digits, and rounding may turn the last one."""
+    assert [line.keys() for line in found] == [line.keys() for line in expected]
+    for line, other in zip(found, expected):
+        for key, value in other.items():
+            assert line[key] == (pytest.approx(value, abs=1.1e-4) if isinstance(value, float) else value), (key, line, other)
+
+
+FOLDER_FLAGS = {"score": ["--num_orders", 2], "design": ["--num_sequences", 2, "--temperature", "0.1 1", "--format", "jsonl"]}
+
+
+@pytest.fixture(scope="module")
+def alone(lockstep, folder):
+    """Of each task, what it writes for each structure of the folder when that is all that it is given."""
+    found = {}
+    for name, flags in FOLDER_FLAGS.items():
+        found[name] = []
+        for path in sorted(folder.iterdir()):
+            words = [lockstep, "protein", name, "--checkpoint", reference.weights_file(), *COMMON, "--pdb_path", path, *flags]
+            found[name] += lines_of(subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True,
+                                                   env=clean_environment()))
+    return found
+
+
+@pytest.mark.parametrize("name", ["score", "design"])
+@pytest.mark.parametrize("flags,shared", [
+    ([], ["1a8o", "1as5", "1ejg", "1ubi"]),
+    (["--batch_tokens", 200], ["1as5", "1ejg"]),
+    (["--batch_tokens", 30], []),  # a structure of more residues is done alone
+], ids=["default", "few tokens", "fewer tokens than residues"])
+def test_structures_of_a_folder_share_batches_and_each_gets_what_it_gets_alone(task, folder, alone, name, flags, shared):
+    done = task(name, "--pdb_path", folder, *FOLDER_FLAGS[name], *flags)
+    assert_same(lines_of(done), alone[name])
+    said = said_of_structures(done)
+    assert [structure for structure, _ in said] == ["1a8o", "1as5", "1ejg", "1ubi", "2beg"]
+    assert {structure for structure, is_shared in said if is_shared} >= set(shared), done.stderr
+    assert bool(shared) == any(is_shared for _, is_shared in said), done.stderr
+
+
+def test_more_structures_than_are_read_ahead_come_in_their_order(task):
+    together, alone = [task("score", "--pdb_path", "generated:300:8", "--batch_tokens", tokens) for tokens in (10000, 1)]
+    assert len(said_of_structures(together)) == 300 and all(is_shared for _, is_shared in said_of_structures(together))
+    assert not any(is_shared for _, is_shared in said_of_structures(alone))
+    assert_same(lines_of(together), lines_of(alone))
+
+
+def test_broken_files_of_a_folder_are_named_and_nothing_is_left_there(task, ubiquitin, two_chains, tmp_path):
+    for path, _ in (ubiquitin, two_chains):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "broken.pdb").write_text("ATOM      1  N   ALA A   1      nonsense\n")
+    done = task("score", "--pdb_path", tmp_path)
+    assert [line["name"] for line in lines_of(done)] == ["1ubi", "2beg"]
+    assert "skipped broken.pdb: " in done.stderr and len(said_of_structures(done)) == 2, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1ubi.pdb", "2beg.pdb", "broken.pdb"]
+
+
+@pytest.fixture
+def three(ubiquitin, tmp_path):
+    """A folder of a and c, which are ubiquitin, and b, which is crambin."""
+    made = tmp_path / "three"
+    made.mkdir()
+    for name, path in (("a", ubiquitin[0]), ("b", reference.structures_folder() / "1ejg.pdb"), ("c", ubiquitin[0])):
+        shutil.copy(path, made / f"{name}.pdb")
+    return made
+
+
+def test_only_some_structures_of_a_folder_are_taken_in_its_order(task, three, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("c\na\nz\n")
+    done = task("score", "--pdb_path", three, "--only", names)
+    assert [line["name"] for line in lines_of(done)] == ["a", "c"]
+    assert said_of_structures(done) == [("a", True), ("c", True)]
+    names.write_text("z\n")
+    assert "names no structure of" in refusal(task("score", "--pdb_path", three, "--only", names, expect=2))
+
+
+@pytest.mark.parametrize("name", ["score", "design"])
+def test_what_a_structure_of_a_folder_lacks_is_named_and_those_before_it_are_done(task, three, name):
+    done = task(name, "--pdb_path", three, "--fixed_positions", "A:60", expect=2)
+    assert done.stdout == task(name, "--pdb_path", three / "a.pdb", "--fixed_positions", "A:60").stdout
+    *_, last, error = done.stderr.splitlines()
+    assert last.startswith("a: ") and last.endswith("(1 of 3)"), done.stderr
+    assert "--fixed_positions: chain A of b has no residue 60; its residues are numbered from 1" in error
+
+
+def test_what_is_fixed_tied_omitted_or_preferred_in_a_structure_is_not_in_the_others_of_its_batch(task, ubiquitin, three,
+                                                                                               tmp_path):
+    bias = [[0.0] * 21 for _ in ubiquitin[1]["seq"]]
+    bias[29][reference.AMINO_ACIDS.index("W")] = 50.0
+    flags = ["--num_sequences", 2, "--temperature", 1, "--format", "jsonl",
+             "--fixed_positions_jsonl", write_json(tmp_path / "fixed.jsonl", {"a": {"A": [1, 2, 3]}, "b": {"A": [5]}, "c": {}}),
+             "--tied_positions_jsonl", write_json(tmp_path / "tied.jsonl", {"a": [], "b": [{"A": [20, 30]}], "c": []}),
+             "--omit_AA_jsonl", write_json(tmp_path / "omit.jsonl",
+                                           {"a": {}, "b": {}, "c": {"A": [[[50, 51], "ACDEFGHIKMNPQRSTVWYX"]]}}),
+             "--bias_by_res_jsonl", write_json(tmp_path / "residues.jsonl", {"a": {"A": bias}, "b": {}, "c": {}})]
+    done = task("design", "--pdb_path", three, *flags)
+    assert said_of_structures(done) == [("a", True), ("b", False), ("c", True)], "b has tied residues"
+    found = lines_of(done)
+    assert_same(found, [line for name in "abc" for line in lines_of(task("design", "--pdb_path", three / f"{name}.pdb", *flags))])
+    native = found[0]["sequence"]
+    of = {name: [line["sequence"] for line in found if line["name"] == name and line["sample"] > 0] for name in "abc"}
+    assert all(sequence[:3] == native[:3] and sequence[29] == "W" for sequence in of["a"])
+    assert all(sequence[19] == sequence[29] for sequence in of["b"])
+    assert all(sequence[49:51] == "LL" and sequence[29] != "W" for sequence in of["c"])
 
 
 @pytest.mark.parametrize("name", ["score", "design"])

@@ -12,7 +12,7 @@ import pytest
 from jobs import WorkloadJob, fresh_starts, max_step, wait_until
 from plugin_build import EXAMPLE, build_plugin, do
 from programs import ROOT
-from runs import equal_weights, evaluations, losses, weights
+from runs import checkpoints, equal_weights, evaluations, losses, weights
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,29 @@ def finish(job, undisturbed, lost_texts=0):
 
 def start(lockstep, toy, tmp_path, *flags):
     return WorkloadJob(lockstep, "toy", tmp_path / "run", tmp_path, *toy, "--milliseconds", 20, *flags)
+
+
+def test_its_task_reads_a_sentence_with_the_averages_and_the_buffer_of_a_checkpoint(lockstep, toy, undisturbed):
+    """By hand: sentence 5 has the last five of seven words."""
+    import torch
+    from safetensors.torch import load_file
+    average = load_file(undisturbed / checkpoints(undisturbed)[-1] / "ema.safetensors")
+    offset = float(weights(undisturbed)["offset"])
+    words = torch.tensor([1 + (5 + place * place) % 7 for place in range(2, 7)])
+    table = torch.sin(torch.arange(32.0)).reshape(8, 4)
+    number = float((torch.tanh(table[words] @ average["trunk"]) @ average["number"]).sum())
+    plugin = toy[:2]
+    said = do(lockstep, "toy", "read", *plugin, "--checkpoint", undisturbed, "--sentence", 5)
+    assert said.startswith("sentence 5: ") and float(said.split()[-1]) == pytest.approx(number - offset, abs=0.001)
+    assert offset != 0.0
+
+
+def test_weights_without_the_buffer_are_completed_by_the_plugins_workload(lockstep, toy, tmp_path, undisturbed):
+    from safetensors.torch import save_file
+    save_file({name: tensor for name, tensor in weights(undisturbed).items() if name != "offset"}, tmp_path / "weights.safetensors")
+    said = do(lockstep, "run", "toy", *toy, "--nproc", 1, "--status_port", 0, "--train_dir", tmp_path / "run", "--max_steps", 1,
+              "--state_dict_path", tmp_path / "weights.safetensors")
+    assert "weights from " in said and losses(tmp_path / "run").keys() == {1}
 
 
 def test_killed_ranks_in_both_phases_cost_no_step(lockstep, toy, tmp_path, undisturbed):

@@ -5,9 +5,9 @@
 //     [--structure FILE]
 //
 // All files but the weights (.pt too) are safetensors. --input: X, S, mask, chain_M, residue_idx, chain_encoding as in
-// MpnnInput, order [B, L]; for design (of the first sample) also uniforms [N, L], temperature [1], omitted [A],
-// bias [L, A], and with ties: tied [groups, places] filled up with -1, tied_weights [L]. --structure: X, S, mask,
-// residue_idx and chain_encoding are those of the only structure in that file, as our programs read it.
+// MpnnInput, order [B, L]; for design order and uniforms [N, L] (equally many sequences of each sample), temperature
+// [1], omitted [A], bias [L, A], and with ties: tied [groups, places] filled up with -1, tied_weights [L]. --structure:
+// X, S, mask, residue_idx and chain_encoding are those of the only structure in that file, as our programs read it.
 // --out: input: these five. log_probs: log_probs [B, L, A]. gradients: grad/<parameter> of the smoothed loss / 2000,
 // sums [4]. design: S [N, L] and log_probs of them. features: edges [B, L, K, D], as the encoder begins with them. With
 // --repeats the work is done so often, and seconds [N] is written too.
@@ -101,9 +101,9 @@ NamedTensors designs(const MpnnModel& model, const Tensors& in) {
   const at::NoGradGuard no_grad;
   const MpnnInput input = input_of(in);
   DesignOptions options{.temperature = in["temperature"].item<double>(),
-                        .designed_L = (input.chain_M_BL * input.mask_BL)[0],
-                        .bias_LA = in["bias"],
-                        .omitted_LA = in["omitted"].gt(0).unsqueeze(0).expand({input.S_BL.size(1), kNumAminoAcids}),
+                        .designed_BL = input.chain_M_BL * input.mask_BL,
+                        .bias_BLA = in["bias"].unsqueeze(0),
+                        .omitted_BLA = in["omitted"].gt(0).view({1, 1, kNumAminoAcids}),
                         .tied = {},
                         .tied_weights_L = in["tied_weights"]};
   if (const at::Tensor tied = in["tied"]; tied.defined()) {
@@ -117,7 +117,7 @@ NamedTensors designs(const MpnnModel& model, const Tensors& in) {
   }
   const at::Tensor order_NL = order_with_ties(in["order"], options.tied);
   const MpnnEncoding encoding = model.encode(input);
-  const at::Tensor S_NL = design(model, encoding, input.S_BL[0], options, order_NL, in["uniforms"]);
+  const at::Tensor S_NL = design(model, encoding, input.S_BL, options, order_NL, in["uniforms"]);
   return {{"S", S_NL}, {"order", order_NL}, {"log_probs", model.decode(encoding, S_NL, order_NL)}};
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <filesystem>
 #include <optional>
 #include <queue>
 #include <tuple>
@@ -211,12 +210,11 @@ Result<BytePairEncoding> BytePairEncoding::load(const std::string& folder) {
   PosixFileSystem files;
   const auto read_one = [&](const auto& names) -> Result<std::pair<std::string, std::string>> {
     for (const char* name : names) {
-      // A person's file, perhaps a link into a cache of downloads.
-      std::error_code is_missing;
-      const std::filesystem::path real = std::filesystem::canonical(join_path(folder, name), is_missing);
-      if (is_missing) continue;
-      TRY_ASSIGN(std::string text, read_file(files, real.string(), kTokenizerFileBytesMax));
-      return std::pair{std::move(text), join_path(folder, name)};
+      std::string path = join_path(folder, name);
+      Result<std::string> text = read_file(files, path, kTokenizerFileBytesMax);
+      if (!text.ok() && text.error().code == ErrorCode::kNotFound) continue;
+      if (!text.ok()) return text.error();
+      return std::pair{std::move(text).value(), std::move(path)};
     }
     return Error{ErrorCode::kNotFound,
                  folder + " holds neither " + names.front() + " nor " + names.back() + "; " + std::string(kBothFiles)};

@@ -276,18 +276,20 @@ WorkloadFlags gpt2rec_flags() {
 
 std::vector<RecommenderPhase> recommender_phases(const RunConfig& config) {
   const Gpt2recOptions& options = gpt2rec_options(config);
-  const auto phase = [](const char* name, const PhaseOptions& of_phase, bool is_cached) {
+  const auto phase = [](const char* name, const char* epochs_flag, const PhaseOptions& of_phase, bool is_cached) {
     return RecommenderPhase{.name = name,
                             .num_epochs = of_phase.num_epochs,
+                            .epochs_flag = epochs_flag,
                             .lr = of_phase.lr,
                             .clip_grad_norm = of_phase.clip_grad_norm,
                             .is_cached = is_cached};
   };
   if (has_two_phases(config)) {
-    return {phase("phase 1", options.phase1, true), phase("phase 2", options.phase2, options.phase2_cache)};
+    return {phase("phase 1", "phase1_epochs", options.phase1, true),
+            phase("phase 2", "phase2_epochs", options.phase2, options.phase2_cache)};
   }
   const TrainingOptions& training = config.training;
-  return {phase("training",
+  return {phase("training", "num_epochs",
                 {.num_epochs = training.num_epochs, .lr = training.lr, .clip_grad_norm = training.clip_grad_norm},
                 options.use_cache)};
 }

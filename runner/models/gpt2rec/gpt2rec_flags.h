@@ -71,6 +71,7 @@ WorkloadFlags gpt2rec_flags();
 struct RecommenderPhase {
   std::string name;
   int64_t num_epochs = 0;
+  std::string epochs_flag;  // that says how many
   double lr = 0.0;
   double clip_grad_norm = 0.0;
   bool is_cached = true;

@@ -45,6 +45,21 @@ at::Tensor numbers_of_texts(int64_t count, at::Device device, const std::functio
   return numbers.to(device);
 }
 
+at::Tensor to_tensor(const std::vector<int64_t>& values, bool pinned) {
+  const at::Tensor tensor = at::empty({std::ssize(values)}, at::TensorOptions(at::kLong).pinned_memory(pinned));
+  std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());
+  return tensor;
+}
+
+// Each of `values` once, ascending; `values` become places in that list.
+std::vector<int64_t> take_distinct(std::vector<int64_t>& values) {
+  std::vector<int64_t> distinct = values;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  for (int64_t& value : values) value = std::lower_bound(distinct.begin(), distinct.end(), value) - distinct.begin();
+  return distinct;
+}
+
 int64_t values_in(const NamedTensors& tensors) {
   return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
                          [](int64_t sum, const NamedTensor& tensor) { return sum + tensor.tensor.numel(); });
@@ -61,6 +76,7 @@ std::vector<TrainingPhase> training_phases(const std::vector<RecommenderPhase>& 
     const bool rests = phase.is_cached && trains_adapters(phases);
     list.push_back({.name = phase.name,
                     .num_epochs = phase.num_epochs,
+                    .epochs_flag = phase.epochs_flag,
                     .lr = phase.lr,
                     .clip_grad_norm = phase.clip_grad_norm,
                     .frozen = rests ? std::vector<std::string>{kAdapters} : std::vector<std::string>()});
@@ -176,7 +192,7 @@ double Gpt2recWorkload::flops_per_sample() const {
   const auto d = static_cast<double>(options_.embed_dim);
   const auto w = static_cast<double>(encoder_->width());
   const double sides = 3.0;  // a user and two films
-  const double fusion = options_.use_attention ? d * d + 2.0 * d * d : 0.0;
+  const double fusion = options_.use_attention ? d * d : 0.0;
   const double first = 128.0 * d * (options_.use_attention ? 1.0 : 2.0);
   const double rest = 2.0 * (128.0 * 64.0 + 64.0);  // for two films
   constexpr double kFlopsOfOne = 2.0 * 3.0;         // a product and a sum, forward and twice backward
@@ -237,46 +253,46 @@ Result<std::unique_ptr<BatchSource>> Gpt2recWorkload::batches(const BatchOptions
 }
 
 Result<HostBatch> Gpt2recWorkload::fetch(const BatchShare& share) const {
-  const auto b = static_cast<int64_t>(share.samples.size());
-  const bool is_pinned = !device_.is_cpu();
-  const auto options = at::TensorOptions(at::kLong).pinned_memory(is_pinned);
-  const at::Tensor users_B = at::empty({b}, options);
-  const at::Tensor films_B2 = at::empty({b, 2}, options);
-  const at::Tensor user_texts_B = at::empty({b}, options);
-  const at::Tensor film_texts_B2 = at::empty({b, 2}, options);
-  auto* const users = users_B.mutable_data_ptr<int64_t>();
-  auto* const films = films_B2.mutable_data_ptr<int64_t>();
-  auto* const user_texts = user_texts_B.mutable_data_ptr<int64_t>();
-  auto* const film_texts = film_texts_B2.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < b; ++i) {
-    const int64_t sample = share.samples[static_cast<size_t>(i)];
+  const size_t b = share.samples.size();
+  std::vector<int64_t> user_rows(b);
+  std::vector<int64_t> film_rows(2 * b);
+  for (size_t i = 0; i < b; ++i) {
+    const int64_t sample = share.samples[i];
     const Rating& rating = data_.train()[static_cast<size_t>(sample)];
-    users[i] = rating.user;
-    films[2 * i] = rating.item;
-    films[2 * i + 1] = data_.negative(sample, options_.negatives, share.seed, share.epoch);
-    user_texts[i] = texts_.of_user(users[i]);
-    for (int64_t k = 2 * i; k < 2 * i + 2; ++k) film_texts[k] = texts_.of_film(films[k]);
+    user_rows[i] = rating.user;
+    film_rows[2 * i] = rating.item;
+    film_rows[2 * i + 1] = data_.negative(sample, options_.negatives, share.seed, share.epoch);
   }
-  HostBatch batch{.tensors = {{"users_B", users_B},
-                              {"films_B2", films_B2},
-                              {"user_texts_B", user_texts_B},
-                              {"film_texts_B2", film_texts_B2}},
-                  .weights = {static_cast<double>(b)}};
-  if (phases_[static_cast<size_t>(share.phase)].is_cached) return batch;
+  const std::vector<int64_t> users = take_distinct(user_rows);
+  const std::vector<int64_t> films = take_distinct(film_rows);
+  std::vector<int64_t> user_texts(users.size());
+  std::vector<int64_t> film_texts(films.size());
+  std::transform(users.begin(), users.end(), user_texts.begin(), [&](int64_t user) { return texts_.of_user(user); });
+  std::transform(films.begin(), films.end(), film_texts.begin(), [&](int64_t film) { return texts_.of_film(film); });
 
-  std::set<int64_t> distinct(user_texts, user_texts + b);
-  distinct.insert(film_texts, film_texts + 2 * b);
-  std::vector<int64_t> row_of(static_cast<size_t>(texts_.size()), -1);
-  int64_t row = 0;
-  const std::vector<std::vector<int64_t>> groups = texts_.groups({distinct.begin(), distinct.end()});
-  for (size_t group = 0; group < groups.size(); ++group) {
-    for (const int64_t number : groups[group]) row_of[static_cast<size_t>(number)] = row++;
-    for (NamedTensor& tensor : texts_.tensors(groups[group], std::to_string(group), is_pinned)) {
-      batch.tensors.push_back(std::move(tensor));
+  HostBatch batch{.tensors = {}, .weights = {static_cast<double>(b)}};
+  const bool is_pinned = !device_.is_cpu();
+  if (!phases_[static_cast<size_t>(share.phase)].is_cached) {
+    std::set<int64_t> distinct(user_texts.begin(), user_texts.end());
+    distinct.insert(film_texts.begin(), film_texts.end());
+    const std::vector<std::vector<int64_t>> groups = texts_.groups({distinct.begin(), distinct.end()});
+    std::vector<int64_t> row_of(static_cast<size_t>(texts_.size()), -1);
+    int64_t row = 0;
+    for (size_t group = 0; group < groups.size(); ++group) {
+      for (const int64_t number : groups[group]) row_of[static_cast<size_t>(number)] = row++;
+      for (NamedTensor& tensor : texts_.tensors(groups[group], std::to_string(group), is_pinned)) {
+        batch.tensors.push_back(std::move(tensor));
+      }
     }
+    for (int64_t& text : user_texts) text = row_of[static_cast<size_t>(text)];
+    for (int64_t& text : film_texts) text = row_of[static_cast<size_t>(text)];
   }
-  for (int64_t i = 0; i < b; ++i) user_texts[i] = row_of[static_cast<size_t>(user_texts[i])];
-  for (int64_t k = 0; k < 2 * b; ++k) film_texts[k] = row_of[static_cast<size_t>(film_texts[k])];
+  batch.tensors.push_back({"users_U", to_tensor(users, is_pinned)});
+  batch.tensors.push_back({"films_I", to_tensor(films, is_pinned)});
+  batch.tensors.push_back({"user_texts_U", to_tensor(user_texts, is_pinned)});
+  batch.tensors.push_back({"film_texts_I", to_tensor(film_texts, is_pinned)});
+  batch.tensors.push_back({"user_rows_B", to_tensor(user_rows, is_pinned)});
+  batch.tensors.push_back({"film_rows_2B", to_tensor(film_rows, is_pinned)});
   return batch;
 }
 
@@ -289,11 +305,13 @@ std::vector<at::Tensor> Gpt2recWorkload::loss(const DeviceBatch& batch) {
         DropoutKey{
             .seed = batch.share.seed, .step = batch.share.step, .first_slot = batch.share.first_slot, .layer = 0});
   }
-  const at::Tensor user_BH =
-      model_.user_part(model_.users(batch["users_B"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_B"]}));
-  const at::Tensor film_NH = model_.item_part(
-      model_.items(batch["films_B2"].flatten(), {.vectors_TW = texts_TW, .rows_B = batch["film_texts_B2"].flatten()}));
-  const at::Tensor sum_B2H = user_BH.unsqueeze(1) + film_NH.view({-1, 2, film_NH.size(1)});
+  const at::Tensor user_UH =
+      model_.user_part(model_.users(batch["users_U"], {.vectors_TW = texts_TW, .rows_B = batch["user_texts_U"]}));
+  const at::Tensor film_IH =
+      model_.item_part(model_.items(batch["films_I"], {.vectors_TW = texts_TW, .rows_B = batch["film_texts_I"]}));
+  const at::Tensor user_BH = at::embedding(user_UH, batch["user_rows_B"]);
+  const at::Tensor film_2BH = at::embedding(film_IH, batch["film_rows_2B"]);
+  const at::Tensor sum_B2H = user_BH.unsqueeze(1) + film_2BH.view({-1, 2, film_2BH.size(1)});
   const at::Tensor scores_B2 = model_.score(sum_B2H, dropouts).to(at::kFloat);
   const at::Tensor margin_B = scores_B2.select(1, 0) - scores_B2.select(1, 1);
   return {-at::log(at::sigmoid(margin_B) + kLogFloor).sum()};

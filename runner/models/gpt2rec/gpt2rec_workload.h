@@ -49,9 +49,10 @@ class Gpt2recWorkload final : public Workload {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
-  // "users_B", "films_B2" (the rated one and the other) and "user_texts_B", "film_texts_B2": rows of the cached
-  // vectors, or of those of the batch's own texts, which are there as TextTable::tensors in groups "0", "1", … The
-  // weight is the number of samples.
+  // Each user and film of the batch is computed once: "users_U" and "films_I" are their ids, "user_rows_B" and
+  // "film_rows_2B" (the rated film of each sample and the other one) say where in these lists they are.
+  // "user_texts_U" and "film_texts_I" are rows of the cached vectors, or of those of the batch's own texts, which are
+  // there as TextTable::tensors in groups "0", "1", … The weight is the number of samples.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
   // BPR (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", 2009): -log σ(rated - other).
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;

@@ -117,20 +117,26 @@ NamedTensors RecommenderModel::unused(uint64_t seed) const {
 }
 
 at::Tensor RecommenderModel::joined(const Side& side, const at::Tensor& id_BD, const TextRows& texts) const {
-  const at::Tensor meta_BD = projected(side.projection, texts);
-  if (!shape_.use_attention) return at::cat({id_BD, meta_BD.to(id_BD.scalar_type())}, 1);
-  const at::Tensor value_BD = apply_linear(side.fusion.value, meta_BD);
-  const at::Tensor both_B2D = at::cat({id_BD, value_BD.to(id_BD.scalar_type())}, 1);
-  return at::layer_norm(apply_linear(side.fusion.out, both_B2D) + id_BD, {shape_.embed_dim}, side.fusion.norm_weight,
-                        side.fusion.norm_bias, kNormEps);
+  if (!shape_.use_attention) {
+    return at::cat({id_BD, projected(side.projection, texts).to(id_BD.scalar_type())}, 1);
+  }
+  // Nothing stands between the three layers that a text goes through, so they are one: W_o,meta W_v W_p.
+  const auto out_id_and_meta = side.fusion.out.weight.split(shape_.embed_dim, 1);
+  const at::Tensor& out_id_DD = out_id_and_meta[0];
+  const at::Tensor& out_meta_DD = out_id_and_meta[1];
+  const RecommenderLinear meta{
+      .weight = out_meta_DD.mm(side.fusion.value.weight.mm(side.projection.weight)),
+      .bias = at::linear(apply_linear(side.fusion.value, side.projection.bias), out_meta_DD, side.fusion.out.bias)};
+  const at::Tensor sum_BD = at::linear(id_BD, out_id_DD) + projected(meta, texts) + id_BD;
+  return at::layer_norm(sum_BD, {shape_.embed_dim}, side.fusion.norm_weight, side.fusion.norm_bias, kNormEps);
 }
 
 at::Tensor RecommenderModel::users(const at::Tensor& ids_B, const TextRows& texts) const {
-  return joined(user_, user_.embedding.index_select(0, ids_B), texts);
+  return joined(user_, at::embedding(user_.embedding, ids_B), texts);
 }
 
 at::Tensor RecommenderModel::items(const at::Tensor& ids_B, const TextRows& texts) const {
-  return joined(item_, item_.embedding.index_select(0, ids_B), texts);
+  return joined(item_, at::embedding(item_.embedding, ids_B), texts);
 }
 
 at::Tensor RecommenderModel::all_items(const at::Tensor& known_K, const TextRows& texts) const {
@@ -164,8 +170,8 @@ at::Tensor RecommenderModel::item_part(const at::Tensor& items_NF) const {
 }
 
 at::Tensor RecommenderModel::score(const at::Tensor& sum, Dropouts& dropouts) const {
-  const at::Tensor first = dropouts(at::relu(sum));
-  const at::Tensor second = dropouts(at::relu(apply_linear(second_, first)));
+  const at::Tensor first = dropouts.of_relu(sum);
+  const at::Tensor second = dropouts.of_relu(apply_linear(second_, first));
   return apply_linear(last_, second).squeeze(-1);
 }
 

@@ -2,8 +2,8 @@
 //
 // Role: the trained layers beside GPT-2, by the guide's names ("user_fusion.meta_v.weight"). With a single text the
 // guide's attention over texts has a softmax over one key, which is 1: what is left of a fusion is
-// LN(W_o [id ; W_v meta] + id). Its other layers change nothing and are not here; `unused` has their initial values for
-// files that the guide's code loads.
+// LN(W_o [id ; W_v meta] + id), where meta = W_p text. Its other layers change nothing and are not here; `unused` has
+// their initial values for files that the guide's code loads.
 // Threads: one. Shapes: B samples, N films each, W width of a text's vector, D embed_dim, F width of a side: D, or 2D
 // without attention; H = 128 values of the first hidden layer.
 #pragma once

@@ -158,11 +158,9 @@ at::Tensor JitModel::unpatchify(const at::Tensor& x_BSF) const {
   return x_BSF.reshape({-1, g, g, p, p, kChannels}).permute({0, 5, 1, 3, 2, 4}).reshape({-1, kChannels, g * p, g * p});
 }
 
-// What the condition says to each block. On a GPU in one product, whose weights are brought together for it; on a CPU
-// that copy would take longer than the products.
-std::vector<at::Tensor> JitModel::modulations_of(const at::Tensor& condition_BD) const {
+std::vector<at::Tensor> JitModel::modulations(const at::Tensor& condition_BD, bool in_one_product) const {
   std::vector<at::Tensor> modulations;
-  if (condition_BD.is_cpu()) {
+  if (!in_one_product) {
     for (const JitBlock& block : blocks_) modulations.push_back(block.adaLN_modulation(condition_BD));
     return modulations;
   }
@@ -179,7 +177,8 @@ at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
                                 Dropouts dropouts) const {
   const at::Tensor class_BD = at::embedding(class_embedding_, classes_B);
   const at::Tensor condition_BD = torch::silu(embed_times(t_B) + class_BD);
-  const std::vector<at::Tensor> modulations = modulations_of(condition_BD);
+  // The weights are copied into one tensor for the one product; on a CPU the copy takes longer than the products.
+  const std::vector<at::Tensor> modulations_of = modulations(condition_BD, /*in_one_product=*/!condition_BD.is_cpu());
   at::Tensor x_BND = embed_patches(z_BCHH) + pos_embed_SD_;
   const HeadRotation* rotation = &patches_;
   for (int64_t i = 0; i < shape_.depth; ++i) {
@@ -190,7 +189,7 @@ at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
     }
     const bool drops = i >= shape_.depth / 4 && i < 3 * shape_.depth / 4;
     const auto dropped = [&](const at::Tensor& x) { return drops ? dropouts(x) : x; };
-    const auto m = modulations[static_cast<size_t>(i)].chunk(6, 1);
+    const auto m = modulations_of[static_cast<size_t>(i)].chunk(6, 1);
     const at::Tensor heard = dropped(attention(block, modulated_rms_norm(x_BND, block.norm1, m[0], m[1]), *rotation));
     x_BND = gated_sum(x_BND, m[2], heard);
     const at::Tensor hidden = dropped(swiglu(block.w12(modulated_rms_norm(x_BND, block.norm2, m[3], m[4]))));

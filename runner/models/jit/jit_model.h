@@ -62,12 +62,13 @@ class JitModel {
 
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
   [[nodiscard]] const JitShape& shape() const { return shape_; }
+  // Shifts, scales and gates of each block, [B, 6D]: by one product for all blocks, or by one for each.
+  [[nodiscard]] std::vector<at::Tensor> modulations(const at::Tensor& condition_BD, bool in_one_product) const;
   // Multiplications and additions of one image's way forward.
   [[nodiscard]] double flops_per_image() const;
 
  private:
   [[nodiscard]] at::Tensor embed_times(const at::Tensor& t_B) const;
-  [[nodiscard]] std::vector<at::Tensor> modulations_of(const at::Tensor& condition_BD) const;  // [B, 6D] each
   [[nodiscard]] at::Tensor embed_patches(const at::Tensor& z_BCHH) const;
   [[nodiscard]] at::Tensor attention(const JitBlock& block, const at::Tensor& x_BND,
                                      const HeadRotation& rotation) const;

@@ -61,7 +61,7 @@ at::Tensor apply_split(const Linear& linear, const at::Tensor& x_BLD, const at::
 
 // A perceptron but for its first and its last layer.
 at::Tensor inner(const MdmPerceptron& perceptron, const at::Tensor& first, Dropouts& dropouts) {
-  return dropouts(at::relu(perceptron.norm(first)));
+  return dropouts.of_relu(perceptron.norm(first));
 }
 
 at::Tensor encoder_layer(const MdmEncoderLayer& layer, const MdmGraph& graph, const at::Tensor& nodes_BLD,

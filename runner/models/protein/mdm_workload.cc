@@ -191,7 +191,8 @@ MdmWorkload::MdmWorkload(const RunConfig& config, StructureCache structures, at:
 // Who trains and who validates: by the data set's own lists where it has any, else by the seed.
 Status MdmWorkload::choose_examples(const RunConfig& config) {
   std::vector<Example> all;
-  std::vector<std::optional<ChainSplit>> listed;
+  std::vector<SampleToSplit> to_split;
+  bool has_clusters = false;
   for (int64_t i = 0; i < structures_.size(); ++i) {
     TRY_ASSIGN(const StructureView view, structures_.structure(i));
     const std::vector<size_t> residues = residues_of(view);
@@ -203,10 +204,17 @@ Status MdmWorkload::choose_examples(const RunConfig& config) {
     }
     const ChainView& chain = *first_protein(view);
     all.push_back(example);
-    listed.push_back(chain.cluster >= 0 || options_.use_predefined_split ? std::optional(chain.split) : std::nullopt);
+    const bool is_clustered = chain.cluster >= 0;
+    has_clusters = has_clusters || is_clustered;
+    to_split.push_back(
+        {.listed = is_clustered || options_.use_predefined_split ? std::optional(chain.split) : std::nullopt,
+         .cluster = is_clustered ? chain.cluster : -1 - i});
   }
-  const SampleSplit split = split_samples(listed, options_.val_split, config.training.seed);
-  if (options_.use_predefined_split && split.validation.empty()) return no_predefined_split(options_.pdb_path);
+  const double drawn_share = options_.use_predefined_split ? 0.0 : options_.val_split;
+  const SampleSplit split = split_samples(to_split, drawn_share, config.training.seed);
+  if (options_.use_predefined_split && split.validation.empty()) {
+    return no_predefined_split(options_.pdb_path, has_clusters);
+  }
   for (const int64_t sample : split.train) examples_.push_back(all[static_cast<size_t>(sample)]);
   if (examples_.empty()) {
     return Error{ErrorCode::kInvalid,

@@ -27,25 +27,22 @@ at::Tensor of_node(const MpnnMessage& message, const at::Tensor& nodes_BLD) {
   return at::linear(nodes_BLD, message_columns(message, 0), message.first.bias);
 }
 
-// The first two layers of the messages, before the second one's bias and GELU. own_BLD: of_node. table_ND: what each
-// neighbour may add, rows_BLK: the row of it that each edge takes.
+// The first two layers of the messages, before the second one's bias and GELU, of each sequence. edges_BLKD: of the
+// backbones. own_BLD: of_node. table_ND: what each neighbour may add, rows_BLK: the row of it that each edge takes.
 at::Tensor along_edges(const MpnnMessage& message, const at::Tensor& edges_BLKD, const at::Tensor& own_BLD,
                        const at::Tensor& table_ND, const at::Tensor& rows_BLK) {
-  const at::Tensor first_BLKD = at::linear(edges_BLKD, message_columns(message, 1));
-  at::Tensor inner_BLKD;
-  if (first_BLKD.size(0) == rows_BLK.size(0)) {
-    inner_BLKD = gelu_of_sum(first_BLKD.flatten(0, 1), own_BLD.flatten(0, 1), table_ND, rows_BLK.flatten(0, 1))
-                     .view_as(first_BLKD);
-  } else {  // one backbone, several sequences
-    inner_BLKD = at::gelu(first_BLKD + own_BLD.unsqueeze(2) + at::embedding(table_ND, rows_BLK));
-  }
+  const int64_t n = rows_BLK.size(0) / edges_BLKD.size(0);
+  // Contiguous: gelu_of_sum overwrites it, so the sequences of a backbone may not share one piece of memory.
+  const at::Tensor first_BLKD = per_sequence(at::linear(edges_BLKD, message_columns(message, 1)), n).contiguous();
+  const at::Tensor inner_BLKD =
+      gelu_of_sum(first_BLKD.flatten(0, 1), own_BLD.flatten(0, 1), table_ND, rows_BLK.flatten(0, 1))
+          .view_as(first_BLKD);
   return at::linear(inner_BLKD, message.second.weight);
 }
 
 // The messages of all edges with weight (1 or 0), summed over the neighbours. inner_BLKD: along_edges.
 at::Tensor sum_messages(const MpnnMessage& message, const at::Tensor& inner_BLKD, const at::Tensor& weights_BLK) {
-  const at::Tensor weights_NK = weights_BLK.expand({inner_BLKD.size(0), -1, -1}).flatten(0, 1);
-  const at::Tensor sum_BLD = weighted_gelu_sum(inner_BLKD.flatten(0, 1), message.second.bias, weights_NK)
+  const at::Tensor sum_BLD = weighted_gelu_sum(inner_BLKD.flatten(0, 1), message.second.bias, weights_BLK.flatten(0, 1))
                                  .view({inner_BLKD.size(0), inner_BLKD.size(1), inner_BLKD.size(3)});
   const at::Tensor count_BL1 = weights_BLK.sum(-1, /*keepdim=*/true);
   return (at::linear(sum_BLD, message.third.weight) + count_BL1 * message.third.bias) / kMpnnMessageScale;
@@ -77,6 +74,13 @@ at::Tensor ranks_of(const at::Tensor& order_BL) {
 at::Tensor message_columns(const MpnnMessage& message, int64_t part) {
   const int64_t d = message.first.weight.size(0);
   return message.first.weight.narrow(1, part * d, d);
+}
+
+at::Tensor per_sequence(const at::Tensor& of_backbones, int64_t n) {
+  if (n == 1) return of_backbones;
+  std::vector<int64_t> sizes(static_cast<size_t>(of_backbones.dim()) + 1, -1);
+  sizes[1] = n;
+  return of_backbones.unsqueeze(1).expand(sizes).flatten(0, 1);
 }
 
 MpnnModel::MpnnModel(const MpnnShape& shape, at::Device device) : shape_(shape) {
@@ -217,17 +221,19 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
   const int64_t b = S_BL.size(0);
   const int64_t l = S_BL.size(1);
   const int64_t k = encoding.graph.neighbours_BLK.size(2);
-  LOCKSTEP_CHECK(encoding.mask_BL.size(0) == b || encoding.mask_BL.size(0) == 1,
-                 "one backbone for each sequence, or one");
-  const at::Tensor neighbours_BLK = encoding.graph.neighbours_BLK.expand({b, l, k});
+  const int64_t backbones = encoding.mask_BL.size(0);
+  LOCKSTEP_CHECK(b % backbones == 0, "as many sequences of each backbone");
+  const int64_t n = b / backbones;
+  const at::Tensor neighbours_BLK = per_sequence(encoding.graph.neighbours_BLK, n);
   const at::Tensor ranks_BL = order_BL.defined() ? ranks_of(order_BL) : at::arange(l, S_BL.options()).expand({b, l});
   const at::Tensor neighbour_ranks_BLK = ranks_BL.gather(1, neighbours_BLK.flatten(1)).view({b, l, k});
   const at::Tensor is_before_BLK = neighbour_ranks_BLK.lt(ranks_BL.unsqueeze(2));
   // Of a neighbour that is decoded before: its amino acid and its node in the decoder; of the others what the encoder
   // knew of them. The table of a sample holds the former for all residues, then the latter.
   const at::Tensor rows_BLK = rows_of(at::where(is_before_BLK, neighbours_BLK, neighbours_BLK + l), 2 * l);
-  const at::Tensor weights_BLK = encoding.graph.present_BLK.to(at::kFloat);
-  const at::Tensor encoded_BLD = encoding.nodes_BLD.expand({b, l, shape_.hidden_dim});
+  const at::Tensor weights_BLK = per_sequence(encoding.graph.present_BLK.to(at::kFloat), n);
+  const at::Tensor encoded_BLD = per_sequence(encoding.nodes_BLD, n);
+  const at::Tensor mask_BL = per_sequence(encoding.mask_BL, n);
 
   at::Tensor nodes_BLD = encoded_BLD;
   for (const MpnnDecoderLayer& layer : decoder_layers_) {
@@ -239,8 +245,7 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
             .flatten(0, 1);
     const at::Tensor inner_BLKD =
         along_edges(message, encoding.edges_BLKD, of_node(message, nodes_BLD), table_ND, rows_BLK);
-    nodes_BLD =
-        renew_nodes(layer, nodes_BLD, sum_messages(message, inner_BLKD, weights_BLK), encoding.mask_BL, dropouts);
+    nodes_BLD = renew_nodes(layer, nodes_BLD, sum_messages(message, inner_BLKD, weights_BLK), mask_BL, dropouts);
   }
   return at::log_softmax(W_out_(nodes_BLD), -1, at::kFloat);
 }

@@ -58,13 +58,16 @@ struct MpnnDecoderLayer {
   Linear dense_out;
 };
 
-// A backbone, encoded: all that the decoder needs of it.
+// Backbones, encoded: all that the decoder needs of them.
 struct MpnnEncoding {
   MpnnGraph graph;
   at::Tensor mask_BL;
   at::Tensor nodes_BLD;
   at::Tensor edges_BLKD;
 };
+
+// What is known of B backbones [B, …] for n sequences of each: [B · n, …], those of a backbone one after the other.
+at::Tensor per_sequence(const at::Tensor& of_backbones, int64_t n);
 
 class MpnnModel {
  public:
@@ -80,8 +83,8 @@ class MpnnModel {
   // sees the backbone and the amino acids that come before it in draws.order_BL. Where mask_BL is 0 they say nothing.
   [[nodiscard]] at::Tensor log_probs(const MpnnInput& input, const MpnnDraws& draws) const;
 
-  // The two halves of that, without dropout. One encoded backbone (B = 1) may be decoded with several sequences or
-  // orders at once: S_BL, order_BL [B, L].
+  // The two halves of that, without dropout. Each encoded backbone may be decoded with n sequences or orders at once:
+  // S_BL, order_BL [B · n, L], as per_sequence has them.
   [[nodiscard]] MpnnEncoding encode(const MpnnInput& input, const at::Tensor& noise_BL4C = {}) const;
   [[nodiscard]] at::Tensor decode(const MpnnEncoding& encoding, const at::Tensor& S_BL,
                                   const at::Tensor& order_BL) const;

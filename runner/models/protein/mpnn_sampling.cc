@@ -12,10 +12,10 @@
 namespace lockstep {
 namespace {
 
-// One decoder layer while sequences grow. Shapes: D = hidden_dim, K neighbours.
+// One decoder layer while sequences grow. Shapes: D = hidden_dim, K neighbours, P = B · L places of all backbones.
 struct GrowingLayer {
   const MpnnDecoderLayer* layer;
-  at::Tensor edges_LKD;       // what the edges add to the first layer of the messages, its bias included
+  at::Tensor edges_PKD;       // what the edges add to the first layer of the messages, its bias included
   at::Tensor amino_acids_AD;  // what each amino acid of a neighbour adds to it
   // What a neighbour adds to it: rows [N, 2, L]: of each sequence first as it is once decoded (zero before), then as
   // the encoder has it.
@@ -37,53 +37,60 @@ class OneThread {
 class Decoder {
  public:
   Decoder(const MpnnModel& model, const MpnnEncoding& encoding, const at::Tensor& order_NL)
-      : model_(model),
-        sequences_(order_NL.size(0)),
-        length_(order_NL.size(1)),
-        nodes_LD_(encoding.nodes_BLD[0]),
-        mask_L_(encoding.mask_BL[0]) {
-    const at::Tensor neighbours_LK = encoding.graph.neighbours_BLK[0];
-    const at::Tensor present_LK = encoding.graph.present_BLK[0];
-    if (!present_LK.all().item<bool>()) present_LK_ = present_LK.to(at::kFloat);
-    const int64_t k = neighbours_LK.size(1);
-    const at::Tensor neighbours_NLK = neighbours_LK.unsqueeze(0).expand({sequences_, length_, k});
+      : model_(model), nodes_PD_(encoding.nodes_BLD.flatten(0, 1)), mask_P_(encoding.mask_BL.flatten()) {
+    const int64_t backbones = encoding.mask_BL.size(0);
+    const int64_t sequences = order_NL.size(0);
+    const int64_t length = order_NL.size(1);
+    const int64_t n = sequences / backbones;
+    const int64_t k = encoding.graph.neighbours_BLK.size(2);
+    const at::Tensor present_PK = encoding.graph.present_BLK.flatten(0, 1);
+    if (!present_PK.all().item<bool>()) present_PK_ = present_PK.to(at::kFloat);
+    const at::Tensor neighbours_NLK = per_sequence(encoding.graph.neighbours_BLK, n);
     const at::Tensor ranks_NL = at::argsort(order_NL, /*dim=*/int64_t{1}, /*descending=*/false);
     const at::Tensor is_before_NLK =
-        ranks_NL.gather(1, neighbours_NLK.flatten(1)).view({sequences_, length_, k}).lt(ranks_NL.unsqueeze(2));
-    first_rows_N_ = at::arange(sequences_, order_NL.options()).mul_(2 * length_);
+        ranks_NL.gather(1, neighbours_NLK.flatten(1)).view({sequences, length, k}).lt(ranks_NL.unsqueeze(2));
+    const at::Tensor first_rows_N = at::arange(sequences, order_NL.options()).mul_(2 * length);
     const at::Tensor rows_NLK =
-        at::where(is_before_NLK, neighbours_NLK, neighbours_NLK + length_) + first_rows_N_.view({sequences_, 1, 1});
+        at::where(is_before_NLK, neighbours_NLK, neighbours_NLK + length) + first_rows_N.view({sequences, 1, 1});
     // By step, so that each step has its rows at hand.
-    rows_LNK_ = rows_NLK.gather(1, order_NL.unsqueeze(2).expand({sequences_, length_, k})).transpose(0, 1).contiguous();
+    rows_LNK_ = rows_NLK.gather(1, order_NL.unsqueeze(2).expand({sequences, length, k})).transpose(0, 1).contiguous();
+    own_rows_LN_ = (order_NL + first_rows_N.unsqueeze(1)).t().contiguous();
+    const at::Tensor first_places_B = at::arange(backbones, order_NL.options()).mul_(length);
+    places_LN_ = (order_NL + per_sequence(first_places_B, n).unsqueeze(1)).t().contiguous();
     for (const MpnnDecoderLayer& layer : model.decoder_layers()) {
       const MpnnMessage& message = layer.to_nodes;
-      const at::Tensor encoded_LD = at::linear(nodes_LD_, message_columns(message, 3));
-      at::Tensor table_N2LD = at::zeros({sequences_, 2, length_, encoded_LD.size(1)}, encoded_LD.options());
-      table_N2LD.select(1, 1).copy_(encoded_LD.unsqueeze(0).expand({sequences_, -1, -1}));
+      const at::Tensor encoded_BLD = at::linear(encoding.nodes_BLD, message_columns(message, 3));
+      at::Tensor table_N2LD = at::zeros({sequences, 2, length, encoded_BLD.size(2)}, encoded_BLD.options());
+      table_N2LD.select(1, 1).copy_(per_sequence(encoded_BLD, n));
       layers_.push_back(
           {.layer = &layer,
-           .edges_LKD = at::linear(encoding.edges_BLKD[0], message_columns(message, 1), message.first.bias),
+           .edges_PKD = at::linear(encoding.edges_BLKD.flatten(0, 1), message_columns(message, 1), message.first.bias),
            .amino_acids_AD = at::linear(model.amino_acid_table(), message_columns(message, 2)),
            .table_RD = table_N2LD.flatten(0, 2)});
     }
   }
 
-  // The logits at the places of step `step`: [N, A]. places_N: order_NL's column.
-  [[nodiscard]] at::Tensor logits_at(int64_t step, const at::Tensor& places_N) const {
+  // Which of the P places step `step` decodes, of each sequence.
+  [[nodiscard]] at::Tensor places_at(int64_t step) const { return places_LN_[step]; }
+
+  // The logits there: [N, A].
+  [[nodiscard]] at::Tensor logits_at(int64_t step) const {
+    const at::Tensor places_N = places_LN_[step];
+    const at::Tensor own_rows_N = own_rows_LN_[step];
     const at::Tensor rows_NK = rows_LNK_[step];
+    const int64_t n = rows_NK.size(0);
     const int64_t k = rows_NK.size(1);
-    const int64_t d = nodes_LD_.size(1);
-    const at::Tensor own_rows_N = places_N + first_rows_N_;
-    const at::Tensor mask_N1 = mask_L_.index_select(0, places_N).unsqueeze(1);
-    at::Tensor node_ND = nodes_LD_.index_select(0, places_N);
+    const int64_t d = nodes_PD_.size(1);
+    const at::Tensor mask_N1 = mask_P_.index_select(0, places_N).unsqueeze(1);
+    at::Tensor node_ND = nodes_PD_.index_select(0, places_N);
     for (const GrowingLayer& growing : layers_) {
       const MpnnMessage& message = growing.layer->to_nodes;
-      at::Tensor inner_NKD = growing.edges_LKD.index_select(0, places_N);
-      inner_NKD.add_(growing.table_RD.index_select(0, rows_NK.flatten()).view({sequences_, k, d}));
+      at::Tensor inner_NKD = growing.edges_PKD.index_select(0, places_N);
+      inner_NKD.add_(growing.table_RD.index_select(0, rows_NK.flatten()).view({n, k, d}));
       inner_NKD.add_(at::linear(node_ND, message_columns(message, 0)).unsqueeze(1));
       at::gelu_(inner_NKD);
       at::Tensor second_NKD =
-          at::addmm(message.second.bias, inner_NKD.view({-1, d}), message.second.weight.t()).view({sequences_, k, d});
+          at::addmm(message.second.bias, inner_NKD.view({-1, d}), message.second.weight.t()).view({n, k, d});
       at::gelu_(second_NKD);
       growing.table_RD.index_copy_(0, own_rows_N, at::linear(node_ND, message_columns(message, 3)));
       node_ND = renewed(*growing.layer, node_ND, sum_over_neighbours(message, second_NKD, places_N)).mul_(mask_N1);
@@ -91,9 +98,9 @@ class Decoder {
     return at::linear(node_ND, model_.output().weight, model_.output().bias);
   }
 
-  // From now on those that come later see these amino acids.
-  void show(const at::Tensor& places_N, const at::Tensor& amino_acids_N) const {
-    const at::Tensor own_rows_N = places_N + first_rows_N_;
+  // From now on those that come later see these amino acids at the places of step `step`.
+  void show(int64_t step, const at::Tensor& amino_acids_N) const {
+    const at::Tensor own_rows_N = own_rows_LN_[step];
     for (const GrowingLayer& growing : layers_) {
       growing.table_RD.index_add_(0, own_rows_N, growing.amino_acids_AD.index_select(0, amino_acids_N));
     }
@@ -102,12 +109,12 @@ class Decoder {
  private:
   [[nodiscard]] at::Tensor sum_over_neighbours(const MpnnMessage& message, const at::Tensor& inner_NKD,
                                                const at::Tensor& places_N) const {
-    if (!present_LK_.defined()) {
+    if (!present_PK_.defined()) {
       const auto k = static_cast<double>(inner_NKD.size(1));
       return at::addmm(message.third.bias, inner_NKD.sum(1), message.third.weight.t(), k / kMpnnMessageScale,
                        1.0 / kMpnnMessageScale);
     }
-    const at::Tensor weights_NK1 = present_LK_.index_select(0, places_N).unsqueeze(2);
+    const at::Tensor weights_NK1 = present_PK_.index_select(0, places_N).unsqueeze(2);
     const at::Tensor sum_ND = (inner_NKD * weights_NK1).sum(1);
     return (at::linear(sum_ND, message.third.weight) + weights_NK1.sum(1) * message.third.bias) / kMpnnMessageScale;
   }
@@ -121,13 +128,13 @@ class Decoder {
   }
 
   const MpnnModel& model_;
-  int64_t sequences_;
-  int64_t length_;
-  at::Tensor nodes_LD_;
-  at::Tensor mask_L_;
-  at::Tensor present_LK_;    // undefined: all are
-  at::Tensor first_rows_N_;  // of each sequence in the tables
-  at::Tensor rows_LNK_;      // row of the tables for each neighbour, by step
+  at::Tensor nodes_PD_;
+  at::Tensor mask_P_;
+  at::Tensor present_PK_;  // undefined: all are
+  // By step:
+  at::Tensor places_LN_;    // among the P
+  at::Tensor own_rows_LN_;  // row of the tables for the place itself
+  at::Tensor rows_LNK_;     // row of the tables for each neighbour
   std::vector<GrowingLayer> layers_;
 };
 
@@ -166,61 +173,63 @@ at::Tensor order_with_ties(const at::Tensor& order_NL, const std::vector<std::ve
   return out.to(order_NL.device());
 }
 
-at::Tensor design(const MpnnModel& model, const MpnnEncoding& encoding, const at::Tensor& S_L,
+at::Tensor design(const MpnnModel& model, const MpnnEncoding& encoding, const at::Tensor& S_BL,
                   const DesignOptions& options, const at::Tensor& order_NL, const at::Tensor& uniforms_NL) {
   const at::NoGradGuard no_grad;
-  LOCKSTEP_CHECK(encoding.mask_BL.size(0) == 1, "sequences are designed for one backbone at a time");
-  LOCKSTEP_CHECK(options.tied.empty() || order_NL.eq(order_NL[0]).all().item<bool>(),
-                 "with tied places all sequences have one order");
-  const int64_t n = order_NL.size(0);
+  const int64_t backbones = S_BL.size(0);
+  LOCKSTEP_CHECK(encoding.mask_BL.size(0) == backbones && order_NL.size(0) % backbones == 0,
+                 "as many sequences of each backbone");
+  LOCKSTEP_CHECK(options.tied.empty() || (backbones == 1 && order_NL.eq(order_NL[0]).all().item<bool>()),
+                 "tied places are those of one backbone, and all its sequences have one order");
+  const int64_t n = order_NL.size(0) / backbones;
+  const int64_t length = order_NL.size(1);
   std::unordered_map<int64_t, size_t> group_of;
   for (size_t g = 0; g < options.tied.size(); ++g) {
     for (const int64_t place : options.tied[g]) group_of[place] = g;
   }
-  at::Tensor bias_LA = at::zeros({S_L.size(0), kNumAminoAcids}, encoding.nodes_BLD.options());
-  if (options.bias_LA.defined()) bias_LA.add_(options.bias_LA);
-  bias_LA.div_(options.temperature);
-  if (options.omitted_LA.defined()) {
-    bias_LA.masked_fill_(options.omitted_LA, -std::numeric_limits<double>::infinity());
+  at::Tensor bias_BLA = at::zeros({backbones, length, kNumAminoAcids}, encoding.nodes_BLD.options());
+  if (options.bias_BLA.defined()) bias_BLA.add_(options.bias_BLA);
+  bias_BLA.div_(options.temperature);
+  if (options.omitted_BLA.defined()) {
+    bias_BLA.masked_fill_(options.omitted_BLA, -std::numeric_limits<double>::infinity());
   }
-  const at::Tensor keeps_L = options.designed_L.le(0);
-  const at::Tensor places_LN = order_NL.t().contiguous();
-  const at::Tensor uniforms_LN = uniforms_NL.t().gather(0, places_LN);  // by step
+  const at::Tensor bias_PA = bias_BLA.flatten(0, 1);
+  const auto by_step = [&](const at::Tensor& values_NL) { return values_NL.gather(1, order_NL).t().contiguous(); };
+  const at::Tensor own_LN = by_step(per_sequence(S_BL, n));
+  const at::Tensor keeps_LN = by_step(per_sequence(options.designed_BL.le(0), n));
+  const at::Tensor uniforms_LN = by_step(uniforms_NL);
   // Each place is a handful of small products: threads that wait for each other would take longer than the work.
   const OneThread one_thread;
-  Decoder decoder(model, encoding, order_NL);
-  at::Tensor S_NL = S_L.unsqueeze(0).repeat({n, 1});
+  const Decoder decoder(model, encoding, order_NL);
+  std::vector<at::Tensor> chosen;  // by step
 
-  for (int64_t step = 0; step < places_LN.size(0);) {
+  for (int64_t step = 0; step < length;) {
     size_t together = 1;
     const std::vector<int64_t>* group = nullptr;
     if (!group_of.empty()) {
-      const auto found = group_of.find(places_LN[step][0].item<int64_t>());
+      const auto found = group_of.find(order_NL[0][step].item<int64_t>());
       if (found != group_of.end()) group = &options.tied[found->second];
       if (group != nullptr) together = group->size();
     }
     at::Tensor logits_NA;
     for (size_t i = 0; i < together; ++i) {
-      const at::Tensor places_N = places_LN[step + static_cast<int64_t>(i)];
-      at::Tensor part_NA = decoder.logits_at(step + static_cast<int64_t>(i), places_N);
+      at::Tensor part_NA = decoder.logits_at(step + static_cast<int64_t>(i));
       if (group != nullptr) {
         part_NA = part_NA / static_cast<double>(together);
         if (options.tied_weights_L.defined()) part_NA = part_NA * options.tied_weights_L[(*group)[i]];
       }
       logits_NA = i == 0 ? part_NA : logits_NA + part_NA;
     }
-    step += static_cast<int64_t>(together);
-    const at::Tensor last_N = places_LN[step - 1];
+    const int64_t last = step + static_cast<int64_t>(together) - 1;
     const at::Tensor drawn_N =
-        draw(logits_NA / options.temperature + bias_LA.index_select(0, last_N), uniforms_LN[step - 1]);
-    const at::Tensor chosen_N = at::where(keeps_L.index_select(0, last_N), S_L.index_select(0, last_N), drawn_N);
-    for (size_t i = 0; i < together; ++i) {
-      const at::Tensor places_N = places_LN[step - 1 - static_cast<int64_t>(i)];
-      decoder.show(places_N, chosen_N);
-      S_NL.scatter_(1, places_N.unsqueeze(1), chosen_N.unsqueeze(1));
+        draw(logits_NA / options.temperature + bias_PA.index_select(0, decoder.places_at(last)), uniforms_LN[last]);
+    const at::Tensor chosen_N = at::where(keeps_LN[last], own_LN[last], drawn_N);
+    for (; step <= last; ++step) {
+      decoder.show(step, chosen_N);
+      chosen.push_back(chosen_N);
     }
   }
-  return S_NL;
+  return at::empty_like(order_NL).scatter_(1, order_NL, at::stack(chosen, 1));
 }
 
 at::Tensor mean_negative_log_prob(const at::Tensor& log_probs_NLA, const at::Tensor& S_NL,

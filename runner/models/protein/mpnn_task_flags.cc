@@ -46,6 +46,9 @@ void add_common_flags(FlagTableBuilder& table) {
               "the same as --design_chains, as assign_fixed_chains.py has it");
   helper_file(table, "fixed_positions_jsonl", OPTION(fixed_positions_jsonl),
               "more of --fixed_positions, as make_fixed_positions_dict.py has them: counted along the chain from 1");
+  table.integer(
+      "batch_tokens", kThisProcess, 1, kCountMax, OPTION(batch_tokens),
+      "residues of all sequences that are computed at once, padding counted; a longer structure is done alone");
   Flag& seed = table.custom("seed", kThisProcess, "an integer of at least 0", "the same seed gives the same result");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, mpnn_task_options(config).seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(mpnn_task_options(config).seed); };
@@ -89,7 +92,8 @@ void add_design_flags(FlagTableBuilder& table) {
   table.text("bias", kThisProcess, "amino acids and numbers", OPTION(bias),
              "what is added to the logits of amino acids, as in \"A:-1.1,F:0.7\": below 0 makes them rarer");
   add_design_files(table);
-  table.integer("batch", kThisProcess, 1, 65'536, OPTION(batch), "sequences that are designed at once");
+  table.integer("batch", kThisProcess, 1, 65'536, OPTION(batch),
+                "sequences that are designed at once, of one structure or of several");
   table.choice("format", kThisProcess, {"fasta", "jsonl"}, OPTION(format),
                "fasta: with the headers of the public script; jsonl: a line of JSON for each sequence");
 }

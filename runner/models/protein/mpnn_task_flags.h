@@ -23,7 +23,8 @@ struct MpnnTaskOptions {
   std::string chain_id_jsonl;
   std::string fixed_positions_jsonl;
   uint64_t seed = 37;
-  std::string only;  // path of a file with the names of the structures that are taken; empty: all
+  std::string only;               // path of a file with the names of the structures that are taken; empty: all
+  int64_t batch_tokens = 10'000;  // residues of all sequences that are computed at once, padding counted
 
   // score
   int64_t num_orders = 1;

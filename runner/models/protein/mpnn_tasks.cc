@@ -8,7 +8,12 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -18,29 +23,29 @@
 #include "runner/checkpoint/reader.h"
 #include "runner/data/structures/prepare_structures.h"
 #include "runner/models/protein/mpnn_helper_files.h"
-#include "runner/models/protein/mpnn_input.h"
 #include "runner/models/protein/mpnn_model.h"
-#include "runner/models/protein/mpnn_positions.h"
 #include "runner/models/protein/mpnn_sampling.h"
+#include "runner/models/protein/mpnn_target.h"
 #include "runner/models/protein/mpnn_task_flags.h"
 #include "runner/models/protein/mpnn_workload.h"
 #include "runner/models/protein/protein_flags.h"
+#include "runner/models/protein/token_batches.h"
 
 namespace lockstep {
 namespace {
 
-// Sequences of one structure that are designed or scored at once: as many as keep the largest tensor below a quarter of
-// a GiB.
-constexpr int64_t kFloatsMax = int64_t{1} << 26;
-
-// Of `wanted` sequences of `length` residues.
-int64_t sequences_at_once(const MpnnShape& shape, int64_t length, int64_t wanted) {
-  return std::clamp<int64_t>(kFloatsMax / (length * shape.num_neighbours * shape.hidden_dim), 1, wanted);
-}
+// Structures that are read ahead, so that some of about the same length are found for a batch. What is held for each is
+// small beside a batch: its tensors, and its results until those of the structures before it are written.
+constexpr size_t kStructuresAhead = 256;
 
 using Clock = std::chrono::steady_clock;
 
 Failure usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+
+// What a person must change is usage.
+Failure failure_of(const Error& error, ExitCode otherwise) {
+  return {error.code == ErrorCode::kInvalid ? ExitCode::kUsage : otherwise, error.message};
+}
 
 std::string with_digits(double value, int digits) {
   std::array<char, 64> text{};
@@ -62,95 +67,6 @@ OrderedJson rounded(double value) {
   return std::isfinite(value) ? OrderedJson(std::stod(with_digits(value, 4))) : OrderedJson(nullptr);
 }
 
-// One structure, as the model takes it, and what of it is to be designed.
-struct Target {
-  StructureView view;
-  MpnnInput input;  // B = 1
-  std::vector<size_t> designed_chains;
-  std::vector<size_t> fixed_chains;
-  std::vector<int64_t> place_of;  // position in view → place in the tensors; -1: not in them
-  std::vector<std::vector<int64_t>> tied;
-  HelperChoices chosen;  // of the helper files
-
-  // 1 where an amino acid is predicted: [1, L].
-  [[nodiscard]] at::Tensor designed_BL() const { return input.chain_M_BL * input.mask_BL; }
-};
-
-std::vector<std::string> ids_of(const StructureView& view, std::vector<size_t> chains) {
-  std::vector<std::string> ids;
-  for (const size_t chain : chains) ids.emplace_back(view.chains[chain].id);
-  std::sort(ids.begin(), ids.end());
-  return ids;
-}
-
-// The proteins of the structure, in the order of the file.
-Target make_target(const StructureView& view) {
-  Target target{
-      .view = view, .input = {}, .designed_chains = {}, .fixed_chains = {}, .place_of = {}, .tied = {}, .chosen = {}};
-  target.place_of.assign(view.size(), -1);
-  const std::vector<size_t> places = protein_places(view);
-  for (size_t i = 0; i < places.size(); ++i) target.place_of[places[i]] = static_cast<int64_t>(i);
-  target.input = padding_of(1, static_cast<int64_t>(places.size()), /*pinned=*/false);
-  put_structure(view, places, 0, target.input);
-  return target;
-}
-
-// Reads --design_chains, --fixed_positions and --tied_positions against the structure.
-Status choose_places(const MpnnTaskOptions& options, Target& target) {
-  const StructureView& view = target.view;
-  const auto of_flag = [](const std::string& flag, const Error& error) {
-    return Error{error.code, "--" + flag + ": " + error.message};
-  };
-  auto chains = chains_of(view, options.design_chains);
-  if (!chains.ok()) return of_flag("design_chains", chains.error());
-  target.designed_chains = target.chosen.designed_chains.value_or(*chains);
-  auto* const chain_M = target.input.chain_M_BL.mutable_data_ptr<float>();
-  for (size_t c = 0; c < view.chains.size(); ++c) {
-    const bool is_designed =
-        std::find(target.designed_chains.begin(), target.designed_chains.end(), c) != target.designed_chains.end();
-    if (!is_designed && view.chains[c].is_protein) target.fixed_chains.push_back(c);
-    for (uint32_t i = view.chains[c].begin; is_designed && i < view.chains[c].end; ++i) {
-      chain_M[target.place_of[i]] = 1.0F;
-    }
-  }
-  const auto fixed = positions_of(view, options.fixed_positions);
-  if (!fixed.ok()) return of_flag("fixed_positions", fixed.error());
-  for (const std::vector<int64_t>& some : {*fixed, target.chosen.fixed}) {
-    for (const int64_t position : some) chain_M[target.place_of[static_cast<size_t>(position)]] = 0.0F;
-  }
-
-  auto tied = tied_positions_of(view, options.tied_positions);
-  if (!tied.ok()) return of_flag("tied_positions", tied.error());
-  if (!tied->empty() && !target.chosen.tied.empty()) {
-    return Error{ErrorCode::kInvalid, "--tied_positions and --tied_positions_jsonl are both given: give one of them"};
-  }
-  if (tied->empty()) *tied = target.chosen.tied;
-  const auto designed = target.designed_BL();
-  const auto* const is_designed = designed.const_data_ptr<float>();
-  if (designed.sum().item<double>() == 0.0) {
-    return Error{ErrorCode::kInvalid,
-                 std::string(view.name) +
-                     ": no residue is left: those of the chosen chains are fixed (--fixed_positions) or "
-                     "lack one of N, CA, C and O"};
-  }
-  for (const std::vector<int64_t>& group : *tied) {
-    std::vector<int64_t> places;
-    for (const int64_t position : group) {
-      const auto at = static_cast<size_t>(position);
-      const int64_t place = target.place_of[at];
-      if (is_designed[place] == 0.0F) {
-        return Error{ErrorCode::kInvalid,
-                     "--tied_positions: residue " + std::to_string(view.numbers[at]) + " of chain " +
-                         std::string(view.chains[view.chain_of[at]].id) + " of " + std::string(view.name) +
-                         " is not designed: its chain or position is fixed, or its coordinates are not all there"};
-      }
-      places.push_back(place);
-    }
-    target.tied.push_back(std::move(places));
-  }
-  return {};
-}
-
 MpnnInput on_device(const MpnnInput& input, at::Device device) {
   return {.X_BL4C = input.X_BL4C.to(device),
           .S_BL = input.S_BL.to(device),
@@ -160,12 +76,16 @@ MpnnInput on_device(const MpnnInput& input, at::Device device) {
           .chain_encoding_BL = input.chain_encoding_BL.to(device)};
 }
 
-// A structure whose backbone is encoded.
-struct EncodedTarget {
-  Target target;
+// Structures whose backbones are encoded, B of them. Sequences of a batch are N = B · n, n of each structure
+// (per_sequence).
+struct EncodedBatch {
+  std::vector<Target> targets;
   MpnnInput input;  // on the device
   MpnnEncoding encoding;
   at::Tensor designed_BL;
+
+  [[nodiscard]] int64_t size() const { return input.S_BL.size(0); }
+  [[nodiscard]] int64_t length() const { return input.S_BL.size(1); }
 };
 
 // Log-probabilities of sequences [N, L, A], and their two scores.
@@ -180,30 +100,147 @@ std::vector<double> to_vector(const at::Tensor& values_N) {
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 
-Scored score_sequences(const MpnnModel& model, const EncodedTarget& encoded, const at::Tensor& S_NL,
+Scored score_sequences(const MpnnModel& model, const EncodedBatch& batch, const at::Tensor& S_NL,
                        const at::Tensor& order_NL) {
-  const at::Tensor log_probs_NLA = model.decode(encoded.encoding, S_NL, order_NL);
+  const at::Tensor log_probs_NLA = model.decode(batch.encoding, S_NL, order_NL);
+  const auto mean_over = [&](const at::Tensor& weights_BL) {
+    const at::Tensor weights_NL = per_sequence(weights_BL, S_NL.size(0) / batch.size());
+    return to_vector(mean_negative_log_prob(log_probs_NLA, S_NL, weights_NL));
+  };
   return {.log_probs_NLA = log_probs_NLA,
-          .score = to_vector(mean_negative_log_prob(log_probs_NLA, S_NL, encoded.designed_BL)),
-          .global_score = to_vector(mean_negative_log_prob(log_probs_NLA, S_NL, encoded.input.mask_BL))};
+          .score = mean_over(batch.designed_BL),
+          .global_score = mean_over(batch.input.mask_BL)};
 }
 
-at::Tensor draw_order(const EncodedTarget& encoded, const SampleKey& key, int64_t number) {
-  const at::Tensor normals_NL = order_normals(key, number, encoded.input.S_BL.size(1)).to(encoded.input.S_BL.device());
-  return decoding_order(normals_NL, encoded.designed_BL);
+// Random numbers of the n sequences of a structure, for each structure of a batch: [n, L] → [N, L]. A number depends on
+// its place in the structure and not on the structure's length, so the longest one's are those of all.
+at::Tensor for_each_structure(const EncodedBatch& batch, const at::Tensor& numbers_NL) {
+  return numbers_NL.to(batch.input.S_BL.device()).repeat({batch.size(), 1});
 }
 
-// What all tasks do for each structure of --pdb_path.
+at::Tensor draw_order(const EncodedBatch& batch, const SampleKey& key, int64_t n) {
+  const at::Tensor normals_NL = for_each_structure(batch, order_normals(key, n, batch.length()));
+  return decoding_order(normals_NL, per_sequence(batch.designed_BL, n));
+}
+
+// Writes results in the order of the structures, whichever of them are done first.
+class ResultsInOrder {
+ public:
+  explicit ResultsInOrder(const TaskInput& input) : input_(input) {}
+
+  // More of the result of structure `number`, from 0.
+  Status add(int64_t number, const std::string& text) {
+    waiting_[number].text += text;
+    return number == next_ ? write_next() : Status();
+  }
+
+  // Structure `number` is done. remark: what was done, for a person; it is said once the result is written.
+  Status finish(int64_t number, std::string remark) {
+    waiting_[number].remark = std::move(remark);
+    for (auto next = waiting_.find(next_); next != waiting_.end() && next->second.remark;
+         next = waiting_.find(++next_)) {
+      TRY(write_next());
+      input_.log(*next->second.remark);
+      waiting_.erase(next);
+    }
+    return {};
+  }
+
+ private:
+  struct Waiting {
+    std::string text;                   // that is not written yet
+    std::optional<std::string> remark;  // of a structure that is done
+  };
+
+  Status write_next() {
+    const std::string text = std::exchange(waiting_[next_].text, "");
+    return text.empty() ? Status() : input_.out(text.data(), text.size());
+  }
+
+  const TaskInput& input_;
+  std::map<int64_t, Waiting> waiting_;  // by number
+  int64_t next_ = 0;                    // the first structure that is not done
+};
+
+using Names = std::set<std::string, std::less<>>;
+
+// How many sequences (of a score: orders) are computed at once.
+struct AtOnce {
+  int64_t of_structure = 1;                                // at most
+  int64_t of_batch = std::numeric_limits<int64_t>::max();  // at least of_structure
+};
+
+// What all tasks do for the structures of --pdb_path.
 class MpnnTask {
  public:
-  explicit MpnnTask(const TaskInput& input)
+  MpnnTask(const TaskInput& input, const AtOnce& at_once)
       : input_(input),
         options_(mpnn_task_options(input.config)),
-        model_(mpnn_shape(protein_options(input.config)), input.device) {}
+        at_once_(at_once),
+        model_(mpnn_shape(protein_options(input.config)), input.device),
+        results_(input) {}
   virtual ~MpnnTask() = default;
 
   std::optional<Failure> run() {
     const at::NoGradGuard no_grad;
+    if (std::optional<Failure> failure = take_weights()) return failure;
+    PosixFileSystem fs;
+    const Result<HelperFiles> files = HelperFiles::read(fs, options_);
+    if (!files.ok()) return usage(files.error().message);
+    bias_ = files->bias();
+    const Status ready = read_inputs(fs);
+    if (!ready.ok()) return usage(ready.error().message);
+    const Result<Names> only = names_of_only(fs);
+    if (!only.ok()) return usage(only.error().message);
+    const std::string& path = protein_options(input_.config).pdb_path;
+    const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", reading());
+    if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
+    const StructureCache& cache = prepared->cache;
+    for (const SkippedFile& skipped : cache.skipped()) input_.log("skipped " + skipped.file + ": " + skipped.reason);
+
+    std::vector<StructureView> views;
+    for (int64_t i = 0; i < cache.size(); ++i) {
+      auto view = cache.structure(i);
+      if (!view.ok()) return Failure{ExitCode::kData, view.error().message};
+      if (options_.only.empty() || only->contains(view->name)) views.push_back(std::move(*view));
+    }
+    if (views.empty()) return usage("--only " + options_.only + " names no structure of " + path);
+    total_ = static_cast<int64_t>(views.size());
+    for (size_t begin = 0; begin < views.size(); begin += kStructuresAhead) {
+      const size_t count = std::min(kStructuresAhead, views.size() - begin);
+      if (auto failure = run_some(std::span(views).subspan(begin, count), static_cast<int64_t>(begin), *files)) {
+        return failure;
+      }
+    }
+    if (const std::string remark = last_remark(); !remark.empty()) input_.log(remark);
+    return std::nullopt;
+  }
+
+ protected:
+  // Before the first structure. Errors: usage.
+  virtual Status read_inputs(FileSystem& /*fs*/) { return {}; }
+  // What the flags that the task alone has say of a structure. Errors (kInvalid): what does not fit it.
+  [[nodiscard]] virtual Status check(const Target& target) const = 0;
+  // Writes the results for structures that passed check(). Returns what was done for each, for a person.
+  virtual Result<std::vector<std::string>> work(const EncodedBatch& batch) = 0;
+  // For a person, when all structures are done; empty: nothing.
+  [[nodiscard]] virtual std::string last_remark() const { return {}; }
+
+  Status write(const Target& target, const std::string& text) { return results_.add(target.number, text); }
+  [[nodiscard]] const MpnnTaskOptions& options() const { return options_; }
+  [[nodiscard]] const MpnnModel& model() const { return model_; }
+  [[nodiscard]] const AminoAcidValues& bias_of_files() const { return bias_; }
+  // Random numbers of sequence (or order) `first` and those behind it.
+  [[nodiscard]] SampleKey key_of(int64_t first, int64_t temperature = 0) const {
+    return {.seed = options_.seed, .step = temperature, .first_slot = first};
+  }
+  // Sequences of each structure that are computed at once. The same ones come of it, whatever their number.
+  [[nodiscard]] int64_t sequences_at_once(const EncodedBatch& batch) const {
+    return std::clamp<int64_t>(options_.batch_tokens / (batch.size() * batch.length()), 1, at_once_.of_structure);
+  }
+
+ private:
+  std::optional<Failure> take_weights() {
     for (const NamedTensor& tensor : input_.weights) {
       if (tensor.tensor.is_floating_point() && !at::isfinite(tensor.tensor).all().item<bool>()) {
         return Failure{ExitCode::kCheckpoint, input_.weights_path + ": \"" + tensor.name +
@@ -212,76 +249,21 @@ class MpnnTask {
     }
     const Status copied = copy_tensors(input_.weights, model_.parameters(), input_.weights_path);
     if (!copied.ok()) return usage(copied.error().message);
-
-    PosixFileSystem fs;
-    const Result<HelperFiles> files = HelperFiles::read(fs, options_);
-    if (!files.ok()) return usage(files.error().message);
-    bias_ = files->bias();
-    const Status ready = read_inputs(fs);
-    if (!ready.ok()) return usage(ready.error().message);
-    const std::string& path = protein_options(input_.config).pdb_path;
-    const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", reading());
-    if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
-    const StructureCache& cache = prepared->cache;
-    for (const SkippedFile& skipped : cache.skipped()) input_.log("skipped " + skipped.file + ": " + skipped.reason);
-    std::vector<std::string> wanted;
-    if (!options_.only.empty()) {
-      constexpr int64_t kNamesBytesMax = int64_t{1} << 26;
-      const Result<std::string> names = read_file(fs, options_.only, kNamesBytesMax);
-      if (!names.ok()) return usage("--only " + options_.only + ": " + names.error().message);
-      std::istringstream lines(*names);
-      for (std::string name; std::getline(lines, name);) wanted.push_back(name);
-    }
-    int64_t taken = 0;
-    for (int64_t i = 0; i < cache.size(); ++i) {
-      const auto began = Clock::now();
-      const auto view = cache.structure(i);
-      if (!view.ok()) return Failure{ExitCode::kData, view.error().message};
-      if (!options_.only.empty() && std::find(wanted.begin(), wanted.end(), view->name) == wanted.end()) continue;
-      ++taken;
-      Target target = make_target(*view);
-      Result<HelperChoices> of_files = files->choices(*view);
-      if (!of_files.ok()) return usage(of_files.error().message);
-      target.chosen = std::move(*of_files);
-      const Status chosen = choose_places(options_, target);
-      if (!chosen.ok()) return usage(chosen.error().message);
-      const MpnnInput input = on_device(target.input, input_.device);
-      const EncodedTarget encoded{.target = std::move(target),
-                                  .input = input,
-                                  .encoding = model_.encode(input),
-                                  .designed_BL = input.chain_M_BL * input.mask_BL};
-      std::string remark;
-      const Status done = work(encoded, remark);
-      if (!done.ok()) {
-        const bool is_usage = done.error().code == ErrorCode::kInvalid;
-        return Failure{is_usage ? ExitCode::kUsage : ExitCode::kCheckpoint, done.error().message};
-      }
-      input_.log(std::string(view->name) + ": " + remark + " in " + seconds_since(began) + " (" +
-                 std::to_string(i + 1) + " of " + std::to_string(cache.size()) + ")");
-    }
-    if (taken == 0) return usage("--only " + options_.only + " names no structure of " + path);
-    if (const std::string remark = last_remark(); !remark.empty()) input_.log(remark);
     return std::nullopt;
   }
 
- protected:
-  // Before the first structure. Errors: usage.
-  virtual Status read_inputs(FileSystem& /*fs*/) { return {}; }
-  // For a person, when all structures are done; empty: nothing.
-  [[nodiscard]] virtual std::string last_remark() const { return {}; }
-  // Writes the result for one structure. remark: what was done, for a person. Errors: kInvalid is usage.
-  virtual Status work(const EncodedTarget& encoded, std::string& remark) = 0;
-
-  Status write(const std::string& text) const { return input_.out(text.data(), text.size()); }
-  [[nodiscard]] const MpnnTaskOptions& options() const { return options_; }
-  [[nodiscard]] const MpnnModel& model() const { return model_; }
-  [[nodiscard]] const AminoAcidValues& bias_of_files() const { return bias_; }
-  // Random numbers of sequence (or order) `first` and those behind it.
-  [[nodiscard]] SampleKey key_of(int64_t first, int64_t temperature = 0) const {
-    return {.seed = options_.seed, .step = temperature, .first_slot = first};
+  // Of --only; none without it.
+  [[nodiscard]] Result<Names> names_of_only(FileSystem& fs) const {
+    Names names;
+    if (options_.only.empty()) return names;
+    constexpr int64_t kNamesBytesMax = int64_t{1} << 26;
+    const Result<std::string> text = read_file(fs, options_.only, kNamesBytesMax);
+    if (!text.ok()) return Error{ErrorCode::kInvalid, "--only " + options_.only + ": " + text.error().message};
+    std::istringstream lines(*text);
+    for (std::string name; std::getline(lines, name);) names.insert(name);
+    return names;
   }
 
- private:
   // A large folder says every few seconds how far it is.
   [[nodiscard]] PrepareOptions reading() const {
     static constexpr auto kInterval = std::chrono::seconds(3);
@@ -293,33 +275,80 @@ class MpnnTask {
     }};
   }
 
+  // Structures from number `first` on. The first one that the flags do not fit ends the task, when those before it are
+  // done.
+  std::optional<Failure> run_some(std::span<const StructureView> views, int64_t first, const HelperFiles& files) {
+    std::vector<Target> targets;
+    std::optional<Failure> refused;
+    for (const StructureView& view : views) {
+      Result<Target> target = make_target(view, options_, files);
+      const Status fits = target.ok() ? check(*target) : Status(target.error());
+      if (!fits.ok()) {
+        refused = usage(fits.error().message);
+        break;
+      }
+      target->number = first + static_cast<int64_t>(targets.size());
+      targets.push_back(std::move(*target));
+    }
+    for (const std::vector<int64_t>& places : batches_of(targets)) {
+      std::vector<Target> of_batch;
+      for (const int64_t place : places) of_batch.push_back(std::move(targets[static_cast<size_t>(place)]));
+      const Status done = run_batch(std::move(of_batch));
+      if (!done.ok()) return failure_of(done.error(), ExitCode::kCheckpoint);
+    }
+    return refused;
+  }
+
+  // Which targets share a batch: those of about the same length. A structure with tied places is one by itself: its
+  // sequences have one order. In the order of each batch's first structure, whose result can then be written at once.
+  [[nodiscard]] std::vector<std::vector<int64_t>> batches_of(const std::vector<Target>& targets) const {
+    std::vector<std::vector<int64_t>> batches;
+    std::vector<PackedSample> untied;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const auto place = static_cast<int64_t>(i);
+      if (targets[i].tied.empty()) {
+        untied.push_back({.sample = place, .length = targets[i].length() * at_once_.of_structure});
+      } else {
+        batches.push_back({place});
+      }
+    }
+    const PackLimits limits{.tokens_max = options_.batch_tokens,
+                            .samples_max = at_once_.of_batch / at_once_.of_structure};
+    for (std::vector<int64_t>& batch : pack_by_length(std::move(untied), limits)) {
+      std::sort(batch.begin(), batch.end());
+      batches.push_back(std::move(batch));
+    }
+    std::sort(batches.begin(), batches.end());
+    return batches;
+  }
+
+  Status run_batch(std::vector<Target> targets) {
+    const auto began = Clock::now();
+    const MpnnInput input = on_device(padded_batch(targets), input_.device);
+    const EncodedBatch batch{.targets = std::move(targets),
+                             .input = input,
+                             .encoding = model_.encode(input),
+                             .designed_BL = designed_places(input)};
+    TRY_ASSIGN(const std::vector<std::string> remarks, work(batch));
+    std::string in_time = " in " + seconds_since(began);
+    if (batch.size() > 1) in_time += " with " + counted(batch.size() - 1, "other");
+    for (size_t b = 0; b < remarks.size(); ++b) {
+      const Target& target = batch.targets[b];
+      TRY(results_.finish(target.number, std::string(target.view.name) + ": " + remarks[b] + in_time + " (" +
+                                             std::to_string(target.number + 1) + " of " + std::to_string(total_) +
+                                             ")"));
+    }
+    return {};
+  }
+
   const TaskInput& input_;
   const MpnnTaskOptions& options_;
+  AtOnce at_once_;
   MpnnModel model_;
+  ResultsInOrder results_;
   AminoAcidValues bias_{};
+  int64_t total_ = 0;  // structures
 };
-
-// The designed chains in the order of their names.
-std::vector<size_t> by_name(const Target& target) {
-  std::vector<size_t> chains = target.designed_chains;
-  std::sort(chains.begin(), chains.end(),
-            [&](size_t a, size_t b) { return target.view.chains[a].id < target.view.chains[b].id; });
-  return chains;
-}
-
-// With slashes between the chains.
-std::string sequence_text(const Target& target, const at::Tensor& S_L) {
-  const at::Tensor S = S_L.to(at::kCPU).contiguous();
-  const auto* const amino_acids = S.const_data_ptr<int64_t>();
-  const std::vector<size_t> chains = by_name(target);
-  std::string text;
-  for (const size_t c : chains) {
-    if (c != chains.front()) text += '/';
-    const ChainView& chain = target.view.chains[c];
-    for (uint32_t i = chain.begin; i < chain.end; ++i) text += kResidueAlphabet[amino_acids[target.place_of[i]]];
-  }
-  return text;
-}
 
 double mean_of(const std::vector<double>& values) {
   double sum = 0.0;
@@ -336,7 +365,8 @@ double deviation_of(const std::vector<double>& values) {
 
 class ScoreTask final : public MpnnTask {
  public:
-  using MpnnTask::MpnnTask;
+  explicit ScoreTask(const TaskInput& input)
+      : MpnnTask(input, {.of_structure = mpnn_task_options(input.config).num_orders}) {}
 
  private:
   Status read_inputs(FileSystem& fs) override {
@@ -349,19 +379,29 @@ class ScoreTask final : public MpnnTask {
     return {};
   }
 
-  Status work(const EncodedTarget& encoded, std::string& remark) override {
-    const int64_t orders = options().num_orders;
-    double own = 0.0;
-    TRY(score(encoded, encoded.input.S_BL, nullptr, own));
-    for (const FastaRecord& record : fasta_) {
-      TRY_ASSIGN(const at::Tensor S_L, with_sequence(encoded.target, record));
-      double ignored = 0.0;
-      TRY(score(encoded, S_L.unsqueeze(0).to(encoded.input.S_BL.device()), &record, ignored));
-    }
-    remark = counted(encoded.input.S_BL.size(1), "residue") + ", score " + with_digits(own, 4) + " of " +
-             counted(orders, "order");
-    if (!fasta_.empty()) remark += ", and " + counted(static_cast<int64_t>(fasta_.size()), "sequence");
+  [[nodiscard]] Status check(const Target& target) const override {
+    for (const FastaRecord& record : fasta_) TRY(with_sequence(target, record));
     return {};
+  }
+
+  Result<std::vector<std::string>> work(const EncodedBatch& batch) override {
+    TRY_ASSIGN(const std::vector<double> own, score(batch, batch.input.S_BL, nullptr));
+    for (const FastaRecord& record : fasta_) {
+      const at::Tensor S_BL = at::zeros({batch.size(), batch.length()}, at::kLong);
+      for (size_t b = 0; b < batch.targets.size(); ++b) {
+        TRY_ASSIGN(const at::Tensor S_L, with_sequence(batch.targets[b], record));
+        S_BL[static_cast<int64_t>(b)].narrow(0, 0, S_L.size(0)).copy_(S_L);
+      }
+      TRY(score(batch, S_BL.to(batch.input.S_BL.device()), &record));
+    }
+    std::vector<std::string> remarks;
+    for (size_t b = 0; b < batch.targets.size(); ++b) {
+      std::string remark = counted(batch.targets[b].length(), "residue") + ", score " + with_digits(own[b], 4) +
+                           " of " + counted(options().num_orders, "order");
+      if (!fasta_.empty()) remark += ", and " + counted(static_cast<int64_t>(fasta_.size()), "sequence");
+      remarks.push_back(std::move(remark));
+    }
+    return remarks;
   }
 
   // The structure's amino acids with those of the record in its designed chains: [L], on the host.
@@ -371,7 +411,7 @@ class ScoreTask final : public MpnnTask {
     };
     at::Tensor S_L = target.input.S_BL[0].clone();
     auto* const amino_acids = S_L.mutable_data_ptr<int64_t>();
-    const std::vector<size_t> chains = by_name(target);
+    const std::vector<size_t> chains = designed_chains_by_name(target);
     std::istringstream parts(record.sequence);
     std::string part;
     size_t found = 0;
@@ -402,51 +442,61 @@ class ScoreTask final : public MpnnTask {
     return S_L;
   }
 
-  // Writes a line about the sequence. record: where it comes from; null: it is the structure's own.
-  Status score(const EncodedTarget& encoded, const at::Tensor& S_BL, const FastaRecord* record, double& mean) const {
-    const Target& target = encoded.target;
-    const int64_t l = S_BL.size(1);
+  // Writes a line about one sequence of each structure and returns their scores. record: where the sequences come from;
+  // null: they are the structures' own.
+  Result<std::vector<double>> score(const EncodedBatch& batch, const at::Tensor& S_BL, const FastaRecord* record) {
     const int64_t orders = options().num_orders;
-    const int64_t at_once = sequences_at_once(model().shape(), l, orders);
-    std::vector<double> score;
-    std::vector<double> global_score;
-    at::Tensor log_probs_LA = at::zeros({l, kNumAminoAcids}, encoded.encoding.nodes_BLD.options());
-    for (int64_t first = 0; first < orders; first += at_once) {
-      const int64_t n = std::min(at_once, orders - first);
-      const Scored scored =
-          score_sequences(model(), encoded, S_BL.expand({n, l}), draw_order(encoded, key_of(first), n));
-      score.insert(score.end(), scored.score.begin(), scored.score.end());
-      global_score.insert(global_score.end(), scored.global_score.begin(), scored.global_score.end());
-      log_probs_LA += scored.log_probs_NLA.sum(0);
+    std::vector<std::vector<double>> scores(batch.targets.size());
+    std::vector<std::vector<double>> global_scores(batch.targets.size());
+    at::Tensor log_probs_BLA =
+        at::zeros({batch.size(), batch.length(), kNumAminoAcids}, batch.encoding.nodes_BLD.options());
+    for (int64_t first = 0; first < orders;) {
+      const int64_t n = std::min(sequences_at_once(batch), orders - first);
+      const Scored scored = score_sequences(model(), batch, per_sequence(S_BL, n), draw_order(batch, key_of(first), n));
+      for (size_t row = 0; row < scored.score.size(); ++row) {
+        const size_t b = row / static_cast<size_t>(n);
+        scores[b].push_back(scored.score[row]);
+        global_scores[b].push_back(scored.global_score[row]);
+      }
+      log_probs_BLA += scored.log_probs_NLA.view({batch.size(), n, batch.length(), kNumAminoAcids}).sum(1);
+      first += n;
     }
-    OrderedJson line = {{"name", std::string(target.view.name)}};
-    if (record != nullptr) line["fasta"] = record->header;
-    line["score"] = rounded(mean_of(score));
-    line["score_std"] = rounded(deviation_of(score));
-    line["global_score"] = rounded(mean_of(global_score));
-    line["global_score_std"] = rounded(deviation_of(global_score));
-    line["orders"] = orders;
-    line["designed_chains"] = ids_of(target.view, target.designed_chains);
-    line["fixed_chains"] = ids_of(target.view, target.fixed_chains);
-    line["sequence"] = sequence_text(target, S_BL[0]);
-    if (options().residues) {
-      const at::Tensor S_L = S_BL[0].to(at::kCPU).contiguous();
-      line["amino_acids"] = kResidueAlphabet;
-      line["residues"] =
-          residues(target, S_L.const_data_ptr<int64_t>(), (log_probs_LA / static_cast<double>(orders)).to(at::kCPU));
+    const at::Tensor mean_log_probs_BLA = (log_probs_BLA / static_cast<double>(orders)).to(at::kCPU);
+    const at::Tensor on_host_BL = S_BL.to(at::kCPU).contiguous();
+    std::vector<double> means;
+    for (size_t b = 0; b < batch.targets.size(); ++b) {
+      const Target& target = batch.targets[b];
+      const at::Tensor S_L = on_host_BL[static_cast<int64_t>(b)];
+      OrderedJson line = {{"name", std::string(target.view.name)}};
+      if (record != nullptr) line["fasta"] = record->header;
+      line["score"] = rounded(mean_of(scores[b]));
+      line["score_std"] = rounded(deviation_of(scores[b]));
+      line["global_score"] = rounded(mean_of(global_scores[b]));
+      line["global_score_std"] = rounded(deviation_of(global_scores[b]));
+      line["orders"] = orders;
+      line["designed_chains"] = chain_names(target.view, target.designed_chains);
+      line["fixed_chains"] = chain_names(target.view, target.fixed_chains);
+      line["sequence"] = sequence_text(target, S_L);
+      if (options().residues) {
+        line["amino_acids"] = kResidueAlphabet;
+        line["residues"] = residues(target, S_L, mean_log_probs_BLA[static_cast<int64_t>(b)]);
+      }
+      means.push_back(mean_of(scores[b]));
+      TRY(write(target, dump_line(line) + "\n"));
     }
-    mean = mean_of(score);
-    return write(dump_line(line) + "\n");
+    return means;
   }
 
-  // Of the designed residues, the mean over the orders.
-  static OrderedJson residues(const Target& target, const int64_t* amino_acids, const at::Tensor& log_probs_LA) {
+  // Of the designed residues, the mean over the orders. S_L, log_probs_LA: on the host.
+  static OrderedJson residues(const Target& target, const at::Tensor& S_L, const at::Tensor& log_probs_LA) {
     OrderedJson list = OrderedJson::array();
-    const at::Tensor designed = target.designed_BL();
+    const at::Tensor designed_BL = designed_places(target.input);
+    const auto* const is_designed = designed_BL.const_data_ptr<float>();
+    const auto* const amino_acids = S_L.const_data_ptr<int64_t>();
     const auto values = log_probs_LA.accessor<float, 2>();
     for (size_t i = 0; i < target.view.size(); ++i) {
       const int64_t place = target.place_of[i];
-      if (place < 0 || designed.const_data_ptr<float>()[place] == 0.0F) continue;
+      if (place < 0 || is_designed[place] == 0.0F) continue;
       const auto own = static_cast<size_t>(amino_acids[place]);
       OrderedJson all = OrderedJson::array();
       for (int64_t a = 0; a < kNumAminoAcids; ++a) all.push_back(rounded(values[place][a]));
@@ -475,50 +525,77 @@ std::string python_list(const std::vector<std::string>& words) {
 class DesignTask final : public MpnnTask {
  public:
   explicit DesignTask(const TaskInput& input)
-      : MpnnTask(input), model_name_(std::filesystem::path(input.weights_path).stem().string()) {}
+      : MpnnTask(input, at_once_of(mpnn_task_options(input.config))),
+        model_name_(std::filesystem::path(input.weights_path).stem().string()) {}
 
  private:
-  Status work(const EncodedTarget& encoded, std::string& remark) override {
-    const Target& target = encoded.target;
-    const int64_t l = encoded.input.S_BL.size(1);
-    TRY_ASSIGN(DesignOptions how, design_options(encoded));
-    const Scored native = score_sequences(model(), encoded, encoded.input.S_BL, draw_order(encoded, key_of(0), 1));
-    TRY(write(native_text(target, native)));
+  static AtOnce at_once_of(const MpnnTaskOptions& options) {
+    return {.of_structure = std::min(options.num_sequences, options.batch), .of_batch = options.batch};
+  }
+
+  [[nodiscard]] Status check(const Target& target) const override {
+    TRY(omitted_of(target));
+    return {};
+  }
+
+  Result<std::vector<std::string>> work(const EncodedBatch& batch) override {
+    const int64_t l = batch.length();
+    const Scored native = score_sequences(model(), batch, batch.input.S_BL, draw_order(batch, key_of(0), 1));
+    for (size_t b = 0; b < batch.targets.size(); ++b) {
+      const Target& target = batch.targets[b];
+      TRY(write(target, native_text(target, native.score[b], native.global_score[b])));
+    }
+    DesignOptions how = design_options(batch);
     TRY_ASSIGN(const std::vector<double> temperatures, temperatures_of(options()));
-    std::vector<double> recoveries;
-    // The same sequences come of it, whatever the batch.
-    const int64_t batch = sequences_at_once(model().shape(), l, options().batch);
+    std::vector<std::vector<double>> recoveries(batch.targets.size());
     for (size_t t = 0; t < temperatures.size(); ++t) {
       how.temperature = temperatures[t];
-      for (int64_t first = 0; first < options().num_sequences; first += batch) {
-        const int64_t n = std::min(batch, options().num_sequences - first);
+      for (int64_t first = 0; first < options().num_sequences;) {
+        const int64_t n = std::min(sequences_at_once(batch), options().num_sequences - first);
         const SampleKey key = key_of(first, static_cast<int64_t>(t));
-        // Tied residues are decoded together, which needs one order for the whole batch: that of the first sequence.
+        // Tied residues are decoded together, which needs one order for all sequences: that of the first one.
         const at::Tensor order_NL =
-            target.tied.empty()
-                ? draw_order(encoded, key, n)
-                : order_with_ties(draw_order(encoded, key_of(0, key.step), 1), target.tied).expand({n, l});
-        const at::Tensor uniforms_NL = design_uniforms(key, n, l).to(encoded.input.S_BL.device());
-        const at::Tensor S_NL = design(model(), encoded.encoding, encoded.input.S_BL[0], how, order_NL, uniforms_NL);
-        const Scored scored = score_sequences(model(), encoded, S_NL, order_NL);
-        const std::vector<double> recovery =
-            to_vector((S_NL.eq(encoded.input.S_BL) * encoded.designed_BL).sum(1) / encoded.designed_BL.sum(1));
-        std::string text;
-        for (int64_t i = 0; i < n; ++i) {
-          const auto at = static_cast<size_t>(i);
-          text += design_text(target, temperatures[t], first + i + 1, S_NL[i], scored.score[at],
-                              scored.global_score[at], recovery[at]);
-        }
-        TRY(write(text));
-        recoveries.insert(recoveries.end(), recovery.begin(), recovery.end());
+            how.tied.empty() ? draw_order(batch, key, n)
+                             : order_with_ties(draw_order(batch, key_of(0, key.step), 1), how.tied).expand({n, l});
+        const at::Tensor uniforms_NL = for_each_structure(batch, design_uniforms(key, n, l));
+        const at::Tensor S_NL = design(model(), batch.encoding, batch.input.S_BL, how, order_NL, uniforms_NL);
+        TRY(write_designs(batch, temperatures[t], first, S_NL, score_sequences(model(), batch, S_NL, order_NL),
+                          recoveries));
+        first += n;
       }
     }
-    remark = counted(static_cast<int64_t>(recoveries.size()), "sequence") + " of " + counted(l, "residue") +
-             ", mean recovery " + with_digits(mean_of(recoveries), 4);
-    const at::Tensor own_N = encoded.input.S_BL[0].masked_select(encoded.designed_BL[0].gt(0)).to(at::kCPU);
-    const auto residues = static_cast<double>(own_N.numel());
-    recovered_ += mean_of(recoveries) * residues;
-    natives_A_ += at::bincount(own_N, {}, kNumAminoAcids).to(at::kDouble);
+    std::vector<std::string> remarks;
+    for (size_t b = 0; b < batch.targets.size(); ++b) {
+      const auto row = static_cast<int64_t>(b);
+      remarks.push_back(counted(static_cast<int64_t>(recoveries[b].size()), "sequence") + " of " +
+                        counted(batch.targets[b].length(), "residue") + ", mean recovery " +
+                        with_digits(mean_of(recoveries[b]), 4));
+      const at::Tensor own_N = batch.input.S_BL[row].masked_select(batch.designed_BL[row].gt(0)).to(at::kCPU);
+      recovered_ += mean_of(recoveries[b]) * static_cast<double>(own_N.numel());
+      natives_A_ += at::bincount(own_N, {}, kNumAminoAcids).to(at::kDouble);
+    }
+    return remarks;
+  }
+
+  // Writes sequences `first` and those behind it, and appends the recovery of each to those of its structure.
+  Status write_designs(const EncodedBatch& batch, double temperature, int64_t first, const at::Tensor& S_NL,
+                       const Scored& scored, std::vector<std::vector<double>>& recoveries) {
+    const int64_t n = S_NL.size(0) / batch.size();
+    const at::Tensor designed_NL = per_sequence(batch.designed_BL, n);
+    const std::vector<double> recovery =
+        to_vector((S_NL.eq(per_sequence(batch.input.S_BL, n)) * designed_NL).sum(1) / designed_NL.sum(1));
+    const at::Tensor on_host_NL = S_NL.to(at::kCPU);
+    int64_t row = 0;
+    for (size_t b = 0; b < batch.targets.size(); ++b) {
+      std::string text;
+      for (int64_t i = 0; i < n; ++i, ++row) {
+        const auto at = static_cast<size_t>(row);
+        text += design_text(batch.targets[b], temperature, first + i + 1, on_host_NL[row], scored.score[at],
+                            scored.global_score[at], recovery[at]);
+        recoveries[b].push_back(recovery[at]);
+      }
+      TRY(write(batch.targets[b], text));
+    }
     return {};
   }
 
@@ -531,54 +608,72 @@ class DesignTask final : public MpnnTask {
            ", their most frequent amino acid: " + with_digits(natives_A_[most].item<double>() / residues, 4);
   }
 
-  [[nodiscard]] Result<DesignOptions> design_options(const EncodedTarget& encoded) const {
-    const Target& target = encoded.target;
-    const int64_t l = encoded.input.S_BL.size(1);
-    const at::Device device = encoded.input.S_BL.device();
-    const auto column = [](char letter) { return static_cast<int64_t>(kResidueAlphabet.find(letter)); };
-    const at::Tensor omitted_LA = at::zeros({l, kNumAminoAcids}, at::kBool);
-    for (const char letter : options().omit_aa) omitted_LA.select(1, column(letter)).fill_(true);
-    for (const auto& [position, letters] : target.chosen.omitted) {
-      const int64_t place = target.place_of[static_cast<size_t>(position)];
-      for (const char letter : letters) omitted_LA[place][column(letter)] = true;
-      if (!omitted_LA[place].all().item<bool>()) continue;
-      return Error{ErrorCode::kInvalid, "--omit_AA_jsonl leaves nothing to draw at residue " +
-                                            std::to_string(target.view.numbers[static_cast<size_t>(position)]) +
-                                            " of " + std::string(target.view.name)};
+  [[nodiscard]] DesignOptions design_options(const EncodedBatch& batch) const {
+    const at::Device device = batch.input.S_BL.device();
+    const at::Tensor bias_BLA = at::zeros({batch.size(), batch.length(), kNumAminoAcids});
+    const at::Tensor omitted_BLA = at::zeros({batch.size(), batch.length(), kNumAminoAcids}, at::kBool);
+    for (size_t b = 0; b < batch.targets.size(); ++b) {
+      const Target& target = batch.targets[b];
+      const auto row = static_cast<int64_t>(b);
+      bias_BLA[row].narrow(0, 0, target.length()).copy_(bias_of(target));
+      omitted_BLA[row].narrow(0, 0, target.length()).copy_(*omitted_of(target));  // checked before
     }
-    const at::Tensor bias_LA = at::zeros({l, kNumAminoAcids});
+    const Target& first = batch.targets.front();  // the only one, where it has tied places
+    at::Tensor tied_weights_L;
+    if (!first.chosen.tied_weights.empty()) tied_weights_L = at::ones({first.length()});
+    for (const auto& [position, weight] : first.chosen.tied_weights) {
+      tied_weights_L[first.place_of[static_cast<size_t>(position)]] = weight;
+    }
+    return DesignOptions{.temperature = 1.0,
+                         .designed_BL = batch.designed_BL,
+                         .bias_BLA = bias_BLA.to(device),
+                         .omitted_BLA = omitted_BLA.to(device),
+                         .tied = first.tied,
+                         .tied_weights_L = tied_weights_L.defined() ? tied_weights_L.to(device) : tied_weights_L};
+  }
+
+  static int64_t column_of(char letter) { return static_cast<int64_t>(kResidueAlphabet.find(letter)); }
+
+  // What is added to the logits of one structure: [L, A].
+  [[nodiscard]] at::Tensor bias_of(const Target& target) const {
+    const at::Tensor bias_LA = at::zeros({target.length(), kNumAminoAcids});
     for (size_t a = 0; a < bias_of_files().size(); ++a) {
       bias_LA.select(1, static_cast<int64_t>(a)).add_(bias_of_files()[a]);
     }
     const auto biases = biases_of(options());  // checked before
-    for (const auto& [letter, value] : *biases) bias_LA.select(1, column(letter)).add_(value);
+    for (const auto& [letter, value] : *biases) bias_LA.select(1, column_of(letter)).add_(value);
     auto* const bias = bias_LA.mutable_data_ptr<float>();
     for (const auto& [position, values] : target.chosen.bias) {
       float* const row = bias + target.place_of[static_cast<size_t>(position)] * kNumAminoAcids;
       for (size_t a = 0; a < values.size(); ++a) row[a] += static_cast<float>(values[a]);
     }
-    at::Tensor tied_weights_L;
-    if (!target.chosen.tied_weights.empty()) tied_weights_L = at::ones({l});
-    for (const auto& [position, weight] : target.chosen.tied_weights) {
-      tied_weights_L[target.place_of[static_cast<size_t>(position)]] = weight;
-    }
-    return DesignOptions{.temperature = 1.0,
-                         .designed_L = encoded.designed_BL[0],
-                         .bias_LA = bias_LA.to(device),
-                         .omitted_LA = omitted_LA.to(device),
-                         .tied = target.tied,
-                         .tied_weights_L = tied_weights_L.defined() ? tied_weights_L.to(device) : tied_weights_L};
+    return bias_LA;
   }
 
-  [[nodiscard]] std::string native_text(const Target& target, const Scored& native) const {
-    const auto designed = ids_of(target.view, target.designed_chains);
-    const auto fixed = ids_of(target.view, target.fixed_chains);
+  // What may not be drawn in one structure: [L, A], bool. Error (kInvalid): nothing is left at a residue.
+  [[nodiscard]] Result<at::Tensor> omitted_of(const Target& target) const {
+    const at::Tensor omitted_LA = at::zeros({target.length(), kNumAminoAcids}, at::kBool);
+    for (const char letter : options().omit_aa) omitted_LA.select(1, column_of(letter)).fill_(true);
+    for (const auto& [position, letters] : target.chosen.omitted) {
+      const int64_t place = target.place_of[static_cast<size_t>(position)];
+      for (const char letter : letters) omitted_LA[place][column_of(letter)] = true;
+      if (!omitted_LA[place].all().item<bool>()) continue;
+      return Error{ErrorCode::kInvalid, "--omit_AA_jsonl leaves nothing to draw at residue " +
+                                            std::to_string(target.view.numbers[static_cast<size_t>(position)]) +
+                                            " of " + std::string(target.view.name)};
+    }
+    return omitted_LA;
+  }
+
+  [[nodiscard]] std::string native_text(const Target& target, double score, double global_score) const {
+    const auto designed = chain_names(target.view, target.designed_chains);
+    const auto fixed = chain_names(target.view, target.fixed_chains);
     const std::string sequence = sequence_text(target, target.input.S_BL[0]);
     if (options().format == DesignFormat::kJsonLines) {
       return dump_line(OrderedJson{{"name", std::string(target.view.name)},
                                    {"sample", 0},
-                                   {"score", rounded(native.score[0])},
-                                   {"global_score", rounded(native.global_score[0])},
+                                   {"score", rounded(score)},
+                                   {"global_score", rounded(global_score)},
                                    {"fixed_chains", fixed},
                                    {"designed_chains", designed},
                                    {"model_name", model_name_},
@@ -586,8 +681,8 @@ class DesignTask final : public MpnnTask {
                                    {"sequence", sequence}}) +
              "\n";
     }
-    return ">" + std::string(target.view.name) + ", score=" + with_digits(native.score[0], 4) +
-           ", global_score=" + with_digits(native.global_score[0], 4) + ", fixed_chains=" + python_list(fixed) +
+    return ">" + std::string(target.view.name) + ", score=" + with_digits(score, 4) +
+           ", global_score=" + with_digits(global_score, 4) + ", fixed_chains=" + python_list(fixed) +
            ", designed_chains=" + python_list(designed) + ", model_name=" + model_name_ +
            ", git_hash=unknown, seed=" + std::to_string(options().seed) + "\n" + sequence + "\n";
   }

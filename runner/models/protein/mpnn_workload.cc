@@ -64,15 +64,17 @@ MpnnWorkload::MpnnWorkload(const RunConfig& config, StructureCache structures, a
       structures_(std::move(structures)),
       model_(mpnn_shape(options_), device) {}
 
-// Who trains and who validates: by the data set's own lists where it has any, else by the seed, whole structures.
+// Who trains and who validates: by the data set's own lists where it has any, else by the seed: whole structures, or
+// whole clusters where there are clusters.
 Status MpnnWorkload::choose_examples(const RunConfig& config) {
   std::vector<PackedSample> all;  // by sample
-  std::vector<std::optional<ChainSplit>> listed;
-  const auto add = [&](const Example& example, int64_t length, int64_t cluster, std::optional<ChainSplit> split) {
+  std::vector<SampleToSplit> to_split;
+  const auto add = [&](const Example& example, int64_t length, int64_t cluster, std::optional<ChainSplit> listed) {
     all.push_back({.sample = static_cast<int64_t>(examples_.size()), .length = length, .cluster = cluster});
     examples_.push_back(example);
-    listed.push_back(split);
+    to_split.push_back({.listed = listed, .cluster = cluster});
   };
+  bool has_clusters = false;
   for (int64_t i = 0; i < structures_.size(); ++i) {
     TRY_ASSIGN(const StructureView view, structures_.structure(i));
     const auto length = static_cast<int64_t>(protein_places(view).size());
@@ -80,20 +82,24 @@ Status MpnnWorkload::choose_examples(const RunConfig& config) {
       ++too_long_;
       continue;
     }
-    bool has_clusters = false;
+    bool is_clustered = false;
     for (size_t c = 0; c < view.chains.size(); ++c) {
       const ChainView& chain = view.chains[c];
       if (!chain.is_protein || chain.cluster < 0) continue;
-      has_clusters = true;
+      is_clustered = true;
       add({.structure = i, .chain = static_cast<int>(c)}, length, chain.cluster, chain.split);
     }
-    if (has_clusters) continue;
-    std::optional<ChainSplit> split;
-    if (options_.use_predefined_split) split = view.chains.front().split;
-    add({.structure = i}, length, -1 - i, split);
+    has_clusters = has_clusters || is_clustered;
+    if (is_clustered) continue;
+    std::optional<ChainSplit> listed;
+    if (options_.use_predefined_split) listed = view.chains.front().split;
+    add({.structure = i}, length, -1 - i, listed);
   }
-  const SampleSplit split = split_samples(listed, options_.val_split, config.training.seed);
-  if (options_.use_predefined_split && split.validation.empty()) return no_predefined_split(options_.pdb_path);
+  const double drawn_share = options_.use_predefined_split ? 0.0 : options_.val_split;
+  const SampleSplit split = split_samples(to_split, drawn_share, config.training.seed);
+  if (options_.use_predefined_split && split.validation.empty()) {
+    return no_predefined_split(options_.pdb_path, has_clusters);
+  }
   for (const int64_t sample : split.train) {
     train_.push_back(all[static_cast<size_t>(sample)]);
     examples_[static_cast<size_t>(sample)].is_trained_on = true;

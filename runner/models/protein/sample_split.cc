@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
+#include <system_error>
 
+#include "runner/base/file_system.h"
 #include "runner/data/sampler.h"
 
 namespace lockstep {
@@ -16,33 +20,51 @@ int64_t held_out_count(double share, int64_t count) {
 
 }  // namespace
 
-SampleSplit split_samples(const std::vector<std::optional<ChainSplit>>& listed, double share, uint64_t seed) {
+SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double share, uint64_t seed) {
+  const bool is_divided = std::any_of(samples.begin(), samples.end(), [](const SampleToSplit& sample) {
+    return sample.listed == ChainSplit::kValidation;
+  });
   SampleSplit split;
-  std::vector<int64_t> unlisted;
-  for (size_t i = 0; i < listed.size(); ++i) {
+  std::vector<std::vector<int64_t>> clusters;  // to be drawn from: their samples
+  std::map<int64_t, size_t> place_of;          // of a cluster in `clusters`
+  for (size_t i = 0; i < samples.size(); ++i) {
     const auto sample = static_cast<int64_t>(i);
-    if (!listed[i]) {
-      unlisted.push_back(sample);
-    } else if (*listed[i] == ChainSplit::kTrain) {
-      split.train.push_back(sample);
-    } else if (*listed[i] == ChainSplit::kValidation) {
+    const std::optional<ChainSplit>& listed = samples[i].listed;
+    if (listed == ChainSplit::kTest) continue;
+    if (listed == ChainSplit::kValidation) {
       split.validation.push_back(sample);
+    } else if (listed == ChainSplit::kTrain && is_divided) {
+      split.train.push_back(sample);
+    } else {
+      const auto [found, is_new] = place_of.emplace(samples[i].cluster, clusters.size());
+      if (is_new) clusters.emplace_back();
+      clusters[found->second].push_back(sample);
     }
   }
-  const auto count = static_cast<int64_t>(unlisted.size());
-  const int64_t held_out = split.validation.empty() ? held_out_count(share, count) : 0;
+  const auto count = static_cast<int64_t>(clusters.size());
+  const int64_t held_out = is_divided ? 0 : held_out_count(share, count);
   const std::vector<int64_t> order = split_order(seed, count);
   for (int64_t i = 0; i < count; ++i) {
-    (i < held_out ? split.validation : split.train)
-        .push_back(unlisted[static_cast<size_t>(order[static_cast<size_t>(i)])]);
+    const std::vector<int64_t>& drawn = clusters[static_cast<size_t>(order[static_cast<size_t>(i)])];
+    std::vector<int64_t>& side = i < held_out ? split.validation : split.train;
+    side.insert(side.end(), drawn.begin(), drawn.end());
   }
   return split;
 }
 
-Error no_predefined_split(const std::string& pdb_path) {
-  return {ErrorCode::kInvalid, "--use_predefined_split: no structure of " + pdb_path +
-                                   " is listed to validate on; expected train.txt, val.txt and test.txt in that "
-                                   "folder, with the name of a structure in each line"};
+Error no_predefined_split(const std::string& pdb_path, bool has_clusters) {
+  const std::string list = join_path(pdb_path, has_clusters ? "valid_clusters.txt" : "val.txt");
+  std::error_code ignored;
+  const bool is_there = std::filesystem::exists(list, ignored);
+  const std::string expected = has_clusters
+                                   ? "expected the number of a cluster of list.csv in each of its lines, as in the "
+                                     "published set"
+                                   : "expected train.txt, val.txt and test.txt in that folder, with the name of a "
+                                     "structure in each line";
+  return {ErrorCode::kInvalid, "--use_predefined_split: " + list +
+                                   (is_there ? " names nothing of what was read" : " is missing") + "; " + expected +
+                                   ". Without --use_predefined_split, --val_split draws " +
+                                   (has_clusters ? "clusters" : "structures") + " to validate on"};
 }
 
 std::vector<std::pair<std::string, std::string>> lines_on_source(const StructureCache& structures,

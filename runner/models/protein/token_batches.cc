@@ -9,6 +9,22 @@
 
 namespace lockstep {
 
+std::vector<std::vector<int64_t>> pack_by_length(std::vector<PackedSample> samples, const PackLimits& limits) {
+  std::sort(samples.begin(), samples.end(), [](const PackedSample& a, const PackedSample& b) {
+    return std::pair(a.length, a.sample) < std::pair(b.length, b.sample);
+  });
+  std::vector<std::vector<int64_t>> batches;
+  for (const PackedSample& sample : samples) {
+    // The newest is the longest: the others are padded to it.
+    const int64_t with_this = batches.empty() ? 1 : static_cast<int64_t>(batches.back().size()) + 1;
+    if (with_this == 1 || with_this > limits.samples_max || sample.length * with_this > limits.tokens_max) {
+      batches.emplace_back();
+    }
+    batches.back().push_back(sample.sample);
+  }
+  return batches;
+}
+
 TokenBatches::TokenBatches(const TokenBatchOptions& options, std::vector<PackedSample> samples)
     : options_(options), samples_(std::move(samples)), first_sample_(0) {
   LOCKSTEP_CHECK(!samples_.empty() && options.tokens_max > 0 && options.samples_max > 0, "something to be packed");
@@ -50,17 +66,7 @@ std::vector<PackedSample> TokenBatches::drawn(int64_t epoch) const {
 
 const std::vector<std::vector<int64_t>>& TokenBatches::packed(int64_t epoch) {
   if (epoch == packed_epoch_) return batches_;
-  std::vector<PackedSample> samples = drawn(epoch);
-  std::sort(samples.begin(), samples.end(), [](const PackedSample& a, const PackedSample& b) {
-    return std::pair(a.length, a.sample) < std::pair(b.length, b.sample);
-  });
-  std::vector<std::vector<int64_t>> packed(1);
-  for (const PackedSample& sample : samples) {
-    // The newest is the longest: the others are padded to it.
-    const auto with_this = static_cast<int64_t>(packed.back().size()) + 1;
-    if (with_this > 1 && sample.length * with_this > options_.tokens_max) packed.emplace_back();
-    packed.back().push_back(sample.sample);
-  }
+  std::vector<std::vector<int64_t>> packed = pack_by_length(drawn(epoch), {.tokens_max = options_.tokens_max});
   batches_.clear();
   for (const int64_t index : epoch_order(options_.seed, epoch, static_cast<int64_t>(packed.size()))) {
     batches_.push_back(std::move(packed[static_cast<size_t>(index)]));

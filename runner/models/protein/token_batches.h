@@ -1,11 +1,12 @@
 // TokenBatches: batches of samples of different lengths, packed so that none has more padded tokens than it may.
 //
-// Role: the batch source of models whose samples are sequences. An epoch takes one member of each cluster, sorts by
-// length, packs neighbours together, and shuffles the batches.
+// Role: how samples of about the same length come together (pack_by_length), and the batch source of models whose
+// samples are sequences. An epoch takes one member of each cluster, packs them, and shuffles the batches.
 // Threads: one; the packed batches of one epoch are kept.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "runner/data/batch_source.h"
@@ -18,6 +19,15 @@ struct PackedSample {
   int64_t length = 1;   // tokens
   int64_t cluster = 0;  // samples of a cluster are alike: an epoch takes one of them
 };
+
+// Of one batch.
+struct PackLimits {
+  int64_t tokens_max = 0;  // padding counted; a longer sample is a batch by itself
+  int64_t samples_max = std::numeric_limits<int64_t>::max();
+};
+
+// Sorts by length and puts neighbours together, as many as the limits allow: the samples of each batch.
+std::vector<std::vector<int64_t>> pack_by_length(std::vector<PackedSample> samples, const PackLimits& limits);
 
 struct TokenBatchOptions {
   uint64_t seed = 0;

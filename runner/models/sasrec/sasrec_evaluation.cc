@@ -116,8 +116,10 @@ std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecD
   PassSums valid;
   PassSums test;
   double count = 0.0;
-  for (int64_t begin = shard.rank * kUsersPerChunk; begin < total; begin += shard.world_size * kUsersPerChunk) {
-    const int64_t n = std::min(kUsersPerChunk, total - begin);
+  // What fits in training fits here, too: nothing is kept for a backward.
+  const int64_t users_per_chunk = std::min(kUsersPerChunk, shard.samples_at_once);
+  for (int64_t begin = shard.rank * users_per_chunk; begin < total; begin += shard.world_size * users_per_chunk) {
+    const int64_t n = std::min(users_per_chunk, total - begin);
     const std::span<const int64_t> chunk(users.data() + begin, static_cast<size_t>(n));
     evaluation.add_chunk(chunk, EvaluationPass::kValid, valid);
     if (!shard.goes_on()) break;

@@ -2,8 +2,9 @@
 //
 // Role: one pass of the encoder and one product with the item table per chunk of users serve both rankings.
 // Figures do not depend on the world size: users are evaluated in fixed chunks of the whole list, a rank takes whole
-// chunks, and every summand is a multiple of 2^-30, so that sums are exact in any order.
-// Memory: kUsersPerChunk × items scores (fp32) at a time.
+// chunks, and every summand is a multiple of 2^-30, so that sums are exact in any order. A chunk has as many users as a
+// micro-batch of the run, which stays the same when other ranks go on with it, and kUsersPerChunk at most.
+// Memory: users of a chunk × items scores (fp32) at a time.
 // Threads: one.
 #pragma once
 
@@ -16,7 +17,7 @@
 
 namespace lockstep {
 
-inline constexpr int64_t kUsersPerChunk = 64;
+inline constexpr int64_t kUsersPerChunk = 64;  // at most
 inline constexpr int64_t kTopK = 10;
 
 struct SasrecEvaluationOptions {

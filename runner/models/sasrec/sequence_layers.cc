@@ -26,7 +26,7 @@ FeedForward make_feed_forward(int64_t hidden_units, at::Device device) {
 }
 
 at::Tensor feed_forward(const FeedForward& layer, const at::Tensor& x_BTD, Dropouts& dropouts) {
-  const at::Tensor inner_BTD = at::relu(dropouts(at::linear(x_BTD, layer.conv1_weight.squeeze(-1), layer.conv1_bias)));
+  const at::Tensor inner_BTD = dropouts.of_relu(at::linear(x_BTD, layer.conv1_weight.squeeze(-1), layer.conv1_bias));
   return dropouts(at::linear(inner_BTD, layer.conv2_weight.squeeze(-1), layer.conv2_bias));
 }
 

@@ -1,10 +1,14 @@
 // The workload of the loop's tests (tests/runner/loop/toy_workload.h) as a plugin, for tests that kill whole programs.
+#include <algorithm>
+#include <any>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +23,10 @@ struct Options {
   int64_t milliseconds = 0;         // that each step takes longer
   std::string prepared;             // a folder, into which twenty parts are prepared
   int64_t part_milliseconds = 100;  // of each part
+};
+
+struct ReadOptions {
+  int64_t sentence = 0;
 };
 
 class SlowToy final : public ToyWorkload {
@@ -48,31 +56,74 @@ void prepare(const std::filesystem::path& folder, std::chrono::milliseconds part
   progress(kParts, kParts);
 }
 
-#define OPTION(member)                                                                  \
-  [](auto& config) -> auto& {                                                           \
-    using Config = std::remove_reference_t<decltype(config)>;                           \
-    using Wanted = std::conditional_t<std::is_const_v<Config>, const Options, Options>; \
-    return std::any_cast<Wanted&>(config.options).member;                               \
+// `lockstep toy read`: a sentence, as the text of an evaluation has it.
+std::optional<Failure> read_sentence(const TaskInput& input) {
+  const torch::NoGradGuard no_grad;
+  const ToyWorkload workload;
+  const Status same_table = check_frozen(input.progress, workload, input.weights_path);
+  if (!same_table.ok()) return Failure{ExitCode::kUsage, same_table.error().message};
+  NamedTensors model = parameters_of(workload);
+  for (const NamedTensor& buffer : workload.buffers()) model.push_back(buffer);
+  for (const NamedTensor& tensor : model) {
+    const auto found = std::find_if(input.weights.begin(), input.weights.end(),
+                                    [&](const NamedTensor& weight) { return weight.name == tensor.name; });
+    if (found == input.weights.end()) {
+      return Failure{ExitCode::kCheckpoint, input.weights_path + " has no " + tensor.name};
+    }
+    tensor.tensor.copy_(found->tensor);
+  }
+  const int64_t sentence = std::any_cast<const ReadOptions&>(input.config.task.options).sentence;
+  const Result<ToyReading> reading = workload.read(sentence, input.device);
+  if (!reading.ok()) return Failure{ExitCode::kData, reading.error().message};
+  const std::string line = ToyWorkload::line_of(sentence, *reading);
+  const Status written = input.out(line.data(), line.size());
+  if (!written.ok()) return Failure{ExitCode::kCheckpoint, written.error().message};
+  return std::nullopt;
+}
+
+// A flag's field: a member of the options of a type that lie in config.PLACE.
+#define OPTION(place, type, member)                                               \
+  [](auto& config) -> auto& {                                                     \
+    using Config = std::remove_reference_t<decltype(config)>;                     \
+    using Wanted = std::conditional_t<std::is_const_v<Config>, const type, type>; \
+    return std::any_cast<Wanted&>(config.place).member;                           \
   }
 
 void toy(PluginWorkload& workload) {
   workload.flags.name = "toy";
   workload.flags.summary = "each part of the seam, small enough to follow by hand";
+  workload.flags.data = "sentences that it makes up itself";
+  workload.flags.example = "lockstep run toy --plugin toy.so --nproc 2";
   workload.flags.set_defaults = [](RunConfig& config) { config.options = Options(); };
   workload.flags.add_flags = [](FlagTableBuilder& table) {
     table.group("Toy");
-    table.integer("milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(milliseconds),
+    table.integer("milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(options, Options, milliseconds),
                   "that each step takes longer");
-    table.text("prepared", FlagScope::kThisProcess, "a folder", OPTION(prepared), "twenty parts are prepared in it");
-    table.integer("part_milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(part_milliseconds),
+    table.text("prepared", FlagScope::kThisProcess, "a folder", OPTION(options, Options, prepared),
+               "twenty parts are prepared in it");
+    table.integer("part_milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(options, Options, part_milliseconds),
                   "that each part takes");
   };
+  workload.flags.tasks = {{.name = "read",
+                           .summary = "reads the number of a sentence",
+                           .example = "lockstep toy read --plugin toy.so --checkpoint RUN --sentence 5",
+                           .set_defaults = [](RunConfig& config) { config.task.options = ReadOptions(); },
+                           .add_flags =
+                               [](FlagTableBuilder& table) {
+                                 table.group("Sentence");
+                                 table.integer("sentence", FlagScope::kThisProcess, 0, kCountMax,
+                                               OPTION(task.options, ReadOptions, sentence), "its number");
+                               },
+                           .workload_flags = {},
+                           .check = {}}};
+  workload.run_task = read_sentence;
   workload.make = [](const RunConfig& config, at::Device, const OnDataProgress& on_progress) -> WorkloadOrFailure {
     const auto& options = std::any_cast<const Options&>(config.options);
     if (!options.prepared.empty()) {
       prepare(options.prepared, std::chrono::milliseconds(options.part_milliseconds), on_progress);
     }
-    return std::unique_ptr<Workload>(std::make_unique<SlowToy>(ToyOptions{.phase_epochs = 10}, options.milliseconds));
+    return std::unique_ptr<Workload>(
+        std::make_unique<SlowToy>(ToyOptions{.phase_epochs = 10, .training = config.training}, options.milliseconds));
   };
 }
 

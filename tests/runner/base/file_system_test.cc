@@ -127,13 +127,37 @@ TEST_F(PosixFiles, refuses_a_file_above_the_bound_and_a_folder) {
   EXPECT_EQ(read_file(fs_, folder_.path(), 100).error().code, ErrorCode::kInvalid);
 }
 
-TEST_F(PosixFiles, does_not_follow_links) {
+TEST_F(PosixFiles, follows_no_link_when_it_writes_or_removes) {
   ASSERT_TRUE(put(in("target"), "keep me").ok());
   ASSERT_TRUE(fs_.make_directory(in("tree")).ok());
   ASSERT_EQ(::symlink(in("target").c_str(), in("tree/link").c_str()), 0);
   EXPECT_FALSE(put(in("tree/link"), "overwritten").ok());
   ASSERT_TRUE(remove_tree(fs_, in("tree")).ok());
   EXPECT_EQ(*read_file(fs_, in("target"), 100), "keep me");
+}
+
+// Kubernetes mounts a ConfigMap's file as a link to ..data/file, and ..data is a link, too.
+TEST_F(PosixFiles, reads_through_links) {
+  const std::string text = "the text is longer than the link's path: " + std::string(5000, 'x');
+  ASSERT_TRUE(make_directories(fs_, in("..2026_01_01")).ok());
+  ASSERT_TRUE(put(in("..2026_01_01/file"), text).ok());
+  ASSERT_EQ(::symlink("..2026_01_01", in("..data").c_str()), 0);
+  ASSERT_EQ(::symlink("..data/file", in("file").c_str()), 0);
+  const Result<std::string> read = read_file(fs_, in("file"), text.size());
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(*read, text);
+  EXPECT_EQ(read_file(fs_, in("file"), text.size() - 1).error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(read_file(fs_, in("..data"), 100).error().message, HasSubstr("is a folder, not a file"));
+  ASSERT_EQ(::symlink("nowhere", in("dangling").c_str()), 0);
+  EXPECT_EQ(read_file(fs_, in("dangling"), 100).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(PosixFiles, reads_through_no_link_where_links_are_refused) {
+  ASSERT_TRUE(put(in("target"), "text").ok());
+  ASSERT_EQ(::symlink("target", in("link").c_str()), 0);
+  PosixFileSystem refusing(PosixFileSystem::Links::kRefused);
+  EXPECT_EQ(*read_file(refusing, in("target"), 100), "text");
+  EXPECT_EQ(read_file(refusing, in("link"), 100).error().code, ErrorCode::kInvalid);
 }
 
 TEST_F(PosixFiles, removes_trees_and_what_is_not_there) {

@@ -95,6 +95,7 @@ class FaultFileSystem final : public FileSystem {
     return below_.list(path);
   }
   Result<FileInfo> stat(const std::string& path) override { return below_.stat(path); }
+  Result<FileInfo> fstat(FileHandle file) override { return below_.fstat(file); }
 
  private:
   bool was_written(FileHandle file) {

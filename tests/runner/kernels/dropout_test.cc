@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "runner/base/philox.h"
@@ -187,6 +188,29 @@ TEST_P(DropoutOnEachDevice, masks_of_rows_are_those_of_the_cpu) {
                        {.samples_R = rows.samples_R.to(GetParam()), .parts_R = rows.parts_R.to(GetParam())});
     EXPECT_TRUE(at::equal(found.to(at::kCPU), philox_dropout(at::ones({3, n}), kRate, key, rows))) << "n = " << n;
   }
+}
+
+TEST_P(DropoutOnEachDevice, of_relu_is_dropout_and_relu_with_their_gradient) {
+  const DropoutKey key{.seed = 5, .step = 2, .first_slot = 3, .layer = 1};
+  at::Tensor values = at::randn({5, 3, 70}).to(GetParam());
+  values[0][0][0] = 0.0;
+  for (const double rate : {0.0, kRate}) {
+    const at::Tensor x = values.clone().requires_grad_();
+    const at::Tensor same = values.clone().requires_grad_();
+    const at::Tensor y = philox_dropout_of_relu(x, rate, key);
+    const at::Tensor expected = philox_dropout(at::relu(same), rate, key);
+    EXPECT_TRUE(at::equal(y, expected));
+    const at::Tensor upstream = at::randn_like(values);
+    y.backward(upstream);
+    expected.backward(upstream);
+    EXPECT_TRUE(at::equal(x.grad(), same.grad()));
+  }
+}
+
+TEST_P(DropoutOnEachDevice, of_relu_passes_on_what_is_not_a_number) {
+  const at::Tensor x = at::full({1, 64}, std::numeric_limits<float>::quiet_NaN()).to(GetParam());
+  const at::Tensor y = philox_dropout_of_relu(x, kRate, {.seed = 5, .step = 0, .first_slot = 0, .layer = 0});
+  EXPECT_TRUE(y.isnan().any().item<bool>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DropoutOnEachDevice, testing::ValuesIn(devices()), device_name);

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "tests/runner/support/devices.h"
+
 namespace lockstep {
 namespace {
 
@@ -36,16 +38,16 @@ Example example(int64_t nodes, int64_t neighbours, int64_t width) {
           .grad_ND = at::randn({nodes, width})};
 }
 
-Example in_fp64(const Example& e) {
-  const auto leaf = [](const at::Tensor& x) { return x.detach().to(at::kDouble).requires_grad_(); };
+Example moved(const Example& e, at::Device device, at::ScalarType type) {
+  const auto leaf = [&](const at::Tensor& x) { return x.detach().to(device, type).requires_grad_(); };
   return {.edges_NKD = leaf(e.edges_NKD),
           .own_ND = leaf(e.own_ND),
           .table_RD = leaf(e.table_RD),
-          .rows_NK = e.rows_NK,
+          .rows_NK = e.rows_NK.to(device),
           .bias_D = leaf(e.bias_D),
-          .weights_NK = e.weights_NK.to(at::kDouble),
-          .grad_NKD = e.grad_NKD.to(at::kDouble),
-          .grad_ND = e.grad_ND.to(at::kDouble)};
+          .weights_NK = e.weights_NK.to(device),
+          .grad_NKD = e.grad_NKD.to(device, type),
+          .grad_ND = e.grad_ND.to(device, type)};
 }
 
 std::vector<at::Tensor> results_of(const at::Tensor& out, const at::Tensor& grad,
@@ -55,13 +57,26 @@ std::vector<at::Tensor> results_of(const at::Tensor& out, const at::Tensor& grad
   return results;
 }
 
+// By ATen's operators, in fp64.
+std::vector<at::Tensor> expected_results(const Example& example) {
+  const Example e = moved(example, at::kCPU, at::kDouble);
+  std::vector<at::Tensor> all;
+  const auto add = [&](const std::vector<at::Tensor>& some) { all.insert(all.end(), some.begin(), some.end()); };
+  add(results_of(at::gelu(e.edges_NKD + e.own_ND.unsqueeze(1) + at::embedding(e.table_RD, e.rows_NK)), e.grad_NKD,
+                 {e.edges_NKD, e.own_ND, e.table_RD}));
+  add(results_of(at::gelu(e.edges_NKD + e.bias_D), e.grad_NKD, {e.edges_NKD, e.bias_D}));
+  add(results_of((e.weights_NK.unsqueeze(2) * at::gelu(e.edges_NKD + e.bias_D)).sum(1), e.grad_ND,
+                 {e.edges_NKD, e.bias_D}));
+  return all;
+}
+
 // `expected`: fp64. Gradients of tables and biases are sums over all nodes, so that what is lost is measured by their
 // largest value.
-void expect_close(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected) {
+void expect_close(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected, double tolerance) {
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < found.size(); ++i) {
-    const double off = (found[i] - expected[i]).abs().max().item<double>();
-    EXPECT_LT(off, 2e-6 * std::max(1.0, expected[i].abs().max().item<double>())) << "number " << i;
+    const double off = (found[i].to(at::kCPU, at::kDouble) - expected[i]).abs().max().item<double>();
+    EXPECT_LT(off, tolerance * std::max(1.0, expected[i].abs().max().item<double>())) << "number " << i;
   }
 }
 
@@ -78,22 +93,27 @@ std::vector<at::Tensor> all_results(const Example& e) {
 // Widths with and without a rest behind whole groups of lanes; more than one piece.
 constexpr int64_t kShapes[][3] = {{7, 5, 32}, {400, 24, 64}, {3, 1, 1}, {50, 48, 37}};
 
-TEST(MessageGelu, AgreesWithTheOperatorsThatItStandsFor) {
+class MessageGeluOnEachDevice : public testing::TestWithParam<at::DeviceType> {};
+
+TEST_P(MessageGeluOnEachDevice, agrees_with_the_operators_that_it_stands_for) {
   for (const auto& shape : kShapes) {
-    const Example single = example(shape[0], shape[1], shape[2]);
-    const Example e = in_fp64(single);
-    std::vector<at::Tensor> expected;
-    const auto add = [&](const std::vector<at::Tensor>& some) {
-      expected.insert(expected.end(), some.begin(), some.end());
-    };
-    add(results_of(at::gelu(e.edges_NKD + e.own_ND.unsqueeze(1) + at::embedding(e.table_RD, e.rows_NK)), e.grad_NKD,
-                   {e.edges_NKD, e.own_ND, e.table_RD}));
-    add(results_of(at::gelu(e.edges_NKD + e.bias_D), e.grad_NKD, {e.edges_NKD, e.bias_D}));
-    add(results_of((e.weights_NK.unsqueeze(2) * at::gelu(e.edges_NKD + e.bias_D)).sum(1), e.grad_ND,
-                   {e.edges_NKD, e.bias_D}));
-    expect_close(all_results(single), expected);
+    const Example e = example(shape[0], shape[1], shape[2]);
+    expect_close(all_results(moved(e, GetParam(), at::kFloat)), expected_results(e), 2e-6);
   }
 }
+
+// Of autocast, whose tensors are rounded; parameters stay fp32.
+TEST_P(MessageGeluOnEachDevice, takes_bf16_beside_parameters_in_fp32) {
+  const Example e = example(7, 5, 32);
+  Example half = moved(e, GetParam(), at::kBFloat16);
+  half.bias_D = e.bias_D.detach().to(GetParam()).requires_grad_();
+  const std::vector<at::Tensor> found = all_results(half);
+  expect_close(found, expected_results(moved(half, at::kCPU, at::kFloat)), 4e-2);
+  EXPECT_EQ(found[0].scalar_type(), at::kBFloat16);
+  EXPECT_EQ(found.back().scalar_type(), at::kFloat);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, MessageGeluOnEachDevice, testing::ValuesIn(devices()), device_name);
 
 TEST(MessageGelu, HasTheSameBitsWithAnyNumberOfThreads) {
   const int before = at::get_num_threads();

@@ -5,9 +5,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "runner/dist/fault.h"
 #include "tests/runner/loop/toy_workload.h"
@@ -15,6 +19,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 // Counts fetches, and lets those of one sample wait until it is told.
@@ -60,6 +65,16 @@ BatchShare share_of_sample(int64_t sample, int64_t step = 0) {
 
 const auto kNeverCut = [] { return false; };
 
+// Of this process, as `top -H` and gdb show them.
+std::vector<std::string> thread_names() {
+  std::vector<std::string> names;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(thread.path() / "comm");  // empty of a thread that has ended meanwhile
+    std::getline(file, names.emplace_back());
+  }
+  return names;
+}
+
 TEST(BatchQueue, gives_what_the_workload_fetches_with_and_without_threads) {
   for (const int64_t threads : {0, 1, 3}) {
     const CountingToy workload;
@@ -96,6 +111,16 @@ TEST(BatchQueue, gives_another_share_while_a_dropped_one_is_still_being_fetched)
   workload.wait_for_slow_fetch();
   queue.want({share_of_sample(8)});
   EXPECT_TRUE(queue.take(share_of_sample(8), kNeverCut).ok());
+  workload.let_go();
+}
+
+TEST(BatchQueue, fetches_on_threads_of_that_name) {
+  CountingToy workload;
+  workload.slow_sample = 7;
+  BatchQueue queue(workload, 1, at::kCPU);
+  queue.want({share_of_sample(7)});
+  workload.wait_for_slow_fetch();
+  EXPECT_THAT(thread_names(), Contains("fetch"));
   workload.let_go();
 }
 

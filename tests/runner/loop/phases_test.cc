@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <csignal>
 #include <map>
 #include <sstream>
@@ -19,6 +20,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr int64_t kWordsPerBatch = 30;
 
@@ -45,6 +47,19 @@ TEST(Phases, say_what_they_change_of_the_flags) {
   EXPECT_EQ(options_in(toy_phases()[1], training).lr, 0.5);
   EXPECT_EQ(options_in(toy_phases()[1], training).clip_grad_norm, 1.0);
   EXPECT_EQ(describe_phases(toy_phases()), "heads: 2 epochs, lr 0.1, without trunk; whole: 2 epochs, clip 1");
+}
+
+TEST(Phases, say_what_a_run_that_is_done_needs_to_go_on) {
+  const WorkloadInfo line{.name = "line", .loss_terms = {}, .best = {}};
+  TrainingOptions training;
+  EXPECT_EQ(needed_to_go_on(line, training, 40), "a higher --num_epochs");
+  WorkloadInfo toy = ToyWorkload().info();
+  EXPECT_EQ(needed_to_go_on(toy, training, 40), "more epochs of whole");
+  toy.phases.back().epochs_flag = "whole_epochs";
+  EXPECT_EQ(needed_to_go_on(toy, training, 40), "a higher --whole_epochs");
+  training.max_steps = 40;
+  EXPECT_EQ(needed_to_go_on(toy, training, 40), "a higher --max_steps");
+  EXPECT_EQ(needed_to_go_on(toy, training, 39), "a higher --whole_epochs");
 }
 
 TEST(Phases, lie_one_behind_the_other_in_the_steps) {
@@ -116,15 +131,17 @@ LoadedCheckpoint newest_of(const TemporaryFolder& folder, const ToyWorker& worke
 
 class TwoPhases : public ::testing::Test {
  protected:
-  // What an undisturbed run of the same flags ends with.
-  void expect_undisturbed_end() {
+  // What an undisturbed run of the same flags ends with, but for the tensor `differs` and these tolerances.
+  void expect_undisturbed_end(const std::string& differs = "", double rtol = 0.0, double atol = 0.0) {
     const TemporaryFolder other;
     ToyWorker undisturbed(fs, other);
     ASSERT_EQ(undisturbed.run_alone(1).code, ExitCode::kDone);
     const auto expected = tensors_of(newest_of(other, undisturbed));
     const auto ended = tensors_of(newest_of(folder, worker));
     ASSERT_EQ(ended.size(), expected.size());
-    for (const auto& [name, tensor] : expected) EXPECT_TRUE(ended.at(name).equal(tensor)) << name;
+    for (const auto& [name, tensor] : expected) {
+      EXPECT_TRUE(name == differs || torch::allclose(ended.at(name), tensor, rtol, atol)) << name;
+    }
   }
 
   PosixFileSystem fs;
@@ -156,15 +173,44 @@ TEST_F(TwoPhases, train_what_is_not_frozen_in_each) {
   EXPECT_EQ(ended["step.trunk"].item<float>(), static_cast<float>(total - first_phase_end));
 }
 
+TEST_F(TwoPhases, are_said_by_their_names_when_they_begin) {
+  testing::internal::CaptureStdout();
+  const Outcome outcome = worker.run_alone(1);
+  const std::string said = testing::internal::GetCapturedStdout();
+  ASSERT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_THAT(said, HasSubstr("now whole: 2 epochs, clip 1, from step " + std::to_string(first_phase_end + 1)));
+}
+
+struct FlaggedToy : ToyWorkload {
+  FlaggedToy() { info_.phases.back().epochs_flag = "whole_epochs"; }
+};
+
+TEST_F(TwoPhases, name_the_flag_of_the_last_one_to_a_run_that_is_done) {
+  WorkerOf<FlaggedToy> first(fs, folder.path(), 0, 1);
+  first.config = worker.config;
+  ASSERT_EQ(first.run_alone(1).code, ExitCode::kDone);
+  WorkerOf<FlaggedToy> again(fs, folder.path(), 0, 1);
+  again.config = worker.config;
+  testing::internal::CaptureStdout();
+  const Outcome outcome = again.run_alone(2);
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
+  EXPECT_THAT(said, HasSubstr("nothing to do; it goes on with a higher --whole_epochs"));
+}
+
 TEST_F(TwoPhases, are_the_same_for_every_world_size) {
   ASSERT_EQ(worker.run_alone(1).code, ExitCode::kDone);
   const auto alone = tensors_of(newest_of(folder, worker));
   const TemporaryFolder shared;
   const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+  std::array<float, 3> buffers{};
   on_ranks(3, [&](ProcessGroup& group) {
     ToyWorker ranked(fs, shared, group.rank(), 3);
     EXPECT_EQ(ranked.run(group, store, 1).code, ExitCode::kDone);
+    buffers[static_cast<size_t>(group.rank())] = ranked.workload.buffers()[0].tensor.item<float>();
   });
+  EXPECT_NE(buffers[0], 0.0F);
+  for (const float buffer : buffers) EXPECT_EQ(buffer, buffers[0]) << "of the sums of all ranks";
   for (const auto& [name, tensor] : tensors_of(newest_of(shared, worker))) {
     EXPECT_TRUE(torch::allclose(tensor, alone.at(name), 1e-3, 1e-4)) << name;
   }
@@ -190,7 +236,24 @@ TEST_F(TwoPhases, go_on_from_a_checkpoint_of_each) {
     ASSERT_EQ(part.run_alone(1).code, ExitCode::kDone);
     ASSERT_EQ(part.step(), stop_at);
   }
-  expect_undisturbed_end();
+  expect_undisturbed_end("offset");  // each end is evaluated, and it is a mean over the evaluations
+}
+
+TEST_F(TwoPhases, go_on_from_a_checkpoint_with_another_number_of_ranks) {
+  struct Part {
+    int world_size;
+    int64_t stop_at;  // within an epoch of the first phase, of the second one, at the end
+  };
+  for (const Part& part : {Part{3, first_phase_end - 2}, Part{1, first_phase_end + 1}, Part{2, total}}) {
+    const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
+    on_ranks(part.world_size, [&](ProcessGroup& group) {
+      ToyWorker ranked(fs, folder, group.rank(), part.world_size);
+      ranked.config.training.max_steps = part.stop_at;
+      EXPECT_EQ(ranked.run(group, store, 1).code, ExitCode::kDone);
+      EXPECT_EQ(ranked.step(), part.stop_at);
+    });
+  }
+  expect_undisturbed_end("offset", 1e-3, 1e-4);
 }
 
 TEST_F(TwoPhases, change_again_in_the_next_group_when_the_group_is_cut_in_between) {
@@ -273,6 +336,46 @@ TEST_F(TwoPhases, do_not_go_on_beside_other_frozen_weights) {
   const Outcome outcome = other.run_alone(2);
   EXPECT_EQ(outcome.code, ExitCode::kUsage);
   EXPECT_THAT(outcome.message, HasSubstr("was trained with other weights of the table of words (sha256"));
+}
+
+// As many epochs as --num_epochs says.
+struct OnePhaseToy : ToyWorkload {
+  OnePhaseToy() : ToyWorkload({.phase_epochs = 0}) {}
+};
+
+TEST(BestModelFile, of_the_toy_is_one_that_a_run_goes_on_from) {
+  PosixFileSystem fs;
+  const TemporaryFolder first_folder;
+  WorkerOf<OnePhaseToy> first(fs, first_folder.path(), 0, 1);
+  first.config.training.batch_size = kWordsPerBatch;
+  ASSERT_EQ(first.run_alone(1).code, ExitCode::kDone);
+
+  const TemporaryFolder second_folder;
+  WorkerOf<OnePhaseToy> second(fs, second_folder.path(), 0, 1);
+  second.config.training = first.config.training;
+  second.config.training.num_epochs = 2;
+  second.config.training.resume = first_folder.file(ToyWorkload::kBestFile);
+  ASSERT_EQ(second.run_alone(1).code, ExitCode::kDone);
+  EXPECT_EQ(second.step(), steps_before(2, *toy_batches()));
+  EXPECT_THAT(contents(second_folder.file("log.txt")), StartsWith("epoch valid_number\n2 ")) << "epoch 1 is behind it";
+  const auto found = load_newest_checkpoint(fs, second_folder.path(), second.identity());
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  EXPECT_EQ(tensors_of(*found->checkpoint)["step.heads"].item<float>(), static_cast<float>(second.step()));
+
+  EXPECT_THAT(ToyWorkload().restore_from_file({{"epoch", 1}}).error().message, HasSubstr("field best is missing"));
+}
+
+TEST(Likelihood, decides_the_plateau_of_the_toy_and_more_of_it_is_better) {
+  PosixFileSystem fs;
+  const TemporaryFolder folder;
+  WorkerOf<OnePhaseToy> worker(fs, folder.path(), 0, 1);
+  worker.config.training.batch_size = kWordsPerBatch;
+  ASSERT_EQ(worker.run_alone(1).code, ExitCode::kDone);
+  const auto found = load_newest_checkpoint(fs, folder.path(), worker.identity());
+  ASSERT_TRUE(found.ok() && found->checkpoint);
+  const Json& counters = found->checkpoint->state.progress.at("counters");
+  EXPECT_GT(counters.at("plateau_best").get<double>(), 0.0);
+  EXPECT_LT(counters.at("best_metric").get<double>(), 0.0) << "a loss counts negated";
 }
 
 // The rate follows the mean of the training loss, which no evaluation of the workload's own has.

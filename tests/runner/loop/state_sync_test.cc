@@ -31,6 +31,7 @@ struct Synced {
   Counters counters;
   bool improved = false;
   double first_weight = 0.0;
+  double buffer = 0.0;
   bool from_live_rank = false;
 };
 
@@ -60,6 +61,7 @@ std::array<Synced, 2> sync_two_ranks(const std::function<void(int rank, Training
         .counters = state.counters,
         .improved = state.journal.improved,
         .first_weight = state.parameters()[0].tensor.detach()[0][0].item<double>(),
+        .buffer = workload.buffers()[0].tensor.item<double>(),
         .from_live_rank = result->from_live_rank};
   });
   return found;
@@ -104,15 +106,16 @@ TEST(StateSync, of_two_groups_that_made_the_same_step_the_newer_one_counts) {
   for (const Synced& rank : found) EXPECT_EQ(rank.first_weight, 0.75);
 }
 
-TEST(StateSync, the_rank_that_is_a_step_ahead_gives_its_weights) {
+TEST(StateSync, the_rank_that_is_a_step_ahead_gives_its_weights_and_buffers) {
   const auto found = sync_two_ranks([](int rank, TrainingState& state) {
     hold(state, rank == 0 ? 7 : 8);
     const torch::NoGradGuard no_grad;
-    state.parameters()[0].tensor.fill_(rank == 0 ? 0.25 : 0.75);
+    for (const NamedTensor& t : state.model_tensors()) t.tensor.fill_(rank == 0 ? 0.25 : 0.75);
   });
   for (const Synced& rank : found) {
     EXPECT_EQ(rank.counters.step, 8);
     EXPECT_EQ(rank.first_weight, 0.75);
+    EXPECT_EQ(rank.buffer, 0.75);
     EXPECT_GT(rank.messages, 0);
   }
 }

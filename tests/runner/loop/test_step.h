@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "runner/dist/device_stream.h"
@@ -26,13 +27,14 @@ struct TestStepOptions {
   int64_t fetch_threads = 2;
   Precision precision = Precision::kFp32;
   PhaseClock::Now now = std::chrono::steady_clock::now;
+  std::function<void()> on_last_gradient = {};  // of each step, see GradReducer
 };
 
 // What the options name outlives it.
 struct TestStep {
   explicit TestStep(const TestStepOptions& options)
       : clock(Phase::kStartup, PhaseClock::TimePoint{}, options.now),
-        reducer(options.state.reduced(), options.group),
+        reducer(options.state.reduced(), options.group, options.on_last_gradient),
         queue(options.workload, options.fetch_threads, at::kCPU),
         step({.training = options.training,
               .workload = options.workload,

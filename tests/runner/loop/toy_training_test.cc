@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -100,12 +101,14 @@ Trained train(int world_size, int64_t steps, const std::vector<LossTerm>& terms 
 constexpr int64_t kSteps = 14;  // over two ends of an epoch
 
 TEST(ToyTraining, of_packed_batches_and_two_terms_is_the_same_for_every_world_size) {
-  const Trained alone = train(1, kSteps);
-  ASSERT_EQ(alone.reports.size(), static_cast<size_t>(kSteps));
+  constexpr int64_t kManySteps = 50;
+  const Trained alone = train(1, kManySteps);
+  ASSERT_EQ(alone.reports.size(), static_cast<size_t>(kManySteps));
   EXPECT_GT(alone.place.epoch, 1) << "the test is to go through epochs of different lengths";
-  for (const int world_size : {2, 3, 5}) {  // with 5, batches of few sentences leave ranks without one
-    const Trained shared = train(world_size, kSteps);
+  for (const int world_size : {2, 3, 4, 5}) {  // with 5, batches of few sentences leave ranks without one
+    const Trained shared = train(world_size, kManySteps);
     EXPECT_EQ(shared.place, alone.place);
+    EXPECT_NEAR(shared.reports.at(0).grad_norm, alone.reports[0].grad_norm, 1e-4 * alone.reports[0].grad_norm);
     for (size_t i = 0; i < alone.reports.size(); ++i) {
       const StepReport& a = alone.reports[i];
       const StepReport& b = shared.reports.at(i);
@@ -113,18 +116,30 @@ TEST(ToyTraining, of_packed_batches_and_two_terms_is_the_same_for_every_world_si
       EXPECT_EQ(b.samples, a.samples);
       EXPECT_NEAR(b.loss, a.loss, 1e-5 * a.loss) << "step " << i << ", W " << world_size;
       ASSERT_EQ(b.terms.size(), 2U);
-      EXPECT_NEAR(b.terms[0].second, a.terms[0].second, 1e-5 * a.terms[0].second);
-      EXPECT_NEAR(b.terms[1].second, a.terms[1].second, 1e-5 * a.terms[1].second);
+      for (size_t term = 0; term < 2; ++term) {
+        EXPECT_NEAR(b.terms[term].second, a.terms[term].second, 2e-5 * a.loss) << "step " << i << ", W " << world_size;
+      }
     }
-    ASSERT_EQ(shared.figures.size(), 2U);
-    EXPECT_NEAR(shared.figures[0].second, alone.figures[0].second, 1e-5);
+    ASSERT_EQ(shared.figures.size(), 4U);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(shared.figures[i].first, alone.figures[i].first);
+      EXPECT_NEAR(shared.figures[i].second, alone.figures[i].second, 1e-4) << alone.figures[i].first;
+    }
   }
+}
+
+TEST(ToyTraining, makes_of_the_sums_of_an_evaluation_a_figure_of_which_more_is_better) {
+  const Trained trained = train(2, 2);
+  EXPECT_EQ(metric_value(trained.figures, ToyWorkload::kLikelihood),
+            std::exp(-metric_value(trained.figures, "valid_sign")));
 }
 
 TEST(ToyTraining, adds_its_terms_up_by_their_coefficients_and_denominators) {
   const StepReport report = train(2, 1).reports.at(0);
   EXPECT_EQ(report.terms[0].first, "number");
-  EXPECT_NEAR(report.loss, report.terms[0].second + 0.5 * report.terms[1].second, 1e-9);
+  const double penalty = ToyWorkload().regularization().item<double>();
+  EXPECT_GT(penalty, 0.0);
+  EXPECT_NEAR(report.loss, report.terms[0].second + 0.5 * report.terms[1].second + penalty, 1e-9);
   // By hand, from the workload's own sums.
   const ToyWorkload workload;
   const auto source = *workload.batches({.seed = RunConfig().training.seed, .global_batch = kWordsPerBatch});
@@ -141,7 +156,8 @@ TEST(ToyTraining, learns_nothing_from_a_term_with_coefficient_0) {
       train(2, 4, {{.name = "number"}, {.name = "sign", .coefficient = 0.0, .denominator = 20.0}});
   EXPECT_EQ(figure_only.reports[3].terms[1].first, "sign");
   EXPECT_GT(figure_only.reports[3].terms[1].second, 0.0);
-  EXPECT_NEAR(figure_only.reports[3].loss, figure_only.reports[3].terms[0].second, 1e-9);
+  const double penalty = ToyWorkload().regularization().item<double>();
+  EXPECT_NEAR(figure_only.reports[0].loss, figure_only.reports[0].terms[0].second + penalty, 1e-9);
   const auto moment = [&](const std::string& name) {
     for (const NamedTensor& t : figure_only.state) {
       if (t.name == "optimizer.exp_avg." + name) return t.tensor.abs().sum().item<double>();

@@ -4,17 +4,20 @@
 //   words  [n, 7]   the sentence, right-aligned, zeros on the left
 //   table  [8, 4]   frozen: what each word means
 //   trunk  [4, 4], number [4], sign [4]
+//   offset [1]      a buffer: by how much numbers are read too high, a running mean over the evaluations
 //
-// Two loss terms with denominators of their own; batches packed by words, whose number differs from epoch to epoch; two
-// groups of parameters; figures as the seam has them by default. Two phases: in the first one the trunk stays as it is,
-// and what it makes of each word is looked up in a table. An evaluation leaves the best weights, and a text to which
-// each rank adds the sentences that it has read.
+// Two loss terms with denominators of their own, and a penalty on large weights; batches packed by words, whose number
+// differs from epoch to epoch; two groups of parameters. A low loss makes the best weights, and a high likelihood keeps
+// the rate up. Two phases: in the first one the trunk stays as it is, and what it makes of each word is looked up in a
+// table. An evaluation leaves the best weights, from which a run may go on, and a text to which each rank adds the
+// sentences that it has read.
 #pragma once
 
 #include <torch/types.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <limits>
@@ -24,17 +27,21 @@
 #include <vector>
 
 #include "runner/base/sha256.h"
+#include "runner/config/run_config.h"
 #include "runner/contract/run_folder_layout.h"
 #include "runner/data/sampler.h"
 #include "runner/kernels/dropout.h"
+#include "runner/layers/initial_values.h"
+#include "runner/models/adam_state_dict.h"
 #include "runner/models/workload.h"
 
 namespace lockstep {
 
 struct ToyOptions {
   int64_t samples = 40;
-  int64_t phase_epochs = 2;  // of each of the two phases; 0: there are none
-  bool is_even = false;      // every sentence has one word, and every epoch has every sentence
+  int64_t phase_epochs = 2;       // of each of the two phases; 0: there are none
+  bool is_even = false;           // every sentence has one word, and every epoch has every sentence
+  TrainingOptions training = {};  // what the file of the best weights says of the optimizer
 };
 
 // For tests that count steps: one phase of equal epochs, of `samples` sentences.
@@ -83,6 +90,12 @@ class PackedBatches final : public BatchSource {
   std::vector<std::vector<int64_t>> batches_;
 };
 
+// The number of one sentence.
+struct ToyReading {
+  double written = 0.0;
+  double read = 0.0;
+};
+
 class ToyWorkload : public Workload {
  public:
   static constexpr int64_t kLength = 7;
@@ -90,6 +103,8 @@ class ToyWorkload : public Workload {
   static constexpr int64_t kValidated = 12;  // sentences
   static constexpr const char* kBestFile = "best_model.pt";
   static constexpr const char* kTextFile = "sentences.txt";
+  static constexpr const char* kTooHigh = "valid_too_high";       // figures beside those of the loss terms
+  static constexpr const char* kLikelihood = "valid_likelihood";  // of the right sign
 
   explicit ToyWorkload(const ToyOptions& options = {}) : options_(options) {
     if (options.phase_epochs > 0) {
@@ -104,18 +119,24 @@ class ToyWorkload : public Workload {
     return {{.name = "trunk", .parameters = {{"trunk", trunk_}}, .lr_factor = 0.5, .weight_decay = 0.01},
             {.name = "heads", .parameters = {{"number", number_}, {"sign", sign_}}, .weight_decay = std::nullopt}};
   }
+  [[nodiscard]] NamedTensors buffers() const override { return {{"offset", offset_}}; }
   [[nodiscard]] std::vector<FrozenTensors> frozen() const override {
     const std::string bytes(static_cast<const char*>(table_.data_ptr()), static_cast<size_t>(table_.nbytes()));
     return {{.name = "the table of words", .sha256 = sha256_hex(bytes)}};
   }
-  void initialize(uint64_t /*seed*/) override {
+  void initialize(uint64_t seed) override {
     const torch::NoGradGuard no_grad;
     trunk_.copy_(torch::eye(kWidth) + 0.1);
     number_.copy_(torch::linspace(-0.2, 0.4, kWidth));
-    sign_.copy_(torch::linspace(0.3, -0.3, kWidth));
+    sign_.copy_(InitialValues(seed, /*parameter=*/2).normal(sign_.sizes(), 0.2));
+    offset_.zero_();
   }
+  [[nodiscard]] Json shared_facts() const override { return {{"number of sentences", options_.samples}}; }
   [[nodiscard]] double flops_per_sample() const override { return 6.0 * kLength * kWidth * kWidth; }
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override { return {}; }
+  [[nodiscard]] std::string memory_advice() const override { return "no flag makes the model smaller"; }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override {
+    return {{"sentences", std::to_string(options_.samples) + " train, " + std::to_string(kValidated) + " validate"}};
+  }
 
   // Training: packed by words, as many as the batch's "samples". Validation: twelve sentences.
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
@@ -166,26 +187,54 @@ class ToyWorkload : public Workload {
             torch::binary_cross_entropy_with_logits(h_NTD.sum(1).matmul(sign_), odd_N, {}, {}, at::Reduction::Sum)};
   }
 
+  at::Tensor regularization() override { return number_.square().sum() * 0.001; }
+
+  [[nodiscard]] Result<ToyReading> read(int64_t sentence, at::Device device) const {
+    const BatchShare share{.samples = {sentence}};
+    TRY_ASSIGN(const HostBatch fetched, fetch(share));
+    const DeviceBatch batch{.share = share, .tensors = upload(fetched, device), .is_training = false};
+    return ToyReading{.written = number_of(batch["words_NT"]).item<double>(),
+                      .read = (meaning(batch).matmul(number_).sum() - offset_).item<double>()};
+  }
+  static std::string line_of(int64_t sentence, const ToyReading& reading) {
+    std::array<char, 64> line{};
+    std::snprintf(line.data(), line.size(), "sentence %lld: %.3f\n", static_cast<long long>(sentence), reading.read);
+    return line.data();
+  }
+
   // Adds the sentences of this rank to the text, with what was read in them.
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override {
     TRY_ASSIGN(std::vector<MetricSum> sums, Workload::evaluate(shard));
+    MetricSum too_high{.name = kTooHigh};
     const SlotRange mine = share_of(shard.rank, shard.world_size, kValidated);
     std::string text;
     for (int64_t sentence = mine.begin; sentence < mine.end && shard.goes_on(); ++sentence) {
-      const BatchShare share{.seed = shard.seed, .samples = {sentence}};
-      TRY_ASSIGN(const HostBatch fetched, fetch(share));
-      const DeviceBatch batch{.share = share, .tensors = upload(fetched, shard.device), .is_training = false};
-      std::array<char, 64> line{};
-      std::snprintf(line.data(), line.size(), "sentence %lld: %.3f\n", static_cast<long long>(sentence),
-                    meaning(batch).matmul(number_).sum().item<double>());
-      text += line.data();
+      TRY_ASSIGN(const ToyReading reading, read(sentence, shard.device));
+      too_high.sum += reading.read - reading.written;
+      too_high.count += 1.0;
+      text += line_of(sentence, reading);
     }
     shard.give_part(kTextPart, std::move(text));
+    sums.push_back(too_high);
     return sums;
   }
+  [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override {
+    EvaluationMetrics means = Workload::figures(totals);
+    constexpr const char* kSignLoss = "valid_sign";  // evaluations of tests may lack it
+    if (has_metric(means, kSignLoss)) means.emplace_back(kLikelihood, std::exp(-metric_value(means, kSignLoss)));
+    return means;
+  }
 
-  std::vector<std::string> evaluation_lines(const EvaluationReport& /*report*/) override { return {}; }
+  std::vector<std::string> evaluation_lines(const EvaluationReport& report) override {
+    return {"epoch " + std::to_string(report.epoch) + ": " + info_.best.name + " " + best_figure(report)};
+  }
+  [[nodiscard]] std::string log_header() const override { return "epoch " + info_.best.name; }
+  [[nodiscard]] std::string log_line(const EvaluationReport& report) const override {
+    return std::to_string(report.epoch) + " " + best_figure(report);
+  }
   std::vector<std::string> outputs(const EvaluationReport& report) override {
+    // A buffer may change here, where all ranks have the same figures, and nowhere else.
+    offset_.add_(0.5 * metric_value(report.metrics, kTooHigh));
     std::vector<std::string> files = {output_path({.step = report.step, .name = kTextFile})};
     const double loss = metric_value(report.metrics, info_.best.name);
     if (loss < best_) files.emplace_back(kBestFile);
@@ -193,6 +242,14 @@ class ToyWorkload : public Workload {
     return files;
   }
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override {
+    if (name == kBestFile) {
+      TorchTree tree;
+      tree.root = {{"epoch", {state.epoch}},
+                   {"best", {metric_value(state.metrics, info_.best.name)}},
+                   {"model_state_dict", tree.value(state.model)},
+                   {"optimizer_state_dict", {adam_state_dict(parameters_of(*this), options_.training, state, tree)}}};
+      return tree;
+    }
     if (!name.ends_with(kTextFile)) return Workload::output(name, state);
     const auto part = state.parts.find(kTextPart);
     return part == state.parts.end() ? std::string("what the ranks had read is lost\n") : part->second;
@@ -205,6 +262,18 @@ class ToyWorkload : public Workload {
     best_ = state.at("best").is_null() ? std::numeric_limits<double>::infinity() : state.at("best").get<double>();
     return {};
   }
+  // Weights that were saved without the buffer begin with its first value.
+  [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override {
+    const auto is_offset = [](const NamedTensor& tensor) { return tensor.name == "offset"; };
+    if (std::none_of(file.begin(), file.end(), is_offset)) file.push_back({"offset", torch::zeros({1})});
+    return file;
+  }
+  // --resume best_model.pt
+  Result<FilePast> restore_from_file(const Json& fields) override {
+    TRY_ASSIGN(const double epochs, figure_in(fields, "epoch"));
+    TRY_ASSIGN(best_, figure_in(fields, "best"));
+    return FilePast{.epochs = static_cast<int64_t>(epochs), .figures = {best_}};
+  }
 
   int64_t unreadable_sample = -1;  // its fetch fails
   int64_t poisoned_sample = -1;    // its loss is not a number
@@ -216,11 +285,15 @@ class ToyWorkload : public Workload {
   WorkloadInfo info_{.name = "toy",
                      .version = 1,
                      .loss_terms = {{.name = "number"}, {.name = "sign", .coefficient = 0.5, .denominator = 20.0}},
-                     .best = {.name = "valid_number", .direction = Direction::kLower}};
+                     .best = {.name = "valid_number", .direction = Direction::kLower},
+                     .plateau = DecidingFigure{.name = kLikelihood, .direction = Direction::kHigher}};
 
  private:
   static constexpr const char* kTextPart = "sentences";  // of an evaluation
 
+  [[nodiscard]] std::string best_figure(const EvaluationReport& report) const {
+    return std::to_string(metric_value(report.metrics, info_.best.name));
+  }
   static at::Tensor number_of(const at::Tensor& words_NT) { return words_NT.sum(1).to(torch::kFloat32) / 10.0; }
 
   // What the trunk makes of each word; zeros where there is none.
@@ -243,6 +316,7 @@ class ToyWorkload : public Workload {
   at::Tensor number_ = torch::zeros({kWidth}).requires_grad_();
   at::Tensor looked_up_;  // [8, 4], in the first phase: what the trunk makes of each word
   at::Tensor sign_ = torch::zeros({kWidth}).requires_grad_();
+  at::Tensor offset_ = torch::zeros({1});
   double best_ = std::numeric_limits<double>::infinity();
 };
 

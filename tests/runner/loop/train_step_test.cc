@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "runner/dist/process_group.h"
@@ -194,6 +198,36 @@ TEST(TrainStep, a_cut_between_the_sum_of_the_gradients_and_the_commit_leaves_the
     ASSERT_EQ(after.size(), before.size());
     for (size_t i = 0; i < after.size(); ++i) {
       EXPECT_TRUE(after[i].tensor.equal(before[i].tensor)) << after[i].name;
+    }
+  });
+}
+
+// The ranks take turns in being late: each begins its step only when the other one has the gradients of the same step.
+// Were anything before them waited for, neither would come further. (A group's first step sums its weights up front.)
+TEST(TrainStep, has_its_gradients_before_it_waits_for_any_peer) {
+  constexpr int64_t kSteps = 4;
+  std::array<std::atomic<int64_t>, 2> gradients{};  // of how many steps each rank has had them
+  on_ranks(2, [&](ProcessGroup& group) {
+    const RunConfig config;
+    ToyWorkload workload({.phase_epochs = 0});
+    TrainingState state(workload, config.training);
+    state.counters.batch = {.global_batch = 30, .micro_batch_max = 8, .declared_world_size = 2};
+    const auto source = *workload.batches({.seed = config.training.seed, .global_batch = 30});
+    const auto rank = static_cast<size_t>(group.rank());
+    TestStep parts({.training = config.training,
+                    .workload = workload,
+                    .state = state,
+                    .group = group,
+                    .source = *source,
+                    .steps = kSteps,
+                    .on_last_gradient = [&] { ++gradients[rank]; }});
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const bool is_late = step > 0 && step % 2 == group.rank();
+      const auto peer_has_them = [&] { return gradients[1 - rank] > step; };
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (is_late && !peer_has_them() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      EXPECT_TRUE(!is_late || peer_has_them()) << "its peer waits for rank " << rank << " in step " << step;
+      static_cast<void>(parts.step.run({}));
     }
   });
 }

@@ -91,6 +91,8 @@ TEST(Gpt2recWorkload, adapters_are_a_group_with_a_rate_of_their_own_and_rest_in_
   for (const ParameterGroup& group : groups) EXPECT_FALSE(group.weight_decay.has_value()) << group.name;
   const std::vector<TrainingPhase> phases = two->info().phases;
   ASSERT_EQ(phases.size(), 2U);
+  EXPECT_EQ(phases[0].epochs_flag, "phase1_epochs");
+  EXPECT_EQ(phases[1].epochs_flag, "phase2_epochs");
   EXPECT_EQ(phases[0].lr, std::optional<double>(1e-4));
   EXPECT_EQ(phases[1].lr, std::optional<double>(5e-5));
   EXPECT_DOUBLE_EQ(*phases[1].lr * groups[1].lr_factor, 1e-5);
@@ -102,6 +104,7 @@ TEST(Gpt2recWorkload, adapters_are_a_group_with_a_rate_of_their_own_and_rest_in_
   EXPECT_EQ(gpt2rec_workload({"--use_cache", "false", "--gpt2_lr_factor", "0.5"})->groups()[1].lr_factor, 0.5);
   // Where no phase trains them they are no part of the state.
   EXPECT_EQ(gpt2rec_workload()->groups().size(), 1U);
+  EXPECT_EQ(gpt2rec_workload()->info().phases.at(0).epochs_flag, "num_epochs");
   const auto cached = gpt2rec_workload({"--preset", "two_phase", "--phase2_cache"});
   EXPECT_EQ(cached->groups().size(), 1U);
   EXPECT_TRUE(cached->info().phases[0].frozen.empty());

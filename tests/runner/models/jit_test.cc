@@ -58,6 +58,21 @@ TEST(Jit, has_the_published_sizes_of_256_pixels) {
 }
 
 // The prediction is 0 at the start, so the loss is E[x²] · E[1 / max(1 − t, 0.05)²], and the second factor is 2.966.
+TEST(Jit, modulates_all_blocks_in_one_product_as_in_one_for_each) {
+  const RunConfig config = jit_config({"--data_path", "generated:20"});
+  const JitModel model(jit_shape(jit_options(config), 1), at::kCPU);
+  {
+    const torch::NoGradGuard no_grad;
+    for (const NamedTensor& parameter : model.parameters()) parameter.tensor.normal_();  // initialize() leaves zeros
+  }
+  const at::Tensor condition_BD = torch::randn({3, model.shape().hidden_dim});
+  const std::vector<at::Tensor> together = model.modulations(condition_BD, /*in_one_product=*/true);
+  const std::vector<at::Tensor> apart = model.modulations(condition_BD, /*in_one_product=*/false);
+  ASSERT_EQ(together.size(), static_cast<size_t>(model.shape().depth));
+  ASSERT_EQ(apart.size(), together.size());
+  for (size_t i = 0; i < apart.size(); ++i) EXPECT_TRUE(torch::allclose(together[i], apart[i], 1e-4, 1e-4)) << i;
+}
+
 TEST(Jit, begins_with_the_loss_that_follows_from_the_times) {
   const auto workload = jit_workload(jit_config({"--data_path", "generated:6000", "--valid_images", "0"}));
   BatchShare share{.seed = 7, .samples = std::vector<int64_t>(6000)};

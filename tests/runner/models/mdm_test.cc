@@ -1,12 +1,15 @@
 #include "runner/models/protein/mdm_model.h"
 
 #include <ATen/core/Reduction.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,9 +23,13 @@
 #include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/sample_split.h"
 #include "runner/models/workload_flags.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kMdmSeed = 11;
 
@@ -289,9 +296,18 @@ TEST(MaskedTokens, OfBlocksAreThreeRunsOfFive) {
   EXPECT_EQ(masked_tokens(options, 3, 1, 0, 0), (std::vector<int64_t>{0, 1, 2}));
 }
 
+// Each in a cluster of its own.
+std::vector<SampleToSplit> samples_listed_as(const std::vector<std::optional<ChainSplit>>& listed) {
+  std::vector<SampleToSplit> samples;
+  for (const std::optional<ChainSplit>& split : listed) {
+    samples.push_back({.listed = split, .cluster = static_cast<int64_t>(samples.size())});
+  }
+  return samples;
+}
+
 TEST(SampleSplit, HoldsOutAShareAndLeavesSomethingToTrainOn) {
   const auto held_out = [](double share, size_t count) {
-    return split_samples(std::vector<std::optional<ChainSplit>>(count), share, 1).validation.size();
+    return split_samples(samples_listed_as(std::vector<std::optional<ChainSplit>>(count)), share, 1).validation.size();
   };
   EXPECT_EQ(held_out(0.1, 100), 10U);
   EXPECT_EQ(held_out(0.01, 5), 1U);
@@ -301,10 +317,43 @@ TEST(SampleSplit, HoldsOutAShareAndLeavesSomethingToTrainOn) {
 }
 
 TEST(SampleSplit, FollowsTheListsAndLeavesOutWhatIsToBeTestedOn) {
-  const SampleSplit split = split_samples(
-      {ChainSplit::kTrain, ChainSplit::kValidation, ChainSplit::kTest, std::nullopt, ChainSplit::kTrain}, 0.5, 1);
+  const SampleSplit split = split_samples(samples_listed_as({ChainSplit::kTrain, ChainSplit::kValidation,
+                                                             ChainSplit::kTest, std::nullopt, ChainSplit::kTrain}),
+                                          0.5, 1);
   EXPECT_EQ(split.train, (std::vector<int64_t>{0, 4, 3}));
   EXPECT_EQ(split.validation, (std::vector<int64_t>{1}));
+}
+
+// ProteinMPNN's training set without valid_clusters.txt: all chains but those of test_clusters.txt are listed to train.
+TEST(SampleSplit, DrawsWholeClustersWhereTheListsNameNothingToValidateOn) {
+  std::vector<SampleToSplit> samples;
+  for (int64_t i = 0; i < 60; ++i) {
+    samples.push_back({.listed = i % 6 == 0 ? ChainSplit::kTest : ChainSplit::kTrain, .cluster = i % 12});
+  }
+  const SampleSplit split = split_samples(samples, 0.3, 1);  // 3 of 10 clusters of 5
+  EXPECT_EQ(split.validation.size(), 15U);
+  EXPECT_EQ(split.train.size(), 35U);
+  std::set<int64_t> held_out;
+  for (const int64_t sample : split.validation) held_out.insert(sample % 12);
+  EXPECT_EQ(held_out.size(), 3U);
+  for (const int64_t sample : split.train) {
+    EXPECT_FALSE(held_out.contains(sample % 12)) << sample;
+    EXPECT_NE(sample % 6, 0) << sample;
+  }
+  EXPECT_EQ(split_samples(samples, 0.3, 1).validation, split.validation);
+  EXPECT_NE(split_samples(samples, 0.3, 2).validation, split.validation);
+}
+
+TEST(SampleSplit, NamesTheListThatIsMissing) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(
+      no_predefined_split(folder.path(), /*has_clusters=*/true).message,
+      AllOf(HasSubstr(folder.file("valid_clusters.txt") + " is missing"), HasSubstr("--val_split draws clusters")));
+  EXPECT_THAT(no_predefined_split(folder.path(), /*has_clusters=*/false).message,
+              HasSubstr(folder.file("val.txt") + " is missing"));
+  folder.write("valid_clusters.txt", "no number\n");
+  EXPECT_THAT(no_predefined_split(folder.path(), /*has_clusters=*/true).message,
+              HasSubstr("valid_clusters.txt names nothing of what was read"));
 }
 
 std::unique_ptr<MdmWorkload> made_workload() {

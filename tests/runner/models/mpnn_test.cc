@@ -8,6 +8,8 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runner/kernels/nearest_residues.h"
 #include "runner/kernels/radial_basis.h"
@@ -232,15 +234,6 @@ TEST(MpnnSums, AreThoseOfTheirDefinition) {
   EXPECT_EQ(second.weight.item<double>(), 1.0);
 }
 
-TEST(NearestResidues, AreTheNearestWithThemselvesFirst) {
-  const at::Tensor points = at::arange(100, at::kFloat).square().view({1, 100, 1}).expand({1, 100, 3}).contiguous();
-  const at::Tensor all = at::ones({1, 100}, at::kBool);
-  const NearestResidues found = nearest_residues(points, all, all, 3);
-  EXPECT_TRUE(found.present_BLK.all().item<bool>());
-  EXPECT_TRUE(at::equal(found.places_BLK[0][50], at::tensor({50, 49, 51}, at::kLong)));
-  EXPECT_TRUE(at::equal(found.places_BLK[0][0], at::tensor({0, 1, 2}, at::kLong)));
-}
-
 TEST(NearestResidues, TenThousandNeedNoTableOfAllPairs) {
   constexpr int64_t kLength = 10000;
   const MpnnInput input = made_protein(kLength, 1);
@@ -272,14 +265,14 @@ TEST(RadialProjection, IsTheProductWithTheBasesAndItsGradient) {
 struct Designed {
   MpnnModel model = made_model();
   MpnnInput input = made_protein(40, 1);
-  DesignOptions options{.temperature = 1.0, .designed_L = at::ones({40})};
+  DesignOptions options{.temperature = 1.0, .designed_BL = at::ones({1, 40})};
 
   [[nodiscard]] at::Tensor sequences(int64_t number, int64_t first_slot = 0) const {
     const SampleKey key{.seed = kSeed, .step = 0, .first_slot = first_slot};
-    at::Tensor order = decoding_order(order_normals(key, number, 40), options.designed_L.unsqueeze(0));
+    at::Tensor order = decoding_order(order_normals(key, number, 40), options.designed_BL);
     if (!options.tied.empty()) order = order.narrow(0, 0, 1).expand({number, 40});
     const at::NoGradGuard no_grad;
-    return design(model, model.encode(input), input.S_BL[0], options, order_with_ties(order, options.tied),
+    return design(model, model.encode(input), input.S_BL, options, order_with_ties(order, options.tied),
                   design_uniforms(key, number, 40));
   }
 };
@@ -298,22 +291,68 @@ TEST(MpnnDesign, DrawsFromTheProbabilitiesOfTheWholeModel) {
   const at::Tensor order = decoding_order(order_normals({.seed = kSeed}, 2, 40), at::ones({2, 40}));
   const at::NoGradGuard no_grad;
   const MpnnEncoding encoding = designed.model.encode(designed.input);
-  const at::Tensor S = design(designed.model, encoding, designed.input.S_BL[0], designed.options, order,
+  const at::Tensor S = design(designed.model, encoding, designed.input.S_BL, designed.options, order,
                               design_uniforms({.seed = kSeed}, 2, 40));
   EXPECT_TRUE(at::equal(designed.model.decode(encoding, S, order).argmax(-1), S));
 }
 
 TEST(MpnnDesign, KeepsWhatIsFixedLeavesOutWhatIsOmittedAndFollowsABias) {
   Designed designed;
-  designed.options.designed_L.narrow(0, 5, 4).zero_();
-  designed.options.omitted_LA = at::zeros({40, kNumAminoAcids}, at::kBool);
-  designed.options.omitted_LA.narrow(1, 10, 11).fill_(true);
-  designed.options.bias_LA = at::zeros({40, kNumAminoAcids});
-  designed.options.bias_LA[20][4] = 100.0;
+  designed.options.designed_BL.narrow(1, 5, 4).zero_();
+  designed.options.omitted_BLA = at::zeros({1, 40, kNumAminoAcids}, at::kBool);
+  designed.options.omitted_BLA.narrow(2, 10, 11).fill_(true);
+  designed.options.bias_BLA = at::zeros({1, 40, kNumAminoAcids});
+  designed.options.bias_BLA[0][20][4] = 100.0;
   const at::Tensor S = designed.sequences(4);
   EXPECT_TRUE(at::equal(S.narrow(1, 5, 4), designed.input.S_BL.narrow(1, 5, 4).expand({4, 4})));
   EXPECT_TRUE(S.narrow(1, 9, 31).lt(10).all().item<bool>());
   EXPECT_TRUE(S.select(1, 20).eq(4).all().item<bool>());
+}
+
+// Two sequences of each backbone and their log-probabilities. Of backbone i, numbered from `first`, place 3 + i is
+// fixed, place 10 + i prefers amino acid 4 and place 14 + i has amino acid 6 left alone.
+std::pair<at::Tensor, at::Tensor> designs_of(const MpnnModel& model, const MpnnInput& input, int64_t first) {
+  constexpr int64_t kSequences = 2;
+  const int64_t b = input.S_BL.size(0);
+  const int64_t l = input.S_BL.size(1);
+  DesignOptions options{.temperature = 1.0,
+                        .designed_BL = input.mask_BL.clone(),
+                        .bias_BLA = at::zeros({b, l, kNumAminoAcids}),
+                        .omitted_BLA = at::zeros({b, l, kNumAminoAcids}, at::kBool)};
+  for (int64_t i = 0; i < b; ++i) {
+    options.designed_BL[i][3 + first + i] = 0.0;
+    options.bias_BLA[i][10 + first + i][4] = 100.0;
+    options.omitted_BLA[i][14 + first + i].fill_(true);
+    options.omitted_BLA[i][14 + first + i][6] = false;
+  }
+  const SampleKey key{.seed = kSeed};
+  const at::Tensor order =
+      decoding_order(order_normals(key, kSequences, l).repeat({b, 1}), per_sequence(options.designed_BL, kSequences));
+  const MpnnEncoding encoding = model.encode(input);
+  const at::Tensor S =
+      design(model, encoding, input.S_BL, options, order, design_uniforms(key, kSequences, l).repeat({b, 1}));
+  return {S, model.decode(encoding, S, order)};
+}
+
+TEST(MpnnDesign, OfSeveralBackbonesIsThatOfEachAlone) {
+  const MpnnModel model = made_model();
+  const at::NoGradGuard no_grad;
+  // Shorter than the number of neighbours, and longer.
+  const std::vector<MpnnInput> proteins = {made_protein(64, 1), made_protein(30, 2), made_protein(50, 3)};
+  const auto [together, log_probs] = designs_of(model, batch_of(proteins), 0);
+  EXPECT_EQ(together.size(0), 6);
+  for (int64_t i = 0; i < 3; ++i) {
+    const MpnnInput& protein = proteins[static_cast<size_t>(i)];
+    const int64_t length = protein.S_BL.size(1);
+    const auto [alone, expected] = designs_of(model, protein, i);
+    const at::Tensor S = together.narrow(0, 2 * i, 2).narrow(1, 0, length);
+    EXPECT_TRUE(at::equal(S, alone)) << i;
+    EXPECT_FALSE(at::equal(S[0], S[1])) << i;
+    EXPECT_LT(largest_difference(log_probs.narrow(0, 2 * i, 2).narrow(1, 0, length), expected), 1e-5) << i;
+    EXPECT_TRUE(S.select(1, 3 + i).eq(protein.S_BL[0][3 + i]).all().item<bool>()) << i;
+    EXPECT_TRUE(S.select(1, 10 + i).eq(4).all().item<bool>()) << i;
+    EXPECT_TRUE(S.select(1, 14 + i).eq(6).all().item<bool>()) << i;
+  }
 }
 
 TEST(MpnnDesign, GivesTiedPlacesOneAminoAcid) {

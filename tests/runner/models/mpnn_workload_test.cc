@@ -60,10 +60,12 @@ Structure of_one_chain(const std::string& name, int64_t cluster, ChainSplit spli
   return structure;
 }
 
-std::unique_ptr<MpnnWorkload> mpnn_workload(const std::vector<Structure>& structures) {
-  const RunConfig config = *parse_run_config({"protein", "--pdb_path", "generated", "--hidden_dim", "32",
-                                              "--num_encoder_layers", "1", "--num_decoder_layers", "1"},
-                                             all_workload_flags());
+std::unique_ptr<MpnnWorkload> mpnn_workload(const std::vector<Structure>& structures,
+                                            const std::string& val_split = "0") {
+  const RunConfig config =
+      *parse_run_config({"protein", "--pdb_path", "generated", "--hidden_dim", "32", "--num_encoder_layers", "1",
+                         "--num_decoder_layers", "1", "--val_split", val_split},
+                        all_workload_flags());
   return std::move(
              MpnnWorkload::create(config, StructureCache::from_structures(structures).value(), at::Device(at::kCPU)))
       .value();
@@ -132,6 +134,28 @@ TEST(MpnnWorkload, takes_one_member_of_each_cluster_and_others_in_other_epochs) 
     for (const int64_t sample : taken) ++times[sample];
   }
   EXPECT_THAT(times, UnorderedElementsAre(Pair(0, Gt(5)), Pair(1, 30), Pair(2, Gt(5))));
+}
+
+// As the training set is without valid_clusters.txt.
+TEST(MpnnWorkload, holds_out_whole_clusters_where_no_list_names_any) {
+  std::vector<Structure> structures;
+  for (int64_t i = 0; i < 12; ++i) structures.push_back(of_one_chain("1aa" + std::to_string(i), i % 4));
+  const auto workload = mpnn_workload(structures, "0.25");
+  const auto clusters_of = [&](Split split) {
+    std::set<int64_t> clusters;
+    const auto source = workload->batches({.split = split, .seed = kMpnnSeed, .global_batch = 1000}).value();
+    for (int64_t epoch = 0; epoch < 10; ++epoch) {
+      for (int64_t i = 0; i < source->steps(epoch); ++i) {
+        for (const int64_t sample : source->batch(epoch, i)) clusters.insert(sample % 4);
+      }
+    }
+    return clusters;
+  };
+  const std::set<int64_t> trained = clusters_of(Split::kTrain);
+  const std::set<int64_t> validated = clusters_of(Split::kValidation);
+  EXPECT_EQ(trained.size(), 3U);
+  ASSERT_EQ(validated.size(), 1U);
+  EXPECT_FALSE(trained.contains(*validated.begin()));
 }
 
 TEST(MpnnWorkload, adds_noise_to_the_structures_that_it_trains_on_and_to_no_others) {

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/runner/models/sasrec_fixture.h"
 
@@ -19,7 +22,8 @@ using Sums = std::map<std::string, std::pair<double, double>>;
 Sums evaluate_with(SasrecWorkload& workload, int world_size) {
   Sums sums;
   for (int rank = 0; rank < world_size; ++rank) {
-    for (const MetricSum& part : evaluate(workload, {.rank = rank, .world_size = world_size, .seed = 5})) {
+    for (const MetricSum& part :
+         evaluate(workload, {.rank = rank, .world_size = world_size, .seed = 5, .samples_at_once = kUsersPerChunk})) {
       sums[part.name].first += part.sum;
       sums[part.name].second += part.count;
     }
@@ -35,6 +39,41 @@ TEST(SasrecEvaluation, figures_are_equal_to_the_last_bit_for_one_to_four_ranks) 
     EXPECT_EQ(sum.second, static_cast<double>(workload->data().evaluable_users())) << name;
   }
   for (const int world_size : {2, 3, 4, 7}) EXPECT_EQ(evaluate_with(*workload, world_size), alone) << world_size;
+}
+
+// Remembers how many samples it was given at once.
+class CountingModel final : public SequenceModel {
+ public:
+  explicit CountingModel(const SequenceModel& below) : below_(below) {}
+
+  void initialize(uint64_t /*seed*/) override {}
+  [[nodiscard]] const NamedTensors& parameters() const override { return below_.parameters(); }
+  [[nodiscard]] const at::Tensor& item_embedding() const override { return below_.item_embedding(); }
+  [[nodiscard]] at::Tensor encode(const at::Tensor& items_BT, const at::Tensor& times_BT) const override {
+    samples_max = std::max(samples_max, items_BT.size(0));
+    return below_.encode(items_BT, times_BT);
+  }
+  [[nodiscard]] at::Tensor train_logits(const at::Tensor& ids_3BT, const at::Tensor& times_BT,
+                                        const DropoutKey& key) const override {
+    return below_.train_logits(ids_3BT, times_BT, key);
+  }
+  [[nodiscard]] at::Tensor embedding_penalty() const override { return below_.embedding_penalty(); }
+
+  mutable int64_t samples_max = 0;
+
+ private:
+  const SequenceModel& below_;
+};
+
+TEST(SasrecEvaluation, takes_no_more_users_at_once_than_training_does_and_64_at_most) {
+  const auto workload = make_small(small_config());
+  for (const auto& [micro_batch, users_at_once] : std::map<int64_t, int64_t>{{10, 10}, {64, 64}, {500, 64}}) {
+    const CountingModel model(workload->model());
+    const std::vector<MetricSum> sums =
+        evaluate_sasrec(model, workload->data(), {.maxlen = 12}, {.seed = 5, .samples_at_once = micro_batch});
+    EXPECT_EQ(model.samples_max, users_at_once) << micro_batch;
+    EXPECT_EQ(sums.at(0).count, static_cast<double>(workload->data().evaluable_users())) << micro_batch;
+  }
 }
 
 TEST(SasrecEvaluation, ends_at_the_next_look_when_it_is_stopped) {
@@ -57,8 +96,11 @@ TEST(SasrecEvaluation, ends_at_the_next_look_when_it_is_stopped) {
 
 TEST(SasrecEvaluation, every_rank_reports_the_same_names_even_without_users) {
   const auto workload = make_small(small_config());
-  const auto first = evaluate(*workload, {.rank = 0, .world_size = 9, .seed = 5});
-  const auto idle = evaluate(*workload, {.rank = 8, .world_size = 9, .seed = 5});
+  const auto on_rank = [&](int rank) {
+    return evaluate(*workload, {.rank = rank, .world_size = 9, .seed = 5, .samples_at_once = kUsersPerChunk});
+  };
+  const auto first = on_rank(0);
+  const auto idle = on_rank(8);
   ASSERT_EQ(first.size(), idle.size());
   for (size_t i = 0; i < idle.size(); ++i) {
     EXPECT_EQ(idle[i].name, first[i].name);

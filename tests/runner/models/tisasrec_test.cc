@@ -175,9 +175,12 @@ TEST(TisasrecWorkload, micro_batches_add_up_to_the_batch_with_either_dropout) {
 
 TEST(TisasrecWorkload, evaluates_to_the_same_figures_on_any_number_of_ranks) {
   const auto workload = make_small(tisasrec_config());
-  const std::vector<MetricSum> alone = evaluate(*workload, {.rank = 0, .world_size = 1, .seed = 5});
-  const std::vector<MetricSum> first = evaluate(*workload, {.rank = 0, .world_size = 2, .seed = 5});
-  const std::vector<MetricSum> second = evaluate(*workload, {.rank = 1, .world_size = 2, .seed = 5});
+  const auto on_rank = [&](int rank, int world_size) {
+    return evaluate(*workload, {.rank = rank, .world_size = world_size, .seed = 5, .samples_at_once = kUsersPerChunk});
+  };
+  const std::vector<MetricSum> alone = on_rank(0, 1);
+  const std::vector<MetricSum> first = on_rank(0, 2);
+  const std::vector<MetricSum> second = on_rank(1, 2);
   ASSERT_EQ(alone.size(), first.size());
   for (size_t i = 0; i < alone.size(); ++i) {
     EXPECT_EQ(first[i].sum + second[i].sum, alone[i].sum) << alone[i].name;

@@ -11,6 +11,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // Sample i of 40 has 10 + 7i % 90 residues, and is alike with one neighbour: clusters of two.
 std::vector<PackedSample> samples() {
@@ -30,6 +31,19 @@ std::vector<int64_t> all_of(TokenBatches& source, int64_t epoch) {
     all.insert(all.end(), batch.begin(), batch.end());
   }
   return all;
+}
+
+TEST(PackByLength, puts_samples_of_about_the_same_length_together_and_leaves_those_that_are_too_long_alone) {
+  const std::vector<PackedSample> of_any_length = {{.sample = 0, .length = 50},
+                                                   {.sample = 1, .length = 10},
+                                                   {.sample = 2, .length = 300},
+                                                   {.sample = 3, .length = 45},
+                                                   {.sample = 4, .length = 12}};
+  EXPECT_THAT(pack_by_length(of_any_length, {.tokens_max = 100}),
+              ElementsAre(ElementsAre(1, 4), ElementsAre(3, 0), ElementsAre(2)));
+  EXPECT_THAT(pack_by_length(of_any_length, {.tokens_max = 1000, .samples_max = 3}),
+              ElementsAre(ElementsAre(1, 4, 3), ElementsAre(0, 2)));
+  EXPECT_THAT(pack_by_length({}, {.tokens_max = 100}), IsEmpty());
 }
 
 TEST(TokenBatches, no_batch_has_more_padded_tokens_than_it_may) {

@@ -1,0 +1,148 @@
+// CUDA twin: a block has a node, a thread some of its values, and goes through the node's neighbours; so sums over the
+// neighbours need no atomics and are the same in every run.
+#include <ATen/Dispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "runner/kernels/message_gelu.h"
+
+namespace lockstep::message_gelu_detail {
+namespace {
+
+constexpr int64_t kThreadsMax = 256;
+constexpr int64_t kWarp = 32;
+
+__device__ float below(float x) { return 0.5F * (1.0F + erff(x * 0.70710678F)); }  // Φ(x)
+__device__ float gelu(float x) { return x * below(x); }
+__device__ float slope(float x) { return below(x) + x * 0.39894228F * expf(-0.5F * x * x); }
+
+template <typename T>
+__global__ void sum_forward_kernel(Sizes sizes, T* edges, const T* own, const T* table, const int64_t* rows, T* out) {
+  const int64_t node = blockIdx.x;
+  for (int64_t d = threadIdx.x; d < sizes.width; d += blockDim.x) {
+    const auto of_node = static_cast<float>(own[node * sizes.width + d]);
+    for (int64_t e = node * sizes.neighbours; e < (node + 1) * sizes.neighbours; ++e) {
+      const int64_t at = e * sizes.width + d;
+      const float sum = static_cast<float>(edges[at]) + of_node + static_cast<float>(table[rows[e] * sizes.width + d]);
+      edges[at] = static_cast<T>(sum);
+      out[at] = static_cast<T>(gelu(sum));
+    }
+  }
+}
+
+template <typename T>
+__global__ void sum_backward_kernel(Sizes sizes, const T* grad_out, const T* sum, T* grad_sum, T* grad_own) {
+  const int64_t node = blockIdx.x;
+  for (int64_t d = threadIdx.x; d < sizes.width; d += blockDim.x) {
+    float of_node = 0.0F;
+    for (int64_t e = node * sizes.neighbours; e < (node + 1) * sizes.neighbours; ++e) {
+      const int64_t at = e * sizes.width + d;
+      const float grad = static_cast<float>(grad_out[at]) * slope(static_cast<float>(sum[at]));
+      grad_sum[at] = static_cast<T>(grad);
+      of_node += grad;
+    }
+    grad_own[node * sizes.width + d] = static_cast<T>(of_node);
+  }
+}
+
+// weights == nullptr: GELUs of their own, no sum of them.
+template <typename T>
+__global__ void bias_forward_kernel(Sizes sizes, const T* x, const T* bias, const float* weights, T* out) {
+  const int64_t node = blockIdx.x;
+  for (int64_t d = threadIdx.x; d < sizes.width; d += blockDim.x) {
+    const auto of_all = static_cast<float>(bias[d]);
+    float of_node = 0.0F;
+    for (int64_t e = node * sizes.neighbours; e < (node + 1) * sizes.neighbours; ++e) {
+      const int64_t at = e * sizes.width + d;
+      const float value = gelu(static_cast<float>(x[at]) + of_all);
+      if (weights == nullptr) {
+        out[at] = static_cast<T>(value);
+      } else {
+        of_node += weights[e] * value;
+      }
+    }
+    if (weights != nullptr) out[node * sizes.width + d] = static_cast<T>(of_node);
+  }
+}
+
+template <typename T>
+__global__ void bias_backward_kernel(Sizes sizes, const T* grad_out, const T* x, const T* bias, const float* weights,
+                                     T* grad_x) {
+  const int64_t node = blockIdx.x;
+  for (int64_t d = threadIdx.x; d < sizes.width; d += blockDim.x) {
+    const auto of_all = static_cast<float>(bias[d]);
+    for (int64_t e = node * sizes.neighbours; e < (node + 1) * sizes.neighbours; ++e) {
+      const int64_t at = e * sizes.width + d;
+      const float grad = weights == nullptr ? static_cast<float>(grad_out[at])
+                                            : weights[e] * static_cast<float>(grad_out[node * sizes.width + d]);
+      grad_x[at] = static_cast<T>(grad * slope(static_cast<float>(x[at]) + of_all));
+    }
+  }
+}
+
+// Calls launch(blocks, threads, stream) on the tensor's device.
+template <typename Launch>
+void launch_for_nodes(const at::Tensor& x_NKD, const Launch& launch) {
+  if (x_NKD.numel() == 0) return;
+  const c10::cuda::CUDAGuard guard(x_NKD.device());
+  const int64_t threads = std::min(kThreadsMax, (x_NKD.size(2) + kWarp - 1) / kWarp * kWarp);
+  launch(static_cast<unsigned>(x_NKD.size(0)), static_cast<unsigned>(threads), at::cuda::getCurrentCUDAStream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+const float* values_or_none(const at::Tensor& weights_NK) {
+  return weights_NK.defined() ? weights_NK.const_data_ptr<float>() : nullptr;
+}
+
+}  // namespace
+
+void sum_forward_cuda(const at::Tensor& edges_NKD, const at::Tensor& own_ND, const at::Tensor& table_RD,
+                      const at::Tensor& rows_NK, const at::Tensor& out_NKD) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, edges_NKD.scalar_type(), "lockstep_message_gelu", [&] {
+    launch_for_nodes(edges_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
+      sum_forward_kernel<<<blocks, threads, 0, stream>>>(
+          sizes_of(edges_NKD), edges_NKD.mutable_data_ptr<scalar_t>(), own_ND.const_data_ptr<scalar_t>(),
+          table_RD.const_data_ptr<scalar_t>(), rows_NK.const_data_ptr<int64_t>(), out_NKD.mutable_data_ptr<scalar_t>());
+    });
+  });
+}
+
+void sum_backward_cuda(const at::Tensor& grad_NKD, const at::Tensor& sum_NKD, const at::Tensor& grad_sum_NKD,
+                       const at::Tensor& grad_own_ND) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, sum_NKD.scalar_type(), "lockstep_message_gelu", [&] {
+    launch_for_nodes(sum_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
+      sum_backward_kernel<<<blocks, threads, 0, stream>>>(
+          sizes_of(sum_NKD), grad_NKD.const_data_ptr<scalar_t>(), sum_NKD.const_data_ptr<scalar_t>(),
+          grad_sum_NKD.mutable_data_ptr<scalar_t>(), grad_own_ND.mutable_data_ptr<scalar_t>());
+    });
+  });
+}
+
+void bias_forward_cuda(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK,
+                       const at::Tensor& out) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_NKD.scalar_type(), "lockstep_message_gelu", [&] {
+    launch_for_nodes(x_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
+      bias_forward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), x_NKD.const_data_ptr<scalar_t>(),
+                                                          bias_D.const_data_ptr<scalar_t>(), values_or_none(weights_NK),
+                                                          out.mutable_data_ptr<scalar_t>());
+    });
+  });
+}
+
+void bias_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x_NKD, const at::Tensor& bias_D,
+                        const at::Tensor& weights_NK, const at::Tensor& grad_x_NKD) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_NKD.scalar_type(), "lockstep_message_gelu", [&] {
+    launch_for_nodes(x_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
+      bias_backward_kernel<<<blocks, threads, 0, stream>>>(
+          sizes_of(x_NKD), grad_out.const_data_ptr<scalar_t>(), x_NKD.const_data_ptr<scalar_t>(),
+          bias_D.const_data_ptr<scalar_t>(), values_or_none(weights_NK), grad_x_NKD.mutable_data_ptr<scalar_t>());
+    });
+  });
+}
+
+}  // namespace lockstep::message_gelu_detail
