@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -158,12 +159,12 @@ class SumFunction : public torch::autograd::Function<SumFunction> {
 
 class BiasFunction : public torch::autograd::Function<BiasFunction> {
  public:
-  // weights_NK: undefined where the GELUs are not summed.
+  // weights_NK: none where the GELUs are not summed.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x_NKD,
-                            const at::Tensor& bias_D, const at::Tensor& weights_NK) {
+                            const at::Tensor& bias_D, const std::optional<at::Tensor>& weights_NK) {
     const at::Tensor x = x_NKD.contiguous();
     const at::Tensor bias = bias_D.contiguous();
-    const at::Tensor weights = weights_NK.defined() ? weights_NK.contiguous() : at::Tensor();
+    const at::Tensor weights = weights_NK ? weights_NK->contiguous() : at::Tensor();
     const at::Tensor out = weights.defined() ? at::empty({x.size(0), x.size(2)}, x.options()) : at::empty_like(x);
     apply_bias(x, bias, weights, out);
     context->save_for_backward({x, bias, weights});
@@ -194,13 +195,13 @@ at::Tensor gelu_of_sum(const at::Tensor& edges_NKD, const at::Tensor& own_ND, co
 
 at::Tensor gelu_with_bias(const at::Tensor& x_NKD, const at::Tensor& bias_D) {
   const at::Tensor bias = bias_D.to(x_NKD.scalar_type());
-  if (has_kernel(x_NKD)) return BiasFunction::apply(x_NKD, bias, at::Tensor());
+  if (has_kernel(x_NKD)) return BiasFunction::apply(x_NKD, bias, std::nullopt);
   return at::gelu(x_NKD + bias);
 }
 
 at::Tensor weighted_gelu_sum(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK) {
   const at::Tensor bias = bias_D.to(x_NKD.scalar_type());
-  if (has_kernel(x_NKD)) return BiasFunction::apply(x_NKD, bias, weights_NK);
+  if (has_kernel(x_NKD)) return BiasFunction::apply(x_NKD, bias, std::optional<at::Tensor>(weights_NK));
   return at::matmul(weights_NK.unsqueeze(1).to(x_NKD.scalar_type()), at::gelu(x_NKD + bias)).squeeze(1);
 }
 

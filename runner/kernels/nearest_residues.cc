@@ -108,7 +108,7 @@ NearestResidues nearest_residues_detail::nearest_by_operators(const at::Tensor& 
   const int64_t b = points_BL3.size(0);
   const int64_t l = points_BL3.size(1);
   const int64_t found = std::min(k, l);
-  const at::Tensor known = known_BL.to(at::kFloat);
+  const at::Tensor known = known_BL.logical_and(used_BL).to(at::kFloat);  // padding does not count as the farthest
   std::vector<at::Tensor> places;
   std::vector<at::Tensor> distances;
   std::vector<at::Tensor> present;
