@@ -1,5 +1,5 @@
 // CPU twin of the dropout kernel. Blocks of Philox are computed kLanes at a time in arrays that the compiler turns
-// into vectors; with AVX2 that is about four times quicker than one block at a time, so it is chosen at run time.
+// into vectors: with AVX2 about four times quicker than one block at a time.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -7,9 +7,11 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include "runner/base/philox.h"
+#include "runner/base/vector_loops.h"
 #include "runner/kernels/dropout.h"
 
 namespace lockstep::dropout_detail {
@@ -43,8 +45,8 @@ constexpr int64_t kElements = kLanes * 4;  // of one such group
 }
 
 // The mask of `n` elements of one sample, from those of first_block on.
-[[gnu::always_inline]] inline void keep_sample(const MaskPlan& plan, uint32_t sample, uint32_t first_block,
-                                               uint8_t* keep, int64_t n) {
+LOCKSTEP_VECTOR_CLONES
+void keep_sample(const MaskPlan& plan, uint32_t sample, uint32_t first_block, uint8_t* keep, int64_t n) {
   int64_t element = 0;
   for (; element + kElements <= n; element += kElements) {
     keep_group(plan, sample, first_block + static_cast<uint32_t>(element / 4), keep + element);
@@ -56,38 +58,33 @@ constexpr int64_t kElements = kLanes * 4;  // of one such group
   }
 }
 
-void keep_sample_portable(const MaskPlan& plan, uint32_t sample, uint32_t first_block, uint8_t* keep, int64_t n) {
-  keep_sample(plan, sample, first_block, keep, n);
-}
-
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] void keep_sample_avx2(const MaskPlan& plan, uint32_t sample, uint32_t first_block,
-                                              uint8_t* keep, int64_t n) {
-  keep_sample(plan, sample, first_block, keep, n);
-}
-#endif
-
-using KeepSample = void (*)(const MaskPlan&, uint32_t, uint32_t, uint8_t*, int64_t);
-
-KeepSample choose_keep_sample() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return keep_sample_avx2;
-#endif
-  return keep_sample_portable;
-}
-
+// With plan.of_relu the mask loses what relu drops.
 template <typename T>
-void drop_what_relu_drops(const T* x, uint8_t* keep, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) keep[i] = static_cast<uint8_t>(keep[i] & !(x[i] <= T{0}));  // NaN stays
-}
-
-template <typename T>
-void apply_mask(const T* x, const uint8_t* keep, T* out, int64_t n, float scale) {
+void apply_mask(const MaskPlan& plan, const T* x, uint8_t* keep, T* out, int64_t n) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
   for (int64_t i = 0; i < n; ++i) {
-    const Wide value = static_cast<Wide>(x[i]) * static_cast<Wide>(scale);
-    out[i] = static_cast<T>(keep[i] != 0 ? value : Wide{0});
+    const auto value = static_cast<Wide>(x[i]);
+    if (plan.of_relu && value <= Wide{0}) keep[i] = 0;  // NaN stays
+    out[i] = static_cast<T>(keep[i] != 0 ? value * static_cast<Wide>(plan.scale) : Wide{0});
   }
+}
+
+// The same on the bits, without comparisons of floats: they would keep vectors away.
+LOCKSTEP_VECTOR_CLONES
+void apply_mask(const MaskPlan& plan, const float* x, uint8_t* keep, float* out, int64_t n) {
+  constexpr int32_t kMagnitude = 0x7fffffff;
+  constexpr int32_t kInfinity = 0x7f800000;
+  const int32_t passes_all = plan.of_relu ? 0 : 1;
+  const float scale = plan.scale;
+  for_each_value(
+      n, LOCKSTEP_EACH(i) {
+        const auto bits = std::bit_cast<int32_t>(x[i]);
+        const int32_t is_positive = bits > 0 ? 1 : 0;
+        const int32_t is_nan = (bits & kMagnitude) > kInfinity ? 1 : 0;
+        const int32_t is_kept = keep[i] & (passes_all | is_positive | is_nan);
+        keep[i] = static_cast<uint8_t>(is_kept);
+        out[i] = std::bit_cast<float>(std::bit_cast<int32_t>(x[i] * scale) & -is_kept);
+      });
 }
 
 }  // namespace
@@ -95,7 +92,6 @@ void apply_mask(const T* x, const uint8_t* keep, T* out, int64_t n, float scale)
 void draw_and_apply_cpu(const at::Tensor& x, const at::Tensor& mask, const at::Tensor& out, const MaskPlan& plan) {
   const int64_t samples = x.size(0);
   const int64_t n = x.numel() / samples;
-  const KeepSample keep_one = choose_keep_sample();
   uint8_t* const keep = mask.data_ptr<uint8_t>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "lockstep_dropout", [&] {
     const scalar_t* const in = x.const_data_ptr<scalar_t>();
@@ -106,9 +102,8 @@ void draw_and_apply_cpu(const at::Tensor& x, const at::Tensor& mask, const at::T
         const auto sample =
             is_row ? static_cast<uint32_t>(plan.samples[b]) : plan.first_slot + static_cast<uint32_t>(b);
         const auto first_block = is_row ? static_cast<uint32_t>(plan.parts[b] * ((n + 3) / 4)) : 0U;
-        keep_one(plan, sample, first_block, keep + b * n, n);
-        if (plan.of_relu) drop_what_relu_drops(in + b * n, keep + b * n, n);
-        apply_mask(in + b * n, keep + b * n, result + b * n, n, plan.scale);
+        keep_sample(plan, sample, first_block, keep + b * n, n);
+        apply_mask(plan, in + b * n, keep + b * n, result + b * n, n);
       }
     });
   });

@@ -23,7 +23,7 @@ import bench_sasrec
 import gpt2rec_twin as twin
 import numpy
 import torch
-from bench_sasrec import BIN, CACHE, machine, say
+from bench_sasrec import BIN, CACHE, ROOT, machine, say
 from programs import program, tools_folder
 from safetensors.torch import load_file
 from verdicts import Verdicts
@@ -34,6 +34,7 @@ BATCH = 1024
 RATES = (3e-3, 1e-3, 3e-4)
 DECAYS = (1e-2, 1e-3, 1e-4)
 EVAL_EVERY = 4
+OURS = {"--lr": 0.001, "--dropout": 0.4}
 
 
 class Films:
@@ -120,9 +121,11 @@ def factorise(films, seed, rate, decay, epochs):
 
 
 def ours(data, seed, epochs):
+    tokenizer = subprocess.run([ROOT / "scripts/get_gpt2_tokenizer"], capture_output=True, text=True, check=True).stdout.strip()
     with tempfile.TemporaryDirectory() as folder:
         command = [BIN / "lockstep", "run", "gpt2rec", "--data_path", data, "--train_dir", f"{folder}/run", "--seed", seed,
-                   "--num_epochs", epochs, "--batch_scope", "total", "--batch_size", BATCH, "--lr", 0.002, "--neg", "resample",
+                   "--num_epochs", epochs, "--batch_scope", "total", "--batch_size", BATCH, "--neg", "resample",
+                   "--tokenizer_path", tokenizer, *itertools.chain(*OURS.items()),
                    "--eval_every", EVAL_EVERY, "--early_stopping_patience", 0, "--checkpoint_every", 0, "--nproc", 2,
                    "--status_port", 0]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
@@ -167,7 +170,8 @@ def main():
         ratio = means["Lockstep gpt2rec"] / means["BPR-MF"]
         verdicts.judge(f"{name}: {figure} at least {target:g} times BPR-MF's", ratio >= target, f"{ratio:.2f}")
     text = [f"{machine()}. {options.seeds} seeds, each with a split of its own, {options.epochs} epochs, width {WIDTH}, batch "
-            f"{BATCH}. BPR-MF: the best of rates {', '.join(f'{r:g}' for r in RATES)} and decays "
+            f"{BATCH}. Lockstep: a random GPT-2 of 2x64 with GPT-2's tokenizer, "
+            f"{', '.join(f'{flag} {value:g}' for flag, value in OURS.items())}. BPR-MF: the best of rates {', '.join(f'{r:g}' for r in RATES)} and decays "
             f"{', '.join(f'{d:g}' for d in DECAYS)}, Adam.", "",
             "| data, figure | side | mean | least | most |", "|---|---|---|---|---|", *table, "", *verdicts.table()]
     if options.write:
