@@ -1,5 +1,5 @@
-// CPU twin of the dropout kernel. Blocks of Philox are computed kLanes at a time in arrays that the compiler turns
-// into vectors; with AVX2 that is about four times quicker than one block at a time, so it is chosen at run time.
+// CPU twin of the dropout kernel. Computes kLanes blocks of Philox at a time in arrays that the compiler can vectorise;
+// with AVX2 (chosen at run time) that is about four times as fast as one block at a time.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kLanes = 16;             // Philox blocks computed together
 constexpr int64_t kElements = kLanes * 4;  // of one such group
 
-// keep[i] = 1 where element first_block * 4 + i of the sample is kept.
+// Sets keep[i] to 1 if element first_block * 4 + i of the sample is kept, else to 0.
 [[gnu::always_inline]] inline void keep_group(const MaskPlan& plan, uint32_t sample, uint32_t first_block,
                                               uint8_t* keep) {
   uint32_t c0[kLanes];
@@ -42,7 +42,7 @@ constexpr int64_t kElements = kLanes * 4;  // of one such group
   }
 }
 
-// The mask of `n` elements of one sample, from those of first_block on.
+// The mask of `n` elements of one sample, beginning with the first element of block first_block.
 [[gnu::always_inline]] inline void keep_sample(const MaskPlan& plan, uint32_t sample, uint32_t first_block,
                                                uint8_t* keep, int64_t n) {
   int64_t element = 0;
