@@ -37,7 +37,7 @@ Result<kube::ServerAccess> find_access(const std::string& kubeconfig, const std:
   if (found.ok() || found.error().code != ErrorCode::kNotFound) return found;
   return Error{
       ErrorCode::kNotFound,
-      "no way to an API server: name a file with --kubeconfig or KUBECONFIG, put one at ~/.kube/config, or run "
+      "no API server is configured: name a file with --kubeconfig or KUBECONFIG, put one at ~/.kube/config, or run "
       "in a pod with a service account"};
 }
 

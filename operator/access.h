@@ -18,7 +18,7 @@ Result<kube::ServerAccess> find_access(const std::string& kubeconfig, const std:
 
 inline constexpr size_t kTokenKeyBytesMin = 16;
 
-// The bytes of the file. kNotFound says with which line the Secret is made.
+// The bytes of the file. The message of kNotFound has the command that makes the Secret.
 Result<std::string> read_token_key(const std::string& path, const std::string& operator_namespace);
 
 }  // namespace lockstep

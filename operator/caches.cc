@@ -27,8 +27,8 @@ Caches::Caches(kube::Client& client, control::Workqueue& queue, const std::strin
   services_ = informer(kube::services(), ns, of_a_job, train::trim_service);
   policies_ = informer(kube::network_policies(), ns, of_a_job, train::trim_network_policy);
   if (ns.empty()) hosts_ = informer(kube::nodes(), "", "", train::trim_host);
-  // A change that a pass has put into the cache itself wakes nobody: that pass, or the one after it, has planned with
-  // it.
+  // A change that a pass has put into the cache itself needs no new pass: that pass, or the one after it, has planned
+  // with it.
   jobs_->on_change([this](const control::Cache::Change& change) {
     if (change.was_assumed) return;
     queue_.add(api::key_of(change.after != nullptr ? *change.after : *change.before));
@@ -103,7 +103,7 @@ void Caches::look_at_job_of_pod(const control::Cache::Change& change) {
   if (!change.was_assumed) queue_.add_within(job, wait);
 }
 
-// Kubelets write their node's status all the time; only a change of what is read of it concerns anybody.
+// Kubelets write their node's status all the time; jobs are reconciled only when a field that is read has changed.
 void Caches::look_at_jobs_of_host(const control::Cache::Change& change) {
   const bool is_same = change.before != nullptr && change.after != nullptr &&
                        train::view_of_host(*change.before) == train::view_of_host(*change.after);
@@ -113,7 +113,7 @@ void Caches::look_at_jobs_of_host(const control::Cache::Change& change) {
 }
 
 void Caches::start() {
-  // Workloads may have outlived their TrainJobs, and wait for us to let go of them.
+  // Workloads may have outlived their TrainJobs, and wait for the operator to remove its finalizer.
   optional_.at(kube::kueue_workloads().front().crd_name())->wanted();
   for (const auto& [what, informer] : all_) informer->start();
   for (const auto& [name, informer] : optional_) informer->start();

@@ -39,7 +39,7 @@ class Caches {
   [[nodiscard]] control::Cache& network_policies() { return policies_->cache(); }
   // Kinds that the cluster may lack, by CRD name. None of them is a reason not to be ready.
   [[nodiscard]] std::map<std::string, control::OptionalInformer*> optional();
-  // nullptr: nodes are the cluster's, and whoever may look at one namespace only does not see them.
+  // nullptr: an operator of a single namespace has no rights on nodes.
   [[nodiscard]] control::Cache* hosts() { return hosts_ ? &hosts_->cache() : nullptr; }
 
  private:

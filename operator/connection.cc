@@ -49,7 +49,7 @@ Result<std::unique_ptr<Connection>> Connection::make(const OperatorOptions& opti
   const kube::ServerAccess& access = made->access;
   if (access.exec) {
     return Error{ErrorCode::kInvalid,
-                 access.exec->where + ": an operator runs no program for credentials, which end while it goes on; " +
+                 access.exec->where + ": the operator runs no program for credentials, since these expire; " +
                      std::string(kube::kUsableCredentials)};
   }
   made->operator_namespace = !options.operator_namespace.empty() ? options.operator_namespace

@@ -1,5 +1,5 @@
-// Connection: the API server as the operator reaches it: where it is, who we are there, and a client for each kind of
-// work, so that events and the Lease do not stand behind the reconcilers' requests.
+// Connection: the operator's connection to the API server: address, credentials, and a client for each kind of work, so
+// that events and the Lease do not wait behind the reconcilers' requests.
 //
 // Threads: made by one; the clients may be used from all threads.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-// Members are in the order of their making: whoever is used by others comes first, and is destroyed last.
+// Members are in the order in which they are made: a member that others use comes first and is destroyed last.
 struct Connection {
   // `metrics` outlives the connection. kInvalid, kNotFound: what is wrong with the configuration.
   static Result<std::unique_ptr<Connection>> make(const OperatorOptions& options, const Environment& environment,
@@ -33,7 +33,7 @@ struct Connection {
   std::shared_ptr<ExitAfterWrites> fault;  // nullptr without --exit_after_writes
   std::shared_ptr<kube::HttpTransport> transport;
   std::unique_ptr<kube::Client> client;
-  // What is said at the end is said after `stop`: the last events, the release of the Lease.
+  // Not ended by `stop`: these two send the last events and release the Lease after it.
   std::unique_ptr<kube::Client> event_client;
   std::unique_ptr<kube::Client> election_client;
 };

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// How often the cluster's CRD is looked at while it is not the one that this operator needs.
+// Interval at which the cluster's CRD is read while it is not the one that this operator needs.
 constexpr std::chrono::seconds kCrdLook{3};
 // An API server publishes a new CRD's schema within seconds.
 constexpr int kCrdLooksWithoutSchemaMax = 10;

@@ -1,7 +1,7 @@
 // CrdCheck: is the cluster's CRD the one that this operator needs?
 //
-// An API server drops the fields of a status that its CRD does not know: what a policy has decided would be forgotten,
-// and done again. So an operator with an older CRD waits, and says what is missing.
+// An API server drops the fields of a status that its CRD does not have: what a policy has decided would be forgotten,
+// and done again. So while the cluster's CRD is older than the operator, the operator waits and says what is missing.
 // Threads: `wait` on one, `trouble` from all.
 #pragma once
 
@@ -20,7 +20,7 @@ class CrdCheck {
   // `client` outlives the check.
   CrdCheck(kube::Client& client, Logger logger) : client_(client), logger_(std::move(logger)) {}
 
-  // Until the CRD has all fields, or `ended`. Where the server tells no schema the operator begins all the same.
+  // Returns when the CRD has all fields, or with `ended`. When the server publishes no schema it returns, too.
   void wait(const std::stop_token& ended);
   // What is wrong with the CRD, as far as it was looked at.
   [[nodiscard]] std::optional<std::string> trouble() const;

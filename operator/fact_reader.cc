@@ -15,7 +15,7 @@ constexpr int kLogLines = 20;
 
 std::string where(const std::string& ns) { return ns.empty() ? "in all namespaces" : "in namespace " + ns; }
 
-// A person must know what to ask for.
+// Names the missing right, so that the user knows which role to ask for.
 Error explained(const Error& error, const std::string& verb, const std::string& resource, const std::string& ns) {
   if (error.code != ErrorCode::kForbidden) return error;
   return Error{error.code,
@@ -73,7 +73,7 @@ class FactReader {
     if (!events.ok()) return not_read(events.error(), "list", "events");
     const std::string uid = api::meta_of(*facts_.job).uid;
     for (Json& event : events->items) {
-      // Of an earlier job of this name they speak of something else.
+      // Events of an earlier job of this name are left out.
       const std::string about = train::text_field(event, {"involvedObject", "uid"});
       if (about.empty() || about == uid) facts_.events.push_back(std::move(event));
     }
@@ -88,14 +88,14 @@ class FactReader {
     }
   }
 
-  // Nobody needs the right to read it: it only tells an operator that is gone from one that is slow.
+  // Optional, so errors are ignored: the Lease only shows whether the operator is gone or just slow.
   void read_lease() {
     const Result<Json> lease = client_.get(kube::leases(), {of_.operator_namespace, kLease});
     if (!lease.ok()) return;
     facts_.operator_seen = api::parse_time(train::text_field(*lease, {"spec", "renewTime"}));
   }
 
-  // A log that is gone with its machine or its pod is no news.
+  // Only a missing right is reported: a log may be gone with its machine or its pod.
   void read_log() {
     const std::string pod = diagnose::pod_to_read(facts_);
     if (pod.empty()) return;

@@ -1,4 +1,4 @@
-// Reads what diagnose/ knows of a TrainJob from an API server.
+// Reads the facts about a TrainJob (diagnose/facts.h) from an API server.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct FactsOf {
   api::UnixSeconds now = 0;
 };
 
-// What may not be read but the TrainJob itself becomes a note of the facts. Errors: those of the client; kForbidden
-// names the verb and the resource, kNotFound a server without the CRD.
+// Objects that may not be read become a note in the facts; only for the TrainJob itself this is an error. Errors: those
+// of the client; kForbidden names the verb and the resource, kNotFound a server without the CRD.
 Result<diagnose::Facts> read_facts(kube::Client& client, const FactsOf& of);
 
 // The TrainJobs of a namespace; of all when it is empty.

@@ -1,4 +1,4 @@
-// kubectl-lockstep: `kubectl lockstep why JOB` and its like. What needs a cluster from a laptop.
+// kubectl-lockstep: `kubectl lockstep why JOB` and the other commands for a laptop that need a cluster.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ using namespace lockstep;
 
 constexpr int kNotWell = 1;
 constexpr size_t kWidthDefault = 100;
-// Somebody waits in front of a terminal.
+// Short: a person is waiting at the terminal.
 constexpr std::chrono::milliseconds kRetryFor{2'000};
 constexpr std::chrono::milliseconds kRequestTimeout{10'000};
 
@@ -46,7 +46,7 @@ std::string variable(const Environment& environment, std::string_view name) {
   return it == environment.end() ? std::string() : it->second;
 }
 
-// A way in, and what keeps it open.
+// A client and the token source that it uses.
 struct Connection {
   std::unique_ptr<kube::TokenSource> tokens;
   std::unique_ptr<kube::Client> client;
@@ -61,7 +61,7 @@ Result<kube::ServerAccess> access_of(const KubectlOptions& options, const Enviro
   if (!is_about_user) return access;
   return Error{ErrorCode::kInvalid,
                access.error().message +
-                   "\nkubectl itself can stand between: kubectl proxy --port=8001 & kubectl lockstep -s "
+                   "\nor let kubectl log in for you: kubectl proxy --port=8001 & kubectl lockstep -s "
                    "http://127.0.0.1:8001 -n NAMESPACE why JOB"};
 }
 
@@ -164,5 +164,5 @@ int main(int argc, char** argv) {
   const int code = run({argv + 1, argv + argc});
   std::cout.flush();
   std::fflush(nullptr);
-  std::_Exit(code);  // cpprestsdk's threads wait for connections that nobody needs any more
+  std::_Exit(code);  // a normal exit would wait for cpprestsdk's threads and their idle connections
 }

@@ -31,14 +31,14 @@ Result<std::optional<OperatorOptions>> parse_operator_options(const std::vector<
   app.add_option("--metrics_port", options.metrics_port, "/metrics, /healthz, /readyz")
       ->capture_default_str()
       ->check(CLI::Range(1, 65535));
-  app.add_flag("--leader_elect,!--no_leader_elect", options.leader_elect, "one of several replicas acts, by a Lease");
+  app.add_flag("--leader_elect,!--no_leader_elect", options.leader_elect, "of several replicas one acts, by a Lease");
   app.add_option("--workers", options.workers, "TrainJobs reconciled at the same time")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
   app.add_option(
          "--progress_seconds", options.progress_seconds,
-         "a job's figures are written so often when nothing else has changed; they are read every 10 s. At most "
-         "120: figures of three minutes ago are taken for those of a job that is stuck")
+         "seconds between two status writes when only a job's progress has changed; it is read every 10 s. At most "
+         "120: `kubectl lockstep why` takes a job whose progress is three minutes old for stuck")
       ->capture_default_str()
       ->check(CLI::Range(0, 120));
   app.add_option("--qps", options.qps, "requests per second to the API server")

@@ -53,7 +53,7 @@ std::string make_identity() {
 
 }  // namespace
 
-// Members are in the order of their making: whoever is used by others comes first, and is destroyed last.
+// Members are in the order in which they are made: a member that others use comes first and is destroyed last.
 struct OperatorProgram::Impl {
   Impl(OperatorOptions given, Logger log) : options(std::move(given)), logger(std::move(log)) {}
 
@@ -65,7 +65,7 @@ struct OperatorProgram::Impl {
         .logger = logger});
     announcer = std::make_unique<train::CoordinatorAnnouncer>(train::CoordinatorAnnouncer::Options{
         .tell = [this](const std::string& ip, const std::string& token, const std::string& address) -> Status {
-          // It is repeated until it is heard, and what this operator knows may be stale by then.
+          // The request is repeated until the agent answers; by then another operator, which knows more, may lead.
           if (!leads()) return Error{ErrorCode::kCancelled, "another operator leads by now"};
           return train::tell_agent_coordinator(ip, train::kStatusPort, token, address);
         },
@@ -185,7 +185,7 @@ struct OperatorProgram::Impl {
     }
   }
 
-  // Workers first, then the Lease: nobody else begins while something of ours may still be written.
+  // Workers first, then the Lease: no other operator begins while this one may still be writing.
   void end() {
     if (starter.joinable()) {
       starter.request_stop();
@@ -196,7 +196,7 @@ struct OperatorProgram::Impl {
     progress.reset();
     announcer.reset();
     if (elector) {
-      // The Lease is released by a client whose calls are not ended yet.
+      // `connection->stop` does not end the calls of the client that releases the Lease.
       elector->stop_and_join();
     }
     caches->stop_and_join();

@@ -1,7 +1,7 @@
 // OperatorProgram: the operator put together: access, caches, election, controller, HTTP.
 //
 // Caches are filled from the start, also while another replica leads, so that a takeover begins to work at once. Losing
-// the Lease ends the process: what it was about to write belongs to somebody else by then.
+// the Lease ends the process: another operator may already be writing.
 // Threads: the table is in operator/README.md. `run` is called once, on the thread that has blocked the signals.
 #pragma once
 

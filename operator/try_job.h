@@ -24,7 +24,7 @@ struct TryOptions {
 // nullopt: --help was answered. kInvalid: usage, in words. `arguments`: what stands after "try".
 Result<std::optional<TryOptions>> parse_try_options(const std::vector<std::string>& arguments);
 
-// What there is to say about a TrainJob as the API server has it. Pure.
+// What `try` prints about a TrainJob as the API server has it. Pure.
 struct TryNews {
   std::string line;                   // "Running: 2 of 2 nodes train; step 12 of 20"; the same again is not news
   std::optional<bool> has_succeeded;  // once it has ended

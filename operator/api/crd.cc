@@ -5,7 +5,7 @@
 namespace lockstep::api {
 namespace {
 
-// The file is part of this program: that it cannot be used is a fault of the build, which crd_test finds.
+// The YAML text is compiled into this program. If it cannot be used, the build is faulty; crd_test finds that.
 Schema schema_of_crd() {
   const auto crd = parse_yaml(crd_yaml(), "manifests/base/crd.yaml");
   LOCKSTEP_CHECK(crd.ok(), crd.ok() ? "" : crd.error().message.c_str());

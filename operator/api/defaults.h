@@ -5,8 +5,8 @@
 
 namespace lockstep::api {
 
-// Drops nulls that stand for absent fields and sets what has a default. What has another type than it must have is left
-// as it is: validate.h says so.
+// Drops nulls that stand for absent fields and sets the defaults of fields that have one. A field of the wrong type is
+// left as it is; validate.h reports it.
 void apply_trainjob_defaults(Json& trainjob);
 
 }  // namespace lockstep::api

@@ -11,7 +11,7 @@ namespace {
 constexpr UnixSeconds kSecondsPerMinute = 60;
 constexpr UnixSeconds kSecondsPerHour = 3'600;
 constexpr UnixSeconds kSecondsPerDay = 86'400;
-constexpr UnixSeconds kFirstTime = -62'167'219'200;  // 0000-01-01T00:00:00Z: what four digits can write
+constexpr UnixSeconds kFirstTime = -62'167'219'200;  // 0000-01-01T00:00:00Z: the least four-digit year
 constexpr UnixSeconds kLastTime = 253'402'300'799;   // 9999-12-31T23:59:59Z
 
 // The member, when there is one and it is of the kind asked for; else nullptr.

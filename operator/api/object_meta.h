@@ -1,7 +1,7 @@
-// ObjectMeta: what every Kubernetes object says of itself, and the references between objects. Pure.
+// ObjectMeta: the metadata of every Kubernetes object, and the references between objects. Pure.
 //
-// Objects travel as Json between rooms; these views are read out of them where fields are used. Names are those of
-// k8s.io/apimachinery meta/v1.
+// Rooms pass objects to each other as Json; these structs are read from it where the fields are used. Names are those
+// of k8s.io/apimachinery meta/v1.
 #pragma once
 
 #include <compare>
@@ -55,8 +55,8 @@ struct ObjectMeta {
   [[nodiscard]] const OwnerReference* controller() const;
 };
 
-// Of a whole object, from its `metadata`. What is missing or has another type is left empty: the API server has
-// checked it, and a test that builds half an object gets half a view.
+// `object`: a whole object, with its `metadata`. A field that is missing or has the wrong type is left empty: the API
+// server has checked what it stores, and tests may build objects with only some of the fields.
 ObjectMeta meta_of(const Json& object);
 ObjectKey key_of(const Json& object);
 

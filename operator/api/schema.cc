@@ -35,7 +35,8 @@ constexpr std::array kKeywords = {"additionalProperties",
                                   "x-kubernetes-list-type",
                                   "x-kubernetes-preserve-unknown-fields",
                                   "x-kubernetes-validations"};
-// std::regex follows a text by recursion: one that is longer in bytes matches no pattern here.
+// std::regex recurses with the length of the text and could overflow the stack: a text of more bytes than this counts
+// as not matching.
 constexpr size_t kMatchedLengthMax = 4096;
 
 Error unusable(const std::string& keyword, const std::string& why) {
@@ -157,7 +158,7 @@ std::string shown(const Json& value) {
   return value.is_array() ? "a list" : as_line(value);
 }
 
-// Not those that JSON has, but those that people count.
+// Code points of UTF-8, not bytes.
 size_t characters(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
@@ -282,7 +283,7 @@ class StructureCheck {
     }
   }
 
-  // What makes an entry the same as another one.
+  // Two entries with equal keys are duplicates: of a set the whole entry, of a map its `list_keys`.
   static Json key_of(const Schema& schema, const Json& entry) {
     if (schema.list_type == Schema::ListType::kSet || !entry.is_object()) return entry;
     Json key = Json::object();

@@ -1,9 +1,9 @@
 // Schema: a structural OpenAPI v3 schema, as CustomResourceDefinitions carry it. Pure.
 //
-// Role: what an API server does with an object before it stores it, without one: unknown fields (as with
+// Role: does without a cluster what an API server does with an object before it stores it: unknown fields (as with
 // fieldValidation=Strict), nulls, defaults, types and limits. It knows the keywords that manifests/base/crd.yaml uses
-// and refuses a schema with any other, so that no rule is passed over. CEL rules are carried, not run
-// (trainjob_rules.h). Threads: immutable once parsed.
+// and refuses a schema with any other, so that no rule is silently skipped. CEL rules are kept as text and run by
+// trainjob_rules.h. Threads: immutable once parsed.
 #pragma once
 
 #include <map>
@@ -79,7 +79,7 @@ void apply_defaults(const Schema& schema, Json& value);
 // Unknown fields, types and limits, in the order of the fields' names. `value` after apply_defaults.
 std::vector<Problem> check_structure(const Schema& schema, const Json& value, const std::string& path);
 
-// A whole number of 64 bits, also one written as 2.0: JSON knows no difference, nor does the API server.
+// The value as a 64-bit integer; nothing: it is none. 2.0 counts as 2, as for the API server.
 std::optional<int64_t> whole_number(const Json& value);
 
 // "spec.trainer" and "image" → "spec.trainer.image".

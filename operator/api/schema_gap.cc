@@ -9,7 +9,7 @@ const Json* member(const Json& object, const char* name) {
   return at == object.end() ? nullptr : &*at;
 }
 
-// The server keeps whatever is in there.
+// Does the server keep unknown fields of this object?
 bool keeps_everything(const Json& theirs) {
   const Json* const keeps = member(theirs, "x-kubernetes-preserve-unknown-fields");
   return keeps != nullptr && *keeps == true;
@@ -19,7 +19,7 @@ void collect(const Schema& ours, const Json& theirs, const std::string& path, st
   if (keeps_everything(theirs)) return;
   const Json* const properties = member(theirs, "properties");
   for (const auto& [name, schema] : ours.properties) {
-    if (path.empty() && name == "metadata") continue;  // the API's own, of every kind
+    if (path.empty() && name == "metadata") continue;  // defined by Kubernetes for every kind
     const std::string field = field_below(path, name);
     const Json* const found = properties == nullptr ? nullptr : member(*properties, name.c_str());
     if (found == nullptr) {

@@ -1,5 +1,5 @@
-// What one schema has and another lacks: is the CRD in a cluster older than the one that this program was built with?
-// An API server drops fields that its schema does not know, without a word to the writer of a status. Pure.
+// Fields that one schema has and another lacks: is the CRD in a cluster older than the one that this program was built
+// with? An API server drops fields that its schema does not have, and tells the writer of a status nothing. Pure.
 #pragma once
 
 #include <string>

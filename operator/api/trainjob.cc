@@ -54,8 +54,8 @@ const char* text_of(const std::array<Word<E>, N>& words, E value) {
   return "Unknown";
 }
 
-// Reads the fields of one object into C++ values. What is absent or null leaves the value as it is. The first fault of
-// a whole document is kept; the rest of the document is then read for nothing.
+// Reads the fields of one object into C++ values. A field that is absent or null leaves its value unchanged. All Fields
+// of a document share `fault_`, which keeps the first fault; the caller then discards everything that was read.
 class Fields {
  public:
   // `object` may be nullptr: then every field is absent.
@@ -127,7 +127,7 @@ class Fields {
     read_time(name, time);
     if (time) out = *time;
   }
-  // As it is: of types that are Kubernetes' own.
+  // Copies a field of one of Kubernetes' own types without looking into it.
   void read_object(const char* name, Json& out) const {
     const Json* value = find(name);
     if (value == nullptr) return;

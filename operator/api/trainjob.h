@@ -117,7 +117,7 @@ struct TrainJobSpec {
 enum class JobPhase { kPending, kSuspended, kStarting, kRunning, kRecovering, kComplete, kFailed };
 const char* to_string(JobPhase phase);
 
-// The conditions' types, each set at first sight of a job.
+// Types of conditions. The operator sets all of them when it first sees a job.
 namespace condition {
 inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kAdmitted = "Admitted";
@@ -197,7 +197,7 @@ struct TrainJobStatus {
   std::map<int, int> attempts;  // node → attempt, only those above 0
   std::optional<JobProgress> progress;
   std::vector<RecentFailure> recent_failures;  // newest last; the newest kRecentFailuresInStatusMax go into JSON
-  // What a policy must remember across the operator's own death, and nobody else needs (documented as internal).
+  // What the policies must remember across restarts of the operator (train/bookkeeping.h); internal.
   Json bookkeeping = Json::object();
 
   bool operator==(const TrainJobStatus&) const = default;
@@ -212,11 +212,11 @@ struct TrainJob {
 // kInvalid names the field ("spec.trainer.numNodes: is \"two\", expected a whole number"). Unknown fields are left to
 // validate.h.
 //
-// Where a status says a phase that this build does not know (one that a newer operator wrote), `phase` is empty: it is
-// derived anew at every reconcile, and a job must not stop for a word.
+// A status.phase that this build does not know (a newer operator wrote it) is read as no phase and is no error: every
+// reconcile derives the phase anew.
 Result<TrainJob> trainjob_from_json(const Json& object);
 
-// What is empty is left out: replace the stored status as a whole, a merge patch would keep what is gone.
+// Empty fields are left out. Replace the stored status as a whole: a merge patch would keep fields that are empty now.
 Json to_json(const TrainJobStatus& status);
 // Every field that has a value, with the defaults spelled out.
 Json to_json(const TrainJobSpec& spec);

@@ -12,7 +12,7 @@
 namespace lockstep::api {
 namespace {
 
-// What the operator writes for launchers other than Lockstep.
+// Environment variables that the operator writes for launchers other than Lockstep.
 constexpr std::array kForeignNames = {env::kMasterAddr,      env::kMasterPort,      env::kForeignNodeRank,
                                       env::kForeignNumNodes, env::kWorldSize,       env::kRank,
                                       env::kPetNumNodes,     env::kPetNprocPerNode, env::kPetNodeRank,
@@ -50,7 +50,7 @@ bool same_env(const Json& self, const Json& stored) {
   return now == nullptr || before == nullptr ? now == before : by_name(*now) == by_name(*before);
 }
 
-// The operator says so; of a job that it has not seen yet, the user.
+// Is the stored job suspended? By status.phase; before the operator has seen the job, by spec.suspend.
 bool is_stopped(const Json& stored) {
   const Json* phase = at(stored, {"status", "phase"});
   return phase != nullptr ? *phase == "Suspended" : stored.at("spec").at("suspend").get<bool>();
@@ -111,7 +111,7 @@ bool is_outside_shared_memory(const Json& self, const Json& /*stored*/) {
   return path != "/dev/shm" && path.rfind("/dev/shm/", 0) != 0;
 }
 
-// What the pods are made of changes while there are none.
+// Fields that go into the pods may change only while the job is suspended and has no pods.
 constexpr std::string_view kOrStopped =
     "(has(oldSelf.status) && has(oldSelf.status.phase) ? oldSelf.status.phase == 'Suspended' : oldSelf.spec.suspend)";
 std::string or_stopped(std::string_view rule) { return std::string(rule).append(" || ").append(kOrStopped); }

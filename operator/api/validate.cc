@@ -13,7 +13,7 @@
 namespace lockstep::api {
 namespace {
 
-// metav1.ObjectMeta, which every CRD has without saying so.
+// The fields of metav1.ObjectMeta: every kind has them, and no CRD lists them.
 constexpr std::array kMetadataFields = {"annotations",
                                         "creationTimestamp",
                                         "deletionGracePeriodSeconds",
@@ -62,7 +62,7 @@ void check_strings(const Json& metadata, const char* field, std::vector<Problem>
   }
 }
 
-// The schema says nothing of metadata but its name's type.
+// Of metadata the schema has only the type of the name.
 void check_metadata(const Json& trainjob, std::vector<Problem>& problems) {
   const auto metadata = trainjob.find("metadata");
   if (metadata == trainjob.end() || !metadata->is_object()) {
@@ -107,7 +107,7 @@ class RuleCheck {
         if (below != nullptr) check(*below, entry, member(stored, name), field_below(path, name));
       }
     } else if (value.is_array()) {
-      // The entries of no list here have rules that compare (crd_test): nothing is looked up in the stored list.
+      // No rule of a list's entries compares with the stored object (crd_test), so no stored entry is looked up.
       for (size_t i = 0; i < value.size(); ++i) check(*schema.items, value[i], nullptr, field_below(path, i));
     }
   }

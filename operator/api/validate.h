@@ -1,4 +1,4 @@
-// What an API server would say of a TrainJob, without one. Pure.
+// Checks a TrainJob as an API server would, without one. Pure.
 //
 // Role: `lockstep validate -f`, and files that `lockstep run` reads. It is the CRD that says what is valid
 // (manifests/base/crd.yaml, built into this library); a test runs the same cases through this and a real API server.

@@ -27,7 +27,7 @@ struct Refused {
 };
 
 std::string in_quotes(std::string_view text) {
-  constexpr size_t kShownMax = 40;  // of what may be a secret, no more than it takes to find it
+  constexpr size_t kShownMax = 40;  // it may be a secret: enough to find the place
   std::string shown(text.substr(0, kShownMax));
   if (text.size() > kShownMax) shown += "…";
   return dump_line(Json(shown));
@@ -289,8 +289,8 @@ class DocumentBuilder final : public YAML::EventHandler {
     YAML::Mark mark;
     YAML::anchor_t anchor;
     Built built;
-    std::optional<std::string> path;  // nothing: too long, or nobody asks for places
-    std::optional<std::string> key;   // read, its value is still to come
+    std::optional<std::string> path;  // nothing: too long, or places are not recorded
+    std::optional<std::string> key;   // that was read, and whose value was not yet
     bool key_is_merge = false;
     std::unordered_map<std::string, YAML::Mark> keys;
     std::optional<OrderedJson> merged;  // the value of `<<`
@@ -385,7 +385,7 @@ class DocumentBuilder final : public YAML::EventHandler {
     attach(frame.mark, std::move(frame.built));
   }
 
-  // `<<: *defaults` or `<<: [*a, *b]`: what the map itself does not say, the first that says it wins.
+  // `<<: *defaults` or `<<: [*a, *b]`: a key of the map itself wins, then that of the first source that has it.
   static void merge(Frame& frame) {
     const OrderedJson& merged = *frame.merged;
     const OrderedJson sources = merged.is_array() ? merged : OrderedJson::array({merged});
@@ -463,7 +463,7 @@ void run_parser(std::string_view text, YAML::EventHandler& handler) {
   }
 }
 
-// What yaml-cpp would guess at: it ends a text at a NUL and replaces what is not UTF-8.
+// Refuses texts that yaml-cpp would silently read as something else: it stops at a NUL and replaces invalid UTF-8.
 Status check_bytes(std::string_view text, std::string_view what) {
   const auto refuse = [&](const std::string& why) {
     return Error{ErrorCode::kInvalid, std::string(what).append(": ").append(why)};

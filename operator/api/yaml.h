@@ -16,7 +16,7 @@
 
 namespace lockstep::api {
 
-inline constexpr size_t kYamlNodesMax = 100'000;  // an alias bomb ends here
+inline constexpr size_t kYamlNodesMax = 100'000;  // aliases written out, against alias bombs ("billion laughs")
 inline constexpr size_t kYamlDepthMax = 64;
 inline constexpr size_t kYamlBytesMax = size_t{8} << 20;  // of the text, and of all scalars with aliases written out
 
@@ -38,7 +38,7 @@ struct YamlDocument {
   // value itself in a list. What came through an alias or a merge key stands where that does.
   std::map<std::string, YamlPlace> places;
 
-  // Of the field, or of the nearest one around it that the text has.
+  // The place of the field; of its nearest parent in the text when the text does not have it.
   [[nodiscard]] YamlPlace place_of(std::string_view field) const;
 };
 

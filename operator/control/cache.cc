@@ -30,9 +30,9 @@ struct AssumedDeletion {
 };
 
 struct Entry {
-  std::optional<State> told;  // by the watch, or a list
+  std::optional<State> told;  // from the watch, or a list
   std::optional<State> assumed;
-  Clock::time_point assumed_until;  // for ever when the watch will tell that it is settled
+  Clock::time_point assumed_until;  // without end when its version can be compared with the watch's
   std::optional<AssumedDeletion> deletion;
 
   [[nodiscard]] bool empty() const { return !told && !assumed && !deletion; }
@@ -54,7 +54,7 @@ struct Cache::Impl {
   std::set<api::ObjectKey> provisional;  // keys with an assumption
   Clock::time_point sweep_at;
   bool synced = false;
-  std::optional<uint64_t> reached;  // by the watch; nothing: unknown
+  std::optional<uint64_t> reached;  // newest version of the watch; nothing: unknown
 
   State read(Json object) const {
     State state;
@@ -103,14 +103,15 @@ struct Cache::Impl {
     return hidden ? nullptr : state;
   }
 
-  // Does a reader see this state, or a newer one of the object, by assumption?
+  // Do readers see this state already, or a newer one of the object, because it was assumed?
   [[nodiscard]] static bool is_assumed(const Entry& entry, const State& state, Clock::time_point at) {
     if (!entry.assumed || at >= entry.assumed_until || entry.assumed->uid != state.uid) return false;
     if (state.number && entry.assumed->number) return *state.number <= *entry.assumed->number;
     return !state.version.empty() && entry.assumed->version == state.version;
   }
 
-  // Is this an event that is told again: not newer than what was told of the name, or of a name known to be free?
+  // Is this a repeated event: not newer than the state that the watch told of this name, or, when there is no object of
+  // the name, not newer than the watch?
   [[nodiscard]] bool knows(const State* told, const State& state) const {
     if (told == nullptr) return watch_is_past(state);
     if (state.number && told->number) return *state.number <= *told->number;
@@ -132,7 +133,8 @@ struct Cache::Impl {
     sweep_at = at + kAssumptionLife;
   }
 
-  // The watch, or a list, has spoken of the object `uid`: what it settles is dropped. Nothing: it is gone.
+  // Takes over the state of object `uid` from the watch or a list (nothing: it is gone), and drops the assumptions that
+  // it settles.
   void tell(const api::ObjectKey& key, const std::string& uid, std::optional<State> state, Clock::time_point at) {
     const auto found = entries.try_emplace(key).first;
     Entry& entry = found->second;
@@ -143,7 +145,7 @@ struct Cache::Impl {
     settle(found, at);
   }
 
-  // With a list the watch begins anew.
+  // The watch begins anew from the version of a list.
   void restart_at(std::optional<uint64_t> number, const std::map<api::ObjectKey, State>& listed) {
     const std::optional<uint64_t> before = std::exchange(reached, number);
     if (!number) {
@@ -151,7 +153,7 @@ struct Cache::Impl {
       for (const auto& [key, state] : listed) reach(state.number);
     }
     if (!reached || !before || *reached >= *before) return;
-    // The server's history was set back: versions of before compare with nothing.
+    // The server was set back to an older state: versions from before cannot be compared with those from now on.
     for (const api::ObjectKey& key : provisional) set(entries.find(key)->second.assumed, {});
   }
 
@@ -235,7 +237,7 @@ void Cache::assume_deleted(const api::ObjectKey& key, const std::string& uid) {
   const Clock::time_point now = impl_->now();
   const std::lock_guard lock(impl_->mutex);
   if (now >= impl_->sweep_at) impl_->settle_all(now);
-  // Kept without an object, too: a watch that is behind may be about to bring it.
+  // Kept even when the cache has no such object: a watch that lags behind may still bring it.
   impl_->entries[key].deletion = AssumedDeletion{uid, now + kAssumptionLife};
   impl_->provisional.insert(key);
 }
@@ -251,7 +253,7 @@ std::vector<Cache::Change> Cache::replace(std::vector<Json> objects, const std::
   std::vector<Change> changes;
   const std::lock_guard lock(impl_->mutex);
   impl_->synced = true;
-  // Made and gone before the watch told of them: no event will come.
+  // Objects that were created and deleted before the watch told of them: no event will come.
   std::map<api::ObjectKey, ObjectPtr> only_assumed;
   for (const api::ObjectKey& key : impl_->provisional) {
     const Entry& entry = impl_->entries.find(key)->second;
@@ -311,7 +313,7 @@ Cache::Change Cache::erase(const Json& object) {
   const auto found = impl_->entries.find(meta.key());
   const State* told = found != impl_->entries.end() && found->second.told ? &*found->second.told : nullptr;
   ObjectPtr before = told != nullptr ? told->object : nullptr;
-  // The end of an earlier object of this name, told again.
+  // A repeated delete event of an earlier object of this name.
   const bool of_another = told != nullptr && told->uid != meta.uid;
   if (of_another && number && told->number && *told->number > *number) return {before, before};
   impl_->reach(number);

@@ -6,9 +6,9 @@
 //     already is not taken: an answer that arrives late never turns the cache back, nor revives what was deleted.
 //   - An assumed deletion hides the object with that UID until the watch says the same (it is gone, or marked with a
 //     deletionTimestamp: then it is seen again, marked). Another object of the name is seen.
-// Versions are compared as numbers (resource_version.h), so what a reader sees of an object never goes back. Where that
-// cannot help, an assumption ends after kAssumptionLife, for a guess that is never confirmed was wrong: a deletion,
-// whose version no answer tells, and an object with an opaque version, which also the watch's next word on it ends.
+// Versions are compared as numbers (resource_version.h), so what a reader sees of an object never goes back. Two kinds
+// of assumption have no version to compare and end after kAssumptionLife at the latest: a deletion (no answer has its
+// version), and an object with an opaque version (the watch's next event on this object ends it, too).
 // Threads: safe from all threads; objects are immutable once in the cache. `trim` and `index` run without a lock.
 #pragma once
 
@@ -26,7 +26,7 @@ namespace lockstep::control {
 
 using ObjectPtr = std::shared_ptr<const Json>;
 
-// Longer than a watch is ever behind while it lives; a broken one lists again, which settles everything.
+// Longer than a working watch lags behind; after a broken one the informer lists again, which ends what it contradicts.
 inline constexpr std::chrono::seconds kAssumptionLife{30};
 
 class Cache {
@@ -53,17 +53,17 @@ class Cache {
   void assume(Json object);
   void assume_deleted(const api::ObjectKey& key, const std::string& uid);
 
-  // The informer's side. A change says what the watch had told before (nullptr: nothing) and what it tells now;
-  // assumptions are no part of it, so that what was assumed is announced when the watch brings it. But what was only
-  // assumed, and a list shows to be gone, is told as gone: no event will come of it. Two equal pointers: the cache knew
-  // this already, or newer.
+  // What the informer calls. `before` and `after` are the states known from the watch and lists (nullptr: no object),
+  // without assumptions: an assumed object is reported when the watch brings it. One exception: an object that was only
+  // assumed and that a list lacks is reported as gone, since no event will come. Two equal pointers: no news, the cache
+  // had this state or a newer one.
   struct Change {
     ObjectPtr before;
     ObjectPtr after;
     bool was_assumed = false;  // readers have seen `after`, or something newer of this object
   };
-  // A whole list; what is missing in it is gone. Only what differs is returned. The list's word counts even where it is
-  // older than the cache's (an API server that was restored from a backup). An empty version is opaque.
+  // A whole list; objects that are missing in it are gone. Returns only what changed. The list replaces even newer
+  // states (the API server may have been restored from a backup). An empty version is opaque.
   std::vector<Change> replace(std::vector<Json> objects, const std::string& list_version = "");
   Change put(Json object);
   Change erase(const Json& object);

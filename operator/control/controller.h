@@ -1,9 +1,9 @@
 // Controller: workers that take keys from a Workqueue and reconcile them.
 //
 // An error is logged once, counted, and the key comes back with backoff, after a busy server (kRetry) no sooner than
-// kBackoffOfBusyServer; success forgets its failures and comes back after `requeue_after` when there is one. A
-// reconcile that throws (a library's exception that nobody caught below) has failed as with an error: one object that
-// nobody foresaw must not stop the work on all others. The names of the metrics are controller-runtime's.
+// kBackoffOfBusyServer; after a success its failures are forgotten, and it comes back after `requeue_after` when there
+// is one. A reconcile that throws (an uncaught exception of a library) counts as failed: one unforeseen object must not
+// stop the work on all others. The names of the metrics are controller-runtime's.
 //
 // Threads: `workers` threads from `start` to `stop_and_join` or the destructor; one key is never on two of them.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace lockstep::control {
 
-// The client has tried for seconds, or was asked for more time than that.
+// After kRetry: the client itself has already retried for seconds, or the server asked for a longer wait than that.
 inline constexpr std::chrono::seconds kBackoffOfBusyServer{1};
 
 struct ReconcileResult {

@@ -93,7 +93,7 @@ void EventAggregator::record(const ObjectReference& about, EventText text, Clock
   const std::string id = series_id(about, text);
 
   auto found = series_.find(id);
-  // Long ago is another story, unless the old one is not even told yet.
+  // After kEventWindow without a repetition a new series begins, unless the old one still waits to be written.
   const bool over = found != series_.end() && now - found->second.last_seen > kEventWindow && !found->second.due &&
                     !found->second.in_flight;
   if (over) {
@@ -153,7 +153,7 @@ void EventAggregator::exists(const EventWrite& write, int64_t count, Clock::time
   series.count_stored = count;
   series.told.count += count;
   answered(write, found, now);
-  // What the create did not bring is brought by an update, now.
+  // The create was refused because the Event exists: an update adds its count now.
   stop_waiting(series, write.id);
   wait(found, now);
 }
@@ -161,7 +161,7 @@ void EventAggregator::exists(const EventWrite& write, int64_t count, Clock::time
 void EventAggregator::is_gone(const EventWrite& write, Clock::time_point now) {
   const auto found = series_.find(write.id);
   Series& series = found->second;
-  // Only what the lost Event did not tell yet, or it would be told twice.
+  // The new Event counts only what the deleted one did not have yet; the rest would be counted twice.
   series.told.count -= series.count_stored;
   series.told.first = series.told.last;
   series.stored = false;
@@ -219,7 +219,7 @@ bool EventAggregator::take_token(const ObjectReference& about, Clock::time_point
   return taken;
 }
 
-// The series that was quiet for longest is forgotten: if it comes again, its Event is found by name.
+// Forgets the series that was not seen for longest: if it comes again, its Event is found by name.
 void EventAggregator::make_room() {
   if (series_.size() < kEventSeriesMax) return;
   auto quietest = series_.end();

@@ -1,10 +1,10 @@
 // EventAggregator: which Events are written, when, and what they say. Pure.
 //
-// Equal happenings (object, type, reason, message, action) that follow each other within kEventWindow are one series =
+// Equal occurrences (object, type, reason, message, action) that follow each other within kEventWindow are one series =
 // one Event whose count rises. Its name is `<object>.<hash>`, the hash of all that and of the ten minutes in which it
 // began: an operator that was started again finds its predecessor's Event and raises its count instead of making a
-// second one. The first happening is written at once, the count at most every kEventUpdateInterval. A new series costs
-// its object a token (client-go's figures); without one it is dropped.
+// second one. The first occurrence is written at once, the count at most every kEventUpdateInterval. A new series takes
+// a token from its object's bucket (client-go's figures); when the bucket is empty it is dropped.
 // Threads: none.
 #pragma once
 
@@ -61,8 +61,8 @@ class EventAggregator {
 
   void record(const ObjectReference& about, EventText text, Clock::time_point now, api::UnixSeconds wall);
 
-  // The write whose turn it is; every write is answered by exactly one of the four calls below. `all`: what is to wait
-  // for its interval, too.
+  // The next write that is due; the caller answers it with exactly one of the four calls below. `all`: also those that
+  // are not due yet.
   std::optional<EventWrite> next(Clock::time_point now, bool all = false);
   // When there is something to write; nothing: not before the next `record`.
   [[nodiscard]] std::optional<Clock::time_point> due_at() const;
@@ -76,7 +76,7 @@ class EventAggregator {
   void failed(const EventWrite& write, std::optional<Clock::time_point> again);
 
   [[nodiscard]] size_t waiting() const { return line_.size(); }
-  // Happenings that were not told: no token, too many waiting, refused.
+  // Occurrences that were never written: no token, too many waiting, refused.
   [[nodiscard]] uint64_t dropped() const { return dropped_; }
 
  private:

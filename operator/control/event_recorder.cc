@@ -13,7 +13,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr std::chrono::seconds kFlushMax{2};
-// The client has tried for its `retry_for` already.
+// Waits between attempts; each fails only after the client has retried for its `retry_for`.
 constexpr BackoffPolicy kWriteBackoff{
     .first = std::chrono::seconds(1), .max = std::chrono::seconds(30), .factor = 2.0, .jitter = 1.0};
 
@@ -57,7 +57,7 @@ struct EventRecorder::Impl {
     const Clock::time_point until = options.now() + kFlushMax;
     while (options.now() < until) {
       const std::optional<EventWrite> write = next(true);
-      // An API server that does not answer now will not within two seconds.
+      // After one failure the rest is given up: the API server will hardly answer within the 2 s that are left.
       if (!write || !carry_out(*write)) break;
     }
   }
@@ -117,7 +117,7 @@ struct EventRecorder::Impl {
     return true;
   }
 
-  // A create whose answer was lost, and that was sent again below us.
+  // Was the existing Event made by this very create? Then its answer was lost, and the transport sent it a second time.
   [[nodiscard]] bool is_this_write(const Json& there, const EventWrite& write) const {
     return !options.instance.empty() && there.value("reportingInstance", Json()) == options.instance &&
            there.value("firstTimestamp", Json()) == api::format_time(write.series.first);

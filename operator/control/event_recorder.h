@@ -52,7 +52,7 @@ class EventRecorder {
   EventRecorder& operator=(const EventRecorder&) = delete;
 
   void record(const ObjectReference& about, EventText text);
-  // Happenings that were never told: too many of one object, too many waiting, refused by the API server.
+  // Occurrences that were never written: too many of one object, too many waiting, refused by the API server.
   [[nodiscard]] uint64_t dropped() const;
 
  private:

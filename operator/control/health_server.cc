@@ -24,7 +24,7 @@ HttpAnswer ask(const std::vector<const std::vector<HealthCheck>*>& lists) {
 }
 
 HttpAnswer answer(const HealthServer::Options& options, const HttpRequest& request) {
-  if (request.method != "GET") return {405, kText, "nothing here takes a POST\n"};
+  if (request.method != "GET") return {405, kText, "only GET is supported\n"};
   if (request.path == "/metrics") return {200, kPrometheus, options.metrics ? options.metrics() : std::string()};
   if (request.path == "/healthz") return ask({&options.healthy});
   if (request.path == "/readyz") return ask({&options.healthy, &options.ready});

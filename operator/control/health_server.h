@@ -1,7 +1,7 @@
-// HealthServer: the operator's HTTP face: /metrics for Prometheus, /healthz and /readyz for the kubelet.
+// HealthServer: the operator's HTTP endpoints: /metrics for Prometheus, /healthz and /readyz for the kubelet.
 //
-// A check answers with what is wrong, in words, or with nothing. /healthz is 503 while a check of `healthy` complains
-// (the kubelet then starts the operator again), /readyz while one of either list does; the body names all checks:
+// A check returns what is wrong, as a sentence, or nothing. /healthz answers 503 while a check of `healthy` fails (the
+// kubelet then restarts the operator), /readyz while a check of either list fails; the body names all checks:
 //   [+] crd: ok
 //   [-] pods: no list of pods yet: the list failed: …
 // Threads: the server's own (runner/base/http_server.h) calls `metrics` and the checks, one at a time.

@@ -78,7 +78,7 @@ struct Informer::Impl {
   void carry_out_one(ReplaceCache& with, const std::stop_token&) {
     for (const Cache::Change& change : cache.replace(std::move(with.objects), with.version)) tell(change);
     {
-      const std::lock_guard lock(mutex);  // so that no waiter looks before and sleeps after
+      const std::lock_guard lock(mutex);  // no waiter may be between its check and its wait now
     }
     changed.notify_all();
   }
@@ -96,7 +96,7 @@ struct Informer::Impl {
   void carry_out_one(const ReflectorRemark& remark, const std::stop_token&) {
     if (options.on_trouble) options.on_trouble(remark);
     const LogFields fields{{"resource", resource.plural}, {"reason", remark.reason}};
-    // A compaction between two watches is nobody's fault.
+    // Normal: etcd was compacted between two watches.
     if (remark.reason == "Gone") {
       options.logger.info(remark.line, fields);
     } else {

@@ -27,7 +27,7 @@ class Informer {
     Cache::Trim trim;
     Cache::Index index;
     Logger logger = Logger::silent();
-    // For a metric, by its reason, or for whoever waits for the cache. On the informer's thread.
+    // Called on the informer's thread, for example to say in /readyz why there is no list yet.
     std::function<void(const ReflectorRemark& remark)> on_trouble;
     Now now = Clock::now;
     Random random = system_random();

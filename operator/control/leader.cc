@@ -13,7 +13,7 @@ namespace {
 
 using Outputs = std::vector<LeaderOutput>;
 
-// A record may ask for patience, but not for ever.
+// A longer lease duration in another process's record is ignored; ours is used in its place.
 constexpr std::chrono::seconds kForeignDurationMax{3600};
 
 std::string text_of(const Json& object, const char* field) {
@@ -29,10 +29,10 @@ int64_t number_of(const Json& object, const char* field) {
 void see(LeaderState& state, const Json& lease, Clock::time_point now, Outputs& outputs) {
   state.lease = lease;
   state.must_read = false;
-  // Somebody deleted it. Its holder may not have noticed yet: what it wrote last counts on.
+  // Somebody deleted the Lease. Its holder may not know yet: the record that it wrote last still counts.
   if (lease.is_null() && state.seen) return;
   const LeaseRecord record = lease_record(lease);
-  // Only what the record says counts: a label or a condition that somebody adds to the Lease is no sign of life.
+  // Only a change of the record shows that its holder is alive; others may add labels to the Lease.
   if (!state.seen || *state.seen != record) {
     state.seen = record;
     state.seen_since = now;
@@ -63,11 +63,11 @@ void read(LeaderState& state, Clock::time_point now, Outputs& outputs) {
   outputs.emplace_back(ReadLease{});
 }
 
-// Takes or renews.
+// Takes or renews the lease.
 void write(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
   LeaseRecord record = *state.seen;
   record.renew_time = format_micro_time(time.wall);
-  // A record of ours that we are not leading by (we were too late to renew it, or ran before) is taken anew.
+  // Not leading: a new acquire time, even if the record is ours (renewed too late, or from an earlier run).
   if (!state.leading) {
     record.acquire_time = record.renew_time;
     if (!state.lease.is_null() && record.holder != state.options.identity) ++record.transitions;
@@ -85,7 +85,7 @@ void write(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
   }
 }
 
-// Nobody waits for a lease that its holder gave back.
+// Gives the lease back, so that no candidate has to wait until it expires.
 void release(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
   LeaseRecord record = *state.seen;
   record.holder.clear();
@@ -117,7 +117,7 @@ void decide(LeaderState& state, const LeaderTime& time, Outputs& outputs) {
   } else if (state.leading && !state.must_read) {
     write(state, time, outputs);
   } else {
-    // A candidate decides on what it has just read, never on what it remembers.
+    // A candidate reads the lease before each decision.
     read(state, time.now, outputs);
   }
 }
@@ -144,7 +144,8 @@ void on_written(LeaderState& state, const LeaseWritten& written, const LeaderTim
   try_later(state, time);
   if (state.stopping) return;
   if (time.now >= until) {
-    // So late that it is no leave to act (a leadership is over by now, see `step`): the lease may be another's.
+    // The answer came after the renew deadline (a leadership has ended, see `step`): another process may hold the
+    // lease.
     state.must_read = true;
     return;
   }
@@ -156,7 +157,7 @@ void on_written(LeaderState& state, const LeaseWritten& written, const LeaderTim
 }
 
 void on_failed(LeaderState& state, const Error& error, const char* what, const LeaderTime& time, Outputs& outputs) {
-  // Whatever was tried may have been done: the next step looks.
+  // A write that failed may have been stored all the same: the lease is read before the next one.
   state.must_read = true;
   const bool lost_race = error.code == ErrorCode::kConflict || error.code == ErrorCode::kExists;
   if (!lost_race || state.leading) {
@@ -165,7 +166,7 @@ void on_failed(LeaderState& state, const Error& error, const char* what, const L
     outputs.emplace_back(ElectionRemark{line.append(error.message)});
   }
   if (lost_race && state.leading) {
-    state.next_try = time.now;  // somebody wrote to it: look at once who
+    state.next_try = time.now;  // somebody else wrote it: read it at once
   } else {
     try_later(state, time);
   }
@@ -251,7 +252,7 @@ std::string format_micro_time(std::chrono::microseconds since_epoch) {
 std::vector<LeaderOutput> step(LeaderState& state, const LeaderEvent& event, const LeaderTime& time) {
   Outputs outputs;
   if (state.finished) return outputs;
-  // Before anything else: whatever the event says, a leadership that is over is over.
+  // Before anything else: a leadership that was not renewed in time ends, whatever the event is.
   if (state.leading && time.now >= state.leading_until) {
     end_leading(state, "the lease was not renewed in time", outputs);
     state.must_read = true;
@@ -274,7 +275,7 @@ std::vector<LeaderOutput> step(LeaderState& state, const LeaderEvent& event, con
   if (state.request == LeaseRequest::kNone) decide(state, time, outputs);
   if (state.finished) return outputs;
 
-  // A request under way is waited for; a leadership ends on time even so.
+  // While a request is under way only the end of the leadership needs the timer.
   std::optional<Clock::time_point> wake;
   if (state.request == LeaseRequest::kNone) wake = state.next_try;
   if (state.leading) wake = wake ? std::min(*wake, state.leading_until) : state.leading_until;

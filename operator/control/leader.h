@@ -3,13 +3,13 @@
 // As client-go's leaderelection, in three durations: a leader renews every `retry_period`; it steps down when its last
 // renewal is `renew_deadline` old; another one takes over when it has seen no change for `lease_duration`. So there is
 // always lease_duration − renew_deadline between one leader's end and the next one's beginning, in which writes of the
-// old one that are still under way come to rest.
+// old one that are still under way can end.
 //
 // The times in the record are for people. What counts is the own, steady clock: a renewal counts from the moment before
 // its request was sent, somebody else's change from the moment after it was seen; both err on the side of waiting, so
-// clocks may differ as they like (one must only not run half as fast again as the other). Every write carries the
-// resourceVersion that the decision was made from: of two candidates one gets a conflict. So does a process that was
-// stopped (SIGSTOP, a paused machine) with its request half sent.
+// clocks may show any times (but none may run 1.5 times as fast as another). Every write carries the resourceVersion
+// that the decision was made from: of two candidates one gets a conflict. So does a process that was stopped (SIGSTOP,
+// a paused machine) with its request half sent.
 // Threads: none. Time is an argument; one request is under way at most; the caller sends LeaderTimer at WaitUntil's
 // time (a later WaitUntil replaces it), also while a request is under way.
 #pragma once

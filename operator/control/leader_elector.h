@@ -2,8 +2,8 @@
 //
 // One thread decides and keeps the time, another one waits for the API server, so that a leadership that cannot be
 // renewed ends on time even while a request hangs. `is_leader` asks the clock itself: it is false from the renew
-// deadline on, whether the threads ran or not (SIGSTOP, a paused machine, no CPU). Whoever writes as the leader asks it
-// before every write; what is under way by then is refused by the API server or harmless (architecture §7).
+// deadline on, whether the threads ran or not (SIGSTOP, a paused machine, no CPU). Code that writes as the leader calls
+// it before every write; a write that is under way by then is refused by the API server or harmless (architecture §7).
 // Callbacks run on the deciding thread and must return within a second or two: nothing is renewed meanwhile.
 // `on_stopped` may take its time, for the leadership is over; the lease is released after it. Threads: safe from all
 // threads; two of its own, from `start` to `stop_and_join` or the destructor.
@@ -35,9 +35,9 @@ class LeaderElector {
     std::function<std::chrono::microseconds()> wall = wall_time_now;
     Random random = system_random();
   };
-  // `client` outlives the elector. Best one of its own, with retry_for 0 and a request_timeout of half the renew
-  // deadline: an attempt that is repeated, or waited for, for longer only blocks the next one. Options that `check`
-  // refuses are a programmer's error.
+  // `client` outlives the elector. Best a client for the elector alone, with a retry_for below the retry period and a
+  // request_timeout of half the renew deadline: a longer attempt only delays the next one. Options that `check` refuses
+  // are a programmer's error.
   LeaderElector(kube::Client& client, Options options);
   ~LeaderElector();
   LeaderElector(const LeaderElector&) = delete;

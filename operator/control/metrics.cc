@@ -61,7 +61,7 @@ const char* http_method(const std::string& verb) {
   return "GET";
 }
 
-// What a queue says of itself, read when somebody asks.
+// Figures of the queues, read from them at each scrape.
 class QueueFigures : public prometheus::Collectable {
  public:
   using Handle = std::pair<std::string, const Workqueue*>;
@@ -94,7 +94,8 @@ class QueueFigures : public prometheus::Collectable {
          Type::Gauge,
          {}},
     };
-    // Held while the queues are read, so that none goes meanwhile. A queue calls nobody with its own lock held.
+    // Held while the queues are read, so that none is destroyed meanwhile. No deadlock: a queue makes no calls while it
+    // holds its own lock.
     const std::lock_guard lock(mutex_);
     for (const auto& handle : queues_) {
       const Workqueue::Statistics figures = handle->second->statistics();
@@ -220,7 +221,7 @@ Workqueue::Options Metrics::queue_options(const std::string& name) {
 
 Metrics::Registration Metrics::watch_queue(const std::string& name, const Workqueue& queue) {
   const std::shared_ptr<const QueueFigures::Handle> handle = impl_->queues->add(name, queue);
-  // Keeps the figures alive, so that the order in which metrics and registration end is of no matter.
+  // Keeps the figures alive: metrics and registration may be destroyed in either order.
   return {handle.get(), [handle, queues = impl_->queues](const void*) { queues->remove(handle); }};
 }
 

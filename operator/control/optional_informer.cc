@@ -13,7 +13,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr std::chrono::milliseconds kSyncLook{200};
-// A server may still announce for a moment what it has no more.
+// How long after a version is gone discovery is asked again: the server may still list it for a moment.
 constexpr std::chrono::milliseconds kGoneLook{1'000};
 
 }  // namespace
@@ -30,7 +30,7 @@ struct OptionalInformer::Impl {
   std::mutex mutex;
   std::condition_variable_any changed;
   bool is_wanted = false;  // protected by mutex, as the following
-  bool is_gone = false;    // the server has said that it has the version no more
+  bool is_gone = false;    // the server does not have the version any more
   Kind kind;
 
   std::jthread thread;  // the last member: it ends before the others go
@@ -63,7 +63,7 @@ struct OptionalInformer::Impl {
     return nullptr;
   }
 
-  // Keeps a cache of this version until the server has it no more.
+  // Keeps a cache of this version until the server does not have it any more.
   void follow(const kube::Resource& resource, const std::stop_token& stop) {
     {
       const std::lock_guard lock(mutex);

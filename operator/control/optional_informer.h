@@ -1,9 +1,9 @@
 // OptionalInformer: an Informer for a kind that the cluster may have or not, in one of several versions: a CRD that is
 // installed later or removed, an API that is off by default.
 //
-// It costs nothing until somebody asks for the kind (`wanted`). From then on it looks every `look_every` for the best
-// version that the server has, keeps a cache of it, and begins anew when the server has that version no more. Nobody
-// waits for it: what it cannot have, and why, is told in words.
+// It costs nothing until the first call of `wanted`. From then on it looks every `look_every` for the best version that
+// the server has, keeps a cache of it, and begins anew when the server does not have that version any more. It is no
+// part of the operator's readiness; Kind::trouble says why the kind cannot be read.
 // Threads: one of its own, and the informer's; handlers run on these. The rest is safe from all threads.
 #pragma once
 
@@ -23,7 +23,7 @@ class OptionalInformer {
     std::vector<kube::Resource> versions;  // of one group and plural, the best first
     Informer::Options informer;            // on_trouble is not used
     std::chrono::milliseconds look_every = std::chrono::seconds(10);
-    // The kind has come, with all its objects, or has gone, or why it cannot be had has changed.
+    // Called when the kind has come, with all its objects, or has gone, or when Kind::trouble has changed.
     std::function<void()> on_news;
   };
   // `client` outlives this.
@@ -32,7 +32,7 @@ class OptionalInformer {
   OptionalInformer(const OptionalInformer&) = delete;
   OptionalInformer& operator=(const OptionalInformer&) = delete;
 
-  // As Informer::on_change. When the kind goes, its objects go without a word; on_news tells it.
+  // As Informer::on_change. When the kind goes, no change is reported for its objects; only on_news is called.
   void on_change(std::function<void(const Cache::Change&)> handler);
   void start();
   void stop_and_join();
@@ -44,7 +44,7 @@ class OptionalInformer {
     std::shared_ptr<Cache> cache = {};  // whole; nullptr while it is not
     std::string trouble = {};           // why it cannot be asked, or listed
   };
-  // What the cluster has of the kind. The first call begins the looking.
+  // What the cluster has of the kind. The first call starts the search for it.
   Kind wanted();
 
  private:

@@ -15,7 +15,7 @@ namespace lockstep::control {
 
 namespace {
 
-// Unix time at which the machine was started; 0 when it is not told.
+// Unix time at which the machine was started; 0: unknown.
 double boot_time() {
   std::istringstream stat(read_kernel_file("/proc/stat"));
   for (std::string line; std::getline(stat, line);) {
@@ -27,7 +27,7 @@ double boot_time() {
 double open_files() {
   std::error_code error;
   const std::filesystem::directory_iterator files("/proc/self/fd", error);
-  // The one that lists them is among them.
+  // Without the descriptor by which they are listed.
   return error ? 0 : static_cast<double>(std::distance(begin(files), end(files)) - 1);
 }
 

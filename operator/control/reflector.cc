@@ -34,7 +34,7 @@ void watch(ReflectorState& state, Clock::time_point now, Outputs& outputs) {
   outputs.emplace_back(WatchFrom{state.version});
 }
 
-// One more failure: says what it was, and what follows after the wait.
+// Counts one more failure, and lists or watches again after a wait; `remark` says what failed.
 void wait(ReflectorState& state, bool then_list, ReflectorRemark remark, Clock::time_point now, Outputs& outputs) {
   const Clock::duration delay = backoff_delay(kReflectorBackoff, ++state.failures, state.random());
   state.phase = then_list ? ReflectorPhase::kWaitingToList : ReflectorPhase::kWaitingToWatch;
@@ -44,7 +44,7 @@ void wait(ReflectorState& state, bool then_list, ReflectorRemark remark, Clock::
   outputs.emplace_back(WaitUntil{state.wait_until});
 }
 
-// The same where the first failure in a row is met at once.
+// The same, but after the first failure in a row without a wait.
 void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorRemark remark, Clock::time_point now,
                      Outputs& outputs) {
   if (state.failures > 0) {

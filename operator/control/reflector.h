@@ -4,9 +4,9 @@
 //
 // A list is a quorum read of everything; the watch goes on from its version, and every event and bookmark moves that
 // version. A watch that ended well is resumed at once. One that ended because its version is too old (kGone), or that
-// brought what cannot be read (kCorrupt), is followed by a list. What fails, or ends as soon as it began, again and
-// again, waits longer and longer: 0.8 s, doubling, to 30 s, with jitter, as client-go's reflector does. A watch that
-// lived for kHealthyWatch, or ended well after bringing something, makes good for all failures before.
+// brought what cannot be read (kCorrupt), is followed by a list. Repeated failures, and watches that end as soon as
+// they begin, wait longer each time: 0.8 s, doubling, to 30 s, with jitter, as client-go's reflector does. A watch that
+// lived for kHealthyWatch, or ended well after bringing something, resets the count of failures.
 // Threads: none. Time is an argument; the caller sends ReflectorTimer when WaitUntil's time has come, and carries out
 // the outputs in their order.
 #pragma once

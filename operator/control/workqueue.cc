@@ -136,7 +136,7 @@ std::optional<api::ObjectKey> Workqueue::get(const std::stop_token& stop) {
       const Clock::time_point now = impl_->options.now();
       taken = impl_->take(now);
       if (taken) break;
-      // The wait ends when a key comes, when the first deadline is there, or with `stop`; the loop looks which.
+      // The wait ends when a key is added, at the first deadline, or with `stop`; the loop checks which.
       const uint64_t seen = impl_->next_order;
       const auto something_came = [&] { return impl_->next_order != seen; };
       if (impl_->line.empty()) {
@@ -145,7 +145,7 @@ std::optional<api::ObjectKey> Workqueue::get(const std::stop_token& stop) {
         impl_->changed.wait_for(lock, stop, impl_->line.begin()->due - now, something_came);
       }
     }
-    // Who leaves the line passes the word on: the one that was woken for a new, earlier deadline may be this one.
+    // This worker may have been the one that was notified of a new deadline; it now leaves, so it notifies another one.
     if (!impl_->line.empty()) impl_->changed.notify_one();
   }
   return impl_->hand_out(taken);
@@ -172,7 +172,7 @@ void Workqueue::done(const api::ObjectKey& key) {
     --impl_->in_flight;
     if (entry.due) {
       impl_->line.insert({*entry.due, entry.order, key});
-      ++impl_->next_order;  // wakes who waits
+      ++impl_->next_order;  // makes waiting workers look again
     }
     impl_->forget_if_idle(found);
   }

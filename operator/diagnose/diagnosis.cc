@@ -30,7 +30,7 @@ constexpr UnixSeconds kOperatorSlowSeconds = 30;
 constexpr UnixSeconds kLeaseStaleSeconds = 60;
 // Figures of a running job are read every few seconds.
 constexpr UnixSeconds kProgressStaleSeconds = 180;
-// A failure that long ago is history.
+// Only failures that are newer than this are part of the verdict of a job that runs.
 constexpr UnixSeconds kRecentSeconds = 3600;
 // An event and a failure of the status are the same when they are this close.
 constexpr UnixSeconds kSameSeconds = 10;
@@ -149,7 +149,7 @@ class Diagnoser {
 
   void decide_unseen() {
     if (status_.observed_generation == 0 && is_new() && !is_lease_stale()) {
-      return conclude(true, subject() + " was made " + ago(job_.meta.created) + " and is about to be looked at");
+      return conclude(true, subject() + " was made " + ago(job_.meta.created) + "; the operator has not seen it yet");
     }
     if (status_.observed_generation == 0) {
       conclude(false, "no operator has looked at " + subject() + ", which was made " + ago(job_.meta.created));

@@ -24,7 +24,7 @@ struct NodeRow {
 };
 
 struct Diagnosis {
-  bool is_well = false;               // complete, suspended as told, or on its way with nothing in its way
+  bool is_well = false;               // complete, suspended by its user, or making progress without a problem
   std::string verdict;                // one sentence
   std::vector<std::string> details;   // figures and the program's own words, a line each
   std::vector<Happening> happenings;  // oldest first

@@ -159,7 +159,7 @@ std::string wait_words(const std::string& reason) {
       {"PodsGivenBack", "has given its machines back, because they were too few, and tries again later"},
       {"ErrImagePull", "cannot pull its image"},
       {"ImagePullBackOff", "cannot pull its image"},
-      {"InvalidImageName", "has an image name that is none"},
+      {"InvalidImageName", "has an invalid image name"},
       {"ErrImageNeverPull", "needs an image that its machine does not have and may not pull"},
       {"CreateContainerConfigError", "names a Secret or ConfigMap that is not there"},
       {"CreateContainerError", "cannot be started by its machine"},
@@ -173,7 +173,7 @@ std::string wait_words(const std::string& reason) {
       {"PreviousRunTerminating", "waits for the pods of an earlier TrainJob of this name to go"},
       {"ObjectTerminating", "waits for an object of its own that is being deleted"},
       {"NamespaceTerminating", "cannot have pods: its namespace is being deleted"},
-      {"PodGroupUnavailable", "is a gang, and its PodGroups cannot be had"},
+      {"PodGroupUnavailable", "is a gang, and the cluster has no PodGroups that can be used for it"},
       {"BackingOff", "waits before its next pod: the last ones failed soon after their start"}};
   const auto it = words.find(reason);
   return it == words.end() ? "waits (" + reason + ")" : it->second;

@@ -1,4 +1,4 @@
-// How something of a job ended, in words, and what helps. Pure.
+// How a node or a whole job ended, in words, and what to do about it. Pure.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ std::string kubectl(const std::string& verb, const JobName& job, const std::stri
 std::string ending_words(const std::string& reason, std::optional<int> exit_code);
 // "3: data missing or unreadable"; for signals their names.
 std::string exit_code_words(int code);
-// What helps against it.
+// What to do about it.
 std::vector<Advice> advice_for_ending(const std::string& reason, const api::TrainJob& job);
 // The same for what keeps pods from running: a reason of the condition PodsReady.
 std::vector<Advice> advice_for_wait(const std::string& reason, const api::TrainJob& job, const std::string& pod);

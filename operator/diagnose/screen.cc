@@ -30,7 +30,7 @@ std::string cut(const std::string& text) {
   return text.substr(0, end) + "…";
 }
 
-// What comes from pods must not steer the terminal.
+// Text from pods must not contain control characters for the terminal.
 std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');

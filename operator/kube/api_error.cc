@@ -35,8 +35,9 @@ bool names_a_field(const Json& status) {
                      [](const Json& cause) { return !string_in(cause, "field").empty(); });
 }
 
-// Validation says 422 with the fields; decoding says 400, and what it could not read. A ValidatingAdmissionPolicy says
-// 422 too, with a cause that has no field; a webhook may say whatever it likes, after words of the API server's.
+// Did the API server itself find the object invalid? Validation answers 422 and names the fields; decoding answers 400
+// and names what it could not read. A ValidatingAdmissionPolicy also answers 422, but its cause has no field. A webhook
+// may answer anything; the API server then begins the message with "admission webhook ".
 bool is_invalid_object(const Json& status, int code, const std::string& message) {
   if (message.starts_with("admission webhook ")) return false;
   if (code == 400) return message.find(" cannot be handled as a ") != std::string::npos;
@@ -49,7 +50,7 @@ std::string reason_of(const Json& status, int code, const std::string& message) 
   }
   if (is_invalid_object(status, code, message)) return std::string(kReasonInvalidObject);
   const std::string reason = string_in(status, "reason");
-  // The quota plugin says Forbidden, and no more than these words.
+  // The quota plugin answers Forbidden, like other refusals; only these words in its message tell it apart.
   if (reason == "Forbidden" && message.find("exceeded quota") != std::string::npos) {
     return std::string(kReasonExceededQuota);
   }
@@ -68,7 +69,7 @@ std::string missing_causes(const Json& status, const std::string& message) {
   return text;
 }
 
-// What a proxy or load balancer says instead of the API server, on one line.
+// The body of an answer that a proxy or load balancer gave in place of the API server, on one line.
 std::string foreign_words(const std::string& body) {
   std::string words;
   for (const char c : body.substr(0, kForeignBodyShownMax)) {
@@ -122,7 +123,7 @@ Error error_of_answer(const HttpResponse& answer, const std::string& what) {
   std::string message = what;
   message.append(": ").append(std::to_string(answer.status));
   const std::string words = foreign_words(answer.body);
-  message.append(words.empty() ? " without a word" : " " + words);
+  message.append(words.empty() ? " with an empty body" : " " + words);
   return Error{code_of_status(answer.status, ""), message, answer.status == 401 ? "Unauthorized" : ""};
 }
 

@@ -18,9 +18,9 @@ namespace lockstep::kube {
 inline constexpr std::string_view kReasonAlreadyExists = "AlreadyExists";
 inline constexpr std::string_view kReasonConflict = "Conflict";
 inline constexpr std::string_view kReasonNamespaceTerminating = "NamespaceTerminating";
-inline constexpr std::string_view kReasonExceededQuota = "ExceededQuota";  // our word: the API has none
-// Our word: the API server itself finds the object wrong, and names the field. Admission, which may answer with any
-// code of 4xx, never has it: what a policy refuses today it may take tomorrow.
+inline constexpr std::string_view kReasonExceededQuota = "ExceededQuota";  // ours: the API has no reason for it
+// Ours: the API server itself found the object invalid and names the field, so sending it again is useless. Refusals by
+// admission (webhooks, policies; any code of 4xx) never get this reason: a policy may accept the object later.
 inline constexpr std::string_view kReasonInvalidObject = "InvalidObject";
 inline constexpr std::string_view kReasonUnauthorized = "Unauthorized";
 
@@ -35,7 +35,7 @@ ErrorCode code_of_status(int http_status, std::string_view reason);
 // `status`: a metav1.Status; `http_status` stands in where it has no code of its own.
 Error error_of_status(const Json& status, int http_status);
 
-// Of an answer that is not 2xx. `what` says what was tried: "create pods team-a/x-0-0".
+// The error of an answer that is not 2xx. `what`: the request, "create pods team-a/x-0-0".
 Error error_of_answer(const HttpResponse& answer, const std::string& what);
 
 // How long the server asks to wait: the header Retry-After in seconds, else details.retryAfterSeconds of a

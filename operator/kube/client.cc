@@ -18,12 +18,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How often a paged list begins again because its continuation was too old; then all is asked for at once.
+// How often a paged list begins again because its continue token has expired; after that it is asked for in one page.
 constexpr int kListRestartsMax = 2;
 constexpr int kListTimeoutFactor = 2;
 
 constexpr int kLogBytesMax = 64 * 1024;
-// The API server asks the kubelet, which may be gone; a log is a help, not a need.
+// Short: the API server gets a log from the kubelet, which may not answer, and callers can do without the log.
 constexpr milliseconds kLogTimeout{3'000};
 
 constexpr const char* kJson = "application/json";
@@ -83,8 +83,8 @@ std::string string_in(const Json& object, const char* name) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
-// A request's attempts. Its time to be tried again in begins with the first of them: what it waited for its turn before
-// that, behind the many others of a large job, is not the server's doing.
+// The attempts of one request. ClientOptions::retry_for counts from the first attempt (`began`): the time before, in
+// the queue of the rate limit and perhaps behind thousands of other requests, is not the server's fault.
 struct Progress {
   std::optional<Clock::time_point> began;
   int attempts = 0;
@@ -122,7 +122,7 @@ struct Client::Impl {
     std::mutex waiting;
     std::condition_variable changed;
     const auto wake = [&] {
-      const std::lock_guard lock(waiting);  // not between the look at the token and the wait
+      const std::lock_guard lock(waiting);  // else the wake-up could fall between the check of the token and the wait
       changed.notify_all();
     };
     const std::stop_callback on_client_stop(options.stop, wake);
@@ -137,7 +137,7 @@ struct Client::Impl {
     return std::uniform_real_distribution<double>(0.0, 1.0)(generator);
   }
 
-  // Waits for the place of `count` requests in the queue.
+  // Waits until the rate limit allows `count` requests. False: told to stop.
   bool wait_for_turn(int count, const std::stop_token& stop = {}) {
     RateLimit::Clock::duration time{};
     {
@@ -165,7 +165,7 @@ struct Client::Impl {
 
   Error cancelled(const Call& call) const { return Error{ErrorCode::kCancelled, call.what + ": told to stop"}; }
 
-  // What becomes of an outcome: nothing (it is the answer), or a wait before the next attempt.
+  // How long to wait before the next attempt; nothing: the outcome is final.
   std::optional<milliseconds> next_attempt(const Call& call, const Result<HttpResponse>& outcome, Progress& progress) {
     ++progress.attempts;
     if (outcome.ok() && outcome->status == 401 && options.token_refused && !progress.token_renewed) {
@@ -189,7 +189,7 @@ struct Client::Impl {
     return outcome;
   }
 
-  // Until it succeeds, or fails for good. `attempt` sends it once.
+  // Sends the request until it succeeds or an outcome is final. `attempt` sends it once.
   Result<HttpResponse> perform(Call call, const std::function<Result<HttpResponse>(const HttpRequest&)>& attempt,
                                const std::stop_token& stop = {}) {
     Progress progress;
@@ -226,7 +226,7 @@ struct Client::Impl {
     return body_of(call, answer);
   }
 
-  // A list of nothing is an empty list: who answers 404 does not know the resource.
+  // A list without objects is answered with an empty list, so 404 means that the server does not know the resource.
   static Error unknown(const Resource& resource, const Call& call) {
     std::string text = call.what + ": the server does not know " + resource.plural + " of " + resource.api_version();
     if (!resource.group.empty()) {
@@ -338,7 +338,8 @@ Result<std::string> Client::pod_log(const api::ObjectKey& pod, const std::string
 
 Result<ObjectList> Client::list(const Resource& resource, const ListOptions& options) {
   for (int restarts = 0;; ++restarts) {
-    // A list that is slower than the server's memory of old versions would never end in pages.
+    // Many pages may take longer than the server keeps old versions, so that each continue token expires. One page for
+    // everything cannot.
     const int page_size = restarts < kListRestartsMax ? options.page_size : 0;
     Result<ObjectList> list = impl_->list_in_pages(resource, options, page_size);
     const bool continuation_too_old = !list.ok() && list.error().code == ErrorCode::kGone && page_size > 0;

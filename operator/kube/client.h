@@ -3,15 +3,15 @@
 // Role: everything that the operator asks of an API server. It adds what every request needs (credentials, user agent,
 // field manager, Retry-After, the client-side rate limit, request metrics) and turns metav1.Status into an Error.
 // Threads: safe from all threads; calls block, each for at most about `retry_for` and one request's time-out, plus its
-// place in the queue of the rate limit. What must not stand behind others there (the lease) gets a Client of its own
-// over the same transport.
+// place in the queue of the rate limit. Requests that must not wait there behind others (the lease) get a Client of
+// their own over the same transport.
 // Errors: by what the caller does next; `reason` is metav1.Status.reason or a more precise word ("AlreadyExists",
 // "Conflict", "NamespaceTerminating", …; api_error.h), the message is the server's with the field paths of its causes.
 //   400, 405, 406, 413, 415, 422  kInvalid      401  kForbidden (credentials)   403  kForbidden
 //   404  kNotFound   409 AlreadyExists  kExists   409 other  kConflict   410  kGone
 //   429, 500, 502, 503, 504, no connection  kRetry, after retries of its own for as long as `retry_for` allows
-//   (retry.h: Retry-After obeyed; what is not idempotent is only sent again when the server said that it did nothing,
-//   or never heard of it).
+//   (retry.h: Retry-After obeyed; a request that is not idempotent is only sent again when the server said that it did
+//   nothing, or never received it).
 //   TLS refused  kUnavailable with reason kReasonTlsRefused: a person must act.
 //   An answer that is not JSON where JSON is due: kCorrupt. Told to stop: kCancelled.
 #pragma once
@@ -41,7 +41,7 @@ struct ListOptions {
   std::string label_selector;
   std::string field_selector;
   int page_size = 500;  // `limit`; pages are fetched one after the other
-  // What is kept of an item; done as its page arrives, for ten thousand whole pods are a lot of memory.
+  // Applied to each item as its page arrives: ten thousand untrimmed pods would take much memory.
   std::function<Json(Json)> trim;
   // "" = the newest state (a quorum read); "0" = whatever the server's cache has
   std::string resource_version;
@@ -58,8 +58,8 @@ struct WatchOptions {
   std::string field_selector;
   std::string resource_version;  // go on after this one
   std::chrono::seconds server_timeout{290};
-  // So long without a byte, and the watch has ended: a connection whose other end is no more says nothing. The server
-  // sends a bookmark about every minute; where it has none to send, going on from the last version costs little.
+  // A watch that brings no byte for this long counts as ended: a dead connection reports nothing. The server sends a
+  // bookmark about every minute; where it sends none, going on from the last version costs little.
   std::chrono::milliseconds silence_max{100'000};
 };
 
@@ -104,7 +104,7 @@ struct Remove {  // answered with nothing
 };
 using Request = std::variant<Get, Create, MergePatch, Remove>;
 
-// Seen by whoever keeps metrics: rest_client_requests_total, rest_client_request_duration_seconds.
+// For the metrics rest_client_requests_total and rest_client_request_duration_seconds.
 struct RequestReport {
   std::string verb;      // "list", "watch", "create", "apply", "patch", "update", "delete", "get"
   std::string resource;  // plural
@@ -126,7 +126,7 @@ struct ClientOptions {
   std::function<void()> token_refused;
   std::function<void(const RequestReport&)> on_request;  // once per attempt, on the calling thread
   std::stop_token stop;  // ends waits, and with the transport's shut_down all calls, with kCancelled
-  // The clock, the waits (false: told to stop) and the draws, for tests to turn. Absent: the real ones.
+  // Tests replace the clock, the waits (false: told to stop) and the random numbers. Absent: the real ones.
   std::function<std::chrono::steady_clock::time_point()> now;
   std::function<bool(std::chrono::milliseconds)> wait;
   std::function<double()> random;  // [0, 1)
@@ -140,8 +140,8 @@ class Client {
   Result<Json> get(const Resource& resource, const api::ObjectKey& key);
   Result<ObjectList> list(const Resource& resource, const ListOptions& options);
 
-  // The newest lines of a container's log, as text. What the kubelet says instead (no such container yet, a machine
-  // that does not answer) is an error.
+  // The newest `lines` lines of a container's log, as text. An error when the kubelet has no log (the container has not
+  // started) or does not answer.
   Result<std::string> pod_log(const api::ObjectKey& pod, const std::string& container, int lines);
 
   // Events until the server ends the watch or falls silent (ok: go on from the last version), the stop token says so

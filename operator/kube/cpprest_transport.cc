@@ -28,15 +28,15 @@ namespace http = web::http;
 namespace streams = concurrency::streams;
 
 // cpprestsdk closes the socket of a cancelled request on the thread that cancels, while another may be inside of an
-// operation on it. With one thread, and cancelling on that thread too, there is nobody to race with. It is enough: it
-// moves bytes and does TLS; JSON is parsed by the callers. Nothing that runs on it may wait for anything.
+// operation on it. With one thread, on which we cancel, too, there is no race. One is enough: it moves bytes and does
+// TLS; the callers parse JSON. Nothing that runs on this thread may block.
 constexpr size_t kPoolThreads = 1;
 
-// Its inactivity timer is one for all requests of a client, and 0 is no way to say "none". The deadlines are kept by
-// the callers, who wait here; this only must never be the first.
+// The library has one inactivity timeout for all requests of a client, and 0 does not switch it off. The callers keep
+// the deadlines of their requests themselves; the library's timeout must never end one first.
 constexpr std::chrono::hours kLibraryTimeout{24};
 
-// A stream whose reader is busy stops the socket beyond this.
+// While a stream holds more than this that its caller has not taken, nothing is read from the socket.
 constexpr size_t kStreamBufferBytesMax = size_t{1} << 20;
 
 boost::asio::io_service& pool() {
@@ -44,7 +44,7 @@ boost::asio::io_service& pool() {
     try {
       crossplat::threadpool::initialize_with_threads(kPoolThreads);  // 40 threads otherwise
     } catch (const std::exception&) {
-      return false;  // somebody else in this process was first
+      return false;  // the pool was initialised before
     }
     return true;
   }();
@@ -65,11 +65,11 @@ class Exchange {
 
   // --- the pool's thread ---
 
-  // Takes the bytes of the body; the task ends when more may come. It never fails: the library would close the stream,
-  // and wait for that on its own thread.
+  // Takes bytes of the body; the task ends when there is room for more. It never fails: after a failure the library
+  // would close the stream and wait for that on its own thread.
   pplx::task<size_t> take_bytes(const uint8_t* bytes, size_t count) {
     std::unique_lock lock(mutex_);
-    // Nobody wants them; whoever does not any more has cancelled the request.
+    // Discarded: the caller has left and cancelled the request, or the body is too large.
     if (abandoned_ || too_large_) return pplx::task_from_result(count);
     if (!streaming_ && arrived_.size() + count > body_bytes_max_) {
       too_large_ = true;
@@ -149,7 +149,7 @@ class Exchange {
     return bytes;
   }
 
-  // The caller goes away: nothing is kept any more, nothing waits for room.
+  // The caller leaves: discards the body, lets a write that waits for room go on, and cancels the request.
   void abandon() {
     std::optional<Room> room;
     pplx::cancellation_token_source source;
@@ -227,8 +227,8 @@ class Exchange {
   Clock::time_point ended_at_ = began_at_;
 };
 
-// Where the library writes a body to. Its own buffer has no bound: it reads on from the socket while nobody reads from
-// the buffer. This one answers when there is room, and the library waits for that.
+// The stream that the library writes a body to. The library's own buffer is unbounded: it reads on from the socket
+// while nobody empties the buffer. A write to this one ends when there is room, and the library waits for that.
 class BodySink final : public streams::details::basic_producer_consumer_buffer<uint8_t> {
  public:
   explicit BodySink(std::shared_ptr<Exchange> exchange)
@@ -259,7 +259,7 @@ bool is_tls_refusal(int code) {
   return reason == SSL_R_CERTIFICATE_VERIFY_FAILED || reason >= SSL_AD_REASON_OFFSET;  // ours, or an alert of theirs
 }
 
-// The library hands on the number of an error without its kind.
+// The library passes on the number of an error without its category: OpenSSL's or errno's.
 std::string code_text(int code) {
   const auto packed = static_cast<unsigned long>(code);
   if (code > 0 && ERR_GET_LIB(packed) == ERR_LIB_SSL) {
@@ -362,14 +362,14 @@ class CpprestTransport final : public HttpTransport {
 std::shared_ptr<http::client::http_client> CpprestTransport::make_client() const {
   http::client::http_client_config config;
   config.set_timeout(kLibraryTimeout);
-  config.set_max_redirects(0);  // it would take the credentials along to wherever it is sent
+  config.set_max_redirects(0);  // the library would send the credentials to the other server, too
   if (tls_) {
     // Runs for every new connection, on the thread that asks for it.
     config.set_ssl_context_callback([tls = tls_](boost::asio::ssl::context& context) {
       const Status status = tls->configure(context.native_handle());
       if (!status.ok()) throw std::runtime_error(status.error().message);
     });
-    // It would send addresses too, which are no names; TlsSetup sends names.
+    // The library would send IP addresses as well, which SNI does not allow; TlsSetup sends host names only.
     config.set_tlsext_sni_enabled(false);
   }
   // An IPv6 address goes in without its brackets: the resolver is handed what the URI has as its host.
@@ -454,7 +454,7 @@ Result<CpprestTransport::Call> CpprestTransport::begin(const HttpRequest& reques
   return call;
 }
 
-// `silence`: it has ended by its deadline, which is how a connection dies whose other end is no more.
+// `silence`: kYes when the call ended by its deadline, as on a connection whose other end is gone.
 void CpprestTransport::forget(const Call& call, Silence silence) {
   call->abandon();
   const std::lock_guard lock(mutex_);
@@ -469,7 +469,7 @@ Error CpprestTransport::time_out(const HttpRequest& request, const char* of_what
   return Error{ErrorCode::kUnavailable, place(request) + ": " + of_what + " within " + seconds_text(request.timeout)};
 }
 
-// Of a call that `wait` has come back from; ends it.
+// The outcome of a call whose `wait` has returned; ends the call.
 Result<HttpResponse> CpprestTransport::answer(const Call& call, const HttpRequest& request, Exchange::Wake wake) {
   Exchange::State state = call->state();
   std::string body = call->take_arrived();

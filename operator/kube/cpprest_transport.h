@@ -1,7 +1,7 @@
 // The HttpTransport that production uses: cpprestsdk, which no other file knows.
 //
-// How its traps are dealt with is said in the .cc, at each place. What remains: HTTP/1.1; no proxy; name resolution
-// cannot be interrupted (callers return in time all the same, the end of the process may wait for the resolver).
+// The .cc describes each workaround for the library where it is used. Limits that remain: HTTP/1.1; no proxy; name
+// resolution cannot be interrupted (callers still return in time; the end of the process may wait for the resolver).
 // Threads: one in the background for all transports of the process. A transport outlives the calls that are in it.
 #pragma once
 
@@ -17,9 +17,9 @@ namespace lockstep::kube {
 struct CpprestTransportOptions {
   std::string url;  // "https://host:6443", with a path prefix if there is one; IPv6 in brackets
   TlsOptions tls;
-  // A page of 500 objects of half a megabyte, and an end to what a broken server can make us hold.
+  // Room for a page of 500 objects of half a megabyte each; a faulty server cannot make us hold more.
   size_t body_bytes_max = size_t{256} << 20;
-  // How often the files of `tls` are looked at.
+  // How often the files of `tls` are checked for changes.
   std::chrono::milliseconds look_at_files_every{10'000};
 };
 

@@ -63,7 +63,7 @@ Result<std::map<std::string, std::string>> environment_of(const Json& exec, cons
   return environment;
 }
 
-// An empty map where the program wants to be told, else null.
+// An empty map where provideClusterInfo is true, else null.
 Result<Json> cluster_of(const Json& exec, const std::string& where) {
   const auto it = exec.find("provideClusterInfo");
   if (it == exec.end() || it->is_null() || *it == false) return Json();
@@ -113,7 +113,7 @@ int start(const ExecPlugin& plugin, std::vector<std::string> environment, bool h
   ::posix_spawn_file_actions_init(&actions);
   if (!has_terminal) ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-  // We ignore SIGPIPE; a program that goes on printing when nobody reads must end of it.
+  // This process ignores SIGPIPE; the program gets the default, so that it ends when nobody reads its output any more.
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t to_default;
@@ -128,7 +128,7 @@ int start(const ExecPlugin& plugin, std::vector<std::string> environment, bool h
   return error;
 }
 
-// All that comes until the end, but no more than one byte over the limit.
+// Reads to the end, but at most one byte more than the limit, by which the caller sees that it was exceeded.
 std::string read_answer(int fd) {
   std::string text;
   std::array<char, 4096> buffer{};
@@ -194,7 +194,7 @@ Result<ExecCredential> parse_exec_credential(std::string_view text, const ExecPl
   TRY_ASSIGN(credential.client_key, text_of(*status, "clientKeyData", where + ": status"));
   const bool is_word = std::all_of(credential.token.begin(), credential.token.end(),
                                    [](char c) { return c > ' ' && static_cast<unsigned char>(c) < 0x7f; });
-  if (!is_word) return invalid(where + ": status.token", "holds blanks or odd characters; expected one word");
+  if (!is_word) return invalid(where + ": status.token", "is not one word of printable ASCII characters");
   if (credential.client_certificate.empty() != credential.client_key.empty()) {
     return invalid(where + ": status", "has one of clientCertificateData and clientKeyData; expected both");
   }
@@ -230,7 +230,7 @@ Result<ExecCredential> run_exec_plugin(const ExecPlugin& plugin,
   }
   if (status != 0 && answer.size() <= kAnswerBytesMax) {
     return invalid(plugin.where, plugin.command + " " + how_it_ended(status) +
-                                     "; what it says stands above: mend that, or log in anew" + hint(plugin));
+                                     "; its own messages are above: fix the cause, or log in again" + hint(plugin));
   }
   return parse_exec_credential(answer, plugin);
 }

@@ -27,7 +27,7 @@ struct ExecPlugin {
   std::map<std::string, std::string> environment;  // besides our own
   std::string install_hint;
   Terminal terminal = Terminal::kIfAvailable;
-  // spec.cluster of KUBERNETES_EXEC_INFO, for whoever knows the cluster to fill in; null unless provideClusterInfo.
+  // spec.cluster of KUBERNETES_EXEC_INFO; the caller of parse_exec_plugin fills it in. Null unless provideClusterInfo.
   Json cluster;
 
   bool operator==(const ExecPlugin&) const = default;
@@ -39,7 +39,7 @@ struct ExecCredential {
   std::string client_key;
 };
 
-// `folder`: a command with '/' in it starts from there.
+// `folder`: a command with '/' in it is relative to it.
 Result<ExecPlugin> parse_exec_plugin(const Json& exec, const std::string& where, const std::string& folder);
 
 // The value of KUBERNETES_EXEC_INFO.
@@ -48,7 +48,8 @@ std::string exec_info(const ExecPlugin& plugin, bool has_terminal);
 // What the program printed.
 Result<ExecCredential> parse_exec_credential(std::string_view text, const ExecPlugin& plugin);
 
-// Runs it to its end, however long somebody takes to log in. `environment`: this process's own.
+// Runs the program and waits for its end, without a time limit: a person may have to log in. `environment`: this
+// process's own.
 Result<ExecCredential> run_exec_plugin(const ExecPlugin& plugin, const std::map<std::string, std::string>& environment);
 
 }  // namespace lockstep::kube

@@ -1,4 +1,4 @@
-// HttpTransport: HTTP requests to one server, and nothing of Kubernetes. The seam behind which cpprestsdk lives.
+// HttpTransport: HTTP requests to one server; it knows nothing of Kubernetes. The interface that hides cpprestsdk.
 //
 // Threads: safe from all threads; calls block the caller, never a pool thread of the implementation. One transport is
 // shared by all users of a server, since it holds the pool of connections.
@@ -7,8 +7,8 @@
 // is kReasonNotConnected or kReasonTlsRefused (api_error.h) where that is known. kCorrupt: an answer that is too large.
 // kCancelled after `shut_down` or when the stop token says so. kInvalid: a request that cannot be sent.
 // Sent twice: a request may be sent again on a new connection, whatever its method, when the server has closed the old
-// one while it lay unused (the server may have read it all the same). Whoever creates objects names them, so that the
-// second one is answered with AlreadyExists.
+// one while it lay unused (the server may have read it all the same). Callers that create objects therefore name them:
+// the second request is answered with AlreadyExists.
 #pragma once
 
 #include <chrono>

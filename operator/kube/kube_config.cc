@@ -153,7 +153,7 @@ Status take_cluster(const Entry& cluster, ServerAccess& access) {
   return {};
 }
 
-// What we cannot or will not do, each with the way out.
+// Refuses kinds of credentials that are not supported; each error says what to use instead.
 Status refuse_unsupported(const Entry& user) {
   constexpr const char* kList = "users";
   const auto has = [&](const char* name) {
@@ -181,8 +181,8 @@ std::string base64_encoded(const std::string& bytes) {
   return text;
 }
 
-// spec.cluster of KUBERNETES_EXEC_INFO, but for the authority, which may be in a file. The extension is what the
-// cluster's owner has to say to the program.
+// spec.cluster of KUBERNETES_EXEC_INFO without the certificate authority, which may be in a file. The extension
+// client.authentication.k8s.io/exec becomes its `config`: settings of the cluster for the program.
 Json cluster_for_exec(const Entry& cluster) {
   Json told = Json::object();
   for (const char* name : {"server", "tls-server-name", "insecure-skip-tls-verify"}) {
@@ -198,7 +198,7 @@ Json cluster_for_exec(const Entry& cluster) {
   return told;
 }
 
-// Credentials that stand in the file win.
+// The exec program is used only when the kubeconfig has no other credentials.
 Status take_exec(const Entry& user, const Entry& cluster, ServerAccess& access) {
   constexpr const char* kList = "users";
   const auto exec = user.body->find("exec");
@@ -218,7 +218,7 @@ Status take_user(const Entry& user, ServerAccess& access) {
   if (!token_file.empty()) access.token_file = absolute_path(user, token_file);
   const bool bad_token =
       std::any_of(access.token.begin(), access.token.end(), [](char c) { return c <= ' ' || c >= 0x7f; });
-  if (bad_token) return invalid(user.where(kList) + ".token", "holds blanks or odd characters; expected one word");
+  if (bad_token) return invalid(user.where(kList) + ".token", "is not one word of printable ASCII characters");
   TRY_ASSIGN(access.tls.client_certificate, pem_field(user, kList, "client-certificate"));
   TRY_ASSIGN(access.tls.client_key, pem_field(user, kList, "client-key"));
   if (access.tls.client_certificate.empty() != access.tls.client_key.empty()) {
@@ -382,7 +382,7 @@ Result<ServerAccess> in_cluster_access(const std::string& host, const std::strin
                                           "true)"};
     }
   }
-  // Not there in a pod that mounts its token by hand; whoever needs it says so.
+  // Missing in a pod that mounts its token by hand; a caller that needs the namespace reports that.
   const Result<std::string> ns = read_small_file(join_path(folder, "namespace"));
   if (ns.ok()) {
     access.ns = *ns;

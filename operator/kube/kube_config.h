@@ -1,9 +1,8 @@
 // KubeConfig: how to reach an API server, from kubeconfig files or from inside a pod.
 //
-// kubeconfig is read as client-go reads it: of several files the first that says something wins, what stands inline
-// wins over a file, paths are relative to the file that holds them. A program that gives credentials (exec) is the
-// caller's to run (exec_credential.h); auth-provider, basic authentication, impersonation and proxies are refused by
-// name.
+// kubeconfig is read as client-go reads it: of several files the first that has an entry wins, inline data win over a
+// file, paths are relative to the file that holds them. The caller runs a program that gives credentials (exec;
+// exec_credential.h); auth-provider, basic authentication, impersonation and proxies are refused by name.
 // Threads: pure but for load_kube_config and in_cluster_access, which read files, and with_exec_credential.
 // Errors: kInvalid names file and field, and says what to do; kNotFound when there is no file.
 #pragma once
@@ -53,8 +52,8 @@ Result<ServerAccess> select_access(const std::vector<KubeConfigFile>& files, con
 // passed over.
 Result<ServerAccess> load_kube_config(const std::string& paths, const std::string& context);
 
-// Runs `access.exec`, if there is one, and puts what it gives in its place: for a program that is soon over, because
-// nobody runs it again when the credentials end. `environment`: this process's own, for the program.
+// Runs `access.exec`, if there is one, and replaces it by the credentials that it prints. For short-lived programs: it
+// is not run again when the credentials expire. `environment`: this process's own, for the program.
 Result<ServerAccess> with_exec_credential(ServerAccess access, const std::map<std::string, std::string>& environment);
 
 // From within a pod. `host`, `port`: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.

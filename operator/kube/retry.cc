@@ -34,7 +34,7 @@ std::optional<milliseconds> wait_before_retry(const RetryQuestion& question, con
   if (!may_send_again(question, outcome)) return std::nullopt;
   milliseconds wait = backoff(question.attempts, question.random);
   if (outcome.ok()) {
-    // On top of what the server asks, a little, so that not all come back at once.
+    // A random extra wait on top of the server's, so that not all clients come back at once.
     if (const auto asked = retry_after_of(*outcome)) {
       wait = *asked + milliseconds(static_cast<int64_t>(static_cast<double>(kRetryFirst.count()) * question.random));
     }

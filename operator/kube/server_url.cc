@@ -54,7 +54,7 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
   const size_t slash = std::min(rest.find('/'), rest.size());
   parsed.path = std::string(rest.substr(slash));
   while (!parsed.path.empty() && parsed.path.back() == '/') parsed.path.pop_back();
-  if (parsed.path.find_first_of(" \t\r\n\"<>\\^`{|}") != std::string::npos) return invalid(url, "has an odd path");
+  if (parsed.path.find_first_of(" \t\r\n\"<>\\^`{|}") != std::string::npos) return invalid(url, "has an invalid path");
 
   const std::string_view authority = rest.substr(0, slash);
   if (authority.find('@') != std::string_view::npos) return invalid(url, "holds a user name");
@@ -74,7 +74,7 @@ Result<ServerUrl> parse_server_url(std::string_view url) {
   std::transform(parsed.host.begin(), parsed.host.end(), parsed.host.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   const bool host_is_good = authority.starts_with('[') ? is_ipv6_address(parsed.host) : is_host_name(parsed.host);
-  if (!host_is_good) return invalid(url, "has no host that could be one");
+  if (!host_is_good) return invalid(url, "has no valid host");
 
   parsed.port = parsed.https ? 443 : 80;
   if (!port.empty()) {

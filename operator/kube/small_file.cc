@@ -36,7 +36,7 @@ Result<std::string> read_descriptor(int fd, const std::string& path) {
 }  // namespace
 
 Result<std::string> read_small_file(const std::string& path) {
-  // O_NONBLOCK: a named pipe that nobody writes to must not hold us.
+  // O_NONBLOCK: a named pipe that nobody writes to must not block this thread.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return error_of_errno(errno, "open", path);
   Result<std::string> bytes = read_descriptor(fd, path);

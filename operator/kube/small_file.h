@@ -1,5 +1,5 @@
-// Reading what people and Kubernetes put into files: configuration, certificates, tokens. Follows symbolic links, as
-// mounted Secrets and service account tokens are made of them (base/file_system.h refuses them on purpose).
+// Reads small files that people or Kubernetes provide: configuration, certificates, tokens. Follows symbolic links,
+// which mounted Secrets and service account tokens consist of (base/file_system.h refuses them on purpose).
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline constexpr size_t kSmallFileBytesMax = size_t{4} << 20;
 // plain file or larger than kSmallFileBytesMax.
 Result<std::string> read_small_file(const std::string& path);
 
-// Changes whenever the file does: a word made of device, inode, size and time of change; empty when there is no file.
+// Changes whenever the file does: a text of device, inode, size and time of change; empty when there is no file.
 std::string file_signature(const std::string& path);
 
 }  // namespace lockstep::kube

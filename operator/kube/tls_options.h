@@ -19,7 +19,7 @@ struct TlsOptions {
   PemSource client_certificate;  // with its chain
   PemSource client_key;
   std::string server_name;   // what the server's certificate must be for; empty: the host of the address
-  bool skip_verify = false;  // anyone who answers is believed
+  bool skip_verify = false;  // the server's certificate is not checked
 
   bool operator==(const TlsOptions&) const = default;
 };

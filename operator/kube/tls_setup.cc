@@ -136,7 +136,7 @@ Result<Key> key_of(const NamedPem& pem) {
   return key;
 }
 
-// Everything read and understood; never changed once made.
+// The certificates and key after parsing. Immutable.
 struct Material {
   Store roots;  // absent: those of the system
   std::vector<Certificate> client_chain;
@@ -150,7 +150,8 @@ Result<std::shared_ptr<const Material>> load(const TlsOptions& options) {
     TRY_ASSIGN(const std::vector<Certificate> roots, certificates_of(pem));
     material->roots.reset(X509_STORE_new());
     for (const Certificate& root : roots) X509_STORE_add_cert(material->roots.get(), root.get());
-    // Whatever stands in the file is a root, an intermediate too: as Go's x509.VerifyOptions.Roots.
+    // Every certificate in the file is trusted as a root, also an intermediate one, as with Go's
+    // x509.VerifyOptions.Roots.
     X509_STORE_set_flags(material->roots.get(), X509_V_FLAG_PARTIAL_CHAIN);
     ERR_clear_error();
   }
@@ -224,7 +225,7 @@ std::string refusal_text(const Verifier& verifier, X509_STORE_CTX* chain) {
 
 int verifier_index();
 
-// In place of X509_verify_cert: libraries above set callbacks of their own, which are not asked.
+// In place of X509_verify_cert. The verify callbacks that libraries above set are not called.
 int verify_chain(X509_STORE_CTX* chain, void* argument) {
   const auto& verifier = *static_cast<const Verifier*>(argument);
   if (verifier.skip_verify) {
@@ -278,8 +279,8 @@ int verifier_index() {
   return index;
 }
 
-// Connections may outlive their TlsSetup, and the last ones OpenSSL's own end: a Verifier, of which there is one for
-// each TlsSetup, lives as long as the process.
+// Never frees a Verifier (there is one for each TlsSetup): connections may outlive their TlsSetup, and some even
+// OpenSSL's clean-up at the end of the process.
 const Verifier& keep(std::unique_ptr<const Verifier> verifier) {
   static std::mutex mutex;
   static auto& kept = *new std::vector<std::unique_ptr<const Verifier>>;
@@ -349,7 +350,7 @@ bool TlsSetup::refresh() {
   const std::lock_guard lock(impl_->mutex);
   if (signature == impl_->signature) return false;
   Result<std::shared_ptr<const Material>> fresh = load(impl_->options);
-  // Changed again while we read: the next call sees it.
+  // Unreadable, or changed again while it was read: the next call tries again.
   if (!fresh.ok() || signature_of(impl_->options) != signature) return false;
   impl_->material = *fresh;
   impl_->signature = signature;

@@ -13,7 +13,7 @@
 namespace lockstep::kube {
 
 inline constexpr std::chrono::seconds kTokenReadEvery{60};
-inline constexpr std::chrono::seconds kTokenReadAfterRefusal{1};  // not more often than this
+inline constexpr std::chrono::seconds kTokenReadAfterRefusal{1};  // at least this long between two reads
 
 class TokenSource {
  public:

@@ -1,10 +1,10 @@
 // WatchDecoder: the bytes of a watch, cut anywhere, as events. Pure.
 //
-// A watch is one JSON object per line (Kubernetes API conventions, "Watch"). Bytes after the last newline say nothing:
-// a connection that was cut inside of an event brings it again when the watch goes on after the last version.
+// A watch is one JSON object per line (Kubernetes API conventions, "Watch"). Bytes after the last newline are ignored
+// when the watch ends: an event that was cut off comes again when the watch goes on from the last version.
 // Threads: one at a time.
 // Errors: kGone for an ERROR event of code 410 (list again), the code of api_error.h for its other codes, kCorrupt for
-// a line that is too long, not JSON, or not an event. After an error the decoder is of no more use.
+// a line that is too long, not JSON, or not an event. After an error the decoder must not be used any more.
 #pragma once
 
 #include <cstddef>

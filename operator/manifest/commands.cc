@@ -73,7 +73,7 @@ std::string help_of(std::string text, const std::string& program) {
   return text;
 }
 
-// Nothing: go on. Else the exit code: --help was answered, or the usage was wrong.
+// Nothing: the caller goes on. Else the exit code: --help was answered, or the usage was wrong.
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments, const char* help,
                          const CommandParts& parts) {
   app.set_help_flag("-h,--help");
@@ -96,7 +96,7 @@ bool is_manifest(const std::filesystem::path& path) {
 
 struct NamedFile {
   std::string path;
-  bool of_folder = false;  // not named itself: it may be about something else
+  bool of_folder = false;  // found in a folder that was named: it need not hold a TrainJob
 };
 
 // A folder stands for its files, by name.

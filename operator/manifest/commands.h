@@ -1,7 +1,7 @@
 // `validate` and `render`, for lockstep and for kubectl-lockstep: files in, lines out.
 //
-// Role: the thin end of job_file.h and rendered_objects.h: reads files (or standard input, as -), writes text. Exit
-// codes: 0; 2 usage, a file that cannot be read, something to put right.
+// Role: the I/O for job_file.h and rendered_objects.h: reads files (or standard input, as -), writes text. Exit codes:
+// 0; 2: wrong usage, a file that cannot be read, or a TrainJob with something to correct.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -22,7 +22,7 @@ struct CommandParts {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  CheckArgs check_args;  // what runner/config knows; absent: trainer.args are not looked at
+  CheckArgs check_args;  // by runner/config; absent: trainer.args are not checked
 };
 
 struct RenderArguments {

@@ -45,7 +45,7 @@ void add_items(const api::YamlDocument& document, std::vector<Item>& items) {
 bool is_trainjob(const Json& object) {
   const std::string version = text_field(object, {"apiVersion"});
   return text_field(object, {"kind"}) == api::kKind ||
-         version.substr(0, version.find('/')) == api::kGroup;  // another kind of ours is a slip
+         version.substr(0, version.find('/')) == api::kGroup;  // another kind of this group is a typo
 }
 
 std::string name_of(const Json& object) {
@@ -93,7 +93,7 @@ std::map<std::string, std::string> variables_of(const api::TrainJobSpec& spec) {
   return variables;
 }
 
-// Only what the pods start with certainty: our agent, with arguments that are known here.
+// Checks only arguments that are known here, and only when the pods certainly start our agent.
 void check_trainer_args(const api::TrainJobSpec& spec, const CheckArgs& check_args, Findings& findings) {
   const api::Trainer& trainer = spec.trainer;
   const bool starts_agent = trainer.launcher == api::Launcher::kLockstep && trainer.command.empty();
@@ -106,7 +106,7 @@ void check_trainer_args(const api::TrainJobSpec& spec, const CheckArgs& check_ar
       const auto it = variables.find(name);
       return it == variables.end() ? std::nullopt : std::optional(it->second);
     }));
-    if (of.args.back().find("$(") != std::string::npos) return;  // the pod knows
+    if (of.args.back().find("$(") != std::string::npos) return;  // known in the pod only
   }
   const std::optional<ArgsProblem> problem = check_args(of);
   if (!problem) return;

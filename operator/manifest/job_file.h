@@ -1,7 +1,7 @@
 // JobFile: the TrainJobs of a file, each with what is wrong with it and where. Pure.
 //
-// Role: `lockstep validate`, `render` and `run -f`. What an API server would say (api/validate.h), what the operator
-// would say (train/pod_template.h), and what only this program knows: the flags of trainer.args.
+// Role: `lockstep validate`, `render` and `run -f`. Finds what an API server would refuse (api/validate.h), what the
+// operator would refuse (train/pod_template.h), and wrong flags in trainer.args, which only this program can check.
 #pragma once
 
 #include <functional>

@@ -47,7 +47,7 @@ FieldType parse_type(std::string text) {
   return type;
 }
 
-// The file is part of this program: that it cannot be read is a fault of the build, which pod_fields_test finds.
+// The YAML text is compiled into this program. If it cannot be read, the build is faulty; pod_fields_test finds that.
 const Types& types() {
   static const Types made = [] {
     const auto yaml = api::parse_yaml(pod_fields_yaml(), "operator/manifest/pod_fields.yaml");
@@ -180,7 +180,7 @@ class FieldCheck {
   std::vector<api::Problem> problems_;
 };
 
-// What one field cannot know of another.
+// Checks that involve several fields: images are there, and mounts name volumes that exist.
 void check_containers(const Json& pod_spec, const char* list, const std::string& path,
                       const std::set<std::string>& volumes, FieldCheck& check) {
   const Json& containers = list_field(pod_spec, {list});

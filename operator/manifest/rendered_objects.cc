@@ -15,7 +15,7 @@
 namespace lockstep::manifest {
 namespace {
 
-// What only a cluster knows.
+// Replaces the values that only a cluster has by placeholders.
 void put_placeholders(Json& pod, bool is_made) {
   for (Json& container : pod["spec"]["containers"]) {
     if (container["name"] != train::kTrainerContainer) continue;

@@ -1,4 +1,4 @@
-// The objects that the operator would make of a TrainJob, by the functions that it makes them with. Pure.
+// The objects that the operator would make of a TrainJob, made by the operator's own functions. Pure.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace lockstep::manifest {
 
-// What is known in a cluster alone.
+// They stand for values that only a cluster has.
 inline constexpr std::string_view kUidPlaceholder = "<the TrainJob's UID>";
 inline constexpr std::string_view kRunPlaceholder = "<from its creation time and UID>";
 inline constexpr std::string_view kTokenPlaceholder = "<from the operator's key>";

@@ -25,7 +25,7 @@ std::string where(const std::string& ip, int port, std::string_view path) {
   return text.append(path);
 }
 
-// One exchange, on the caller's thread. Time runs out for all of it together.
+// One HTTP exchange, on the caller's thread. kAgentTimeout is for all of it together.
 class Exchange {
  public:
   Exchange(std::string ip, int port, http::request<http::string_body> request)

@@ -1,5 +1,5 @@
-// AgentClient: what the operator says to agents over plain HTTP: GET /status?view=summary and POST /nodes to node 0's,
-// POST /coordinator to the others'.
+// AgentClient: the operator's requests to agents, over plain HTTP: GET /status?view=summary and POST /nodes to node
+// 0's, POST /coordinator to the others'.
 //
 // Threads: safe from all threads; calls block for at most kAgentTimeout.
 // Errors: kUnavailable when nobody answers in time, kCorrupt for an answer that is not HTTP or is too long, kRetry for

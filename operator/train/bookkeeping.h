@@ -1,8 +1,8 @@
-// Bookkeeping: what the policies of one TrainJob must remember across the operator's own death. Pure.
+// Bookkeeping: what the policies of one TrainJob must remember across restarts of the operator. Pure.
 //
-// It lives in status.bookkeeping and is written in the same request as status.attempts, so that a failure and the
-// attempt that follows it are one write: the failure is counted once, even if the operator dies in between. Everything
-// else can be seen again in the cluster.
+// It is stored in status.bookkeeping, in the same request as status.attempts, so that a failure and the attempt that
+// follows it are one write: the failure is counted once, even if the operator dies in between. Everything else can be
+// read again from the cluster.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct Hold {
 
 // health.placementTimeoutSeconds
 struct Placement {
-  api::UnixSeconds short_since = 0;  // since when it has pods, and too few of them a machine; 0: it has not
+  api::UnixSeconds short_since = 0;  // since when too few of the job's pods have a machine; 0: enough, or no pods
   int times_given_back = 0;          // in a row, since enough pods were ready
   api::UnixSeconds again_at = 0;     // no pod is made before then
   bool operator==(const Placement&) const = default;
@@ -90,7 +90,7 @@ struct Bookkeeping {
 
 // Empty parts are left out.
 Json to_json(const Bookkeeping& book);
-// What cannot be read is as if it had never been written: nobody but the operator writes it.
+// A field that cannot be read counts as absent: only the operator writes them.
 Bookkeeping bookkeeping_from_json(const Json& json);
 
 }  // namespace lockstep::train

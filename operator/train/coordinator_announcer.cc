@@ -32,7 +32,7 @@ struct CoordinatorAnnouncer::Impl {
   // One agent, by its pod's UID.
   struct Agent {
     std::string ip;
-    std::string told;       // the address that it knows
+    std::string told;       // the address that it was told last
     int failures = 0;       // in a row
     bool warned = false;    // a warning was logged that it cannot be told
     bool is_told = false;   // a thread is telling it now

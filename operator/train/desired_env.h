@@ -18,8 +18,8 @@ struct EnvironmentOf {
   std::string token;
 };
 
-// core/v1 EnvVars. The names are the same for all pods of a job, also where a rank has no use for one, so that whoever
-// looks into any pod finds what the others have.
+// core/v1 EnvVars. All pods of a job have the same names, also where a rank does not use one, so that each pod shows
+// what the others have.
 std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of);
 
 // LOCKSTEP_RUN: (seconds of its creation << 20) | 20 bits of its UID. Higher for a TrainJob that was made later; below

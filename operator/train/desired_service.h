@@ -16,7 +16,7 @@ namespace lockstep::train {
 // `publishNotReadyAddresses`: the nodes must find each other before they are ready.
 Json desired_service(const api::TrainJob& job);
 // Does it differ from `desired` in what the job needs of it? One that selects all pods, as earlier versions made it,
-// does not: the job keeps it. What else somebody wrote into it is theirs.
+// does not: the job keeps it. Other fields that somebody wrote into it are ignored.
 bool service_differs(const Json& service, const Json& desired);
 // Does the Service select a pod with these labels?
 bool selects(const Json& service, const std::map<std::string, std::string>& labels);

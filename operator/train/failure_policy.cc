@@ -61,7 +61,7 @@ Verdict judge_exit(const PodEnd& end, const api::TrainJobSpec& spec) {
       return {RuleAction::kFail, true, false,
               "an end with this code is never retried: a new pod would end the same way"};
     case ExitCode::kPeerLost:
-      // Whether another image means the same by it is not known: there it counts.
+      // Another program may use this exit code for something else, so there it counts.
       return {retry, !is_ours, false, is_ours ? "it lost its peers, which is not its fault" : ""};
     case ExitCode::kInterrupted:
     case ExitCode::kTerminated:
@@ -134,7 +134,7 @@ std::optional<JobFailure> check_budgets(const PodEnd& end, const api::TrainJobSp
   return std::nullopt;
 }
 
-// Does a failure tell whether the run comes any further? Only our own runs say at which step they are.
+// Does this end count for restartPolicy.noProgressRestarts? Only runs with launcher Lockstep report their steps.
 bool tells_of_progress(const PodEnd& end, const Verdict& verdict, const api::TrainJobSpec& spec) {
   if (spec.trainer.launcher != api::Launcher::kLockstep || end.kind != EndKind::kExit) return false;
   return verdict.is_counted || code_of(end) == ExitCode::kPeerLost;
@@ -182,7 +182,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
   FailureOutcome outcome;
   for (PodEnd& end : ends) {
     Verdict verdict = judge(end, spec);
-    // One incident of a gang is one restart: what ended besides its cause ended because of it.
+    // When all nodes restart, only the first end counts: the others ended because of it.
     const bool is_aftermath = outcome.is_gang;
     if (verdict.avoids_host) avoid(end, facts.now, book);
     if (verdict.action == RuleAction::kFail) {
@@ -198,8 +198,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
       if (is_out_of_memory(end)) ++book.out_of_memory;
     }
     if (!is_aftermath) outcome.failure = check_budgets(end, spec, stuck, book);
-    // Before the run is given up all pods are replaced once: perhaps it is the others' state that does not let this one
-    // in.
+    // The last restart that noProgressRestarts allows replaces all pods: the cause may lie in the other nodes.
     const bool is_last_try = stuck > 1 && stuck == spec.restart_policy.no_progress_restarts;
     if (is_last_try && verdict.action == RuleAction::kReplacePod &&
         spec.restart_policy.scope == api::FailureScope::kAuto) {

@@ -1,7 +1,7 @@
 // Fields of Kubernetes objects, read by their names. Pure.
 //
-// What is missing or has another type reads as empty: the API server has checked what it stores, and a caller that must
-// tell a wrong type from a missing field does not use these.
+// A field that is missing or has the wrong type reads as empty: the API server has checked what it stores. A caller
+// that must tell a wrong type from a missing field must not use these.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ struct JobMetrics::Impl {
     return {{"trainjob_namespace", job.ns}, {"trainjob", job.name}};
   }
 
-  // What is there of one TrainJob.
+  // The series that one TrainJob has at present.
   struct Shown {
     std::optional<api::JobPhase> phase;
     prometheus::Gauge* info = nullptr;

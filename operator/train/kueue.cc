@@ -106,7 +106,7 @@ WorkloadWrite give_back(const Workload& workload, api::UnixSeconds now) {
   return change.write("it was evicted (" + words_of(evicted) + "), and its last pod has ended");
 }
 
-// Why an unadmitted Workload waits, as Kueue says it.
+// Why a Workload that is not admitted waits, in Kueue's words.
 void say_why_it_waits(const Workload& w, const std::string& queue, QueueDecision& d) {
   d.reason = "Queued";
   d.message = "The job waits in queue " + in_quotes(queue) + ": ";
@@ -157,15 +157,15 @@ class Decision {
   }
 
   QueueDecision run() {
-    delete_strays();
+    delete_other_workloads();
     if (!has_queue(job_) && (!workload_ || !workload_->is_reserved())) {
       // The label was taken away. What is reserved is kept for as long as the job runs by it.
-      if (workload_) let_go("the job has no queue any more");
+      if (workload_) delete_workload("the job has no queue any more");
       return std::move(d_);
     }
     d_.is_queued = true;
     if (!f_.wants_to_run) {
-      stay_away();
+      leave_queue();
     } else if (kueue_.version.empty()) {
       go_on_without_kueue();
     } else if (!workload_) {
@@ -187,9 +187,9 @@ class Decision {
   void write(WorkloadWrite write) { d_.writes.push_back(std::move(write)); }
   void look_again() { d_.look_again_at = f_.now + kLookAgainSeconds; }
 
-  // A job has one Workload. It owns another one only if its label named another prebuilt Workload before; that one
-  // goes.
-  void delete_strays() {
+  // A job has one Workload. It owns another one only if its label named another prebuilt Workload before; that one is
+  // deleted.
+  void delete_other_workloads() {
     for (const Json& object : kueue_.workloads) {
       const Workload other = workload_from_json(object);
       if (!belongs_to(other, job_.meta) || (workload_ && other.meta.name == workload_->meta.name)) continue;
@@ -202,13 +202,13 @@ class Decision {
     }
   }
 
-  // Suspended by its user, or held: it asks for nothing. When it is resumed, it queues anew, with the spec that it has
-  // then.
-  void stay_away() {
+  // Of a job that is suspended or held: its Workload is deleted (a prebuilt one is deactivated). When the job is
+  // resumed it queues anew, with the spec that it has then.
+  void leave_queue() {
     d_.may_run = false;
     if (!workload_ || has_pods()) return;
     const std::string why = "the job is suspended and has no pods";
-    if (!is_adopted(*workload_)) return let_go(why);
+    if (!is_adopted(*workload_)) return delete_workload(why);
     if (!belongs_to(*workload_, job_.meta)) return;
     if (workload_->is_active) {
       Json body = precise(*workload_);
@@ -326,11 +326,11 @@ class Decision {
                                std::to_string(w.count - w.reclaimable) + "; it queues again in " + in_quotes(queue_) +
                                "."
                          : "The job has changed; its Workload " + w.meta.name + " is replaced, and it queues again.");
-    if (!has_pods()) let_go("the job has changed since it was made");
+    if (!has_pods()) delete_workload("the job has changed since it was made");
     return true;
   }
 
-  void let_go(const std::string& why) {
+  void delete_workload(const std::string& why) {
     const Workload& w = *workload_;
     if (!w.meta.deletion_time) return write(write_to(w, Verb::kDelete, {}, why));
     if (has_finalizer(w)) write(remove_finalizer(w, why));

@@ -45,8 +45,8 @@ struct QueueFacts {
 };
 
 struct QueueDecision {
-  bool is_queued = false;  // otherwise no queue has a say
-  bool may_run = true;     // otherwise the job may have no pods
+  bool is_queued = false;  // a queue decides when the job runs
+  bool may_run = true;     // false: the job may have no pods
   std::string reason;      // CamelCase, for Admitted
   std::string message;     // a sentence
   // Not empty: pods that run go on, but no other may be made; why, as a clause.

@@ -24,7 +24,7 @@ WorkloadPriority class_of(std::string_view group, const std::string& name, const
   return {.group = std::string(group), .name = name, .value = number_field(object, {"value"}).value_or(0)};
 }
 
-// A class that is not there, or that we may not read, is said in words; all else is tried again.
+// A class that does not exist, or that we may not read, becomes WorkloadPriority::problem; other errors are retried.
 Result<WorkloadPriority> problem_of(const std::string& what, const std::string& where, const Error& error) {
   if (error.code == ErrorCode::kNotFound) {
     return WorkloadPriority{.problem = "There is no " + what + " (" + where + "); create it, or name another one."};

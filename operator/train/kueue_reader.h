@@ -18,7 +18,7 @@
 
 namespace lockstep::train {
 
-// What was read for one TrainJob. Its loss costs a request or two.
+// What was read for one TrainJob. Losing it costs a request or two.
 struct KueueMemory {
   std::string admission;  // which one `flavors` are of
   std::map<std::string, std::optional<Json>> flavors;
@@ -33,7 +33,7 @@ class KueueReader {
   // `workloads` may be nullptr: then there is no Kueue. Both outlive the reader.
   KueueReader(kube::Client& client, control::OptionalInformer* workloads) : client_(client), workloads_(workloads) {}
 
-  // Nothing: it is not known yet whether the cluster has Kueue; whoever needs to know waits for the news.
+  // Nothing: it is not known yet whether the cluster has Kueue. A job that has a queue must be reconciled again soon.
   Result<std::optional<KueueView>> read(const api::TrainJob& job, KueueMemory& memory, api::UnixSeconds now) const;
 
   // Carries out what release_orphans (kueue.h) says of Workloads of the name `job`.

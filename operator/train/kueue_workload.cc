@@ -69,7 +69,7 @@ std::optional<Json> topology_request(const api::TrainJob& job) {
   } else {
     return std::nullopt;
   }
-  request["podIndexLabel"] = std::string(kNodeLabel);  // neighbours by rank are neighbours by place
+  request["podIndexLabel"] = std::string(kNodeLabel);  // pods of neighbouring ranks are placed close together
   return request;
 }
 

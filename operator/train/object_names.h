@@ -19,7 +19,7 @@ inline constexpr std::string_view kAttemptLabel = "lockstep.dev/attempt";  // po
 // is replaced loses it first, so that its DNS record goes before its successor's comes.
 inline constexpr std::string_view kServingLabel = "lockstep.dev/serving";
 inline constexpr std::string_view kReservedLabelPrefix = "lockstep.dev/";
-// The number of nodes that the pod was told in its environment. An annotation: it says nothing to a selector.
+// The number of nodes in the pod's environment. An annotation and not a label: nothing selects by it.
 inline constexpr std::string_view kNodesAnnotation = "lockstep.dev/num-nodes";
 // Machines that the pod's affinity keeps it away from, with commas between; absent: none.
 inline constexpr std::string_view kAvoidsAnnotation = "lockstep.dev/avoids";

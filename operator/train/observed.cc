@@ -101,7 +101,7 @@ void take_kueue(KueueView kueue, Observed& o) {
   if (workload == nullptr) return;
   const Workload seen = workload_from_json(*workload);
   if (!seen.has_admission) return;
-  // What is missing of it, the plan says.
+  // A failure (a flavour is missing or cannot be read) is reported by apply_queue.
   if (Result<Json> added = admitted_pod(seen, o.kueue); added.ok()) o.admitted_pod = *std::move(added);
 }
 

@@ -29,7 +29,7 @@ struct Settings {
   std::map<std::string, std::string> operator_labels = {{"app.kubernetes.io/name", "lockstep"},
                                                         {"app.kubernetes.io/component", "operator"}};
   std::string prometheus_namespace = "monitoring";
-  int progress_seconds = 30;  // from one write of nothing but newer figures to the next
+  int progress_seconds = 30;  // at least this long between two status writes that only bring newer progress
 };
 
 // A Kubernetes node. In this room it is called host or machine: a node is a member of a job.
@@ -42,7 +42,7 @@ struct HostView {
 };
 
 inline constexpr std::string_view kQuotaExceeded = "QuotaExceeded";  // CreateProblem::reason
-// What became of a create that did not make our object.
+// Why a create did not make our object.
 struct CreateProblem {
   enum class Kind {
     kNameTaken,             // somebody else's object has the name
@@ -76,7 +76,7 @@ struct OptionalKind {
   std::string api_version;    // that it has, and we speak; empty: none
   bool is_complete = false;   // `objects` are all that there are
   std::string trouble;        // why it cannot be asked for, or listed; a sentence
-  std::vector<Json> objects;  // that have the job's label; whoever controls them
+  std::vector<Json> objects;  // that have the job's label, also those that the job does not control
 };
 
 struct Observed {
@@ -104,13 +104,13 @@ struct Observed {
   // its last checkpoint may still come. Empty: none.
   std::string previous_node0;
 
-  // The job's words and token for its pods.
+  // LOCKSTEP_TOKEN of the job's pods.
   [[nodiscard]] std::string token() const;
   // The pod of a node rank's attempt; nullptr when there is none.
   [[nodiscard]] const PodView* pod(int node, int attempt) const;
 };
 
-// The same before it is known what is the job's.
+// The input of `observe`: objects that have the job's label or name. They may belong to somebody else.
 struct ClusterObjects {
   Json job;
   std::vector<PodView> pods;  // that have the job's label
@@ -119,8 +119,8 @@ struct ClusterObjects {
   std::optional<std::map<std::string, HostView>> hosts;  // those on which the pods are
   KueueView kueue;
 };
-// kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; what has its name and
-// is somebody else's becomes known as a CreateProblem.
+// kInvalid when the TrainJob cannot be read. An object that the job does not control is left out; when it has the name
+// of one that the job needs, the create of that one fails and becomes a CreateProblem.
 Result<Observed> observe(ClusterObjects objects, api::UnixSeconds now);
 
 // Adds what is known of Kueue, which decides how many pods the job has, and what an admission adds to each.

@@ -7,7 +7,7 @@
 namespace lockstep::train {
 namespace {
 
-// A number from 0 to below - 1: always the same for one job and turn, another for the next turn.
+// A pseudo-random number from 0 to below - 1, by the job's UID and `turn`: a repeated pass draws the same one.
 api::UnixSeconds draw(const std::string& job_uid, int turn, api::UnixSeconds below) {
   constexpr size_t kHexDigits = 8;
   constexpr int kHex = 16;

@@ -1,4 +1,4 @@
-// health.placementTimeoutSeconds: a job that holds too little to run lets go of it. Pure.
+// health.placementTimeoutSeconds: a job whose pods have machines, but too few to run, gives them back. Pure.
 //
 // Two jobs that each hold half of the machines would wait for each other for ever. So each deletes its pods and tries
 // again later, after a time that grows with each try and differs between jobs.

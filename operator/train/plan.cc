@@ -97,7 +97,7 @@ void plan_after_the_end(PlanState& state) {
   const api::UnixSeconds end = state.status.completion_time.value_or(state.now);
   api::NodeCounts counts = count_nodes(state.facts());
   if (is_finished(state.observed.job.status)) {
-    // How the nodes ended is known; what becomes of their pods by cleaning up is no end of theirs.
+    // These counts stay as they were when the job finished: cleaning up pods does not change how their nodes ended.
     counts.succeeded = state.status.nodes.succeeded;
     counts.failed = state.status.nodes.failed;
   }
@@ -115,7 +115,8 @@ void plan_after_the_end(PlanState& state) {
   }
 }
 
-// Figures that only go on are written now and then; any other write takes them along, and every decision knows them.
+// Is newer progress the only change of the status? Then it is written at most every Settings::progress_seconds. Any
+// other status write includes it, and every decision uses the newest.
 bool can_wait(PlanState& state) {
   const std::optional<api::JobProgress>& written = state.observed.job.status.progress;
   if (!written || written->last_updated_time > state.now) return false;
@@ -128,9 +129,8 @@ bool can_wait(PlanState& state) {
   return true;
 }
 
-// Whether the new status says only which pods there are, how many are ready and how many have ended with 0. An operator
-// that comes after this one sees the same in the pods, so the write can wait. With many small jobs most writes are
-// such.
+// Does the new status only change which pods there are, how many are ready and how many have ended with 0? The next
+// operator could read the same from the pods, so the write can wait. With many small jobs most writes are of this kind.
 bool only_counts_pods(const PlanState& state) {
   const Plan& plan = state.plan;
   if (!plan.events.empty() || !plan.measurements.empty()) return false;
@@ -165,8 +165,8 @@ Plan finish(PlanState& state) {
   return std::move(state.plan);
 }
 
-// Nothing: the job is ours to look after.
-std::string why_hands_off(const Observed& o) {
+// Why this operator does nothing about the job; empty: it looks after it.
+std::string why_ignored(const Observed& o) {
   if (o.job.spec.managed_by != api::kControllerName) return "spec.managedBy is \"" + o.job.spec.managed_by + "\"";
   if (o.job.meta.deletion_time) return "the TrainJob is being deleted; the garbage collector takes its objects";
   const bool cannot_create = std::any_of(o.problems.begin(), o.problems.end(), [](const auto& problem) {
@@ -183,7 +183,7 @@ Plan make_plan(const Observed& observed) {
     plan_dispatched(state);
     return std::move(state.plan);
   }
-  state.plan.why = why_hands_off(observed);
+  state.plan.why = why_ignored(observed);
   if (!state.plan.why.empty()) return std::move(state.plan);
   if (is_finished(state.status)) {
     look_at_pods(state);

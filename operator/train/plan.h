@@ -1,14 +1,15 @@
-// make_plan: from what is to what is done about it. Pure: every decision about a TrainJob, and its reason in words.
+// make_plan: from the observed state of a TrainJob to the actions. Pure: every decision, and its reason in words.
 //
 // What makes it safe to die at any point: what a policy decides is in `status` before anything follows from it.
 //   1. A pod is made only for the attempt that status.attempts names, so the attempt is written first. The write has
-//      the resourceVersion that was read: a plan made from an old picture is refused there, and nothing of it happens.
-//   2. A failure is counted in the same write that raises its node's attempt. A pod of an older attempt is nobody's
-//      failure any more; it is only taken away.
+//      the resourceVersion that was read: the write of a plan made from stale state is refused, and nothing of the plan
+//      is carried out.
+//   2. A failure is counted in the same write that raises its node's attempt. A pod of an older attempt does not count
+//      as a failure any more; it is only deleted.
 //   3. An attempt that was seen (bookkeeping.created) is never made again: a pod that is gone is followed by the next
 //      attempt, so that generations rise.
-//   4. An old pod that the Service selects loses its label, then the new one is made, then the old one is deleted. Each
-//      of these is seen again from the pods themselves; nothing needs to be remembered.
+//   4. An old pod that the Service selects loses its label, then the new one is made, then the old one is deleted. The
+//      pods themselves show how far this is; nothing needs to be remembered.
 #pragma once
 
 #include <map>
@@ -65,10 +66,11 @@ struct StopServing {  // the Service's label goes, and with it the DNS record
   std::string name;
   std::string uid;
 };
-// Neighbours are made in parallel; one that is refused does not hold up the others. But the first of a spec is asked
-// alone, beside a Service that is its neighbour, and with fieldValidation=Strict: one that is invalid is the only one.
+// Consecutive CreatePods are sent in parallel; a refusal of one does not stop the others. But the first pod of a spec
+// is sent without other pods (only together with a CreateObject of the Service directly before it) and with
+// fieldValidation=Strict, so that of an invalid spec one pod is tried and not all.
 struct CreatePod {
-  PodOf of;  // desired_pod makes it, when its turn has come: a thousand whole pods are a lot of memory
+  PodOf of;  // desired_pod makes the object when it is sent: a thousand whole pods take much memory
   std::string name;
   bool is_first = false;
   int64_t generation = 0;  // of the spec
@@ -101,7 +103,7 @@ struct Measurement {
 
 struct Plan {
   std::optional<api::TrainJobStatus> status;  // to be written before the actions; nothing: it is as it should be
-  bool status_can_wait = false;           // it only says which pods there are, how many are ready and how many are done
+  bool status_can_wait = false;           // it only changes which pods there are, and how many are ready or done
   std::vector<PlannedEvent> events;       // once the status is written
   std::vector<Measurement> measurements;  // likewise
   std::vector<Action> actions;

@@ -96,7 +96,7 @@ void end_recovery(PlanState& state) {
                             state.report->generation > recovering.generation &&
                             state.report->read_at >= recovering.since;
   const bool all_ready = counts.ready + counts.succeeded == counts.desired;
-  // Node 0 says that the group does not train yet, and knows better than the readiness of the pods.
+  // A report of node 0 that the group does not train yet counts more than the readiness of the pods.
   const bool is_denied = state.report != nullptr && state.report->phase == "Recovering";
   if (!trains_again && (!all_ready || is_denied)) return;
   state.measure(metric::kTrainJobRecovery, {{"scope", recovering.scope}, {"reason", recovering.reason}},

@@ -9,7 +9,7 @@
 namespace lockstep::train {
 namespace {
 
-// A report that is older says nothing about now.
+// Older reports are not used.
 constexpr api::UnixSeconds kReportFreshSeconds = 60;
 
 // Pods may be of higher attempts than the status knows: when the status was lost (restored from a backup that leaves it
@@ -68,7 +68,7 @@ void take_figures(PlanState& state, const RunReport& report) {
     state.book.process_restarts_now = 0;
     state.book.process_restarts_pod = report.pod_uid;
   }
-  // A termination message need not be an agent's report, and then counts no restarts.
+  // The report may come from a termination message without a count of restarts: then it is 0.
   if (const int64_t more = report.process_restarts - state.book.process_restarts_now; more > 0) {
     state.book.process_restarts_now = report.process_restarts;
     state.recovered = worker_restarted_text(state.status, state.current, more);

@@ -21,7 +21,7 @@ bool is_old(const PlanState& state, const PodView& pod) {
   return pod.attempt < state.attempt_of(pod.node) || pod.node >= state.spec.trainer.num_nodes;
 }
 
-// A pod that has ended is in no DNS record.
+// Takes the Service's label from old pods. Pods that have ended have no DNS record and keep it.
 void stop_serving(PlanState& state) {
   const Json desired = desired_service(state.observed.job);
   const Json& service =

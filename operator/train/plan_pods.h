@@ -10,8 +10,8 @@ namespace lockstep::train {
 
 // `replaces_nobody`: the job is about to end, and missing pods are not made.
 void plan_pods(PlanState& state, bool replaces_nobody);
-// No pod can be made of the spec; `message` says why. A job that never had a pod fails; one that had pods keeps those
-// that run, and waits for another spec.
+// Call when no pod can be made of the spec; `message` says why. A job that never had a pod fails; one that had pods
+// keeps those that run, and waits for a change of the spec.
 void refuse_spec(PlanState& state, const std::string& message);
 // Pods of older attempts, and of ranks from numNodes on: takes them out of the Service, and deletes them.
 void retire_pods(PlanState& state);

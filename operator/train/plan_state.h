@@ -24,7 +24,7 @@
 
 namespace lockstep::train {
 
-// What is not watched is looked at again: a create that was refused, a claim that is missing.
+// Interval at which a create that was refused, or a missing claim, is tried again: no watch reports a change of these.
 inline constexpr api::UnixSeconds kTryAgainSeconds = 10;
 
 struct PlanState {

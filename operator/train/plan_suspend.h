@@ -14,8 +14,8 @@ void take_back_suspend(PlanState& state);
 // Suspends a job that cannot go on as its spec stands, until somebody changes the spec. spec.suspend is not written:
 // what keeps the spec elsewhere (GitOps) would set it back.
 void hold(PlanState& state, const JobFailure& why);
-// Clears the counts of failures. Whoever resumes a job, or changes its spec, has looked at what went wrong; a queue
-// that resumes it has not.
+// Clears the counts of failures. For a job that a person resumes or whose spec a person has changed, since that person
+// has dealt with the failures; not for a job that a queue resumes.
 void forget_failures(PlanState& state);
 
 }  // namespace lockstep::train

@@ -8,11 +8,11 @@
 namespace lockstep::train {
 namespace {
 
-// A report that is older says nothing about who is alive.
+// An older report does not prove that a pod is alive.
 constexpr api::UnixSeconds kReportFreshSeconds = 30;
 // A pod may be seen on a new host before the host itself is. When it is still not seen this much later, it is gone.
 constexpr api::UnixSeconds kHostSeenSeconds = 60;
-// Of a foreign program's last output; ours keeps to 4,096 bytes of JSON.
+// Bytes kept of a termination message that is not an agent's report (an agent's has at most 4,096 bytes of JSON).
 constexpr size_t kForeignMessageBytesMax = 512;
 
 PodEnd new_end(EndKind kind, const PodView& pod, api::UnixSeconds time) {
@@ -53,7 +53,7 @@ void add_container_end(const PodView& pod, PodEnd& end) {
     end.step = words->step;
     end.job_ended = words->job_ended;
     if (words->reason == kConfigurationChanged) end.reason = words->reason;
-  } else if (killed_for_memory) {  // the program had no time to say so: its last output is about something else
+  } else if (killed_for_memory) {  // a killed program writes no message: its last output is about something else
     end.message = "the kernel ended the container, which had used up its memory limit";
   } else if (!container.message.empty()) {
     end.message = tail(container.message);
@@ -92,7 +92,7 @@ HostLoss silent_host(const PodView& pod, const HostView& host, const Observed& o
   return loss;
 }
 
-// Nothing: the host is there, or nobody knows.
+// Nothing: the host is there, or this is not known.
 std::optional<HostLoss> loss_of_host(const PodView& pod, const Observed& o) {
   if (!o.hosts || pod.host.empty()) return std::nullopt;
   std::optional<HostLoss> loss;
@@ -129,7 +129,7 @@ PodEnd disrupted(const PodView& pod, const Observed& o) {
 }  // namespace
 
 std::optional<PodEnd> end_of(const PodView& pod, const Observed& o) {
-  // The kubelet gives a pod a reason of its own for what is not its program's: Evicted, NodeShutdown, OutOfcpu, …
+  // When the cause is not the program, the kubelet sets the pod's status.reason: Evicted, NodeShutdown, OutOfcpu, …
   const bool failed_as_a_pod = pod.phase == PodPhase::kFailed && (!pod.reason.empty() || !pod.end);
   const bool is_disrupted = !pod.disruption.empty() || failed_as_a_pod;
   const bool trainer_ended = pod.end && pod.end->container == kTrainerContainer;
@@ -199,7 +199,7 @@ std::string describe(const PodEnd& end) {
     text += " was lost (" + end.reason + ")";
   }
   if (!end.message.empty()) text += ": " + end.message;
-  // More is said after it.
+  // Callers append to the text.
   while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
   return text;
 }

@@ -199,9 +199,9 @@ Status check_scheduling(const api::TrainJob& job) {
       job.meta.labels.count(std::string(kQueueLabel)) == 0) {
     return refusal_of("spec.scheduling.topology",
                       "is \"" + spec.scheduling.topology +
-                          "\", and nobody heeds it: it needs gang Native, or a queue of Kueue "
+                          "\", but nothing would use it: a topology needs gang Native or a queue of Kueue "
                           "(label " +
-                          std::string(kQueueLabel) + "); say one of the two, or remove it");
+                          std::string(kQueueLabel) + "); choose one of the two, or remove it");
   }
   TRY(check_priority_class(spec));
   if (!wants_gang(spec)) return {};

@@ -58,13 +58,13 @@ milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
   const bool is_last_ready = now.ready && !before.ready && counts.ready >= now.nodes;
   const bool is_last_done = now.done && !before.done && counts.done >= now.nodes;
   const bool is_last_gone = is_gone && counts.deleting == 0;
-  // It may be what tells that a machine is lost.
+  // The first sign of a lost machine may be that a pod is no longer ready.
   const bool is_readiness_lost = before.ready && !now.ready && !now.done && !now.deleting;
   if ((is_end && !is_going) || is_readiness_lost || is_last_ready || is_last_done || is_last_gone ||
       now.place != before.place) {
     return milliseconds::zero();
   }
-  // A pod that is done may be deleted at any time, and looks like one that was lost if its end was not written down.
+  // Soon, because the pod may be deleted at any time: unless its end is in the status by then, it would count as lost.
   if (now.done && !before.done) return milliseconds(100);
   return milliseconds(1000);
 }

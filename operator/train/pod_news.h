@@ -1,10 +1,12 @@
-// PodNews: how soon a job is looked at after the watch has told of one of its pods.
+// PodNews: how soon a job is reconciled after a watch event of one of its pods.
 //
-// Kubernetes tells of a pod four or five times while it starts, and each pass over a job looks at all of its pods. What
-// only shows in the status waits a second for its neighbours. A good end waits 100 ms at most. What has consequences
-// does not wait: a pod that has ended badly, is told to end, is gone, or is no longer ready; the last one that gets
-// ready, that is done, or that was to go; and where node 0 is, which the others are told, or that it has ended or is
-// gone. Threads: one, that of the watch. It remembers a few words of each pod.
+// A pod that starts causes four or five events, and each pass over a job looks at all of its pods. So events are
+// collected:
+//   - at once: a pod ended badly, is being deleted, is gone, or is no longer ready; the last pod of the job became
+//     ready, ended with 0, or is gone after its deletion; node 0 started, ended, is gone, or has another IP;
+//   - after at most 100 ms: a pod ended with 0;
+//   - after at most 1 s: everything else, which only changes counts in the status.
+// Threads: one, that of the watch. It keeps a few fields of each pod.
 #pragma once
 
 #include <chrono>

@@ -138,7 +138,7 @@ Status check_trainer(const Json& trainer, const std::string& path, const api::Tr
   for (const char* name : {"resources", "securityContext"}) TRY(object_of(trainer, name, path + "." + name));
   if (spec.trainer.launcher != api::Launcher::kLockstep) return {};
   return check_is_absent(trainer, path, "terminationMessagePath",
-                         "the agent writes its last words to the default; remove it");
+                         "the agent writes its termination message to the default path; remove it");
 }
 
 Status check_containers(const Json& spec_json, const std::string& path, const api::TrainJobSpec& spec) {

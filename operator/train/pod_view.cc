@@ -81,7 +81,7 @@ void read_containers(const Json& pod, PodView& view) {
     view.started = field(status, {"state", "running"}) != nullptr || field(status, {"state", "terminated"}) != nullptr;
     view.end = end_of_container(status);
   }
-  // Init containers with restartPolicy Always are sidecars: once the trainer has begun, their end is nobody's fault.
+  // Init containers with restartPolicy Always are sidecars: once the trainer has begun, their end is no failure.
   if (view.started) return;
   for (const Json& status : list_field(pod, {"status", "initContainerStatuses"})) {
     note_waiting(status, view);

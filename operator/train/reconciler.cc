@@ -22,28 +22,29 @@ namespace {
 
 // Each pass but the last has learned something that the next one needs; more would mean that a plan never settles.
 constexpr int kPassesMax = 6;
-// After that the workqueue's backoff applies: whoever writes all the time must not be raced.
+// After so many conflicts the workqueue's backoff applies: another writer that writes all the time must not be raced.
 constexpr int kLostRacesMax = 1;
-// Labels that were put back, and are there for so long, have stayed.
+// When labels that were put back are still there after this long, nobody takes them away again.
 constexpr api::UnixSeconds kLabelsStaySeconds = 10;
 // Bounds the memory that whole pods and the answers to them take.
 constexpr size_t kRequestsAtOnceMax = 128;
 // How long a status that only counts pods waits for another one that is written in its place. The clock has whole
 // seconds, so it is one to two.
 constexpr api::UnixSeconds kStatusWaitsSeconds = 2;
-// A claim is not watched.
+// A claim is not watched; it is read again after this long.
 constexpr api::UnixSeconds kClaimKnownSeconds = 10;
 
-// The watch's event of what a pass has assumed wakes nobody (Cache::Change::was_assumed). So whoever assumes an answer
-// that may hold more than was written (of a patch, of a read) has learned something. A status is written with the
-// version that was read: its answer holds nothing else.
+// A watch event for a state that a pass has put into the cache starts no new pass (Cache::Change::was_assumed). The
+// answer to a patch or a read may contain changes by others, so a pass that puts it into the cache sets
+// Outcome::learned, and another pass follows. A status is written with the version that was read: its answer contains
+// no changes by others.
 
 struct SeenPod {
   control::ObjectPtr object;  // of the cache: another one when the pod has changed
   std::optional<PodView> view;
 };
 
-// What was learned of a job by asking. Its loss costs a request or two.
+// What requests have shown about a job. Losing it costs a request or two.
 struct Memory {
   std::string uid;  // of the TrainJob: another one of the same name starts anew
   std::optional<FirstPod> first_pod;
@@ -128,7 +129,7 @@ struct Reconciler::Impl {
     kueue.emplace(p.client, workloads == p.optional.end() ? nullptr : workloads->second);
   }
 
-  // Of a job of this name that is gone, or goes, or of an earlier one.
+  // Releases the Workloads of a TrainJob of this name that is deleted, is being deleted, or was before this one.
   Status release_orphans(const api::ObjectKey& key, const control::ObjectPtr& job) {
     if (!options.may_write()) return {};
     std::vector<PodView> pods;
@@ -139,7 +140,7 @@ struct Reconciler::Impl {
     return kueue->release_orphans(key, meta.deletion_time ? "" : meta.uid, pods);
   }
 
-  // A job's memory is touched by the one worker that holds its key.
+  // Only the worker that holds the job's key uses its memory.
   Memory& memory_of(const api::ObjectKey& key, const std::string& uid) {
     const std::lock_guard lock(mutex);
     Memory& memory = memories[key];
@@ -208,7 +209,7 @@ class Pass {
       options_.logger.info(plan.why, {{"job", api::to_string(key_)}, {"phase", phase_text(status)}});
     }
     p_.metrics.show(key_, status);
-    // Events are writes, too: whoever stood still while its status was written says nothing any more.
+    // Events are writes, too: an operator that lost the Lease while the status was written must not record any.
     if (options_.may_write()) tell(observed, plan);
     TRY(carry_out(observed, plan.actions));
     return outcome_;
@@ -223,7 +224,7 @@ class Pass {
     return status.phase ? api::to_string(*status.phase) : "";
   }
 
-  // ---- what is ----
+  // ---- what is observed ----
 
   static std::optional<Json> copy_of(const control::ObjectPtr& object) {
     return object ? std::optional<Json>(*object) : std::nullopt;
@@ -266,7 +267,8 @@ class Pass {
     }
   }
 
-  // What is there is no problem; but who takes labels away as soon as they are put back must not be raced.
+  // Forgets the problem of an object that exists by now. It does so only after kLabelsStaySeconds, so that this
+  // operator does not race another writer that takes the labels away each time.
   void forget_settled_problems(const Observed& observed) {
     const auto forget = [this](const std::string& object) {
       const auto at = memory_.problems.find(object);
@@ -320,7 +322,7 @@ class Pass {
     return hosts;
   }
 
-  // Asked for only while pods are still to be made: a claim that vanishes later is the scheduler's to say.
+  // Only while node 0's pod is still to be made. When a claim is deleted later, the scheduler reports it.
   Status look_for_claim(Observed& observed) {
     const auto& checkpoint = observed.job.spec.checkpoint;
     if (!checkpoint || observed.pod(0, attempt_of_node_0(observed)) != nullptr || observed.job.spec.suspend) return {};
@@ -359,7 +361,7 @@ class Pass {
     return Error{ErrorCode::kCancelled, "another operator leads by now"};
   }
 
-  // With the resourceVersion that was read: refused when somebody wrote meanwhile.
+  // With the resourceVersion that was read: kConflict when somebody else has written since.
   Status write_status(const api::TrainJobStatus& status) {
     TRY(may_write());
     Json object = object_;
@@ -370,7 +372,7 @@ class Pass {
     return {};
   }
 
-  // The cache is behind, and nobody knows for how long: a watch may hang. The next pass plans from what is there now.
+  // The cache lags behind, perhaps for long (its watch may hang): the next pass plans from what the API server has now.
   Result<Outcome> read_job_again(const Error& conflict) {
     const Result<Json> job = p_.client.get(kube::train_jobs(), key_);
     if (!job.ok() && job.error().code == ErrorCode::kNotFound) return Outcome{};  // deleted meanwhile
@@ -449,8 +451,8 @@ class Pass {
 
   [[nodiscard]] api::ObjectKey pod_key(const std::string& name) const { return {.ns = key_.ns, .name = name}; }
 
-  // Sends a request for each action, in chunks, and takes each answer. What the server refuses does not hold up the
-  // other actions; a server that is in trouble is spared the chunks that are left. Returns the first error.
+  // Sends a request for each action, in chunks, and takes each answer. A refusal does not stop the other actions; any
+  // other error (the server is in trouble) stops after its chunk. Returns the first error.
   template <typename What>
   Status send_group(const std::vector<What>& actions, const std::function<kube::Request(const What&)>& request,
                     const std::function<Status(const What&, Result<Json>)>& take) {
@@ -472,7 +474,7 @@ class Pass {
     return first;
   }
 
-  // What other actions do is done by group.
+  // All other kinds of actions are carried out in groups.
   template <typename What>
   Status act(const Observed&, const What&) {
     return {};
@@ -557,7 +559,7 @@ class Pass {
     const api::ObjectKey key = api::key_of(object);
     TRY(take_answer(observed, object_text(place.resource.kind, key.name), place.resource, object, std::move(answer),
                     place.cache));
-    // What comes after it is of no use without it.
+    // The actions after it need this object: without it they wait for another pass.
     const control::ObjectPtr made = place.cache.get(key);
     is_held_up_ = is_held_up_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
     return {};
@@ -567,7 +569,7 @@ class Pass {
     TRY_ASSIGN(const Place place, place_of(action.object));
     TRY_ASSIGN(const Json stored, p_.client.apply(place.resource, action.object));
     place.cache.assume(stored);
-    // Something in the cluster may change it back as it is written: then it is of no use to try again at once.
+    // If the answer still differs, something in the cluster changes the object at each write: try again later.
     if (!differs(stored, action.object)) {
       outcome_.learned = true;
     } else {
@@ -594,7 +596,7 @@ class Pass {
                                                       {"object", object_text(action.kind, action.name)},
                                                       {"error", stored.error().message}});
     }
-    // Whoever wrote meanwhile is seen in a moment.
+    // A conflict is no error here: the watch brings what the other writer wrote, and another pass follows.
     if (!stored.ok()) return is_gone(stored.error()) ? Status() : Status(stored.error());
     KueueReader::assume(*stored, place.cache);
     outcome_.learned = true;
@@ -611,13 +613,13 @@ class Pass {
     return {};
   }
 
-  // Node 0 may be away; it is told again when its report says that it does not know.
+  // A failure is only logged: the number is sent again while node 0's report shows another one.
   Status act(const Observed& observed, const TellNodes& action) {
     memory_.told = Told{.nodes = action.nodes, .time = now_};
     const Status told = options_.tell_nodes(action.ip, observed.token(), action.nodes);
     if (!told.ok()) {
       options_.logger.warning(
-          "node 0 was not told how many nodes are wanted",
+          "the wanted number of nodes could not be sent to node 0",
           {{"job", api::to_string(key_)}, {"nodes", action.nodes}, {"error", told.error().message}});
     }
     return {};
@@ -661,13 +663,13 @@ class Pass {
     return deleted.ok() || is_gone(deleted.error()) ? Status() : deleted;
   }
 
-  // Not there, or another object has the name by now: either way the one that was meant is gone.
+  // kNotFound, or kConflict because another object has the name by now: the object that was meant is gone.
   static bool is_gone(const Error& error) {
     return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
   }
 
-  // 1, 2, 4, … at a time, as Kubernetes' Job controller makes them: a quota that has no more room refuses about as many
-  // as it has let in, not all the others, and a server in trouble is spared the rest.
+  // 1, 2, 4, … at a time, as Kubernetes' Job controller makes them: a quota that is used up refuses only about as many
+  // as it has admitted, and after an error no more are sent.
   Status create_pods(const Observed& observed, std::span<const Action> actions) {
     Status first;
     bool is_quota_exceeded = false;
@@ -692,7 +694,7 @@ class Pass {
     return first;
   }
 
-  // What became of a create: made, there already, or a problem that the next plan will speak of.
+  // Handles the answer to a create: the object was made, was there already, or there is a problem for the next plan.
   Status take_answer(const Observed& observed, const std::string& text, const kube::Resource& resource,
                      const Json& object, Result<Json> answer, control::Cache& cache) {
     if (answer.ok()) {
@@ -713,7 +715,7 @@ class Pass {
       return {};
     }
     if (!there.ok()) return there.error();
-    // Ours, from a request whose answer was lost, or that the cache does not show.
+    // It is this job's: the answer to an earlier create was lost, or the cache does not show the object.
     if (is_controlled_by(api::meta_of(*there), observed.job.meta)) {
       const Json* const labels = field(object, {"metadata", "labels"});
       return take_ours(text, resource, *there, labels == nullptr ? Json() : *labels, cache);
@@ -722,8 +724,8 @@ class Pass {
     return {};
   }
 
-  // Without its labels the caches do not find it: they are put back. Where that does not help, for a policy takes them
-  // away again, the problem is said, and it is tried again when that time has come.
+  // The caches find an object by its labels, so missing ones are put back. The problem is remembered and reported, for
+  // a policy may take them away again; the next try is when the problem's time has come.
   Status take_ours(const std::string& text, const kube::Resource& resource, const Json& there, const Json& labels,
                    control::Cache& cache) {
     outcome_.learned = true;
@@ -761,7 +763,7 @@ class Pass {
               options_.now()});
   }
 
-  // A problem that is known and new in nothing but its time needs no second look.
+  // A known problem that has changed in nothing but its time does not cause another pass.
   void remember(CreateProblem problem) {
     const auto [at, is_new] = memory_.problems.try_emplace(problem.object, problem);
     if (!is_new && at->second.reason == problem.reason) problem.times = at->second.times + 1;

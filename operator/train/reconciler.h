@@ -5,7 +5,7 @@
 // TrainJob is read from the API server, and planned for anew, once. A pass that learned something (a pod was
 // made, or refused) is followed by another one at once.
 //
-// What it remembers of a job between passes is what was learned by asking; all of it may be lost at any time.
+// Between passes it remembers what requests have shown about a job; all of it may be lost at any time.
 // Threads: reconcile() from several at a time, never for one job.
 #pragma once
 

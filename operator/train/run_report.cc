@@ -10,8 +10,8 @@
 namespace lockstep::train {
 namespace {
 
-// It comes from a user's image, and goes into the status: what is larger, or no date, would have the API server refuse
-// every status of this job.
+// A report comes from a user's image and goes into the status. Because of a longer text or an invalid date in it, the
+// API server would refuse every status of this job.
 constexpr size_t kTextBytesMax = 1024;
 constexpr int64_t kRestartsMax = 1'000'000'000;         // they are added up
 constexpr api::UnixSeconds kTimeMax = 253'402'300'799;  // the last second of the year 9999

@@ -72,7 +72,7 @@ struct RunReport {
   std::vector<ReportedFailure> failures;
   std::optional<SlowestRank> slowest;
 
-  // Workers come further with their data, which may take hours.
+  // Workers load their data and make progress with it; this may take hours.
   [[nodiscard]] bool is_loading() const { return loading && loading->seconds_unchanged < kLoadingSilentSeconds; }
   [[nodiscard]] bool is_running() const { return phase == "Running"; }
   [[nodiscard]] bool is_ending() const { return phase == "Stopping" || phase == "Complete"; }

@@ -38,7 +38,7 @@ std::string claim_name(const api::TrainJobSpec& spec) {
   return spec.checkpoint ? text_field(spec.checkpoint->volume, {"persistentVolumeClaim", "claimName"}) : std::string();
 }
 
-// The first pod, by node, for which `why` has something to say.
+// The first obstacle that `why` returns, in the order of the pods' node ranks.
 template <typename Why>
 std::optional<Obstacle> first_obstacle(const StatusFacts& facts, Why why) {
   for (const PodView* pod : facts.current) {
@@ -121,7 +121,7 @@ std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
   return obstacle ? obstacle : volume_obstacle(facts);
 }
 
-// When what is still taken for the ordinary course of things becomes an obstacle.
+// When a wait that still counts as normal (for the scheduler, for a volume) becomes an obstacle.
 std::optional<api::UnixSeconds> patient_until(const StatusFacts& facts) {
   std::optional<api::UnixSeconds> until;
   const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
@@ -320,7 +320,7 @@ void add_failure(api::RecentFailure failure, api::TrainJobStatus& status) {
 
 void take_process_failures(const RunReport& report, const std::vector<const PodView*>& current,
                            api::TrainJobStatus& status) {
-  // Those before the newest that is known were taken before, or have been pushed out since.
+  // Failures older than the newest known one were added before, or have dropped out of the list since.
   api::UnixSeconds newest = 0;
   for (const api::RecentFailure& known : status.recent_failures) newest = std::max(newest, known.time);
   for (const ReportedFailure& f : report.failures) {

@@ -1,6 +1,6 @@
 // status: conditions with reasons and sentences, counts, phase. Pure. (architecture §7)
 //
-// Reasons are stable words for programs; messages are for a person at night who has only `kubectl describe`.
+// Reasons are stable words for programs; messages are for people and must be enough with only `kubectl describe`.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ struct Obstacle {
   std::string message;
 };
 
-// What a status is made of, besides what it was.
+// The input of the functions below, besides the previous status.
 struct StatusFacts {
   const Observed& observed;
   const Bookkeeping& book;
@@ -51,15 +51,15 @@ ConditionState recovering_condition(const StatusFacts& facts, const ConditionSta
 ConditionState degraded_condition(const StatusFacts& facts, const ConditionState& running);
 ConditionState checkpoint_ready_condition(const api::TrainJobStatus& status, const ConditionState& before);
 
-// The reason of PodsReady while somebody, such as a queue, holds pods back on purpose.
+// The reason of PodsReady while pods have scheduling gates, by which a queue, for example, holds them back.
 inline constexpr std::string_view kSchedulingGated = "SchedulingGated";
-// And while health.placementTimeoutSeconds holds them back; an event of its own tells of it.
+// The reason of PodsReady after health.placementTimeoutSeconds, until pods are made again; an event reports it, too.
 inline constexpr std::string_view kPodsGivenBack = "PodsGivenBack";
 // The reason of GangScheduled when the pods of the gang are scheduled one by one.
 inline constexpr std::string_view kNoGang = "NoGang";
 // And while the pods of the gang before have not ended.
 inline constexpr std::string_view kEarlierGangEnding = "EarlierGangEnding";
-// Is the reason of PodsReady something that somebody should look at?
+// Is the reason of PodsReady a problem, that is, something else than the normal start and end of pods?
 bool is_problem(std::string_view pods_ready_reason);
 
 // phase, reason and message, from the conditions.

@@ -9,8 +9,8 @@
 
 namespace lockstep::train {
 
-// After the first node of a Lockstep run has ended with 0 the others follow: the final checkpoint is durable by then,
-// and workers leave behind a barrier. Longer than the agents' own waits.
+// How long the other nodes of a Lockstep run may take to end after the first has ended with 0. By then the final
+// checkpoint is durable, and all workers have passed a last barrier. Longer than the agents' own waits.
 inline constexpr api::UnixSeconds kOthersFollowSeconds = 120;
 
 // How the pod of a node rank stands.

@@ -18,11 +18,13 @@
 namespace lockstep {
 namespace {
 
-// Looks that come so late mean that this process did not run: whether a worker is silent is judged at the next one.
+// When a look at the workers comes this late, this process itself did not run. Then a worker's silence is judged only
+// at the next look.
 constexpr int64_t kLateLookNs = 5 * std::chrono::nanoseconds(kLookInterval).count();
-// A coordinator that is not there yet is no news for this long.
-constexpr std::chrono::seconds kQuietSeeking{3};
-constexpr std::chrono::seconds kStrangersPatience{60};  // twice the life of a DNS record
+// Problems of finding the coordinator are reported only after this time, because at the start it may not listen yet.
+constexpr std::chrono::seconds kSeekReportDelay{3};
+// How long refusals may come from an outdated address: twice the TTL of a DNS record.
+constexpr std::chrono::seconds kStaleAddressPatience{60};
 
 // Overloads in one object, for std::visit.
 template <typename... F>
@@ -146,7 +148,8 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
   const int64_t now_ns = ns_of(now());
   if (const std::optional<BeatSnapshot> beats = workers_.beats(local_rank)) {
     look_at_worker(local_rank, *beats, now_ns, false);
-    // Of one that was killed for hanging the last progress counts, of one that died the last sign of life.
+    // The time of the failure: for a worker that was killed because it hung its last progress, for one that died its
+    // last sign of life.
     int64_t last_ns = worker_end.killed_by_us ? beats->changed_ns : last_sign_of_life_ns(*beats);
     if (seen.killed_ns > 0) last_ns = seen.killed_ns;
     seen.detection_seconds.reset();
@@ -210,7 +213,8 @@ void Agent::on_message(int local_rank, const WorkerMessage& message) {
                  [&](const Resumed& m) { on_resumed(local_rank, m); },
              },
              message);
-  // What comes several times a second waits for the next look: on node 0 a page holds all ranks of the job.
+  // After messages that come several times a second nothing is published before the next look, because node 0's status
+  // holds all ranks of the job and takes time to copy.
   const bool is_frequent = std::holds_alternative<StoreRequest>(message) || std::holds_alternative<Progress>(message) ||
                            std::holds_alternative<Metrics>(message);
   if (!is_frequent) publish();
@@ -230,13 +234,14 @@ void Agent::on_durable(int64_t step) {
 }
 
 void Agent::on_left(int local_rank, const Left& left) {
-  // Who lost a peer is heard as early as who died, and knows less.
+  // A worker that lost its peer reports as early as the peer's death shows. Reap first, so that a death on this node is
+  // handled before the less informative report.
   workers_.reap();
   if (!workers_.is_alive(local_rank)) return;
   status_of(local_rank).state = "waiting";
   feed(SupervisorEvent(WorkerLeft{
       .local_rank = local_rank, .generation = left.generation, .cause = left.cause, .message = left.message}));
-  // The supervisor takes one that left for out of its collective; the next look tells it where it is.
+  // The supervisor assumes that a worker that left is in no collective; the next look updates that.
   seen_[static_cast<size_t>(local_rank)].in_collective = false;
 }
 
@@ -250,10 +255,10 @@ void Agent::on_resumed(int local_rank, const Resumed& resumed) {
   answer_recoveries();
 }
 
-// What the page shows of the whole run outlives this agent.
+// Writes starts and recoveries into the run's folder, so that the page can show them after this agent has ended.
 void Agent::record_in_folder(const Resumed& resumed, const std::optional<Recovery>& recovery) {
   if (!run_folder_) return;
-  // A recovery that this agent's start was part of says it all, but that a new run has begun.
+  // When this agent's start was part of a recovery, the recovery's line suffices, unless a new run has begun (step 0).
   const bool is_start = !std::exchange(has_recorded_start_, true) && (!recovery || resumed.resumed_step == 0);
   if (is_start) run_folder_->append_recovery(start_line(resumed, status_.world_size, std::time(nullptr)));
   if (recovery) run_folder_->append_recovery(recovery_line(*recovery));
@@ -300,7 +305,8 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
   status.seconds_unchanged = beat.seconds_unchanged;
   if (is_first() && local_rank == 0) job_.on_beats(beats);
   const bool in_collective = is_in_collective(beats);
-  // The supervisor waits for the hello of a worker that shows progress; what it shows later changes nothing there.
+  // The supervisor waits for the Hello of a worker as long as it makes progress in loading; later progress does not
+  // matter to it.
   const bool has_progressed = beats.changed_ns != seen.changed_ns && beat.activity == Activity::kLoading;
   if (beats.step != seen.step || in_collective != seen.in_collective || has_progressed) {
     seen.step = beats.step;
@@ -403,15 +409,15 @@ std::shared_ptr<CoordinatorLink> Agent::make_link() {
   return std::make_shared<TcpCoordinatorLink>(loop_, options_.coordinator, std::move(greet), std::move(handlers));
 }
 
-// The address of a lost coordinator may be a stranger's by now, while the name still leads there: no reason to end for
-// a node that had found the right one, nor for a pod that takes another one's place. Whoever has welcomed us and
-// refuses what we said then is no stranger.
+// A pod of another job may have got the address of a lost coordinator while the name still resolves to it. So for a
+// node that had found its coordinator before, and for a replacement pod, such a refusal is not final. A refusal of our
+// Join is not of this kind, because that coordinator has sent Welcome before.
 void Agent::on_refused(Refused refused) {
   const CoordinatorOptions& options = options_.coordinator_options;
   const bool is_replacement = options.attempt > 0 && !is_start_time(options.attempt);
   const bool may_be_stale =
       !member_.joined && (member_.highest != 0 || (is_replacement && options.dns_ttl.count() > 0));
-  const bool is_seeking = member_.seeking_since && now() - *member_.seeking_since < kStrangersPatience;
+  const bool is_seeking = member_.seeking_since && now() - *member_.seeking_since < kStaleAddressPatience;
   refused.retry = refused.retry || (may_be_stale && is_seeking);
   feed(MemberEvent(CoordinatorRefused{std::move(refused)}));
 }
@@ -426,10 +432,10 @@ void Agent::on_coordinator_said(const CoordinatorMessage& message) {
 }
 
 void Agent::on_seek_problem(const std::string& text) {
-  const std::string problem = one_line(text);  // it may quote a stranger who listens there
+  const std::string problem = one_line(text);  // it may quote bytes that an unknown program at that address sent
   feed(MemberEvent(SeekProblem{problem}));
   const bool is_news =
-      problem != last_problem_said_ && member_.seeking_since && now() - *member_.seeking_since >= kQuietSeeking;
+      problem != last_problem_said_ && member_.seeking_since && now() - *member_.seeking_since >= kSeekReportDelay;
   if (!is_news || exit_code_) return;
   last_problem_said_ = problem;
   terminal_.err_line("lockstep: looking for the coordinator at " + options_.coordinator.host + ":" +
@@ -437,7 +443,7 @@ void Agent::on_seek_problem(const std::string& text) {
 }
 
 void Agent::on_break(const GroupBreak& group_break) {
-  // The last commits of the group that broke, before they count as the next one's.
+  // First records the last commits of the group that broke, so that they do not count for the next one.
   if (const auto beats = workers_.beats(0)) job_.on_beats(*beats);
   job_.on_break(group_break, std::time(nullptr));
 }
@@ -477,7 +483,8 @@ void Agent::show_decision(int node, const LadderDecision& decision) {
   const bool is_ours = node == options_.node_rank;
   status_.ladder.rung = one_line(decision.rung);
   status_.ladder.last_decision = (is_ours ? "" : "node " + std::to_string(node) + ": ") + one_line(decision.line);
-  // Who gives up ends before anybody has read its page.
+  // An agent that gives up ends before its page is scraped, so node 0 counts that; other decisions are counted where
+  // they were made, if that node has a page.
   const bool counts = decision.gives_up ? is_first() : is_ours || !decision.is_exported;
   if (!counts) return;
   DecisionCounts& by_kind = decision.gives_up ? gave_up_ : restarts_;
@@ -485,7 +492,7 @@ void Agent::show_decision(int node, const LadderDecision& decision) {
 }
 
 void Agent::on_note(const Note& note) {
-  // Of one node alone the supervisor says it all; node 0 speaks for several.
+  // With a single node the supervisor's lines suffice. With several, node 0 prints all notes, the others only warnings.
   if (!may_have_peers() || exit_code_ || (!is_first() && !note.is_warning)) return;
   note.is_warning ? terminal_.err_line("lockstep: " + note.text) : terminal_.out_line("lockstep: " + note.text);
 }
@@ -521,7 +528,7 @@ void Agent::perform(const StartWorker& output) {
   board_.publish_metrics(local_rank, {});
   seen_[static_cast<size_t>(local_rank)] = Seen{};
   if (const Status started = workers_.start(local_rank); !started.ok()) {
-    // An end like any other: a program that is not there ends the job, too little memory is tried again.
+    // Handled like the end of a worker: a program that does not exist ends the job, any other error is retried.
     const bool missing = started.error().code == ErrorCode::kNotFound;
     return tell_end(WorkerEnd{.local_rank = local_rank,
                               .code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
@@ -609,7 +616,7 @@ void Agent::perform(const Remark& output) { terminal_.err_line("lockstep: " + ou
 void Agent::perform(const Finish& output) { end(output); }
 
 void Agent::perform(const Tell& output) {
-  // After the node's end nobody listens: why it came is told first.
+  // Sends the decisions first, because the coordinator ignores this node after NodeFailed.
   if (std::holds_alternative<NodeFailed>(output.message)) send_untold_decisions();
   link_->send(output.message);
 }
@@ -663,7 +670,8 @@ void Agent::end(const Finish& finish) {
   linger();
 }
 
-// Node 0 leaves last: the others look for a coordinator until they have heard how the job ended.
+// Waits until all messages are sent. Node 0 leaves last, because the other nodes look for the coordinator until they
+// have learned how the job ended.
 void Agent::linger() {
   if (!linger_until_) linger_until_ = now() + kLastWordsTimeout;
   if (has_said_all()) return loop_.stop();
@@ -692,7 +700,8 @@ void Agent::arm_deadline_timer() {
   deadline_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     armed_deadline_.reset();
-    // Where the loop stood still for a while, what has come meanwhile is heard before anything is taken for too late.
+    // Posted, so that if the loop did not run for a while, messages that arrived meanwhile are handled before a
+    // deadline counts as missed.
     boost::asio::post(loop_, [this] { on_deadline(now()); });
   });
 }

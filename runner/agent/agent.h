@@ -1,12 +1,12 @@
-// Agent: `lockstep run` at work on one node. Starts the workers, relays what they print, carries their store requests,
-// shows progress, serves HTTP, forwards signals, and ends with the root cause's exit code. On node 0 it also hosts the
-// coordinator and speaks for the whole job.
+// Agent: runs `lockstep run` on one node. It starts the workers, relays their output, forwards their store requests,
+// shows progress, serves HTTP, forwards signals, and exits with the exit code of the root cause. On node 0 it also
+// hosts the coordinator and reports for the whole job.
 //
-// Role: the thin I/O side of two pure machines on one event loop: the supervisor (the node's workers) and the member
-// (the node's side of the membership). Events of both go through one queue, so that all outputs of a step are performed
+// Role: the I/O of two pure state machines on one event loop: the supervisor (the node's workers) and the member (the
+// node's side of the membership). Events of both go through one queue, so that all outputs of a step are performed
 // before the next step.
-// Threads: everything runs on the thread that calls run(), but for the status server's, which read the StatusBoard, the
-// GpuUseReader's, the RunFolderView's, and that of Asio's resolver, which touches nothing of ours.
+// Threads: everything runs on the thread that calls run(), except the threads of the status server, which reads the
+// StatusBoard, of GpuUseReader, of RunFolderView, and of Asio's resolver, which does not touch the agent.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -40,12 +40,12 @@
 
 namespace lockstep {
 
-// How often the workers' pages are looked at.
+// How often the workers' beat pages are read.
 inline constexpr std::chrono::milliseconds kLookInterval{200};
-// What was said last may take this long to leave, at the end; how often is looked whether it has.
+// Longest time at the end for the last messages to be sent, and how often that is checked.
 inline constexpr std::chrono::seconds kLastWordsTimeout{1};
 inline constexpr std::chrono::milliseconds kLingerInterval{10};
-// Whoever reads our output may take this long to read the end of it.
+// Longest time at the end for the reader of our output (a terminal, a pipe) to read the rest.
 inline constexpr std::chrono::seconds kReaderPatience{10};
 
 struct AgentOptions {
@@ -54,23 +54,23 @@ struct AgentOptions {
   std::string workload;  // for /status and the progress line
   int node_rank = 0;
   CoordinatorAddress coordinator;          // where node 0's agent listens; used when there may be several nodes
-  CoordinatorOptions coordinator_options;  // node 0; job, token and attempt serve the greeting of every node
+  CoordinatorOptions coordinator_options;  // for node 0; every node uses job, token and attempt in its Greet
   uint64_t incarnation = 0;                // random
-  std::string host;                        // this node's name, for people
+  std::string host;                        // this node's name, for messages
   SupervisorOptions supervisor;
   MemberOptions member;
   TerminalOptions terminal;
   std::string termination_log;  // path; empty = none
   std::string checkpoint_mark;  // path; empty = none
   std::string oom_kill_path;    // see OomKillCounter
-  std::string control_folder;   // where the control socket lies; empty = none
+  std::string control_folder;   // folder of the control socket; empty = none
   std::string run_folder;       // where the run writes; node 0 shows it on its page
   bool has_page = true;         // a status server shows the board
-  // Why this agent was started in place of an earlier one, by whoever did.
+  // Set when a launcher has restarted this agent: its restart decision.
   std::optional<LadderDecision> started_because;
 };
 
-// Decisions that wait for a coordinator to be told; the oldest are forgotten.
+// Most decisions that wait for a connection to the coordinator; the oldest are dropped.
 inline constexpr size_t kUntoldDecisionsMax = 16;
 
 class Agent {
@@ -81,19 +81,19 @@ class Agent {
   // What the status server shows; lives as long as the agent.
   [[nodiscard]] const StatusBoard& board() const { return board_; }
 
-  // What the status server shows of the run's folder; null but on node 0, which alone is sure to have it.
+  // The run's folder for the status server; null except on node 0, the only node that surely has the folder.
   [[nodiscard]] RunFolderView* run_folder() { return run_folder_.get(); }
 
   // Listens for the other nodes, if there may be any. kUnavailable names the port. Call once, before run().
   Status open();
-  // No status server could be started. Before run().
+  // To be called before run() if no status server could be started.
   void go_without_page() { options_.has_page = false; }
-  // Returns the exit code (contract/exit_code). No worker is alive then, but one that SIGKILL does not end (given up),
-  // or that a second Ctrl-C has just killed. Call once.
+  // Returns the exit code (contract/exit_code). By then all workers have ended, except one that even SIGKILL does not
+  // end, or those that a second Ctrl-C has just killed. Call once.
   int run();
-  // What the operator may tell this node; its functions may be called from any thread while run() goes on.
+  // The functions for the operator's requests; they may be called from any thread while run() runs.
   [[nodiscard]] OperatorControl operator_control();
-  // Removes what the agent has put into the file system.
+  // Removes the control socket.
   void close() { control_.reset(); }
 
  private:
@@ -102,7 +102,7 @@ class Agent {
   [[nodiscard]] bool is_first() const { return options_.node_rank == 0; }
   [[nodiscard]] bool may_have_peers() const { return options_.coordinator_options.max_nodes > 1; }
   [[nodiscard]] int nproc() const { return options_.supervisor.nproc; }
-  // Of a worker in the newest group; before the first one, where it is expected.
+  // The rank of a worker in the newest group; before the first group, the expected one.
   [[nodiscard]] int rank_of(int local_rank) const { return first_rank_ + local_rank; }
   WorkerStatus& status_of(int local_rank) { return local_workers_[static_cast<size_t>(local_rank)]; }
 
@@ -114,7 +114,7 @@ class Agent {
   // Workers.
   NodeWorkers::Handlers worker_handlers();
   void on_worker_end(const WorkerEnd& worker_end);
-  // Into the status and to the supervisor.
+  // Records the end in the status and passes it to the supervisor.
   void tell_end(const WorkerEnd& worker_end);
   void on_message(int local_rank, const WorkerMessage& message);
   void on_store_request(int local_rank, const StoreRequest& request);
@@ -130,7 +130,7 @@ class Agent {
   void look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t now_ns, bool may_judge_silence);
   void send_heartbeat(int64_t now_ns);
   void note_commit(const BeatSnapshot& beats);
-  std::optional<Commit> newest_commit();  // of a worker of this node, ever
+  std::optional<Commit> newest_commit();  // newest commit that any worker of this node has ever made
 
   // The coordinator.
   std::unique_ptr<CoordinatorServer> make_server();
@@ -140,7 +140,8 @@ class Agent {
   void on_break(const GroupBreak& group_break);
   void on_broken_before(const GroupBreak& group_break, const Commit& newest);
   void on_remote_end(int node, const Broken& broken);
-  // Of this node's ladder, or of the launcher that started this agent: for its own page, and for node 0's.
+  // A decision of this node's restart ladder, or of the launcher that started this agent: shown on this node's page and
+  // sent to node 0.
   void on_decision(const LadderDecision& decision);
   void show_decision(int node, const LadderDecision& decision);
   void send_untold_decisions();
@@ -148,7 +149,7 @@ class Agent {
   void on_seek_problem(const std::string& text);
   void on_note(const Note& note);
 
-  // Feeds a machine and does what it says.
+  // Passes the event to its state machine and performs the outputs.
   void feed(Event event);
   void drain();
   void perform(const StartWorker& output);
@@ -188,7 +189,8 @@ class Agent {
   void publish();
   void fill_job_status();
   void fill_workers();
-  // Progress is past: the workers' own last words are not to be followed by an older figure.
+  // True when the run is ending. Progress is not shown any more then, so that an older figure does not follow the
+  // workers' last lines.
   [[nodiscard]] bool is_ending() const;
   [[nodiscard]] RunPhase run_phase() const;
   [[nodiscard]] ProgressView progress_view();
@@ -204,10 +206,10 @@ class Agent {
   void control(const KillAgent& request, const ControlSocket::Answer& answer);
   void control(const RecoveriesWanted& request, const ControlSocket::Answer& answer);
   void control(const DecisionTold& request, const ControlSocket::Answer& answer);
-  // The local rank of a rank that runs here; -1 after having answered with an error.
+  // The local rank of `rank`; -1, after answering with an error, if it does not run here.
   int local_rank_for(int rank, const ControlSocket::Answer& answer);
   OrderedJson answer_about(int local_rank);
-  // When the clients have taken their answers, at `latest` in any case.
+  // Kills this process when the clients have received their answers, at `latest` in any case.
   void kill_self(TimePoint latest);
   void answer_recoveries();
 
@@ -239,14 +241,14 @@ class Agent {
   std::deque<Event> events_;
   bool draining_ = false;
 
-  // What was seen of each worker, by local rank.
+  // What was last read from each worker's page, by local rank.
   struct Seen {
     int64_t step = -1;
     bool in_collective = false;
     int64_t changed_ns = 0;
     bool said_silent = false;
-    std::optional<double> detection_seconds;  // of its end, if the end broke a group
-    int64_t killed_ns = 0;                    // by `lockstep chaos`
+    std::optional<double> detection_seconds;  // from its last sign of life to the detection of its end
+    int64_t killed_ns = 0;                    // when `lockstep chaos` killed it; 0: it did not
   };
   std::vector<Seen> seen_;
   std::optional<Commit> newest_commit_;
@@ -254,7 +256,7 @@ class Agent {
   int64_t heartbeat_ns_ = 0;
   int first_rank_ = 0;
   uint64_t generation_ = 0;  // of the newest placement
-  bool job_ended_ = false;   // the coordinator says so
+  bool job_ended_ = false;   // the coordinator has sent EndJob
 
   StatusBoard board_;
   RunStatus status_;

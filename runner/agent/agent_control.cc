@@ -1,4 +1,4 @@
-// What the agent does for its control socket (control_socket.h).
+// The agent's handlers of control requests (control_socket.h).
 #include <unistd.h>
 
 #include <csignal>
@@ -94,7 +94,7 @@ void Agent::control(const InjectIntoRank& request, const ControlSocket::Answer& 
 }
 
 void Agent::control(const KillAgent&, const ControlSocket::Answer& answer) {
-  // What it was at is told before, for afterwards there is nobody to ask.
+  // The answer, with what the agent was doing, is sent before the kill.
   answer({{"ok", true},
           {"pid", ::getpid()},
           {"node", options_.node_rank},
@@ -132,8 +132,8 @@ void Agent::control(const DecisionTold& request, const ControlSocket::Answer& an
   answer({{"ok", true}});
 }
 
-// Those that wait for what there is by now, or have waited long enough; all of them at the end. Who has left is
-// forgotten.
+// Answers the waiting `recoveries` requests that have enough recoveries by now or have waited long enough; at the end
+// of the run all of them. Requests of clients that have disconnected are dropped.
 void Agent::answer_recoveries() {
   const auto at = std::chrono::steady_clock::now();
   OrderedJson recent = OrderedJson::array();

@@ -1,4 +1,4 @@
-// The agent's own metric families, made from what it knows. Pure.
+// The agent's own metric families. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace lockstep {
 
-// Of the restart ladder, by rung and reason.
+// Numbers of decisions of the restart ladder, by rung and reason.
 using DecisionCounts = std::map<std::pair<std::string, std::string>, int64_t>;
 
 struct AgentFigures {
   const RunStatus& status;
   int workers_alive = 0;
   DecisionCounts restarts;
-  DecisionCounts gave_up;                     // node 0: of all nodes
-  const JobRecord* job = nullptr;             // node 0: speaks for the job
+  DecisionCounts gave_up;                     // node 0: those of all nodes
+  const JobRecord* job = nullptr;             // node 0 exports the job's metrics; null elsewhere
   std::vector<GoodputPart> goodput_counters;  // node 0
 };
 

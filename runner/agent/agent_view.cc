@@ -1,4 +1,4 @@
-// What others see of an agent: /status, /metrics, the progress line.
+// What an agent shows: /status, /metrics, the progress line.
 #include <algorithm>
 #include <utility>
 
@@ -49,7 +49,7 @@ RunPhase Agent::run_phase() const {
 }
 
 ProgressView Agent::progress_view() {
-  // The worker's own word says more than "Running" before the first step.
+  // Before the first step the worker's activity says more than "Running".
   std::string phase = to_string(local_workers_[0].activity);
   if (const auto beats = workers_.beats(0); beats && beats->activity == Activity::kLoading && beats->to_prepare > 0) {
     phase = "preparing the data: " + std::to_string(beats->prepared) + " of " + std::to_string(beats->to_prepare);
@@ -74,13 +74,13 @@ void Agent::publish() {
     figures.job = &job_;
     figures.goodput_counters = job_.goodput_counters(now());
   }
-  // First: who has seen something in /status finds it in the metrics.
+  // Metrics are published first, so that whatever a client has seen in /status is in /metrics, too.
   board_.publish_agent_metrics(agent_metrics(figures));
   board_.publish(status_);
 }
 
-// Its own ones; on node 0 those of the other nodes too, as their heartbeats tell. Node 0 comes first: they are in the
-// order of their ranks.
+// This node's workers; on node 0 also those of the other nodes, from their heartbeats. In the order of ranks, node 0's
+// first.
 void Agent::fill_workers() {
   status_.workers = local_workers_;
   if (!server_) return;
@@ -95,8 +95,8 @@ void Agent::fill_workers() {
   }
 }
 
-// How far this node is with its data, and how long ago the last worker of any node came further. Nothing once a group
-// has formed, and when no worker loads its data.
+// How much of its data this node has loaded, and how long ago any worker of any node made progress in loading. nullopt
+// once a group has formed, or when no worker is loading.
 std::optional<LoadingStatus> Agent::loading() const {
   if (generation_ != 0) return std::nullopt;
   std::optional<LoadingStatus> loading;

@@ -26,7 +26,7 @@ bool is_busy(Phase phase) {
       return true;
     case Phase::kStartup:
     case Phase::kGradSync:
-    case Phase::kDevice:  // may wait for a peer there
+    case Phase::kDevice:  // the device may be waiting for a peer
     case Phase::kValidation:
     case Phase::kCheckpointStall:
     case Phase::kWaiting:
@@ -35,7 +35,7 @@ bool is_busy(Phase phase) {
   return false;
 }
 
-// An enumerator from memory that another process writes.
+// Checks an enumerator that was read from memory that another process writes.
 template <typename E>
 E in_range(E value, size_t count, E otherwise) {
   return static_cast<size_t>(value) < count ? value : otherwise;
@@ -57,7 +57,8 @@ Result<BeatMemory> BeatMemory::create() {
     return Error{ErrorCode::kUnavailable, "no memory for a worker's beats: " + why};
   }
   auto* const page = new (memory) BeatPage();
-  // Its process is about to start. One that comes to nothing, not even to its page, is not taken for one that works.
+  // Progress counts from now, because the process is about to start. So one that hangs before it touches its page is
+  // noticed, too.
   page->changed_ns = monotonic_ns();
   return BeatMemory(fd, page);
 }

@@ -1,4 +1,4 @@
-// BeatMemory: the agent's view of one worker's beat page (contract/beat_page.h), and what follows from it.
+// BeatMemory: the agent's mapping of one worker's beat page (contract/beat_page.h), and figures derived from it.
 // Threads: the event loop's only; the worker writes the page at the same time.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// The page at one moment, field by field. Nanoseconds of CLOCK_MONOTONIC; 0: not yet.
+// A copy of the page, read field by field. Times in nanoseconds of CLOCK_MONOTONIC; 0: not yet.
 struct BeatSnapshot {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -27,17 +27,16 @@ struct BeatSnapshot {
 
 class BeatMemory {
  public:
-  // A page that says nothing but that its process starts now, for one worker. kUnavailable when the system has no
-  // memory for it.
+  // A new page for one worker, empty except that changed_ns is now. kUnavailable when the system has no memory for it.
   static Result<BeatMemory> create();
   ~BeatMemory();
   BeatMemory(BeatMemory&& other) noexcept;
   BeatMemory& operator=(BeatMemory&& other) noexcept;
 
-  // The worker gets this one; needed until it has started.
+  // The descriptor for the worker; needed until the worker has started.
   [[nodiscard]] int fd() const { return fd_; }
   void close_fd();
-  // What a broken worker may have written is brought into range.
+  // Values that are out of range, written by a broken worker, are replaced by valid ones.
   [[nodiscard]] BeatSnapshot read() const;
 
  private:
@@ -47,15 +46,16 @@ class BeatMemory {
   BeatPage* page_ = nullptr;  // mapped
 };
 
-// The last time at which the process is known to have run; 0: never.
+// The last time at which the process is known to have been running; 0: never.
 int64_t last_sign_of_life_ns(const BeatSnapshot& beats);
 
-// Its own work so far, in seconds, the phase that runs included (coordination.h, WorkerBeat::busy_seconds).
+// Seconds of the worker's own work so far, including the present phase (coordination.h, WorkerBeat::busy_seconds).
 double busy_seconds(const BeatSnapshot& beats, int64_t now_ns);
 
 WorkerBeat worker_beat(const BeatSnapshot& beats, int local_rank, int64_t now_ns);
 
-// Waits for its peers: it cannot leave by itself (recovery/supervisor.h).
+// True when the worker may be waiting for its peers in a collective, which it cannot leave by itself
+// (recovery/supervisor.h).
 bool is_in_collective(const BeatSnapshot& beats);
 
 }  // namespace lockstep

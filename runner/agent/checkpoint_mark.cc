@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Always as wide as the widest: written over an earlier one, in one call, it is whole at any time.
+// The mark has a fixed width, so that writing it over an earlier one with one call always leaves a complete mark.
 constexpr int kMarkBytes = 20;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What `lockstep run --local_nodes` knows of checkpoints: its agents leave the newest step in a file that they share,
-// and it looks there when one of them has ended. An agent that was killed could not tell it any more. Threads: none.
+// How `lockstep run --local_nodes` learns of checkpoints: its agents write the newest checkpointed step into a shared
+// file, and it reads the file when one of them has ended, because an agent that was killed cannot send a message.
+// Threads: none.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +8,11 @@
 
 namespace lockstep {
 
-// An empty path writes nothing. Best effort: what is lost is that a restart is counted which need not be.
+// An empty path writes nothing. Errors are ignored: without the mark, a restart may count against the limit although
+// there was progress.
 void leave_checkpoint_mark(const std::string& path, int64_t step);
 
-// The step in it; -1 when nothing, or something else, is there.
+// The step in the file; -1 when the file is empty or holds something else.
 int64_t read_checkpoint_mark(int fd);
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ Error unavailable(const std::string& what) {
   return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
 }
 
-// sun_path holds 108 bytes, a folder's path may be longer: the way leads through the open folder.
+// sun_path holds only 108 bytes, and a folder's path may be longer, so the socket is reached through the open folder.
 std::string short_path(int folder_fd, const std::string& name) {
   return "/proc/self/fd/" + std::to_string(folder_fd) + "/" + name;
 }
@@ -42,7 +42,7 @@ uint64_t inode_of(int folder_fd, const std::string& name) {
   return ::fstatat(folder_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 ? info.st_ino : 0;
 }
 
-// -1 with errno.
+// Returns a connected socket, or -1 and sets errno.
 int connect_to(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -179,7 +179,7 @@ ControlSocket::~ControlSocket() {
 
 Result<std::unique_ptr<ControlSocket>> ControlSocket::open(asio::io_context& loop, const std::string& folder,
                                                            int node_rank, OnRequest on_request) {
-  std::error_code ignored;  // to open it says whether it is there
+  std::error_code ignored;  // opening the folder below reports if it does not exist
   const bool made = std::filesystem::create_directories(folder, ignored);
   const int folder_fd = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder_fd < 0) return unavailable(folder);
@@ -197,11 +197,11 @@ Status ControlSocket::listen() {
   const int peer = connect_to(path);
   const int why = peer >= 0 ? 0 : errno;
   if (peer >= 0) ::close(peer);
-  // One that takes no connections lives, too.
+  // An agent whose backlog is full (EAGAIN) is alive, too.
   if (why == 0 || why == EAGAIN) {
     return Error{ErrorCode::kConflict, "another agent has its socket there: is this folder used by a second run?"};
   }
-  // Only what nobody listens on is removed: after any other error its agent may be alive.
+  // Removes the socket only if nothing listens on it; after any other error its agent may be alive.
   if (why != ENOENT && why != ECONNREFUSED) return Error{ErrorCode::kUnavailable, std::strerror(why)};
   ::unlinkat(folder_fd_, name_.c_str(), 0);
   error_code error;
@@ -221,7 +221,7 @@ void ControlSocket::accept() {
   acceptor_.async_accept([this](error_code error, Unix::socket socket) {
     if (error == asio::error::operation_aborted) return;
     if (!error) on_accept(std::move(socket));
-    // Without file descriptors to spare the socket is given up: training goes on without it.
+    // When no file descriptors are left, it stops accepting; training goes on without the socket.
     if (!error || error == asio::error::connection_aborted) accept();
   });
 }

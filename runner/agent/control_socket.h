@@ -1,5 +1,5 @@
-// ControlSocket: a Unix socket in the run's folder through which the run's owner asks the agent, and breaks things on
-// purpose (`lockstep chaos`, tests).
+// ControlSocket: a Unix socket in the run's folder through which the owner of the run queries the agent and injects
+// faults (`lockstep chaos`, tests).
 //
 // Protocol: one JSON object per line, {"command": "…", …}; one line back, {"ok": true, …} or {"error": "…"}. Commands:
 //   status
@@ -8,9 +8,9 @@
 //   inject      rank, fault, seconds   (contract/messages.h, InjectFault)
 //   kill-agent                   SIGKILL to the agent itself, after the answer
 //   recoveries  after, seconds   node 0: answers when there were more than `after` recoveries, or after `seconds`
-//   decision    of the launcher that started this agent, for /status and /metrics: the fields of LadderDecision
-//               (contract/coordination.h)
-// Threads: the event loop's only, but connect_control_socket, which may be called from anywhere.
+//   decision    a restart decision of the launcher that started this agent, for /status and /metrics: the fields of
+//               LadderDecision (contract/coordination.h)
+// Threads: the event loop's only, except connect_control_socket: any.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -45,7 +45,7 @@ struct KillRank {
 };
 struct StopRank {
   int rank = 0;
-  double seconds = 0.0;  // 0: for good
+  double seconds = 0.0;  // 0: it is never continued
 };
 struct InjectIntoRank {
   int rank = 0;
@@ -54,7 +54,7 @@ struct InjectIntoRank {
 struct KillAgent {};
 struct RecoveriesWanted {
   int64_t after = 0;
-  double seconds = 0.0;  // to wait for them
+  double seconds = 0.0;  // longest time to wait for them
 };
 struct DecisionTold {
   LadderDecision decision;
@@ -62,19 +62,19 @@ struct DecisionTold {
 using ControlRequest =
     std::variant<StatusWanted, KillRank, StopRank, InjectIntoRank, KillAgent, RecoveriesWanted, DecisionTold>;
 
-// kInvalid: names the command or the field that is wrong and what was expected. Pure.
+// kInvalid: names the wrong command or field and what was expected. Pure.
 Result<ControlRequest> parse_control_request(std::string_view line);
-// The line that is parsed as DecisionTold. Pure.
+// The request line for a DecisionTold. Pure.
 std::string decision_request(const LadderDecision& decision);
 
 // "agent.sock" for node 0, "agent-3.sock".
 std::string control_socket_name(int node_rank);
-// Node ranks of the sockets that lie in `folder`, ascending.
+// Node ranks of the sockets in `folder`, ascending.
 std::vector<int> control_sockets_in(const std::string& folder);
 
 class ControlSocket {
  public:
-  // To one request. Called once, now or later; nothing happens when the client has left.
+  // Sends the answer to one request. To be called once, now or later; does nothing when the client has disconnected.
   class Answer {
    public:
     void operator()(const OrderedJson& json) const;
@@ -90,12 +90,11 @@ class ControlSocket {
   };
   using OnRequest = std::function<void(const ControlRequest&, const Answer&)>;
 
-  // Makes `folder` when it is missing; replaces what a dead agent left. For the owner only (0600). kConflict: another
-  // agent answers there; kUnavailable: the folder or the socket cannot be made.
+  // Makes `folder` if it does not exist, and replaces the socket of a dead agent. Accessible to the owner only (0600).
+  // kConflict: another agent is listening there; kUnavailable: the folder or the socket cannot be made.
   static Result<std::unique_ptr<ControlSocket>> open(boost::asio::io_context& loop, const std::string& folder,
                                                      int node_rank, OnRequest on_request);
-  // Removes the socket, unless another agent has put its own there, and the folder, if it was made for the socket and
-  // nothing else has come into it.
+  // Removes the socket, unless another agent has replaced it, and the folder, if open() made it and it is empty.
   ~ControlSocket();
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;
@@ -115,14 +114,14 @@ class ControlSocket {
   OnRequest on_request_;
   boost::asio::local::stream_protocol::acceptor acceptor_;
   uint64_t inode_ = 0;
-  std::string made_folder_;  // empty: it was there
+  std::string made_folder_;  // the folder that open() made; empty: it existed
   uint64_t last_client_ = 0;
   std::map<uint64_t, std::shared_ptr<LineSocket>> clients_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // answers may outlive the socket
 };
 
-// A blocking connection, for a client; an agent that is frozen holds nobody up for more than kControlConnectTimeout.
-// kNotFound: no socket there; kGone: nobody listens any more; kUnavailable: it takes no connections.
+// A blocking connection for a client. With a frozen agent it returns after at most kControlConnectTimeout. kNotFound:
+// there is no socket; kGone: nothing listens on it any more; kUnavailable: the agent accepts no connection.
 Result<int> connect_control_socket(const std::string& folder, int node_rank);
 
 }  // namespace lockstep

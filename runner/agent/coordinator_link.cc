@@ -12,7 +12,7 @@ using boost::system::error_code;
 
 namespace {
 
-// What an answer to a greeting may hold; the rest comes from a coordinator that we joined.
+// Limit for an answer to a Greet; longer lines are accepted only from the coordinator that was chosen.
 constexpr size_t kAnswerBytesMax = size_t{64} << 10;
 
 std::string text_of(const TcpCoordinatorLink::Tcp::endpoint& endpoint) {
@@ -73,10 +73,11 @@ TcpCoordinatorLink::~TcpCoordinatorLink() {
 
 void TcpCoordinatorLink::seek() {
   if (stage_ != Stage::kIdle && stage_ != Stage::kConnected) return;
-  // A coordinator that was good for more than a greeting is looked for at once, anybody else not in a hot loop.
+  // After a connection that went beyond the greeting, look again at once; otherwise with backoff.
   if (joined_ && !refused_) backoff_ = std::chrono::milliseconds(0);
   if (chosen_ && is_hinted(*chosen_)) {
-    // A place that is taken there may be free in a moment; one that stays taken may be a relic's.
+    // Refused because this node's place is taken there: it may be free in a moment. If it stays taken, the coordinator
+    // at the hint may be an old one.
     const bool is_turned_away = refused_ && ++hint_refusals_ >= kHintRefusalsMax;
     if (joined_ && !refused_) hint_refusals_ = 0;
     if (!joined_ || is_turned_away) hint_decides_ = false;
@@ -100,7 +101,7 @@ void TcpCoordinatorLink::begin_round() {
   stage_ = Stage::kResolving;
   name_problem_.clear();
   hint_backoff_ = kSeekBackoffInitial;
-  resolver_.cancel();  // an earlier round's question
+  resolver_.cancel();  // a request of an earlier round
   after(kResolveTimeout, &TcpCoordinatorLink::on_resolve_timeout);
   if (hint_) ask_hint();
   resolve_([weak = weak_from_this(), round = round_](error_code error, std::vector<Tcp::endpoint> endpoints) {
@@ -127,7 +128,7 @@ void TcpCoordinatorLink::on_resolve_timeout() {
   ask_all({});
 }
 
-// The name leads to these; the hint has been asked for a while.
+// Tries the addresses of the name; the hint was tried before.
 void TcpCoordinatorLink::ask_all(const std::vector<Tcp::endpoint>& endpoints) {
   stage_ = Stage::kAsking;
   std::vector<std::shared_ptr<Attempt>> fresh;
@@ -145,7 +146,7 @@ void TcpCoordinatorLink::ask_all(const std::vector<Tcp::endpoint>& endpoints) {
 }
 
 std::shared_ptr<TcpCoordinatorLink::Attempt> TcpCoordinatorLink::new_attempt(const Tcp::endpoint& endpoint) {
-  // One that failed there is asked anew.
+  // Replaces an attempt at this endpoint that has failed.
   std::erase_if(attempts_, [&](const auto& a) { return a->endpoint == endpoint; });
   attempts_.push_back(std::make_shared<Attempt>());
   attempts_.back()->endpoint = endpoint;
@@ -180,11 +181,11 @@ void TcpCoordinatorLink::greet(const std::shared_ptr<Attempt>& attempt) {
   attempt->socket = std::make_shared<LineSocket>(
       loop_, LineSocket::Socket(std::move(*attempt->connecting)),
       LineSocket::Limits{.line_bytes_max = kAnswerBytesMax, .queue_bytes_max = kCoordinationQueueBytesMax});
-  // The attempt owns the socket, the socket's handlers must not own the attempt.
+  // The attempt owns the socket, so the socket's handlers must not own the attempt.
   const std::weak_ptr<Attempt> weak_attempt = attempt;
   attempt->socket->start({.on_line =
                               [this, weak_attempt](const std::string& line) {
-                                const auto self = shared_from_this();  // a handler may let go of us
+                                const auto self = shared_from_this();  // a handler may drop the last reference
                                 if (const auto a = weak_attempt.lock()) on_attempt_line(a, line);
                               },
                           .on_closed =
@@ -199,7 +200,7 @@ void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt
   Result<CoordinatorMessage> message = decode_coordinator_message(line);
   if (!message.ok()) {
     attempt->socket->close();
-    return on_attempt_closed(attempt, "it is no coordinator of ours: " + message.error().message);
+    return on_attempt_closed(attempt, "it does not answer like a coordinator: " + message.error().message);
   }
   if (attempt == chosen_) return on_said(*message);
   if (attempt->dropped || attempt->is_settled()) return;
@@ -209,15 +210,15 @@ void TcpCoordinatorLink::on_attempt_line(const std::shared_ptr<Attempt>& attempt
     attempt->answer = *refused;
   } else {
     attempt->socket->close();
-    attempt->problem = "it answered a greeting with something else";
+    attempt->problem = "it answered Greet with another message than Welcome or Refused";
   }
   settle(attempt);
 }
 
 void TcpCoordinatorLink::on_said(const CoordinatorMessage& message) {
   if (const auto* const refused = std::get_if<Refused>(&message)) {
-    // Our Join was answered so, or another agent has taken this node's place. Who looks again does so with backoff, or
-    // a place that stays taken would be asked for in a hot loop.
+    // Our Join was refused, or another agent has taken this node's place. refused_ makes the next seek use backoff, so
+    // that a place that stays taken is not requested in a busy loop.
     refused_ = true;
     return handlers_.on_refused(*refused);
   }
@@ -231,7 +232,7 @@ void TcpCoordinatorLink::on_attempt_closed(const std::shared_ptr<Attempt>& attem
     stage_ = Stage::kIdle;
     return handlers_.on_lost(why);
   }
-  // A refusal is followed by a close; it stays the answer.
+  // A coordinator closes the connection after Refused; the refusal remains the answer.
   if (attempt->dropped || attempt->is_settled()) return;
   attempt->problem = why;
   settle(attempt);
@@ -240,14 +241,14 @@ void TcpCoordinatorLink::on_attempt_closed(const std::shared_ptr<Attempt>& attem
 void TcpCoordinatorLink::settle(const std::shared_ptr<Attempt>& attempt) {
   if (attempt == aside_) {
     if (attempt->answer) on_aside_answer(*attempt->answer);
-    return;  // otherwise it is asked again when its time is up
+    return;  // without an answer the hint is probed again when the timer expires
   }
   const bool is_welcome = attempt->answer && std::holds_alternative<Welcome>(*attempt->answer);
   if (is_welcome && hint_decides_ && is_hinted(*attempt)) return end_round();
   const bool all = std::all_of(attempts_.begin(), attempts_.end(), [](const auto& a) { return a->is_settled(); });
   if (all && stage_ == Stage::kAsking) return end_round();
   if (!attempt->answer && is_hinted(*attempt)) {
-    // Node 0's agent may listen at any moment, whatever the others take.
+    // Node 0's agent may begin to listen at any moment, so the hint is tried again during the round.
     after(hint_timer_, hint_backoff_, &TcpCoordinatorLink::ask_hint);
     hint_backoff_ = std::min<std::chrono::milliseconds>(2 * hint_backoff_, kSeekBackoffMax);
   }
@@ -265,7 +266,7 @@ void TcpCoordinatorLink::end_round() {
     if (attempt->answer) {
       answered.push_back(attempt);
       answers.push_back(*attempt->answer);
-      // Whoever has the address of a pod that is gone may know nothing of this job.
+      // Another pod may have got the address of a pod that is gone, so a refusal from there is not final.
       if (auto* const refused = std::get_if<Refused>(&answers.back())) refused->retry |= !attempt->by_name;
       has_hint_answered = has_hint_answered || is_hinted(*attempt);
     }
@@ -277,7 +278,7 @@ void TcpCoordinatorLink::end_round() {
   const std::shared_ptr<Attempt> best = answered[choice];
   const auto* const welcome = std::get_if<Welcome>(&answers[choice]);
   if (welcome != nullptr && !best->socket->is_open()) {
-    return fail_round(text_of(best->endpoint) + ": welcomed us and closed the connection");
+    return fail_round(text_of(best->endpoint) + ": sent Welcome and closed the connection");
   }
   if (welcome != nullptr) chosen_ = best;
   drop_attempts();
@@ -298,7 +299,7 @@ void TcpCoordinatorLink::fail_round(const std::string& problem) {
   handlers_.on_problem(problem);
 }
 
-// ---- where the operator says that node 0 is ----
+// ---- the hint: the address of node 0 that the operator sends ----
 
 void TcpCoordinatorLink::hint(const asio::ip::address& address) {
   if (stage_ == Stage::kClosed) return;
@@ -311,7 +312,7 @@ void TcpCoordinatorLink::hint(const asio::ip::address& address) {
   switch (stage_) {
     case Stage::kIdle:
     case Stage::kClosed:
-      return;  // for the next round
+      return;  // used in the next round
     case Stage::kBackingOff:
       return begin_round();
     case Stage::kAsking:
@@ -325,16 +326,17 @@ void TcpCoordinatorLink::hint(const asio::ip::address& address) {
   }
 }
 
-// In a round that is going on.
+// Tries the hint within the present round.
 void TcpCoordinatorLink::ask_hint() {
   const std::shared_ptr<Attempt> asked = attempt_at(*hint_);
   if (asked == nullptr) return connect(new_attempt(*hint_));
-  // It has welcomed us already, before anybody spoke for it. Handlers are called from the loop alone.
+  // It has sent Welcome already, before it became the hint. A timer ends the round, because handlers must be called
+  // from the loop.
   const bool is_welcome = asked->answer && std::holds_alternative<Welcome>(*asked->answer);
   if (is_welcome && hint_decides_) after(std::chrono::milliseconds(0), &TcpCoordinatorLink::end_round);
 }
 
-// Beside the connection to another address, until somebody answers there.
+// Probes the hint while connected to another address, again and again until something answers there.
 void TcpCoordinatorLink::ask_aside() {
   drop_aside();
   if (++aside_tries_ > kAskAsideTriesMax) return;
@@ -344,7 +346,8 @@ void TcpCoordinatorLink::ask_aside() {
   connect(aside_);
 }
 
-// Attempts are compared, not generations: one coordinator may have two addresses, and counts up all the time.
+// Compares the pod attempts in the generations and not the whole generations: the same coordinator may have two
+// addresses, and its generation increases meanwhile.
 void TcpCoordinatorLink::on_aside_answer(const GreetingAnswer& answer) {
   const auto* const welcome = std::get_if<Welcome>(&answer);
   const auto* const refused = std::get_if<Refused>(&answer);

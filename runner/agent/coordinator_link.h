@@ -1,8 +1,8 @@
-// CoordinatorLink: what a node's member has of its coordinator: over TCP from other nodes, in the same process on
-// node 0 (coordinator_server.h).
+// CoordinatorLink: a member's link to its coordinator: over TCP from other nodes, within the process on node 0
+// (coordinator_server.h).
 //
-// Role: finds coordinators, keeps the connection to the one that was chosen, carries messages. It decides nothing but
-// which of several answers to hand on (choose_answer).
+// Role: finds coordinators, keeps the connection to the chosen one, carries messages. Its only decision is which of
+// several answers to use (choose_answer).
 // Threads: the event loop's only. Handlers are called from the loop, never from inside a call of theirs.
 #pragma once
 
@@ -24,19 +24,20 @@
 
 namespace lockstep {
 
-// After the first coordinator has answered, the others have this long: a DNS record lives on after its pod, and an old
-// coordinator may be quicker than the new one.
+// After the first coordinator has answered, others may answer for this long. A DNS record outlives its pod, so an old
+// coordinator may answer before the new one.
 inline constexpr std::chrono::milliseconds kOtherAnswersTimeout{500};
 inline constexpr std::chrono::seconds kConnectTimeout{2};
 inline constexpr std::chrono::seconds kResolveTimeout{5};
 inline constexpr std::chrono::milliseconds kSeekBackoffInitial{50};
 inline constexpr std::chrono::milliseconds kSeekBackoffMax{1000};
 inline constexpr size_t kCoordinatorAddressesMax = 16;
-// A node that is connected elsewhere than the operator says asks there this often: node 0's pod may run a while before
-// its agent listens. For a minute in all, twice the life of a DNS record.
+// When a node is connected to another address than the one that the operator sent (the hint), it probes the hint at
+// this interval, because node 0's pod may run for a while before its agent listens. For a minute in all, twice the TTL
+// of a DNS record.
 inline constexpr std::chrono::seconds kAskAsideInterval{2};
 inline constexpr int kAskAsideTriesMax = 30;
-// Joins that a coordinator where the operator sent us may refuse before the others that the name has count as much.
+// After the coordinator at the hint has refused so many Joins, the hint is not preferred to other addresses any more.
 inline constexpr int kHintRefusalsMax = 3;
 // A store value holds at most a few MB of hex.
 inline constexpr size_t kCoordinationLineBytesMax = size_t{16} << 20;
@@ -49,34 +50,35 @@ class CoordinatorLink {
     std::function<void(const Refused&)> on_refused;
     std::function<void(const CoordinatorMessage&)> on_said;
     std::function<void(const std::string& why)> on_lost;
-    std::function<void(const std::string& problem)> on_problem;  // of seeking, in words; said each time
+    std::function<void(const std::string& problem)> on_problem;  // why a round of seeking failed; after each round
   };
   virtual ~CoordinatorLink() = default;
 
-  // Drops the connection, if any, and looks for a coordinator until one answers; nothing new when it is looking
+  // Drops the connection, if any, and looks for a coordinator until one answers. Does nothing while it is looking
   // already.
   virtual void seek() = 0;
-  // Somebody who should know says that node 0 is at this address. It is asked beside what the name resolves to, and a
-  // coordinator that runs elsewhere is let go of only for a newer one there.
+  // The operator says that node 0 is at this address. It is tried besides the addresses of the name. A connection to a
+  // coordinator elsewhere is dropped only if a newer coordinator answers at this address.
   virtual void hint(const boost::asio::ip::address& address) = 0;
   virtual void send(const MemberMessage& message) = 0;
-  // No handler is called any more; what was sent leaves.
+  // Closes the link after sending what is queued. No handler is called any more.
   virtual void close() = 0;
-  // Of this node, as the coordinator and the other nodes reach it; empty on loopback, in one process, or unknown.
+  // This node's address as the coordinator and the other nodes reach it; empty on loopback, within a process, or if
+  // unknown.
   [[nodiscard]] virtual std::string local_address() const = 0;
-  // Where the coordinator is, for people; empty when not connected or in this process.
+  // The coordinator's address for messages; empty when not connected or in this process.
   [[nodiscard]] virtual std::string peer() const = 0;
-  // Nothing that was sent waits any more.
+  // True when everything has been sent.
   [[nodiscard]] virtual bool is_idle() const = 0;
 };
 
-// IPv4 inside IPv6 as IPv4, so that one address is one value.
+// Converts an IPv4-mapped IPv6 address to IPv4, so that equal addresses compare equal.
 boost::asio::ip::address plain_address(const boost::asio::ip::address& address);
 
-// What a coordinator said to a greeting.
+// A coordinator's answer to a Greet.
 using GreetingAnswer = std::variant<Welcome, Refused>;
-// Of several: the Welcome with the highest generation; else a refusal that may be lifted (the old record of a pod may
-// lead to a stranger by now); else the first one. The index into `answers`, which is not empty. Pure.
+// The index of the best answer: the Welcome with the highest generation; else a refusal with `retry` (an outdated DNS
+// record may lead to the coordinator of another job); else the first. `answers` is not empty. Pure.
 size_t choose_answer(const std::vector<GreetingAnswer>& answers);
 
 struct CoordinatorAddress {
@@ -84,10 +86,10 @@ struct CoordinatorAddress {
   int port = 29400;
 };
 
-// A round of seeking asks every address that the name resolves to and takes the best answer. A hinted address is asked
-// at once, while the name is still being resolved, and its Welcome ends the round: the operator's word is newer than a
-// DNS record. It loses that right when the member turns away from who welcomed it there (an old coordinator that is
-// still alive), and a refusal that only the hint led to is never the last word.
+// In a round of seeking it sends Greet to every address of the name and uses the best answer. The hint is tried at
+// once, while the name is still being resolved, and a Welcome from there ends the round, because the operator's hint is
+// newer than DNS. The hint loses this preference when the member leaves the coordinator that welcomed it there (an old
+// one that is still alive). A refusal from an address that only the hint led to is retried.
 class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shared_from_this<TcpCoordinatorLink> {
  public:
   using Tcp = boost::asio::ip::tcp;
@@ -116,22 +118,22 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
     std::shared_ptr<LineSocket> socket;  // once connected
     Tcp::endpoint local;
     std::optional<GreetingAnswer> answer;
-    std::string problem;   // it will not answer
-    bool by_name = false;  // the name leads there, not only a hint
-    bool dropped = false;  // nobody waits for it any more
+    std::string problem;   // not empty: why it will not answer
+    bool by_name = false;  // the name resolves to it, not only the hint
+    bool dropped = false;  // its result is not wanted any more
     [[nodiscard]] bool is_settled() const { return answer || !problem.empty(); }
   };
 
   using Action = void (TcpCoordinatorLink::*)();
 
-  // kResolving: the name has not been answered for; only the hint is asked. kAsking: it is known who is asked.
+  // kResolving: the name is being resolved, and only the hint is tried. kAsking: all addresses are tried.
   enum class Stage { kIdle, kBackingOff, kResolving, kAsking, kConnected, kClosed };
 
   void begin_round();
   void on_resolved(const boost::system::error_code& error, std::vector<Tcp::endpoint> endpoints);
   void ask_all(const std::vector<Tcp::endpoint>& endpoints);
   std::shared_ptr<Attempt> new_attempt(const Tcp::endpoint& endpoint);
-  // In this round; nothing when it has failed.
+  // The attempt at this endpoint in this round; null when there is none or it has failed.
   [[nodiscard]] std::shared_ptr<Attempt> attempt_at(const Tcp::endpoint& endpoint) const;
   [[nodiscard]] bool has_answer() const;
   void ask_hint();
@@ -150,7 +152,7 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   void drop_attempts();
   void drop_aside();
   void drop_chosen();
-  // `action` after `timeout`, unless another step of seeking has come first.
+  // Calls `action` after `timeout`, unless the round or the stage has changed by then.
   void after(std::chrono::milliseconds timeout, Action action) { after(timer_, timeout, action); }
   void after(boost::asio::steady_timer& timer, std::chrono::milliseconds timeout, Action action);
   void on_resolve_timeout();
@@ -166,18 +168,19 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   Stage stage_ = Stage::kIdle;
   uint64_t round_ = 0;  // callbacks of an earlier round are stale
   std::chrono::milliseconds backoff_{0};
-  std::string name_problem_;  // of this round: the name leads nowhere
+  std::string name_problem_;  // why the name gave no address in this round
   std::vector<std::shared_ptr<Attempt>> attempts_;
   std::shared_ptr<Attempt> chosen_;
   std::optional<Tcp::endpoint> hint_;
-  // A Welcome there ends the round. Until somebody better is known, or who answers there will not have us.
+  // A Welcome from the hint ends the round. Reset when a newer coordinator is known elsewhere, or when the one at the
+  // hint keeps refusing this node.
   bool hint_decides_ = false;
-  int hint_refusals_ = 0;  // of our Join
+  int hint_refusals_ = 0;  // how often the coordinator at the hint has refused our Join
   std::chrono::milliseconds hint_backoff_{0};
-  std::shared_ptr<Attempt> aside_;  // asked while connected elsewhere
+  std::shared_ptr<Attempt> aside_;  // probe of the hint while connected to another address
   int aside_tries_ = 0;
-  bool joined_ = false;   // something was said on the chosen connection
-  bool refused_ = false;  // … and the answer was no
+  bool joined_ = false;   // a message was sent on the chosen connection
+  bool refused_ = false;  // the coordinator of the chosen connection has answered Refused
 };
 
 }  // namespace lockstep

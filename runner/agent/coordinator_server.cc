@@ -16,7 +16,7 @@ using Tcp = asio::ip::tcp;
 
 namespace {
 
-// After the kernel refused to accept (no file descriptors left): it will not be better at once.
+// Pause after accept has failed because no file descriptors are left.
 constexpr std::chrono::milliseconds kAcceptPause{200};
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
@@ -27,7 +27,7 @@ std::string name_of(const Tcp::endpoint& endpoint) {
   return address_text(endpoint.address()) + " (port " + std::to_string(endpoint.port()) + ")";
 }
 
-// The members that are connected, and when they were last heard.
+// The connected members, and when the last message of each arrived.
 std::map<int, TimePoint> heard_members(const CoordinatorState& state) {
   std::map<int, TimePoint> heard;
   for (const auto& [rank, node] : state.nodes) {
@@ -107,7 +107,7 @@ void CoordinatorServer::on_accept(Tcp::socket socket) {
 void CoordinatorServer::make_room() {
   if (strangers_.size() < kStrangersMax) return;
   const auto oldest = strangers_.begin();
-  complain("more than " + std::to_string(kStrangersMax) + " connections that say nothing; closed the one of " +
+  complain("more than " + std::to_string(kStrangersMax) + " connections without a greeting; closed the oldest, from " +
                oldest->second.name,
            now());
   oldest->second.socket->close();
@@ -121,17 +121,17 @@ void CoordinatorServer::on_line(ConnectionId connection, const std::string& line
   const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
   if (!message.ok() || is_greeting == has_greeted) {
     const std::string what = !message.ok() ? message.error().message
-                             : has_greeted ? "it greeted twice"
-                                           : "it did not greet first";
+                             : has_greeted ? "it sent a second Greet"
+                                           : "its first message is not Greet";
     (has_greeted ? peers_.at(connection) : stranger->second).socket->close();
-    return on_closed(connection, "it makes no sense: " + what);
+    return on_closed(connection, "invalid message: " + what);
   }
   if (!has_greeted) peers_.insert(strangers_.extract(stranger));
   feed(NodeSaid{connection, *message});
   after_message(connection);
 }
 
-// How long a line may be depends on how far the peer has come.
+// Raises the limit for a line when the peer has greeted, and again when it has joined.
 void CoordinatorServer::after_message(ConnectionId connection) {
   const auto it = peers_.find(connection);
   if (it == peers_.end() || it->second.joined) return;
@@ -182,7 +182,7 @@ void CoordinatorServer::disconnect(ConnectionId connection) {
   asio::post(loop_, [this, connection] { feed(ConnectionEnded{connection, "the member left"}); });
 }
 
-// ---- the coordinator's hands ----
+// ---- events and outputs of the coordinator ----
 
 void CoordinatorServer::feed(const CoordinatorEvent& event) {
   const TimePoint at = now();
@@ -244,7 +244,7 @@ void CoordinatorServer::tell_changes(const CoordinatorEvent& event, const GroupB
   handlers_.on_placed(placed);
 }
 
-// It may be told after somebody who lost that peer has broken the group.
+// Another node reports the end of one of its workers. By then a rank that lost that worker may have broken the group.
 void CoordinatorServer::tell_of_remote_end(const CoordinatorEvent& event, uint64_t placed) {
   const auto* const said = std::get_if<NodeSaid>(&event);
   const auto* const broken = said ? std::get_if<Broken>(&said->message) : nullptr;
@@ -262,13 +262,13 @@ void CoordinatorServer::tell_of_remote_decision(const CoordinatorEvent& event) {
   if (rank != state_.rank_of.end()) handlers_.on_remote_decision(rank->second, *decision);
 }
 
-// What this coordinator has placed itself it knows better.
+// Reports of breaks before the first placement. Later ones are ignored, because this coordinator has its own data then.
 void CoordinatorServer::tell_of_break_before(const CoordinatorEvent& event, uint64_t placed, TimePoint at) {
   const auto* const said = std::get_if<NodeSaid>(&event);
   const auto* const join = said ? std::get_if<Join>(&said->message) : nullptr;
   if (join == nullptr || placed != 0 || !state_.rank_of.contains(said->connection)) return;
   const BrokenBefore& before = join->broken_before;
-  const auto is_believable = [](double seconds) {  // no number is not
+  const auto is_believable = [](double seconds) {  // false for NaN
     return seconds >= 0.0 && seconds <= std::chrono::duration<double>(kToldTimeMax).count();
   };
   const auto ago = [at](double seconds) {
@@ -305,7 +305,7 @@ void CoordinatorServer::perform(const Close& output) {
   }
   const auto local = locals_.find(output.connection);
   if (local == locals_.end()) return;
-  // Behind what was sent to it.
+  // Posted, so that it comes after messages that were posted before.
   asio::post(loop_, [this, connection = output.connection] {
     const auto it = locals_.find(connection);
     if (it == locals_.end()) return;
@@ -322,7 +322,7 @@ void CoordinatorServer::perform(const AskStore& output) {
 }
 
 void CoordinatorServer::perform(const Note& output) {
-  // No decision either: last_note_ is the job's, not a stranger's.
+  // A refusal is not a decision about the job, so last_note_ does not change.
   if (output.is_refusal) return say_seldom(refusals_, output.text, now());
   last_note_ = output.text;
   handlers_.on_note(output);
@@ -382,7 +382,8 @@ void CoordinatorServer::on_timer() {
   }
   answer(store_.expire(at));
   if (!state_.deadline || *state_.deadline > at) return arm_timer();
-  // Where the loop stood still for a while, what has come meanwhile is heard before anybody is taken for silent.
+  // Posted, so that if the loop did not run for a while, messages that arrived meanwhile are handled before a node is
+  // declared silent.
   asio::post(loop_, [this] { feed(CoordinatorTick{}); });
 }
 

@@ -1,9 +1,10 @@
-// CoordinatorServer: node 0's agent as the coordinator: connections and store around the pure Coordinator.
+// CoordinatorServer: the I/O of the coordinator in node 0's agent: connections and the store, around the pure state
+// machine of recovery/coordinator.h.
 //
-// Role: listens, frames, limits and closes; hands every message to step() (recovery/coordinator.h) and does what it
-// says. Node 0's own member is connected in the same process through LocalCoordinatorLink, with the same messages.
-// Whatever a peer sends, it costs at most its own connection.
-// Threads: the event loop's only. Lifetime: the loop does not run any more when the server goes.
+// Role: accepts connections, splits them into lines, enforces limits; passes every message to step() and performs the
+// outputs that it returns. Node 0's own member is connected in the same process through LocalCoordinatorLink, with the
+// same messages. Whatever a peer sends, at worst its own connection is closed.
+// Threads: the event loop's only. Lifetime: the loop must have stopped before the server is destroyed.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,10 +26,10 @@
 
 namespace lockstep {
 
-// Strangers that have not greeted yet; the one that has waited longest goes first when there are more.
+// Most connections that have not sent a Greet yet (strangers). When there are more, the oldest is closed.
 inline constexpr size_t kStrangersMax = 64;
-// Complaints about connections that make no sense, and refusals: one line of each per so long, with the number of those
-// left out.
+// Warnings about invalid connections, and about refusals, are limited to one line of each kind per this time; the line
+// says how many were left out.
 inline constexpr std::chrono::seconds kComplaintInterval{10};
 
 class CoordinatorServer {
@@ -36,12 +37,12 @@ class CoordinatorServer {
   struct Handlers {
     std::function<void(const Note&)> on_note;
     std::function<void(const GroupBreak&)> on_break;
-    // What the newest break was because of, when it is known better than when it was told.
+    // The cause of the newest break became known (see CauseLearned).
     std::function<void(const CauseLearned&)> on_cause;
     std::function<void(const GroupPlaced&)> on_placed;
-    // Before the first placement: a group of an earlier coordinator had made the commit `newest` when it broke.
+    // Before the first placement: a group of an earlier coordinator broke; `newest` was its last commit.
     std::function<void(const GroupBreak&, const Commit& newest)> on_broken_before;
-    // A worker of another node has ended; its agent starts it again, or gives up.
+    // A worker of another node has ended; its agent restarts it or gives up.
     std::function<void(int node, const Broken&)> on_remote_end;
     std::function<void(int node, const LadderDecision&)> on_remote_decision;
   };
@@ -51,11 +52,11 @@ class CoordinatorServer {
   CoordinatorServer(const CoordinatorServer&) = delete;
   CoordinatorServer& operator=(const CoordinatorServer&) = delete;
 
-  // On all addresses; 0: any free port. kUnavailable when the port is taken.
+  // Listens on all addresses; port 0: any free one. kUnavailable when the port is taken.
   Status listen(int port);
   [[nodiscard]] int port() const;
 
-  // A member in this process. Its handlers are called from the loop, never from inside say().
+  // Connects a member in this process. Its handlers are called from the loop, never from inside say().
   struct LocalHandlers {
     std::function<void(const CoordinatorMessage&)> on_said;
     std::function<void(const std::string& why)> on_closed;
@@ -68,9 +69,9 @@ class CoordinatorServer {
   [[nodiscard]] const CoordinatorState& state() const { return state_; }
   // The reason of the last decision, in words.
   [[nodiscard]] const std::string& last_note() const { return last_note_; }
-  // Of node 0, as the other nodes reach it; empty when they are all on this machine.
+  // Node 0's address as the other nodes reach it; empty when all nodes are on this machine.
   [[nodiscard]] const std::string& local_address() const { return local_address_; }
-  // Of others than the members in this process, strangers included.
+  // Are there connections from outside this process, including those that have not greeted?
   [[nodiscard]] bool has_connections() const { return !strangers_.empty() || !peers_.empty(); }
 
  private:
@@ -82,13 +83,13 @@ class CoordinatorServer {
     bool joined = false;
   };
 
-  // Lines of a kind that a stranger can cause as often as he likes.
+  // State for limiting the rate of one kind of warning that any peer can cause as often as it likes.
   struct Seldom {
     std::optional<TimePoint> last;
     int left_out = 0;  // since
   };
 
-  // What a step may change.
+  // The parts of the state before a step, to find out what the step has changed.
   struct GroupBefore {
     GroupState group;
     uint64_t placed;
@@ -129,29 +130,29 @@ class CoordinatorServer {
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
   std::optional<TimePoint> armed_;
-  // Connections are numbered in the order of their coming: the first stranger has waited longest. Apart from those that
-  // have greeted, so that nothing looks at all of these.
+  // Connections are numbered in the order in which they were accepted, so the first stranger has waited longest. They
+  // are kept apart from peers that have greeted, so that the timer need not scan all peers.
   std::map<ConnectionId, Peer> strangers_;
   std::map<ConnectionId, Peer> peers_;
   std::map<ConnectionId, std::shared_ptr<LocalHandlers>> locals_;
   ConnectionId last_connection_ = 0;
-  std::map<std::pair<ConnectionId, int>, int> clients_;  // (connection, local rank) -> the store's name for it
+  std::map<std::pair<ConnectionId, int>, int> clients_;  // (connection, local rank) -> number of the store's client
   std::map<int, std::pair<ConnectionId, int>> clients_by_number_;
   int last_client_ = 0;
   std::string local_address_;
   std::string last_note_;
   Seldom complaints_;
-  Seldom refusals_;  // apart, so that who only knocks does not hide an agent with a wrong token
+  Seldom refusals_;  // separate, so that warnings about port scans do not hide an agent with a wrong token
 };
 
-// Node 0's member and the coordinator beside it.
+// The link between node 0's member and the coordinator in the same process.
 class LocalCoordinatorLink final : public CoordinatorLink {
  public:
   // `server` outlives the link.
   LocalCoordinatorLink(CoordinatorServer& server, Greet greet, Handlers handlers);
 
   void seek() override;
-  void hint(const boost::asio::ip::address&) override {}  // it is here
+  void hint(const boost::asio::ip::address&) override {}  // the coordinator is in this process
   void send(const MemberMessage& message) override;
   void close() override;
   [[nodiscard]] std::string local_address() const override { return server_.local_address(); }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// The few names of nvml.h that are needed, as its ABI has them.
+// The few declarations of nvml.h that are needed, compatible with its ABI.
 using NvmlDevice = void*;
 struct NvmlMemory {
   unsigned long long total;  // NOLINT(google-runtime-int): NVML's type
@@ -62,7 +62,7 @@ std::vector<int> visible_gpus(const std::optional<std::string>& cuda_visible_dev
     }
     const std::optional<int> index = find_gpu(entry, uuids);
     if (!index) break;
-    // The driver takes a device that is named twice for an error and shows none.
+    // The driver treats a device that is named twice as an error and shows no device at all.
     if (std::find(visible.begin(), visible.end(), *index) != visible.end()) return {};
     visible.push_back(*index);
   }

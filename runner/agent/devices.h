@@ -1,5 +1,5 @@
-// GPUs of this machine, seen through the driver's own libraries, opened at run time: the agent links no CUDA and runs
-// on machines without it.
+// The GPUs of this machine, read through NVML, which is opened at run time: the agent links no CUDA and runs on
+// machines without it.
 // Threads: a GpuMonitor belongs to one thread.
 #pragma once
 
@@ -18,9 +18,9 @@ struct GpuUse {
   int utilisation_percent = 0;
 };
 
-// Which of the machine's GPUs CUDA_VISIBLE_DEVICES leaves, as the CUDA driver reads it: indices or (beginnings of)
-// UUIDs, comma-separated; unset = all, empty = none; the first entry that names no GPU, or one twice, ends the list.
-// An entry MIG-… is a device of its own and counts, with the index -1. Pure.
+// The GPUs that CUDA_VISIBLE_DEVICES makes visible, by the CUDA driver's rules: indices or (prefixes of) UUIDs,
+// separated by commas; unset = all, empty = none. An entry that names no GPU ends the list; a GPU that is named twice
+// makes the list empty. An entry MIG-… is a device of its own and counts, with the index -1. Pure.
 std::vector<int> visible_gpus(const std::optional<std::string>& cuda_visible_devices,
                               const std::vector<std::string>& uuids);
 
@@ -33,7 +33,7 @@ class GpuMonitor {
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
   [[nodiscard]] int count() const;                // visible GPUs
-  [[nodiscard]] std::vector<GpuUse> use() const;  // of those that NVML can tell about; takes about a millisecond each
+  [[nodiscard]] std::vector<GpuUse> use() const;  // of those for which NVML has figures; about a millisecond each
 
  private:
   struct Nvml;

@@ -1,8 +1,8 @@
-// GpuUseReader: asks the driver for the GPUs' use now and then, on a thread of its own. A driver in trouble (a GPU that
-// fell off the bus, a reset) may take seconds to answer, or never does: an agent that waited for it would be taken for
-// lost, with its node.
-// Threads: newest() from any; `read` is called on the reader's own thread. Ownership: the thread lives as long as its
-// call does, and keeps what it needs.
+// GpuUseReader: reads the GPUs' utilisation regularly, on a thread of its own. A driver with a problem (a GPU that fell
+// off the bus, a reset) may take seconds to answer, or never answer; an agent that waited for it would miss its
+// heartbeats, and its node would be declared lost.
+// Threads: newest() from any; `read` is called on the reader's own thread. Ownership: the thread is detached and owns
+// what it needs; it ends after its present call.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,9 @@
 
 namespace lockstep {
 
-// NVML's own figures are averages over about a second.
+// NVML's figures are averages over about a second, so reading more often gains nothing.
 inline constexpr std::chrono::seconds kGpuUseInterval{1};
-// Figures that are older say nothing of now.
+// Older figures are not shown.
 inline constexpr std::chrono::seconds kGpuUseAgeMax{10};
 
 class GpuUseReader {

@@ -10,7 +10,7 @@ namespace {
 
 using TimePoint = JobRecord::TimePoint;
 
-// A peer is gone; the one who knows what became of it may not have been heard yet.
+// The cause PeerLost: a peer is gone, but the agent that knows why may not have reported yet.
 bool is_peer_lost(const std::string& cause) { return cause == exit_reason(static_cast<int>(ExitCode::kPeerLost)); }
 
 TimePoint at_ns(int64_t ns) { return TimePoint(std::chrono::nanoseconds(ns)); }
@@ -31,16 +31,17 @@ std::string fixed(double value, int digits) {
 
 std::string steps_text(int64_t steps) { return std::to_string(steps) + (steps == 1 ? " step" : " steps"); }
 
-// A peer's word: infinite or not a number, it would spoil every sum that it is part of.
-double believable(double detection_seconds) {
+// A duration that another node reported. Infinity, NaN or a huge value would spoil every sum, so these become -1 (not
+// known).
+double plausible_seconds(double detection_seconds) {
   const bool is_plausible = detection_seconds <= std::chrono::duration<double>(kToldTimeMax).count();
   return is_plausible ? detection_seconds : -1.0;
 }
 
-// What would be shown as 0.0 is left out.
+// Shorter times would be shown as 0.0 and are left out.
 constexpr double kShownSeconds = 0.05;
 
-// "waiting 1.0 s (startup 0.4, SignalKILL 0.6)"; empty when there is nothing of the kind.
+// "waiting 1.0 s (startup 0.4, SignalKILL 0.6)"; empty when no time of this kind was spent.
 std::string describe_kind(const GoodputStatus& goodput, const std::string& kind) {
   double total = 0.0;
   std::string causes;
@@ -75,25 +76,27 @@ void JobRecord::on_beats(const BeatSnapshot& rank_0) {
     last_committed_ns_ = rank_0.committed_ns;
     last_step_ = rank_0.step;
     if (!first_commit_) first_commit_ = Commit{.step = rank_0.step, .at = at_ns(rank_0.committed_ns)};
-    // The commits of a new group come after on_resumed, which tells where it went on.
+    // While a recovery is pending, commits are counted by on_resumed, which knows the step from which the group
+    // resumed.
     if (!pending_) goodput_.on_commit(rank_0.step, at_ns(rank_0.committed_ns));
   }
   goodput_.on_waits(phase_seconds(rank_0, Phase::kDataWait), phase_seconds(rank_0, Phase::kCheckpointStall));
 }
 
 void JobRecord::on_break(GroupBreak group_break, int64_t unix_seconds) {
-  group_break.detection_seconds = believable(group_break.detection_seconds);
-  if (pending_) {  // the group that was to mend the first one broke too, perhaps after its first commit
+  group_break.detection_seconds = plausible_seconds(group_break.detection_seconds);
+  if (pending_) {  // the next group broke, too, perhaps after its first commit
     pending_->again = group_break;
     pending_->again_unix_seconds = unix_seconds;
-    // Nothing was committed in between: from now on it is this one that is waited for. (Otherwise on_resumed comes.)
+    // If nothing was committed in between, the time from now on is waiting because of this break. (If a step was
+    // committed, on_resumed will follow and count it.)
     pending_->is_again_counted = pending_->placed && at_ns(last_committed_ns_) <= pending_->placed->at;
     pending_->is_published = false;
     if (pending_->is_again_counted) goodput_.on_break(group_break.cause, group_break.at, /*step_in_flight=*/false);
     return;
   }
   pending_ = Pending{.first = group_break, .unix_seconds = unix_seconds, .redone_before = goodput_.redone_steps()};
-  // What was lost had stopped before that was known: from then on it is waiting, not work that is redone.
+  // The worker had stopped before that was detected. The time since then counts as waiting, not as work that is redone.
   const auto silent = std::chrono::duration_cast<TimePoint::duration>(
       std::chrono::duration<double>(std::max(0.0, group_break.detection_seconds)));
   const TimePoint broke = std::max(group_break.at - silent, at_ns(last_committed_ns_));
@@ -114,7 +117,7 @@ void JobRecord::on_cause(const CauseLearned& learned) {
   known.cause = learned.cause;
   if (known.rank < 0 && learned.rank >= 0) {
     known.rank = learned.rank;
-    known.detection_seconds = believable(learned.detection_seconds);
+    known.detection_seconds = plausible_seconds(learned.detection_seconds);
   }
   const bool is_waited_for = !pending_->again || pending_->is_again_counted;
   if (is_waited_for && !pending_->is_published) goodput_.learn_cause(known.cause);
@@ -150,8 +153,8 @@ void JobRecord::on_broken_before(const GroupBreak& told, const Commit& newest, T
 }
 
 std::optional<Recovery> JobRecord::on_resumed(const Resumed& resumed) {
-  if (pending_ && resumed.generation <= pending_->first.generation) return std::nullopt;  // late news of the broken one
-  // A group that had nothing left to train has committed nothing.
+  if (pending_ && resumed.generation <= pending_->first.generation) return std::nullopt;  // of the group that broke
+  // A group with nothing left to train commits no step; then the time of the sync counts.
   const int64_t committed_ns = std::max(resumed.committed_ns, resumed.synced_ns);
   const TimePoint committed = at_ns(committed_ns);
   has_committed_ = has_committed_ || resumed.step > resumed.resumed_step;
@@ -233,7 +236,7 @@ std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {
       return is_peer_lost(part.cause) && !counted_.contains({part.kind, part.cause});
     });
     for (GoodputPart& part : parts) {
-      if (is_peer_lost(part.cause)) part.seconds = 0.0;  // as much as was counted before
+      if (is_peer_lost(part.cause)) part.seconds = 0.0;  // below, the counter then keeps its earlier value
     }
   } else if (pending_) {
     pending_->is_published = true;

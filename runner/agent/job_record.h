@@ -1,5 +1,5 @@
-// JobRecord: what node 0's agent, which outlives its workers, remembers of the job: where its time went, and each break
-// of the group with what mending it cost. Pure.
+// JobRecord: node 0's agent keeps in it how the job's time was spent (goodput), and each break of the group with the
+// duration of the recovery. The agent outlives its workers, so the record does, too. Pure.
 // Threads: none. Time is an argument; nanoseconds are CLOCK_MONOTONIC's, as steady_clock's are.
 #pragma once
 
@@ -21,17 +21,18 @@
 
 namespace lockstep {
 
-// The group cannot go on, or was asked to leave together.
+// A break: the group cannot go on, or its ranks were asked to leave together.
 struct GroupBreak {
   uint64_t generation = 0;
   std::string cause;                // CamelCase
-  int rank = -1;                    // of the worker that ended; -1: none did
-  double detection_seconds = -1.0;  // from the last sign of life; below zero: not known
-  bool step_in_flight = true;       // false: all left together at a step's end
+  int rank = -1;                    // rank of the worker that ended; -1: none did
+  double detection_seconds = -1.0;  // from the last sign of life to the detection; negative: not known
+  bool step_in_flight = true;       // false: all ranks left together at the end of a step
   std::chrono::steady_clock::time_point at;
 };
 
-// Who lost a peer may be heard before who knows what became of it.
+// The cause of a break, when it becomes known later. A rank that lost a peer may report that (PeerLost) before the
+// agent of that peer reports why it ended.
 struct CauseLearned {
   std::string cause;
   int rank = -1;
@@ -40,48 +41,49 @@ struct CauseLearned {
 
 struct GroupPlaced {
   uint64_t generation = 0;
-  std::string cause;  // why there is a new one, as known by now
+  std::string cause;  // why there is a new group, as far as it is known
   int world_size = 0;
   int nnodes = 0;
   std::chrono::steady_clock::time_point at;
 };
 
-// One of the parts of a recovery, over all of them.
+// Histogram of the durations of one part of a recovery ("detect", "respawn", "form", "sync", "total").
 struct DurationHistogram {
   static constexpr std::array<double, 14> kUpperBounds{0.01, 0.025, 0.05, 0.1,  0.25, 0.5,   1.0,
                                                        2.5,  5.0,   10.0, 30.0, 60.0, 120.0, 300.0};
-  std::array<uint64_t, kUpperBounds.size()> counts{};  // not cumulative; what is above all bounds is in `count` alone
+  std::array<uint64_t, kUpperBounds.size()> counts{};  // not cumulative; longer durations are only in `count`
   uint64_t count = 0;
   double sum = 0.0;
   void observe(double seconds);
 };
 
-// Who says that something took longer is not believed.
+// Durations that another node reports are ignored if they are longer than this.
 inline constexpr std::chrono::hours kToldTimeMax{24};
 
 class JobRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // What became of a peer is told within `told_within` of its loss, or the time goes to PeerLost.
+  // told_within: how long after a break with cause PeerLost the real cause may still arrive. Until then the lost time
+  // is not exported; after that it counts under PeerLost.
   explicit JobRecord(TimePoint start, std::chrono::milliseconds told_within = kHeartbeatTimeout + 2 * kBeatInterval)
       : start_(start), told_within_(told_within), goodput_(start) {}
 
-  // Rank 0's page, looked at now and then, and once more before a break is told.
+  // Rank 0's beat page; to be called regularly, and once more before on_break.
   void on_beats(const BeatSnapshot& rank_0);
   void on_break(GroupBreak group_break, int64_t unix_seconds);
-  // What the newest break was because of, when it is known better than when it was told.
+  // The cause of the newest break became known (see CauseLearned).
   void on_cause(const CauseLearned& learned);
   void on_placed(const GroupPlaced& placed);
-  // Told at `when`, ahead of the first placement, by a node that was in a group before this agent was there. Of several
-  // the newest group counts, and its earliest break.
+  // Before the first placement, a node reports at `when` the break of a group that was there before this agent started.
+  // When several nodes report, the newest group counts, and for it the earliest break.
   void on_broken_before(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds);
-  // Rank 0 has committed in a new group. The recovery that is over with it, if there was a break before.
+  // Rank 0 has committed a step in a new group. Returns the recovery that this ends; nullopt if there was no break.
   std::optional<Recovery> on_resumed(const Resumed& resumed);
 
-  // A step, in the life of this agent.
+  // Has a step been committed since this agent started?
   [[nodiscard]] bool has_committed() const { return has_committed_; }
-  // The group has broken and not committed again.
+  // The group has broken, and no step has been committed since.
   [[nodiscard]] bool is_recovering() const { return pending_.has_value(); }
   [[nodiscard]] int64_t recoveries_total() const { return recoveries_total_; }
   [[nodiscard]] const std::vector<Recovery>& recent() const { return recent_; }  // newest last
@@ -89,13 +91,13 @@ class JobRecord {
   [[nodiscard]] const std::map<std::string, DurationHistogram>& durations() const { return durations_; }  // by part
   [[nodiscard]] int64_t redone_steps() const { return goodput_.redone_steps(); }
   [[nodiscard]] GoodputStatus goodput(TimePoint now) const;
-  // The same seconds as counters, which never fall: a wait that is taken out of work when it is over leaves work where
-  // it was until it has caught up; what was lost to a peer of which nobody has said yet what became of it is counted
-  // when that is known, or when it should have been.
+  // The same seconds as Prometheus counters, which must never decrease. When a wait ends, its time is moved from work
+  // to waiting; the work counter then stays constant until work has caught up. Time lost to a break whose cause is
+  // still PeerLost is counted when the real cause arrives, or after told_within.
   std::vector<GoodputPart> goodput_counters(TimePoint now);
 
-  // In the columns of rank 0's summary: "  goodput   98.2 % of 65.3 s: work 64.1 s, waiting 1.0 s (startup 0.4,
-  // SignalKILL 0.6), redone 0.2 s (1 step)"
+  // A line that is aligned with rank 0's summary: "  goodput   98.2 % of 65.3 s: work 64.1 s, waiting 1.0 s (startup
+  // 0.4, SignalKILL 0.6), redone 0.2 s (1 step)"
   [[nodiscard]] std::string goodput_line(TimePoint now) const;
 
  private:
@@ -103,19 +105,19 @@ class JobRecord {
     GroupBreak first;
     int64_t unix_seconds = 0;
     int64_t redone_before = 0;
-    std::optional<GroupPlaced> placed;  // the newest since
-    std::optional<GroupBreak> again;    // the newest since
-    bool is_again_counted = false;      // goodput waits for that one
-    // Work that is lost if the group goes on from the newest commit, and that of each step before it; below zero: not
-    // known.
+    std::optional<GroupPlaced> placed;  // the newest placement since the first break
+    std::optional<GroupBreak> again;    // the newest further break since the first
+    bool is_again_counted = false;      // goodput has counted `again`: its time is waiting with the cause of `again`
+    // Seconds of the step that was in flight, lost even if the group continues from the newest commit; and the average
+    // seconds of an earlier step, for each step that has to be redone (negative: not known).
     double in_flight_seconds = 0.0;
     double step_seconds = -1.0;
     int64_t committed_step = 0;
-    bool is_published = false;  // the counters have the newest one's time under its cause, and keep it
+    bool is_published = false;  // the exported counters include the newest break; its cause is not corrected any more
     int64_t again_unix_seconds = 0;
   };
   void remember(const Recovery& recovery);
-  // While one is pending.
+  // Only while pending_ is set.
   [[nodiscard]] GroupBreak& newest_break() { return pending_->again ? *pending_->again : pending_->first; }
   [[nodiscard]] const GroupBreak& newest_break() const { return pending_->again ? *pending_->again : pending_->first; }
   [[nodiscard]] bool may_learn_cause(TimePoint now) const;
@@ -127,13 +129,13 @@ class JobRecord {
   bool has_committed_ = false;
   int64_t last_committed_ns_ = 0;
   int64_t last_step_ = 0;
-  std::optional<Commit> first_commit_;  // that was seen of the newest group
+  std::optional<Commit> first_commit_;  // the first commit that was seen of the newest group
   std::optional<Pending> pending_;
   int64_t recoveries_total_ = 0;
   std::vector<Recovery> recent_;
   std::map<std::string, int64_t> by_cause_;
   std::map<std::string, DurationHistogram> durations_;
-  std::map<std::pair<std::string, std::string>, double> counted_;  // by kind and cause
+  std::map<std::pair<std::string, std::string>, double> counted_;  // seconds exported so far, by kind and cause
 };
 
 // "going on at step 121 with 4 ranks after 0.43 s (detected in 8 ms, respawned in 0.36 s, formed in 21 ms, state from

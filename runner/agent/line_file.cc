@@ -12,7 +12,7 @@
 namespace lockstep {
 
 Result<LineFile> LineFile::open(const std::string& path) {
-  // Without O_NONBLOCK a pipe of that name would keep us waiting.
+  // O_NONBLOCK, because opening a named pipe would block otherwise.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor < 0) return error_of_errno(errno, "open", path);
   LineFile file(path, descriptor);

@@ -1,7 +1,7 @@
-// LineFile: reads the lines of a file that another process appends to. Each call of read() goes on where the last one
-// ended; a line without its end is not read yet, since its writer may take it back (telemetry/append_file.h).
+// LineFile: reads the lines of a file that another process appends to. Each call of read() continues where the last one
+// ended. A last line without '\n' is not read yet, because its writer may remove it (telemetry/append_file.h).
 //
-// Threads: one. Ownership: owns the descriptor. No link and nothing but a plain file is opened.
+// Threads: one. Ownership: owns the descriptor. Opens only regular files, and no links.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-inline constexpr size_t kFileLineMax = 64 * 1024;  // bytes; a longer line is left out
+inline constexpr size_t kFileLineMax = 64 * 1024;  // bytes; longer lines are skipped
 
 class LineFile {
  public:
@@ -23,16 +23,16 @@ class LineFile {
   LineFile& operator=(LineFile&& other) noexcept;
   ~LineFile();
 
-  // The path leads to another file now, or to none, or the file is shorter than what was read of it.
+  // True when the path is now another file or none, or the file is shorter than what was read of it.
   [[nodiscard]] bool is_replaced() const;
 
   struct Taker {
-    std::function<void(std::string_view)> line;  // without its end
+    std::function<void(std::string_view)> line;  // without '\n'
     std::function<void()> too_long;
   };
-  // Hands out whole lines until about bytes_max bytes are read. kUnavailable: an input/output error.
+  // Passes complete lines to `taker` until about bytes_max bytes are read. kUnavailable: an input/output error.
   Status read(uint64_t bytes_max, const Taker& taker);
-  // read() stopped at its bytes_max: another call would hand out more at once.
+  // True when read() stopped because of bytes_max, so another call would read more.
   [[nodiscard]] bool is_behind() const { return is_behind_; }
 
  private:
@@ -40,8 +40,8 @@ class LineFile {
 
   std::string path_;
   int descriptor_ = -1;
-  uint64_t offset_ = 0;       // of the first byte that was not handed out
-  bool is_skipping_ = false;  // the rest of a line that is too long
+  uint64_t offset_ = 0;       // offset of the first byte that was not passed on
+  bool is_skipping_ = false;  // skipping the rest of a line that is too long
   bool is_behind_ = true;
 };
 

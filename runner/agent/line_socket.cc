@@ -15,8 +15,8 @@ using boost::system::error_code;
 
 namespace {
 
-// Keepalive: a first probe after this long without a word, and so long between the next ones. The heartbeats find a
-// silent peer earlier; this ends what they leave behind.
+// TCP keepalive: idle time before the first probe, time between probes, and their number. Heartbeats find a silent peer
+// earlier; keepalive closes connections that have no heartbeats.
 constexpr int kKeepAliveIdleSeconds = 10;
 constexpr int kKeepAliveIntervalSeconds = 5;
 constexpr int kKeepAliveProbes = 3;
@@ -29,7 +29,7 @@ std::string why_closed(const error_code& error) {
 
 LineSocket::LineSocket(asio::io_context& loop, Socket socket, Limits limits)
     : loop_(loop), socket_(std::move(socket)), limits_(limits), splitter_(limits.line_bytes_max), flush_timer_(loop) {
-  error_code ignored;  // a socket that blocks would only delay
+  error_code ignored;  // cannot fail on an open socket
   socket_.non_blocking(true, ignored);
 }
 
@@ -50,9 +50,9 @@ void LineSocket::wait_readable() {
   });
 }
 
-// One round only, so that a peer that sends without end does not starve the others. False at the end.
+// Reads once, so that a peer that sends without pause does not starve the others. False at the end.
 bool LineSocket::read_some() {
-  // Not a member: a coordinator has thousands of these.
+  // On the stack and not a member, because a coordinator has thousands of these objects.
   std::array<char, 65536> chunk;  // NOLINT(cppcoreguidelines-pro-type-member-init): read_some fills what is used
   error_code error;
   const size_t size = socket_.read_some(asio::buffer(chunk), error);
@@ -84,7 +84,7 @@ void LineSocket::send(const std::string& line) {
   queued_bytes_ += line.size() + 1;
   queue_.push_back(line + "\n");
   if (queued_bytes_ > limits_.queue_bytes_max) {
-    // Not from inside the caller's own work.
+    // Posted, so that on_closed is not called from inside send().
     asio::post(loop_, [self = shared_from_this()] {
       self->fail("it takes no data: more than " + std::to_string(self->limits_.queue_bytes_max) + " bytes wait for it");
     });
@@ -110,7 +110,7 @@ void LineSocket::fail(const std::string& why) {
   if (!socket_.is_open()) return;
   const bool tell = !closing_;
   close();
-  // Moved out: the handler may let go of the last reference to its captures.
+  // Moved out first, because the handler may destroy the object that holds it.
   const auto on_closed = std::move(handlers_.on_closed);
   if (tell && on_closed) on_closed(why);
 }
@@ -132,8 +132,8 @@ void LineSocket::close_after_sending() {
   if (queue_.empty()) say_end();
 }
 
-// The peer closes next. To close with its bytes unread would make the kernel reset the connection, and the peer might
-// never see our last line.
+// Shuts down sending and waits for the peer to close. Closing while bytes of the peer are unread would reset the
+// connection, and the peer might not get our last line.
 void LineSocket::say_end() {
   error_code ignored;
   socket_.shutdown(asio::socket_base::shutdown_send, ignored);
@@ -144,7 +144,7 @@ void close_on_exec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
 void prepare_tcp(asio::ip::tcp::socket& socket) {
   const int fd = socket.native_handle();
   close_on_exec(fd);
-  error_code ignored;  // all of this makes a connection better, none of it makes it work
+  error_code ignored;  // these options are improvements; the connection works without them
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket.set_option(asio::socket_base::keep_alive(true), ignored);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepAliveIdleSeconds, sizeof(kKeepAliveIdleSeconds));

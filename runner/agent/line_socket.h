@@ -1,8 +1,8 @@
 // LineSocket: one stream connection of the agent (TCP or Unix), line by line, on its event loop.
 //
-// Role: lines in, to `on_line`; lines out, queued, never blocking the agent. Both directions have a limit: a longer
-// line or a longer queue ends the connection. Threads: the event loop's only. Ownership: shared with the operations in
-// flight; no handler is called after close(), so handlers may refer to whoever calls it.
+// Role: passes incoming lines to `on_line`; queues outgoing lines, so that the agent never blocks. Both directions have
+// a limit: a longer line or a longer queue ends the connection. Threads: the event loop's only. Ownership: shared with
+// its pending operations; no handler is called after close(), so handlers may refer to the object that calls close().
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// What was sent before a close may take this long to leave.
+// Longest time that lines sent before close_after_sending() may take to be sent.
 inline constexpr std::chrono::seconds kFlushTimeout{1};
 
 class LineSocket : public std::enable_shared_from_this<LineSocket> {
@@ -27,22 +27,22 @@ class LineSocket : public std::enable_shared_from_this<LineSocket> {
   using Socket = boost::asio::generic::stream_protocol::socket;
   struct Handlers {
     std::function<void(const std::string& line)> on_line;
-    std::function<void(const std::string& why)> on_closed;  // by the peer, an error or a limit; once
+    std::function<void(const std::string& why)> on_closed;  // the peer, an error or a limit closed it; called once
   };
   struct Limits {
     size_t line_bytes_max = 0;
-    size_t queue_bytes_max = 0;  // sent and not yet taken by the kernel
+    size_t queue_bytes_max = 0;  // most bytes that wait to be written to the socket
   };
 
   LineSocket(boost::asio::io_context& loop, Socket socket, Limits limits);
 
-  // Begins to read; call once.
+  // Starts reading; call once.
   void start(Handlers handlers);
-  // For the lines after the one that is being handled.
+  // Takes effect for lines after the one that is being handled.
   void set_line_bytes_max(size_t bytes);
   void send(const std::string& line);
   void close();
-  // Nothing is read any more; what was sent leaves, for at most kFlushTimeout.
+  // Stops reading, sends what is queued for at most kFlushTimeout, and closes.
   void close_after_sending();
 
   [[nodiscard]] bool is_open() const { return socket_.is_open(); }
@@ -68,11 +68,12 @@ class LineSocket : public std::enable_shared_from_this<LineSocket> {
   boost::asio::steady_timer flush_timer_;
 };
 
-// Not inherited by workers; sent at once, not collected; a peer that is gone is noticed though nobody sends.
+// Sets close-on-exec (workers do not inherit the socket), TCP_NODELAY, and keepalive (a dead peer is noticed even when
+// nothing is sent).
 void prepare_tcp(boost::asio::ip::tcp::socket& socket);
 void close_on_exec(int fd);
 
-// "10.0.0.7", "fd00::1"; an IPv4 address inside IPv6 as IPv4.
+// "10.0.0.7", "fd00::1"; an IPv4-mapped IPv6 address as IPv4.
 std::string address_text(const boost::asio::ip::address& address);
 
 }  // namespace lockstep

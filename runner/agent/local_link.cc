@@ -10,18 +10,19 @@ using boost::system::error_code;
 
 LocalLink::LocalLink(asio::io_context& loop, int fd, Handlers handlers)
     : socket_(loop, asio::local::stream_protocol(), fd), handlers_(std::move(handlers)) {
-  error_code ignored;  // a reader that blocks would only delay; it cannot go wrong on an open socket
+  error_code ignored;  // cannot fail on an open socket
   socket_.non_blocking(true, ignored);
 }
 
 void LocalLink::start() {
-  // Readiness, not async_read: bytes stay in the socket until they are handled, so that drain() sees all of them.
+  // Waits for readiness instead of using async_read: bytes stay in the socket until they are handled, so that drain()
+  // gets all of them.
   socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](error_code error) {
     if (!error && self->read_available()) self->start();
   });
 }
 
-// False when there will be nothing more. The end of the worker itself is reported by its reaping.
+// False when nothing more will come. (The end of the worker process is noticed by reaping it.)
 bool LocalLink::read_available() {
   error_code error;
   while (socket_.is_open()) {

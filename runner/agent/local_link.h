@@ -1,7 +1,7 @@
 // LocalLink: the agent's end of the link to one worker, on the agent's event loop.
 //
-// Role: lines in, decoded, to `on_message`; messages out, queued, never blocking the agent. A worker that does not
-// read its replies is held back by its own open requests, so the queue needs no limit of its own.
+// Role: decodes incoming lines and passes them to `on_message`; queues outgoing messages, so that the agent never
+// blocks. The queue needs no limit: a worker that does not read its replies cannot make further requests.
 // Threads: the event loop's only.
 #pragma once
 
@@ -25,7 +25,7 @@ class LocalLink : public std::enable_shared_from_this<LocalLink> {
     std::function<void(const Error&)> on_bad_line;  // the link is closed after it
   };
 
-  // Takes over `fd`. No handler is called after close(), so they may refer to the owner of the link.
+  // Takes ownership of `fd`. No handler is called after close(), so handlers may refer to the owner of the link.
   LocalLink(boost::asio::io_context& loop, int fd, Handlers handlers);
 
   // Waits for the next bytes; call once.

@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// In the Prometheus text format (version 0.0.4), families by name, samples in the order given. Of two families with one
-// name and different types the first one stays. Families whose name or labels Prometheus would refuse are left out: one
-// bad worker must not cost the whole scrape.
+// In the Prometheus text format (version 0.0.4), families sorted by name, samples in the order given. Of two families
+// with one name and different types the first is kept. Families with a name or labels that Prometheus refuses are left
+// out, so that one broken worker does not make the whole scrape fail.
 std::string metrics_text(const std::vector<const std::vector<MetricFamily>*>& sources);
 
 }  // namespace lockstep

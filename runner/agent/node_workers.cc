@@ -28,7 +28,7 @@ Status NodeWorkers::start(int local_rank) {
   beats.close_fd();
   auto worker =
       std::make_unique<Worker>(Worker{.local_rank = local_rank, .pid = spawned.pid, .beats = std::move(beats)});
-  Worker* const w = worker.get();  // lives until its successor starts, long after its link is closed
+  Worker* const w = worker.get();  // lives until its successor starts, so longer than its link calls handlers
   w->link = std::make_shared<LocalLink>(
       loop_, spawned.link_fd,
       LocalLink::Handlers{.on_message = [this, w](const WorkerMessage& message) { on_message(*w, message); },
@@ -95,7 +95,7 @@ void NodeWorkers::reap() {
 }
 
 void NodeWorkers::on_end(Worker& worker, int wait_status) {
-  worker.alive = false;  // reaped: its pid may be somebody else's from now on
+  worker.alive = false;  // reaped: from now on another process may get its pid
   worker.link->drain();
   worker.link->close();
   worker.out->finish();
@@ -110,7 +110,7 @@ void NodeWorkers::on_end(Worker& worker, int wait_status) {
     end.code = static_cast<int>(ExitCode::kOutOfMemory);
     end.last_words = "the kernel killed it because the memory limit was reached";
   }
-  handlers_.on_end(end);  // the worker may be another one after this
+  handlers_.on_end(end);  // this may start a successor and destroy `worker`
 }
 
 void NodeWorkers::signal_all(int signal) {

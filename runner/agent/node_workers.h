@@ -1,8 +1,8 @@
 // NodeWorkers: the worker processes of this node, their links, output and beat pages.
 //
-// Role: the hands of the supervisor (recovery/supervisor.h): starts, signals, kills, reaps; what a worker says or
-// prints goes to the handlers. It decides nothing. Threads: the event loop's only, which must be the thread that calls
-// start() (worker_process.h).
+// Role: carries out what the supervisor (recovery/supervisor.h) decides: starts, signals, kills and reaps workers, and
+// passes their messages and output to the handlers. Threads: the event loop's only; start() must be called from it, too
+// (worker_process.h).
 #pragma once
 
 #include <sys/types.h>
@@ -24,14 +24,14 @@
 
 namespace lockstep {
 
-// A worker that hangs is killed when it has printed its own stack, or after so long.
+// A hung worker is killed when it has printed its stack, or after this time.
 inline constexpr std::chrono::seconds kStackTime{3};
 
 struct WorkerEnd {
   int local_rank = 0;
   pid_t pid = 0;
   int code = 0;            // as in contract/exit_code; 13 for a kill by the kernel for memory
-  std::string last_words;  // why it says it fails
+  std::string last_words;  // the message of its Failing: why it failed
   bool killed_by_us = false;
 };
 
@@ -47,18 +47,19 @@ class NodeWorkers {
   NodeWorkers(boost::asio::io_context& loop, WorkerCommand command, std::string oom_kill_path, int nproc,
               Handlers handlers);
 
-  // In the place of one that has ended, or of none.
+  // Starts the worker of this local rank, which must not be running.
   Status start(int local_rank);
-  // All that have ended; as PID 1 of a pod also the orphans that it inherited.
+  // Reaps all workers that have ended; as PID 1 of a pod also inherited orphans.
   void reap();
 
   void send(int local_rank, const AgentMessage& message);
-  // Replies to requests that this process did not make (its predecessor did) are dropped.
+  // A reply to a request that an earlier worker process of this local rank made is dropped.
   void answer_store(int local_rank, const StoreReply& reply);
   void signal_all(int signal);
-  // False when it is not alive.
+  // False when the worker is not alive.
   bool signal(int local_rank, int signal);
-  // Writes what the kernel knows of its threads, and asks it for its stack; a kill waits for that.
+  // Prints the kernel's view of the worker's threads and asks the worker (SIGUSR1) to print its stack. A later kill()
+  // waits for the stack.
   void dump_stacks(int local_rank, int rank);
   void kill(int local_rank);
   void kill_all();
@@ -66,7 +67,7 @@ class NodeWorkers {
   [[nodiscard]] bool is_alive(int local_rank) const { return at(local_rank) != nullptr && at(local_rank)->alive; }
   [[nodiscard]] pid_t pid(int local_rank) const { return at(local_rank) == nullptr ? 0 : at(local_rank)->pid; }
   [[nodiscard]] int count_alive() const;
-  // Of the process that runs, or ran last; nothing before the first.
+  // The beat page of the process that runs or ran last; nullopt before the first one.
   [[nodiscard]] std::optional<BeatSnapshot> beats(int local_rank) const;
 
  private:
@@ -81,7 +82,7 @@ class NodeWorkers {
     bool killed_by_us = false;
     std::string last_words;
     std::set<uint64_t> open_requests;                                // of the store
-    std::optional<std::chrono::steady_clock::time_point> dumped_at;  // and the stack has not come yet
+    std::optional<std::chrono::steady_clock::time_point> dumped_at;  // asked for its stack, which has not come yet
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
   };
 

@@ -15,7 +15,7 @@ namespace ip = boost::asio::ip;
 constexpr const char* kJson = "application/json";
 constexpr const char* kText = "text/plain; charset=utf-8";
 
-// What the body asks for; in the error, what it should have been.
+// The number of nodes in the body; the error says what was expected.
 Result<int> wanted_nodes(const std::string& body, const OperatorControl& control) {
   std::string expected = "expected {\"nodes\": N} with N from ";
   expected.append(std::to_string(control.min_nodes)).append(" to ").append(std::to_string(control.max_nodes));
@@ -31,7 +31,7 @@ Result<int> wanted_nodes(const std::string& body, const OperatorControl& control
   return static_cast<int>(nodes);
 }
 
-// Of one machine: neither "any" nor a group of them.
+// Is it the address of a single machine, and not unspecified, multicast or broadcast?
 bool is_of_a_host(const ip::address& address) {
   return !address.is_unspecified() && !address.is_multicast() && address != ip::address_v4::broadcast();
 }

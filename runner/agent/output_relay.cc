@@ -26,7 +26,7 @@ void OutputRelay::start() {
   });
 }
 
-// One round only, so that a worker that prints without end does not starve the others. False at the end.
+// Reads once, so that a worker that prints without pause does not starve other work of the loop. False at the end.
 bool OutputRelay::read_available() {
   if (!pipe_.is_open()) return false;
   std::array<char, 65536> chunk;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read

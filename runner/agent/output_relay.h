@@ -1,4 +1,4 @@
-// OutputRelay: what a worker prints, line by line, on the agent's event loop.
+// OutputRelay: reads a worker's output line by line on the agent's event loop.
 // Threads: the event loop's only.
 #pragma once
 
@@ -16,12 +16,12 @@ class OutputRelay : public std::enable_shared_from_this<OutputRelay> {
  public:
   using OnLine = std::function<void(const std::string&)>;
 
-  // Takes over `fd`, the non-blocking read end of a pipe.
+  // Takes ownership of `fd`, the non-blocking read end of a pipe.
   OutputRelay(boost::asio::io_context& loop, int fd, OnLine on_line);
 
   // Waits for the next bytes; call once.
   void start();
-  // Relays what is in the pipe now, with a last line that has no newline, and closes it.
+  // Relays what is in the pipe now, including a last line without '\n', and closes it.
   void finish();
 
  private:

@@ -35,10 +35,10 @@ std::string gpu_part(const GpuUse& gpu) {
                 static_cast<double>(gpu.memory_total_bytes) / kBytesPerGib, gpu.utilisation_percent);
 }
 
-// Everything after the bar, in the order in which it is shown; `rank` says what goes first when room is short.
+// A part of the line after the bar. `rank`: when the line is too long, parts with a higher rank are dropped first.
 struct Part {
   std::string text;
-  int rank;  // 0 stays longest
+  int rank;  // 0 is dropped last
 };
 
 std::vector<Part> parts_of(const ProgressView& view) {
@@ -88,7 +88,7 @@ std::string render_progress_line(const ProgressView& view, const ProgressStyle& 
   std::vector<Part> parts = parts_of(view);
   const int fixed = static_cast<int>(view.workload.size() + 2 + 1 + percent.size());  // workload, bar, space, percent
   while (parts.size() > 1 && fixed + kBarColumnsMin + columns_of(parts) > style.columns) {
-    // Of equals the last one goes first.
+    // Of parts with the same rank the last one is dropped first.
     const auto least =
         std::max_element(parts.rbegin(), parts.rend(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
     parts.erase(std::next(least).base());

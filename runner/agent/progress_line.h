@@ -1,4 +1,4 @@
-// How progress looks on a terminal and in a log. Pure.
+// Formats progress for a terminal and for a log. Pure.
 #pragma once
 
 #include <optional>
@@ -23,11 +23,11 @@ struct ProgressStyle {
   bool unicode = false;
 };
 
-// One line that fits into `columns` (escape sequences not counted). What does not fit is left out, the least important
-// first: the GPUs, the share of waiting for data, the speed, the loss, the epoch, at last the bar.
+// One line of at most `columns` columns (escape sequences not counted). Parts that do not fit are left out, the least
+// important first: GPUs, share of time waiting for data, epoch, speed, loss, ETA; at last the bar becomes shorter.
 std::string render_progress_line(const ProgressView& view, const ProgressStyle& style);
 
-// The same facts for a log file: no bar, no colours, nothing left out.
+// The same for a log file: no bar, no colours, and nothing left out.
 std::string render_plain_line(const ProgressView& view);
 
 // "0:07", "12:34", "3:02:01", "2d 4:00:00".

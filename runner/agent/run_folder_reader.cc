@@ -75,7 +75,7 @@ Result<bool> RunFolderReader::read_more() {
   for (LineFile& file : metrics_) {
     TRY(file.read(bytes_max_, taker));
     is_behind = file.is_behind();
-    if (is_behind) break;  // in their order: a later file's lines may take back an earlier one's
+    if (is_behind) break;  // files are read in order, because lines of a later one may redo steps of an earlier one
   }
   taker.line = [this](std::string_view line) { history_.add_recovery_line(line); };
   if (!recoveries_) return is_behind;
@@ -83,15 +83,15 @@ Result<bool> RunFolderReader::read_more() {
   return is_behind || recoveries_->is_behind();
 }
 
-// Read from the beginning where a file was cut back or replaced: it is another run, or the same from an earlier step
-// on.
+// Opens the files anew and reads them from the beginning if one was truncated or replaced, that is, when another run or
+// a resumed one has begun.
 Status RunFolderReader::open_metrics() {
   const bool is_stale =
       std::any_of(metrics_.begin(), metrics_.end(), [](const LineFile& f) { return f.is_replaced(); });
   if (!metrics_.empty() && !is_stale) return {};
   const std::string path = join_path(folder_, kMetricsFile);
   Result<LineFile> current = LineFile::open(path);
-  // Not there yet, or not there for the moment in which it is replaced: what was read stays.
+  // The file does not exist yet, or is being replaced at this moment: keep what was read.
   if (!current.ok() && current.error().code == ErrorCode::kNotFound) return {};
   TRY(current);
   history_.drop_series();
@@ -108,7 +108,7 @@ Status RunFolderReader::open_metrics() {
 void RunFolderReader::open_recoveries() {
   if (recoveries_ && !recoveries_->is_replaced()) return;
   Result<LineFile> opened = LineFile::open(join_path(folder_, kRecoveriesFile));
-  if (!opened.ok()) return;  // none until the first step is committed
+  if (!opened.ok()) return;  // it does not exist until the first step is committed
   history_.drop_marks();
   recoveries_ = std::move(*opened);
 }
@@ -129,12 +129,12 @@ HttpAnswer RunFolderReader::output(const std::string& path) {
                    "no output has such an address; expected /outputs/step-00000120/NAME with a NAME of letters, "
                    "digits, '.', '_' and '-' that ends in .png, .svg, .txt or .md");
   }
-  PosixFileSystem fs(PosixFileSystem::Links::kRefused);  // also for a link that is made after the look below
+  PosixFileSystem fs(PosixFileSystem::Links::kRefused);  // also refuses a link that is made after the check below
   const std::string file = join_path(folder_, output_path(*asked));
   const Result<FileInfo> info = fs.stat(file);
   const bool is_there = is_folder(fs, join_path(folder_, kOutputsFolder)) && is_folder(fs, parent_path(file)) &&
                         info.ok() && info->kind == FileKind::kFile;
-  if (!is_there) return refusal(404, output_path(*asked) + " is not there; GET /outputs lists what is");
+  if (!is_there) return refusal(404, output_path(*asked) + " does not exist; GET /outputs lists the files");
   const Result<std::string> bytes = read_file(fs, file, kOutputBytesMax);
   if (!bytes.ok() && bytes.error().code == ErrorCode::kInvalid) {
     return refusal(403, output_path(*asked) + " has " + std::to_string(info->bytes) + " bytes, and at most " +
@@ -150,7 +150,7 @@ Status RunFolderReader::append_recovery(const std::string& line) {
   if (descriptor < 0) return error_of_errno(errno, "open", path);
   const std::string text = line + "\n";
   const ssize_t written = ::write(descriptor, text.data(), text.size());
-  const int errno_value = written < 0 ? errno : ENOSPC;  // what a short write to a plain file means
+  const int errno_value = written < 0 ? errno : ENOSPC;  // a short write to a regular file means a full disk
   ::close(descriptor);
   if (written == static_cast<ssize_t>(text.size())) return {};
   return error_of_errno(errno_value, "write", path);

@@ -1,11 +1,11 @@
-// RunFolderReader: reads what a run's folder holds for the agent's page (contract/run_folder_layout.h).
+// RunFolderReader: reads files of a run's folder for the agent's web page (contract/run_folder_layout.h).
 //
 //   GET /history                           the run's figures, its starts and recoveries (run_history.h)
-//   GET /outputs                           which pictures and texts there are, the newest first
+//   GET /outputs                           list of pictures and texts, the newest first
 //   GET /outputs/step-00000120/NAME        one of them
 //
-// Nothing but files of exactly these names is opened, and no link is followed below the run's folder.
-// Threads: one, which may be held up for as long as the volume is (run_folder_view.h). Errors: as HTTP codes.
+// Opens only files of these names, and follows no link below the run's folder.
+// Threads: one; its calls block as long as the volume does (run_folder_view.h). Errors: as HTTP codes.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,27 @@
 
 namespace lockstep {
 
-// At one request: a tenth of a second on a busy machine, well within kFolderPatience. A longer file takes several.
+// Bytes of metrics.jsonl that one request reads: a tenth of a second on a busy machine, well within kFolderPatience. A
+// longer file takes several requests.
 inline constexpr uint64_t kHistoryReadMax = uint64_t{1} << 20;
 inline constexpr size_t kOutputsListedMax = 200;
 
 class RunFolderReader {
  public:
-  // bytes_max: of metrics.jsonl, read at one request.
+  // bytes_max: most bytes of metrics.jsonl that one request reads.
   explicit RunFolderReader(std::string folder, uint64_t bytes_max = kHistoryReadMax)
       : folder_(std::move(folder)), bytes_max_(bytes_max) {}
 
-  // `path`: of one of the requests above, as it was sent. 404 for any other.
+  // `path`: as in the requests above, not decoded. 404 for any other path.
   HttpAnswer answer(const std::string& path);
-  // Appends a line (without its end) to recoveries.jsonl, by one write. kUnavailable, kNotFound.
+  // Appends a line (given without '\n') to recoveries.jsonl with one write. Errors: kUnavailable, kNotFound.
   Status append_recovery(const std::string& line);
 
  private:
   HttpAnswer history();
   HttpAnswer outputs();
   HttpAnswer output(const std::string& path);
-  // True: there is more to read at once.
+  // True: there is more to read.
   Result<bool> read_more();
   Status open_metrics();
   void open_recoveries();
@@ -47,7 +48,7 @@ class RunFolderReader {
   std::string folder_;
   uint64_t bytes_max_;
   RunHistory history_;
-  std::vector<LineFile> metrics_;  // metrics.jsonl.1, …, metrics.jsonl; empty as long as there is none
+  std::vector<LineFile> metrics_;  // metrics.jsonl.1, …, metrics.jsonl; empty until the file exists
   std::optional<LineFile> recoveries_;
 };
 

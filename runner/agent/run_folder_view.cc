@@ -31,13 +31,13 @@ struct RunFolderView::Shared {
   std::condition_variable changed;
   // State below is protected by mutex.
   bool is_stopped = false;
-  std::optional<std::string> asked;  // a path; until its answer is there
+  std::optional<std::string> asked;  // the requested path, until its answer was fetched
   std::optional<HttpAnswer> answer;
   std::deque<std::string> lines;  // to be written
-  bool is_failing = false;        // an error was told and no line has been written since
+  bool is_failing = false;        // an error was reported and no line has been written since
   std::string problem;
 
-  // The thread's.
+  // The thread's function.
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -86,11 +86,11 @@ HttpAnswer RunFolderView::answer(const std::string& path, std::chrono::steady_cl
     window_bytes_ = 0;
   }
   if (window_bytes_ > kFolderAnswersMax) {
-    return not_now("more was asked for than may lie in memory: ask again in " +
-                   std::to_string(kHttpRequestTime.count()) + " s");
+    return not_now("too much was requested in a short time: try again in " + std::to_string(kHttpRequestTime.count()) +
+                   " s");
   }
   std::unique_lock lock(shared_->mutex);
-  // The last request was given up. While the volume is still busy with it, no other one waits.
+  // The volume is still busy with an earlier request, whose caller did not wait any longer. Fail at once.
   if (shared_->asked && !shared_->answer) return not_now(kNoAnswer);
   shared_->answer.reset();
   shared_->asked = path;

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kStepMax = int64_t{1} << 53;  // what a double, and so a browser, holds exactly
+constexpr int64_t kStepMax = int64_t{1} << 53;  // JavaScript numbers are exact up to here
 
 std::optional<int64_t> integer_of(const Json& line, const char* name) {
   const auto found = line.find(name);
@@ -14,7 +14,7 @@ std::optional<int64_t> integer_of(const Json& line, const char* name) {
   return found->get<int64_t>();
 }
 
-// The object on a line, and its step; nothing when it is not a line of ours.
+// A line's JSON object and its step.
 struct Line {
   Json fields;
   int64_t step = 0;
@@ -36,7 +36,7 @@ bool is_figure(const std::string& name, const Json& value) {
   return value.is_number() && name != "step" && name != "epoch" && name != "samples" && name != "time";
 }
 
-// Of the points in [from, to): the lowest and the highest, in the order of their steps.
+// Keeps of the points in [from, to) those with the lowest and the highest value, in the order of their steps.
 void keep_extremes(const std::vector<HistoryPoint>& points, size_t from, size_t to, std::vector<HistoryPoint>& kept) {
   const auto begin = points.begin() + static_cast<std::ptrdiff_t>(from);
   const auto end = points.begin() + static_cast<std::ptrdiff_t>(to);
@@ -54,7 +54,7 @@ std::vector<HistoryPoint> thinned(std::vector<HistoryPoint> points) {
   const size_t old_end = points.size() - kNewestPointsKept;
   std::vector<HistoryPoint> kept{points.front()};
   const int64_t first_step = points[1].step;
-  // Rounded up, so that the stretches reach the last old step.
+  // Rounded up, so that the ranges cover the last old step.
   const int64_t steps = points[old_end - 1].step - first_step + 1;
   const int64_t stretch = (steps + int64_t{kThinningBuckets} - 1) / int64_t{kThinningBuckets};
   for (size_t from = 1; from < old_end;) {
@@ -78,7 +78,8 @@ void RunHistory::add_metrics_line(std::string_view text) {
   }
 }
 
-// An evaluation of the same step stands before or behind the step's own line.
+// A line of an evaluation may come before or after the line of its own step, so for the other kind of line the step
+// itself does not count as redone.
 void RunHistory::drop_redone(int64_t step, bool is_evaluation) {
   for (HistorySeries& series : series_) {
     const int64_t first_redone = series.is_evaluation == is_evaluation ? step : step + 1;

@@ -1,7 +1,7 @@
-// RunHistory: the figures of a whole run over its steps, and the starts and recoveries on its way, bounded. Pure.
+// RunHistory: the figures of a whole run by step, and its starts and recoveries, in bounded memory. Pure.
 //
-// Its input are the lines of metrics.jsonl and recoveries.jsonl (contract/run_folder_layout.h), in their order. A line
-// of an earlier step than the one before it means that steps are redone: the points from that step on are dropped.
+// Its input is the lines of metrics.jsonl and recoveries.jsonl (contract/run_folder_layout.h), in order. When a line
+// has a lower step than the line before it, steps were redone: the points from that step on are dropped.
 // Threads: none.
 #pragma once
 
@@ -19,9 +19,9 @@
 namespace lockstep {
 
 inline constexpr size_t kSeriesPointsMax = 2000;
-inline constexpr size_t kNewestPointsKept = 500;  // of a series, never thinned
-inline constexpr size_t kThinningBuckets = 500;   // for all points before these; two points of each stay
-inline constexpr size_t kSeriesMax = 100;         // further figures are left out
+inline constexpr size_t kNewestPointsKept = 500;  // the newest points of a series are never thinned
+inline constexpr size_t kThinningBuckets = 500;   // ranges of steps of the older points; two points of each are kept
+inline constexpr size_t kSeriesMax = 100;         // further figures are ignored
 inline constexpr size_t kHistoryMarksMax = 200;   // starts and recoveries; the oldest are dropped
 
 struct HistoryPoint {
@@ -30,34 +30,34 @@ struct HistoryPoint {
   bool operator==(const HistoryPoint&) const = default;
 };
 
-// The same curve with at most kSeriesPointsMax points. The newest kNewestPointsKept stay. The steps before them are cut
-// into kThinningBuckets stretches of equal length, and of each the lowest and the highest point stay, so that neither
-// the shape of the whole run nor a spike is lost. The very first point stays. `points`: by rising step.
+// The same curve with at most kSeriesPointsMax points. The first point and the newest kNewestPointsKept are kept. The
+// steps between are divided into kThinningBuckets ranges of equal length, and of each the points with the lowest and
+// the highest value are kept, so that neither the shape of the curve nor a spike is lost. `points`: sorted by step.
 std::vector<HistoryPoint> thinned(std::vector<HistoryPoint> points);
 
 struct HistorySeries {
   std::string name;  // the field in metrics.jsonl: "loss", "valid_ndcg@10"
   bool is_evaluation = false;
-  std::vector<HistoryPoint> points;  // by rising step
+  std::vector<HistoryPoint> points;  // sorted by step
 };
 
-// The run was started, or its group broke and was mended.
+// A start of the run, or a recovery.
 struct HistoryMark {
-  int64_t step = 0;                     // the first one committed after it
-  std::string cause;                    // of a recovery, CamelCase; empty: a start from a checkpoint
-  std::optional<double> total_seconds;  // of a recovery: from the last sign of life to the first commit
-  std::string origin;                   // where the state came from, for people
+  int64_t step = 0;                     // the first step that was committed after it
+  std::string cause;                    // cause of a recovery, CamelCase; empty: a start from a checkpoint
+  std::optional<double> total_seconds;  // duration of a recovery: from the last sign of life to the first commit
+  std::string origin;                   // where the state came from, for messages
   std::optional<int64_t> unix_seconds;
 };
 
 class RunHistory {
  public:
   void add_metrics_line(std::string_view text);
-  // A start from step 0 begins a new run: it drops the marks before it, and is none itself.
+  // A start from step 0 begins a new run: it drops all earlier marks and adds none.
   void add_recovery_line(std::string_view text);
-  // A line that was too long to be read.
+  // For a line that was too long to be read.
   void count_bad_line() { ++bad_lines_; }
-  // Before a file is read again from its beginning.
+  // To be called before a file is read again from its beginning.
   void drop_series() {
     series_.clear();
     bad_lines_ = 0;
@@ -80,7 +80,7 @@ class RunHistory {
 // {"series": [{"name", "evaluation", "points": [[step, value], …]}], "marks": [{"step", "cause", …}], "badLines"}
 OrderedJson to_json(const RunHistory& history);
 
-// The lines of recoveries.jsonl, without their end.
+// The lines of recoveries.jsonl, without '\n'.
 std::string recovery_line(const Recovery& recovery);
 std::string start_line(const Resumed& resumed, int world_size, int64_t unix_seconds);
 

@@ -1,4 +1,4 @@
-// The page at /: self-contained, polls /status, /history and /outputs. No script or style from elsewhere.
+// The web page at /. It polls /status, /history and /outputs, and loads no script or style from other servers.
 #pragma once
 
 #include <string_view>

@@ -1,8 +1,8 @@
-// StatusServer: the agent's HTTP face: /metrics, /healthz, /readyz, /status, a page for people at /, what lies in the
-// run's folder (run_folder_reader.h), and what the operator tells by POST (operator_requests.h).
+// StatusServer: the agent's HTTP server: /metrics, /healthz, /readyz, /status, a web page at /, files of the run's
+// folder (run_folder_reader.h), and the operator's POST requests (operator_requests.h).
 //
-// StatusBoard holds the last published picture of the run; the agent's event loop publishes, HTTP threads read.
-// Threads: the board is safe from all threads. The server's own (base/http_server.h) reads it.
+// StatusBoard holds the last published status of the run; the agent's event loop publishes it, the server's thread
+// reads it. Threads: the board is safe from all threads. The server has one thread (base/http_server.h).
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ namespace lockstep {
 class StatusBoard {
  public:
   void publish(RunStatus status);
-  // All families of a worker of this node; they replace what it said before.
+  // All metric families of a worker of this node; they replace its earlier ones.
   void publish_metrics(int local_rank, std::vector<MetricFamily> families);
   void publish_agent_metrics(std::vector<MetricFamily> families);
 
@@ -31,8 +31,8 @@ class StatusBoard {
   [[nodiscard]] std::string metrics() const;  // Prometheus text
 
  private:
-  // What was published is never changed: readers take it and let go of the mutex, so that the agent's loop does not
-  // wait for a page that is being written.
+  // Published objects are immutable. Readers copy the pointer and release the mutex, so that the agent's loop never
+  // waits while a response is being written.
   using Families = std::shared_ptr<const std::vector<MetricFamily>>;
 
   mutable std::mutex mutex_;
@@ -42,12 +42,12 @@ class StatusBoard {
   std::map<int, Families> worker_families_;
 };
 
-// Are all workers training (or done)? What /readyz answers.
+// Are all workers training (or done)? /readyz reports it.
 bool is_ready(const RunStatus& status);
 
 class StatusServer {
  public:
-  // Listens on all addresses. `board` and `folder` outlive the server; `folder` is null but on node 0. kUnavailable
+  // Listens on all addresses. `board` and `folder` outlive the server; `folder` is null except on node 0. kUnavailable
   // when the port is taken.
   static Result<std::unique_ptr<StatusServer>> start(int port, const StatusBoard& board, RunFolderView* folder,
                                                      OperatorControl control);

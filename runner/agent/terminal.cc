@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kClearLine = "\r\033[K";
 constexpr int kColumnsWhenUnknown = 80;
 
-// Where poll says that there is room, so much is taken without waiting.
+// When poll reports POLLOUT, a write of this size does not block.
 constexpr size_t kPieceBytes = 1024;
 
 int columns_of_terminal(int fd) {
@@ -42,14 +42,14 @@ void Terminal::err_line(const std::string& line) {
 void Terminal::show_progress(const ProgressView& view, TimePoint now) {
   if (last_shown_ && now - *last_shown_ < interval()) return;
   if (!options_.live) {
-    // The first plain line comes after one interval: before it there is nothing to tell.
+    // The first plain line is printed after one interval, because before that there is no progress.
     if (last_shown_) print_plain(view);
     last_shown_ = now;
     return;
   }
   last_shown_ = now;
-  if (!waiting_.empty()) return;  // it shows what is now, not what was
-  // One column stays free: a full line would wrap on some terminals.
+  if (!waiting_.empty()) return;  // by the time it is written, it would be outdated
+  // One column stays free, because some terminals wrap a full line.
   const ProgressStyle style{.columns = columns_of_terminal(stdout_fd_) - 1, .color = true, .unicode = options_.unicode};
   write(stdout_fd_, std::string(kClearLine) + render_progress_line(view, style));
   live_line_shown_ = true;
@@ -68,7 +68,7 @@ void Terminal::write(int fd, std::string bytes) {
   waiting_bytes_ += bytes.size();
   waiting_.push_back({fd, std::move(bytes)});
   write_waiting();
-  // The first one may have been written in part.
+  // The first text is kept, because a part of it may have been written.
   while (waiting_bytes_ > kUnreadBytesMax && waiting_.size() > 1) {
     waiting_bytes_ -= waiting_[1].bytes.size();
     waiting_.erase(waiting_.begin() + 1);
@@ -88,7 +88,7 @@ void Terminal::flush(std::chrono::milliseconds patience) {
   }
 }
 
-// False when nobody reads.
+// Writes the next piece of waiting output. False when nobody reads it.
 bool Terminal::write_some(std::chrono::milliseconds patience) {
   Text& text = waiting_.front();
   pollfd room{.fd = text.fd, .events = POLLOUT, .revents = 0};
@@ -96,7 +96,7 @@ bool Terminal::write_some(std::chrono::milliseconds patience) {
   if (ready <= 0) return ready < 0 && errno == EINTR;
   const ssize_t n = ::write(text.fd, text.bytes.data(), std::min(text.bytes.size(), kPieceBytes));
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EINTR;
-  // What cannot be written at all is given up.
+  // A text whose write fails is dropped.
   const size_t done = n <= 0 ? text.bytes.size() : static_cast<size_t>(n);
   waiting_bytes_ -= done;
   text.bytes.erase(0, done);

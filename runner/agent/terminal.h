@@ -1,10 +1,10 @@
-// Terminal: the agent's output. Relayed lines, its own lines, and one progress display that never mixes with them.
+// Terminal: the agent's output: lines relayed from workers, its own lines, and one progress display.
 //
-// On a terminal the progress line is redrawn in place, at most every kRedrawInterval, and taken away before any other
-// line. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval.
-// Nobody may read for a while (Ctrl-S, a pager that waits, a container log that is held up): what cannot be written
-// waits, up to kUnreadBytesMax, for heartbeats come from the same thread. Then the oldest lines are left out, and that
-// is said.
+// On a terminal the progress line is redrawn in place, at most every kRedrawInterval, and erased before any other line
+// is printed. Elsewhere (a file, a pipe, NO_COLOR, CI, TERM=dumb) it is a plain line every kPlainInterval.
+// When the reader of the output stops reading (Ctrl-S, a pager, a blocked container log), writing must not block,
+// because the same thread sends heartbeats. So output waits in memory, up to kUnreadBytesMax; beyond that the oldest
+// lines are dropped, and a line says how many.
 // Threads: one. Time is an argument. Errors of writing are ignored (a closed pipe must not end a training run).
 #pragma once
 
@@ -32,23 +32,23 @@ class Terminal {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // stdout_fd, stderr_fd: borrowed; usually 1 and 2.
+  // stdout_fd, stderr_fd: not owned; usually 1 and 2.
   Terminal(TerminalOptions options, int stdout_fd, int stderr_fd);
 
   void out_line(const std::string& line);  // to stdout
   void err_line(const std::string& line);  // to stderr
 
-  // Shows `view` if its time has come.
+  // Shows `view` if interval() has passed since the last time.
   void show_progress(const ProgressView& view, TimePoint now);
-  // Takes the progress line away: what follows says more.
+  // Erases the progress line.
   void hide_progress();
 
-  // Writes what has waited for a reader. Called now and then.
+  // Writes waiting output as far as possible without blocking. To be called now and then.
   void write_waiting();
-  // The same, and waits for the reader for so long.
+  // Writes waiting output, and blocks for at most `patience` while nobody reads.
   void flush(std::chrono::milliseconds patience);
 
-  // When show_progress next has something to do.
+  // The interval at which show_progress should be called.
   [[nodiscard]] std::chrono::milliseconds interval() const;
 
  private:
@@ -57,7 +57,7 @@ class Terminal {
     std::string bytes;
   };
 
-  void print_plain(const ProgressView& view);  // unless it says what the last one said
+  void print_plain(const ProgressView& view);  // prints nothing when the line would equal the last one
   void write(int fd, std::string bytes);
   bool write_some(std::chrono::milliseconds patience);
 
@@ -66,7 +66,7 @@ class Terminal {
   int stderr_fd_;
   std::deque<Text> waiting_;
   size_t waiting_bytes_ = 0;
-  int64_t left_out_ = 0;  // texts, since it was said
+  int64_t left_out_ = 0;  // texts dropped since a line reported the number
   bool live_line_shown_ = false;
   std::optional<TimePoint> last_shown_;
   std::string last_plain_;

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// The first `size` bytes, or up to 3 fewer: never the beginning of a UTF-8 sequence alone.
+// The first `size` bytes, or up to 3 fewer, so that no UTF-8 sequence is cut in two.
 std::string cut_utf8(const std::string& text, size_t size) {
   while (size > 0 && size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0U) == 0x80U) --size;
   return text.substr(0, size);
@@ -38,7 +38,8 @@ std::string termination_message(const Termination& t) {
     }
     return line;
   }
-  // Escapes make the line longer than its parts: the longest beginning that fits is searched, not computed.
+  // Escapes make the line longer than its parts, so the longest beginning of the message that fits is found by
+  // bisection.
   size_t fits = 0;
   size_t too_long = t.message.size();
   while (too_long - fits > 1) {

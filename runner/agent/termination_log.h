@@ -1,5 +1,5 @@
 // The termination message: why a pod ended, in one JSON object that Kubernetes shows (architecture §4).
-// Threads: pure, but for write_termination_log.
+// Threads: pure, except write_termination_log.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ struct Termination {
   int rank = -1;
   int64_t step = -1;
   uint64_t generation = 0;
-  bool job_ended = false;  // for all nodes: no replacement of this one can do better; shown when true
-  // Of node 0: figures_of its status. The operator reads /status now and then, and the last seconds of a run nowhere
-  // else. Empty: none.
+  bool job_ended = false;  // the job has ended for all nodes, so this node must not be replaced; left out when false
+  // Node 0: figures_of(its status). The operator polls /status only now and then, so the figures of the last seconds
+  // reach it only through this message. Empty: none.
   OrderedJson figures = OrderedJson::object();
 };
 
-// At most kTerminationMessageBytesMax bytes of valid UTF-8; what is too long loses first the last figures, then the
-// message's end.
+// At most kTerminationMessageBytesMax bytes of valid UTF-8. If it is too long, figures are dropped from the last on,
+// then the end of the message.
 std::string termination_message(const Termination& termination);
 
-// Writes it to `path`; an empty path writes nothing. Best effort: the exit code and the last line on stderr say the
-// same.
+// Writes it to `path`; an empty path writes nothing. Errors are ignored, because the exit code and the last line on
+// stderr say the same.
 void write_termination_log(const std::string& path, const Termination& termination);
 
 }  // namespace lockstep

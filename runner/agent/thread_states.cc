@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Where a hanging rank sits, as a rule.
+// Names of the system calls in which a hung rank usually is.
 constexpr std::pair<long, const char*> kSystemCalls[] = {
     {SYS_read, "read"},           {SYS_write, "write"},
     {SYS_futex, "futex"},         {SYS_ppoll, "ppoll"},
@@ -37,7 +37,7 @@ std::string first_line(const std::filesystem::path& path) {
   return line;
 }
 
-// What stands behind "NAME:\t" in a status file.
+// The text after "NAME:\t" in a status file.
 std::string status_field(const std::filesystem::path& status, const std::string& name) {
   const std::string field = name + ":\t";
   std::ifstream file(status);
@@ -77,7 +77,7 @@ std::vector<std::string> thread_states(const std::string& proc, pid_t pid) {
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     tasks.push_back(it->path());
   }
-  // By number: the training thread, whose number is the process's, comes first.
+  // Sorted by number, so that the training thread comes first; its number is that of the process.
   std::sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) {
     const std::string left = a.filename().string();
     const std::string right = b.filename().string();

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kLinkFdInWorker = 3;  // the first one after stderr
 constexpr int kBeatFdInWorker = 4;
-// Sources of the descriptors above are moved here first, out of the way.
+// Descriptors are first moved to numbers from here on, so that they do not collide with the numbers above.
 constexpr int kFdsInWorker = 10;
 
 // Closes what it holds unless released.
@@ -67,8 +67,8 @@ Result<FdPair> make_link() {
   return FdPair{Fd(fds[0]), Fd(fds[1])};
 }
 
-// All that the child needs, made before the fork: after it only async-signal-safe calls are allowed, because the
-// agent has other threads (HTTP).
+// Everything that the child needs, prepared before the fork: after it only async-signal-safe calls are allowed, because
+// the agent has other threads (HTTP).
 struct ChildPlan {
   const char* program;
   char* const* arguments;
@@ -78,7 +78,7 @@ struct ChildPlan {
   int stderr_fd;
   int link_fd;
   int beat_fd;
-  int error_fd;  // closes at exec; an errno comes through it when exec fails
+  int error_fd;  // close-on-exec; when exec fails, the child writes errno to it
   pid_t parent;
 };
 
@@ -87,7 +87,7 @@ struct ChildPlan {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The agent may have died between fork and prctl.
   if (::getppid() != plan.parent) ::_exit(1);
-  // dup2 onto 0..4 may hit a source that is one of them: move all sources out of the way first.
+  // dup2 onto 0..4 might overwrite a descriptor that is still needed, so all are moved to higher numbers first.
   const int in = ::fcntl(plan.stdin_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int out = ::fcntl(plan.stdout_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
   const int err = ::fcntl(plan.stderr_fd, F_DUPFD_CLOEXEC, kFdsInWorker);
@@ -98,8 +98,8 @@ struct ChildPlan {
                         ::dup2(link, kLinkFdInWorker) == kLinkFdInWorker &&
                         ::dup2(beat, kBeatFdInWorker) == kBeatFdInWorker;
   if (in_place) {
-    // A connection may have been accepted and not be marked yet. Kernels before 5.11 do not know it: a worker that
-    // holds such a connection keeps its peer waiting, no more.
+    // Another thread may have accepted a connection and not yet set its close-on-exec flag. Kernels before 5.11 do not
+    // know CLOSE_RANGE_CLOEXEC; there a worker may inherit the connection, and its peer does not see it closed.
     ::close_range(kBeatFdInWorker + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     reset_signals();
     ::execve(plan.program, plan.arguments, plan.environment);
@@ -132,15 +132,16 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
     if (name != env::kAgentFd && name != env::kBeatFd && name != env::kLocalRank)
       environment.push_back(assignment(name, value));
   }
-  // The worker chooses its device before it has an assignment.
+  // LOCAL_RANK, because the worker chooses its device before it gets an assignment.
   environment.push_back(assignment(env::kLocalRank, std::to_string(local_rank)));
-  // libgomp's threads spin at barriers: on shared cores that costs the workers up to ten times their speed.
+  // libgomp's threads spin at barriers; on shared cores that makes the workers up to ten times slower.
   if (!command.environment.contains(std::string(env::kOmpWaitPolicy)) &&
       !command.environment.contains(std::string(env::kGompSpincount))) {
     environment.push_back(assignment(env::kOmpWaitPolicy, "passive"));
   }
-  // Gloo asks the store for all addresses at once instead of two questions for each pair, and an address does not grow
-  // with the number of ranks. All ranks must do the same: kCoordinationProtocol tells agents apart that do not.
+  // With these Gloo requests all addresses from the store at once instead of twice for each pair of ranks, and an
+  // address does not grow with the number of ranks. All ranks must use the same setting; agents that differ in it have
+  // another kCoordinationProtocol and refuse each other.
   for (const std::string_view name : {env::kGlooStoreV2, env::kGlooRankAsSequenceNumber}) {
     if (!command.environment.contains(std::string(name))) environment.push_back(assignment(name, "1"));
   }
@@ -224,7 +225,7 @@ std::string OomKillCounter::path_of_own_cgroup() {
     if (!v2 && controllers != "memory") continue;
     const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     const std::string name = v2 ? "/memory.events" : "/memory.oom_control";
-    // In a container with its own mount of the cgroup tree our cgroup is the root of it.
+    // In a container with its own mount of the cgroup tree, our cgroup is the root of that tree.
     for (const std::string& candidate : {root + path + name, root + name}) {
       if (std::filesystem::exists(candidate)) return candidate;
     }

@@ -1,9 +1,9 @@
-// Starting one worker, and what the kernel says of its end.
+// Starts one worker process, and finds out whether the kernel's OOM killer ended it.
 //
-// Role: fork and exec with the ends of the link and of the output pipes and the beat page in place. A worker is in its
-// own process group (a Ctrl-C of the terminal reaches the agent alone) and dies with the agent, whatever kills that
-// one. Threads: spawn_worker must be called from a thread that lives as long as the agent: the kernel ties
-// PR_SET_PDEATHSIG to the thread, not the process.
+// Role: fork and exec, with the worker's ends of the link and of the output pipes, and its beat page, as open
+// descriptors. A worker is in its own process group, so a Ctrl-C in the terminal reaches only the agent; and it is
+// killed when the agent dies for whatever reason (PR_SET_PDEATHSIG). Threads: spawn_worker must be called from a thread
+// that lives as long as the agent, because the kernel ties PR_SET_PDEATHSIG to the thread, not to the process.
 #pragma once
 
 #include <sys/types.h>
@@ -22,11 +22,11 @@ namespace lockstep {
 struct WorkerCommand {
   std::string program;                 // path
   std::vector<std::string> arguments;  // without the program's name
-  Environment environment;             // whole; LOCAL_RANK, the variables of link and beats and,
-                                       // unless waiting is set already, OMP_WAIT_POLICY are added
+  Environment environment;             // complete; spawn_worker adds LOCAL_RANK, the variables of link and beat page,
+                                       // and OMP_WAIT_POLICY unless the user has set how OpenMP threads wait
 };
 
-// The agent's ends; owned by the caller.
+// The agent's ends of link and pipes; the caller owns the descriptors.
 struct SpawnedWorker {
   pid_t pid = 0;
   int link_fd = -1;    // stream socket
@@ -34,14 +34,15 @@ struct SpawnedWorker {
   int stderr_fd = -1;  // read end, non-blocking
 };
 
-// `beat_fd`: of the worker's beat page; stays the caller's. kUnavailable: no pipe, no process; kNotFound: the program
-// cannot be run (names it and why).
+// `beat_fd`: of the worker's beat page; the caller keeps it. kUnavailable: no pipe or process can be made; kNotFound:
+// the program cannot be run (names it and why).
 Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank, int beat_fd);
 
-// Kills by the kernel that are told so long after the count rose belong together.
+// Deaths within this time after a rise of the kernel's oom_kill count are attributed to that rise.
 inline constexpr std::chrono::seconds kOomKillsTogether{1};
 
-// Which of the processes that ended by SIGKILL the kernel has killed for memory in our cgroup: as many as it says.
+// Attributes workers that ended by SIGKILL to the kernel's OOM killer: as many as the oom_kill count of our cgroup
+// says.
 class OomKillCounter {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -49,8 +50,8 @@ class OomKillCounter {
   // `path`: memory.events (cgroup v2) or memory.oom_control (v1); a file that is missing counts as none.
   explicit OomKillCounter(std::string path) : path_(std::move(path)), seen_(read()), taken_(seen_) {}
 
-  // One has ended by SIGKILL: true for as many as the count has risen by. What nobody takes within kOomKillsTogether
-  // was not one of ours.
+  // To be called when a worker has ended by SIGKILL. True if the kernel killed it for memory: the count has risen by
+  // more than the calls that have returned true. A rise that no call uses within kOomKillsTogether was another process.
   bool take_one(TimePoint now);
 
   // The file of our own cgroup; empty when there is none.
@@ -60,9 +61,9 @@ class OomKillCounter {
   [[nodiscard]] int64_t read() const;
 
   std::string path_;
-  int64_t seen_;  // the count
+  int64_t seen_;  // the kernel's count when it was read last
   TimePoint seen_at_{};
-  int64_t taken_;  // of it
+  int64_t taken_;  // how many of seen_ were attributed to workers
 };
 
 }  // namespace lockstep

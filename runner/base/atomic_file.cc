@@ -15,7 +15,7 @@ Status write_file_atomically(FileSystem& fs, const std::string& path,
   Status status = write_file(fs, written, produce);
   if (status.ok()) status = fs.rename(written, path);
   if (!status.ok()) {
-    // Best effort: the first failure is what the caller must hear.
+    // An error of this cleanup is ignored; the caller gets the first error.
     (void)fs.remove_file(written).ok();
     return status;
   }

@@ -1,4 +1,4 @@
-// A file that is either the old one or the new one, whatever dies when.
+// Replaces a file atomically: after a crash at any moment it holds either the old content or the new.
 //
 // Role: `latest`, exports, weight files, small state. Writes a temporary file, fsyncs it, renames it over the file and
 // fsyncs the folder.
@@ -19,7 +19,7 @@ namespace lockstep {
 Status write_file_atomically(FileSystem& fs, const std::string& path, std::string_view bytes,
                              const std::string& temporary = {});
 
-// The same for what is too large for memory twice: `produce` sends the bytes to its sink.
+// The same without the whole content in memory: `produce` sends the bytes to its sink.
 Status write_file_atomically(FileSystem& fs, const std::string& path,
                              const std::function<Status(const ByteSink&)>& produce, const std::string& temporary = {});
 

@@ -1,4 +1,4 @@
-// Which program this is. The version is the CMake project's.
+// The version of this program: that of the CMake project.
 #pragma once
 
 namespace lockstep {

@@ -94,7 +94,7 @@ std::optional<int64_t> Cgroups::memory_allowed() const {
   std::optional<int64_t> least;
   for (const fs::path& folder : of_memory()) {
     const std::string text = read_kernel_file(folder / (is_unified_ ? "memory.max" : "memory.limit_in_bytes"));
-    int64_t limit = 0;  // "max" is none; version 1 says so with a number that no machine has
+    int64_t limit = 0;  // no limit: "max", which is not parsed; in version 1 a number larger than any machine's memory
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
     if (error == std::errc() && end != text.data() && (!least || limit < *least)) least = limit;
   }
@@ -103,7 +103,7 @@ std::optional<int64_t> Cgroups::memory_allowed() const {
 
 int cores_by_affinity() {
   cpu_set_t set;
-  // It fails where there are more than CPU_SETSIZE of them.
+  // sched_getaffinity fails on a machine with more than CPU_SETSIZE cores.
   if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }

@@ -1,6 +1,6 @@
-// What Linux's control groups leave this process, in versions 1 and 2 (kernel: admin-guide/cgroup-v2, cgroup-v1), and
-// how many cores that makes with its affinity, and how much memory.
-// Threads: any. Nothing is kept: a limit may be changed while the process runs.
+// The limits of Linux control groups, versions 1 and 2 (kernel: admin-guide/cgroup-v2, cgroup-v1), and the cores and
+// the memory that this process may use under them.
+// Threads: any. Limits are read anew at each call, because they may change while the process runs.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@
 
 namespace lockstep {
 
-// Where this process is, from /proc/self/cgroup: in the one tree of version 2, or in those of version 1.
+// The control groups of this process, from /proc/self/cgroup: one path in version 2, one for each controller in version
+// 1.
 struct CgroupPlace {
   std::string unified;
   std::string cpu;
   std::string memory;
   std::string pids;
 };
-// Pure. Text that says nothing gives nothing.
+// Pure. Fields that the text does not name stay empty.
 CgroupPlace parse_cgroup_place(std::string_view text);
 
-// Pure. Cores, from "QUOTA PERIOD" in microseconds: cpu.max, or the two files of version 1. None: "max", -1.
+// Pure. Cores, from "QUOTA PERIOD" in microseconds (cpu.max, or the two files of version 1). nullopt for "max" or -1.
 std::optional<double> cpu_quota(const std::string& text);
 
 class Cgroups {
@@ -30,15 +31,15 @@ class Cgroups {
   explicit Cgroups(std::filesystem::path root = "/sys/fs/cgroup", const std::string& place_file = "/proc/self/cgroup");
 
   [[nodiscard]] bool is_unified() const { return is_unified_; }  // version 2
-  // From this process's own group up to the root; of them all the tightest limit counts. Within a container that shows
-  // its own group as the root, just that.
+  // The folders from this process's group up to the root; the tightest limit among them applies. In a container that
+  // sees its own group as the root: that folder only.
   [[nodiscard]] std::vector<std::filesystem::path> of_cpu() const { return folders("cpu", place_.cpu); }
   [[nodiscard]] std::vector<std::filesystem::path> of_memory() const { return folders("memory", place_.memory); }
   [[nodiscard]] std::vector<std::filesystem::path> of_pids() const { return folders("pids", place_.pids); }
 
   // The tightest CPU quota, in cores.
   [[nodiscard]] std::optional<double> cores_allowed() const;
-  // The tightest memory limit, in bytes, whatever is in use of it.
+  // The tightest memory limit, in bytes; memory in use is not subtracted.
   [[nodiscard]] std::optional<int64_t> memory_allowed() const;
 
  private:
@@ -52,14 +53,14 @@ class Cgroups {
 // The cores that the affinity of this thread lets it run on.
 int cores_by_affinity();
 
-// Pure. How many threads can run all the time: whole cores, since one thread without a core holds up all that wait for
-// it. At least 1.
+// Pure. How many threads can run all the time. Fractions of a core are dropped, because all other threads of an
+// operator would wait for the one that has only part of a core. At least 1.
 int whole_cores(int by_affinity, std::optional<double> quota);
 
 // whole_cores of this machine, now.
 int usable_cores();
 
-// The machine's memory, or less where a control group allows less. Bytes.
+// The machine's memory, or the control groups' limit if that is lower. Bytes.
 int64_t usable_memory_bytes();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// CLOCK_MONOTONIC as the processes of one machine tell it each other, and times in words.
+// CLOCK_MONOTONIC in nanoseconds, which processes of one machine can compare, and durations as text.
 // Threads: any.
 #pragma once
 

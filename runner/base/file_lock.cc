@@ -21,7 +21,7 @@ std::string holder_of(int fd) {
 
 Result<FileLock> FileLock::take(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return FileLock(-1);  // an unwritable folder is found, and named, by the writer's own probe
+  if (fd < 0) return FileLock(-1);  // not an error here: the checkpoint writer reports a folder that cannot be written
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FileLock(fd);
     const std::string holder = holder_of(fd);
@@ -32,7 +32,7 @@ Result<FileLock> FileLock::take(const std::string& path) {
   }
   const std::string pid = std::to_string(::getpid());
   const bool noted = ::ftruncate(fd, 0) == 0 && ::pwrite(fd, pid.data(), pid.size(), 0) > 0;
-  static_cast<void>(noted);  // for people; the lock itself holds without
+  static_cast<void>(noted);  // the process number is only for messages; the lock does not depend on it
   return FileLock(fd);
 }
 

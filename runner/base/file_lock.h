@@ -1,4 +1,4 @@
-// FileLock: one process at a time, by flock(2). The kernel releases it when its holder ends, however it ends.
+// FileLock: a lock between processes (flock(2)). The kernel releases it when the process that holds it ends.
 // Threads: a value of one thread.
 #pragma once
 
@@ -10,8 +10,9 @@ namespace lockstep {
 
 class FileLock {
  public:
-  // kConflict when another process holds it: names the file and that process. A file system without locks (some
-  // network volumes) gives a lock that guards nothing: whoever writes there is fenced by generations alone.
+  // kConflict when another process holds the lock; names the file and that process. On a file system without locks
+  // (some network volumes) it succeeds, and the lock protects nothing; there only the generations keep an old writer
+  // out.
   static Result<FileLock> take(const std::string& path);
 
   FileLock(FileLock&& other) noexcept;

@@ -13,9 +13,10 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kReadPieceBytes = size_t{4} << 20;  // large enough that the disk, not the calls, sets the pace
-// A file is written in pieces of this size, each of them durable before the next: one fsync at the end of a large file
-// would be one silent call of minutes, with all of it in the page cache, which counts as the pod's memory.
+constexpr size_t kReadPieceBytes = size_t{4} << 20;  // large enough that the overhead of the calls does not matter
+// A file is written in pieces of this size, with an fsync after each. A single fsync at the end of a large file could
+// take minutes without a sign of progress, and the whole file would be in the page cache, which counts as the pod's
+// memory.
 constexpr size_t kWritePieceBytes = size_t{256} << 20;
 
 ErrorCode code_of_errno(int errno_value) {
@@ -36,7 +37,7 @@ ErrorCode code_of_errno(int errno_value) {
   }
 }
 
-// Calls until it is not interrupted by a signal.
+// Repeats a system call while it fails with EINTR.
 template <typename Call>
 auto retry_on_eintr(Call call) {
   auto result = call();
@@ -57,7 +58,7 @@ Result<FileHandle> open_file(const std::string& path, int flags) {
   return FileHandle{descriptor};
 }
 
-// Closes what is open after a failure; the failure is what the caller hears of.
+// Closes the file and returns `result`, or the error of close() if `result` is ok.
 template <typename T>
 Result<T> close_after(FileSystem& fs, FileHandle file, Result<T> result, const std::string& path) {
   const Status closed = fs.close(file);
@@ -100,7 +101,7 @@ Status PosixFileSystem::fsync(FileHandle file) {
 }
 
 Status PosixFileSystem::close(FileHandle file) {
-  // Not repeated on EINTR: Linux has released the descriptor by then.
+  // Not repeated after EINTR, because Linux has released the descriptor even then.
   if (::close(file.descriptor) != 0 && errno != EINTR) return error_of_errno(errno, "close", descriptor_text(file));
   return {};
 }
@@ -145,7 +146,7 @@ Result<std::vector<DirectoryEntry>> PosixFileSystem::list(const std::string& pat
     if (found == nullptr) break;
     const std::string name = found->d_name;
     if (name == "." || name == "..") continue;
-    // d_type is unknown on some file systems; a name that vanished meanwhile is left out.
+    // Uses stat, because d_type is unknown on some file systems. A name that has vanished meanwhile is left out.
     const Result<FileInfo> info = stat(join_path(path, name));
     if (info.ok()) entries.push_back({name, info->kind});
   }

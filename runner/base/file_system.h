@@ -1,7 +1,8 @@
-// FileSystem: the calls through which everything durable is written and read.
+// FileSystem: the file operations through which everything durable is written and read.
 //
-// Role: the seam between this project's file protocols (checkpoints, `latest`, exports) and the disk, so that a test
-// can fail or kill any single call. Below it: POSIX. Above it nothing calls open, write or rename on a durable file.
+// Role: the interface between this project's file protocols (checkpoints, `latest`, exports) and the disk, so that a
+// test can make any single call fail or kill the process at it. PosixFileSystem implements it. Code above it never
+// calls open, write or rename on a durable file itself.
 // Threads: a FileSystem may be used by several threads at once; a file handle by one at a time.
 // Symbolic links: a file is read through them, as Kubernetes mounts a ConfigMap's; it is never written through one in
 // the last place of its path, and remove_tree never follows one.

@@ -1,4 +1,4 @@
-// ForwardingFileSystem: passes every call on; what stands between a protocol and the disk overrides what it changes.
+// ForwardingFileSystem: a FileSystem that forwards every call to another; a base for classes that change some calls.
 // Threads: as the file system below, which outlives this one.
 #pragma once
 
@@ -36,9 +36,9 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem& below_;
 };
 
-// Says after each read, write and fsync that the volume still answers: a slow one must not be taken for a hang. An
-// error of `answered` becomes that of the call, so that whoever reads or writes for long can be stopped in between.
-// Threads: `answered` is called on the thread of the call.
+// Calls `answered` after each read, write and fsync, to report that the volume still responds: a slow volume must not
+// be taken for a hang. An error that `answered` returns becomes that of the call, so that a long read or write can be
+// stopped. Threads: `answered` is called on the thread of the call.
 class WatchedFileSystem final : public ForwardingFileSystem {
  public:
   WatchedFileSystem(FileSystem& below, std::function<Status()> answered)

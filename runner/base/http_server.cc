@@ -37,7 +37,7 @@ using Tcp = asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kText = "text/plain; charset=utf-8";
-// A drawing's own styles, fonts and pictures are within it.
+// Allows what an SVG file contains itself: inline styles, and pictures and fonts as data: URLs.
 constexpr const char* kNoScripts =
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:";
 constexpr std::chrono::milliseconds kAcceptPause{50};  // with all connections in use, or no file descriptor left
@@ -45,10 +45,10 @@ constexpr std::chrono::seconds kLingerTime{1};         // for a peer to see the 
 constexpr size_t kReadMax = 16 * 1024;                 // bytes of a request held at a time
 
 class Connection;
-// In the order in which they came.
+// In the order in which they were accepted.
 using Connections = std::list<Connection*>;
 
-// Shared with the operations under way; gone with the last of them.
+// Owned by its pending asynchronous operations (shared_from_this); destroyed when the last of them has ended.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Tcp::socket socket, const HttpServer::Options& options, Connections& all)
@@ -68,7 +68,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   [[nodiscard]] Clock::duration age(Clock::time_point now) const { return now - began_; }
 
-  // What is under way ends with an error.
+  // Pending operations end with an error.
   void close() {
     stream_.close();
     is_closed_ = true;
@@ -86,9 +86,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     const bool is_malformed = error.category() == make_error_code(http::error::bad_method).category();
     if (is_malformed && error != http::error::end_of_stream && error != http::error::partial_message) {
-      return answer({400, kText, "this is no HTTP: " + error.message() + "\n"}, false);
+      return answer({400, kText, "this is not an HTTP request: " + error.message() + "\n"}, false);
     }
-    // It is gone, too slow or shut out: nobody is there to be answered.
+    // The client is gone, was too slow, or its connection was closed for another: there is nobody to answer.
   }
 
   HttpAnswer answer_of_handler() {
@@ -133,7 +133,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     });
   }
 
-  // Closing with bytes unread would take the answer away from a peer that is still sending.
+  // Reads and drops what the client still sends. Closing a socket with unread bytes would reset the connection, and the
+  // client could lose the answer.
   void linger() {
     stream_.async_read_some(asio::buffer(discarded_), [self = shared_from_this()](error_code error, size_t) {
       if (!error) self->linger();
@@ -152,7 +153,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_closed_ = false;
 };
 
-// The server's thread leaves signals to those who wait for them.
+// Blocks all signals in a thread that is started while this lives, so that the program's other threads handle them.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -187,7 +188,8 @@ struct HttpServer::Impl {
 
   void accept() {
     if (connections.size() >= kHttpConnectionsMax && !make_room()) return pause();
-    // Not Asio's accept: a worker that is started at this moment must not inherit the connection.
+    // Not Asio's accept, which does not set SOCK_CLOEXEC at once: a worker that is started meanwhile would inherit the
+    // connection.
     const int fd = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       const bool is_short_of_files = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -206,7 +208,8 @@ struct HttpServer::Impl {
     await_connection();
   }
 
-  // The connection itself goes when its operation has ended, in the loop's next round.
+  // Closes the oldest connection; false when it is younger than kHttpGraceTime. The object is destroyed when its
+  // operation has ended, in the loop's next round.
   bool make_room() {
     for (Connection* const connection : connections) {
       if (connection->is_closed()) continue;
@@ -223,7 +226,7 @@ struct HttpServer::Impl {
   }
 
   const Options options;
-  Connections connections;  // before the loop, which holds what is in it
+  Connections connections;  // declared before the loop, which owns the connections, so that it outlives them
   asio::io_context loop{1};
   Tcp::acceptor acceptor{loop};
   asio::steady_timer timer{loop};

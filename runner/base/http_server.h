@@ -1,11 +1,11 @@
-// HttpServer: answers short requests, and goes on answering whatever else is done to its port.
+// HttpServer: answers short requests, and stays responsive when clients misbehave.
 //
-// One request a connection; GET, HEAD and POST. What a peer may cost is bounded: kHttpRequestMax bytes of line and
-// headers (431), `body_max` of body (413), kHttpRequestTime for a whole request and as much for reading the answer,
-// kHttpConnectionsMax connections. When all of these are in use, the oldest one makes room for the next: a request
-// takes milliseconds, so that who loses is he who holds a connection without asking.
-// Threads: one of its own, which calls the handler, so that never two requests are answered at once; it takes no
-// signals. The destructor ends it at once.
+// One request per connection; GET, HEAD and POST. A client's use of resources is bounded: kHttpRequestMax bytes of
+// request line and headers (431), `body_max` bytes of body (413), kHttpRequestTime for a whole request and as much
+// again for reading the answer, kHttpConnectionsMax connections. When all connections are in use, the oldest is closed
+// for the next one: a request takes milliseconds, so this closes a connection that is held open without a request.
+// Threads: one of its own, which calls the handler, so requests are handled one after the other; it blocks all signals.
+// The destructor ends it at once.
 #pragma once
 
 #include <chrono>
@@ -20,12 +20,12 @@ namespace lockstep {
 inline constexpr size_t kHttpRequestMax = 8 * 1024;  // bytes, without the body
 inline constexpr std::chrono::seconds kHttpRequestTime{10};
 inline constexpr size_t kHttpConnectionsMax = 256;
-// Younger ones are not made to leave: their request may be on its way.
+// Connections younger than this are not closed for others, because their request may still be arriving.
 inline constexpr std::chrono::milliseconds kHttpGraceTime{250};
 
 struct HttpRequest {
-  std::string method;  // "GET", for HEAD too: the server leaves the body out; "POST"
-  std::string path;    // without "?…"; as it was sent, nothing decoded
+  std::string method;  // "GET" or "POST". "GET" for HEAD, too: the server then sends the answer without its body
+  std::string path;    // without "?…"; as it was sent, not percent-decoded
   std::string query;   // what follows the "?"; empty without one
   std::string authorization;
   std::string body;
@@ -35,7 +35,7 @@ struct HttpAnswer {
   int code = 200;
   const char* type = "";
   std::string body;
-  bool runs_no_scripts = false;  // a browser that opens it runs nothing of it and loads nothing for it: somebody's file
+  bool runs_no_scripts = false;  // for files that this program did not make: a browser must not run or load anything
 };
 
 class HttpServer {
@@ -45,8 +45,7 @@ class HttpServer {
     size_t body_max = 0;  // bytes
     std::function<HttpAnswer(const HttpRequest&)> handler;
   };
-  // Listens on all addresses, IPv4 and IPv6. kUnavailable: it cannot, with the system's reason; kConflict: the port is
-  // in use.
+  // Listens on all addresses, IPv4 and IPv6. kConflict: the port is in use; kUnavailable: another error of the system.
   static Result<std::unique_ptr<HttpServer>> start(Options options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

@@ -1,4 +1,4 @@
-// Files of /proc and /sys: small texts that the kernel makes when they are read, and that have no size.
+// Files of /proc and /sys: small texts that the kernel makes when they are read; stat() reports size 0 for them.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The whole text; empty where it cannot be read.
+// The whole text; empty when it cannot be read.
 inline std::string read_kernel_file(const std::filesystem::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -24,11 +24,11 @@ std::string wall_clock() {
 
 void to_stderr_line(const std::string& line) {
   const std::string whole = line + "\n";
-  // A full or closed stderr is no reason to stop working.
+  // Errors are ignored: a full or closed stderr must not stop the program.
   [[maybe_unused]] const size_t written = std::fwrite(whole.data(), 1, whole.size(), stderr);
 }
 
-// A value as a person writes it: strings bare when they are one word.
+// The text of a value: JSON, but a string that is one word is written without quotes.
 std::string value_text(const OrderedJson& value) {
   if (!value.is_string()) return dump_line(value);
   const auto& text = value.get_ref<const std::string&>();

@@ -1,7 +1,7 @@
 // Logger: one line per event, JSON for machines ({"ts","level","msg", fields…}) or text for a terminal.
 //
-// Role: what a long-running program says of itself; handed in by constructor, there is no global one. What a person
-// asked for (a table, a result) goes to stdout by other ways.
+// Role: the log of a long-running program; passed in by constructor, there is no global logger. What a command was
+// asked to print (a table, a result) goes to stdout without it.
 // Threads: safe from all threads; a line is written whole. Copies share the sink.
 #pragma once
 
@@ -28,17 +28,17 @@ class Logger {
   struct Options {
     Format format = Format::kJson;
     LogLevel lowest = LogLevel::kInfo;
-    std::function<void(const std::string& line)> sink;  // without the line's end; called by one thread at a time
-    std::function<std::string()> now;                   // RFC 3339; the wall clock when it is absent
+    std::function<void(const std::string& line)> sink;  // gets lines without '\n'; called by one thread at a time
+    std::function<std::string()> now;                   // RFC 3339; empty: the wall clock
   };
   explicit Logger(Options options);
 
-  // Says nothing: for tests and for who does not care.
+  // Drops everything; for tests and for callers that need no log.
   static Logger silent();
   // To standard error; text when that is a terminal.
   static Logger to_stderr(LogLevel lowest);
 
-  // The same sink; these fields on every line, before a line's own.
+  // A logger with the same sink that puts these fields on every line, before the line's own.
   [[nodiscard]] Logger with(LogFields fields) const;
 
   void debug(std::string_view message, LogFields fields = {}) const { write(LogLevel::kDebug, message, fields); }

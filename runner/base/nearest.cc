@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kNameMax = 64;  // nothing to be named is longer; keeps the distance cheap on hostile input
+constexpr size_t kNameMax = 64;  // no name is longer; bounds the time for hostile input
 
 }  // namespace
 

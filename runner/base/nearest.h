@@ -1,4 +1,4 @@
-// The name that somebody probably meant. Pure.
+// Finds the name that a user probably meant. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace lockstep {
 // Levenshtein distance.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// Of `candidates` the one with the smallest edit distance to `name`, the first of equals; empty when none is near (more
-// than a third of the letters, and more than two, would have to change).
+// The candidate with the smallest edit distance to `name`, the first of equals; empty when none is near, that is, when
+// more than two letters and more than a third of them would have to change.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What somebody else wrote, for a line of a log or a terminal: it cannot begin a line of its own, nor move the cursor.
-// Pure.
+// Makes text from outside safe for one line of a log or a terminal: it can neither begin a new line nor move the
+// cursor. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// Without control characters: white space becomes a space, any other a '?'. UTF-8 otherwise as it is.
+// Replaces control characters: newline, carriage return and tab by a space, others by '?'. Leaves other UTF-8
+// unchanged.
 inline std::string one_line(std::string_view text) {
   std::string line;
   line.reserve(text.size());

@@ -37,7 +37,7 @@ LOCKSTEP_HOST_DEVICE inline Philox4 philox4x32_10(Philox4 counter, uint32_t key0
   return counter;
 }
 
-// Where in a run a draw is made; part of the counter, so that two places never share numbers.
+// What a number is drawn for; part of the counter, so that two places never use the same numbers.
 // Values are part of the reproducibility contract: never renumber, only append.
 enum class RandomPlace : uint32_t {
   kOrder = 1,           // permutation of an epoch
@@ -46,20 +46,20 @@ enum class RandomPlace : uint32_t {
   kEvalNegatives = 4,   // the fixed candidates of an evaluation
   kReplacement = 5,     // a random sample in place of an unusable one
   kSynthetic = 6,       // generated data sets
-  kBackboneNoise = 7,   // what is added to the coordinates of a protein
-  kDecodingOrder = 8,   // in which order a protein's residues are decoded
+  kBackboneNoise = 7,   // noise on the coordinates of a protein
+  kDecodingOrder = 8,   // order in which a protein's residues are decoded
   kDesign = 9,          // amino acids of a designed sequence
-  kClusterMember = 10,  // which of the samples that are alike an epoch takes
-  kHiddenChain = 11,    // whose amino acids are to be predicted
-  kMaskedTokens = 12,   // which tokens of a sample are hidden
-  kSplit = 13,          // which samples validate
+  kClusterMember = 10,  // which member of a cluster of similar samples an epoch uses
+  kHiddenChain = 11,    // the chain whose amino acids are to be predicted
+  kMaskedTokens = 12,   // which tokens of a sample are masked
+  kSplit = 13,          // which samples are in the validation split
   kDiffusion = 14,      // time, flip and dropped class of a training image
-  kImageNoise = 15,     // the noise that is mixed into it, or that a sample begins with
+  kImageNoise = 15,     // noise that is mixed into a training image, or that sampling starts from
   kDropout = 0x100,     // + index of the dropout layer in the model
 };
 
 // Stream of one (seed, place, step, sample); `element` indexes inside it.
-//   step:   optimizer step or epoch, whichever the place is keyed by
+//   step:   optimizer step or epoch, depending on the place
 //   sample: global sample (user, or slot of the global batch)
 struct PhiloxStream {
   uint64_t seed;
@@ -72,7 +72,7 @@ struct PhiloxStream {
     return philox4x32_10(Philox4{{block_index, sample, step, place}}, static_cast<uint32_t>(seed),
                          static_cast<uint32_t>(seed >> 32));
   }
-  // One 32-bit word. Costs a whole block: use block() in loops.
+  // One 32-bit word. It computes a whole block of four, so loops should use block().
   LOCKSTEP_HOST_DEVICE uint32_t word(uint64_t element) const {
     return block(static_cast<uint32_t>(element >> 2)).x[element & 3];
   }

@@ -15,17 +15,17 @@
 
 namespace lockstep {
 
-// Named by what the caller does next.
+// Codes are named by what the caller does next.
 enum class ErrorCode {
   kInvalid,      // a person must change the input (flag, file, environment)
   kNotFound,     // the thing asked for does not exist
-  kCorrupt,      // bytes that do not hold what they claim; use another copy
-  kRetry,        // may work later without anybody's doing
-  kConflict,     // somebody else's, or a lost race
-  kExists,       // there already: look at what is there
+  kCorrupt,      // damaged bytes; use another copy
+  kRetry,        // may succeed later without any change
+  kConflict,     // it belongs to another owner (run, job, process), or another writer was faster
+  kExists,       // exists already: look at what is there
   kForbidden,    // a person must grant a right, or raise a quota
-  kGone,         // was there and is no more
-  kCancelled,    // we were told to stop
+  kGone,         // existed and does not exist any more
+  kCancelled,    // this program was asked to stop
   kUnavailable,  // the disk, network or device refuses (full, read-only, unreachable)
 };
 
@@ -33,10 +33,10 @@ const char* to_string(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::kInvalid;
-  std::string message;      // a sentence for a person: what, what was found, what was expected, what to do
-  std::string reason = {};  // CamelCase, for programs, where the source has such a word ("AlreadyExists"); else empty
+  std::string message;      // a sentence: what failed, what was found, what was expected, what to do
+  std::string reason = {};  // CamelCase, for programs ("AlreadyExists"); empty when the source gives none
 
-  // The same error seen from further out: "context: message".
+  // The same error with "context: " before its message.
   [[nodiscard]] Error with_context(const std::string& context) const {
     return Error{code, context + ": " + message, reason};
   }

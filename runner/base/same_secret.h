@@ -1,4 +1,5 @@
-// Compares a secret with what somebody sent, in a time that says nothing of where they differ. Pure.
+// Compares a secret with what a client sent, in constant time for equal lengths, so that the time does not show where
+// they differ. Pure.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// A word of a command line that somebody will paste into a shell. Pure.
+// Quoting for command lines that are printed for a user to paste into a shell. Pure.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// Quoted for a POSIX shell where it must be.
+// The word, quoted for a POSIX shell if it needs quoting.
 inline std::string shell_word(const std::string& word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;

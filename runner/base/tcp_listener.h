@@ -1,4 +1,4 @@
-// open_listener: a listening TCP socket as our servers want it.
+// open_listener: opens a listening TCP socket for the servers of this project.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// One socket for IPv6 and IPv4; machines without IPv6 get IPv4 alone. Not inherited by child processes. port 0: any
-// free one. An error leaves the acceptor as it may be; address_in_use: somebody else has the port.
+// One socket for IPv6 and IPv4; on a machine without IPv6 for IPv4 only. Child processes do not inherit it. port 0: any
+// free one. After an error the acceptor's state is undefined; address_in_use: another process has the port.
 boost::system::error_code open_listener(boost::asio::ip::tcp::acceptor& acceptor, int port);
 
 }  // namespace lockstep

@@ -1,34 +1,34 @@
-// Loops over the values of a row that the compiler turns into vectors, and the exponential of negative numbers for
-// them. Threads: pure.
+// Loops over the values of a row that the compiler can vectorise, and a vectorisable exponential of negative numbers.
+// Threads: pure.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 
-// Before a function: it is compiled for each width of vectors, and the widest that the processor has is chosen when the
-// program starts.
+// Put before a function: it is compiled once for each vector width, and the widest that the processor supports is
+// chosen when the program starts.
 #if defined(__x86_64__)
 #define LOCKSTEP_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define LOCKSTEP_VECTOR_CLONES
 #endif
 
-// Before a loop whose passes do not depend on one another. (Clang, for fuzzers and lint, may see for itself.)
+// Put before a loop whose iterations are independent. (Nothing for Clang, which is used only for fuzzers and lint.)
 #if defined(__clang__)
 #define LOCKSTEP_INDEPENDENT
 #else
 #define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// The head of a function of a value's number, for those below: LOCKSTEP_EACH(d) { y[d] = 2.0F * x[d]; }
+// Begins a lambda of an index, to be passed to the functions below: LOCKSTEP_EACH(d) { y[d] = 2.0F * x[d]; }
 #define LOCKSTEP_EACH(d) [&](int64_t d) __attribute__((always_inline))
 
 namespace lockstep {
 
 constexpr int64_t kVectorLanes = 16;
 
-// use(0) … use(width - 1), sixteen together; each touches its own place alone.
+// Calls use(0) … use(width - 1), sixteen at a time. use(i) must touch only element i.
 template <typename Use>
 [[gnu::always_inline]] inline void for_each_value(int64_t width, const Use& use) {
   int64_t first = 0;
@@ -39,7 +39,8 @@ template <typename Use>
   for (; first < width; ++first) use(first);
 }
 
-// value(0) + … + value(width - 1): the sums of every sixteenth first, whatever vectors there are.
+// value(0) + … + value(width - 1). Adds every sixteenth value first, whatever the processor's vector width, so that the
+// rounding is the same on all processors.
 template <typename Value>
 [[gnu::always_inline]] inline float sum_of_values(int64_t width, const Value& value) {
   float sums[kVectorLanes] = {};
@@ -56,7 +57,7 @@ template <typename Value>
 }
 
 // eˣ for -1e6 < x ≤ 0 to about two units in the last place: x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ by its
-// series; 0 where the result has no normal number. Without comparisons of floats: they would keep vectors away.
+// series; 0 when the result would be subnormal. Does not compare floats, because that would prevent vectorisation.
 [[gnu::always_inline]] inline float exp_of_negative(float x) {
   constexpr float kLog2E = 1.44269504F;
   constexpr float kLn2High = 0.693359375F;

@@ -37,7 +37,7 @@ struct ResumeResult {
 // The newest complete checkpoint of this run in `folder`; each file is read once and checked against its sum.
 Result<ResumeResult> load_newest_checkpoint(FileSystem& fs, const std::string& folder, const RunIdentity& identity);
 
-// --resume PATH: a step folder, or a folder of them (its newest complete one), whoever wrote it.
+// --resume PATH: a step folder, or a folder of them (its newest complete one), whichever run wrote it.
 Result<ResumeResult> load_checkpoint(FileSystem& fs, const std::string& path);
 
 // Weights from .safetensors, .pt/.pth (state dict, plain or nested), a step folder or a folder of them. A prefix

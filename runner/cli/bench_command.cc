@@ -71,7 +71,7 @@ void declare(CLI::App& app, BenchArguments& arguments) {
       "write below TMPDIR, and nothing of them is kept.");
 }
 
-// A folder of its own below TMPDIR, removed at the end.
+// A temporary folder below TMPDIR, removed at the end.
 class ScratchFolder {
  public:
   static Result<std::unique_ptr<ScratchFolder>> make(const Environment& environment) {
@@ -97,7 +97,7 @@ class ScratchFolder {
   std::string path_;
 };
 
-// A file that a run writes its output to.
+// The file that receives a run's output.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path)
@@ -127,7 +127,7 @@ std::string last_lines(const std::string& path) {
 
 std::string counted_ranks(int ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
 
-// One line on a terminal that is drawn anew; nothing elsewhere.
+// A line on a terminal that is redrawn in place; prints nothing when the output is not a terminal.
 class LiveLine {
  public:
   void show(const std::string& text) const {
@@ -177,7 +177,7 @@ Result<Bench> plan_bench(BenchArguments arguments, const std::vector<std::string
   return bench;
 }
 
-// --device cuda without a GPU is for the run to refuse.
+// False for --device cuda without a GPU: the run itself refuses that.
 bool takes_cpu(const Bench& bench) {
   return bench.machine.gpus == 0 && bench.run.config.launch.device != DeviceChoice::kCuda;
 }
@@ -231,7 +231,7 @@ OrderedJson report(const Bench& bench, const std::vector<ScalingRow>& rows) {
           {"rows", list}};
 }
 
-// One run, measured. Failure: its exit code and what it said.
+// Measures one run: samples per second, or a Failure with its exit code and its last lines.
 std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::string& scratch) {
   const ScalingOptions& scaling = bench.arguments.scaling;
   const std::string folder = scratch + "/run-" + std::to_string(ranks);
@@ -268,7 +268,7 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
   if (!throughput.ok()) {
     return Failure{ExitCode::kCrash, which + " left nothing to measure: " + throughput.error().message};
   }
-  std::error_code ignored;  // the rest goes at the end
+  std::error_code ignored;  // what cannot be removed now is removed with the scratch folder
   std::filesystem::remove_all(folder, ignored);
   return throughput->samples_per_second();
 }

@@ -1,4 +1,4 @@
-// `lockstep bench scaling WORKLOAD [flags]`: how much faster more ranks train on this machine.
+// `lockstep bench scaling WORKLOAD [flags]`: measures how much faster more ranks train on this machine.
 // Threads: the process's only one.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace lockstep {
 
 CommandShape bench_shape();
 
-// `args`: what stands after `lockstep bench`. Exit codes: 0; 2 usage; that of a run that failed, whose error text then
-// goes to `err`; 1 when a run left nothing to measure.
+// `args`: those after `lockstep bench`. Exit codes: 0; 2 usage; that of a run that failed, whose stderr is then copied
+// to `err`; 1 when a run has nothing to measure.
 int bench_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
                   std::ostream& err);
 

@@ -38,7 +38,7 @@ struct ChaosOptions {
   std::optional<double> seconds;
   int count = 1;
   double every = 10;      // seconds
-  double patience = 120;  // seconds; for the run to go on
+  double patience = 120;  // seconds that the run may take to recover
 };
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
@@ -55,10 +55,10 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// ---- who is there ----
+// ---- the agents of the run ----
 
 // An agent of the run.
-struct Seen {
+struct RunningAgent {
   int node = 0;
   int64_t pid = 0;
   Json status;
@@ -69,27 +69,27 @@ Result<Json> ask_node(const std::string& folder, int node, const Json& request) 
   return client.ask(request);
 }
 
-Result<std::vector<Seen>> look_around(const std::string& folder) {
-  std::vector<Seen> agents;
+Result<std::vector<RunningAgent>> find_agents(const std::string& folder) {
+  std::vector<RunningAgent> agents;
   const std::vector<int> nodes = control_sockets_in(folder);
   if (nodes.empty()) return Error{ErrorCode::kNotFound, "no agent's socket in " + folder + ": no run is at work there"};
   for (const int node : nodes) {
     Result<Json> answer = ask_node(folder, node, {{"command", "status"}});
-    if (!answer.ok() && answer.error().code == ErrorCode::kGone) continue;  // left over
+    if (!answer.ok() && answer.error().code == ErrorCode::kGone) continue;  // the socket of an agent that has ended
     if (!answer.ok()) return answer.error();
-    agents.push_back(Seen{.node = node, .pid = answer->at("pid"), .status = answer->at("status")});
+    agents.push_back(RunningAgent{.node = node, .pid = answer->at("pid"), .status = answer->at("status")});
   }
   if (agents.empty()) return Error{ErrorCode::kGone, "all agents of " + folder + " have ended"};
   return agents;
 }
 
-// The node on which `rank` runs; without a rank the last one there is.
-Result<std::pair<int, int>> find_rank(const std::vector<Seen>& agents, std::optional<int> rank) {
+// `rank` and the node on which it runs; without a rank, those of the last rank.
+Result<std::pair<int, int>> find_rank(const std::vector<RunningAgent>& agents, std::optional<int> rank) {
   int last = -1;
   int node_of_last = -1;
-  for (const Seen& agent : agents) {
+  for (const RunningAgent& agent : agents) {
     for (const Json& worker : agent.status.at("workers")) {
-      if (worker.at("node") != agent.node) continue;  // told by node 0 for another
+      if (worker.at("node") != agent.node) continue;  // node 0 also lists the workers of other nodes
       const int candidate = worker.at("rank");
       if (rank && candidate == *rank) return std::pair(candidate, agent.node);
       if (candidate > last) std::tie(last, node_of_last) = std::pair(candidate, agent.node);
@@ -101,23 +101,23 @@ Result<std::pair<int, int>> find_rank(const std::vector<Seen>& agents, std::opti
   return std::pair(last, node_of_last);
 }
 
-Result<Seen> find_node(const std::vector<Seen>& agents, std::optional<int> node) {
+Result<RunningAgent> find_node(const std::vector<RunningAgent>& agents, std::optional<int> node) {
   if (!node) return agents.back();
-  for (const Seen& agent : agents) {
+  for (const RunningAgent& agent : agents) {
     if (agent.node == *node) return agent;
   }
   return invalid("no node " + std::to_string(*node) + " in this run; the last one is " +
                  std::to_string(agents.back().node));
 }
 
-// ---- what it cost ----
+// ---- the recovery ----
 
 Result<int64_t> count_recoveries(const std::string& folder) {
   TRY_ASSIGN(const Json answer, ask_node(folder, 0, {{"command", "recoveries"}, {"after", -1}}));
   return answer.at("total").get<int64_t>();
 }
 
-// Those after the first `before`, once there is one; none when the time is up or the run has ended.
+// Waits for recoveries after the first `before` and returns them; empty when the time is up or the run has ended.
 Result<std::vector<Json>> await_recoveries(const std::string& folder, int64_t before, double seconds) {
   TRY_ASSIGN(ControlClient client, ControlClient::connect(folder, 0));
   const Json request{{"command", "recoveries"}, {"after", before}, {"seconds", seconds}};
@@ -139,8 +139,8 @@ Status report_recovery(const ChaosOptions& options, int64_t before, int64_t hit_
   return Error{ErrorCode::kRetry, "the run has not gone on within " + exact_seconds(options.patience)};
 }
 
-// A new agent of node 0 learns of the earlier group from the other nodes. Where no other node was in it, the only sign
-// of a recovery is that training goes on.
+// For a new agent of node 0. It learns of the earlier group from the other nodes; if no other node was in that group,
+// it reports no recovery, and the only sign is that steps are committed again.
 Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int64_t hit_ns, std::ostream& out) {
   std::optional<int64_t> first_step;
   while (static_cast<double>(monotonic_ns() - hit_ns) < options.patience * kNanosecondsPerSecond) {
@@ -162,10 +162,10 @@ Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int6
   return Error{ErrorCode::kRetry, "the run has not gone on within " + exact_seconds(options.patience)};
 }
 
-// ---- the strikes ----
+// ---- the faults ----
 
 Status kill_rank(const ChaosOptions& options, std::ostream& out) {
-  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
   TRY_ASSIGN(const auto found, find_rank(agents, options.rank));
   TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
   TRY_ASSIGN(const Json hit, ask_node(options.folder, found.second, {{"command", "kill-rank"}, {"rank", found.first}}));
@@ -175,7 +175,7 @@ Status kill_rank(const ChaosOptions& options, std::ostream& out) {
 }
 
 Status stop_rank(const ChaosOptions& options, std::ostream& out) {
-  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
   TRY_ASSIGN(const auto found, find_rank(agents, options.rank));
   TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
   const double seconds = options.seconds.value_or(0.0);
@@ -183,16 +183,16 @@ Status stop_rank(const ChaosOptions& options, std::ostream& out) {
                                       {{"command", "stop-rank"}, {"rank", found.first}, {"seconds", seconds}}));
   out << "stopped rank " << found.first << " (pid " << hit.at("pid") << ", node " << found.second << ") at step "
       << hit.at("step") << (seconds > 0 ? " for " + exact_seconds(seconds) : " for good") << std::endl;
-  // A stopped process that is continued before it was given up for lost breaks nothing.
+  // A process that is continued before it was declared lost breaks nothing, so the wait is shorter.
   ChaosOptions shorter = options;
   if (seconds > 0) shorter.patience = std::min(options.patience, seconds + kPartitionSeconds);
   return report_recovery(shorter, before, hit.at("nanoseconds"), seconds == 0, out);
 }
 
 Status kill_agent(const ChaosOptions& options, std::ostream& out) {
-  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
-  TRY_ASSIGN(const Seen target, find_node(agents, options.node));
-  if (agents.size() == 1) return invalid("this run has one agent alone: nobody would start it again");
+  TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
+  TRY_ASSIGN(const RunningAgent target, find_node(agents, options.node));
+  if (agents.size() == 1) return invalid("this run has only one agent, and nothing would restart it");
   TRY_ASSIGN(const int64_t before, count_recoveries(options.folder));
   TRY_ASSIGN(const Json hit, ask_node(options.folder, target.node, {{"command", "kill-agent"}}));
   const int64_t hit_ns = hit.at("nanoseconds");
@@ -222,8 +222,8 @@ Status set_link(int namespace_fd, const char* state) {
 
 Status partition(const ChaosOptions& options, std::ostream& out) {
   if (::geteuid() != 0) return invalid("partition needs root: it takes a network link down");
-  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
-  TRY_ASSIGN(const Seen target, find_node(agents, options.node));
+  TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
+  TRY_ASSIGN(const RunningAgent target, find_node(agents, options.node));
   TRY_ASSIGN(const int namespace_fd, open_namespace_of(target.pid));
   if (namespace_fd < 0) {
     return invalid("node " + std::to_string(target.node) +
@@ -245,7 +245,7 @@ Status partition(const ChaosOptions& options, std::ostream& out) {
 }
 
 Status fill_disk(const ChaosOptions& options, std::ostream& out) {
-  TRY_ASSIGN(const std::vector<Seen> agents, look_around(options.folder));
+  TRY_ASSIGN(const std::vector<RunningAgent> agents, find_agents(options.folder));
   TRY_ASSIGN(const auto found, find_rank(agents, options.rank.value_or(0)));
   const double seconds = options.seconds.value_or(kFillDiskSeconds);
   TRY_ASSIGN(const Json hit,
@@ -258,14 +258,14 @@ Status fill_disk(const ChaosOptions& options, std::ostream& out) {
 
 // ---- the command line ----
 
-struct Strike {
+struct FaultCommand {
   const char* name;
   const char* help;
   Status (*run)(const ChaosOptions&, std::ostream&);
   bool at_rank;  // else at a node
   bool lasts;    // takes --seconds
 };
-constexpr Strike kStrikes[] = {
+constexpr FaultCommand kFaultCommands[] = {
     {"kill-rank", "kill a worker (SIGKILL): the last rank, or --rank", kill_rank, true, false},
     {"stop-rank", "stop a worker (SIGSTOP): the last rank, or --rank; for --seconds, or for good", stop_rank, true,
      true},
@@ -274,12 +274,12 @@ constexpr Strike kStrikes[] = {
     {"fill-disk", "let the writes of rank 0, or --rank, find the disk full for --seconds (10)", fill_disk, true, true},
 };
 
-std::string strike_problem(const std::string& word) {
+std::string command_problem(const std::string& word) {
   std::vector<std::string> names;
   std::string list;
-  for (const Strike& strike : kStrikes) {
-    if (word == strike.name) return "";
-    names.emplace_back(strike.name);
+  for (const FaultCommand& fault : kFaultCommands) {
+    if (word == fault.name) return "";
+    names.emplace_back(fault.name);
     list += (list.empty() ? "" : ", ") + names.back();
   }
   if (word.empty()) return "expected one of " + list + ", found nothing";
@@ -300,10 +300,10 @@ void declare(CLI::App& app, ChaosOptions& options) {
     option->type_name("SECONDS")->check(CLI::Range(0.0, kControlSecondsMax).description(""));
     return option;
   };
-  for (const Strike& strike : kStrikes) {
-    CLI::App* const command = app.add_subcommand(strike.name, strike.help);
+  for (const FaultCommand& fault : kFaultCommands) {
+    CLI::App* const command = app.add_subcommand(fault.name, fault.help);
     command->add_option("FOLDER", options.folder, "the run's folder")->type_name("");
-    if (strike.at_rank) {
+    if (fault.at_rank) {
       command->add_option("--rank", options.rank, "which rank")
           ->type_name("R")
           ->check(CLI::Range(0, kRankMax).description(""));
@@ -312,7 +312,7 @@ void declare(CLI::App& app, ChaosOptions& options) {
           ->type_name("N")
           ->check(CLI::Range(0, kRankMax).description(""));
     }
-    if (strike.lasts) seconds_option(command->add_option("--seconds", options.seconds, "for how long"));
+    if (fault.lasts) seconds_option(command->add_option("--seconds", options.seconds, "for how long"));
     command->add_option("--count", options.count, "how often")
         ->type_name("N")
         ->check(CLI::Range(1, kCountMax).description(""))
@@ -323,21 +323,21 @@ void declare(CLI::App& app, ChaosOptions& options) {
   }
 }
 
-Status run_strikes(const Strike& strike, ChaosOptions options, std::ostream& out) {
+Status repeat_fault(const FaultCommand& fault, ChaosOptions options, std::ostream& out) {
   if (options.folder.empty()) {
     TRY_ASSIGN(options.folder, find_run_folder("."));
   }
   for (int i = 0; i < options.count; ++i) {
     if (i > 0) wait_seconds(options.every);
-    TRY(strike.run(options, out));
+    TRY(fault.run(options, out));
   }
   return {};
 }
 
-// An agent of another version may answer otherwise than we expect: nlohmann/json throws then.
-Status strike_safely(const Strike& strike, const ChaosOptions& options, std::ostream& out) {
+// The answers of an agent of another version may have other fields; then nlohmann/json throws.
+Status run_fault_command(const FaultCommand& fault, const ChaosOptions& options, std::ostream& out) {
   try {
-    return run_strikes(strike, options, out);
+    return repeat_fault(fault, options, out);
   } catch (const Json::exception& e) {
     return Error{ErrorCode::kCorrupt, std::string("an agent's answer cannot be understood: ") + e.what()};
   }
@@ -371,7 +371,7 @@ CommandShape chaos_shape() {
 
 int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const std::string word = args.empty() ? "" : args.front();
-  const std::string problem = word.starts_with("-") ? "" : strike_problem(word);
+  const std::string problem = word.starts_with("-") ? "" : command_problem(word);
   if (!problem.empty()) {
     err << "lockstep chaos: " << problem << "; see lockstep chaos --help\n";
     return static_cast<int>(ExitCode::kUsage);
@@ -382,9 +382,9 @@ int chaos_command(const std::vector<std::string>& args, std::ostream& out, std::
   if (const std::optional<int> code = parse_command(app, args, "see lockstep chaos " + word + " --help", out, err))
     return *code;
   const std::string name = app.get_subcommands().front()->get_name();
-  for (const Strike& strike : kStrikes) {
-    if (name != strike.name) continue;
-    const Status status = strike_safely(strike, options, out);
+  for (const FaultCommand& fault : kFaultCommands) {
+    if (name != fault.name) continue;
+    const Status status = run_fault_command(fault, options, out);
     if (status.ok()) return 0;
     err << "lockstep chaos: " << status.error().message << "\n";
     const bool is_late = status.error().code == ErrorCode::kRetry;

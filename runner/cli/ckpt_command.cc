@@ -57,7 +57,7 @@ std::string time_text(int64_t unix_time) {
   return text.str();
 }
 
-// Columns as wide as their widest cell; the last is not padded.
+// Prints the rows with columns as wide as their widest cell; the last column is not padded.
 void print_table(const std::vector<std::vector<std::string>>& rows, std::ostream& out) {
   std::vector<size_t> widths(rows.front().size(), 0);
   for (const auto& row : rows) {
@@ -85,7 +85,7 @@ Status list_command(FileSystem& fs, const CkptOptions& options, std::ostream& ou
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, entries_of(fs, options.folder));
   std::vector<std::vector<std::string>> rows = {
       {"CHECKPOINT", "STEP", "WORKLOAD", "GENERATION", "RANKS", "SIZE", "BEST", "TIME", "STATE"}};
-  bool best_seen = false;  // of those that were the best when written the newest is the best, as in retention
+  bool best_seen = false;  // the newest that was the best when it was written is the best, as in retention
   for (const CheckpointEntry& entry : entries) {
     if (entry.error) {
       rows.push_back(
@@ -128,7 +128,7 @@ Status verify_command(FileSystem& fs, const CkptOptions& options, std::ostream& 
   return {};
 }
 
-// Which file of the checkpoint --ema asks for.
+// The file of the checkpoint that --ema selects.
 Result<std::string> file_to_export(const CheckpointEntry& entry, const std::string& ema) {
   if (ema.empty()) return std::string(kModelFile);
   std::vector<std::string> names;
@@ -209,7 +209,7 @@ constexpr Subcommand kSubcommands[] = {{"ls", "DIR"},
                                        {"export", "DIR --format safetensors|pt --output FILE [--ema[=NAME]]"},
                                        {"prune", "DIR [--keep_last N] [--keep_every N]"}};
 
-// What is wrong with the word after `lockstep ckpt`; empty when it is a sub-command.
+// The problem with the word after `lockstep ckpt`; empty when it is a subcommand.
 std::string subcommand_problem(const std::string& word) {
   std::vector<std::string> names;
   std::string list;

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// `args`: what stands after `lockstep ckpt`.
+// `args`: those after `lockstep ckpt`.
 int ckpt_command(FileSystem& fs, const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 CommandShape ckpt_shape();

@@ -36,7 +36,7 @@ OptionShape option_shape(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) shape.names.push_back("-" + name);
   const std::string type = option.get_type_name();
   shape.words = words_of_type(type);
-  // One whose value may be left out takes it after "=" alone.
+  // An option with an optional value accepts it only after "=".
   shape.takes = option.get_items_expected_min() == 0 ? Takes::kNothing : takes_of_type(type);
   return shape;
 }
@@ -73,7 +73,7 @@ CommandShape shape_of_flags(std::string name, std::string help, const std::vecto
   CommandShape shape{.name = std::move(name), .help = std::move(help)};
   for (const Flag& flag : flags) {
     shape.options.push_back(flag_shape(flag));
-    // The parser accepts --no_no_time too; completion does not offer it.
+    // The parser accepts --no_no_time, too, but completion does not offer it.
     if (flag.is_bool && !flag.name.starts_with("no_"))
       shape.options.push_back({.names = {"--no_" + flag.name},
                                .takes = Takes::kNothing,

@@ -1,4 +1,4 @@
-// What may stand on a command line, for completion: taken from what parses it, never written a second time.
+// The shape of a command line, for completion. Derived from the parsers, so that it need not be written twice.
 // Threads: plain values.
 #pragma once
 
@@ -18,7 +18,7 @@ enum class Takes { kNothing, kWord, kFile, kFolder };
 struct OptionShape {
   std::vector<std::string> names;  // "--nproc", "--nproc_per_node"
   Takes takes = Takes::kWord;
-  std::vector<std::string> words;  // all that it may be, where that is known
+  std::vector<std::string> words;  // all allowed values, if known
   std::string help;
   bool takes_dashes = false;  // dashes may stand for underscores in its names
 };
@@ -28,11 +28,11 @@ struct CommandShape {
   std::string help;
   std::vector<CommandShape> subcommands;
   std::vector<OptionShape> options;
-  Takes positional = Takes::kNothing;  // what stands there without a name
+  Takes positional = Takes::kNothing;  // the kind of its positional argument
   std::vector<std::string> positional_words;
 };
 
-// A file, a folder and a list of words are known by CLI11's own type names: FILE…, FOLDER or DIR, {a,b}.
+// Recognises files, folders and lists of words by CLI11's type names: FILE…, FOLDER or DIR, {a,b}.
 CommandShape shape_of(const CLI::App& app);
 
 // `lockstep run`: the workloads, each with its flags.

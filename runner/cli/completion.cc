@@ -59,7 +59,7 @@ constexpr Command kCommands[] = {
     {"chaos", "break a run of this machine on purpose", chaos_shape},
     {"completion", "completion for bash, zsh or fish", completion_shape},
     {"version", "say which version this is", nothing},
-    {"help", "say what there is", nothing},
+    {"help", "list the commands", nothing},
 };
 
 const CommandShape* find_subcommand(const CommandShape& shape, const std::string& name) {
@@ -68,14 +68,14 @@ const CommandShape* find_subcommand(const CommandShape& shape, const std::string
   return it == shape.subcommands.end() ? nullptr : &*it;
 }
 
-// A flag's name with dashes inside, where the flag takes them.
+// A flag's name with dashes instead of underscores.
 std::string dashed(const std::string& name) {
   std::string text = name;
   std::replace(text.begin(), text.end(), '_', '-');
   return text;
 }
 
-// By a word as "--lr" or "--lr=0.1"; null when there is none such.
+// The option of a word like "--lr" or "--lr=0.1"; null when there is none.
 const OptionShape* find_option(const CommandShape& shape, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   for (const OptionShape& option : shape.options) {
@@ -86,7 +86,7 @@ const OptionShape* find_option(const CommandShape& shape, const std::string& wor
   return nullptr;
 }
 
-// Help is cut where its first clause ends: a completion is a reminder.
+// Only the first clause of the help text (up to ';'), to keep the list of candidates short.
 std::string short_help(const std::string& help) { return help.substr(0, help.find(';')); }
 
 void add_values(const OptionShape& option, const std::string& before, const std::string& current,

@@ -1,6 +1,6 @@
-// `lockstep completion bash|zsh|fish` and what its scripts ask: `lockstep __complete WORD… CURRENT`.
+// `lockstep completion bash|zsh|fish`, and `lockstep __complete WORD… CURRENT`, which its scripts call.
 //
-// The scripts know nothing of our commands: at each key they ask this program, which knows its own flags. A new command
+// The scripts do not contain our commands: at each Tab they call this program, which knows its own flags. A new command
 // is one line in kCommands (completion.cc). Threads: one.
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-// All commands of `lockstep`, with all that may follow each.
+// All commands of `lockstep` with their options.
 CommandShape lockstep_shape();
 
-// Their names.
+// The names of all commands.
 std::vector<std::string> command_names();
 
 struct Candidate {
@@ -25,19 +25,19 @@ struct Candidate {
 
 struct Completion {
   std::vector<Candidate> candidates;
-  Takes rest = Takes::kNothing;  // kFile, kFolder: the shell completes paths besides
+  Takes rest = Takes::kNothing;  // kFile, kFolder: the shell completes paths, too
 };
 
-// `words`: what stands between the program's name and the word at the cursor, which begins with `current`. Pure.
+// `words`: those between the program's name and the word at the cursor. `current`: the beginning of that word. Pure.
 Completion complete(const CommandShape& root, const std::vector<std::string>& words, const std::string& current);
 
-// A candidate a line, "text<tab>help", and a last line :none, :file or :folder.
+// One line per candidate, "text<tab>help", and a last line :none, :file or :folder.
 std::string to_lines(const Completion& completion);
 
-// `args`: what stands after `lockstep completion`. Exit codes: 0, 2.
+// `args`: those after `lockstep completion`. Exit codes: 0, 2.
 int completion_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
-// `args`: what stands after `lockstep __complete`.
+// `args`: those after `lockstep __complete`.
 int complete_command(const std::vector<std::string>& args, std::ostream& out);
 
 }  // namespace lockstep

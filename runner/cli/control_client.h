@@ -1,4 +1,4 @@
-// ControlClient: asks the agents of a run through the sockets in its folder (agent/control_socket.h).
+// ControlClient: sends requests to the agents of a run through the sockets in its folder (agent/control_socket.h).
 // Threads: one. Blocks.
 #pragma once
 
@@ -15,20 +15,21 @@ namespace lockstep {
 
 class ControlClient {
  public:
-  // To the agent of `node`. kNotFound, kGone: nobody is there.
+  // Connects to the agent of `node`. kNotFound, kGone: no agent is listening.
   static Result<ControlClient> connect(const std::string& folder, int node);
 
-  // The answer. kInvalid: the agent refuses, in its words; kGone: it has ended; kRetry: it did not answer in time.
+  // Sends the request and returns the answer. kInvalid: the agent's error; kGone: it has ended; kRetry: it did not
+  // answer in time.
   Result<Json> ask(const Json& request, std::chrono::milliseconds timeout = std::chrono::seconds(10));
 
  private:
   explicit ControlClient(int fd) : fd_(fd), channel_(std::make_unique<LineChannel>(fd)) {}
 
-  int fd_;  // the channel's
+  int fd_;  // owned by channel_
   std::unique_ptr<LineChannel> channel_;
 };
 
-// The folder of the run that was started last, among this folder and those in it. kNotFound: there is none.
+// The folder of the run that was started last: `where` or one of its subfolders. kNotFound: there is no run.
 Result<std::string> find_run_folder(const std::string& where);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ constexpr const char* kRanks = "2";
 constexpr size_t kNameColumns = 24;
 constexpr size_t kFigureColumns = 12;
 
-// Each flag on the line of its value.
+// The flags in lines of at most 80 columns; a flag and its value stay on one line.
 std::string in_lines_of_80(const std::vector<std::string>& flags, const std::string& indent) {
   constexpr size_t kColumns = 80;
   std::string text;
@@ -53,10 +53,10 @@ std::string help() {
          "output goes to demo/WORKLOAD, or where that is taken to demo/WORKLOAD-2, ...\n";
 }
 
-// A folder that is not there yet: each demo starts afresh, and the ones before it are kept.
+// A folder that does not exist yet, so that each demo starts anew and earlier ones are kept.
 std::string fresh_folder(const std::string& workload) {
   const std::string first = std::string(kFolder) + "/" + workload;
-  std::error_code ignored;  // what cannot be looked at is for the run to complain about
+  std::error_code ignored;  // the run reports a folder that cannot be examined
   std::string folder = first;
   for (int i = 2; std::filesystem::exists(folder, ignored) && i < kFoldersMax; ++i) {
     folder = first + "-" + std::to_string(i);
@@ -69,7 +69,7 @@ struct DemoPlan {
   std::string folder;
 };
 
-// What the user did not say.
+// Adds what the user has not given: the demo's flags, data, backend and folder.
 Result<DemoPlan> plan_demo(const WorkloadFlags& workload, const std::vector<std::string>& flags,
                            const Environment& environment) {
   const WorkloadList& workloads = all_workload_flags();
@@ -82,7 +82,7 @@ Result<DemoPlan> plan_demo(const WorkloadFlags& workload, const std::vector<std:
   }
   const LaunchOptions& launch = user.config.launch;
   if (!launch.nproc && !launch.multi_gpu) all.insert(all.end(), {"--nproc", kRanks});
-  // One GPU is shared.
+  // With a single GPU both ranks share it, which needs Gloo.
   const bool may_share = launch.backend == BackendChoice::kAuto && !launch.nproc;
   if (may_share && look_at_own_machine(environment, launch.device).gpus == 1) {
     all.insert(all.end(), {"--backend", "gloo"});
@@ -110,7 +110,7 @@ std::string name_cell(const std::string& name) {
   return "  " + name + std::string(name.size() < kNameColumns ? kNameColumns - name.size() : 1, ' ');
 }
 
-// Of the last line that is not behind the step.
+// The loss of the last line up to this step.
 double loss_at(const RunFigures& figures, int64_t step) {
   double loss = std::nan("");
   for (const LoggedStep& line : figures.steps) {
@@ -119,14 +119,14 @@ double loss_at(const RunFigures& figures, int64_t step) {
   return loss;
 }
 
-// What the figure is in this evaluation; not a number where it has none of that name.
+// The figure of this name in the evaluation; NaN if it has none.
 double figure_in(const LoggedEvaluation& evaluation, const std::string& name) {
   const auto it = std::find_if(evaluation.figures.begin(), evaluation.figures.end(),
                                [&name](const auto& figure) { return figure.first == name; });
   return it == evaluation.figures.end() ? std::nan("") : it->second;
 }
 
-// Twice as long.
+// The same run with twice as many steps or epochs.
 std::vector<std::string> longer(const RunWithData& run) {
   const TrainingOptions& training = run.config.training;
   if (training.max_steps > 0) return with_flag(run.arguments, "max_steps", std::to_string(2 * training.max_steps));
@@ -141,7 +141,7 @@ std::string data_of(const WorkloadFlags& workload, const DemoPlan& plan) {
   return {};
 }
 
-// The demo's task as words behind the program's name.
+// The words of the command for the demo's task, without the program's name.
 std::vector<std::string> task_words(const WorkloadFlags& workload, const DemoPlan& plan) {
   const std::vector<std::string>& task = workload.demo.task;
   std::vector<std::string> words = {workload.name, task.front(), "--checkpoint", plan.folder};

@@ -1,4 +1,5 @@
-// `lockstep demo [WORKLOAD] [flags]`: a workload's own short run with two ranks, its result, and what to try next.
+// `lockstep demo [WORKLOAD] [flags]`: runs a workload's demo with two ranks, and prints its result and what to try
+// next.
 // Threads: the process's only one.
 #pragma once
 
@@ -14,18 +15,18 @@
 
 namespace lockstep {
 
-// The first and the last evaluation beside each other, with the loss of the steps before them; the loss alone where
-// there is none. Pure.
+// The first and the last evaluation side by side, with the loss at their steps; only the last loss when there was no
+// evaluation. Pure.
 std::string result_table(const RunFigures& figures);
 
-// `arguments` with this value in the place of those given for the flag. Pure.
+// `arguments` with this value for the flag instead of any given ones. Pure.
 std::vector<std::string> with_flag(const std::vector<std::string>& arguments, const std::string& flag,
                                    const std::string& value);
 
 CommandShape demo_shape();
 
-// `args`: what stands after `lockstep demo`; `program`: how the user reaches this program. The run has the terminal;
-// the exit code is the run's.
+// `args`: those after `lockstep demo`; `program`: how the user calls this program. The run uses the terminal; returns
+// the run's exit code.
 int demo_command(const std::vector<std::string>& args, const std::string& program, const Environment& environment,
                  std::ostream& out, std::ostream& err);
 

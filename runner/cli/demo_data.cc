@@ -46,7 +46,7 @@ std::vector<std::string> data_folders(const Environment& environment) {
 DemoData find_demo_data(const WorkloadDemo& demo, const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     std::string path = folder + "/" + demo.data_file;
-    std::error_code ignored;  // what cannot be looked at is not there
+    std::error_code ignored;  // a path that cannot be examined counts as missing
     if (!std::filesystem::exists(path, ignored)) continue;
     std::string title = demo.data_title + " (" + path + ")";
     return {.value = std::move(path), .title = std::move(title), .remark = ""};
@@ -70,7 +70,7 @@ Result<RunWithData> with_demo_data(const WorkloadFlags& workload, const std::vec
   DemoData data = find_demo_data(workload.demo, folders);
   run.arguments.insert(run.arguments.begin() + 1, {"--" + flag, data.value});
   TRY_ASSIGN(run.config, parse_run_config(run.arguments, workloads));
-  // The user's own may be wrong for another reason than that it is not given.
+  // The first parse may have failed for another reason although the user has named data; the user's value wins here.
   if (value_of(workload, flag, run.config) != data.value) {
     run.data_title = value_of(workload, flag, run.config);
     return run;

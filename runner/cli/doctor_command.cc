@@ -19,7 +19,7 @@ namespace {
 constexpr int kNprocMax = 4096;
 constexpr int kNodesMax = 1'000'000;
 constexpr int kPortMax = 65535;
-constexpr int kColumnsElsewhere = 120;  // of a file or a pipe
+constexpr int kColumnsElsewhere = 120;  // columns when the output is a file or a pipe
 constexpr const char* kNumber = "N";
 
 struct DoctorOptions {

@@ -1,4 +1,4 @@
-// `lockstep doctor`: is this machine fit to train, and what to do where it is not.
+// `lockstep doctor`: checks whether this machine can train, and says what to do if not.
 // Exit codes: 0 nothing failed, 1 something did, 2 usage.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// `args`: what stands after `lockstep doctor`.
+// `args`: those after `lockstep doctor`.
 int doctor_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
                    std::ostream& err);
 

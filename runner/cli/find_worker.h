@@ -1,4 +1,4 @@
-// Where lockstep-worker is. Threads: any.
+// Finds the program lockstep-worker. Threads: any.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// What LOCKSTEP_WORKER names, unseen; else the one beside this program. kInvalid: there is none.
+// The path in LOCKSTEP_WORKER, without a check; else the one beside this program. kInvalid: there is none.
 Result<std::string> find_worker(const Environment& environment);
 
 }  // namespace lockstep

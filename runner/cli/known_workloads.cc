@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// The plugin may have said something before.
+// The description is the last line, because the plugin may have printed lines before it.
 std::string last_line(const std::string& text) {
   const size_t newline = text.rfind('\n');
   return newline == std::string::npos ? text : text.substr(newline + 1);
@@ -38,7 +38,7 @@ Result<WorkloadList> known_workloads(const std::vector<std::string>& arguments, 
                                           " (" + std::to_string(end.code) + ") while it loaded the plugin" +
                                           (line.empty() ? "" : ": " + line)};
   }
-  TRY_ASSIGN(const Json description, parse_json(line, "what lockstep-worker says of " + plugin));
+  TRY_ASSIGN(const Json description, parse_json(line, "lockstep-worker's description of " + plugin));
   TRY_ASSIGN(WorkloadFlags described, described_workload(description));
   workloads.push_back(std::move(described));
   return workloads;

@@ -1,5 +1,5 @@
-// The workloads of a command line: Lockstep's own, and that of the file of --plugin, as lockstep-worker describes it.
-// Threads: one. Starts a program where --plugin is given, and waits for it.
+// The workloads that a command line can name: Lockstep's own, and with --plugin that of the plugin, as described by
+// lockstep-worker. Threads: one. With --plugin it starts lockstep-worker and waits for it.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// `arguments`: of `lockstep run` with `is_run`, whose flags the worker then checks; else any. Errors (kInvalid): what
-// the worker says of the plugin or of the run's flags, no worker, a worker that cannot be started or dies.
+// `arguments`: with is_run those of `lockstep run`, whose flags the worker then checks; else any. Errors (kInvalid):
+// the worker's message about the plugin or the run's flags; no worker; a worker that cannot be started or dies.
 Result<WorkloadList> known_workloads(const std::vector<std::string>& arguments, bool is_run,
                                      const Environment& environment);
 

@@ -1,4 +1,4 @@
-// How many ranks this machine gets, and the line that says so. Pure.
+// Decides how many ranks this machine gets, and the line to print about it. Pure.
 #pragma once
 
 #include <optional>

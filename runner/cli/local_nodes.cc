@@ -40,8 +40,8 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
-// Heartbeat timeouts after which a stopped agent is replaced. The coordinator takes its node for lost after one; an
-// agent that goes on after that keeps its workers' state, which a new one would not have.
+// An agent that is stopped (SIGSTOP) is replaced after so many heartbeat timeouts. The coordinator declares its node
+// lost after one; but an agent that continues later still has its workers' state, which a new one would not have.
 constexpr int kStoppedPatience = 4;
 constexpr std::chrono::milliseconds kStoppedLookInterval{500};
 
@@ -72,8 +72,8 @@ std::string random_token() {
   return token;
 }
 
-// What a child needs between fork and exec. It is made before the fork, because the parent has threads and nothing may
-// be allocated in the child.
+// Everything that the child needs between fork and exec. Prepared before the fork, because the parent has threads, so
+// the child must not allocate memory.
 struct ChildPlan {
   const char* program;
   char* const* arguments;
@@ -83,7 +83,7 @@ struct ChildPlan {
 };
 
 [[noreturn]] void run_child(const ChildPlan& plan) {
-  // A Ctrl-C of the terminal reaches the parent alone, which forwards it.
+  // With its own process group a Ctrl-C in the terminal reaches only the parent, which forwards it.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != plan.parent) ::_exit(1);
@@ -103,7 +103,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// What an agent wrote as its last words (agent/termination_log.h).
+// The termination message that an agent wrote (agent/termination_log.h).
 struct LastWords {
   std::string message;
   bool job_ended = false;
@@ -166,7 +166,7 @@ class LocalNodes {
   struct Agent {
     pid_t pid = 0;
     bool alive = false;
-    std::shared_ptr<OutputRelay> out;  // null: it has our own terminal
+    std::shared_ptr<OutputRelay> out;  // null: it writes to our own terminal
     std::shared_ptr<OutputRelay> err;
     int last_words_fd = -1;
     std::optional<TimePoint> stopped_since;  // by SIGSTOP or the like
@@ -258,19 +258,19 @@ class LocalNodes {
     untold_ = output;
   }
 
-  // A new agent learns the decision from its environment; without a new one (the ladder gave up) node 0's agent is
-  // told.
+  // A new agent gets the decision in its environment. When none is started (the ladder gave up), the decision is sent
+  // to node 0's agent.
   void tell_node_0(const LadderDecision& decision) const {
     if (options_.control_folder.empty() || !agents_[0].alive) return;
     const Result<int> connection = connect_control_socket(options_.control_folder, 0);
-    if (!connection.ok()) return;  // it ends, has not begun to listen, or is frozen: the log has it
+    if (!connection.ok()) return;  // it is ending, does not listen yet, or is frozen; the decision is in the log anyway
     const std::string line = decision_request(decision) + "\n";
     [[maybe_unused]] const ssize_t sent = ::send(*connection, line.data(), line.size(), MSG_NOSIGNAL);
     ::close(*connection);
   }
 
   void perform(const FinishNodes& output) {
-    // The agents have said why, and the ladder what followed from it.
+    // The agents have printed why, and the ladder's line the consequence, so nothing is printed twice.
     const bool is_news = output.node >= 0 && last_line_.find(output.message) == std::string::npos;
     if (output.code != 0 && is_news) say("lockstep: " + output.message);
     end(output.code, output.message);
@@ -304,7 +304,7 @@ class LocalNodes {
     const auto path_of = [](int fd) { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd); };
     launch.environment[std::string(env::kTerminationLog)] = path_of(agent.last_words_fd);
     launch.environment[std::string(env::kCheckpointMark)] = path_of(checkpoint_mark_fd_);
-    // Node 0 has the terminal itself, with its progress line.
+    // Node 0 writes to the terminal itself, because of its progress line.
     std::array<int, 2> out{-1, -1};
     std::array<int, 2> err{-1, -1};
     if (node != 0 && (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0)) {
@@ -338,7 +338,7 @@ class LocalNodes {
 
   void say(const std::string& line) const { write_line(line, true); }
 
-  // Node 0's progress line may stand on the terminal: taken away, it comes again with the next redraw.
+  // Node 0's progress line may be on the terminal. It is erased first, and node 0 draws it again at the next update.
   void write_line(const std::string& line, bool to_stderr) const {
     const std::string text = (options_.terminal.live ? "\r\033[K" : "") + line + "\n";
     [[maybe_unused]] const ssize_t written =
@@ -373,11 +373,11 @@ class LocalNodes {
     apply(NodeLadderTick{});
   }
 
-  const LocalNodesOptions& options_;  // outlive this: run_local_nodes' own
+  const LocalNodesOptions& options_;  // outlives this object: owned by run_local_nodes
   LocalNetwork network_;
-  const NetworkNamespaces* namespaces_;  // outlive this as well; null: none
-  // The newest checkpoint of all agents. Without this shared page (no memory for it) a new checkpoint does not clear
-  // the count of restarts.
+  const NetworkNamespaces* namespaces_;  // likewise; null: none
+  // The agents write the step of the newest checkpoint into it. If it cannot be made (no memory), a new checkpoint does
+  // not reset the count of restarts.
   int checkpoint_mark_fd_ = ::memfd_create("lockstep-checkpoint-mark", MFD_CLOEXEC);
   std::string program_;
   boost::asio::io_context loop_;
@@ -387,7 +387,7 @@ class LocalNodes {
   NodeLadderState ladder_;
   std::vector<Agent> agents_;  // by node
   std::string last_line_;
-  std::optional<NodeDecision> untold_;  // to the agents, of which node 0's has the page
+  std::optional<NodeDecision> untold_;  // a decision that was not yet passed to an agent
   int exit_code_ = static_cast<int>(ExitCode::kCrash);
 };
 
@@ -411,7 +411,7 @@ NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& net
   const auto add = [&launch](const std::string& flag, const std::string& value) {
     launch.arguments.push_back("--" + flag + "=" + value);
   };
-  // Only node 0 has a page: it speaks for the job, and a port that is taken must not end a node.
+  // Only node 0 has a status page, which shows the whole job; and a taken port must not end another node.
   const bool has_status = node == 0 ? options.status_port_given : true;
   const int status_port = node == 0 ? options.status_port : 0;
   add("local_nodes", "auto");

@@ -1,7 +1,7 @@
 // `lockstep run --local_nodes N`: several nodes on one machine, each an agent of its own, as on a cluster.
 //
-// Role: the parent of the agents. It plays the operator: starts them, relays what they print, replaces one that ends
-// (the decisions are recovery/node_ladder's), forwards signals. The agents die with it.
+// Role: the parent process of the agents, in place of the operator. It starts them, relays their output, replaces one
+// that ends (recovery/node_ladder decides), and forwards signals. The agents are killed if it dies.
 // Threads: one event loop on the calling thread.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace lockstep {
 
 struct LocalNodesOptions {
   std::vector<std::string> arguments;  // of `lockstep run`, as the user gave them
-  std::string command_line;            // the same as one line for a shell, for the last words
+  std::string command_line;            // the same as one line for a shell, for messages
   Environment environment;
   int nodes = 1;
   int min_nodes = 1;
@@ -26,19 +26,19 @@ struct LocalNodesOptions {
   int cores = 1;                  // of this machine, shared by all ranks
   bool share_cores = true;        // --threads was not given
   std::vector<std::string> gpus;  // as in CUDA_VISIBLE_DEVICES; empty: none are used
-  std::string warning;            // about the devices, said once; empty: none
-  int status_port = 0;            // of node 0, which speaks for the job; 0: none
+  std::string warning;            // about the devices, printed once; empty: none
+  int status_port = 0;            // of node 0, whose page shows the job; 0: none
   bool status_port_given = false;
   int max_restarts = 10;
   std::chrono::milliseconds heartbeat_timeout{5000};
-  std::chrono::seconds stop_timeout{60};  // that each agent gives its workers
+  std::chrono::seconds stop_timeout{60};  // how long each agent waits for its workers to stop
   bool network_namespaces = false;
-  std::string termination_log;  // of the whole; empty = none
-  std::string control_folder;   // where the agents' control sockets lie; empty = none
+  std::string termination_log;  // path for the termination message of the whole run; empty = none
+  std::string control_folder;   // folder of the agents' control sockets; empty = none
   TerminalOptions terminal;
 };
 
-// What one agent is started with. Pure.
+// The arguments and the environment of one agent.
 struct NodeLaunch {
   std::vector<std::string> arguments;  // after the program's name
   Environment environment;
@@ -48,22 +48,22 @@ struct LocalNetwork {
   int coordinator_port = 0;
   std::string token;
 };
-// Flags added at the end win over the user's own.
+// Flags that it adds come at the end, so that they win over the user's own. Pure.
 NodeLaunch node_launch(const LocalNodesOptions& options, const LocalNetwork& network, int node, uint32_t attempt);
 
-// The GPUs of node `node` when each gets `nproc` of them; all of them when there are too few to go round (ranks then
+// The GPUs of node `node`: `nproc` for each node, or all of them for every node when there are too few (ranks then
 // share them, which needs --backend gloo). Pure.
 std::vector<std::string> gpus_of_node(const std::vector<std::string>& gpus, int nodes, int nproc, int node);
 
-// Starts an agent in a process group of its own; it is killed when its parent ends. Its pid; -1: errno says why not.
+// Starts an agent in a process group of its own; it is killed when its parent ends. Returns its pid, or -1 and errno.
 struct AgentDescriptors {
   int stdout_fd = -1;     // -1: the caller's
   int stderr_fd = -1;     // -1: the caller's
-  int namespace_fd = -1;  // its network; -1: the caller's
+  int namespace_fd = -1;  // its network namespace; -1: the caller's
 };
 pid_t start_agent(const std::string& program, const NodeLaunch& launch, const AgentDescriptors& descriptors);
 
-// Returns the exit code of the whole (contract/exit_code).
+// Runs all nodes and returns the exit code of the run (contract/exit_code).
 int run_local_nodes(const LocalNodesOptions& options);
 
 }  // namespace lockstep

@@ -15,9 +15,9 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kFolder = "/run/netns";  // where `ip` keeps them
+constexpr const char* kFolder = "/run/netns";  // where `ip` keeps namespaces
 constexpr std::string_view kPrefix = "lockstep-";
-// 198.18.0.0/15 is set aside for tests of networks: nobody's real one.
+// 198.18.0.0/15 is reserved for benchmarks of network devices (RFC 2544), so no real network uses it.
 constexpr const char* kSubnets = "198.18.";
 constexpr int kSubnetsMax = 256;
 constexpr int kFirstNodeAddress = 10;

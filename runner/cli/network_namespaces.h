@@ -1,8 +1,8 @@
-// A network of its own for each local node: a namespace and a pair of virtual links, all on one bridge. What a node
-// loses then is what a machine loses when its cable is pulled.
+// Gives each local node a network of its own: a namespace and a veth pair, all on one bridge. Taking a node's link down
+// then has the same effect as unplugging a machine's network cable.
 //
-// Role: made by running `ip` (iproute2), as root; removed at the end. Names carry this process's id, so that what a
-// killed parent left behind is found and removed by the next one.
+// Role: made by running `ip` (iproute2), as root; removed at the end. Names contain this process's id, so that the next
+// process can find and remove what a killed one has left.
 // Threads: one.
 #pragma once
 
@@ -22,9 +22,9 @@ class NetworkNamespaces {
   NetworkNamespaces(const NetworkNamespaces&) = delete;
   NetworkNamespaces& operator=(const NetworkNamespaces&) = delete;
 
-  // For setns; stays the object's.
+  // For setns; the object keeps the descriptor.
   [[nodiscard]] int fd(int node) const { return fds_[static_cast<size_t>(node)]; }
-  // Reached from all nodes and from this process.
+  // The node's address, which all nodes and this process can reach.
   [[nodiscard]] std::string address(int node) const;
 
  private:
@@ -32,8 +32,8 @@ class NetworkNamespaces {
   Status make_bridge();
   Status make_node(int node);
 
-  std::string id_;      // of this process
-  std::string subnet_;  // its first three numbers
+  std::string id_;      // this process's id
+  std::string subnet_;  // the first three numbers of its addresses
   std::vector<int> fds_;
 };
 

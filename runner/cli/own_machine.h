@@ -1,4 +1,4 @@
-// What this machine has for a run: GPUs that this build can use, and cores. Threads: any.
+// The GPUs of this machine that this build can use, and its cores. Threads: any.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace lockstep {
 
 struct OwnMachine {
-  int gpus = 0;          // that a run would use; 0: it trains on the CPU
-  std::string gpu_name;  // of the first; empty: not known
-  int cores = 1;         // that this process may use all the time
+  int gpus = 0;          // GPUs that a run would use; 0: it trains on the CPU
+  std::string gpu_name;  // name of the first GPU; empty: not known
+  int cores = 1;         // cores that this process may use (usable_cores)
   std::string cpu_name;  // empty: not known
 };
 

@@ -25,7 +25,7 @@ namespace {
 constexpr std::chrono::milliseconds kTick{250};
 constexpr const char* kNowhere = "/dev/null";
 
-// Devices, threads and how output looks: of this machine and its user, whoever starts what.
+// Variables about devices, threads and output. They belong to this machine and its user, so the run keeps them.
 constexpr std::array kKept = {env::kWorker,
                               env::kCudaVisibleDevices,
                               env::kNvidiaVisibleDevices,
@@ -47,7 +47,7 @@ constexpr std::array kKept = {env::kWorker,
 // Waits for one child.
 class ChildWatch {
  public:
-  // Before the child is started, so that no signal is missed.
+  // To be made before the child is started, so that no signal is missed.
   explicit ChildWatch(const std::function<void()>& on_tick)
       : on_tick_(on_tick), signals_(loop_, SIGINT, SIGTERM, SIGCHLD), tick_(loop_) {}
 
@@ -100,7 +100,7 @@ Environment environment_of_own_run(const Environment& environment) {
   for (const std::string_view name : env::kAllNames) {
     if (std::find(kKept.begin(), kKept.end(), name) == kKept.end()) own.erase(std::string(name));
   }
-  // In a pod the last words are those of what the pod was made for.
+  // In a pod the termination message belongs to the pod's main program, so this run must not write it.
   own[std::string(env::kTerminationLog)] = kNowhere;
   return own;
 }

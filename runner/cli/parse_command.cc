@@ -10,7 +10,7 @@ namespace lockstep {
 std::optional<int> parse_command(CLI::App& app, const std::vector<std::string>& args, const std::string& hint,
                                  std::ostream& out, std::ostream& err) {
   try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 expects reverse order
   } catch (const CLI::Success& e) {
     return app.exit(e, out, err);
   } catch (const CLI::ParseError& e) {

@@ -1,4 +1,4 @@
-// How the subcommands of `lockstep` read their words by CLI11.
+// Parses the arguments of a subcommand of `lockstep` with CLI11.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Nothing: go on. Else the exit code: --help was answered, or the usage was wrong; then `err` has the app's name, what
-// is wrong, and `hint`.
+// nullopt: continue with the command. Else the exit code: help was printed to `out`, or the usage was wrong, and `err`
+// has the app's name, the problem and `hint`.
 std::optional<int> parse_command(CLI::App& app, const std::vector<std::string>& args, const std::string& hint,
                                  std::ostream& out, std::ostream& err);
 

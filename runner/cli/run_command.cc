@@ -35,7 +35,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kTerminationLogOfPods = "/dev/termination-log";
-// How long the DNS record of a pod that is gone may still be answered.
+// How long a DNS server may still return the record of a pod that is gone.
 constexpr std::chrono::seconds kDnsTtl{30};
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
@@ -66,7 +66,7 @@ Result<std::optional<int>> positive_variable(const Environment& environment, std
   return std::optional<int>(value);
 }
 
-// What contradicts `lockstep run`, which starts the ranks of one machine itself.
+// Refuses flags and variables that contradict `lockstep run`, which starts the ranks of a machine itself.
 Status check_placement(const Environment& environment, const LaunchOptions& launch) {
   if (launch.local_rank) {
     return invalid("--local_rank " + std::to_string(*launch.local_rank) +
@@ -76,7 +76,7 @@ Status check_placement(const Environment& environment, const LaunchOptions& laun
   return check_agent_environment(environment, launch);
 }
 
-// Every rank of the largest group that may form needs a sample of its own.
+// Every rank of the largest group that may form needs at least one sample.
 Status check_batch(const RunConfig& config, int nproc, int nnodes) {
   const TrainingOptions& training = config.training;
   const int64_t ranks = int64_t{nproc} * nnodes;
@@ -86,7 +86,7 @@ Status check_batch(const RunConfig& config, int nproc, int nnodes) {
                  " at least, or lower " + (nnodes == 1 ? "--nproc" : "--nproc or --nnodes"));
 }
 
-// The upper half of the generation.
+// The attempt, which is the upper half of the generation.
 Result<uint32_t> attempt_of(const Environment& environment) {
   const std::optional<std::string> text = variable(environment, env::kPodAttempt);
   if (!text || text->empty()) return static_cast<uint32_t>(std::time(nullptr));
@@ -98,7 +98,7 @@ Result<uint32_t> attempt_of(const Environment& environment) {
   return attempt;
 }
 
-// Written by our own parent: what cannot be read is left out.
+// The restart decision from the environment. Our own parent wrote it, so a value that cannot be parsed is ignored.
 std::optional<LadderDecision> started_because(const Environment& environment) {
   const std::optional<std::string> line = variable(environment, env::kStartedBecause);
   if (!line) return std::nullopt;
@@ -149,7 +149,7 @@ struct Prepared {
   std::unique_ptr<GpuMonitor> gpus;  // null when none is used
 };
 
-// A command line, as it is passed on.
+// A command line with what was derived from it, as it is passed to the agent and the workers.
 struct Request {
   std::vector<std::string> arguments;
   RunConfig config;
@@ -170,7 +170,7 @@ Status settle(Request& request) {
   return {};
 }
 
-// With -f the arguments of a TrainJob's file; a person is told the command that was given.
+// With -f the arguments come from a TrainJob's file; messages show the command that was given.
 Result<Request> make_request(const std::vector<std::string>& arguments) {
   Request request{
       .arguments = arguments, .config = {}, .environment = read_environment(), .workloads = {}, .remark = ""};
@@ -202,7 +202,8 @@ Status take_timeouts(RunConfig& config, const Environment& environment) {
   return {};
 }
 
-// From the environment alone: whoever sends SIGTERM (the pod's grace period) says how long a stop may take.
+// How long a stop may take. Read from the environment, because it depends on who sends SIGTERM (the pod's grace
+// period).
 Result<std::chrono::seconds> stop_timeout_of(const Environment& environment) {
   TRY_ASSIGN(const std::optional<int> said, positive_variable(environment, env::kStopTimeout));
   return said ? std::chrono::seconds(*said) : kStopGrace;
@@ -225,8 +226,8 @@ Status set_membership(Prepared& p) {
   coordinator.rejoin_timeout = std::chrono::seconds(launch.rejoin_timeout_seconds);
   const std::chrono::milliseconds rendezvous_timeout = std::chrono::seconds(launch.rendezvous_timeout_seconds);
   coordinator.heartbeat_timeout = std::chrono::seconds(launch.heartbeat_timeout_seconds);
-  // A worker that does not start in time is judged by its own node's agent, which knows more. The coordinator therefore
-  // waits a little longer.
+  // When a worker does not start in time, its own node's agent should give up first, because its message is more
+  // precise. So the coordinator waits a little longer.
   coordinator.rendezvous_timeout = rendezvous_timeout + coordinator.heartbeat_timeout;
   coordinator.stall_timeout = std::chrono::seconds(launch.stall_timeout_seconds);
   const bool is_found_by_name = !p.place.coordinator_host.empty() && !is_address(p.place.coordinator_host);
@@ -274,13 +275,13 @@ Result<Prepared> prepare(const std::vector<std::string>& arguments, RunConfig co
   agent.started_because = started_because(p.environment);
   agent.run_folder = output_folder(p.config, variable(p.environment, env::kCheckpointDir).value_or(""),
                                    variable(p.environment, env::kJob).value_or(""));
-  // Not in a pod: kubectl exec is the way in there, and several jobs may share the folder.
+  // No control socket in a pod: kubectl exec gives access there, and several jobs may share the folder.
   if (!is_set(p.environment, env::kKubernetesServiceHost)) agent.control_folder = agent.run_folder;
   return p;
 }
 
-// A taken port is an error when it was asked for, or in a pod, where probes and scrapes expect it; on a laptop the
-// default port may well be somebody else's.
+// A taken port is an error when --status_port was given, and in a pod, where probes and Prometheus expect it. On a
+// laptop another program may use the default port, and the run goes on without the page.
 bool port_is_required(const Prepared& p) {
   return is_given(p.config, "status_port") || is_set(p.environment, env::kKubernetesServiceHost);
 }
@@ -313,7 +314,7 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
                      [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
 }
 
-// Returns an exit code when the agent could not begin; leaves the process when it has ended.
+// Returns an exit code when the agent could not begin; after the agent has ended it ends the process.
 int run_agent(Prepared prepared) {
   // A closed terminal or pipe must not end the run in the middle of a step.
   std::signal(SIGPIPE, SIG_IGN);
@@ -338,7 +339,7 @@ int run_agent(Prepared prepared) {
   if (!port_problem.empty()) std::fprintf(stderr, "warning: no status page: %s\n", port_problem.c_str());
   std::fflush(nullptr);
   const int code = agent.run();
-  // Nothing of the server outlives the process. The socket's file would.
+  // The status server need not be closed. The control socket must be, because its file would remain.
   agent.close();
   std::fflush(nullptr);
   std::_Exit(code);
@@ -353,7 +354,7 @@ std::vector<std::string> visible_gpu_names(const Environment& environment, int c
   return names;
 }
 
-// What each agent would refuse is refused here, once.
+// Errors that each agent would report are reported here, once.
 Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& arguments, RunConfig config,
                                               Environment environment) {
   LocalNodesOptions nodes;

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// `arguments`: what stands after `lockstep run`. Returns an exit code (contract/exit_code), or does not return: when
-// the agent has run, the process leaves here, without waiting for the status server's threads.
+// `arguments`: those after `lockstep run`. Returns an exit code (contract/exit_code) if the agent could not begin.
+// After the agent has run it ends the process here, without waiting for threads that may hang.
 int run_command(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // a longer one is put aside by the run itself
+constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // the run moves a longer file away when it starts
 
 double number(const OrderedJson& value) {
   return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();

@@ -1,4 +1,4 @@
-// What a run wrote into its metrics.jsonl (telemetry/metrics_log.h), read back. Pure but for read_run_figures.
+// Reads the figures that a run wrote into metrics.jsonl (telemetry/metrics_log.h). Pure, except read_run_figures.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace lockstep {
 
 struct LoggedStep {
   int64_t step = 0;
-  double loss = 0.0;    // not a number where the file has null
-  int64_t samples = 0;  // since the line before
+  double loss = 0.0;    // NaN when the file has null
+  int64_t samples = 0;  // since the previous line
   double time = 0.0;    // Unix seconds
 };
 
@@ -29,10 +29,10 @@ struct RunFigures {
   std::vector<LoggedEvaluation> evaluations;
 };
 
-// Lines that are none of ours, such as a torn last one, are left out.
+// Invalid lines, such as an incomplete last one, are skipped.
 RunFigures parse_run_figures(std::string_view text);
 
-// Of a run's folder. kNotFound, kUnavailable: as read_file's.
+// Reads metrics.jsonl of a run's folder. Errors: those of reading the file.
 Result<RunFigures> read_run_figures(const std::string& folder);
 
 struct Throughput {

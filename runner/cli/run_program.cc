@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kNotFoundCode = 127;  // as a shell says it
+constexpr int kNotFoundCode = 127;  // a shell's exit code for a program that is not found
 constexpr size_t kSaidBytesMax = 1024 * 1024;
 
 std::string line_of(const ProgramRun& run) {

@@ -92,7 +92,7 @@ std::vector<std::string> arguments_of(const ScalingRun& run, const ScalingOption
   add("nproc", std::to_string(run.ranks));
   add("train_dir", run.folder);
   add("max_steps", steps);
-  add("num_epochs", steps);  // an epoch has a step at least
+  add("num_epochs", steps);  // an epoch has at least one step
   // A line of metrics.jsonl at the end of the warm-up, and one at the last step.
   add("log_every", std::to_string(options.warmup_steps));
   add("eval_every", "0");

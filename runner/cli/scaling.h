@@ -1,4 +1,4 @@
-// What `lockstep bench scaling` decides and shows. Pure.
+// The decisions and the output of `lockstep bench scaling`. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ inline constexpr int kScalingRanksMax = 4096;
 // "1,2,4", in rising order, each once. kInvalid: what was found and expected.
 Result<std::vector<int>> parse_ranks(const std::string& text);
 
-// Powers of two up to the GPUs, or without one up to the cores.
+// Powers of two up to the number of GPUs; without a GPU, up to the number of cores.
 std::vector<int> default_ranks(int gpus, int cores);
 
 // What the user chose for the whole measurement.
 struct ScalingOptions {
   std::vector<int> ranks;
-  int64_t warmup_steps = 20;  // of each run, not counted
-  int64_t steps = 100;        // counted
+  int64_t warmup_steps = 20;  // steps at the beginning of each run that are not measured
+  int64_t steps = 100;        // steps that are measured
 };
 
 // Refuses flags that say how many ranks run where, or that leave nothing to measure. kInvalid.
@@ -38,21 +38,21 @@ struct ScalingRun {
   int ranks = 1;
   std::string folder;  // of the run; holds a '/'
   bool on_cpu = false;
-  std::optional<int> threads;  // per rank; nothing: as the run has it
+  std::optional<int> threads;  // per rank; nullopt: the run's own default
 };
-// After `lockstep run`: the user's, then the bench's own, which win.
+// The arguments of `lockstep run`: the user's, then the bench's own, which win.
 std::vector<std::string> arguments_of(const ScalingRun& run, const ScalingOptions& options,
                                       const std::vector<std::string>& arguments, const WorkloadFlags& workload);
 
-// On the CPU every rank of every run gets the same share of the cores, as every rank on GPUs gets one GPU: one rank
-// that had all cores would already be as fast as they go.
+// On the CPU every rank of every run gets the same number of cores, just as every rank on GPUs gets one GPU. If one
+// rank had all cores, it would already use the whole machine, and more ranks could not be faster.
 int threads_per_rank(int cores, const std::vector<int>& ranks);
 
 struct ScalingRow {
   int ranks = 1;
   double samples_per_second = 0.0;
   double speedup = 1.0;     // over the first row
-  double efficiency = 1.0;  // speed-up over how many times as many ranks; 1 is perfect
+  double efficiency = 1.0;  // speedup × (ranks of the first row) / ranks; 1 is perfect
   bool shares_cores = false;
 };
 ScalingRow scaling_row(int ranks, double samples_per_second, const std::optional<ScalingRow>& first);

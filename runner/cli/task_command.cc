@@ -27,7 +27,7 @@ std::string workload_help(const WorkloadFlags& workload) {
   return text + examples + "\n--help after a task's name lists its flags.\n";
 }
 
-// Of a word that is no task of the workload, what was probably meant.
+// The message for a word that is not a task of the workload, with the task that was probably meant.
 std::string problem_of(const WorkloadFlags& workload, const std::string& word) {
   std::vector<std::string> names;
   std::string list;
@@ -35,7 +35,7 @@ std::string problem_of(const WorkloadFlags& workload, const std::string& word) {
     names.push_back(task.name);
     list += (list.empty() ? "" : ", ") + task.name;
   }
-  if (list.empty()) return "has nothing to do with a trained model; to train: lockstep run " + workload.name;
+  if (list.empty()) return "has no tasks; to train: lockstep run " + workload.name;
   std::string text = "found " + (word.empty() ? "nothing" : "\"" + word + "\"") + ", expected a task: " + list;
   if (const std::string nearest = nearest_name(word, names); !nearest.empty()) {
     text += "; did you mean \"" + nearest + "\"?";

@@ -1,4 +1,4 @@
-// `lockstep WORKLOAD TASK …`: checks the command line, then becomes lockstep-worker, which does the task.
+// `lockstep WORKLOAD TASK …`: checks the command line, then executes lockstep-worker, which does the task.
 #pragma once
 
 #include <ostream>
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// `arguments`: WORKLOAD and what follows it; the workload is Lockstep's own, or --plugin is given. Returns an exit
-// code: of help, or of a line that is refused (kUsage); otherwise the process goes on as lockstep-worker and this does
-// not return.
+// `arguments`: WORKLOAD and what follows; the workload is Lockstep's own, or --plugin is given. Returns an exit code
+// after printing help or refusing the command line (kUsage); otherwise it replaces this process by lockstep-worker
+// (exec) and does not return.
 int task_command(const std::vector<std::string>& arguments, const Environment& environment, std::ostream& out,
                  std::ostream& err);
 

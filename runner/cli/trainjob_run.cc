@@ -47,7 +47,7 @@ std::string without_final_slashes(std::string path) {
   return path;
 }
 
-// "--file=x" of `--file` → "x"; nothing when the word is another one.
+// For "--file=x" and the name `--file` "x"; nullopt for other words.
 std::optional<std::string> inline_value(const std::string& word, const std::string& name) {
   if (!word.starts_with(name + "=")) return std::nullopt;
   return word.substr(name.size() + 1);
@@ -112,7 +112,7 @@ bool is_below(const std::string& path, const std::string& folder) {
   return path == folder || folder == "/" || path.starts_with(folder + "/");
 }
 
-// The map of a TrainJob to a machine, field by field.
+// Translates a TrainJob, field by field, to a run on this machine.
 class Localizer {
  public:
   Localizer(const manifest::JobInFile& file, const TrainJobRunOptions& options, const PathExists& exists)
@@ -159,7 +159,7 @@ class Localizer {
     return {};
   }
 
-  // Of the trainer's container in the template.
+  // The trainer's container in the pod template.
   const Json& trainer_container() const {
     static const Json none = Json::object();
     const int index = train::trainer_index(spec().trainer.pod_template);
@@ -191,7 +191,7 @@ class Localizer {
     return it == run_.environment.end() ? std::nullopt : std::optional(it->second);
   }
 
-  // As in a pod: a value may name those before it.
+  // As in a pod, a value may refer to variables before it: $(NAME).
   void take_variables(const Json& list) {
     for (const Json& variable : list) {
       const std::string name = text_field(variable, {"name"});
@@ -213,7 +213,7 @@ class Localizer {
     take_variables(Json(spec().trainer.env));
   }
 
-  // One that maps nothing is a slip.
+  // A --mount that maps nothing is refused as a typing error.
   Status check_mount_options() const {
     const std::vector<std::string>& args = spec().trainer.args;
     for (const auto& mount : options_.mounts) {
@@ -239,7 +239,7 @@ class Localizer {
     return {};
   }
 
-  // The part of an argument that may be a path: all of it, or what stands behind "--flag=".
+  // The part of an argument that may be a path: all of it, or the part after "--flag=".
   static std::string value_in(const std::string& arg) {
     const size_t equals = arg.starts_with("--") ? arg.find('=') : std::string::npos;
     return equals == std::string::npos ? arg : arg.substr(equals + 1);
@@ -254,7 +254,7 @@ class Localizer {
     return longest;
   }
 
-  // The path on this machine that is meant by a path in the pod.
+  // The path on this machine for a path in the pod.
   Result<std::string> local_path(const std::string& path, const std::string& where) {
     std::vector<std::string> mapped;
     for (const auto& [pod_path, local] : mounts_) mapped.push_back(pod_path);
@@ -275,7 +275,7 @@ class Localizer {
       const std::string word =
           manifest::expand_variables(args[i], [this](const std::string& name) { return value_of(name); });
       if (word.find("$(LOCKSTEP_") != std::string::npos) {
-        return invalid(where + ": \"" + word + "\" has its value in a pod alone; give the flag on the command line");
+        return invalid(where + ": \"" + word + "\" has a value only in a pod; give the flag on the command line");
       }
       const std::string value = value_in(word);
       std::string flag = flag_of(table_, word);
@@ -291,7 +291,7 @@ class Localizer {
     return {};
   }
 
-  // Before the file's own flags, which win, as in a pod.
+  // Flags from the fields come before the file's own flags, so that the latter win, as in a pod.
   void take_nodes() {
     std::vector<std::string> derived;
     const api::Trainer& trainer = spec().trainer;
@@ -347,7 +347,8 @@ class Localizer {
     return names;
   }
 
-  // Flags that place one agent among others: then the file's nodes are somewhere else.
+  // With one of these flags on the command line this agent is one of several nodes, so the file's number of nodes is
+  // not used.
   static constexpr std::array<const char*, 3> kPlacement = {"nnodes", "node_rank", "coordinator"};
 
   const Json& written_;

@@ -1,9 +1,9 @@
-// `lockstep run -f trainjob.yaml`: a TrainJob of a file on this machine, as `lockstep run` with flags. Pure, but for
-// read_trainjob_run.
+// `lockstep run -f trainjob.yaml`: runs a TrainJob's file on this machine, by turning it into flags of `lockstep run`.
+// Pure, except read_trainjob_run.
 //
-// What the file says of the run (arguments, nodes, ranks, elastic bounds, environment, time-outs, where checkpoints go)
-// is taken; what it says of a cluster (image, resources, placement, restart policy) is named and left alone. Paths
-// below the pods' mounts are mapped to local ones.
+// Fields about the run (arguments, nodes, ranks, elastic bounds, environment, timeouts, place of checkpoints) are used;
+// fields about the cluster (image, resources, placement, restart policy) are listed as ignored. Paths below the pods'
+// mounts are mapped to local ones.
 #pragma once
 
 #include <functional>
@@ -18,29 +18,29 @@
 
 namespace lockstep {
 
-// Where checkpoints go without a --mount of their own: below it a folder with the job's name.
+// Checkpoints go into a folder with the job's name below this one, unless a --mount maps the checkpoint volume.
 inline constexpr const char* kLocalCheckpoints = "./checkpoints";
 
 extern const char* const kTrainJobRunHelp;
 
 struct TrainJobRunOptions {
-  std::string path;                           // of the file; "-": standard input
+  std::string path;                           // the TrainJob's file; "-": standard input
   std::map<std::string, std::string> mounts;  // path in the pod → local path, without final slashes
   std::vector<std::string> flags;             // of `lockstep run`; they win over the file's
 };
 
-// `arguments`: what stands after `lockstep run`. Nothing: they name no file.
+// `arguments`: those after `lockstep run`. nullopt: they name no file.
 Result<std::optional<TrainJobRunOptions>> parse_trainjob_run(const std::vector<std::string>& arguments);
 
 struct TrainJobRun {
   std::vector<std::string> arguments;              // of `lockstep run`
   std::map<std::string, std::string> environment;  // to be set
-  std::vector<std::string> remarks;                // lines: what was taken, what was ignored
+  std::vector<std::string> remarks;                // lines to print: what was used and what was ignored
 };
 
 using PathExists = std::function<bool(const std::string& path)>;
 
-// kInvalid names the field, or the option that is missing.
+// Error (kInvalid): names the wrong field, or the missing option.
 Result<TrainJobRun> local_run_of(const manifest::JobInFile& job, const TrainJobRunOptions& options,
                                  const PathExists& exists);
 

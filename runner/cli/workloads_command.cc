@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kVariantFlag = "variant";  // of those workloads that have several models
+constexpr const char* kVariantFlag = "variant";  // the flag of workloads that have several models
 
 // "--variant a (default), b"; empty for a workload with one model.
 std::string variants_of(const WorkloadFlags& workload) {

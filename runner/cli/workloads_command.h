@@ -1,4 +1,5 @@
-// `lockstep workloads [--plugin FILE]`: what can be trained. With --plugin it asks lockstep-worker (known_workloads.h).
+// `lockstep workloads [--plugin FILE]`: lists what can be trained. With --plugin, lockstep-worker describes the
+// plugin's workload (known_workloads.h).
 #pragma once
 
 #include <ostream>
@@ -11,12 +12,12 @@
 
 namespace lockstep {
 
-// A block for each, in 80 columns.
+// A block of lines for each workload, in 80 columns.
 std::string workloads_text(const WorkloadList& workloads);
 
 CommandShape workloads_shape();
 
-// `args`: what stands after `lockstep workloads`. Exit codes: 0, 2.
+// `args`: those after `lockstep workloads`. Exit codes: 0, 2.
 int workloads_command(const std::vector<std::string>& args, const Environment& environment, std::ostream& out,
                       std::ostream& err);
 

@@ -19,14 +19,14 @@ std::string flag_name(std::string_view word) {
   return name;
 }
 
-// The flag's own name, also where an alias or --no_x stands for it.
+// The flag's name in the table, for an alias or --no_x, too.
 std::string table_name(const std::vector<Flag>& table, const std::string& name) {
   const Flag* flag = find_flag(table, name);
   if (flag == nullptr && name.starts_with("no_")) flag = find_flag(table, name.substr(3));
   return flag == nullptr ? name : flag->name;
 }
 
-// The last argument that gives the flag: that one counts.
+// The last argument that gives the flag, which is the one that takes effect.
 std::optional<size_t> index_of_flag(const std::vector<Flag>& table, const std::vector<std::string>& arguments,
                                     const std::string& name) {
   for (size_t i = arguments.size(); i-- > 0;) {

@@ -1,4 +1,4 @@
-// Arguments of an agent that is to run elsewhere: a pod of a TrainJob. Pure.
+// Checks the arguments of an agent that will run elsewhere, in a pod of a TrainJob. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,13 @@
 namespace lockstep {
 
 struct ArgumentProblem {
-  std::optional<size_t> index;  // of the argument; nothing: all of them together
+  std::optional<size_t> index;  // of the wrong argument; nullopt: the problem is not with a single one
   std::string message;
 };
 
-// `arguments`: what stands after `lockstep`: run WORKLOAD [flags]. `ranks`: as many as there may be. Nothing: `lockstep
-// run` would begin with them, or they name a file (--config, --plugin) that only the pod has.
+// `arguments`: those after `lockstep`: run WORKLOAD [flags]. `ranks`: the most ranks that the job may have. nullopt:
+// `lockstep run` would accept them, or cannot check them here because they name a file (--config, --plugin) that only
+// the pod has.
 std::optional<ArgumentProblem> check_arguments(const std::vector<std::string>& arguments, int ranks,
                                                const WorkloadList& workloads);
 

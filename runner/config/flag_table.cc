@@ -17,7 +17,7 @@ constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
 constexpr FlagScope kAllRanks = FlagScope::kAllRanks;
 constexpr FlagScope kMaths = FlagScope::kMaths;
 
-// Field accessors: `IN(training.lr)` is a function from a config to that member, const or not.
+// Field accessors: `IN(training.lr)` is a function that returns that member of a config, const or not.
 #define IN(member) \
   [](auto& config) -> auto& { return config.member; }
 
@@ -338,10 +338,10 @@ const Flag* find_flag(const std::vector<Flag>& table, std::string_view name) {
 }
 
 std::string nearest_flag(const std::vector<Flag>& table, std::string_view name) {
-  constexpr size_t kNameMax = 64;  // no flag is longer; keeps the distance cheap on hostile input
+  constexpr size_t kNameMax = 64;  // no flag is longer; bounds the time for hostile input
   if (name.size() > kNameMax) return {};
   std::string nearest;
-  // A third of the letters may be wrong; beyond that a guess misleads.
+  // At most a third of the letters may differ; a suggestion further away would mislead.
   size_t best = std::max<size_t>(2, name.size() / 3) + 1;
   const auto consider = [&](const std::string& candidate) {
     const size_t distance = edit_distance(name, candidate);

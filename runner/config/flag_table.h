@@ -16,10 +16,10 @@ namespace lockstep {
 
 struct WorkloadTask;  // workload_flags.h
 
-// Who must know of a value. Each includes the one before it.
+// How far a flag's value has an effect. Each scope includes the one before it.
 enum class FlagScope {
-  kThisProcess,  // may differ between ranks: place, device, paths
-  kAllRanks,     // steers the loop: ranks that differ would hang, or evaluate different things
+  kThisProcess,  // may differ between ranks: addresses, device, paths
+  kAllRanks,     // controls the loop: ranks with different values would hang or evaluate different things
   kMaths,        // changes the trained parameters: part of config_hash
 };
 
@@ -29,19 +29,21 @@ struct Flag {
   std::string name;  // the guide's spelling, underscores, no dashes in front
   std::vector<std::string> aliases;
   std::string group;    // heading in --help
-  std::string expects;  // "an integer from 1 to 65535"; stands in --help and in errors
+  std::string expects;  // "an integer from 1 to 65535"; for --help and errors
   std::string help;
   FlagScope scope = FlagScope::kThisProcess;
   bool is_bool = false;
-  std::vector<std::string> words;         // all values that it may have, where they are few
+  std::vector<std::string> words;         // the allowed values, for a choice; else empty
   NamesPath names_path = NamesPath::kNo;  // for completion in a shell
-  // What the flag needs to have an effect, where this configuration lacks it: "--use_amp"; else "". Without
-  // its need a flag is no part of the maths, and a remark says so when it was given. Empty: it always has one.
+  // Returns what the flag needs to have an effect and `config` lacks, for example "--use_amp"; "" when it lacks
+  // nothing. A flag without effect is not part of the maths, and the start table says so if it was given. No function:
+  // the flag always has an effect.
   std::function<std::string(const RunConfig& config)> missing_need;
-  // What an evaluation finds depends on it: part of the maths where the plateau schedule acts on evaluations.
+  // True when the figures of an evaluation depend on it. It is then part of the maths under the plateau schedule, which
+  // derives the learning rate from evaluations.
   bool changes_evaluations = false;
-  // How a value stands in config_hash and in the ranks' comparison, where that is not its text: a data set by its name
-  // and not by its path. Empty: its text.
+  // The form of a value in config_hash and in the comparison between ranks: for a data set its name instead of its
+  // path. No function: the value's text.
   std::function<std::string(const std::string& value)> identity;
   // Reads the text into the config; false when it is not what `expects` says.
   std::function<bool(std::string_view text, RunConfig& config)> set;
@@ -49,21 +51,21 @@ struct Flag {
   std::function<std::string(const RunConfig& config)> get;
 };
 
-// The workload's own flags and those that every workload has, sorted by group as --help shows them. Null: the latter.
+// The workload's own flags and those that every workload has, sorted by group as in --help. Null: only the latter.
 std::vector<Flag> flag_table(const WorkloadFlags* workload);
-// Those of a task: its own, what every task has (--checkpoint, --out, --device, --threads), and the workload's that it
-// takes. `workload` must have `task`.
+// The flags of a task: its own, those of every task (--checkpoint, --out, --device, --threads), and the workload's
+// flags that it uses. `task` must be one of `workload`.
 std::vector<Flag> task_flag_table(const WorkloadFlags& workload, const WorkloadTask& task);
-// Where it is not known yet which workload is meant: the flags of all of them. Several may have the same name.
+// The flags of all workloads, for use before it is known which one is meant. Several may have the same name.
 std::vector<Flag> flags_of_all(const WorkloadList& workloads);
 
-// By name or alias, as spelt with underscores; null when there is none. Borrowed from `table`.
+// Finds a flag by name or alias, spelt with underscores; null when there is none. The result points into `table`.
 const Flag* find_flag(const std::vector<Flag>& table, std::string_view name);
 
-// The flag's name nearest to `name` by edit distance, or empty when nothing is near.
+// The flag's name nearest to `name` by edit distance; empty when none is near.
 std::string nearest_flag(const std::vector<Flag>& table, std::string_view name);
 
-// `where` ends the message: " (train.yaml:3)", or empty for the command line.
+// `where`: the end of an error's message, " (train.yaml:3)"; empty for the command line.
 Status set_flag(const Flag& flag, std::string_view text, const std::string& where, RunConfig& config);
 
 // true|false|yes|no|on|off|1|0 in any case.

@@ -22,11 +22,11 @@
 
 namespace lockstep {
 
-// Limits that keep products (batch × length × width) inside 64 bits and typing errors visible.
+// Limits that keep products (batch × length × width) within 64 bits and catch typing errors.
 inline constexpr int64_t kCountMax = 1'000'000'000;
 inline constexpr int64_t kWidthMax = 65'536;
 
-// Is the whole text a number of this type? `value` is then that number.
+// Parses `text` as a number of this type; false when it is not one as a whole.
 template <typename T>
 bool parse_whole(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -58,7 +58,7 @@ class FlagTableBuilder {
     return flag;
   }
 
-  // Unset stands as "auto".
+  // nullopt is written "auto".
   template <typename Field>
   Flag& optional_integer(const char* name, FlagScope scope, int64_t min, int64_t max, Field field, const char* help) {
     Flag& flag = add(name, scope, "an integer " + range_text(min, max) + ", or auto", help);
@@ -95,7 +95,7 @@ class FlagTableBuilder {
     return flag;
   }
 
-  // Unset stands as "auto".
+  // nullopt is written "auto".
   template <typename Field>
   Flag& optional_real(const char* name, FlagScope scope, double min, double max, Field field, const char* help) {
     Flag& flag = add(name, scope, "a number from " + number_text(min) + " to " + number_text(max) + ", or auto", help);
@@ -151,7 +151,7 @@ class FlagTableBuilder {
   Flag& text(const char* name, FlagScope scope, const char* expects, Field field, const char* help) {
     Flag& flag = add(name, scope, expects, help);
     flag.set = [=](std::string_view text, RunConfig& config) {
-      // args.txt and the log are made of lines.
+      // A value must fit on one line of args.txt and of the log.
       if (text.find_first_of(std::string_view("\n\r\0", 3)) != std::string_view::npos) return false;
       field(config) = std::string(text);
       return true;

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// A flat map of flags is a few kilobytes; the parser's time and memory grow with the text.
+// A flat map of flags has a few kilobytes. The limit bounds the parser's time and memory.
 constexpr size_t kYamlBytesMax = 256 * 1024;
 
 // Stops the parser at the first thing that a flat map of scalars does not have.
@@ -74,7 +74,7 @@ class FlatMapHandler final : public YAML::EventHandler {
       }
       return;
     }
-    // The mark of a missing value stands behind it, on a later line.
+    // yaml-cpp gives a missing value the position of what follows it, so the line of the key is reported.
     if (value.empty()) throw Refused{lines_[*key_], *key_ + ": found nothing, expected a value"};
     flags_.push_back({*key_, value, line_of(mark)});
     key_.reset();

@@ -1,5 +1,5 @@
 // A flat YAML map of flags, for --config.
-// Role: text → (name, value, line); what the names mean is the flag table's business. Threads: pure.
+// Role: text → (name, value, line); the flag table interprets the names. Threads: pure.
 #pragma once
 
 #include <string>
@@ -17,7 +17,8 @@ struct YamlFlag {
 };
 
 // Errors (kInvalid), each with `file:line`: not a map, nested values, empty values, duplicate keys, anchors and
-// aliases, more than one document, syntax, text too large. Reads events, builds no tree: an alias bomb stays text.
+// aliases, more than one document, syntax, text too large. Uses yaml-cpp's event interface, which does not expand
+// aliases, so a text with nested aliases ("billion laughs") cannot use much memory.
 Result<std::vector<YamlFlag>> parse_flags_yaml(std::string_view text, const std::string& file);
 
 }  // namespace lockstep

@@ -35,7 +35,7 @@ std::vector<Flag> flags_added_by(const Adds& adds) {
   return table.take();
 }
 
-// What the workload makes of the flags that every workload has.
+// The defaults that the workload changes, of flags that every workload has.
 Json changed_defaults(const RunConfig& defaults) {
   Json changed = Json::object();
   for (const Flag& flag : flag_table(nullptr)) {
@@ -53,7 +53,8 @@ Json describe_presets(const WorkloadFlags& workload) {
   return list;
 }
 
-// Flags of such a list. `options`: RunConfig, const or not → the std::any that holds their Texts.
+// Adds the flags of such a list to the table. `options`: a function from a RunConfig, const or not, to the std::any
+// that holds their Texts.
 template <typename Options>
 void add_described_flags(const Json& list, Options options, FlagTableBuilder& table) {
   for (const Json& entry : list) {
@@ -86,7 +87,8 @@ Texts default_texts(const Json& list) {
 constexpr auto kOptions = [](auto& config) -> auto& { return config.options; };
 constexpr auto kTaskOptions = [](auto& config) -> auto& { return config.task.options; };
 
-// The functions that are made here run after the JSON was read once: what is missing has been said.
+// The functions that are made here read the JSON later. That cannot fail, because described_workload has read all of it
+// before.
 WorkloadTask described_task(const Json& description) {
   WorkloadTask task;
   task.name = description.at("name");

@@ -1,5 +1,5 @@
-// --plugin on a command line, and what `lockstep`, which links no torch and loads no plugin, knows of a plugin's
-// workload: lockstep-worker loads it and describes it in one line of JSON (`lockstep-worker --describe`).
+// --plugin on a command line, and the description of a plugin's workload. `lockstep` links no torch and cannot load a
+// plugin; lockstep-worker loads it and prints its description as one line of JSON (`lockstep-worker --describe`).
 // Threads: pure.
 #pragma once
 
@@ -13,17 +13,19 @@
 
 namespace lockstep {
 
-// Of the arguments that this program reads before its flags, and that no file of --config may have.
+// Is it an argument that is read before the flags, and is not allowed in a --config file?
 bool is_line_argument(std::string_view name);  // "config", "plugin"
 
-// The file of --plugin, the last one where several are given; empty: there is none. Error (kInvalid): no value.
+// The file of --plugin, the last one if several are given; "" without --plugin. Error (kInvalid): --plugin has no
+// value.
 Result<std::string> plugin_of(const std::vector<std::string>& arguments);
 
-// `data_name`: of the run that was asked for; empty for none. The description has no functions: flags are there with
-// their defaults, but not what they accept.
+// `data_name`: the data set's name in the run that was asked for; "" for none. The description holds no functions: it
+// has the flags and their defaults, but not the code that parses and checks values.
 Json describe_workload(const WorkloadFlags& workload, const std::string& data_name);
-// Its flags take any text, and its checks accept all: who describes it has checked the line. Error (kCorrupt): a part
-// is missing or of another type.
+// Makes a WorkloadFlags from a description. Its flags take any text and its checks accept everything, because the
+// worker that printed the description has checked the command line. Error (kCorrupt): a part is missing or has the
+// wrong type.
 Result<WorkloadFlags> described_workload(const Json& description);
 
 }  // namespace lockstep

@@ -23,12 +23,12 @@
 namespace lockstep {
 namespace {
 
-// Above the limit of parse_flags_yaml, so that its message is the one that is seen.
+// Larger than the limit of parse_flags_yaml, so that a file that is too large gets that function's message.
 constexpr std::streamsize kYamlReadMax = 1024 * 1024;
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
-// A flag as it was given, before it is understood.
+// A flag as it was given, before its value is parsed.
 struct GivenText {
   std::string text;
   std::string where;  // " (file:line)", empty for the command line
@@ -36,7 +36,7 @@ struct GivenText {
 };
 using GivenFlags = std::map<std::string, GivenText>;  // by the table's name
 
-// "no_x" for a boolean x that is not itself called so.
+// For "no_x" the boolean flag x; null when there is a flag that is itself called "no_x".
 const Flag* find_negated(const std::vector<Flag>& table, std::string_view name) {
   if (!name.starts_with("no_") || find_flag(table, name) != nullptr) return nullptr;
   const Flag* flag = find_flag(table, name.substr(3));
@@ -63,8 +63,8 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-// The first word that is neither a flag nor the value of one. torch.distributed.launch puts a flag of its own before
-// it, so the flags of all workloads are known here: which one it is, this word says.
+// The first word that is neither a flag nor the value of one: the workload's name. Flags may come before it
+// (torch.distributed.launch adds one there), so the flags of all workloads are known here.
 std::string workload_word(const std::vector<std::string>& arguments, const WorkloadList& workloads) {
   const std::vector<Flag> all = flags_of_all(workloads);
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -74,7 +74,7 @@ std::string workload_word(const std::vector<std::string>& arguments, const Workl
     const std::string name = with_underscores(word.substr(2));
     const Flag* flag = find_flag(all, name);
     const bool takes_value = is_line_argument(name) || (flag != nullptr && !flag->is_bool);
-    // "--use_amp true WORKLOAD" as well as "--use_amp WORKLOAD"
+    // A boolean may have a value or none: "--use_amp true WORKLOAD", "--use_amp WORKLOAD".
     bool ignored = false;
     const bool has_next = i + 1 < arguments.size();
     const bool is_bool = !takes_value && has_next && parse_bool_word(arguments[i + 1], ignored);
@@ -83,8 +83,8 @@ std::string workload_word(const std::vector<std::string>& arguments, const Workl
   return {};
 }
 
-// Brings the guide's liberties into the form that CLI11 reads: dashes for underscores, --no_x, booleans without a
-// value, negative numbers. Every flag leaves as one word "--name=value".
+// Rewrites the forms that are accepted beside those of CLI11: dashes for underscores, --no_x, booleans without a value,
+// negative numbers. Every flag becomes one word "--name=value".
 class Normalizer {
  public:
   Normalizer(const std::vector<Flag>& table, std::string workload, const std::vector<std::string>& arguments)
@@ -118,7 +118,7 @@ class Normalizer {
     if (flag == nullptr && !is_line_argument(name)) return unknown_flag(table_, name, "");
     const bool is_bool = flag != nullptr && flag->is_bool;
     if (!value && at_ < arguments_.size() && takes_next(is_bool)) value = arguments_[at_++];
-    if (value && value->empty()) {  // `--data_dir "$UNSET"`
+    if (value && value->empty()) {  // for example `--data_dir "$UNSET"`
       return invalid("--" + name + " needs a value (" + expected_of(flag, name) +
                      "), found an empty one; leave the flag out for its default");
     }
@@ -197,7 +197,7 @@ CommandLine make_command_line(const std::vector<Flag>& table, const RunConfig& d
 }
 
 Status run_command_line(CommandLine& line, std::vector<std::string> words) {
-  std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+  std::reverse(words.begin(), words.end());  // CLI11 expects the words in reverse order
   try {
     line.app->parse(words);
   } catch (const CLI::Error& e) {
@@ -262,7 +262,7 @@ Status collect_yaml(const std::vector<Flag>& table, const std::string& path, Giv
     if (negated != nullptr) {
       TRY_ASSIGN(value, negated_value(*flag, entry.value, where));
     }
-    // The parser knows two equal keys; x with no_x, or with its alias, are two as well.
+    // The YAML parser refuses two equal keys; x together with no_x, or with its alias, is refused here.
     if (!given.emplace(flag->name, GivenText{value, where}).second) {
       return invalid("--" + flag->name + " is given twice" + where);
     }
@@ -270,7 +270,7 @@ Status collect_yaml(const std::vector<Flag>& table, const std::string& path, Giv
   return {};
 }
 
-// What the command line and the file of --config say. `word`: the one that stands there without a flag.
+// The flags of the command line and of the file of --config. `word`: the one word without a flag.
 Result<GivenFlags> given_flags(const std::vector<Flag>& table, const std::string& word,
                                const std::vector<std::string>& arguments, const RunConfig& defaults) {
   TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, word, arguments).run());
@@ -285,7 +285,7 @@ Result<GivenFlags> given_flags(const std::vector<Flag>& table, const std::string
   return given;
 }
 
-// `trained`: for what was not given; null for none.
+// `trained`: values for flags that were not given; may be null.
 Status set_flags(const std::vector<Flag>& table, const GivenFlags& given, const TrainedFlags* trained,
                  RunConfig& config) {
   for (const Flag& flag : table) {
@@ -325,7 +325,7 @@ Status check_local_nodes(const LaunchOptions& launch) {
   return {};
 }
 
-// What no single flag can know, of the flags that every workload has.
+// Checks combinations of the flags that every workload has.
 Status check_together(const RunConfig& config) {
   const LaunchOptions& launch = config.launch;
   if (config.training.train_dir.empty()) return invalid("--train_dir: found nothing, expected a name or a path");
@@ -348,7 +348,7 @@ Status check_together(const RunConfig& config) {
   return {};
 }
 
-// Puts the values of the chosen preset among those that were given, where nothing else was given.
+// Adds the values of the chosen preset to `given`, for flags that were not given.
 Status add_preset(const std::vector<Flag>& table, const WorkloadFlags& workload, RunConfig& config, GivenFlags& given) {
   for (const auto& [flag, preset] : workload.presets_by_flag) {
     if (given.contains(flag)) given.try_emplace(workload.preset_flag, GivenText{preset, " (--" + flag + ")", true});
@@ -365,7 +365,7 @@ Status add_preset(const std::vector<Flag>& table, const WorkloadFlags& workload,
   return {};
 }
 
-// The parent's decay flags alone meant exponential decay.
+// In the original program the decay flags without --lr_schedule meant exponential decay.
 void infer_schedule(const GivenFlags& given, RunConfig& config) {
   if (given.contains("lr_schedule")) return;
   if (given.contains("lr_decay_rate") || given.contains("lr_decay_step")) {
@@ -377,9 +377,9 @@ void infer_schedule(const GivenFlags& given, RunConfig& config) {
 FlagScope effective_scope(const Flag& flag, const RunConfig& config) {
   const TrainingOptions& training = config.training;
   if (flag.missing_need && !flag.missing_need(config).empty()) return FlagScope::kThisProcess;
-  // A total batch stays what it is however many parts it is worked through in.
+  // With a total batch, the number of accumulation steps does not change the result.
   if (flag.name == "grad_accum_steps" && training.batch_scope == BatchScope::kTotal) return FlagScope::kAllRanks;
-  // Plateau turns evaluations into learning rates.
+  // The plateau schedule derives learning rates from evaluations.
   if (flag.changes_evaluations && training.lr_schedule == LrScheduleKind::kPlateau) return FlagScope::kMaths;
   return flag.scope;
 }
@@ -555,7 +555,7 @@ Result<RunConfig> parse_task_config(const std::vector<std::string>& arguments, c
   const WorkloadFlags& workload = *find_workload(workloads, arguments[0]);
   const WorkloadTask& task = *find_task(&workload, arguments[1]);
   const std::vector<Flag> table = task_flag_table(workload, task);
-  // The task's name stands where that of the workload stands in a run.
+  // The task's name is at the place that the workload's name has in a run.
   const std::vector<std::string> from_task(arguments.begin() + 1, arguments.end());
   RunConfig config = default_task_config(workload, task);
   TRY_ASSIGN(const GivenFlags given, given_flags(table, task.name, from_task, config));
@@ -590,7 +590,7 @@ TrainedFlags flags_of_checkpoint(const WorkloadFlags& workload, const WorkloadTa
     const bool is_known = maths_flags.contains(flag.name) && maths_flags.at(flag.name).is_string();
     if (is_known) {
       const auto identity = maths_flags.at(flag.name).get<std::string>();
-      // Where a data set lies stands in args.txt alone.
+      // Only args.txt has the path of a data set.
       const bool is_same = flag.identity && arg != args.end() && flag.identity(arg->second) == identity;
       trained.values[flag.name] = is_same ? arg->second : identity;
       trained.identities[flag.name] = identity;

@@ -1,10 +1,10 @@
 // RunConfig: every effective value of one training run, parsed from the command line and an optional YAML file.
 //
-// Role: what `lockstep run` and `lockstep-worker` were asked to do. Links no torch, so that the agent refuses a bad
-// command line before it starts a worker. One list of flags (flag_table.cc) declares name, range, help, whether the
-// value changes the maths (those make up config_hash) and whether all ranks must be given the same; the defaults are
-// the initialisers below. args.txt, --help, the start table, the hash and the ranks' comparison all come from that
-// list. Threads: plain values.
+// Role: the parsed command line of `lockstep run` and `lockstep-worker`. Links no torch, so that the agent refuses a
+// bad command line before it starts a worker. One list of flags (flag_table.cc) declares name, range, help, whether the
+// value changes the maths (config_hash covers those) and whether all ranks must have the same value; the defaults are
+// the initialisers below. args.txt, --help, the start table, the hash and the comparison between ranks all come from
+// that list. Threads: plain values.
 #pragma once
 
 #include <any>
@@ -28,12 +28,12 @@ enum class LrScheduleKind { kConstant, kExponential, kCosine, kPlateau, kNoam };
 enum class OptimizerKind { kAdam, kAdamw };
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 
-// What is written for Weights & Biases beside the run's own figures (telemetry/wandb_log.h).
+// Options of the log for Weights & Biases (telemetry/wandb_log.h).
 struct WandbOptions {
   bool is_used = false;
   std::string project = "lockstep";
-  std::string name;    // of the run; empty: that of its folder
-  std::string entity;  // a user or a team; empty: the account's own
+  std::string name;    // the run's name; empty: the name of its folder
+  std::string entity;  // a user or a team; empty: the account's default
 };
 
 struct TrainingOptions {
@@ -47,7 +47,7 @@ struct TrainingOptions {
   LrScaling lr_scaling = LrScaling::kNone;
   LrScheduleKind lr_schedule = LrScheduleKind::kConstant;
   int64_t warmup_steps = 0;
-  int64_t warmup_epochs = 0;      // in place of warmup_steps, where it is not 0
+  int64_t warmup_epochs = 0;      // if not 0, used instead of warmup_steps
   int64_t lr_decay_steps = 1000;  // --lr_decay_step
   double lr_decay_rate = 0.95;
   double min_lr = 0.0;
@@ -76,9 +76,9 @@ struct TrainingOptions {
   int64_t keep_last = 3;
   int64_t keep_every = 0;  // steps; 0 = none kept for good
   bool keep_best = true;
-  std::string resume;           // --resume PATH: take this checkpoint, whoever wrote it
+  std::string resume;           // --resume PATH: start from this checkpoint, whichever run wrote it
   std::string state_dict_path;  // --state_dict_path: weights only
-  int64_t weights_epochs = 0;   // that those weights were trained for, as their file's name says; 0: it says nothing
+  int64_t weights_epochs = 0;   // epochs that those weights were trained for, from their file's name; 0: unknown
   bool inference_only = false;
   int64_t num_workers = 3;  // threads of each rank that fetch batches; 0: the training thread does
   bool tensorboard = true;
@@ -86,7 +86,7 @@ struct TrainingOptions {
   std::string train_dir = "default";  // a path (has '/') is taken as it is, else <data name>_<train_dir>
 };
 
-// What `lockstep WORKLOAD TASK` is asked to do with a trained model. Empty in a run.
+// The options of `lockstep WORKLOAD TASK`. Empty in a run.
 struct TaskOptions {
   std::string name;        // the word after the workload
   std::string checkpoint;  // --checkpoint: a run's folder, a step folder, or a file of weights
@@ -98,7 +98,7 @@ struct TaskOptions {
 struct FlagValue {
   std::string name;                // the guide's spelling, no dashes
   std::string value;               // as text, canonical
-  std::string identity;            // as config_hash and the comparison see it: a data set by its name
+  std::string identity;            // the value in config_hash and the comparison: for a data set its name, not its path
   bool given = false;              // by the user (command line, YAML or --preset), not by default
   bool changes_maths = false;      // part of config_hash
   bool same_on_all_ranks = false;  // compared before a group forms; differing values would hang or diverge the run
@@ -106,36 +106,36 @@ struct FlagValue {
 
 struct RunConfig {
   std::string workload;  // its name, the word after `lockstep run`
-  std::string preset;    // --preset; empty: the first of the workload's, if it has any
+  std::string preset;    // --preset; empty: the workload's first preset, if it has any
   LaunchOptions launch;
   TrainingOptions training;
   std::any options;  // the workload's own (WorkloadFlags::set_defaults says which type)
   TaskOptions task;
   std::vector<FlagValue> flags;    // sorted by name
-  std::string data_name;           // of what is trained on, for the output folder: "ml-100k"
+  std::string data_name;           // name of the data set, for the output folder: "ml-100k"
   std::vector<std::string> notes;  // remarks for the start table: flags without effect, values that follow from others
 
   // sha256 (hex) over the workload and the flags that change the maths.
   [[nodiscard]] std::string config_hash() const;
-  // Those flags as a JSON object {name: identity}, for state.json.
+  // The flags that change the maths as a JSON object {name: identity}, for state.json.
   [[nodiscard]] Json maths_flags() const;
   // The flags that must be the same on all ranks, in the same form; a superset of maths_flags().
   [[nodiscard]] Json shared_flags() const;
 };
 
-// `arguments`: what stands after `lockstep run` or `lockstep-worker`: WORKLOAD [flags]. Reads the file of --config and
-// nothing else; never the environment. A flag given twice: the last one counts; the command line wins over the file.
+// `arguments`: those after `lockstep run` or `lockstep-worker`: WORKLOAD [flags]. Reads the file of --config and
+// nothing else, not even the environment. Precedence: the command line (the last one when a flag is given twice), the
+// file of --config, the preset, the default.
 // Errors (kInvalid; kNotFound for the file of --config): unknown workload or flag (names the nearest), wrong type, out
-// of range, values that contradict each other, what the workload's own check says, bad YAML (file:line),
-// a file of --state_dict_path whose name has an epoch that is no number. A flag that is given wins over the value of
-// its --preset.
+// of range, values that contradict each other, errors of the workload's own check, bad YAML (file:line), a file of
+// --state_dict_path whose name has an epoch that is not a number.
 // Dashes are accepted for underscores; booleans take --x, --x=true|false, --x true|false, --no_x.
 Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, const WorkloadList& workloads);
 
-// Is --help or -h among the arguments? The program then prints run_help and stops; parse_run_config knows neither.
+// Is --help or -h among the arguments? The program then prints run_help and exits; parse_run_config accepts neither.
 bool wants_help(const std::vector<std::string>& arguments);
 
-// The text of `lockstep run WORKLOAD --help`; of `lockstep run --help` where `workload` is none of the list's.
+// The text of `lockstep run WORKLOAD --help`; that of `lockstep run --help` when `workload` is not in the list.
 std::string run_help(const std::string& workload, const WorkloadList& workloads);
 
 // Was the flag given, on the command line, in the file, or by a preset?
@@ -144,13 +144,13 @@ bool is_given(const RunConfig& config, std::string_view name);
 // The guide's args.txt: one line "name,value" per flag, sorted by name.
 std::string args_txt(const RunConfig& config);
 
-// The line for a shell that goes on with this run: `lockstep run` and these arguments without --resume, since the run's
-// own checkpoints are newer than the one named there.
+// A shell command that continues this run: `lockstep run` and these arguments without --resume, because the run's own
+// checkpoints are newer than the one that --resume names.
 std::string resume_command_of(const std::vector<std::string>& arguments);
 
-// The folder for everything that the run writes, without a final '/': checkpoint_dir/job when checkpoint_dir is not
-// empty (a pod: LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB, passed in by the caller; checkpoint_dir itself without a
-// job); else train_dir as it is when it holds a '/'; else <data name>_<train_dir>.
+// The folder for everything that the run writes, without a final '/'. When checkpoint_dir is not empty (in a pod, where
+// the caller passes LOCKSTEP_CHECKPOINT_DIR and LOCKSTEP_JOB): checkpoint_dir/job, or checkpoint_dir when job is empty.
+// Else train_dir if it contains a '/', else <data name>_<train_dir>.
 std::string output_folder(const RunConfig& config, const std::string& checkpoint_dir, const std::string& job);
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // BatchSource: which samples make up which global batch of a run.
 //
-// Role: what the loop asks for the order of the data. A pure function of how it was made: the same on every rank, for
-// every world size, in every generation; so the place in the data is (epoch, index), and nothing else needs saving.
-// Threads: the training thread; a source may keep the epoch that it was asked for last.
+// Role: gives the loop the order of the data. Its results depend only on how it was made, so they are the same on every
+// rank, for every world size and in every generation, and a checkpoint only needs the place (epoch, index).
+// Threads: the training thread; a source may cache the order of the last epoch.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// A place in the data: the batch that comes next.
+// A place in the data: the next batch.
 struct DataPlace {
   int64_t epoch = 0;  // from 0
   int64_t index = 0;  // of the batch in its epoch
@@ -25,8 +25,8 @@ class BatchSource {
   [[nodiscard]] virtual int64_t steps(int64_t epoch) = 0;
   // The samples of batch `index` in [0, steps(epoch)), in slot order: at least one.
   [[nodiscard]] virtual std::vector<int64_t> batch(int64_t epoch, int64_t index) = 0;
-  // What a sample costs in a forward, at least 1, in a unit of the source's own (tokens, residues): ranks and
-  // micro-batches get shares of about the same cost.
+  // The cost of a sample in a forward, at least 1, in a unit of the source (tokens, residues). A batch is divided into
+  // shares of about equal cost for the ranks and micro-batches.
   [[nodiscard]] virtual int64_t cost(int64_t /*sample*/) const { return 1; }
 };
 
@@ -40,7 +40,7 @@ inline DataPlace place_after(DataPlace place, int64_t steps, BatchSource& source
   return place;
 }
 
-// The batches of all epochs before `epoch`.
+// The number of batches in all epochs before `epoch`.
 inline int64_t steps_before(int64_t epoch, BatchSource& source) {
   int64_t steps = 0;
   for (int64_t earlier = 0; earlier < epoch; ++earlier) steps += source.steps(earlier);

@@ -1,7 +1,7 @@
-// What the files of prepared data (structures, images) have in common: they are mapped, and they list what was skipped.
+// Common parts of the cache files of prepared data (structures, images): mapping, and the list of skipped files.
 //
-// Threads: pure but for map_cache_file. A file that somebody shortens while it is mapped ends the process (SIGBUS), as
-// every mapped file.
+// Threads: pure, except map_cache_file. Truncating a file while it is mapped ends the process (SIGBUS), as with every
+// mapped file.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct SkippedFile {
   friend bool operator==(const SkippedFile&, const SkippedFile&) = default;
 };
 
-// For people, of at least one: "2 files that cannot be read, the first b/4.png: cannot be decoded".
+// For messages: "2 files that cannot be read, the first b/4.png: cannot be decoded". `skipped` is not empty.
 std::string skipped_summary(const std::vector<SkippedFile>& skipped);
 
 struct CacheBytes {
@@ -29,7 +29,7 @@ struct CacheBytes {
   std::string_view bytes;
 };
 
-// Errors: those of the disk. What is no regular file, or empty, has no bytes.
+// Errors: those of the disk. For an empty file, or a path that is not a regular file, `bytes` is empty.
 Result<CacheBytes> map_cache_file(const std::string& path);
 
 // JSON: [[file, reason], …]

@@ -30,7 +30,7 @@ FilesSeen look_at_files(const std::string& path, int64_t files_max) {
     count(path, seen);
     return seen;
   }
-  constexpr int kDepthMax = 8;  // links to folders are followed, and may lead in a circle
+  constexpr int kDepthMax = 8;  // links to folders are followed and may form a cycle
   constexpr auto kOptions = std::filesystem::directory_options::follow_directory_symlink |
                             std::filesystem::directory_options::skip_permission_denied;
   std::filesystem::recursive_directory_iterator entries(path, kOptions, error);

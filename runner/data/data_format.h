@@ -1,4 +1,4 @@
-// What kind of files lie in a folder: images or texts.
+// Which kind of files a folder holds: images or texts.
 //
 // Threads: functions; only look_at_files reads the disk.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Counted by the endings of their names: .jpg, .jpeg, .png; .txt, .json.
+// Numbers of files by the endings of their names: .jpg, .jpeg, .png; .txt, .json.
 struct FilesSeen {
   int64_t images = 0;
   int64_t texts = 0;
@@ -18,8 +18,9 @@ struct FilesSeen {
   bool are_all = true;  // false: only the first ones were looked at
 };
 
-// The first files of a folder, in any order, without hidden ones, links to folders followed; or of a file itself. A
-// path that cannot be read holds none: whoever reads it next says why.
+// Counts the first files_max files below a folder, in any order; hidden ones are ignored, links to folders are
+// followed. `path` may also be a file. For a path that cannot be read all counts are 0; the code that reads it next
+// reports why.
 FilesSeen look_at_files(const std::string& path, int64_t files_max = 1000);
 
 // "12 images and 3 texts", "no files"
@@ -27,7 +28,7 @@ std::string to_text(const FilesSeen& seen);
 
 enum class DataFormat { kImages, kTokens };
 
-// Texts where there is no image; captions may lie beside images.
+// kTokens when there are texts and no images, else kImages: texts beside images may be captions.
 DataFormat likely_format(const FilesSeen& seen);
 // Error (kInvalid): there are only files of the other kind; says what was found and what to do.
 Status check_format(DataFormat format, const FilesSeen& seen, const std::string& path);

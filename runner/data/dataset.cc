@@ -16,7 +16,7 @@ constexpr std::streamsize kHeadBytes = 65'536;  // far more than the lines by wh
 constexpr size_t kNamesShown = 5;
 constexpr const char* kWhatIsLookedFor = "NAME.inter, NAME.txt, ratings.dat, or a folder NAME with one of them";
 
-// What stands in a folder, and which of it may be a data set by its name.
+// The names in a folder, and the paths of those that may be data sets, judged by name.
 struct Listing {
   std::vector<std::string> names;       // sorted
   std::vector<std::string> candidates;  // paths, in the same order
@@ -34,10 +34,10 @@ bool is_named_like_data(const std::string& name) {
   return name.ends_with(".inter") || name.ends_with(".txt") || name == "ratings.dat";
 }
 
-// The data set's file; empty when its name says that it is none.
+// The data set's file; empty when the name is not that of a data set.
 std::string candidate_at(const std::string& folder, const std::string& name) {
   const std::string path = folder + "/" + name;
-  std::error_code ignored;  // what cannot be looked at is not there
+  std::error_code ignored;  // a path that cannot be examined counts as missing
   if (fs::is_directory(path, ignored)) {
     const Result<std::string> inside = resolve_dataset(path + "/", folder);
     return inside.ok() ? *inside : "";
@@ -45,7 +45,7 @@ std::string candidate_at(const std::string& folder, const std::string& name) {
   return is_named_like_data(name) && fs::is_regular_file(path, ignored) ? path : "";
 }
 
-// Nothing when there is no such folder.
+// Empty when there is no such folder.
 Result<Listing> list_folder(const std::string& folder) {
   Listing listing;
   std::error_code error;
@@ -79,7 +79,7 @@ std::string first_few(const std::vector<std::string>& names) {
 }
 
 std::string how_to_train_on_yours(const std::string& folder) {
-  // A place that does not depend on where the program was started is where a container has its volume.
+  // An absolute path is typical of a container, where data come from a volume.
   if (!folder.starts_with('/')) return "To train on yours, put it there or give --dataset PATH";
   return "To train on yours, mount its folder there: docker run -v \"$PWD/data:" + folder +
          "\" IMAGE; in a TrainJob, a volume at " + folder;
@@ -117,7 +117,7 @@ Result<DatasetChoice> choose_dataset(const std::string& data_dir) {
     if (has_known_format(head_of(path))) readable.push_back(path);
   }
   if (readable.size() == 1) return DatasetChoice{readable.front(), ""};
-  // What is wrong with the only file of that kind is for its reader to say.
+  // If there is only one candidate and its format is unknown, reading it reports what is wrong.
   if (readable.empty() && listing.candidates.size() == 1) return DatasetChoice{listing.candidates.front(), ""};
   if (readable.size() > 1) {
     return Error{ErrorCode::kConflict, "--dataset auto: " + std::to_string(readable.size()) + " data sets in " +
@@ -133,7 +133,7 @@ std::string dataset_name(const std::string& name_or_path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const size_t slash = path.rfind('/');
   std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
-  // A folder's ratings.dat is known by the folder.
+  // ratings.dat is named after its folder.
   if (base == "ratings.dat" && slash != std::string::npos && slash > 0) return dataset_name(path.substr(0, slash));
   for (const std::string_view extension : {".txt", ".inter", ".dat", ".tsv"}) {
     if (base.size() > extension.size() && base.ends_with(extension)) {

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct FoundFile {
-  std::string relative;  // to the folder, or the name of a file that was named itself
+  std::string relative;  // path relative to the folder; for a file that was given itself its name
   std::string path;      // without symbolic links
   int64_t bytes = 0;
   int64_t changed_ns = 0;  // since 1970
@@ -22,14 +22,14 @@ struct FoundFile {
 // Errors: those of the disk; kInvalid when it is no regular file.
 Result<FoundFile> look_at(const std::string& path, std::string relative);
 
-// All files below a folder, sorted; hidden ones and lost+found are left alone, links to folders are not followed.
-// Errors: kUnavailable. on_progress: now and then.
+// All files below a folder, sorted; without hidden ones and lost+found; links to folders are not followed. Errors:
+// kUnavailable. on_progress is called now and then.
 Result<std::vector<FoundFile>> files_below(const std::string& folder, const std::function<void()>& on_progress);
 
 // Changes when one of the files does.
 std::string fingerprint_of(const std::vector<FoundFile>& files);
 
-// ".cif.gz 5, .pdb 20"; those for which ending_of is empty: "without an ending 3".
+// ".cif.gz 5, .pdb 20"; files for which ending_of returns "" are counted as "without an ending 3".
 std::string counts_by_ending(const std::vector<FoundFile>& files,
                              const std::function<std::string(const std::string& name)>& ending_of);
 

@@ -1,4 +1,4 @@
-// `generated[:COUNT[:SECOND]]`: how a data set that is made in memory is named where a path could stand.
+// Parses `generated[:COUNT[:SECOND]]`, which names a data set made in memory in place of a path.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 namespace lockstep {
 
 struct GeneratedNumber {
-  std::string name;  // as messages call it: "COUNT"
+  std::string name;  // for messages: "COUNT"
   int64_t min = 0;
   int64_t max = 0;
-  int64_t value = 0;  // where the text says none; messages show `example`
+  int64_t value = 0;  // the default; messages show `example`
   int64_t example = 0;
 };
 
-// Values of both numbers; nothing for other words, which are paths. kInvalid for numbers that cannot be.
+// The values of both numbers; nullopt for other texts, which are paths. kInvalid for numbers out of range.
 Result<std::optional<std::array<int64_t, 2>>> parse_generated(std::string_view text,
                                                               const std::array<GeneratedNumber, 2>& numbers);
 

@@ -37,7 +37,7 @@ Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move
 
 std::string at_line(const std::string& path, int64_t line) { return path + ":" + std::to_string(line); }
 
-// What a terminal can show: other bytes as \xNN (ratings files come with Latin-1 and worse).
+// The text with bytes that are not printable ASCII as \xNN, for messages (ratings files often contain Latin-1).
 std::string printable(std::string_view text) {
   constexpr const char* kHex = "0123456789abcdef";
   std::string shown;
@@ -147,7 +147,7 @@ constexpr const char* kKnownFormats =
     "expected `user item`, `user item rating timestamp` (tab or spaces), `user::item::rating::timestamp`, or a RecBole "
     ".inter file with a header such as user_id:token, item_id:token, timestamp:float separated by tabs";
 
-// A RecBole header has a type behind each column's name.
+// A RecBole header has a type after each column's name ("user_id:token").
 bool is_inter_header(std::string_view line) {
   Fields fields;
   const size_t count = split_at(line, "\t", fields);
@@ -183,7 +183,7 @@ Result<Layout> inter_layout(std::string_view header, const std::string& path, in
   return layout;
 }
 
-// By the first line that has one of the forms, so that junk above it is no reason to refuse the file.
+// Uses the first line that matches a format, so that a file is not refused because of junk above it.
 Result<Layout> detect_layout(std::string_view text, const std::string& path) {
   LineReader lines(text);
   std::string_view line;
@@ -213,12 +213,12 @@ Result<Layout> detect_layout(std::string_view text, const std::string& path) {
       (is_movielens ? "; of MovieLens' files only ratings.dat holds interactions: give that one, or its folder" : ""));
 }
 
-// Hash table with open addressing: most look-ups touch one place in memory, where those of std::unordered_map follow
-// two pointers, which is what reading tens of millions of ids costs.
+// Hash table with open addressing: most look-ups read one place in memory. Those of std::unordered_map follow two
+// pointers, which dominates the time to read tens of millions of ids.
 template <typename Id>
 class IdTable {
  public:
-  // The key of `id`; of a new one `next`, which is kept.
+  // The key of `id`; a new id is added with the key `next`.
   int32_t find_or_add(const Id& id, int32_t next) {
     if (used_ * 2 >= slots_.size()) grow();
     Slot& slot = slot_of(slots_, id);
@@ -242,10 +242,10 @@ class IdTable {
     int32_t key = -1;  // free
   };
 
-  // The place of `id`, or the free one where it belongs. There is always a free one.
+  // The slot of `id`, or the free slot for it. There is always a free one.
   static Slot& slot_of(std::vector<Slot>& slots, const Id& id) {
     const size_t mask = slots.size() - 1;  // a power of two
-    // std::hash of a number is the number: its upper bits must count, too.
+    // std::hash of a number is the number itself, so it is mixed to make all bits count.
     const uint64_t mixed = static_cast<uint64_t>(std::hash<Id>{}(id)) * 0x9E3779B97F4A7C15U;
     size_t at = (mixed >> 32U) & mask;
     while (slots[at].key >= 0 && slots[at].id != id) at = (at + 1) & mask;
@@ -275,7 +275,7 @@ class KeyMap {
     }
     return counted(numbers_.find_or_add(id, count_));
   }
-  // `token` is borrowed: it must outlive the map.
+  // `token` must outlive the map.
   int32_t of_token(std::string_view token) { return counted(tokens_.find_or_add(token, count_)); }
   [[nodiscard]] int32_t count() const { return count_; }
   // The ids by key; tokens are borrowed.
@@ -308,7 +308,7 @@ class KeyMap {
 };
 
 struct RawEvent {
-  int32_t user;  // key, or the id itself where ids are kept
+  int32_t user;  // key, or the id itself in formats that keep ids
   int32_t item;
   int64_t time;
 };
@@ -318,7 +318,7 @@ class EventReader {
   explicit EventReader(const Layout& layout) : layout_(layout) {}
 
   enum class Verdict { kGood, kMalformed, kFatal };
-  // Fills `event`, or `reason` in words.
+  // Fills `event`, or, if the line is bad, `reason`.
   Verdict read(std::string_view line, RawEvent& event, std::string& reason) {
     Fields fields;
     const size_t columns = layout_.split(line, fields);
@@ -343,7 +343,7 @@ class EventReader {
     }
     return Verdict::kGood;
   }
-  // By the keys of the events; empty where ids are kept.
+  // The ids by key; empty in formats that keep ids.
   [[nodiscard]] std::vector<KeyMap::Id> users() const { return users_.ids(); }
   [[nodiscard]] std::vector<KeyMap::Id> items() const { return items_.ids(); }
 
@@ -358,7 +358,7 @@ class EventReader {
     int64_t id = 0;
     const bool fits = is_whole(text) && parse_number(text, id);
     if (is_label) {
-      // "007" is not "7". A label that is written as its number is remembered as a number, which takes less room.
+      // "007" and "7" are different ids. An id that is a plain number is stored as a number, which takes less memory.
       const bool is_plain = fits && text.front() != '-' && (text == "0" || text.front() != '0');
       key = is_plain ? keys.of_number(id) : keys.of_token(text);
       return Verdict::kGood;
@@ -448,7 +448,7 @@ int64_t number_below(const std::vector<int64_t>& counts, int64_t min_count) {
   return std::count_if(counts.begin(), counts.end(), [=](int64_t count) { return count > 0 && count < min_count; });
 }
 
-// Drops rare users and items: both counted over all events, at once.
+// Drops rare users and items; both are counted over all events, before anything is dropped.
 void drop_rare(std::vector<RawEvent>& events, InteractionsReport& report) {
   const std::vector<int64_t> users = counts_of(events, &RawEvent::user);
   const std::vector<int64_t> items = counts_of(events, &RawEvent::item);
@@ -461,7 +461,7 @@ void drop_rare(std::vector<RawEvent>& events, InteractionsReport& report) {
   report.dropped_events = static_cast<int64_t>(std::erase_if(events, rare));
 }
 
-// Ids 1, 2, 3 … in the order of first appearance. The keys that they stood for: users[0] is that of user 1.
+// The old keys of the new ids 1, 2, 3 …, in the order of first appearance: users[0] is the key of user 1.
 struct KeysByNumber {
   std::vector<KeyMap::Id> users;  // an Id's number is the key
   std::vector<KeyMap::Id> items;
@@ -604,7 +604,7 @@ std::span<const int32_t> Interactions::items_of(int64_t user) const {
 Result<std::string> resolve_dataset(const std::string& dataset, const std::string& data_dir) {
   const std::string folder = data_dir.empty() ? "." : data_dir;
   std::vector<std::string> places{dataset};
-  std::vector<std::string> folders;  // that may be the data set's
+  std::vector<std::string> folders;  // folders that may hold the data set
   if (dataset.find('/') != std::string::npos) {
     std::filesystem::path path(dataset);
     if (!path.has_filename()) path = path.parent_path();
@@ -623,7 +623,7 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
   }
   std::string tried;
   for (const std::string& place : places) {
-    std::error_code ignored;  // what cannot be looked at is not there
+    std::error_code ignored;  // a path that cannot be examined counts as missing
     if (std::filesystem::is_regular_file(place, ignored)) return place;
     tried += (tried.empty() ? "" : ", ") + place;
   }

@@ -1,15 +1,15 @@
-// Interactions: who chose what, in which order; read from the formats that recommender data come in.
+// Interactions: which user chose which items, in which order; read from the usual formats of recommender data.
 //
 // Role: file → sequences per user in CSR form, with a report of what was dropped and why.
-// Formats, recognised by content, never by the file's name alone:
-//   user item                    white space; 1-based ids kept as they are; a user's lines stand in the order of time
+// Formats, recognised by content, not by the file's name alone:
+//   user item                    white space; 1-based ids are kept; a user's lines are in the order of time
 //   user item rating timestamp   tab or spaces
 //   ratings.dat                  user::item::rating::timestamp (MovieLens-1M)
 //   .inter                       RecBole: header of name:type columns; user_id and item_id needed, timestamp optional,
 //                                any column order; ids may be any token
 // Order: stably by (user, timestamp, line); MovieLens has many equal timestamps, so the tie rule is part of the
 // protocol. Ids: all formats but `user item` are renumbered 1 … U and 1 … I in the order of first appearance in the
-// file, over the lines that --min_count keeps. Threads: pure but for the reading of the file.
+// file, over the lines that --min_count keeps. Threads: pure, except that read_interactions reads the file.
 #pragma once
 
 #include <cstdint>
@@ -47,17 +47,17 @@ struct BadLine {
 struct InteractionsReport {
   std::string path;
   InteractionsFormat format = InteractionsFormat::kUserItem;
-  int64_t lines = 0;  // with an event or meant to have one: neither blank nor header
+  int64_t lines = 0;  // lines that are neither blank nor a header
   int64_t bad_lines = 0;
   std::vector<BadLine> bad_samples;  // the first three
-  int64_t min_count = 0;             // in force; 0 = none
+  int64_t min_count = 0;             // the value that was applied; 0 = none
   int64_t dropped_users = 0;         // with fewer than min_count lines
   int64_t dropped_items = 0;
   int64_t dropped_events = 0;
   int64_t events = 0;  // kept
 };
 
-// Ids as they stand in the file, by number from 1. In one piece: a million ids of eight letters take 16 MB.
+// The ids in the file, by their new number from 1. Stored in one string: a million ids of eight letters take 16 MB.
 class OriginalIds {
  public:
   void add(std::string_view id) {
@@ -65,7 +65,7 @@ class OriginalIds {
     ends_.push_back(text_.size());
   }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(ends_.size()); }
-  // Borrowed.
+  // The result points into this object.
   [[nodiscard]] std::string_view of(int64_t number) const;
 
  private:
@@ -81,11 +81,11 @@ struct Dataset {
 };
 
 struct ReadOptions {
-  // Users and items with fewer lines are dropped, both counted once over the whole file, not iterated.
-  // Unset: 5, but none for `user item`.
+  // Users and items with fewer lines are dropped. Both are counted once over the whole file; this is not repeated until
+  // nothing changes. nullopt: 5, or 0 for the format `user item`.
   std::optional<int64_t> min_count = std::nullopt;
   double max_bad_lines = 0.01;  // share of lines that may be malformed
-  bool original_ids = false;    // are they asked for? They take memory, and training knows numbers alone
+  bool original_ids = false;    // keep the ids of the file; training does not need them, and they take memory
 };
 
 // A dataset's file. `dataset` is a path to a file or folder, or a name looked for under data_dir as NAME.txt,
@@ -95,7 +95,7 @@ Result<std::string> resolve_dataset(const std::string& dataset, const std::strin
 
 // Errors: kNotFound; kInvalid (empty, gzip, unknown format, one user only, ids below 1 or too large, too many
 // malformed lines, not readable). Each names the file, and the line where there is one. `on_progress` is called after
-// every few megabytes: a large file on a slow volume takes minutes, and must not be taken for a hang.
+// every few megabytes, because reading a large file from a slow volume takes minutes and must not be taken for a hang.
 Result<Dataset> read_interactions(
     const std::string& path, const ReadOptions& options, const std::function<void()>& on_progress = [] {});
 
@@ -104,7 +104,7 @@ Result<Dataset> parse_interactions(
     std::string_view text, const std::string& path, const ReadOptions& options,
     const std::function<void()>& on_progress = [] {});
 
-// Does one of the first lines have one of the formats? `head`: the beginning of a file, which may end inside a line.
+// Does one of the first lines match a format? `head`: the beginning of a file, which may end inside a line.
 bool has_known_format(std::string_view head);
 
 // Leave-one-out: the last event is the test, the one before it the validation, the rest is trained on.

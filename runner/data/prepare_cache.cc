@@ -12,8 +12,8 @@
 namespace lockstep::preparation {
 namespace {
 
-// A source is cut into about this many parts, each of at least one piece and at most kPartPieces: enough that all cores
-// have work and that little is lost when a preparation is killed, few enough that a file for each is no burden.
+// A source is divided into about this many parts, each of at least one piece and at most kPartPieces: enough that all
+// cores have work and that little is lost when a preparation is killed, few enough to have a file for each.
 constexpr int64_t kParts = 64;
 constexpr int64_t kPartPieces = 256;
 constexpr size_t kReasonsShown = 3;

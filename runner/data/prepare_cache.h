@@ -1,14 +1,14 @@
 // prepare_cache: reads a source once, on all cores, into one cache file (StructureCache, ImageCache).
 //
-// Role: makes `<cache_folder>/<many>-<fingerprint>.cache`, or opens the one that is there: its name follows from what
-// the source says of its files and from the cache's version, so a source that has not changed is opened at once.
-// On the way it keeps parts of a few pieces each in `….parts/`: a preparation that was killed goes on where it was.
-// Files appear under their names only whole (written aside, fsynced, renamed), so nothing half-written is ever taken
-// for whole. Several processes, on nodes that share a volume, may prepare the same source at the same time: they start
-// at different parts and take what the others have finished. Nobody waits for anybody, and all end with the same bytes.
-// Threads: starts options.threads and joins them; everything else, progress too, happens on the calling thread.
+// Role: makes `<cache_folder>/<many>-<fingerprint>.cache`, or opens it if it exists. The fingerprint in its name
+// depends on the source's files and on the cache's version, so the cache of an unchanged source is opened at once.
+// While it works, it writes parts of a few pieces each to `….parts/`, so that a preparation that was killed continues
+// from there. Files are written under temporary names, fsynced and renamed, so a file with its final name is complete.
+// Several processes, on nodes that share a volume, may prepare the same source at the same time: they start at
+// different parts and use the parts that others have finished. None waits for another, and all produce the same bytes.
+// Threads: starts options.threads and joins them; everything else, including progress, happens on the calling thread.
 //
-// A Kind is a struct that says what is prepared (prepare_structures.cc and prepare_images.cc have one each):
+// A Kind is a struct that describes what is prepared (prepare_structures.cc and prepare_images.cc have one each):
 //   using Cache                                 open(path), from_bytes(bytes, what), size(), skipped()
 //   using Piece                                 what goes into the cache, one after the other
 //   static constexpr uint32_t kVersion          of the cache's file
@@ -43,20 +43,20 @@ namespace lockstep {
 
 struct PrepareOptions {
   int threads = 0;  // 0: as many as usable_cores()
-  // Pieces done and in all; at least ten times a second. False ends the preparation (kCancelled) after the pieces that
-  // are being read.
+  // Called at least ten times a second with the pieces done and their total. When it returns false, the preparation
+  // ends (kCancelled) after the pieces that are being read.
   std::function<bool(int64_t done, int64_t total)> progress = [](int64_t, int64_t) { return true; };
 };
 
 template <typename Cache>
 struct Prepared {
   Cache cache;
-  std::string path;        // of its file; empty when it is in memory
-  std::string summary;     // what was found, for a person
-  bool was_there = false;  // opened as it was: nothing had to be read
+  std::string path;        // of the cache's file; empty when it is in memory
+  std::string summary;     // what was found, for messages
+  bool was_there = false;  // the cache existed, so the source was not read
 };
 
-// What does not depend on the Kind.
+// The part that does not depend on the Kind.
 namespace preparation {
 inline constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 int threads_of(const PrepareOptions& options);
@@ -64,7 +64,7 @@ int64_t pieces_of_part(int64_t pieces);
 std::string part_name(size_t part);
 std::string cache_path(const std::string& folder, const std::string& many, uint32_t version,
                        const std::string& fingerprint);
-// A word that no other process uses for its temporary files, on this machine or another.
+// A word for the names of temporary files that no other process uses, on this machine or another.
 std::string unique_tag();
 Error cannot_write(const Error& error, const std::string& many, const std::string& folder);
 Error volume_failed(const Error& error, const std::string& piece);
@@ -72,7 +72,7 @@ Error stopped(const std::string& many, const std::string& parts_folder);  // no 
 Error nothing_read(const std::string& summary, const std::vector<SkippedFile>& skipped);
 }  // namespace preparation
 
-// One preparation: its threads take parts in turn and leave each as a cache of its own, in a file or in memory.
+// One preparation: its threads take one part after the other and make a cache of each, in a file or in memory.
 template <typename Kind>
 class Preparation {
  public:
@@ -103,7 +103,7 @@ class Preparation {
   [[nodiscard]] std::string part_path(size_t part) const {
     return join_path(parts_folder_, preparation::part_name(part));
   }
-  // Of this process: another one may write the same file.
+  // With this process's tag, because another process may write the same file.
   [[nodiscard]] std::string temporary_of(const std::string& path) const {
     return join_path(parent_path(path), ".tmp-" + tag_ + "-" + base_name(path));
   }
@@ -111,10 +111,10 @@ class Preparation {
     return preparation::cannot_write(error, Kind::kMany, parent_path(path_));
   }
 
-  // Returns when all parts are there, or with the first error.
+  // Returns when all parts exist, or with the first error.
   Status read_parts() {
     const size_t count = std::min<size_t>(static_cast<size_t>(preparation::threads_of(options_)), parts_.size());
-    // Not all processes at the same end: of two that prepare the same source, each does about half.
+    // Processes start at different parts, so that of two that prepare the same source each does about half.
     first_ = in_memory() ? 0 : std::hash<std::string>()(tag_) % parts_.size();
     running_ = count;
     std::vector<std::jthread> threads;
@@ -163,7 +163,7 @@ class Preparation {
   Status do_part(size_t part) {
     if (!in_memory()) {
       Result<Cache> there = Cache::open(part_path(part));
-      if (there.ok()) {  // of an earlier preparation, or of another process
+      if (there.ok()) {  // made by an earlier preparation or by another process
         parts_[part] = std::move(*there);
         count_pieces(end_of(part) - begin_of(part));
         return {};
@@ -177,7 +177,7 @@ class Preparation {
       if (read.ok()) {
         std::move(read->begin(), read->end(), std::back_inserter(pieces));
       } else if (read.error().code == ErrorCode::kUnavailable) {
-        // The volume, not the file: what is left out now would be left out for good.
+        // The volume failed, not the file. Skipping the piece now would leave it out of the cache for good.
         return preparation::volume_failed(read.error(), kind_.source.name(i));
       } else {
         skipped.push_back({kind_.source.name(i), read.error().message});
@@ -229,18 +229,18 @@ class Preparation {
   int64_t part_pieces_;
   size_t first_ = 0;
   std::atomic<size_t> next_ = 0;
-  std::vector<std::optional<Cache>> parts_;  // each written by the thread that took it
+  std::vector<std::optional<Cache>> parts_;  // each is set by the thread that took the part
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  size_t running_ = 0;  // guarded by mutex_, as what follows
+  size_t running_ = 0;  // this and the members below are protected by mutex_
   int64_t pieces_done_ = 0;
   std::optional<Error> error_;
 };
 
-// cache_folder is made where it is missing; empty: the cache stays in memory. Errors: kInvalid when nothing at all
-// could be read (the first reasons are named); kUnavailable when the source's volume fails or the folder cannot be
-// written (says so and what to do); kCancelled.
+// cache_folder is made if it does not exist; empty: the cache stays in memory. Errors: kInvalid when nothing at all
+// could be read (the message has the first reasons); kUnavailable when the source's volume fails or the folder cannot
+// be written (the message says what to do); kCancelled.
 template <typename Kind>
 Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind& kind, const std::string& cache_folder,
                                                      const PrepareOptions& options) {
@@ -255,7 +255,7 @@ Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind&
       prepared.was_there = true;
       return prepared;
     }
-    // What is there and damaged is made again and replaced.
+    // A damaged cache is made again and replaced.
   }
   Preparation<Kind> preparation(fs, kind, prepared.path, options);
   Result<Cache> made = preparation.run();
@@ -268,7 +268,7 @@ Result<Prepared<typename Kind::Cache>> prepare_cache(FileSystem& fs, const Kind&
   }
   prepared.cache = std::move(*made);
   if (!prepared.path.empty()) {
-    // Left behind, it would only take room.
+    // The parts are not needed any more. An error here only leaves them on the disk.
     static_cast<void>(remove_tree(fs, prepared.path + ".parts"));
   }
   return prepared;

@@ -70,7 +70,7 @@ SlotRange share_of(int rank, int world_size, int64_t n) {
 
 namespace {
 
-// From `begin` on: the slots that the first of `parts` parts takes of what is left, `cost_left`.
+// The end of the first of `parts` parts of the slots that are left, whose total cost is `cost_left`.
 int64_t end_of_first_part(std::span<const int64_t> costs, SlotRange left, int64_t cost_left, int64_t parts,
                           int64_t cost_max) {
   int64_t taken = 0;
@@ -109,7 +109,7 @@ std::vector<SlotRange> micro_batches(SlotRange share, std::span<const int64_t> c
   std::vector<SlotRange> parts;
   SlotRange left = share;
   do {
-    // As few as the limit allows; whole slots may make it one more.
+    // The fewest parts that the limit allows; since slots are not divided, it may become one more.
     const int64_t parts_left = std::max<int64_t>(1, (cost_left + cost_max - 1) / cost_max);
     const int64_t end = end_of_first_part(costs, left, cost_left, parts_left, cost_max);
     parts.push_back({left.begin, end});

@@ -1,4 +1,4 @@
-// Sampler: the batches of a data set whose samples all cost the same, and who takes which share of any batch.
+// Sampler: the batches of a data set whose samples all cost the same, and the division of a batch among ranks.
 //
 // Role: the order of a run as a pure function of (seed, epoch), and the arithmetic of shares.
 // Threads: the functions are pure; a Sampler caches one epoch and belongs to one thread.
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What becomes of the rest of an epoch that fills no whole batch.
+// What to do with the samples at the end of an epoch that do not fill a batch.
 enum class LastBatch {
   kShort,  // one smaller batch
   kDrop,   // left out of this epoch
@@ -49,13 +49,13 @@ std::vector<int64_t> split_order(uint64_t seed, int64_t num_samples);
 // Contiguous shares whose sizes differ by at most one, the larger ones first; with n < world_size the last are empty.
 SlotRange share_of(int rank, int world_size, int64_t n);
 
-// Contiguous shares of the slots whose costs these are, of about the same cost each, the dearer ones first: as share_of
-// where all cost 1. Shares at the end may be empty.
+// Contiguous shares of about equal cost of slots with these costs; shares of higher cost come first. The same as
+// share_of when all costs are 1. The last shares may be empty.
 SlotRange share_by_cost(int rank, int world_size, std::span<const int64_t> costs);
 
-// A share as parts of about the same cost, each of at most cost_max, or of a single slot that costs more. `costs`: of
-// all slots of the batch. An empty share gives one empty part: its rank still runs a (zero-weight) backward, so that
-// the collectives stay matched.
+// Divides a share into parts of about equal cost, each at most cost_max unless it is a single slot that costs more.
+// `costs`: of all slots of the batch. An empty share gives one empty part, because its rank must still run a backward
+// (with weight zero) to take part in the collectives.
 std::vector<SlotRange> micro_batches(SlotRange share, std::span<const int64_t> costs, int64_t cost_max);
 
 // Global batches of the same number of samples, cut from a permutation of each epoch.

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// `step` of the streams: what the numbers are for. `sample` is the user.
+// The `step` of the random streams: what the numbers are used for. Their `sample` is the user.
 enum class Purpose : uint32_t { kChain = 0, kEvents = 1 };
 
 class Draws {
@@ -28,7 +28,7 @@ class Draws {
   uint64_t next_ = 0;
 };
 
-// Cumulative Zipf weights with exponent 1: division alone, no pow(), so that every machine has the same bits.
+// Cumulative Zipf weights with exponent 1. Uses only division, not pow(), so that all machines compute the same bits.
 std::vector<double> cumulative_popularity(int64_t items) {
   std::vector<double> cumulative(static_cast<size_t>(items));
   double sum = 0.0;

@@ -1,4 +1,4 @@
-// Synthetic interactions: a generated data set with something to learn, free to ship.
+// Synthetic interactions: a generated data set with something to learn, free of copyright.
 //
 // Role: users walk a planted chain (every item has one successor, taken with probability `follow`) and otherwise pick
 // by popularity (Zipf), so that a sequence model beats popularity and popularity beats chance.

@@ -49,7 +49,7 @@ class StandIn final : public c10d::Work {
 
 }  // namespace
 
-// What has begun and not ended. All members from any thread.
+// The collectives that have begun and not ended. All functions may be called from any thread.
 class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFlight> {
  public:
   c10::intrusive_ptr<Future> stand_in(const c10::intrusive_ptr<Future>& inner) {
@@ -69,22 +69,22 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
     return future;
   }
 
-  // The group's connections are being shut down: what has not ended kAbandonAfter later is given up, and so is what
-  // begins after that. Comes back at once.
+  // Called when the group's connections are shut down. Collectives that have not ended kAbandonAfter later are
+  // abandoned, and so are those that begin after that. Returns at once.
   void cut() {
     const std::lock_guard lock(mutex_);
     if (after_cut_.joinable()) return;
     after_cut_ = std::jthread([this](const std::stop_token& stop) { give_up_later(stop); });
   }
 
-  // False when something was given up, or has not ended after `limit`.
+  // False when a collective was abandoned, or has not ended within `limit`.
   bool all_end_within(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, limit, [this] { return open_.empty(); }) && !gave_up_;
   }
 
  private:
-  // False when everything is given up by now.
+  // False when kAbandonAfter has passed since the cut: then new collectives are abandoned at once.
   bool add(const c10::intrusive_ptr<Future>& future) {
     const std::lock_guard lock(mutex_);
     if (gives_up_all_) {
@@ -95,7 +95,7 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
     return true;
   }
 
-  // True for the one caller that may end it.
+  // True for exactly one caller, which then ends the future.
   bool take(const c10::intrusive_ptr<Future>& future) {
     const std::lock_guard lock(mutex_);
     if (open_.erase(future) == 0) return false;
@@ -107,7 +107,7 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
     std::set<c10::intrusive_ptr<Future>> left;
     {
       std::unique_lock lock(mutex_);
-      // Not "all have ended": another may begin, and hang as well.
+      // Waits for the whole time even if all have ended, because another collective may begin and hang, too.
       changed_.wait_for(lock, stop, kAbandonAfter, [] { return false; });
       if (stop.stop_requested()) return;
       left = std::exchange(open_, {});
@@ -116,7 +116,7 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
       gives_up_all_ = true;
     }
     if (left.empty()) return;
-    std::fprintf(stderr, "worker (pid %d): gave up %zu collectives that hung after their group was cut\n", ::getpid(),
+    std::fprintf(stderr, "worker (pid %d): abandoned %zu collectives that hung after their group was cut\n", ::getpid(),
                  left.size());
     for (const auto& future : left) future->setError(given_up());
   }
@@ -125,9 +125,9 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
   std::condition_variable_any changed_;
   // State below is protected by mutex_.
   std::set<c10::intrusive_ptr<Future>> open_;
-  bool gave_up_ = false;       // at least one
-  bool gives_up_all_ = false;  // what begins now
-  std::jthread after_cut_;     // last: it uses what stands above
+  bool gave_up_ = false;       // at least one collective was abandoned
+  bool gives_up_all_ = false;  // collectives that begin now are abandoned at once
+  std::jthread after_cut_;     // the last member: it uses those above, so it is destroyed (joined) first
 };
 
 AbandonableBackend::AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner,
@@ -138,12 +138,13 @@ AbandonableBackend::AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner,
 
 AbandonableBackend::~AbandonableBackend() {
   if (in_flight_->all_end_within(kAbandonAfter)) return;
-  // Raw, so that it is only lost where no thread can be had: the destructor would wait here.
+  // A raw pointer, so that the backend is leaked if no thread can be started; a smart pointer's destructor would block
+  // here.
   c10d::Backend* const inner = inner_.release();
   try {
     std::thread([inner] { c10::intrusive_ptr<c10d::Backend>::reclaim(inner).reset(); }).detach();
   } catch (const std::system_error& e) {
-    std::fprintf(stderr, "worker: a group that hangs is left as it is: no thread for its end (%s)\n", e.what());
+    std::fprintf(stderr, "worker: a hung group is not destroyed, because no thread can be started (%s)\n", e.what());
   }
 }
 

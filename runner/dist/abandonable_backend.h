@@ -1,14 +1,13 @@
-// AbandonableBackend: a c10d backend whose collectives can be given up by those who wait for them.
+// AbandonableBackend: wraps a c10d backend so that waiting for a collective ends even when the collective hangs.
 //
-// Role: a collective of Gloo that is in the middle of a transfer when its connection ends may never end: the buffer of
-// a message that is half received, or queued to be sent, is in none of the lists that gloo's Pair::signalException
-// goes through, so that its owner waits for the whole collective timeout. A survivor cannot take part in the next
-// group while its training thread stands there. So callers wait for a stand-in of each collective: it ends when the
-// collective does, or a moment after the group was cut.
-// Ownership: holds the inner backend. What was given up keeps its own tensors alive; an inner backend with such
-// collectives is destroyed by a thread of its own, because its destructor waits for them.
-// Threads: collectives by the training thread. Stand-ins end on the inner backend's threads; those that are given up,
-// on one that the abort starts. Errors: a collective that was given up throws c10::DistBackendError.
+// Role: a Gloo collective whose connection ends in the middle of a transfer may never end: the buffer of a message that
+// is half received, or queued to be sent, is in none of the lists that gloo's Pair::signalException goes through, so
+// its owner waits for the whole collective timeout. Until then the training thread could not join the next group. So
+// callers wait for a StandIn of each collective: it ends when the collective does, or kAbandonAfter after a cut.
+// Ownership: owns the inner backend. An abandoned collective keeps its tensors alive. An inner backend with such
+// collectives is destroyed on a thread of its own, because its destructor waits for them.
+// Threads: collectives are called by the training thread. A StandIn ends on a thread of the inner backend, or, if it is
+// abandoned, on one that the abort starts. Errors: an abandoned collective throws c10::DistBackendError.
 #pragma once
 
 #include <chrono>
@@ -21,12 +20,12 @@
 
 namespace lockstep {
 
-// Those whose connections end throw within a tenth of a millisecond; who has not by then will not.
+// A collective whose connections end throws within a tenth of a millisecond; one that has not by now never will.
 inline constexpr std::chrono::milliseconds kAbandonAfter{200};
 
 class AbandonableBackend final : public c10d::Backend {
  public:
-  // `abort` may be null: nothing is given up then before the backend is dropped.
+  // `abort` may be null: then no collective is abandoned before the backend is dropped.
   AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner, const std::shared_ptr<GroupAbort>& abort);
   ~AbandonableBackend() override;
   AbandonableBackend(const AbandonableBackend&) = delete;
@@ -48,7 +47,7 @@ class AbandonableBackend final : public c10d::Backend {
   [[nodiscard]] c10::intrusive_ptr<c10d::Work> stand_in(c10::intrusive_ptr<c10d::Work> inner) const;
 
   c10::intrusive_ptr<c10d::Backend> inner_;
-  std::shared_ptr<InFlight> in_flight_;  // with `abort`, which may outlive the backend
+  std::shared_ptr<InFlight> in_flight_;  // shared with an action of `abort`, which may outlive the backend
 };
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// The network interface or address that the options name cannot be listened on.
+// gloo cannot listen on the network interface or address that the options name.
 struct UnusableAddress : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

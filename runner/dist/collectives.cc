@@ -65,7 +65,7 @@ std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string min
   std::vector<std::string> all;
   if (keeps) all.push_back(std::move(mine));
   for (int source = 1; source < group.world_size(); ++source) {
-    // A tensor with memory of its own: a broadcast that is given up at a cut may still write to it.
+    // The tensor owns its memory, because a broadcast that is abandoned at a cut may still write to it.
     at::Tensor bytes = torch::empty({sizes[static_cast<size_t>(source)].front()}, torch::kUInt8);
     char* const data = static_cast<char*>(bytes.mutable_data_ptr());
     if (source == group.rank()) std::copy(mine.begin(), mine.end(), data);
@@ -92,7 +92,7 @@ void barrier(ProcessGroup& group) {
 void refuse_when_cut(const ProcessGroup& group) {
   const auto& abort = group.options().abort;
   TORCH_CHECK_WITH(DistBackendError, !abort || !abort->fired(),
-                   "the group was cut: what this device has received since does not count");
+                   "the group was cut: what this device has received since is discarded");
 }
 
 void wait_for_device(const ProcessGroup& group, DeviceStream& device) {

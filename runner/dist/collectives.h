@@ -1,4 +1,4 @@
-// Collectives the loop needs, on host figures and on tensors. All ranks call them in the same order.
+// Collectives on host figures and on tensors. All ranks call them in the same order.
 // Threads: the training thread. Errors: throw (fault.h) when the group is broken.
 #pragma once
 
@@ -16,16 +16,17 @@ namespace lockstep {
 class DeviceStream;
 class ProcessGroup;
 
-// A running sum over ranks of a few fp64 figures on the host: weights, flags, losses. Deterministic for a fixed W.
+// An asynchronous sum over ranks of a few fp64 figures on the host: weights, flags, losses. Deterministic for a fixed
+// world size.
 class HostSums {
  public:
-  // Starts the all-reduce and returns; forward runs meanwhile.
+  // Starts the all-reduce and returns at once.
   HostSums(ProcessGroup& group, std::span<const double> values);
   ~HostSums();
   HostSums(HostSums&&) noexcept;
   HostSums& operator=(HostSums&&) noexcept;
 
-  // Blocks until the sums are there. Once.
+  // Blocks until the sums have arrived. To be called once.
   std::vector<double> wait();
 
  private:
@@ -33,14 +34,14 @@ class HostSums {
   std::unique_ptr<Impl> impl_;
 };
 
-// Sums right away.
+// The same, blocking.
 std::vector<double> sum_over_ranks(ProcessGroup& group, std::span<const double> values);
 
 // One row per rank, in rank order; all rows of equal length.
 std::vector<std::vector<int64_t>> gather_over_ranks(ProcessGroup& group, std::span<const int64_t> values);
 
-// On rank 0: what each rank has given, in rank order; elsewhere nothing. Each rank's bytes pass all ranks, one rank's
-// at a time. `on_progress`: after each rank's.
+// Returns on rank 0 the bytes of each rank, in rank order; on other ranks an empty vector. Each rank's bytes are
+// broadcast to all ranks, one rank after the other; `on_progress` is called after each.
 std::vector<std::string> bytes_to_rank_zero(ProcessGroup& group, std::string mine,
                                             const std::function<void()>& on_progress);
 
@@ -49,12 +50,13 @@ void broadcast(ProcessGroup& group, at::Tensor& tensor, int source);
 
 void barrier(ProcessGroup& group);
 
-// Throws (kPeerLost) when the group was cut: what its device has done since may be half done.
+// Throws (kPeerLost) when the group was cut, because results on the device may then be incomplete.
 void refuse_when_cut(const ProcessGroup& group);
-// Returns when the device has done what was queued so far, and all of it counts. Throws when the group was cut.
+// Waits until the device has done what was queued so far. Throws when the group was cut, so after it returns the
+// results are valid.
 void wait_for_device(const ProcessGroup& group, DeviceStream& device);
-// Before a group is dropped according to plan: no rank takes its connections down while the device of another one still
-// uses them.
+// To be called before a group is dropped as planned: waits for the devices of all ranks, so that no rank closes its
+// connections while another rank's device still uses them.
 void wait_for_all_devices(ProcessGroup& group, DeviceStream& device);
 
 }  // namespace lockstep

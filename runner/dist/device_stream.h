@@ -1,9 +1,9 @@
-// DeviceStream: how the host learns what its device has done.
+// DeviceStream: waiting for the work that is queued on a device.
 //
-// Role: on a GPU a call returns when its work is queued, collectives of NCCL included, and an aborted collective ends
-// like any other: what it leaves in memory is garbage, and nothing is thrown. So whoever acts on data of the device
-// waits for it here first, and asks then whether the group was cut (wait_for_device in dist/collectives.h). On the CPU
-// everything has been done when the call returns. Tests play a device on the CPU
+// Role: on a GPU a call returns when its work is queued, also a collective of NCCL. An aborted collective ends like any
+// other: it leaves garbage in its buffers and throws nothing. So before the host uses data of the device it must wait
+// here and then check whether the group was cut (wait_for_device in dist/collectives.h does both). On the CPU a call
+// returns when its work is done. Tests imitate an asynchronous device on the CPU
 // (tests/runner/support/asynchronous_device.h).
 // Threads: the training thread. Errors: a fault of the device is thrown by the wait.
 #pragma once
@@ -20,7 +20,7 @@ class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
 
-  // After so many steps a step's figures can be read without stopping the device; 0 on the CPU.
+  // The figures of a step can be read so many steps later without making the device wait for the host; 0 on the CPU.
   [[nodiscard]] virtual int64_t lag() const = 0;
   // Returns when everything that was queued so far has been done.
   virtual void wait() = 0;

@@ -18,7 +18,7 @@ struct NamedResult {
   NcclResult result;
 };
 
-// As c10d names them in its texts.
+// The names that c10d uses in its messages.
 constexpr std::array kNcclResults{
     NamedResult{"ncclUnhandledCudaError:", NcclResult::kUnhandledCudaError},
     NamedResult{"ncclSystemError:", NcclResult::kSystemError},
@@ -57,8 +57,8 @@ ExitCode meaning_of(NcclResult result, const std::string& text) {
     case NcclResult::kInvalidArgument:
     case NcclResult::kInvalidUsage:
       return ExitCode::kCrash;
-    // A connection that broke shows as any of these, by the transport. A machine whose network is broken fails to form
-    // the next group, and says so then.
+    // Depending on the transport, NCCL reports a broken connection as any of these. If this machine's own network is
+    // broken, forming the next group fails with a message that says so.
     case NcclResult::kSystemError:
     case NcclResult::kInternalError:
     case NcclResult::kRemoteError:
@@ -74,13 +74,13 @@ ExitCode meaning_of(const std::exception& exception, const std::string& text) {
     return contains_any(text, {"out of memory"}) ? ExitCode::kOutOfMemory : ExitCode::kDeviceFault;
   }
   if (const auto result = nccl_result_of(exception)) return meaning_of(*result, text);
-  // One type for a connection that broke and for one that was silent for too long.
+  // These types are used both for a broken connection and for one that was silent for too long.
   if (is_a<c10::DistError, gloo::IoException>(exception)) {
     const bool took_too_long = contains_any(text, {"imed out", "ait timeout", "NCCL timeout", "operation timeout"});
     return took_too_long ? ExitCode::kTimeout : ExitCode::kPeerLost;
   }
   if (is_a<gloo::Exception, gloo::EnforceNotMet>(exception)) return ExitCode::kPeerLost;
-  // What torch checks itself is a plain Error whatever it is about: the libraries of CUDA, an allocation on the host.
+  // TORCH_CHECK throws a plain c10::Error for everything: errors of CUDA's libraries, a failed allocation on the host.
   if (is_a<c10::Error>(exception)) {
     if (contains_any(text, {"out of memory", "can't allocate memory"})) return ExitCode::kOutOfMemory;
     if (contains_any(text, {"CUDA error", "CUDA driver error", "cuDNN error"})) return ExitCode::kDeviceFault;

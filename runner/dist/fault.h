@@ -1,5 +1,5 @@
-// What an exception out of torch, c10d, gloo, NCCL or CUDA means for the run. Its type and NCCL's code decide; texts
-// are read only where a library has one type for several things. Threads: pure.
+// What an exception of torch, c10d, gloo, NCCL or CUDA means for the run. Its type and NCCL's code decide; the message
+// is searched only when a library uses one type for several kinds of errors. Threads: pure.
 #pragma once
 
 #include <exception>
@@ -28,17 +28,17 @@ enum class NcclResult {
   kRemoteError = 6,
 };
 
-// An error that NCCL told this room itself.
+// An error that a direct call of NCCL has returned (not through c10d).
 struct NcclFault : std::runtime_error {
   NcclFault(NcclResult its_result, const std::string& text) : std::runtime_error(text), result(its_result) {}
   NcclResult result;
 };
 
-// What NCCL said: of a NcclFault, or of c10d's exception, whose text names the code ("ncclRemoteError: …").
+// NCCL's code: from an NcclFault, or from an exception of c10d whose text names it ("ncclRemoteError: …").
 std::optional<NcclResult> nccl_result_of(const std::exception& exception);
 
 // kPeerLost (a peer closed or refused the connection), kTimeout (a collective or store wait ran out of time),
-// kOutOfMemory, kDeviceFault (CUDA error), else kCrash: an error of ours, kept as it is in the message.
+// kOutOfMemory, kDeviceFault (CUDA error), else kCrash: an error of this program, whose message is kept unchanged.
 Failure classify_fault(const std::exception& exception);
 
 }  // namespace lockstep

@@ -10,7 +10,8 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-// Where this rank listens for the others. What fails here fails again in every group: it is no lost peer.
+// Where this rank listens for the others. An error here is this machine's and would come back in every group, so it
+// must not be taken for a lost peer.
 std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options) {
   const bool one_machine = options.world.world_size == options.world.local_world_size;
   std::string where;
@@ -24,7 +25,7 @@ std::shared_ptr<gloo::transport::Device> make_device(const GroupOptions& options
       return ProcessGroupGloo::createDeviceForHostname(options.address);
     }
     if (one_machine) {
-      // The host name may not resolve, or resolve to an address that a firewall guards.
+      // The host name may not resolve, or resolve to an address behind a firewall.
       where = "address 127.0.0.1";
       return ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
     }
@@ -43,7 +44,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
                                                     const GroupOptions& options) {
   auto gloo_options = ProcessGroupGloo::Options::create(kFormingTimeout);
   gloo_options->devices.push_back(make_device(options));
-  // Gloo hands its own timeout to a wait, not to the store's extended calls.
+  // Gloo passes its own timeout to Store::wait, but not to the store's extended calls.
   const c10d::StoreTimeoutGuard forming(*store, kFormingTimeout);
   return c10::make_intrusive<ProcessGroupGloo>(store, options.world.rank, options.world.world_size, gloo_options);
 }

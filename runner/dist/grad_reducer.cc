@@ -26,8 +26,8 @@ struct GradReducer::Impl {
   using Clock = std::chrono::steady_clock;
 
   std::unique_ptr<c10d::Reducer> reducer;
-  // On the nodes that accumulate the parameters' gradients. (A hook of the tensor would leave its place behind when it
-  // is removed: a little for each generation.)
+  // Hooks on the nodes that accumulate the parameters' gradients. (A hook on the tensor would leave an empty entry
+  // behind when it is removed, one more for each generation.)
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>> hooks;
   std::atomic<Clock::rep> last_gradient{0};  // written by autograd's threads
   std::atomic<size_t> gradients{0};          // since prepare; by autograd's threads
@@ -77,9 +77,10 @@ GradReducer::GradReducer(const NamedTensors& parameters, ProcessGroup& group, st
       /*param_names=*/std::unordered_map<size_t, std::string>{}, kFirstBucketBytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
-  // Without a hook the Reducer multiplies by 1/W where a gradient is copied into its bucket, as in its first backward,
-  // and divides by W where the gradient lives there, as in all others: not the same bits where W is no power of two, so
-  // that the first step of a new group would not be the one that the group before it would have made.
+  // Without this hook the Reducer multiplies by 1/W when it copies a gradient into its bucket, as in its first
+  // backward, and divides by W when the gradient is already there, as in all later ones. Unless W is a power of two the
+  // results differ in their bits, so that the first step of a new group would differ from the same step in the group
+  // before it.
   impl_->reducer->register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE);
   impl_->on_last_gradient = std::move(on_last_gradient);
   impl_->watch_gradients(tensors);
@@ -94,8 +95,8 @@ void GradReducer::prepare(const at::Tensor& loss) {
   if (impl_ == nullptr) return;
   impl_->prepared.store(true);
   impl_->gradients.store(0);
-  // It writes down in which order the gradients came, to make new buckets, which we never ask for: dropped, or it would
-  // grow by every parameter in every step.
+  // The Reducer records the order in which gradients become ready, to rebuild its buckets, which we never ask for. This
+  // clears the record, which otherwise grows by every parameter in every step.
   impl_->reducer->reset_state();
   impl_->reducer->prepare_for_backward({loss});
 }

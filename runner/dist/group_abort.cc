@@ -23,7 +23,8 @@ std::optional<int> socket_option(int fd, int option) {
   return value;
 }
 
-// Whatever an abort throws, the sockets must be shut down after it; and the link's thread has nobody to catch it.
+// Catches whatever an action throws, because the sockets must still be shut down after it, and nothing on the
+// agent-link thread would catch it.
 void attempt(const std::function<void()>& action) {
   try {
     action();
@@ -34,7 +35,7 @@ void attempt(const std::function<void()>& action) {
 
 }  // namespace
 
-// The TCP sockets of this process, connected, under way or listening.
+// The TCP sockets of this process: connected, connecting or listening.
 GroupAbort::Sockets GroupAbort::open_sockets() {
   Sockets found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), &::closedir);
@@ -91,7 +92,8 @@ void GroupAbort::fire() {
   }
 }
 
-// One that was closed since, its descriptor perhaps another's by now, is not in both.
+// `socket` is open now. A socket that was closed meanwhile is not affected even if its descriptor was reused, because
+// the new socket has another inode.
 bool GroupAbort::is_the_groups(ino_t inode, const Socket& socket) const {
   if (before_.contains(inode)) return false;
   if (!of_gloo_ || of_gloo_->contains(inode)) return !socket.listens;

@@ -1,14 +1,15 @@
-// GroupAbort: how a group is left that no longer answers.
+// GroupAbort: makes the blocked collectives of a group that no longer answers throw.
 //
-// Role: a peer that dies is noticed by the collective itself; one that falls silent is not. The agent's word (Cut)
-// comes on another thread, which fires this: the commit gate is shut (kernels/commit_gate.h), so that nothing that is
-// still queued on the device changes the state; NCCL's communicator is told (two_phase_abort.h); Gloo's sockets are
-// shut down, so that a blocked collective throws within a tenth of a millisecond. Which sockets are the group's:
-// Gloo's, which were opened while its part of the group was formed, and as long as NCCL still meets its peers NCCL's,
-// so that no thread of it waits for them for ever. A communicator that stands is ended by NCCL's own calls, which use
-// its sockets. Gloo's listeners stay: its loop accepts on them and must not see them fail. A socket is known by its
-// inode: descriptors are used again. Threads: made and dropped by the training thread; fire() from any thread, also
-// while the group is being formed. It waits for nobody, because the thread that shows that this process lives calls it.
+// Role: a collective notices a peer that dies, but not one that is silent. The agent then sends Cut; the agent-link
+// thread receives it and calls fire(). That shuts the commit gate (kernels/commit_gate.h), so that work which is still
+// queued on the device cannot change the state; it cuts NCCL's communicator (two_phase_abort.h); and it shuts Gloo's
+// sockets down, so that a blocked collective throws within a tenth of a millisecond.
+// Sockets that are shut down: those that Gloo opened while its part of the group was formed and, as long as NCCL still
+// connects to its peers, NCCL's, so that none of its threads waits for a peer for ever. A communicator that is ready is
+// ended by NCCL's own calls, which use its sockets. Gloo's listening sockets stay open, because its event loop accepts
+// on them and must not see them fail. Sockets are identified by inode, because descriptors are reused.
+// Threads: made and dropped by the training thread; fire() from any thread, also while the group is being formed.
+// fire() does not block, because the agent-link thread also marks this process as alive.
 #pragma once
 
 #include <sys/types.h>
@@ -28,14 +29,14 @@ class GroupAbort {
   GroupAbort(const GroupAbort&) = delete;
   GroupAbort& operator=(const GroupAbort&) = delete;
 
-  // Gloo's part of the group stands: what is opened from now on is NCCL's.
+  // Gloo's part of the group is ready: sockets that are opened from now on are NCCL's.
   void spare_listeners();
-  // The group stands: later sockets are not its own.
+  // The group is ready: sockets that are opened from now on are not the group's.
   void group_is_formed();
-  // Called by fire(), in this order, before the sockets are shut down; at once when it has fired already. Must not
-  // wait.
+  // Adds an action that fire() calls before it shuts the sockets down, in the order in which they were added. When
+  // fire() was called already, the action is called here. It must not block.
   void also(std::function<void()> action);
-  // The group is about to be dropped: fire() does nothing from now on. Its descriptors may soon be somebody else's.
+  // The group is about to be dropped: fire() does nothing from now on, because its descriptors may be reused.
   void retire();
 
   void fire();
@@ -54,7 +55,7 @@ class GroupAbort {
   Sockets before_;
   mutable std::mutex mutex_;
   // State below is protected by mutex_.
-  std::optional<Sockets> of_gloo_;  // all that were open when gloo's part stood
+  std::optional<Sockets> of_gloo_;  // all sockets that were open when Gloo's part was ready
   bool formed_ = false;
   bool fired_ = false;
   bool retired_ = false;

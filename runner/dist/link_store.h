@@ -1,5 +1,5 @@
-// LinkStore: the rendezvous store of a worker that has an agent: requests travel over the link to the agent, the keys
-// live at the coordinator, one store per generation. No port of rank 0 is needed.
+// LinkStore: the rendezvous store of a worker that has an agent. Requests go over the link to the agent and from there
+// to the coordinator, which keeps the keys, one store per generation. Rank 0 needs no port for it.
 // Threads: as c10d::Store: used by one thread at a time; the transport is thread-safe.
 #pragma once
 

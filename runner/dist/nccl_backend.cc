@@ -24,9 +24,9 @@ static_assert(static_cast<int>(NcclResult::kInvalidArgument) == ncclInvalidArgum
 static_assert(static_cast<int>(NcclResult::kInvalidUsage) == ncclInvalidUsage);
 static_assert(static_cast<int>(NcclResult::kRemoteError) == ncclRemoteError);
 
-// c10d hands a communicator's handle out only after its init has ended (getCommPtr), and waits for that with the mutex
-// held that abort() needs. So the handle is read where c10d keeps it: an explicit instantiation may name what is
-// private.
+// c10d returns a communicator's handle only after its init has ended (getCommPtr), and waits for that while it holds
+// the mutex that abort() needs. So the handle is read from c10d's private member, which an explicit template
+// instantiation may name.
 ncclComm_t& handle_of(c10d::NCCLComm& communicator);
 template <auto member>
 struct HandleOf {
@@ -37,7 +37,7 @@ template struct HandleOf<&c10d::NCCLComm::ncclComm_>;
 NcclFault fault_of(ncclResult_t result, ncclComm_t handle) {
   const char* const last = ncclGetLastError(handle);
   return {static_cast<NcclResult>(result),
-          std::string("NCCL: ") + ncclGetErrorString(result) + ": " + (last == nullptr ? "no more is known" : last)};
+          std::string("NCCL: ") + ncclGetErrorString(result) + ": " + (last == nullptr ? "no details" : last)};
 }
 
 bool is_broken(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
@@ -48,8 +48,8 @@ ncclResult_t state_of(ncclComm_t handle) {
   return asked == ncclSuccess ? state : asked;
 }
 
-// A collective on the device, as its caller sees it. c10d's own wait() aborts the communicator when it fails, and asks
-// NCCL for errors meanwhile: both would come between the revoke and its communicator.
+// The handle of a collective on the device that callers wait for. c10d's own wait() aborts the communicator when it
+// fails, and queries NCCL's errors meanwhile; both would interfere with a revoke.
 class WatchedWork final : public c10d::Work {
  public:
   WatchedWork(c10::intrusive_ptr<c10d::Work> inner, std::shared_ptr<TwoPhaseAbort> abort, c10::DeviceIndex device,
@@ -59,7 +59,7 @@ class WatchedWork final : public c10d::Work {
   void synchronize() override { inner_->synchronize(); }
   std::vector<at::Tensor> result() override { return inner_->result(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return inner_->getFuture(); }
-  // Blocks the host until the current stream is past the collective. One that was revoked has ended, and throws.
+  // Blocks the host until the current stream has passed the collective. Throws if the communicator was revoked.
   bool wait(Milliseconds timeout) override {
     inner_->synchronize();
     const at::cuda::CUDAStream stream = at::cuda::getCurrentCUDAStream(device_);
@@ -82,7 +82,7 @@ class WatchedWork final : public c10d::Work {
   const Milliseconds timeout_;
 };
 
-// The collectives that are used on devices are launched under TwoPhaseAbort. (Figures of the host go over Gloo.)
+// Launches the collectives that are used on devices through TwoPhaseAbort. (Figures on the host go over Gloo.)
 class NcclBackend final : public ProcessGroupNCCL {
  public:
   NcclBackend(const c10::intrusive_ptr<c10d::Store>& store, const GroupOptions& options,
@@ -99,15 +99,17 @@ class NcclBackend final : public ProcessGroupNCCL {
                                                                         }})) {
     if (options.abort) options.abort->also([abort = abort_] { abort->cut(); });
   }
-  // By the training thread, after a cut or without one: neither finalize, which waits for peers, nor destroy.
+  // Called by the training thread, after a cut or without one. It aborts the communicator and calls neither finalize,
+  // which waits for peers, nor destroy.
   ~NcclBackend() override { abort_->leave(); }
   NcclBackend(const NcclBackend&) = delete;
   NcclBackend& operator=(const NcclBackend&) = delete;
 
-  // Eager: a device or network that cannot work is found at forming, where it can be named, not in the first step.
+  // Connects eagerly, so that a broken device or network is reported when the group is formed and not in the first
+  // step.
   void connect() {
     abort_->check();
-    eagerConnectSingleDevice(device_);  // the communicator does not block: its init goes on in a thread of NCCL's
+    eagerConnectSingleDevice(device_);  // the communicator is non-blocking: its init continues on a thread of NCCL's
     const std::shared_ptr<c10d::NCCLComm> communicator = getNCCLComm(std::to_string(device_.index()));
     TORCH_CHECK_WITH(DistBackendError, communicator != nullptr, "c10d made no NCCL communicator for ", device_);
     const ncclComm_t handle = handle_of(*communicator);
@@ -134,10 +136,10 @@ class NcclBackend final : public ProcessGroupNCCL {
 
  private:
   c10::intrusive_ptr<c10d::Work> watched(c10::intrusive_ptr<c10d::Work> work) const {
-    if (work == nullptr) return work;  // asyncOp is off: it is part of the caller's stream
+    if (work == nullptr) return work;  // asyncOp is false: the collective is in the caller's stream
     return c10::make_intrusive<WatchedWork>(std::move(work), abort_, device_.index(), timeout_);
   }
-  // Comes back at once; NCCL's own thread waits for the kernels, which see the abort flag.
+  // Returns at once; NCCL's own thread waits for the kernels, which see the abort flag.
   void revoke() {
     const c10::cuda::CUDAGuard guard(device_);
     const ncclResult_t result = ncclCommRevoke(handle_, NCCL_REVOKE_DEFAULT);
@@ -161,7 +163,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
   auto nccl_options = ProcessGroupNCCL::Options::create();
   nccl_options->timeout = options.timeout;
   nccl_options->is_high_priority_stream = true;  // a bucket's all-reduce must not queue behind the backward's kernels
-  nccl_options->config.blocking = 0;             // an init, or a launch that connects, must be left by an abort
+  nccl_options->config.blocking = 0;             // so that an abort can end an init, or a launch that connects
   auto nccl = c10::make_intrusive<NcclBackend>(store, options, std::move(nccl_options));
   nccl->connect();
   return nccl;

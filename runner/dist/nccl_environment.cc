@@ -11,14 +11,14 @@ namespace {
 struct Variable {
   std::string_view name;
   std::string_view value;
-  bool is_default = false;  // the user's own value counts
+  bool is_default = false;  // true: a value that the user has set is kept
 };
 
 constexpr std::array kVariables{
     // wait() blocks the host, and c10d starts neither its watchdog nor the thread that watches the watchdog.
     Variable{"TORCH_NCCL_BLOCKING_WAIT", "1"},
-    // Were it to start one all the same: it aborts no communicator, no process, and does not end the process when the
-    // device has failed, which is an exit code of ours (12).
+    // In case c10d starts a watchdog all the same: it must abort neither a communicator nor the process, and must not
+    // end the process when the device has failed, because then the worker exits with code 12.
     Variable{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
     Variable{"TORCH_NCCL_ENABLE_MONITORING", "0"},
     Variable{"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"},
@@ -35,8 +35,9 @@ constexpr std::array kVariables{
     // with NCCL's own 34. An abort is noticed between two of them.
     Variable{"NCCL_SOCKET_RETRY_CNT", "10", true},
     Variable{"NCCL_SOCKET_RETRY_SLEEP_MSEC", "100", true},
-    // Sums made in the switches (NVLink SHARP) are not the same bits each time, which is why torch turns them off in
-    // its deterministic mode. A step that is made again after a loss is to be the same step.
+    // Sums computed in the switches (NVLink SHARP) may differ in their bits from one time to the next, which is why
+    // torch turns them off in its deterministic mode. A step that is redone after a lost peer must give the same
+    // result.
     Variable{"NCCL_NVLS_ENABLE", "0", true},
 };
 

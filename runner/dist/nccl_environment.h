@@ -1,16 +1,17 @@
-// The variables that c10d's NCCL part and NCCL itself read in a worker: who decides what when a group breaks.
+// The environment variables that a worker sets for c10d's NCCL backend and for NCCL.
 //
-// Role: c10d's watchdog sleeps for up to a minute with its mutex held when a collective fails, and the group's
-// destructor joins it; the agent kills a worker that has not left 12 s after the cut. So no such thread is started:
-// c10d starts none when its waits block. The worker finds errors, ends collectives and leaves the group itself
-// (two_phase_abort.h). Threads: set once, before a second thread is there and before c10d and NCCL read it.
+// Role: when a collective fails, c10d's watchdog thread sleeps for up to a minute with its mutex held, and the group's
+// destructor joins it; but the agent kills a worker that has not left 12 s after a cut. So these variables make c10d's
+// waits block, and then it starts no watchdog. The worker itself finds errors, ends collectives and leaves the group
+// (two_phase_abort.h). Threads: call once, before there is a second thread and before c10d and NCCL read the variables.
 #pragma once
 
 #include "runner/contract/world.h"
 
 namespace lockstep {
 
-// What the worker sets, by name: what it cannot do without, whatever `given` says, and defaults for what `given` lacks.
+// Returns what the worker sets, by name: variables that it needs, which override `given`, and defaults for variables
+// that `given` lacks.
 Environment nccl_environment(const Environment& given);
 
 // Puts it into the environment of this process.

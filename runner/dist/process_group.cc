@@ -33,7 +33,7 @@ Error backend_error(const GroupOptions& options, const std::exception& e) {
   const Failure fault = classify_fault(e);
   const std::string who = std::string(to_string(options.backend)) + " could not start on rank " +
                           std::to_string(options.world.rank) + " (device " + options.device.str() + "): ";
-  // What NCCL says while it starts is about this machine, unless it says that it is about a peer.
+  // An error that NCCL reports while it starts is this machine's, unless it is ncclRemoteError.
   const bool is_ours = nccl_result_of(e).value_or(NcclResult::kRemoteError) != NcclResult::kRemoteError;
   if ((fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout) && !is_ours) {
     return Error{ErrorCode::kRetry, who + fault.message};

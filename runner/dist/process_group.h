@@ -1,8 +1,8 @@
 // ProcessGroup: the communicator of one generation, over Gloo (CPU, or CUDA tensors with --backend gloo) or NCCL.
 //
-// Role: made at each forming and dropped as a whole; after any failed collective its state is unknown and it must be
-// dropped (gloo's rule). With NCCL, host figures (weights, flags) travel over a Gloo backend beside it, so that
-// nothing on the host ever waits for the device.
+// Role: made anew for each generation. After any failed collective its state is unknown and it must be dropped (gloo's
+// rule). With NCCL, figures on the host (weights, flags) are reduced over a Gloo backend beside it, so that the host
+// does not wait for the device.
 // Threads: one training thread.
 // Errors: forming returns Result; a collective of a broken group throws (see fault.h).
 #pragma once
@@ -36,13 +36,13 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{600'000};
   std::string network_interface;      // GLOO_SOCKET_IFNAME; empty: see address
   std::string address;                // of this node; empty: loopback on one machine, else the host name's address
-  std::shared_ptr<GroupAbort> abort;  // may be null; made before the forming, retired with the group
+  std::shared_ptr<GroupAbort> abort;  // may be null; made before the group is formed, retired before it is dropped
 };
 
 class ProcessGroup {
  public:
   // Connects all ranks of `options.world` through `store`. Errors: kRetry (a peer is missing or left), kUnavailable
-  // (the backend cannot start; names rank, device, the backend's own text and the ways out).
+  // (the backend cannot start; names rank, device, the backend's own message and what to try).
   static Result<std::unique_ptr<ProcessGroup>> form(const StoreHandle& store, const GroupOptions& options);
 
   // One rank alone: every collective is the identity.
@@ -57,7 +57,7 @@ class ProcessGroup {
   [[nodiscard]] bool is_solo() const;
   [[nodiscard]] const GroupOptions& options() const { return options_; }
 
-  // For the rest of the room (reducer, collectives). Null when solo.
+  // For other files of runner/dist (reducer, collectives). Null when solo.
   [[nodiscard]] c10d::ProcessGroup* handle() const;
 
  private:

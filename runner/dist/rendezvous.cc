@@ -33,8 +33,8 @@ Error store_fault(const std::string& doing, const std::exception& e) {
   return Error{ErrorCode::kRetry, doing + ": " + classify_fault(e).message};
 }
 
-// Rank 0 may serve the store: it must not leave with a refusal that its peers have not read. Those that died are not
-// waited for long.
+// Rank 0 may serve the store, so it must not exit before its peers have read why they are refused. It waits for at most
+// kPatience, because a peer may have died.
 void wait_until_all_have_read(c10d::Store& keys, const World& world, const std::string& topic) {
   constexpr std::chrono::seconds kPatience{5};
   const std::string all_read = "all-read/" + topic;
@@ -42,7 +42,7 @@ void wait_until_all_have_read(c10d::Store& keys, const World& world, const std::
   if (world.rank != 0) return;
   try {
     keys.wait({all_read}, kPatience);
-  } catch (const std::exception&) {  // a peer that never reads has ended; its end is said by its own log
+  } catch (const std::exception&) {  // a peer that never reads has died; its own log says why
   }
 }
 
@@ -58,7 +58,7 @@ Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds
   try {
     auto tcp = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
     if (!world.store_is_served_by_launcher) return StoreHandle(tcp);
-    // The launcher's store outlives its restarts: what an earlier attempt left there must not be read.
+    // The launcher's store outlives restarts; the prefix keeps keys of an earlier attempt from being read.
     const std::string prefix = "lockstep/attempt-" + std::to_string(world.generation);
     return StoreHandle(c10::make_intrusive<c10d::PrefixStore>(prefix, tcp));
   } catch (const std::exception& e) {
@@ -85,8 +85,8 @@ Status rendezvous(const StoreHandle& store, const World& world, const std::strin
 Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout) {
   c10d::Store& keys = *store.get();
   try {
-    // The rank's own key is for the words about who is missing. A wait for all of them would name world_size keys in
-    // each rank's request.
+    // Each rank's own key serves only to name missing ranks in an error. Waiting for all of these keys would put
+    // world_size keys into each rank's request; a counter needs only one.
     keys.set(here_key(world.rank), bytes("1"));
     if (keys.add(kHereCount, 1) == world.world_size) keys.set(kAllHere, bytes("1"));
     keys.wait({kAllHere}, timeout);
@@ -109,7 +109,7 @@ Status agree(const StoreHandle& store, const World& world, const std::string& te
   try {
     keys.set(terms_key(world.rank), bytes(terms));
     const std::string first = text(keys.get(terms_key(0)));
-    // Every rank reads all terms, so that all of them refuse, and say the same.
+    // Every rank reads all terms, so that all ranks return the same error.
     for (int r = 1; r < world.world_size; ++r) {
       const std::string why = disagreement(first, "rank 0", text(keys.get(terms_key(r))), "rank " + std::to_string(r));
       if (why.empty()) continue;
@@ -131,7 +131,7 @@ Result<std::string> tell_all(const StoreHandle& store, const World& world, const
     wait_until_all_have_read(keys, world, topic);
     return told;
   } catch (const std::exception& e) {
-    return store_fault("waiting for rank 0's word on " + topic, e);
+    return store_fault("waiting for rank 0's document \"" + topic + "\"", e);
   }
 }
 

@@ -1,4 +1,5 @@
-// Rendezvous: the ranks of one generation meet at a store, learn who is missing, and agree that they run the same job.
+// Rendezvous: the ranks of one generation meet at a store, find out who is missing, and check that all run the same
+// job.
 // Threads: the training thread; blocks up to the timeout.
 #pragma once
 
@@ -19,20 +20,20 @@ Result<StoreHandle> open_tcp_store(const World& world, std::chrono::milliseconds
 // One rank alone: keys in memory.
 StoreHandle make_local_store();
 
-// The ranks of a group meet, and may train together: meet(), and agree() unless there is an agent, whose coordinator
-// has compared the terms before.
+// meet(), then agree(). With an agent only meet(), because the coordinator has compared the terms already.
 Status rendezvous(const StoreHandle& store, const World& world, const std::string& terms,
                   std::chrono::milliseconds timeout);
 
-// Tells the store that this rank has arrived, and waits for all others. Three or four requests of each rank, whatever
-// their number. Errors: kRetry, naming the ranks that did not come.
+// Tells the store that this rank has arrived, and waits for all others. Each rank sends three or four requests, however
+// many ranks there are. Errors: kRetry, naming the ranks that did not come.
 Status meet(const StoreHandle& store, const World& world, std::chrono::milliseconds timeout);
 
-// Refuses ranks with different terms (contract/agreement.h), on all ranks alike. world_size requests of
-// each rank. Errors: kInvalid names the difference, the ranks and both values.
+// Compares the terms of all ranks (contract/agreement.h); all ranks get the same result. Each rank sends world_size
+// requests. Errors: kInvalid names the difference, the ranks and both values.
 Status agree(const StoreHandle& store, const World& world, const std::string& terms);
 
-// Rank 0 says, the others listen: one JSON document about this forming. Blocks up to the store's timeout.
+// Sends a JSON document from rank 0 to all ranks and returns it. Blocks up to the store's timeout. `topic`: its key in
+// the store, to be used once per generation.
 Result<std::string> tell_all(const StoreHandle& store, const World& world, const std::string& topic,
                              const std::string& document);
 

@@ -26,10 +26,11 @@ std::vector<StateClaim> gather_claims(ProcessGroup& group, const StateClaim& min
 
 namespace {
 
-// One message carries many small tensors: a broadcast costs its latency, whatever it holds.
+// Small tensors are sent together in one message, because each broadcast costs its latency.
 constexpr int64_t kMessageBytesMax = int64_t{32} << 20;
 
-// Runs of consecutive tensors of one dtype and device, none above the limit unless it is one tensor alone.
+// Splits the tensors into messages: consecutive tensors of one dtype and device, at most kMessageBytesMax together. A
+// larger tensor is a message of its own.
 std::vector<std::vector<size_t>> messages_of(const NamedTensors& tensors) {
   std::vector<std::vector<size_t>> messages;
   int64_t bytes = 0;
@@ -60,15 +61,16 @@ void transfer_state(ProcessGroup& group, DeviceStream& device, const NamedTensor
   for (const std::vector<size_t>& message : messages) {
     std::vector<at::Tensor> parts;
     for (const size_t i : message) parts.push_back(tensors[i].tensor.detach().reshape({-1}));
-    // A copy on every rank: what is sent may be a view that no backend takes. Only a rank that receives keeps it.
+    // Every rank makes a copy, because a tensor may be a view that the backend refuses. Only a rank that receives keeps
+    // it.
     at::Tensor staged = torch::cat(parts);
     broadcast(group, staged, source);
-    // Message by message, so that a slow transfer shows that it goes on.
+    // Waits after each message, so that a slow transfer reports progress.
     wait_for_device(group, device);
     if (receives) staging.push_back(std::move(staged));
     on_progress();
   }
-  // A cut may have reached another rank first, and its abort may have ended our broadcasts.
+  // When a cut reached another rank first, its abort may have ended our broadcasts early. Then this barrier throws.
   barrier(group);
   if (!receives) return;
   for (size_t m = 0; m < messages.size(); ++m) {
@@ -99,7 +101,7 @@ std::vector<int64_t> parameter_checksum(const NamedTensors& parameters) {
 
 std::vector<int> drifted_ranks(ProcessGroup& group, DeviceStream& device, const NamedTensors& parameters) {
   const std::vector<int64_t> mine = parameter_checksum(parameters);
-  // After a cut the parameters may be those of the step before.
+  // After a cut the parameters may be those of the step before; then this throws.
   wait_for_device(group, device);
   const auto rows = gather_over_ranks(group, mine);
   std::vector<int> drifted;

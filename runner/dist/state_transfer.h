@@ -1,8 +1,9 @@
-// State transfer: at each forming all ranks come to hold the same state.
+// State transfer: sends the state of one rank to the ranks of a new group that lack it.
 //
-// Role: architecture §3, "Sync state". Who is the source is a pure function of what the ranks say
-// (recovery/state_source.h); tensors are received into staging and copied at the end, when this rank's device has
-// received all of them, no cut has come, and all ranks say the same: a torn receiver can never become a source.
+// Role: architecture §3, "Sync state". A pure function of the ranks' claims chooses the source
+// (recovery/state_source.h). Tensors are received into staging buffers and copied into the state only after this rank's
+// device has received all of them, there was no cut, and all ranks have reached the same point. So a rank with a partly
+// received state can never become a source.
 // Threads: the training thread. Errors: transfers throw (fault.h) when the group breaks.
 #pragma once
 
@@ -23,14 +24,15 @@ class ProcessGroup;
 // Every rank's claim, in rank order.
 std::vector<StateClaim> gather_claims(ProcessGroup& group, const StateClaim& mine);
 
-// All ranks call it. `tensors` have the same names, shapes and dtypes everywhere; on a rank that receives they are
-// overwritten after everything has come everywhere, elsewhere they stay as they are. `on_progress` is called after each
-// message that this rank's device has sent or received.
+// All ranks call it. `tensors` have the same names, shapes and dtypes on all ranks. On a rank that receives they are
+// overwritten after all ranks have received everything; on the others they do not change. `on_progress` is called after
+// each message that this rank's device has sent or received.
 void transfer_state(
     ProcessGroup& group, DeviceStream& device, const NamedTensors& tensors, int source, bool receives,
     const std::function<void()>& on_progress = [] {});
 
-// fp64 sum and sum of magnitudes of every parameter, folded: equal on equal replicas. For --drift_check_every.
+// For each parameter the bits of its fp64 sum and of its sum of magnitudes: equal when the replicas are equal. For
+// --drift_check_every.
 std::vector<int64_t> parameter_checksum(const NamedTensors& parameters);
 
 // The ranks whose checksum differs from rank 0's; empty when all replicas are equal.

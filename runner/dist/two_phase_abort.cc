@@ -24,7 +24,7 @@ void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chro
       check();
       if (std::chrono::steady_clock::now() > deadline) {
         throw RunFault(ExitCode::kTimeout,
-                       "the communicator did not stand within " + std::to_string(timeout.count()) + " ms");
+                       "the communicator was not ready within " + std::to_string(timeout.count()) + " ms");
       }
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, kInitPollInterval, [this] { return cut_; });
@@ -32,7 +32,7 @@ void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chro
     check();
   } catch (const std::exception&) {
     leave();
-    check();  // a cut makes an init say many things
+    check();  // after a cut, the init's own error is only a consequence
     throw;
   }
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -76,7 +76,8 @@ void TwoPhaseAbort::watch(const std::stop_token& stop) {
   end_what_is_in_flight();
 }
 
-// Not while a collective is launched: NCCL does not say that it may be asked then, and the launch asks it itself.
+// Skipped while a collective is launched: NCCL does not document that its errors may be queried then, and the launch
+// returns them itself.
 std::exception_ptr TwoPhaseAbort::find_error() {
   const std::unique_lock launching(launching_, std::try_to_lock);
   return launching.owns_lock() && calls_.error ? calls_.error() : nullptr;

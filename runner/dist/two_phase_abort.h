@@ -1,16 +1,17 @@
-// TwoPhaseAbort: how a communicator is left whose calls may not come back, without freeing it under whoever uses it.
+// TwoPhaseAbort: ends a communicator whose calls may hang, without freeing it while another thread still uses it.
 //
 // Role: NCCL's abort frees the communicator and may take seconds. So a cut has two phases:
-//   1. A thread of this class revokes the communicator: what is in flight ends, with data that mean nothing (the commit
-//      gate has been shut before), and nothing is freed.
-//   2. The training thread, which has come back from its wait or its launch, leaves: only then comes the abort.
-// Launches and the revoke share a mutex, because a collective that is launched across a revoke never ends. A launch
-// that has not come back within `patience` hangs itself, and only an abort ends it: then phase one is the abort.
-// The same thread asks the communicator for its errors, because with blocking waits nobody else does; else a link that
+//   1. A thread of this class ("NCCL watch") revokes the communicator: collectives in flight end with garbage in their
+//      buffers (the commit gate is shut by then, so it does not matter), and nothing is freed.
+//   2. The training thread returns from its wait or launch and calls leave(), which aborts the communicator.
+// Launches and the revoke share a mutex, because a collective that is launched during a revoke never ends. A launch
+// that has not returned within `patience` hangs, and only an abort ends it: then the thread aborts in phase 1.
+// The same thread polls the communicator for errors, because with blocking waits c10d does not; otherwise a link that
 // breaks while both of its ends live would be noticed only after the stall timeout.
-// Threads: cut() from any thread; it only tells, whatever the communicator's calls take, so that the thread that shows
-// that this process lives may call it. All else by the training thread.
-// Errors: once it is cut, whatever a launch throws is the cut (RunFault, kPeerLost): NCCL says ncclInvalidUsage then.
+// Threads: cut() from any thread; it only notifies the watching thread and returns, so the agent-link thread, which
+// marks this process as alive, may call it. All else from the training thread.
+// Errors: after a cut, whatever a launch throws is replaced by RunFault (kPeerLost), because NCCL then reports
+// ncclInvalidUsage.
 #pragma once
 
 #include <chrono>
@@ -25,12 +26,12 @@ namespace lockstep {
 class TwoPhaseAbort {
  public:
   struct Calls {
-    std::function<void()> revoke;                    // ends what is in flight, frees nothing; throws where it cannot
+    std::function<void()> revoke;                    // ends what is in flight, frees nothing; throws if it cannot
     std::function<void()> abort;                     // ends everything, and frees the communicator
-    std::function<std::exception_ptr()> error = {};  // what the communicator has found broken; null: nothing
-    std::function<void()> on_error = {};             // on our own thread: the whole group is to be cut
-    std::chrono::milliseconds patience{1000};        // with a launch
-    std::chrono::milliseconds error_interval{100};
+    std::function<std::exception_ptr()> error = {};  // an error that the communicator has found; null: none
+    std::function<void()> on_error = {};             // called on the watching thread: the whole group is to be cut
+    std::chrono::milliseconds patience{1000};        // most that a launch may take after a cut
+    std::chrono::milliseconds error_interval{100};   // between two calls of `error`
   };
 
   explicit TwoPhaseAbort(Calls calls);
@@ -38,8 +39,8 @@ class TwoPhaseAbort {
   TwoPhaseAbort(const TwoPhaseAbort&) = delete;
   TwoPhaseAbort& operator=(const TwoPhaseAbort&) = delete;
 
-  // Waits until the communicator's init, which has begun, has ended. An init that fails, takes longer than `timeout`,
-  // or ends after the cut is aborted, and this throws.
+  // Waits until the communicator's init, begun by the caller, has ended. When the init fails, takes longer than
+  // `timeout`, or ends after a cut, the communicator is aborted, and this throws.
   void await_init(const std::function<bool()>& has_ended, std::chrono::milliseconds timeout);
 
   // Runs a call that starts a collective.
@@ -55,12 +56,12 @@ class TwoPhaseAbort {
     }
   }
 
-  // Throws when what was in flight is worth nothing: the communicator's own error, or the cut.
+  // Throws the communicator's error, or the cut: then the results of collectives in flight are garbage.
   void check() const;
 
   void cut();
 
-  // Phase two. Whatever comes later does nothing.
+  // Phase two: aborts the communicator. Later calls do nothing.
   void leave() noexcept;
 
  private:
@@ -70,14 +71,14 @@ class TwoPhaseAbort {
   void abort_once() noexcept;
 
   const Calls calls_;
-  std::timed_mutex launching_;  // held while a collective is launched, or the communicator revoked or asked
-  bool is_aborted_ = false;     // by the watcher, or after it
-  mutable std::mutex mutex_;    // held for moments only
+  std::timed_mutex launching_;  // held during a launch, a revoke or a query of errors
+  bool is_aborted_ = false;     // set by the watcher, or by leave() after the watcher has ended
+  mutable std::mutex mutex_;    // held only briefly, never during a call of the communicator
   std::condition_variable_any changed_;
   // State below is protected by mutex_.
   bool cut_ = false;
   std::exception_ptr error_;
-  std::jthread watcher_;  // last: it uses what stands above
+  std::jthread watcher_;  // the last member: it uses those above, so it is destroyed (joined) first
 };
 
 }  // namespace lockstep

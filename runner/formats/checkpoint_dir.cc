@@ -19,7 +19,7 @@ Error incomplete(const std::string& path, const std::string& message) {
 Result<CheckpointState> read_state(FileSystem& fs, const std::string& path, int64_t step) {
   const Result<std::string> text = read_file(fs, join_path(path, kStateFile), kStateBytesMax);
   if (!text.ok()) {
-    // kInvalid is kept for a newer format: a folder or a link of that name is damage.
+    // kInvalid means a newer format here, so a folder or a link named state.json is reported as damage.
     const bool is_damage = text.error().code == ErrorCode::kInvalid;
     return is_damage ? incomplete(path, text.error().message) : text.error();
   }
@@ -32,7 +32,7 @@ Result<CheckpointState> read_state(FileSystem& fs, const std::string& path, int6
   return state;
 }
 
-// Of the files that state.json names, without reading them.
+// Compares the sizes of the files with those in state.json, without reading them.
 Status check_sizes(FileSystem& fs, const std::string& path, const CheckpointState& state) {
   for (const auto& [name, file] : state.files) {
     TRY_ASSIGN(const FileInfo info, fs.stat(join_path(path, name)));
@@ -55,8 +55,8 @@ bool is_newer(const CheckpointEntry& a, const CheckpointEntry& b) {
   return order(a) > order(b);
 }
 
-// Of a whole one that is_same_run denies.
-Error not_this_runs(const CheckpointEntry& entry, const RunIdentity& identity) {
+// The error for a complete checkpoint that is not of this run (is_same_run).
+Error other_run_error(const CheckpointEntry& entry, const RunIdentity& identity) {
   const CheckpointState& state = *entry.state;
   const JobIdentity& job = identity.job;
   const bool is_of_another_uid = !job.uid.empty() && state.job_uid != job.uid;
@@ -162,11 +162,11 @@ Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunI
     if (newer.run != stamp.run) {
       return Error{ErrorCode::kConflict, entry.path + " is of run " + std::to_string(newer.run) +
                                              ", newer than this one's " + std::to_string(stamp.run) +
-                                             ": a job of this name that was made later trains here"};
+                                             ": a TrainJob of this name that was created later writes here"};
     }
     return Error{ErrorCode::kConflict, entry.path + " is of generation " + std::to_string(newer.generation) +
                                            ", newer than this one's " + std::to_string(stamp.generation) +
-                                           ": somebody else trains this run, or the clock was set back"};
+                                           ": another rank 0 of this run has taken over, or the clock was set back"};
   }
   return {};
 }
@@ -177,7 +177,8 @@ Result<std::string> read_checkpoint_file(FileSystem& fs, const CheckpointEntry& 
   if (found == entry.state->files.end()) {
     return Error{ErrorCode::kNotFound, entry.path + " has no " + name};
   }
-  // The sum is taken piece by piece: over all of a large file it is many seconds in which nobody could stop the reader.
+  // The SHA-256 is updated after each piece that is read. Over a whole large file at once it would take many seconds,
+  // in which the reading could not be stopped.
   std::string bytes;
   bytes.reserve(found->second.bytes);
   Sha256 sum;
@@ -204,12 +205,12 @@ Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& fo
     } else if (is_same_run(*entry.state, identity)) {
       candidates.entries.push_back(std::move(entry));
     } else {
-      if (candidates.entries.empty() && is_same_job(*entry.state, identity)) return not_this_runs(entry, identity);
+      if (candidates.entries.empty() && is_same_job(*entry.state, identity)) return other_run_error(entry, identity);
       if (other == nullptr) other = &entry;
       candidates.passed_over.push_back({entry.path, "belongs to another run"});
     }
   }
-  if (candidates.entries.empty() && other != nullptr) return not_this_runs(*other, identity);
+  if (candidates.entries.empty() && other != nullptr) return other_run_error(*other, identity);
   return candidates;
 }
 
@@ -264,7 +265,7 @@ Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::st
   std::vector<RetentionItem> items;
   std::vector<const CheckpointEntry*> owners;
   for (const CheckpointEntry& entry : entries) {
-    // What is damaged is left for a person to look at.
+    // Damaged checkpoints are kept, so that a user can look at them.
     if (entry.error || (identity && !is_same_run(*entry.state, *identity))) continue;
     items.push_back({entry.state->stamp(), entry.step, entry.state->is_best});
     owners.push_back(&entry);
@@ -273,7 +274,7 @@ Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::st
   for (const size_t index : select_for_removal(items, retention)) {
     const std::string& path = owners[index]->path;
     const std::string doomed = join_path(folder, temporary_name(stamp, "pruned-" + base_name(path)));
-    TRY(remove_tree(fs, doomed));  // of a death in the middle of the same removal
+    TRY(remove_tree(fs, doomed));  // may be left from a crash during the same removal
     TRY(fs.rename(path, doomed));
     TRY(fs.fsync_directory(folder));
     TRY(remove_tree(fs, doomed));

@@ -1,8 +1,8 @@
 // The folder of a run's checkpoints: list, verify, choose, prune.
 //
-// Role: everything about the folder that needs no tensors; reader, writer and `lockstep ckpt` stand on it.
+// Role: everything about the folder that needs no tensors; used by reader, writer and `lockstep ckpt`.
 // Threads: functions; one writer per folder and stamp, any number of readers.
-// Order: newer = higher (stamp, step). Complete = renamed and every sum right.
+// Order: newer = higher (stamp, step). Complete = renamed to its final name, and every file's SHA-256 is right.
 #pragma once
 
 #include <optional>
@@ -24,28 +24,29 @@ struct CheckpointEntry {
   std::optional<Error> error;            // why it is incomplete; kInvalid for a newer format
 };
 
-// A checkpoint that was not taken, and why.
+// A checkpoint that was not used, and why.
 struct PassedOver {
   std::string path;
   std::string reason;
 };
 
-// May an older checkpoint be taken for one with this error? Not for one of a newer format, nor for one that the volume
-// does not give now, or whose reader was told to stop: to go on from an older one would lose work.
+// May an older checkpoint be used instead of one with this error? Yes for a damaged one. No for one of a newer format,
+// one that the volume cannot read now, or one whose reading was stopped: using an older one would lose work.
 bool may_be_passed_over(const Error& error);
 
-// All step folders, newest first; before them those without a readable state.json. Reads state.json and the files'
-// sizes, not their content: what is whole here may still fail verify_checkpoint. A folder that does not exist is empty.
+// All step folders: first those without a readable state.json, then the others, newest first. Reads state.json and the
+// files' sizes, not their content, so an entry without an error may still fail verify_checkpoint. A folder that does
+// not exist gives an empty list.
 Result<std::vector<CheckpointEntry>> list_checkpoints(FileSystem& fs, const std::string& folder);
 
 // The entry of one step folder, as in list_checkpoints.
 CheckpointEntry inspect_checkpoint(FileSystem& fs, const std::string& path);
 
-// Sums of every file. kCorrupt names the file; kInvalid: a newer format.
+// Checks the SHA-256 of every file. kCorrupt names the file; kInvalid: a newer format.
 Status verify_checkpoint(FileSystem& fs, const std::string& path);
 
-// kConflict when the folder holds a checkpoint of the same job (is_same_job) that a newer writer than `stamp` wrote: an
-// old rank 0 that was cut off may come to a write when its successor has long written. What it holds is of the past.
+// kConflict when the folder holds a checkpoint of the same job (is_same_job) with a newer stamp than `stamp`. It keeps
+// an old rank 0 that was cut off from publishing an outdated state after its successor has written.
 Status check_none_is_newer(FileSystem& fs, const std::string& folder, const RunIdentity& identity,
                            const CheckpointStamp& stamp);
 
@@ -57,15 +58,15 @@ struct ResumeCandidates {
   std::vector<CheckpointEntry> entries;
   std::vector<PassedOver> passed_over;
 };
-// Errors: kConflict when the folder holds whole checkpoints of other runs only, or when the newest of this job's is not
-// to be taken: an older one would lose work (names the ways out; with reason kConfigurationChanged where a job's flags
-// differ from those of its checkpoint); that of one that may not be passed over.
+// Errors: kConflict when all complete checkpoints in the folder are of other runs, or when the newest one of this job
+// may not be used (an older one would lose work); the message says what to do, and the reason is kConfigurationChanged
+// when the job's flags differ from its checkpoint's. Or the error of a checkpoint that may not be passed over.
 Result<ResumeCandidates> resume_candidates(FileSystem& fs, const std::string& folder, const RunIdentity& identity);
 
-// Gives `path`, the checkpoint of a step, a free stale name and returns that.
+// Renames `path`, the checkpoint of a step, to a free stale name, and returns the new path.
 Result<std::string> move_aside(FileSystem& fs, const std::string& path, int64_t step, const CheckpointStamp& stamp);
-// For ResumePolicy::kNever: what this job did not write gets stale names, but for what a job of another name wrote,
-// which may live. Returns the paths that are free now.
+// For ResumePolicy::kNever: renames checkpoints that this job did not write to stale names, except those of a job with
+// another name, which may still be running. Returns the old paths.
 Result<std::vector<std::string>> move_others_aside(FileSystem& fs, const std::string& folder,
                                                    const RunIdentity& identity, const CheckpointStamp& stamp);
 
@@ -73,20 +74,24 @@ struct NewestComplete {
   std::optional<CheckpointEntry> entry;  // nothing: there is none
   std::vector<PassedOver> passed_over;   // newer ones, with the reason
 };
-// Of any run, verified: for `lockstep ckpt`. The error of a newer one that may not be passed over.
+// The newest complete checkpoint of any run, verified; for `lockstep ckpt`. Error: that of a newer checkpoint that may
+// not be passed over.
 Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder);
-// Of this run, verified. Errors of resume_candidates; kCorrupt when the run has checkpoints but all are damaged.
+// The newest complete checkpoint of this run, verified. Errors: those of resume_candidates; kCorrupt when the run has
+// checkpoints but all are damaged.
 Result<NewestComplete> newest_complete(FileSystem& fs, const std::string& folder, const RunIdentity& identity);
 // "every checkpoint in … is damaged: …": the error of the above, for a reader that verifies while it loads.
 Error all_damaged(const std::string& folder, const std::vector<PassedOver>& passed_over);
 
-// Removes what `retention` lets go, of the run of `identity` only (nothing given: of any run), and returns the paths.
-// Each is renamed to a temporary name first: a death leaves no half checkpoint under a real name.
+// Removes the checkpoints that `retention` does not keep, of the run of `identity` only (nullopt: of any run), and
+// returns their paths. Each is renamed to a temporary name first, so that a crash leaves no partial checkpoint under a
+// final name.
 Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::string& folder,
                                                    const Retention& retention, const CheckpointStamp& stamp,
                                                    const std::optional<RunIdentity>& identity);
 
-// Removes temporary things that a death left behind, of `stamp` or older. Those of newer writers are not ours.
+// Removes temporary files and folders of `stamp` or older, which a crash left behind. Those of newer writers may be in
+// use.
 Result<std::vector<std::string>> remove_leftovers(FileSystem& fs, const std::string& folder,
                                                   const CheckpointStamp& stamp);
 

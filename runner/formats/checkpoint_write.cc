@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// A write that fails says what the volume did, whatever the call's own code: the training loop acts on the volume.
+// Gives all errors of the volume the code kUnavailable, on which the training loop acts, whatever the failed call was.
 Error volume_error(const Error& error) {
   const bool is_ours = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict;
   return is_ours ? error : Error{ErrorCode::kUnavailable, error.message};
@@ -60,28 +60,29 @@ bool is_same_and_complete(FileSystem& fs, const std::string& path, const Checkpo
          is_same_run(*entry.state, identity_of(request)) && verify_checkpoint(fs, path).ok();
 }
 
-// The temporary folder is whole: give it its name.
+// Renames the complete temporary folder to its final name.
 Status publish(FileSystem& fs, const CheckpointWrite& request, const std::string& temporary, const std::string& final,
                WrittenCheckpoint& written) {
   const Status newest = check_none_is_newer(fs, request.folder, identity_of(request), request.state.stamp());
   if (!newest.ok()) {
-    return Error{newest.error().code, newest.error().message + "; its checkpoint of step " +
-                                          std::to_string(request.state.step) + " was not published"};
+    return Error{newest.error().code, newest.error().message + "; the checkpoint of step " +
+                                          std::to_string(request.state.step) + " of this rank 0 was not published"};
   }
   if (exists(fs, final)) {
     TRY_ASSIGN(written.moved_aside, move_aside(fs, final, request.state.step, request.state.stamp()));
   }
   const Status renamed = fs.rename(temporary, final);
   if (!renamed.ok() && !written.moved_aside.empty()) {
-    // Best effort: the one that was there may be the newest that is whole.
+    // Moves the existing one back, because it may be the newest complete checkpoint. An error here is ignored.
     (void)fs.rename(written.moved_aside, final).ok();
   }
   TRY(renamed);
   return fs.fsync_directory(request.folder);
 }
 
-// `latest` is for people: readers look at the folders.
-Status keep_house(FileSystem& fs, const CheckpointWrite& request, const std::string& name, WrittenCheckpoint& written) {
+// Replaces `latest` and prunes. `latest` is only for users: this project's readers list the folders.
+Status update_latest_and_prune(FileSystem& fs, const CheckpointWrite& request, const std::string& name,
+                               WrittenCheckpoint& written) {
   TRY(write_file_atomically(fs, join_path(request.folder, kLatestFile), name + "\n",
                             join_path(request.folder, temporary_name(request.state.stamp(), kLatestFile))));
   TRY_ASSIGN(written.pruned,
@@ -125,13 +126,13 @@ Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite
     };
     const Status status = write();
     if (!status.ok()) {
-      // Best effort: a full disk gets its room back; what stays is removed at the next start.
+      // Frees space on a full disk. An error here is ignored: the next start removes what is left.
       (void)remove_tree(fs, temporary).ok();
       return volume_error(status.error()).with_context(context);
     }
   }
-  // The checkpoint is durable from here on; what follows cannot make it less so.
-  const Status kept = keep_house(fs, request, name, written);
+  // The checkpoint is durable from here on; an error in what follows does not change that.
+  const Status kept = update_latest_and_prune(fs, request, name, written);
   if (!kept.ok()) written.housekeeping_error = kept.error().message;
   return written;
 }

@@ -1,8 +1,11 @@
 // The write protocol of one checkpoint (architecture §6), without torch and without threads.
 //
 //   .tmp-r<run>-g<generation>-step-N/: each file written and fsynced, state.json last, the directory fsynced
-//   → looked for newer writers → an existing step-N moved aside → renamed → parent fsynced → `latest` replaced → pruned
-// Whatever call fails or is the last one ever made, the older checkpoints stay whole, and step-N is whole or not there.
+//   → checked that no newer generation has written → an existing step-N moved aside → renamed to step-N → parent
+// fsynced
+//   → `latest` replaced → old checkpoints pruned
+// If any call fails, or the process dies at any of them, older checkpoints stay intact, and step-N is complete or
+// absent.
 // Threads: one caller at a time per folder and stamp.
 #pragma once
 
@@ -27,23 +30,23 @@ struct CheckpointWrite {
   CheckpointState state;  // `files` is filled in here
   std::vector<CheckpointTensors> tensors;
   Retention retention;
-  ResumePolicy resume = ResumePolicy::kSameConfig;  // whether retention counts an earlier TrainJob's checkpoints
+  ResumePolicy resume = ResumePolicy::kSameConfig;  // decides whether an earlier TrainJob's checkpoints are pruned, too
 };
 
 struct WrittenCheckpoint {
   std::string path;
   uint64_t bytes = 0;          // written
-  bool kept_existing = false;  // this step of this lineage was there, complete
-  std::string moved_aside;     // where an existing folder of that step went; empty = there was none
+  bool kept_existing = false;  // a complete checkpoint of this step and lineage existed, so nothing was written
+  std::string moved_aside;     // new path of an existing folder of that step; empty = there was none
   std::vector<std::string> pruned;
   std::string housekeeping_error;  // the checkpoint is durable, but `latest` or pruning failed; else empty
 };
 
-// Makes the folder, proves with a probe file that it can be written, and removes leftovers of `stamp` or older.
+// Makes the folder, checks with a probe file that it can be written, and removes temporary files of `stamp` or older.
 // kUnavailable: "… is not writable: …".
 Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, const CheckpointStamp& stamp);
 
-// Errors: kUnavailable (full, read-only; nothing new stays behind), kConflict (a newer writer took over).
+// Errors: kUnavailable (full, read-only; temporary files are removed), kConflict (a newer generation has written).
 Result<WrittenCheckpoint> write_checkpoint(FileSystem& fs, const CheckpointWrite& request);
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr uint64_t kNpyBytesMax = uint64_t{1} << 30;
 
-// The text behind `'key': ` in the header, which is a Python dict: "{'descr': '<f8', 'fortran_order': False, …}".
+// The text after `'key': ` in the header, which is a Python dict: "{'descr': '<f8', 'fortran_order': False, …}".
 std::string_view value_behind(std::string_view header, const std::string& key) {
   const size_t at = header.find("'" + key + "':");
   if (at == std::string_view::npos) return {};

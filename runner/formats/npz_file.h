@@ -1,4 +1,4 @@
-// Arrays out of NumPy's .npz files (a zip of .npy files): statistics of image features are kept in them.
+// Reads arrays from NumPy's .npz files (a zip of .npy files), in which statistics of image features are stored.
 // Role: float64 and float32 arrays, read as float64. Nothing from a file is trusted. Threads: pure functions.
 #pragma once
 
@@ -16,9 +16,9 @@ struct NpyArray {
   std::vector<double> values;  // row by row
 };
 
-// The array `name` of the file `bytes`. `what` names the file in errors: kCorrupt (no zip, cut off, damaged), kInvalid
-// (no array of that name: lists those there are; another type than little-endian float64 or float32; column by column;
-// above 1 GiB).
+// The array `name` of the file `bytes`. `what` names the file in errors: kCorrupt (not a zip, truncated, damaged),
+// kInvalid (no array of that name, with those that exist; a type other than little-endian float64 or float32; Fortran
+// order; more than 1 GiB).
 Result<NpyArray> read_npz_array(std::string_view bytes, const std::string& name, std::string_view what);
 
 }  // namespace lockstep

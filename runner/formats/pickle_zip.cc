@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kPickleBytesMax = uint64_t{64} << 20;  // of data.pkl: names and shapes, no weights
 constexpr int kDepthMax = 64;
-// What inflating and copying may make of a file: this much, and this many times its size.
+// Inflating and copying may use at most kExpansionBytes + kExpansionFactor × the file's size.
 constexpr uint64_t kExpansionBytes = uint64_t{64} << 20;
 constexpr uint64_t kExpansionFactor = 16;
 
@@ -34,7 +34,7 @@ bool is_contiguous(const PickleNode& tensor) {
   return true;
 }
 
-// The highest element that a tensor of at least one element touches; nothing on overflow.
+// The index of the last storage element that a non-empty tensor uses; nullopt on overflow.
 std::optional<uint64_t> last_element(const PickleNode& tensor) {
   uint64_t last = static_cast<uint64_t>(tensor.integer);
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
@@ -107,12 +107,12 @@ class Reader {
   }
 
   Status spend(uint64_t bytes) {
-    if (bytes > expansion_left_) return corrupt("stands for far more data than it holds; refused");
+    if (bytes > expansion_left_) return corrupt("expands to far more data than its size; refused");
     expansion_left_ -= bytes;
     return {};
   }
 
-  // Of an entry under the prefix, once.
+  // The content of the zip entry prefix_ + name; kept, so that it is inflated only once.
   Result<std::string_view> content(const std::string& name) {
     const auto known = contents_.find(name);
     if (known != contents_.end()) return known->second;
@@ -169,7 +169,7 @@ class Reader {
   Result<PickleValue> convert(PickleNodeId id, int depth) {
     if (depth > kDepthMax) return corrupt("nests more than 64 containers, or one in itself");
     const PickleNode& node = graph_.nodes[id];
-    // A value may be named often: what the tree holds is paid for, not only what the file holds.
+    // The graph may refer to one value many times, and the tree holds a copy for each, so each copy counts.
     TRY(spend(sizeof(PickleValue) + node.text.size()));
     switch (node.kind) {
       case PickleKind::kNone:
@@ -383,7 +383,8 @@ Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what) {
     }
   }
   if (chosen == nullptr && nested.size() == 1) chosen = nested[0].second;
-  // A model saved in parts, {"encoder_state_dict": …, "decoder_state_dict": …}: their names are the tensors' prefixes.
+  // A model saved in parts, {"encoder_state_dict": …, "decoder_state_dict": …}: the parts' names become prefixes of the
+  // tensors' names ("encoder.…").
   PickleDict joined;
   if (chosen == nullptr && nested.size() > 1 &&
       std::all_of(nested.begin(), nested.end(), [](const auto& part) { return part.first.ends_with(kPartEnding); })) {

@@ -1,11 +1,11 @@
 // Files of torch.save: a zip of stored entries, `NAME/data.pkl` (pickle protocol 2) and `NAME/data/<key>` (storages).
 //
-// Role: `.pt` and `.pth` in both directions without Python. What we write, torch.load(weights_only=True) opens. What we
-// read may be anybody's: the unpickler knows tensors, parameters and plain containers, refuses any other global by
-// name, and bounds stack, memo, depth, sizes and the memory that a small file can make it use.
+// Role: reads and writes `.pt` and `.pth` without Python. torch.load(weights_only=True) can open what is written here.
+// Files that are read are not trusted: the unpickler knows tensors, parameters and plain containers, refuses any other
+// global by name, and bounds stack, memo, depth, sizes and the memory that a small file can make it use.
 // Threads: pure functions.
-// Errors: kCorrupt (not what it claims), kInvalid (a global, dtype or protocol that we do not take; a legacy file that
-// is no zip, with how to save it again).
+// Errors: kCorrupt (damaged), kInvalid (a global, dtype or protocol that is not supported; a legacy file that is not a
+// zip, with how to save it again).
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,9 @@ struct TorchFile {
 // `what` names the file in errors.
 Result<TorchFile> read_torch_zip(std::shared_ptr<const std::string> bytes, std::string_view what);
 
-// The state dict of such a file: the root when it holds tensors, else the nested dict that is known by a usual name
-// (model, state_dict, model_state_dict, …), else the only nested dict that holds tensors, else, where all of them are
-// named X_state_dict, their tensors as "X.name". kInvalid names the choices.
+// The state dict of such a file: the root when it holds tensors; else a nested dict with a usual name (model,
+// state_dict, model_state_dict, …); else the only nested dict that holds tensors; else, when all of them are named
+// X_state_dict, their tensors as "X.name". Otherwise kInvalid, which names the candidates.
 Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what);
 
 }  // namespace lockstep

@@ -33,7 +33,8 @@ Error corrupt(std::string_view what, const std::string& message) {
   return Error{ErrorCode::kCorrupt, std::string(what) + ": " + message};
 }
 
-// nlohmann keeps the last of two equal keys in silence; a file with two tensors of one name is damaged.
+// Also finds duplicate keys, of which nlohmann would silently keep the last: a file with two tensors of one name is
+// damaged.
 Result<Json> parse_header(std::string_view text, std::string_view what) {
   std::set<std::string> names;
   std::string duplicate;
@@ -114,7 +115,7 @@ Status parse_metadata(const Json& json, std::map<std::string, std::string>& meta
   return {};
 }
 
-// Sorted as they lie in the file: no gap, no overlap, nothing left over.
+// `extents` are sorted by their place in the file. Checks that they have no gaps, do not overlap and fill the data.
 Status check_extents(const std::vector<Extent>& extents, uint64_t data_bytes, std::string_view what) {
   uint64_t end = 0;
   for (const Extent& extent : extents) {

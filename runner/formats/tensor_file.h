@@ -1,8 +1,8 @@
 // TensorView and TensorFile: tensors as files hold them, without torch.
 //
-// Role: what the readers and writers of safetensors and torch zip files share.
-// Ownership: a view borrows its bytes from whoever made it; the views of a TensorFile live as long as the file (or a
-// copy of it: the bytes are shared).
+// Role: the types that the readers and writers of safetensors and torch zip files share.
+// Ownership: a view borrows its bytes from its creator. The views of a TensorFile are valid as long as the TensorFile
+// or a copy of it, which share the bytes.
 // Layout: contiguous, row-major, little-endian. `data` has no alignment that a reader may rely on: memcpy it.
 #pragma once
 
@@ -37,7 +37,7 @@ struct TensorFile {
   std::vector<std::shared_ptr<const std::string>> memory;  // what the views point into
 };
 
-// Elements × size; nothing when a dimension is negative or the product does not fit.
+// Elements × size; nullopt when a dimension is negative or the product overflows.
 std::optional<uint64_t> bytes_of(DType dtype, const std::vector<int64_t>& shape);
 
 // "[3, 4]"

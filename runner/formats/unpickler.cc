@@ -146,7 +146,7 @@ class Machine {
     return values;
   }
   Result<std::vector<PickleNodeId>> pop_to_mark() {
-    if (marks_.empty()) return corrupt("closes what it did not open");
+    if (marks_.empty()) return corrupt("closes a container that it did not open");
     const size_t floor = marks_.back();
     std::vector<PickleNodeId> values(stack_.begin() + static_cast<std::ptrdiff_t>(floor), stack_.end());
     stack_.resize(floor);
@@ -268,13 +268,14 @@ class Machine {
     return push_container(PickleKind::kTuple, std::move(*items));
   }
 
-  // count 0: everything since the mark.
+  // count 0: all values since the mark.
   Status extend(PickleKind kind, size_t count) {
     Result<std::vector<PickleNodeId>> items = count == 0 ? pop_to_mark() : pop(count);
     TRY(items);
     if (kind == PickleKind::kDict && items->size() % 2 != 0) return corrupt("has a key without a value");
     TRY_ASSIGN(const PickleNodeId container, top(kind));
-    // A memo lets one short opcode name a value again: what containers hold is bounded like what is made.
+    // With the memo a short opcode can put the same value into containers again and again, so the number of values in
+    // containers is bounded like the number of nodes.
     held_ += items->size();
     if (held_ > kPickleNodesMax) return refuse("holds more than 2,000,000 values");
     std::vector<PickleNodeId>& into = at(container).items;
@@ -305,7 +306,7 @@ class Machine {
     TRY_ASSIGN(const std::vector<PickleNodeId> values, pop(2));
     const PickleNode& callable = at(values[0]);
     if (callable.kind != PickleKind::kGlobal || at(values[1]).kind != PickleKind::kTuple) {
-      return corrupt("calls what cannot be called");
+      return corrupt("calls a value that is not a function");
     }
     const std::vector<PickleNodeId>& arguments = at(values[1]).items;
     if (callable.text == kOrderedDict && arguments.empty()) return push_container(PickleKind::kDict, {});
@@ -313,16 +314,17 @@ class Machine {
     const bool passes_on =
         (callable.text == kRebuildParameter && !arguments.empty() && at(arguments[0]).kind == PickleKind::kTensor) ||
         (callable.text == kSize && arguments.size() == 1 && at(arguments[0]).kind == PickleKind::kTuple);
-    if (!passes_on) return corrupt("calls " + callable.text + " with arguments that it does not take");
+    if (!passes_on) return corrupt("calls " + callable.text + " with wrong arguments");
     stack_.push_back(arguments[0]);
     return {};
   }
 
-  // An OrderedDict of module.state_dict() carries its `_metadata` this way; it holds no weights.
+  // torch stores the `_metadata` of an OrderedDict from module.state_dict() this way. It holds no weights and is
+  // dropped.
   Status build() {
     TRY_ASSIGN(const std::vector<PickleNodeId> state, pop(1));
     TRY(top(PickleKind::kDict));
-    if (at(state[0]).kind != PickleKind::kDict) return corrupt("gives a dict a state that is no dict");
+    if (at(state[0]).kind != PickleKind::kDict) return corrupt("sets the state of a dict to a value that is no dict");
     return {};
   }
 
@@ -372,7 +374,7 @@ class Machine {
 
   Status memoize(size_t count) {
     TRY_ASSIGN(const uint64_t key, little_endian(count));
-    if (stack_.empty()) return corrupt("remembers a value that is not there");
+    if (stack_.empty()) return corrupt("stores a value in its memo when there is none");
     memo_[key] = stack_.back();
     return {};
   }
@@ -380,7 +382,7 @@ class Machine {
   Status recall(size_t count) {
     TRY_ASSIGN(const uint64_t key, little_endian(count));
     const auto found = memo_.find(key);
-    if (found == memo_.end()) return corrupt("recalls a value that it never made");
+    if (found == memo_.end()) return corrupt("reads an entry of its memo that it has not stored");
     stack_.push_back(found->second);
     return {};
   }

@@ -1,7 +1,7 @@
-// A pickle machine that knows tensors and plain containers, and nothing else.
+// An unpickler for tensors and plain containers only.
 //
-// Role: turns `data.pkl` of torch.save (pickle protocol 2) into a graph. No global is ever called or looked up: the few
-// names that torch.save of a state dict uses have a meaning here, every other is refused by name.
+// Role: turns `data.pkl` of torch.save (pickle protocol 2) into a graph. No Python global is ever called or imported:
+// the few names that torch.save of a state dict uses are interpreted here, and any other is refused by name.
 // Threads: pure.
 // Bounds: nodes, stack, memo, what containers hold, and numbers; see the .cc.
 #pragma once
@@ -45,7 +45,7 @@ struct PickleNode {
   std::vector<int64_t> strides;     // kTensor, in elements
 };
 
-// Containers may hold themselves: whoever walks the graph bounds the walk.
+// Containers may contain themselves, so code that walks the graph must limit the depth.
 struct PickleGraph {
   std::vector<PickleNode> nodes;
   PickleNodeId root = 0;

@@ -28,14 +28,14 @@ constexpr uint16_t kVersionZip64 = 45;
 constexpr uint32_t kMax32 = 0xFFFFFFFF;
 constexpr uint16_t kMax16 = 0xFFFF;
 constexpr uint64_t kAlignment = 64;  // torch maps storages from the file
-// 1980-01-01: two exports of one checkpoint are equal bytes.
+// 1980-01-01 for all entries, so that two exports of one checkpoint have the same bytes.
 constexpr uint16_t kDosDate = 0x0021;
 
 Error corrupt(std::string_view what, const std::string& message) {
   return Error{ErrorCode::kCorrupt, std::string(what) + ": " + message};
 }
 
-// Little-endian fields at a running place; whoever makes one has checked that they are there.
+// Reads little-endian fields one after the other. The caller has checked that they lie inside the file.
 class Fields {
  public:
   Fields(std::string_view bytes, size_t offset) : bytes_(bytes), offset_(offset) {}
@@ -108,7 +108,8 @@ Result<Directory> read_end(std::string_view file, std::string_view what) {
   return directory;
 }
 
-// Sizes and offset of 32 bits that are all ones stand in the zip64 extra field, in this order.
+// A 32-bit size or offset of 0xFFFFFFFF means that its value is in the zip64 extra field; they come in this order
+// there.
 bool read_zip64_extra(Fields extra, size_t extra_bytes, ZipEntry& entry, uint64_t& header_offset) {
   while (extra_bytes >= 4) {
     const uint16_t id = extra.u16();
@@ -168,7 +169,7 @@ Result<LocatedEntry> read_central_header(std::string_view file, Fields& fields, 
   }
   located.entry.deflated = method == Z_DEFLATED;
   if (!located.entry.deflated && located.entry.bytes != located.entry.stored_bytes) {
-    return corrupt(what, "zip entry " + located.name + " has two sizes");
+    return corrupt(what, "zip entry " + located.name + " is stored, but its two sizes differ");
   }
   return located;
 }
@@ -189,7 +190,7 @@ Status locate_data(std::string_view file, LocatedEntry& located, std::string_vie
   return {};
 }
 
-// Overlapping entries would let a small file stand for much data.
+// With overlapping entries a small file could expand to very much data.
 Status check_overlap(std::vector<LocatedEntry>& entries, uint64_t directory_offset, std::string_view what) {
   std::sort(entries.begin(), entries.end(),
             [](const LocatedEntry& a, const LocatedEntry& b) { return a.header_offset < b.header_offset; });

@@ -1,6 +1,6 @@
 // The part of the zip format (PKWARE APPNOTE 6.3) that files of torch.save use: stored and deflated entries, zip64.
 // Threads: pure functions; a ZipWriter belongs to one thread.
-// Nothing from a file is trusted: every offset and size is checked, entries may not overlap.
+// Files are not trusted: every offset and size is checked, and entries may not overlap.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct ZipEntry {
   uint64_t bytes = 0;         // of the content
 };
 
-// By name. kCorrupt; kInvalid for encryption or another compression.
+// The file's entries by name. Errors: kCorrupt; kInvalid for encryption or another compression.
 Result<std::map<std::string, ZipEntry>> read_zip_directory(std::string_view file, std::string_view what);
 
-// The content, with its CRC checked: a view into `file`, or into `inflated` (which it fills) when it was deflated.
-// The caller has bounded entry.bytes.
+// The content, with its CRC checked: a view into `file`, or for a deflated entry into `inflated`, which it fills. The
+// caller must check entry.bytes against a limit before.
 Result<std::string_view> read_zip_entry(std::string_view file, const std::string& name, const ZipEntry& entry,
                                         std::shared_ptr<const std::string>& inflated, std::string_view what);
 

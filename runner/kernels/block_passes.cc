@@ -14,14 +14,14 @@ namespace {
 
 using namespace block_passes_detail;
 
-// Tokens of one piece, all of one sample: their values stay in a core's cache. Sums are made piece by piece, in the
-// order of the pieces, so that they do not depend on the number of threads.
+// A piece is a run of tokens of one sample whose values fit into a core's cache. Sums are computed per piece and then
+// added in the order of the pieces, so that they do not depend on the number of threads.
 constexpr int64_t kFloatsOfPiece = int64_t{1} << 15;
 
 struct Pieces {
   int64_t samples;
-  int64_t tokens;           // of a sample
-  int64_t tokens_of_piece;  // … but of the last one of a sample
+  int64_t tokens;           // per sample
+  int64_t tokens_of_piece;  // per piece; the last piece of a sample may have fewer
   int64_t of_sample;
 
   Pieces(int64_t samples, int64_t tokens, int64_t width)
@@ -36,9 +36,9 @@ Pieces pieces_of(const at::Tensor& x_BND) { return {x_BND.size(0), x_BND.size(1)
 struct Piece {
   int64_t number = 0;
   int64_t sample = 0;
-  int64_t first = 0;  // token of the sample
+  int64_t first = 0;  // number of the first token within its sample
   int64_t tokens = 0;
-  int64_t begin = 0;  // the first token's number among those of all samples
+  int64_t begin = 0;  // number of the first token among the tokens of all samples
 };
 
 void for_each_piece(const Pieces& pieces, const std::function<void(const Piece&)>& use) {
@@ -55,7 +55,7 @@ void for_each_piece(const Pieces& pieces, const std::function<void(const Piece&)
   });
 }
 
-// A row of sums for each piece, [B, pieces of a sample, width].
+// Memory for one row of sums per piece, [B, pieces of a sample, width].
 at::Tensor sums_by_piece(const Pieces& pieces, int64_t width, const at::Tensor& like) {
   return at::empty({pieces.samples, pieces.of_sample, width}, like.options());
 }
@@ -65,13 +65,13 @@ bool has_kernel(const Tensors&... tensors) {
   return ((tensors.is_cpu() && tensors.scalar_type() == at::kFloat) && ...);
 }
 
-// In fp32, whatever x is.
+// Computes in fp32, whatever x's type is.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight) {
   const at::Tensor x32 = x.to(at::kFloat);
   return (x32 * torch::rsqrt(x32.square().mean(-1, true) + kNormEps) * weight).to(x.scalar_type());
 }
 
-// Pairs (a, b) of neighbours become (−b, a).
+// Pairs (a, b) of elements 2i and 2i + 1 become (−b, a): a rotation by 90°.
 at::Tensor turn_quarter(const at::Tensor& x_BANE) {
   const auto pairs = x_BANE.unflatten(-1, {-1, 2}).unbind(-1);
   return torch::stack({-pairs[1], pairs[0]}, -1).flatten(-2);
@@ -182,7 +182,7 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
   }
 };
 
-// The heads of a token are its rows: [B, N, 3 A, E] → three of [B, A, N, E].
+// Splits a token's 3 A rows into its heads: [B, N, 3 A, E] → three of [B, A, N, E].
 class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E,
@@ -220,7 +220,7 @@ class HeadsFunction : public torch::autograd::Function<HeadsFunction> {
     const int64_t width = qkv.size(2) / 3;
     const int64_t e = saved[1].size(0);
     const int64_t heads = width / e;
-    variable_list rows;  // elements of a head side by side; heads and tokens in either order
+    variable_list rows;  // the E elements of a head must be contiguous; heads and tokens may be in either order
     for (const at::Tensor& grad : grads) rows.push_back(grad.stride(3) == 1 ? grad : grad.contiguous());
     const at::Tensor grad_qkv = at::empty_like(qkv);
     const Pieces pieces = pieces_of(qkv);

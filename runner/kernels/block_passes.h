@@ -1,8 +1,8 @@
-// What stands between the products of a Transformer's block: RMS norm with scale and shift, gated sums, SwiGLU, and the
-// normed and rotated heads; each in one pass over the tokens, forward and backward.
+// The operations between the matrix products of a Transformer block: RMS norm with scale and shift, gated sums, SwiGLU,
+// and normed and rotated heads; each in one pass over the tokens, forward and backward.
 //
-// Role: written as ATen's operators they are some forty passes over the memory for a block, on a CPU a third of a step.
-// Other devices and types take these operators.
+// Role: as ATen operators they take some forty passes over the memory per block, on a CPU a third of a step's time.
+// Only fp32 on a CPU has these fused passes; other devices and types use the ATen operators.
 // Threads: as ATen operators; the CPU twin splits the tokens over ATen's threads, with the same results for any number.
 // Shapes: B samples, N tokens, D width, F hidden width, A heads of E elements. Differentiable once.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Shazeer, "GLU Variants Improve
@@ -16,11 +16,11 @@
 
 namespace lockstep {
 
-// x / √(mean(x²) + 1e-6) · weight · (1 + scale) + shift, in fp32: [B, N, D]. shift_BD and scale_BD: of each sample.
+// x / √(mean(x²) + 1e-6) · weight · (1 + scale) + shift, in fp32: [B, N, D]. shift_BD and scale_BD: one row per sample.
 at::Tensor modulated_rms_norm(const at::Tensor& x_BND, const at::Tensor& weight_D, const at::Tensor& shift_BD,
                               const at::Tensor& scale_BD);
 
-// x + gate · change: [B, N, D]. gate_BD: of each sample.
+// x + gate · change: [B, N, D]. gate_BD: one row per sample.
 at::Tensor gated_sum(const at::Tensor& x_BND, const at::Tensor& gate_BD, const at::Tensor& change_BND);
 
 // silu(first half) · second half of the last dimension: [B, N, 2F] → [B, N, F].
@@ -33,28 +33,28 @@ struct Heads {
 };
 
 struct HeadRotation {
-  at::Tensor cos_NE;  // of each token and element; the same for both elements of a pair of neighbours
+  at::Tensor cos_NE;  // for each token and element; equal for both elements of a pair (2i, 2i + 1)
   at::Tensor sin_NE;
 };
 
-// Takes queries, keys and values of all heads, [B, N, 3 A E], apart. Queries and keys are normed, each head by itself
-// (RMS norm, fp32), and each pair of neighbours is turned by its token's angle.
+// Splits [B, N, 3 A E] into queries, keys and values of all heads. Queries and keys are normed per head (RMS norm,
+// fp32), and each pair of elements (2i, 2i + 1) is rotated by its token's angle (RoPE).
 Heads rotated_heads(const at::Tensor& qkv_BNF, const at::Tensor& q_norm_E, const at::Tensor& k_norm_E,
                     const HeadRotation& rotation);
 
-// Of some tokens; pointers are to the first one's values.
+// The CPU passes over some tokens. Pointers point to the values of the first token.
 namespace block_passes_detail {
 
 constexpr float kNormEps = 1e-6F;
 
 // factor_D: weight · (1 + scale).
 void norm_forward(int64_t tokens, int64_t width, const float* x, const float* factor, const float* shift, float* out);
-// grad_shift, grad_factor: of these tokens.
+// grad_shift, grad_factor: sums over these tokens.
 void norm_backward(int64_t tokens, int64_t width, const float* grad, const float* x, const float* factor, float* grad_x,
                    float* grad_shift, float* grad_factor);
 
 void sum_forward(int64_t tokens, int64_t width, const float* x, const float* gate, const float* change, float* out);
-// grad_gate: of these tokens.
+// grad_gate: sum over these tokens.
 void sum_backward(int64_t tokens, int64_t width, const float* grad, const float* gate, const float* change,
                   float* grad_gate, float* grad_change);
 
@@ -63,8 +63,8 @@ void swiglu_forward(int64_t tokens, int64_t width, const float* gate_and_value, 
 void swiglu_backward(int64_t tokens, int64_t width, const float* grad, const float* gate_and_value,
                      float* grad_gate_and_value);
 
-// One head of some tokens. A stride is the number of floats from a token's values to those of the next token. Values,
-// which are neither normed nor rotated, have no weight: they are copied.
+// One head of some tokens. A stride is the number of floats between the values of consecutive tokens. weight ==
+// nullptr: the head is only copied, as for the values, which are neither normed nor rotated.
 struct HeadPass {
   int64_t tokens = 0;
   int64_t width = 0;  // E

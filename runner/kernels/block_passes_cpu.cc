@@ -1,4 +1,4 @@
-// CPU twin: inner loops over the values of one row, as vector_loops.h has them.
+// CPU twin: inner loops over the values of one row, written with vector_loops.h.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,9 +10,9 @@
 namespace lockstep::block_passes_detail {
 namespace {
 
-// 1 / (1 + e⁻ˣ). Signs and bounds by the bits: a comparison of floats would keep vectors away.
+// 1 / (1 + e⁻ˣ). Tests sign and bound on the bits, because a comparison of floats would prevent vectorisation.
 [[gnu::always_inline]] inline float sigmoid(float x) {
-  constexpr float kFarthest = 1e4F;  // the exponential is 0 long before it
+  constexpr float kFarthest = 1e4F;  // |x| is clamped to it: the exponential is 0 for much smaller ones
   const int32_t bits = std::bit_cast<int32_t>(x);
   const int32_t magnitude = std::min(bits & 0x7fffffff, std::bit_cast<int32_t>(kFarthest));
   const float bell = exp_of_negative(-std::bit_cast<float>(magnitude));
@@ -47,7 +47,7 @@ void norm_backward(int64_t tokens, int64_t width, const float* grad, const float
     const float inverse = inverse_rms(width, x);
     const float along = sum_of_values(
         width, LOCKSTEP_EACH(d) { return grad[d] * factor[d] * x[d]; });
-    // A longer x has the same norm: the part of the gradient along x is taken away.
+    // The normed value does not depend on the length of x, so the gradient has no component along x: subtract it.
     const float lengthens = along * inverse * inverse / static_cast<float>(width);
     for_each_value(
         width, LOCKSTEP_EACH(d) {
@@ -142,7 +142,7 @@ void head_backward(const HeadPass& pass, const float* grad, int64_t grad_stride,
     const float* const cos = pass.cos + n * width;
     const float* const sin = pass.sin + n * width;
     const float inverse = inverse_rms(width, x);
-    // First the gradient of the normed values: the rotation is undone.
+    // Rotating back gives the gradient of the normed values.
     for_each_value(
         width / 2, LOCKSTEP_EACH(pair) {
           const int64_t a = 2 * pair;

@@ -15,7 +15,7 @@ namespace lockstep::dropout_detail {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kBlocksMax = 65536;  // more work than that is looped over
+constexpr int64_t kBlocksMax = 65536;  // with more work each thread loops
 
 template <typename T>
 __global__ void draw_and_apply(const T* x, uint8_t* mask, T* out, int64_t samples, int64_t n, MaskPlan plan) {

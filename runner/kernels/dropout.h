@@ -1,4 +1,4 @@
-// Dropout whose mask does not depend on the machines.
+// Dropout whose mask does not depend on the number of ranks or on the device.
 //
 // Role: the one dropout of all models. Element `e` of sample `b` is kept or dropped by a word of Philox4x32-10 that
 // depends only on (seed, step, first_slot + b, layer, e): not on the rank, the world size, the micro-batch or the
@@ -15,7 +15,7 @@ namespace lockstep {
 struct DropoutKey {
   uint64_t seed = 0;
   int64_t step = 0;        // optimizer step
-  int64_t first_slot = 0;  // slot of the global batch of x[0]; the other samples follow on
+  int64_t first_slot = 0;  // slot of x[0] in the global batch; x[b] has slot first_slot + b
   uint32_t layer = 0;      // index of this dropout in the model; RandomPlace::kDropout + layer is the place
 };
 
@@ -27,26 +27,27 @@ at::Tensor philox_dropout(const at::Tensor& x, double p, const DropoutKey& key);
 // philox_dropout(relu(x), …), in one pass forward and one backward.
 at::Tensor philox_dropout_of_relu(const at::Tensor& x, double p, const DropoutKey& key);
 
-// Rows that are parts of samples, in any order. int64 [R] each, contiguous, on x's device; values below 2³².
+// For input whose rows are parts of samples, in any order (tokens of packed texts). int64 [R] each, contiguous, on x's
+// device; values below 2³².
 struct DropoutRows {
-  at::Tensor samples_R;  // in place of the slot of the global batch
-  at::Tensor parts_R;    // which part of its sample a row is
+  at::Tensor samples_R;  // number of the sample to which a row belongs; used instead of the slot
+  at::Tensor parts_R;    // number of the row within its sample
 };
-// x [R, D]: the same of rows. Element d of a row is element parts_R[r] · D' + d of sample samples_R[r], where D' is D
-// filled up to a multiple of four: the mask depends neither on the rows beside it nor on their number.
+// Dropout of rows, x [R, D]. For the mask, element d of row r is element parts_R[r] · D' + d of sample samples_R[r],
+// where D' is D rounded up to a multiple of four. So a row's mask does not depend on the other rows or their number.
 at::Tensor philox_dropout(const at::Tensor& x_RD, double p, const DropoutKey& key, const DropoutRows& rows);
 
 namespace dropout_detail {
 
-// What one call draws: the twins' common argument.
+// The parameters of one call's mask, common to the CPU and the CUDA twin.
 struct MaskPlan {
   uint64_t seed;
   uint32_t place;
   uint32_t step;
   uint32_t first_slot;
-  uint32_t drop_below;  // dropped where the word is smaller
+  uint32_t drop_below;  // an element is dropped when its random word is smaller
   float scale;
-  bool of_relu;               // what is at most 0 is dropped, too
+  bool of_relu;                      // what is at most 0 is dropped, too
   const int64_t* samples = nullptr;  // of rows, on the device; else the samples follow on from first_slot
   const int64_t* parts = nullptr;
 };

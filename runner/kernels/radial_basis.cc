@@ -11,11 +11,11 @@ namespace {
 
 using namespace radial_basis_detail;
 
-// Pairs of residues at once: few enough that their values stay in a core's cache, or enough to fill a GPU.
+// Pairs of residues in a chunk: few enough that their values stay in a core's cache, or enough to occupy a GPU.
 constexpr int64_t kPairsOnCpu = 1024;
 constexpr int64_t kPairsOnDevice = int64_t{1} << 16;
 
-// Calls use(first pair, bases of the pairs from there on) chunk by chunk.
+// For each chunk of pairs calls use(number of its first pair, bases of its pairs).
 template <typename Use>
 void for_each_chunk(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const at::Tensor& to_E,
                     const at::Tensor& alpha_E, const Use& use) {
@@ -27,7 +27,7 @@ void for_each_chunk(const at::Tensor& atoms_NA3, const at::Tensor& from_E, const
   }
 }
 
-// The products are made in fp32 whatever the precision of the run: distances need it.
+// Turns autocast off: distances need fp32, whatever the precision of the run.
 class NoAutocast {
  public:
   explicit NoAutocast(at::Device device)

@@ -1,4 +1,4 @@
-// CUDA twin of the radial bases: one thread makes one value, so that neighbouring threads write neighbouring places.
+// CUDA twin of the radial bases: each thread computes one value, so neighbouring threads write neighbouring addresses.
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
@@ -12,9 +12,9 @@ namespace lockstep::radial_basis_detail {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kBlocksMax = 65536;  // more work than that is looped over
+constexpr int64_t kBlocksMax = 65536;  // with more work each thread loops
 
-// kPairs, as an argument of the kernel.
+// A copy of kPairs that is passed to the kernel as an argument.
 struct PairTable {
   int atoms[kAtomPairs][2];
 };

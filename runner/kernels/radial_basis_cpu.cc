@@ -14,7 +14,7 @@ namespace lockstep::radial_basis_detail {
 namespace {
 
 constexpr int64_t kPairsOfOneTask = 256;
-constexpr float kFarthest = 1000.0F;  // all bases are 0 long before it
+constexpr float kFarthest = 1000.0F;  // Å; distances are clamped to it: all bases are 0 at much shorter ones
 
 LOCKSTEP_VECTOR_CLONES
 void fill_range(const float* atoms, const int64_t* from, const int64_t* to, const float* alpha, int64_t begin,

@@ -45,8 +45,8 @@ struct Gpt2Layer {
 
 struct Gpt2Input {
   at::Tensor tokens_NT;  // int64, each below the vocabulary; T at most the context
-  at::Tensor rows_S;  // int64, ascending: which of the N·T positions are computed; undefined: all. If a position is
-                      // computed, so must be all before it in its text
+  at::Tensor rows_S;     // int64, ascending: which of the N·T positions are computed; undefined: all. If a position is
+                         // computed, so must be all before it in its text
   at::Tensor is_seen_NT;  // bool: the positions that may be attended to; undefined: all. Attention is causal besides
 };
 

@@ -127,7 +127,7 @@ Error with_differences(const RunConfig& config, FileSystem& fs, const std::strin
 }
 
 // ResumePolicy::kNever: moves other jobs' checkpoints aside. Not with --resume, which may name one of them.
-Status make_room(const RunConfig& config, FileSystem& fs, const SyncOptions& options, SyncResult& result) {
+Status move_other_jobs_aside(const RunConfig& config, FileSystem& fs, const SyncOptions& options, SyncResult& result) {
   const bool only_reads = config.training.inference_only || !config.training.resume.empty();
   if (options.identity.job.resume != ResumePolicy::kNever || only_reads) return {};
   const CheckpointStamp stamp{options.identity.job.run, options.generation};
@@ -176,7 +176,7 @@ Error unusable_weights(const Error& error, const std::string& path) {
 }
 
 // For weights that were trained for `epochs` epochs already: training begins with the epoch after them.
-void begin_behind(int64_t epochs, BatchSource& source, Counters& counters, SyncResult& result) {
+void start_after_epochs(int64_t epochs, BatchSource& source, Counters& counters, SyncResult& result) {
   counters.place = {.epoch = epochs, .index = 0};
   counters.epoch_steps = source.steps(epochs);
   counters.step = steps_before(epochs, source);
@@ -205,8 +205,8 @@ Status initialise(const RunConfig& config, Workload& workload, TrainingState& st
 
 // Restores weights, optimizer and counters from a file that was written after an evaluation. The file's epoch gives the
 // place in the data, the flags give the learning rate, and the file's past evaluations give plateau and patience.
-Status go_on_from_file(const SyncParts& parts, FileSystem& fs, const std::string& path, BatchSource& source,
-                       SyncResult& result) {
+Status resume_from_training_file(const SyncParts& parts, FileSystem& fs, const std::string& path, BatchSource& source,
+                                 SyncResult& result) {
   TrainingState& state = parts.state;
   const std::string what = "--resume " + path;
   const auto unusable = [&](const Error& error) { return Error{error.code, what + ": " + error.message}; };
@@ -221,7 +221,7 @@ Status go_on_from_file(const SyncParts& parts, FileSystem& fs, const std::string
   const Result<Workload::FilePast> past = parts.workload.restore_from_file(read->fields);
   if (!past.ok()) return unusable(past.error());
   result.origin = "resumed from " + path;
-  begin_behind(past->epochs, source, state.counters, result);
+  start_after_epochs(past->epochs, source, state.counters, result);
   result.resumed_step = state.counters.step;
   const WorkloadInfo& info = parts.workload.info();
   for (const double figure : past->figures) {
@@ -255,7 +255,7 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
   state.counters = Counters{};
   state.journal = Journal{};
   if (!newer) {
-    TRY(make_room(parts.config, fs, options, result));
+    TRY(move_other_jobs_aside(parts.config, fs, options, result));
     TRY_ASSIGN(newer, find_checkpoint(parts.config, fs, options));
   }
   const ResumeResult& found = *newer;
@@ -276,10 +276,10 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
     TRY_ASSIGN(const std::unique_ptr<BatchSource> source, training_batches(parts, state.counters.batch));
     const TrainingOptions& training = parts.config.training;
     if (is_training_file(training.resume)) {
-      TRY(go_on_from_file(parts, fs, training.resume, *source, result));
+      TRY(resume_from_training_file(parts, fs, training.resume, *source, result));
     } else {
       TRY(initialise(parts.config, parts.workload, state, fs, result));
-      begin_behind(training.weights_epochs, *source, state.counters, result);
+      start_after_epochs(training.weights_epochs, *source, state.counters, result);
     }
   }
   const CheckpointStamp stamp = stamp_when_restored({options.identity.job.run, options.generation}, read);

@@ -32,7 +32,7 @@ std::optional<at::Tensor> copied(const PickleValue* value) {
   return tensors_of({*view}).front().tensor;
 }
 
-// Torch counts in a tensor; older files have a number.
+// Newer torch stores the step count as a tensor, older torch as a number.
 std::optional<at::Tensor> count_of(const PickleValue* value) {
   if (value == nullptr) return std::nullopt;
   if (const auto* const whole = std::get_if<int64_t>(&value->value)) {
@@ -46,8 +46,8 @@ bool holds(const NamedTensors& tensors, const std::string& name) {
   return std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
 }
 
-// Under which key the optimizer has the state of each tensor of the model: its name, or its number among the
-// parameters. "": it has none.
+// For each tensor of the model, the key of its state in the optimizer's dict: its name, or its number among the
+// parameters; "" for a buffer, which has no state.
 Result<std::vector<std::string>> keys_of(const PickleDict& optimizer, const NamedTensors& model,
                                          const NamedTensors& buffers) {
   size_t listed = 0;
@@ -93,7 +93,7 @@ PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions
   const auto find_name = [&](const std::string& wanted) {
     return find([&](const std::string& name) { return name == wanted; });
   };
-  // Groups that are trained in the same steps have the same count.
+  // One group's step count stands for all: groups that are trained in the same steps have the same count.
   const at::Tensor* const step = find(is_count);
   LOCKSTEP_CHECK(step != nullptr, "the optimizer counts its steps");
   PickleDict moments;

@@ -1,4 +1,5 @@
-// The optimizer's state as torch.optim.Adam and AdamW have it, for the files of torch.save that workloads leave.
+// Converts the optimizer's state to and from the state dict of torch.optim.Adam and AdamW, for the torch.save files
+// that workloads write.
 // Threads: pure.
 #pragma once
 
@@ -10,17 +11,19 @@
 
 namespace lockstep {
 
-// One group of all parameters in their order, with their names in place of numbers, as the guides' optimizers have it:
-// its weight decay is --weight_decay, also for parameters that a workload does not decay. A parameter that is not
-// trained (it has no moments) stands in the group alone, as one without a gradient does in torch. `tree` keeps the
-// tensors.
+// The state dict has one group with all parameters in order, under their names instead of numbers, as the guides'
+// optimizers have it. Its weight decay is --weight_decay, also for parameters that a workload does not decay. A
+// parameter that is not trained has no moments: it is listed in the group but has no entry under "state", like a
+// parameter without a gradient in torch. `tree` keeps the tensors.
 PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions& training,
                            const Workload::OutputState& state, TorchTree& tree);
 
-// The other way: what Adam::state holds, from such a dict, ours or one that torch's optimizer made, whose parameters
-// are numbers in the order of the model's. `model`: the state dict beside it, in its order; `buffers`: what of it is no
-// parameter. `state`: Adam::state; all its groups get the one count of steps. The tensors are copies.
-// Errors (kInvalid): a moment of a parameter that is missing, no count of steps, or as many numbers as no model has.
+// The reverse: the tensors of Adam::state, from such a dict. The dict may also come from torch's own optimizer, which
+// numbers the parameters in the model's order. `model`: the model's state dict from the same file, in its order;
+// `buffers`: its entries that are not parameters. `state`: Adam::state; all its groups get the dict's step count. The
+// tensors are copies.
+// Errors (kInvalid): a parameter's moment is missing, there is no step count, or the number of parameters is not the
+// model's.
 Result<NamedTensors> adam_tensors(const PickleDict& optimizer, const NamedTensors& model, const NamedTensors& buffers,
                                   const NamedTensors& state);
 

@@ -61,8 +61,8 @@ WorkloadOrFailure make_gpt2rec(const RunConfig& config, at::Device device, const
   return std::unique_ptr<Workload>(std::move(workload).value());
 }
 
-// The ranks of a node share its cores and the work: each has as many threads as its operators will have, whoever
-// started it, and starts at another part of the data.
+// The ranks of a node prepare the data together, each starting at another part of it. Each rank uses as many threads as
+// ATen gives its operators, so that the ranks do not compete for the node's cores.
 PrepareOptions prepare_options(const OnDataProgress& on_progress) {
   return {.threads = at::get_num_threads(), .progress = [&](int64_t done, int64_t total) {
             on_progress(done, total);

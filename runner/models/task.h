@@ -1,4 +1,4 @@
-// What a task of a workload (WorkloadTask) is given: its flags, the trained weights, and where its result goes.
+// The input of a workload's task (WorkloadTask): its flags, the trained weights, and the sink for its result.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,13 +14,13 @@
 namespace lockstep {
 
 struct TaskInput {
-  const RunConfig& config;          // with the flags that the weights were trained with
+  const RunConfig& config;          // includes the flags that the weights were trained with
   const NamedTensors& weights;      // on the CPU
-  const std::string& weights_path;  // for messages: where they come from
-  const Json& progress;  // of the checkpoint's state.json (check_frozen); an empty object for a file of weights
+  const std::string& weights_path;  // the file or folder of the weights, for messages
+  const Json& progress;  // from the checkpoint's state.json (see check_frozen); empty object for a weights file
   at::Device device;
-  ByteSink out;                                      // the result; takes whole lines
-  std::function<void(const std::string& line)> log;  // a remark for people
+  ByteSink out;                                      // receives the result, in whole lines
+  std::function<void(const std::string& line)> log;  // prints a note to the user; not part of the result
 };
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ const at::Tensor& DeviceBatch::operator[](std::string_view name) const {
 
 Result<Workload::FilePast> Workload::restore_from_file(const Json& /*fields*/) {
   return Error{ErrorCode::kInvalid, "runs of " + info().name +
-                                        " go on from checkpoint folders alone; the weights of a file can be given with "
+                                        " can only resume from checkpoint folders; give a weights file with "
                                         "--state_dict_path"};
 }
 
@@ -69,7 +69,7 @@ Result<std::vector<MetricSum>> Workload::evaluate(const EvaluationShard& shard) 
   const std::vector<LossTerm>& terms = info().loss_terms;
   std::vector<MetricSum> sums;
   for (const LossTerm& term : terms) sums.push_back({.name = "valid_" + term.name});
-  // Whole batches by turns: each rank's are those whose number leaves its rank over.
+  // Rank r evaluates the batches r, r + world_size, r + 2 * world_size, ...
   const int64_t steps = source->steps(0);
   for (int64_t index = shard.rank; index < steps && shard.goes_on(); index += shard.world_size) {
     const BatchShare share{

@@ -1,9 +1,9 @@
-// CheckedWorkload: a plugin's workload, held to what the seam (runner/models/workload.h) says of it.
+// CheckedWorkload: wraps a plugin's workload and checks that it keeps the contract of runner/models/workload.h.
 //
-// Role: stands between the loop and the plugin. What the plugin throws is said with the plugin's and the function's
-// name; losses, weights and parameters that are not what they must be end the run with a message instead of training
-// something else.
-// Threads and ownership: as Workload; owns the plugin's.
+// Role: stands between the loop and the plugin. When the plugin throws, the message names the plugin and the function.
+// Losses, weights or parameters that break the contract (a loss that is not a scalar, a parameter that was replaced)
+// end the run with a message.
+// Threads: as Workload. Ownership: owns the plugin's workload.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-// `path` and `sha256`: of the plugin's file. Throws RunFault (kUsage) where the workload cannot be trained as it is:
-// no parameters, no loss term, parameters that are no leaves or have one name.
+// `path` and `sha256`: of the plugin's file. Throws RunFault (kUsage) when the workload cannot be trained: no
+// parameters, no loss term, a parameter that is not a leaf, two parameters of one name.
 std::unique_ptr<Workload> make_checked_workload(std::unique_ptr<Workload> workload, std::string path,
                                                 std::string sha256);
 

@@ -1,10 +1,10 @@
 // AppendFile: a file of records, each written whole by one write(2) or not at all.
 //
-// Role: below metrics.jsonl and the TensorBoard events. Not fsynced: these files are for reading along, and what a
-// machine's crash takes of them is cut back by the next start.
+// Role: used for metrics.jsonl and the TensorBoard events. Not fsynced: these files are for watching a run, and after a
+// crash of the machine the next start removes an incomplete last record.
 // Threads: one thread. Ownership: owns the descriptor.
-// Errors: kUnavailable. A write error is returned once, then kept quiet until a write has succeeded again, so that a
-// full disk is said once and not at every step.
+// Errors: kUnavailable. After a write error further errors are not returned until a write has succeeded again, so that
+// a full disk is reported once and not at every step.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@
 
 namespace lockstep {
 
-// Of such a file, when it is opened again: it is copied then, while the other ranks wait, in less than a second.
+// Largest file that is opened again. It is copied then, while the other ranks wait; at this size that takes less than a
+// second.
 inline constexpr uint64_t kLineFileBytesMax = uint64_t{64} << 20;
 
 class AppendFile {
  public:
   enum class Mode { kCreateOrAppend, kMustBeNew };
-  // kConflict: kMustBeNew, and the file is there.
+  // kConflict: the mode is kMustBeNew, and the file exists.
   static Result<AppendFile> open(const std::string& path, Mode mode);
 
   AppendFile(AppendFile&& other) noexcept;
@@ -41,12 +42,12 @@ class AppendFile {
   std::string path_;
   int fd_ = -1;
   int64_t size_ = 0;      // of the whole records
-  bool torn_ = false;     // bytes of a half-written record may stand behind size_
+  bool torn_ = false;     // bytes of an incomplete record may follow size_
   bool failing_ = false;  // an error was returned and no write has succeeded since
 };
 
-// A file that grew too large to be copied at every start is moved to PATH.1, .2, …: the first name that nothing
-// has, which is returned. Empty: it is not too large, or not there.
+// Moves a file that is larger than bytes_max to the first free name of PATH.1, .2, …, and returns that name. Empty: it
+// is not too large, or does not exist.
 Result<std::string> move_too_large(FileSystem& fs, const std::string& path, uint64_t bytes_max);
 
 }  // namespace lockstep

@@ -113,8 +113,8 @@ const char* to_string(StartupPart part) {
   return "";
 }
 
-// Families whose figures may be unknown are kept as families; a series appears when it is first set. Counters are made
-// at once where their labels are known: one that starts at 0 can be rated from its first increment on.
+// A family whose figure may be unknown has no series until the figure is first set. Counters with known labels are
+// created with value 0 at once, so that Prometheus' rate() includes their first increment.
 struct RunMetrics::Series {
   explicit Series(int of_rank) : rank(of_rank), labels{{"rank", std::to_string(of_rank)}} {
     for (size_t i = 0; i < kPhaseCount; ++i)

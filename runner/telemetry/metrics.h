@@ -1,9 +1,9 @@
 // RunMetrics: a worker's Prometheus metrics, set by the training loop and sent to the agent, which serves them.
 //
 // Role: typed setters over a prometheus::Registry; names, help and types come from contract/metric_names.h. A figure
-// that is not known yet (loss before the first log line, MFU on an unknown device) is absent, never a false zero.
-// Threads: every function may be called from any thread, but on_phase_seconds only from one.
-// Ownership: owns its registry. Every series carries the label rank; families() gives it its present value.
+// that is not known yet (loss before the first log line, MFU on an unknown device) is absent and not reported as 0.
+// Threads: every function may be called from any thread, except on_phase_seconds: always from the same one.
+// Ownership: owns its registry. Every series has the label rank; families() sets it to the present rank.
 // Units: seconds, bytes, Unix seconds for timestamps.
 #pragma once
 
@@ -32,7 +32,7 @@ struct StepFigures {
   double unix_time = 0.0;  // when it was done
 };
 
-// Every logged step: what the host had to fetch from the device.
+// The figures of a logged step, which the host had to read from the device.
 struct LogFigures {
   double loss = 0.0;
   double lr = 0.0;
@@ -74,7 +74,7 @@ class RunMetrics {
   RunMetrics(const RunMetrics&) = delete;
   RunMetrics& operator=(const RunMetrics&) = delete;
 
-  // The value of the label from now on.
+  // Sets the value of the label rank from now on.
   void set_rank(int rank);
   void set_target_steps(int64_t steps);
   void on_step(const StepFigures& figures);

@@ -32,19 +32,20 @@ std::optional<LineKey> key_of(std::string_view line) {
   return LineKey{.step = step->get<int64_t>(), .evaluation = parsed->contains("evaluation")};
 }
 
-// Whole lines up to `resume_step`, each step once. Read from the end: the steps of the lines never fall, so that all
-// lines before the first one of an earlier step stay, unread.
+// The complete lines up to `resume_step`, one for each step. Reads from the end. Steps never decrease in the file, so
+// once it has found a line of an earlier step, it keeps that line and all before it without reading them.
 KeptLines lines_to_keep(std::string_view text, int64_t resume_step) {
   KeptLines kept;
   if (resume_step == 0) return kept;
-  size_t end = text.rfind('\n') + 1;                                 // behind the last whole line; 0 when there is none
-  std::vector<std::pair<LineKey, std::string_view>> of_resume_step;  // from the last one on
+  size_t end = text.rfind('\n') + 1;                                 // after the last complete line; 0 if there is none
+  std::vector<std::pair<LineKey, std::string_view>> of_resume_step;  // from the last line backwards
   while (end > 0) {
     const size_t begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1;
     const std::string_view line = text.substr(begin, end - begin);
     const std::optional<LineKey> key = key_of(line);
     if (key && key->step < resume_step) {
-      // What came before it has had its line: a step's evaluation is written behind the step and before the next one.
+      // A step's evaluation is written after the step's line and before the next step's, so all earlier evaluations
+      // have their lines.
       kept.last_step = key->step;
       kept.last_evaluation_step = key->evaluation ? key->step : key->step - 1;
       break;
@@ -72,7 +73,8 @@ Result<MetricsLog> MetricsLog::open(const std::string& path, int64_t resume_step
   } else if (text.error().code != ErrorCode::kNotFound) {
     return text.error();
   }
-  // A new file even where the lines are the same: whoever wrote the old one may be cut off and write on.
+  // Makes a new file even if the lines are the same, because an old rank 0 that was cut off may still write to the old
+  // one.
   const Status replaced = write_file_atomically(fs, path, kept.text);
   if (!replaced.ok()) return replaced.error().with_context(path);
   TRY_ASSIGN(AppendFile file, AppendFile::open(path, AppendFile::Mode::kCreateOrAppend));

@@ -1,7 +1,7 @@
-// MetricsLog: metrics.jsonl, one JSON line per logged step and one per evaluation, never two for one step.
+// MetricsLog: metrics.jsonl, one JSON line per logged step and one per evaluation.
 //
-// Role: the run's figures as a file that a person or a script reads. A resumed run cuts the file back to the step it
-// resumes from, so the lines of steps that are redone are not there twice.
+// Role: the run's figures as a file for users and scripts. A resumed run removes the lines after the step that it
+// resumes from, so that steps that are redone do not have two lines.
 // Threads: one thread. Ownership: owns the file descriptor; only rank 0 has a log.
 // Errors: see append_file.h; training goes on without the lines that were lost.
 // Units: `time` is Unix seconds; a figure that is not finite is null.
@@ -26,7 +26,7 @@ struct StepRecord {
   double lr = 0.0;
   double grad_norm = 0.0;
   double samples_per_second = 0.0;
-  int64_t samples = 0;  // trained on since the line before, or since this process began
+  int64_t samples = 0;  // samples trained on since the previous line, or since this process began
   double time = 0.0;
 };
 
@@ -39,17 +39,17 @@ struct EvaluationRecord {
 
 class MetricsLog {
  public:
-  // `resume_step`: steps done by the checkpoint that the run continues from; lines after it are removed, and so is a
-  // torn last line. 0 begins the file anew. It is a new file under the old name at each opening: an old rank 0 that was
-  // cut off goes on writing to the one that it opened. The lines are parsed from the end, down to the first one of a
-  // step before `resume_step`: those before it were written by this class. A file above bytes_max is not copied at
-  // every start: it is moved to PATH.1, .2, … and a new one is begun.
+  // `resume_step`: steps done by the checkpoint that the run continues from. Lines after it are removed, and so is an
+  // incomplete last line; 0 removes all lines. Each opening makes a new file under the old name, so that an old rank 0
+  // that was cut off writes to the file that it opened and not to this one. Lines are parsed from the end, back to the
+  // first of a step before `resume_step`; earlier lines are kept unread. A file larger than bytes_max would take too
+  // long to copy at every start: it is moved to PATH.1, .2, …, and a new one is begun.
   static Result<MetricsLog> open(const std::string& path, int64_t resume_step, uint64_t bytes_max = kLineFileBytesMax);
 
-  // A record of a step that already has its line is left out: ok.
+  // ok, and writes nothing, when the step already has a line.
   Status append(const StepRecord& record);
   Status append(const EvaluationRecord& record);
-  // The same for a line with other figures.
+  // The same for a line with these figures.
   enum class Kind { kStep, kEvaluation };
   Status append_line(int64_t step, Kind kind, const OrderedJson& figures);
 
@@ -57,7 +57,7 @@ class MetricsLog {
   [[nodiscard]] bool has_evaluation(int64_t step) const { return step <= last_evaluation_step_; }
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  // Where a file that was too large is now; empty: there was none.
+  // The new path of a file that was too large; empty: there was none.
   [[nodiscard]] const std::string& moved_to() const { return moved_to_; }
 
  private:
@@ -65,7 +65,7 @@ class MetricsLog {
 
   AppendFile file_;
   std::string moved_to_;
-  // Of the lines that were parsed or appended.
+  // The newest steps among the lines that were parsed or appended.
   int64_t last_step_ = -1;
   int64_t last_evaluation_step_ = -1;
 };

@@ -7,7 +7,7 @@ namespace lockstep {
 
 namespace {
 
-// Dense TFLOP/s from the vendor's data sheets, sparsity taken out; 0 = not a tensor-core format of this device.
+// Dense TFLOP/s from the vendor's data sheets, without sparsity; 0 = not a tensor-core format of this device.
 // Matmuls with fp32 accumulation.
 struct DevicePeak {
   std::string_view name;
@@ -17,7 +17,7 @@ struct DevicePeak {
   double fp16;
 };
 
-// A longer name stands before the one it contains.
+// A name must come before any shorter name that it contains ("H100 PCIe" before "H100").
 constexpr std::array kPeaks{
     DevicePeak{"H200", 66.9, 494.7, 989.4, 989.4},
     DevicePeak{"H100 PCIe", 51.2, 378.0, 756.0, 756.0},

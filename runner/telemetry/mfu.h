@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// Dense peak of one device at `precision`, from the vendor's data sheets; none for a CPU, an unknown device, or a
-// precision that the device's tensor cores lack. `device_name` as the driver gives it ("NVIDIA H100 80GB HBM3").
+// Dense peak of one device at `precision`, from the vendor's data sheets; nullopt for a CPU, an unknown device, or a
+// precision that the device's tensor cores do not support. `device_name`: as the driver reports it ("NVIDIA H100 80GB
+// HBM3").
 std::optional<double> peak_flops_per_second(std::string_view device_name, Precision precision);
 
 struct FlopsFigures {

@@ -1,4 +1,4 @@
-// PhaseClock: where the wall clock of a worker goes.
+// PhaseClock: measures how a worker's wall-clock time is divided into phases.
 //
 // Role: exactly one phase is running at any time, so the seconds per phase add up to the wall clock by construction.
 // Threads: one thread (the training thread) owns a clock; snapshots are taken there and passed on as values.
@@ -36,7 +36,7 @@ class PhaseClock {
   PhaseClock(Phase phase, TimePoint began, Now now = std::chrono::steady_clock::now)
       : now_(std::move(now)), phase_(phase), since_(began) {}
 
-  // From now on every change shows on `page`, which outlives the clock.
+  // From now on every change is written to `page`, which outlives the clock.
   void show_on(BeatPage& page) {
     page_ = &page;
     show(since_);
@@ -57,10 +57,11 @@ class PhaseClock {
     return ended;
   }
 
-  // The running phase has come a piece further: a long one that never says so is taken for a hang.
+  // To be called during a long phase, each time it has made progress. The agent takes a phase without progress for a
+  // hang.
   void progress() { enter(phase_); }
 
-  // Time measured inside one phase that belongs to another; at most what `from` has.
+  // Moves time that was measured in phase `from` to the phase to which it belongs; at most the time that `from` has.
   void move(Phase from, Phase to, std::chrono::steady_clock::duration time) {
     auto& source = spent_[static_cast<size_t>(from)];
     const auto moved = std::min(time, source);
@@ -100,7 +101,7 @@ class PhaseClock {
   BeatPage* page_ = nullptr;  // borrowed, see show_on
 };
 
-// A phase for the length of a block; afterwards the phase that ran before goes on. The clock must outlive the scope.
+// Enters a phase for the duration of a block; its destructor returns to the phase before. The clock must outlive it.
 class [[nodiscard]] PhaseScope {
  public:
   PhaseScope(PhaseClock& clock, Phase phase) : clock_(clock), before_(clock.enter(phase)) {}

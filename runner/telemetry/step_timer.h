@@ -1,4 +1,4 @@
-// StepTimer: throughput over the last steps and the time that is left.
+// StepTimer: throughput over the last steps and an estimate of the remaining time.
 // Threads: one thread. Time is an argument. Units: seconds.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace lockstep {
 
 class StepTimer {
  public:
-  static constexpr size_t kWindowSteps = 100;  // long enough to smooth, short enough to show a change within minutes
+  static constexpr size_t kWindowSteps = 100;  // enough steps to smooth, few enough to show a change within minutes
 
   // `now`: any monotonic clock. `seconds`: of the step alone, without evaluations and checkpoints.
   void on_step(double now, double seconds, int64_t samples) {
@@ -23,7 +23,7 @@ class StepTimer {
     if (window_.size() > kWindowSteps) drop_oldest();
   }
 
-  // Of the last kWindowSteps steps; none before the first.
+  // Over the last kWindowSteps steps; nullopt before the first step.
   [[nodiscard]] std::optional<double> samples_per_second() const {
     if (window_seconds_ <= 0.0) return std::nullopt;
     return static_cast<double>(window_samples_) / window_seconds_;
@@ -33,7 +33,8 @@ class StepTimer {
     return window_seconds_ / static_cast<double>(window_.size());
   }
 
-  // The steps' own time at the present pace, stretched by what evaluations and checkpoints have cost so far.
+  // The remaining steps at the present rate, multiplied by the ratio of all time so far to the time in steps, to
+  // account for evaluations and checkpoints.
   [[nodiscard]] std::optional<double> remaining_seconds(int64_t steps_left) const {
     if (window_.empty() || all_seconds_ <= 0.0) return std::nullopt;
     const double stretch = (now_ - first_began_) / all_seconds_;

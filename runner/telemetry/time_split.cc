@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTenths = 1000;  // of a percent, in the whole
 
-// Largest remainder: rounding each row by itself would make sums of 99.9 or 100.1.
+// Rounds by the largest-remainder method, because rounding each row separately could give sums of 99.9 or 100.1.
 void share_out_percents(std::vector<TimeSplitRow>& rows, double total) {
   struct Rest {
     size_t row;
@@ -87,7 +87,7 @@ std::vector<TimeSplitRow> time_split(const PhaseSeconds& seconds) {
 std::string what_bounded(const PhaseSeconds& seconds, const RunShape& shape) {
   const double total = seconds.total();
   if (total <= 0.0) return "no time was measured";
-  PhaseSeconds grouped = seconds;  // forward stands for both halves of computing, here and on the device
+  PhaseSeconds grouped = seconds;  // kForward collects all computing: forward, backward, and waiting for the device
   for (const Phase phase : {Phase::kBackward, Phase::kDevice}) {
     grouped[Phase::kForward] += std::exchange(grouped[phase], 0.0);
   }

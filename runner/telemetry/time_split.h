@@ -1,4 +1,5 @@
-// The end summary's time split: where the wall clock went, what bounded the run, and the flag that would help. Pure.
+// The time split of the end summary: how the wall-clock time was spent, what limited the run, and the flag that would
+// help. Pure.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ struct RunShape {
   Precision precision = Precision::kFp32;
 };
 
-// One sentence: what bounded the run (the largest of computing, data, gradient exchange, …), its share, and the flag
+// One sentence: what limited the run (the largest of computing, data, gradient exchange, …), its share, and the flag
 // that would help. "no time was measured" for an empty clock.
 std::string what_bounded(const PhaseSeconds& seconds, const RunShape& shape);
 

@@ -37,7 +37,7 @@ class SideStream {
  private:
   c10::impl::VirtualGuardImpl type_;
   c10::Stream own_;
-  std::shared_ptr<c10::Event> queued_;  // recorded after what was queued last; null once the current stream waits for it
+  std::shared_ptr<c10::Event> queued_;  // recorded after what was queued last; null after join()
 };
 
 }  // namespace lockstep

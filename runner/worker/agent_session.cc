@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// A signal handler cannot notify a condition variable: the wait looks for itself.
+// A signal handler cannot notify a condition variable, so waits poll for a stop at this interval.
 constexpr std::chrono::milliseconds kStopPollInterval{20};
 
 }  // namespace
@@ -46,7 +46,7 @@ std::optional<AgentSession::Received> AgentSession::await_assignment() {
     if (is_asked_to_stop_()) return std::nullopt;
     changed_.wait_for(lock, kStopPollInterval);
   }
-  // From here on the agent takes a worker that makes no progress for one that hangs.
+  // From here on the agent treats a worker that makes no progress as hung.
   page_.generation.store(received_->assignment.generation);
   page_.changed_ns.store(monotonic_ns());
   page_.activity.store(Activity::kLoading);
@@ -80,7 +80,7 @@ std::optional<int> AgentSession::leave_together(uint64_t generation) const {
 }
 
 void AgentSession::send(const WorkerMessage& message) {
-  // When the link has ended, the reader notices it and ends the process: an error here needs no handling.
+  // When the link has ended, the reader thread notices and ends the process, so an error here needs no handling.
   static_cast<void>(channel_.write_line(encode(message)));
 }
 
@@ -143,7 +143,7 @@ void AgentSession::on_message(AgentMessage message) {
     to_fire = take_in(std::move(message));
   }
   changed_.notify_all();
-  // Without the lock: aborting NCCL's communicator may take seconds, and the training thread asks was_cut() meanwhile.
+  // Without the lock, because fire() calls into another room, and the training thread calls was_cut() meanwhile.
   if (to_fire) to_fire->fire();
 }
 
@@ -151,7 +151,7 @@ std::shared_ptr<GroupAbort> AgentSession::take_in(AgentMessage message) {
   if (auto* assignment = std::get_if<Assignment>(&message)) {
     received_ = Received{.assignment = std::move(*assignment), .at_ns = monotonic_ns()};
   } else if (auto* reply = std::get_if<StoreReply>(&message)) {
-    // The caller of a request may have gone on after a cut; then the reply is dropped.
+    // After a cut the caller of a request no longer waits for the reply; it is dropped then.
     if (const auto at = open_calls_.find(reply->id); at != open_calls_.end()) at->second = std::move(*reply);
   } else if (auto* cut = std::get_if<Cut>(&message)) {
     cut_generation_ = std::max(cut_generation_, cut->generation);

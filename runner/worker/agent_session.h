@@ -1,11 +1,11 @@
-// AgentSession: a worker's end of the link to its agent.
+// AgentSession: the worker's end of the link to its agent.
 //
-// Role: says hello, receives assignments, cuts and requests to leave together, carries store requests, sends what the
-// agent shows and exports, and shows the agent that this process lives (BeatPage).
+// Role: sends Hello, receives assignments, cuts and requests to leave together, sends store requests and the figures
+// that the agent shows and exports, and marks this process as alive on the beat page (BeatPage).
 // Threads: one reader thread ("agent-link") for the life of the session; it also fires a group's abort. The functions
-// may be called from any thread, but await_assignment and the watching of an abort: the training thread.
-// The end of the link means that the agent is gone: the process leaves at once with exit code 10, even when the
-// training thread sits in a collective, because nothing that it could still finish would be seen by anybody.
+// may be called from any thread, except await_assignment, watch and stop_watching: only from the training thread.
+// When the link ends, the agent is gone: the process exits at once with code 10, even while the training thread is in a
+// collective, because no agent is left to which it could report anything.
 #pragma once
 
 #include <condition_variable>
@@ -27,31 +27,31 @@
 
 namespace lockstep {
 
-// How often the reader thread shows that the process lives.
+// How often the reader thread marks the process as alive.
 inline constexpr std::chrono::milliseconds kAliveInterval{500};
 
 class AgentSession final : public AgentLink, public StoreTransport {
  public:
-  // Takes over the descriptor and says hello when `hello` is called. `page` and `faults` outlive the session.
-  // `is_asked_to_stop` (by a signal, which can notify nobody) is asked from any thread while something is waited for.
+  // Takes ownership of the descriptor. `page` and `faults` outlive the session. `is_asked_to_stop` is polled while a
+  // function waits, on whichever thread called it, because a signal handler cannot notify a condition variable.
   AgentSession(int fd, int local_rank, BeatPage& page, InjectedFaults& faults, std::function<bool()> is_asked_to_stop);
   ~AgentSession() override;
   AgentSession(const AgentSession&) = delete;
   AgentSession& operator=(const AgentSession&) = delete;
 
-  // The data is read: this worker can be placed. `terms`: as Hello's.
+  // Sends Hello: this worker has read its data and can be placed. `terms`: see Hello.
   void hello(const std::string& terms);
 
   struct Received {
     Assignment assignment;
     int64_t at_ns = 0;  // CLOCK_MONOTONIC
   };
-  // Blocks until the agent has an assignment that was not yet taken; nullopt when a stop is requested first. The page
-  // shows its generation, and that the worker awaits no more, before it is returned.
+  // Blocks until the agent has sent a new assignment; nullopt when a stop is requested first. Before it returns, it
+  // writes the generation to the beat page and ends Activity::kAwaiting there.
   std::optional<Received> await_assignment();
 
-  // While `abort` is watched, a cut of `generation` fires it; at once when that generation was cut already. One that
-  // is being fired when the watching stops goes on: retire it.
+  // From now on a cut of `generation` fires `abort`; it is fired here when that generation was cut already. The reader
+  // thread may still be firing it when stop_watching() returns, so call abort->retire() afterwards.
   void watch(uint64_t generation, std::shared_ptr<GroupAbort> abort);
   void stop_watching();
   [[nodiscard]] bool was_cut(uint64_t generation) const override;
@@ -60,14 +60,14 @@ class AgentSession final : public AgentLink, public StoreTransport {
 
   void send(const WorkerMessage& message) override;
 
-  // A request of a generation that was cut is answered as stale, also one that waits for its key. So is a request that
-  // waits while a stop is asked for, because the key may never come.
+  // A request of a generation that was cut gets the reply kStale, even while it waits for its key. So does a request
+  // that waits when a stop is requested, because the key may never come.
   Result<StoreReply> call(StoreRequest request) override;
 
  private:
   void read_loop();
   void on_message(AgentMessage message);
-  // With mutex_ held. The abort of a group that the message cuts.
+  // To be called with mutex_ held. Returns the abort to fire when the message cuts the watched group; else null.
   [[nodiscard]] std::shared_ptr<GroupAbort> take_in(AgentMessage message);
   [[noreturn]] void leave_without_agent();
 
@@ -81,7 +81,7 @@ class AgentSession final : public AgentLink, public StoreTransport {
   // State below is protected by mutex_.
   bool closing_ = false;
   std::optional<Received> received_;
-  uint64_t cut_generation_ = 0;  // this one and all before it
+  uint64_t cut_generation_ = 0;  // this generation and all before it are cut
   std::string cut_cause_;
   LeaveTogether leave_together_;
   uint64_t watched_generation_ = 0;

@@ -1,5 +1,6 @@
-// `lockstep-worker --describe FILE.so [run WORKLOAD [flags]]`: what `lockstep` needs to know of a plugin that it cannot
-// load itself. One line of JSON on standard output (describe_workload of runner/config/plugin_line.h).
+// `lockstep-worker --describe FILE.so [run WORKLOAD [flags]]`: prints what `lockstep` needs to know about a plugin,
+// because it links no torch and cannot load the plugin itself. One line of JSON on standard output (describe_workload
+// of runner/config/plugin_line.h).
 // Threads: call once, from the main thread.
 #pragma once
 
@@ -8,8 +9,8 @@
 
 namespace lockstep {
 
-// `arguments`: what stands after --describe. A run's flags are checked as the run's own worker does. Returns an exit
-// code; an error is one line on standard error, without a word before it.
+// `arguments`: those after --describe. The flags of a run are checked in the same way as by a worker of that run.
+// Returns an exit code; an error is printed as one line on standard error, without a prefix like "error: ".
 int describe_plugin(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep

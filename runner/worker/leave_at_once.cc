@@ -16,7 +16,7 @@ struct Handler {
   std::terminate_handler before = nullptr;
 };
 
-// Never destroyed: it may be asked until the process has ended.
+// Never destroyed, because std::terminate may be called until the very end of the process.
 Handler& handler() {
   static auto* const only = new Handler;
   return *only;

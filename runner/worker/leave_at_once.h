@@ -1,6 +1,6 @@
-// A process whose device is broken ends at once, with its exit code and without destructors. Destructors would give
-// memory back to the device and take communicators down, which throws again or hangs: the process would end by SIGABRT,
-// or hang until it is killed. Threads: any.
+// Ends a process whose device is broken, at once and without destructors. Destructors would free device memory and
+// destroy communicators, which throws again or hangs: the process would end by SIGABRT, or hang until it is killed.
+// Threads: any.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// Flushes what was printed, and ends the process.
+// Flushes stdout and stderr, and ends the process with this exit code.
 [[noreturn]] void leave_at_once(ExitCode code);
 
-// While it lives, a device fault that nobody can catch (a destructor throws while another exception is on its way) is
-// told to `say` and ends the process as leave_at_once does. All else that is not caught aborts, as always. One at a
-// time.
+// While it lives, a device fault that cannot be caught (a destructor throws during stack unwinding, which calls
+// std::terminate) is passed to `say`, and the process ends as by leave_at_once. Other uncaught exceptions abort the
+// process as usual. At most one object at a time.
 class UncaughtDeviceFaults {
  public:
   explicit UncaughtDeviceFaults(std::function<void(const Failure&)> say);

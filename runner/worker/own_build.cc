@@ -16,7 +16,7 @@ constexpr bool kCudaBuild = false;
 constexpr const char* kArchitectures = "";
 #endif
 
-// A library's version by its own function `int function(int* version)`, 0 = success; 0 when it is not loaded.
+// The version of a loaded library, from its function `int function(int* version)`; 0 when the library is not loaded.
 int loaded_version(const char* function) {
   using GetVersion = int (*)(int*);
   const auto get = reinterpret_cast<GetVersion>(::dlsym(RTLD_DEFAULT, function));
@@ -28,7 +28,7 @@ int loaded_version(const char* function) {
 
 WorkerBuild own_build() {
   WorkerBuild build{.version = build_version(), .torch = TORCH_VERSION, .cuda_architectures = kArchitectures};
-  // The CPU build loads a libcudart too, and does not use it.
+  // A CPU build loads libcudart, too, but does not use it.
   if (!kCudaBuild) return build;
   build.cuda = cuda_version_text(loaded_version("cudaRuntimeGetVersion"));
   if (const int nccl = loaded_version("ncclGetVersion"); nccl != 0) build.nccl = nccl_version_text(nccl);

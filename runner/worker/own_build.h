@@ -1,4 +1,4 @@
-// What this worker is made of. Threads: any.
+// The versions that this worker was built with and has loaded. Threads: any.
 #pragma once
 
 #include "runner/contract/worker_build.h"

@@ -33,7 +33,8 @@ void on_signal(int /*signal*/) {
 }  // namespace
 
 void install_stack_dump() {
-  // The first call loads libgcc, which allocates: not in a handler.
+  // The first call of backtrace() loads libgcc, which allocates memory. A signal handler must not, so it is called
+  // here.
   std::array<void*, 1> frame{};
   ::backtrace(frame.data(), 1);
   struct sigaction action {};

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// A signal handler can reach nothing but statics.
+// Globals, because a signal handler has no argument through which it could reach an object.
 std::atomic<int> g_interrupts{0};
 std::atomic<int> g_terminates{0};
 std::atomic<bool> g_leave_at_once{true};
@@ -29,7 +29,7 @@ void on_terminate(int /*signal*/) {
 void install(int signal, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // the loop polls; no call needs to be woken
+  action.sa_flags = SA_RESTART;  // the loop polls requested(); no system call has to be interrupted for it
   sigemptyset(&action.sa_mask);
   sigaction(signal, &action, nullptr);
 }

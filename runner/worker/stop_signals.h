@@ -1,17 +1,18 @@
-// StopSignals: SIGTERM and Ctrl-C as two flags that the training loop reads, and the way out when it cannot.
+// StopSignals: handles SIGTERM and Ctrl-C. The training loop polls requested().
 //
-// The first signal asks: the step is finished, a checkpoint written (exit 143, 130 for Ctrl-C). A second Ctrl-C leaves
-// at once. While nothing would be lost (start-up, forming, before the first new step) the first one leaves at once too.
-// What is half-written then is a temporary that nobody reads (§6).
-// Threads: handlers may run on any thread; all state is lock-free atomics. One per process: signals are.
+// After the first signal the loop finishes its step, writes a checkpoint and exits (143, or 130 for Ctrl-C). A second
+// Ctrl-C ends the process at once. So does the first signal as long as nothing would be lost (start-up, forming, before
+// the first new step). A file that is half-written then is a temporary one, which nobody reads.
+// Threads: handlers may run on any thread; all state is lock-free atomics. At most one per process, as signal handlers
+// are process-wide.
 #pragma once
 
 namespace lockstep {
 
 class StopSignals {
  public:
-  // Installs the handlers; nothing has been asked for yet. Until ask_from_now_on() a signal ends the process right in
-  // the handler.
+  // Installs the handlers and clears earlier requests. Until ask_from_now_on() a signal ends the process in its
+  // handler.
   StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -19,7 +20,7 @@ class StopSignals {
   // 0, or the exit code asked for: 130 or 143. SIGTERM outranks Ctrl-C.
   [[nodiscard]] int requested() const;
 
-  // There is something to lose: the first signal asks.
+  // From now on this rank has a state to save: the first signal only sets requested().
   void ask_from_now_on();
 };
 

@@ -26,7 +26,7 @@ constexpr uint64_t kArgsBytesMax = 1 << 20;
 
 void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
-// Of errors about checkpoints and files: what a person must change is usage.
+// For errors about checkpoints and files: kUsage when the user has to change the command.
 ExitCode exit_code_of_file_error(const Error& error) {
   const bool is_usage =
       error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict;
@@ -53,7 +53,7 @@ class TaskProcess {
         workload_(*find_workload(workloads.flags(), arguments_[0])),
         task_(*find_task(&workload_, arguments_[1])) {}
 
-  // Nothing: done.
+  // nullopt: the task was done.
   std::optional<Failure> run() {
     const Result<RunConfig> given = parse_task_config(arguments_, workloads_.flags());
     if (!given.ok()) return Failure{ExitCode::kUsage, given.error().message};
@@ -76,7 +76,7 @@ class TaskProcess {
 
  private:
   Status read_weights(const std::string& path, const RunConfig& given) {
-    std::error_code is_missing;  // `path` may be a link: the name of the step folder that it leads to counts
+    std::error_code is_missing;  // `path` may be a link; the step number is in the name of the folder that it leads to
     const std::filesystem::path real = std::filesystem::canonical(path, is_missing);
     if (is_missing) {
       return Error{ErrorCode::kNotFound, "--checkpoint " + path + ": " + is_missing.message() +
@@ -112,11 +112,11 @@ class TaskProcess {
     return {};
   }
 
-  // The moving average that the task asks for, else the first one, as evaluations have it; where there is none, the
-  // weights that are trained.
+  // The weights to use: the EMA that the task's flags name, else the first EMA, which evaluations use, too; without any
+  // EMA the trained weights.
   Result<NamedTensors> chosen_weights(const LoadedCheckpoint& checkpoint, const RunConfig& given) {
     const std::string asked = task_.average ? task_.average(given) : std::string();
-    // Where there are several, each is named by its decay, and the flag has them in their order.
+    // When there are several EMAs, each is named by its decay, and --ema_decay lists the decays in order.
     const std::string decays = checkpoint.state.config.value("ema_decay", std::string());
     const std::string decay = asked.empty() ? decays.substr(0, decays.find(',')) : asked;
     NamedTensors weights = checkpoint.model;

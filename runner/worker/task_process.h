@@ -1,7 +1,9 @@
-// `lockstep-worker WORKLOAD TASK …`: one process, without agent and group, that does something with trained weights.
+// `lockstep-worker WORKLOAD TASK …`: one process, without agent and group, that uses trained weights (a task: sample,
+// recommend, …).
 //
-// Role: reads the checkpoint, settles the flags, chooses the device, and leaves the rest to Workloads::run_task.
-// The result goes to standard output or, whole, to --out; remarks and errors go to standard error.
+// Role: reads the checkpoint, determines the values of the flags, chooses the device, and calls Workloads::run_task for
+// the rest. The result goes to standard output, or to the file of --out, which is written only when it is complete;
+// remarks and errors go to standard error.
 // Threads: call once, from the main thread.
 #pragma once
 

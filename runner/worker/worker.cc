@@ -50,7 +50,7 @@ std::optional<int> number(const std::string& text) {
   return value;
 }
 
-// Seconds since this process was started: time spent by the loader counts as start-up.
+// Seconds since the kernel started this process, so that the dynamic loader's time counts as start-up.
 double seconds_since_process_start() {
   const std::string text = read_kernel_file("/proc/self/stat");
   const auto name_end = text.rfind(')');  // the name may hold anything
@@ -114,7 +114,7 @@ ExitCode exit_code_of(const Error& error) {
   }
 }
 
-// One worker's parts, in the order in which they come to life.
+// One worker: its parts, made in this order.
 class Worker {
  public:
   // `remark`: about the data set; empty for none.
@@ -128,7 +128,7 @@ class Worker {
                                                       std::chrono::duration<double>(seconds_since_process_start()))) {}
 
   int run() {
-    // Torch may throw while the model and the optimizer's moments are made: the agent is told why.
+    // Torch may throw while the model and the optimizer's moments are made; the agent is to learn why.
     try {
       return run_or_throw();
     } catch (const std::exception& e) {
@@ -204,12 +204,14 @@ class Worker {
     return std::nullopt;
   }
 
-  // Before the ranks meet: the slowest rank's start is then the group's start.
+  // Done before the ranks meet, so that the group forms when the slowest rank has its data, and no rank waits in a
+  // collective for another that still reads.
   std::optional<Failure> load_data() {
     WorkloadOrFailure made = workloads_.make(config_, device_, [this](int64_t prepared, int64_t to_prepare) {
       const int64_t before = page_->prepared.exchange(prepared, std::memory_order_relaxed);
       const int64_t all_before = page_->to_prepare.exchange(to_prepare, std::memory_order_relaxed);
-      // Where pieces are counted, only a new piece is progress: the reading of a file may hang.
+      // When the pieces to prepare are counted, only a further piece counts as progress, because reading a file may
+      // hang.
       if (to_prepare == 0 || prepared != before || to_prepare != all_before) clock_.progress();
     });
     if (auto* failure = std::get_if<Failure>(&made)) return *failure;
@@ -223,7 +225,7 @@ class Worker {
     if (!session_) return std::nullopt;
     session_->hello(terms());
     page_->activity.store(Activity::kAwaiting);
-    // While there is nothing to lose, a signal ends the process in its handler (StopSignals).
+    // Until ask_from_now_on() a signal ends the process in its handler (StopSignals).
     const auto received = session_->await_assignment();
     if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
     take_assignment(*received);
@@ -324,8 +326,7 @@ class Worker {
     return form_and_train(options, began);
   }
 
-  // While it lives, a cut of the generation fires the abort. Afterwards nothing does, also when it ended by an
-  // exception.
+  // While it lives, a cut of the generation fires the abort. Its destructor ends that, after an exception, too.
   class Watch {
    public:
     Watch(AgentSession* session, uint64_t generation, std::shared_ptr<GroupAbort> abort)
@@ -336,7 +337,7 @@ class Worker {
     Watch& operator=(const Watch&) = delete;
     ~Watch() {
       if (session_ != nullptr) session_->stop_watching();
-      abort_->retire();  // the link's thread may be just before firing it
+      abort_->retire();  // the agent-link thread may be about to fire it
     }
 
    private:
@@ -380,7 +381,7 @@ class Worker {
     return ProcessGroup::form(store, options);
   }
 
-  // What must be the same on all ranks (contract/agreement.h).
+  // The values that must be the same on all ranks (contract/agreement.h).
   [[nodiscard]] std::string terms() const {
     const WorkerBuild build = own_build();
     Json terms = config_.shared_flags();
@@ -448,14 +449,14 @@ class Worker {
   const RunConfig config_;
   const std::string remark_;
   PhaseClock clock_;
-  double started_seconds_ = 0.0;  // after the process's start; by then its libraries are loaded
-  double loaded_seconds_ = 0.0;   // the same, when it had its data
+  double started_seconds_ = 0.0;  // seconds from the process's start until main() ran with all libraries loaded
+  double loaded_seconds_ = 0.0;   // seconds from the process's start until the data was read
   bool has_formed_ = false;
   StopSignals signals_;
   InjectedFaults faults_;
   PosixFileSystem posix_;
   FillableFileSystem fs_{posix_, faults_};
-  BeatPage own_page_;  // read by nobody, when there is no agent
+  BeatPage own_page_;  // stands in for the agent's page when there is no agent; nobody reads it
   BeatPage* page_ = &own_page_;
   JobIdentity job_;
   World world_;
@@ -492,7 +493,8 @@ int run_worker(const WorkerInput& input) {
     }
     const Result<RunConfig> config = parse_run_config(input.arguments, workloads->flags());
     if (!config.ok()) return refuse(config.error().message, ExitCode::kUsage);
-    // With an agent only a plugin's values are left to settle: the agent did the rest before it started this worker.
+    // With an agent only a plugin's flags remain to be settled; the agent settled all others before it started this
+    // worker.
     Result<SettledRun> run = settled_run(*config, input.arguments, workloads->flags());
     if (!run.ok()) return refuse(run.error().message, ExitCode::kData);
     return Worker(input, *workloads, std::move(run->config), std::move(run->remark)).run();

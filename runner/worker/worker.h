@@ -18,7 +18,7 @@ struct WorkerInput {
   std::string host_name;
 };
 
-// The exit code. Errors have been said: to the agent, or on stderr.
+// Returns the exit code. Errors have been reported by then: to the agent, or on stderr.
 int run_worker(const WorkerInput& input);
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@ FAKE_NODES = 3
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory):
-    """For what asks no cluster."""
+    """Helm without a cluster."""
     return Helm(tmp_path_factory.mktemp("helm"))
 
 
@@ -24,5 +24,5 @@ def control_plane():
 
 @pytest.fixture(scope="session")
 def cluster_helm(control_plane):
-    """For that control plane."""
+    """Helm with that control plane."""
     return Helm(control_plane.folder, control_plane.kubeconfig)

@@ -26,7 +26,7 @@ PAIRS = {
 
 
 def without_marks(one):
-    """The object without what says whose it is."""
+    """The object without the labels and annotations that only releases have."""
     metadata = {name: dict(value) if isinstance(value, dict) else value for name, value in one["metadata"].items()}
     metadata["labels"] = {name: value for name, value in metadata.get("labels", {}).items()
                           if name not in LABELS_OF_RELEASES}

@@ -1,5 +1,5 @@
-"""Whatever is switched on, what comes out is what Kubernetes knows: kubeconform, with the schemas of the test API server's
-own OpenAPI documents."""
+"""Whatever options are set, the rendered objects are valid: kubeconform checks them by the schemas of the test API
+server's own OpenAPI documents."""
 import json
 import subprocess
 

@@ -21,8 +21,8 @@ KEPT = {(CRD, None, CRD_NAME), ("secrets", NAMESPACE, "lockstep-token-key"),
         ("apiregistration.k8s.io/v1/apiservices", None, "v1.lockstep.dev")}  # the API server's own shadow of the CRD
 NEW_FIELD = "podCleanup"  # of spec; the older chart's CRD does not have it
 MONITORING_CRDS = tool("helm").parents[1] / "crds"
-# Comes and goes by itself.
-RESTLESS = ("events", "leases", "pods", "replicasets", "endpointslices", "endpoints", "controllerrevisions")
+# Resources whose objects come and go by themselves.
+TRANSIENT = ("events", "leases", "pods", "replicasets", "endpointslices", "endpoints", "controllerrevisions")
 
 
 def resources(api):
@@ -42,7 +42,7 @@ def inventory(api):
         with contextlib.suppress(ApiError):  # of a CRD that has just gone
             for one in api.list(resource):
                 name = one["metadata"]["name"]
-                if resource.rsplit("/", 1)[-1] in RESTLESS and "lockstep" not in name or resource.endswith("events"):
+                if resource.rsplit("/", 1)[-1] in TRANSIENT and "lockstep" not in name or resource.endswith("events"):
                     continue
                 found.add((resource, one["metadata"].get("namespace"), name))
     return found

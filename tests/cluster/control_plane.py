@@ -180,7 +180,7 @@ class ControlPlane:
                     self[client].start()
 
     def pause_component(self, name):
-        """SIGSTOP: it is there and says nothing. continue_component() wakes it."""
+        """SIGSTOP: the process stays, but does not answer. continue_component() lets it go on."""
         self[name].pause()
 
     def continue_component(self, name):

@@ -1,8 +1,8 @@
-"""Kueue for tests: its published CRDs on a real API server, queues to wait in, and who plays its controller.
+"""Kueue for tests: its published CRDs on a real API server, queues, and a controller.
 
-By default that is StandIn (kueue_stand_in.py), which admits, evicts, preempts and deactivates as the tests need it. With
-KUEUE_BIN, the path of Kueue's own controller, the same tests run against that one, with its webhooks (`make
-cluster-queues`). The CRDs come from the module sigs.k8s.io/kueue, which scripts/setup has downloaded.
+By default the controller is StandIn (kueue_stand_in.py), which admits, evicts, preempts and deactivates as the tests
+need it. With KUEUE_BIN, the path of Kueue's own controller, the same tests run against that one, with its webhooks
+(`make cluster-queues`). The CRDs come from the module sigs.k8s.io/kueue, which scripts/setup has downloaded.
 """
 import base64
 import json

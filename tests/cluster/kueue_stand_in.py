@@ -1,6 +1,6 @@
 """Plays Kueue's controller as far as our tests need it: admission within a quota (whole or partial), preemption,
 deactivation, admission checks, queues that do not exist. It reads the same objects, and writes Workloads' status with
-server-side apply as its field manager does; what it decides is the least that its documents promise.
+server-side apply as its field manager does; it decides only what Kueue's documentation promises.
 """
 import datetime
 import threading

@@ -275,7 +275,7 @@ def bound_token(plane, secret):
 
 
 def is_refused(plane, token):
-    """Is this token good for nothing?"""
+    """Does the API server refuse this token?"""
     try:
         KubeApi(plane.port, plane.certificates.ca, token=token).request("GET", "/api/v1/namespaces/default/pods")
     except ApiError as error:
@@ -350,7 +350,7 @@ def test_an_operator_whose_credentials_are_refused_says_so(api, operator):
 
 
 def test_two_operators_that_both_act_do_no_harm(api, kubelet, history, operator):
-    """As when an old leader has not noticed yet, all the time: names, versions and UIDs are what keeps them apart."""
+    """As if an old leader never noticed that another one leads: names, versions and UIDs keep their writes apart."""
     for _ in range(2):
         operator(leader_elect=False)
     live_through_a_failure(Jobs(api), kubelet, history)

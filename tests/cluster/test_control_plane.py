@@ -1,4 +1,4 @@
-"""The cluster that the other tests stand on does what they take for granted."""
+"""The test cluster behaves as the other tests assume."""
 import contextlib
 import json
 import os

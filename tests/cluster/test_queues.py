@@ -35,7 +35,8 @@ class QueuedJobs(Jobs):
 
 @needs_stand_in
 def test_crds_come_and_go(control_plane, api, kubelet, operator):
-    """Absent: the job says so and waits. Of another version: likewise. Deleted meanwhile: what runs stops first."""
+    """Without the CRD, or with one of another version, the job says so and waits. When the CRD is deleted later, the
+    pods end, and the jobs wait until it is back."""
     plane = control_plane
     plane.kubectl("delete", "crd", "workloads.kueue.x-k8s.io", "--ignore-not-found")
     jobs = QueuedJobs(api)

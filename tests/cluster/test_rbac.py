@@ -31,7 +31,7 @@ MAY = {
 # Objects of the whole cluster.
 CLUSTERS = {"nodes", "resourceflavors.kueue.x-k8s.io", "workloadpriorityclasses.kueue.x-k8s.io",
             "priorityclasses.scheduling.k8s.io"}
-# What somebody who holds the operator's token would reach for first.
+# What somebody with a stolen token of the operator would try first.
 NEVER = ("secrets", "configmaps", "serviceaccounts", "serviceaccounts/token", "pods/exec", "pods/attach",
          "pods/portforward", "pods/log", "pods/ephemeralcontainers", "pods/status", "nodes/status", "nodes/proxy",
          "namespaces", "deployments.apps", "jobs.batch", "leases.coordination.k8s.io",
@@ -66,7 +66,7 @@ def test_the_operator_has_no_access(api, resource):
 
 
 def test_no_rule_of_the_operator_is_missing_here(control_plane):
-    """Whoever widens the role must say so in MAY."""
+    """A wider role needs a change of MAY."""
     roles = [control_plane.api.get("rbac.authorization.k8s.io/v1/clusterroles", name=name)
              for name in ("lockstep-operator", "lockstep-operator-queues")]
     granted = {}

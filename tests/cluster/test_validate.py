@@ -101,7 +101,7 @@ def test_a_text_is_read_as_kubectl_reads_it(api, text):
 
 
 @pytest.mark.parametrize("text, says", [
-    # kubectl takes the last one, and nobody hears of the first.
+    # kubectl silently takes the last one.
     (job_with(IMAGE + "],\n    numNodes: 2,\n    numNodes: 3"), '7:5: the key "numNodes" is given twice'),
     (job_with(IMAGE + "], numNodes: 010"), '"010" is another number to kubectl'),  # 8
 ])

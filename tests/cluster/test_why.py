@@ -163,12 +163,12 @@ def test_a_template_that_makes_no_pod(api, jobs):
     assert screen.code == 1 and "lockstep validate" in screen.text
 
 
-# --- nobody looks, nobody is there, nobody may
+# --- no operator, no job, no rights
 
 
 def test_no_operator(api, kubelet):
     Jobs(api).create(nodes=1)
-    assert why(api).verdict.endswith("is about to be looked at")
+    assert why(api).verdict.endswith("the operator has not seen it yet")
     screen = wait_for_verdict(api, ["No operator has looked at TrainJob job"], timeout=90)
     assert screen.code == 1 and "kubectl get deployments" in screen.text
 

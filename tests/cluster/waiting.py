@@ -1,4 +1,4 @@
-"""Waiting for what is seen, never for time alone."""
+"""Waiting for a condition that can be observed, never only for time to pass."""
 import select
 import time
 

@@ -92,7 +92,7 @@ def ml100k():
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """undisturbed(steps) is the folder of a run on this machine, without pods, that nothing befell."""
+    """undisturbed(steps) is the folder of a run on this machine, without pods and without a fault."""
     known = {}
 
     def find(steps):

@@ -1,4 +1,4 @@
-"""TrainJobs whose pods are real: started on real data, looked at through their agents, hurt."""
+"""TrainJobs whose pods are real: started on real data, observed through their agents, and given faults."""
 import contextlib
 import http.client
 import json

@@ -123,7 +123,7 @@ def test_a_name_service_that_does_not_answer_is_said_without_the_operator(cluste
 
 
 def test_a_kubelet_that_is_killed_while_training_stops_nothing(cluster, jobs, undisturbed):
-    """The agents' heartbeats know better than a node's Ready condition."""
+    """The agents' heartbeats count more than a node's Ready condition."""
     jobs.start(steps=ENDLESS)
     jobs.wait_for_step(100)
     machine = cluster.nodes[0]

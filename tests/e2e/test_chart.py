@@ -1,5 +1,5 @@
-"""The Helm chart on a real node, with real images: it takes over what kubectl has installed, `helm test` trains, and it leaves
-nothing but what it says that it keeps."""
+"""The Helm chart on a real node, with real images: it takes over what kubectl has installed, `helm test` trains, and
+after an uninstall only the CRD and the key are left."""
 import pathlib
 import sys
 

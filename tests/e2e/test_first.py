@@ -37,7 +37,7 @@ def test_the_example_trains_to_the_end(cluster, api, bare_jobs, ml100k, lockstep
     checkpoint_folder = jobs.make_volume("sasrec-checkpoints")
     copy_into(ml100k, jobs.make_volume("datasets"))
     counted = operator_metric(cluster, "lockstep_trainjob_time_to_first_step_seconds_count")
-    # Their binding is not the operator's affair, and a pod that waited for it would say so.
+    # The claims are bound first: a pod that had to wait for that would add conditions and events.
     claims = [one for one in yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8"))
               if one["kind"] == "PersistentVolumeClaim"]
     api.kubectl("apply", "-f", "-", stdin=yaml.dump_all(claims))

@@ -1,5 +1,5 @@
 """What the operator does about every way in which a pod, its container or its machine can end: the right pods, the
-right condition and reason, one event, and words that a tired person understands. Real kubelet, real agents."""
+right condition and reason, one event, and a plain message. Real kubelet, real agents."""
 import re
 import signal
 
@@ -220,7 +220,7 @@ def test_a_drained_machine_loses_no_step(cluster, second_machine, jobs, undistur
 
 
 def test_a_machine_that_vanishes_is_given_up(second_machine, jobs, undisturbed, timings):
-    """Its kubelet and its containers end without a word."""
+    """Its kubelet and its containers end, and report nothing."""
     jobs.start(steps=ENDLESS, pod_spec=SPREAD)
     jobs.wait_for_step(100)
     victim = node_on(jobs, second_machine)
@@ -228,7 +228,7 @@ def test_a_machine_that_vanishes_is_given_up(second_machine, jobs, undisturbed, 
         seconds = jobs.seconds_to_next_step(second_machine.vanish, timeout=180)
         timings.add(f"the machine of node {victim} vanishes (known 10 s after its kubelet's last word)", seconds)
         assert jobs.pod_of(victim)["spec"]["nodeName"] != second_machine.name
-        # Lost by the operator's reckoning, or by the taint manager's, whoever is first.
+        # The operator counts the node as lost, or the taint manager deletes the pod, whichever is first.
         reason = jobs.condition("Recovering")["message"]
         reason = "NodeLost" if "NodeLost" in reason else "DeletionByTaintManager"
         assert_recovery_is_told(jobs, reason, second_machine.name, f"job-{victim}-0")
@@ -343,7 +343,7 @@ def test_the_operator_restarts_while_a_job_fails(cluster, jobs, code, reason):
     ({"resourcesPerNode": {"requests": {"cpu": "5000"}}}, "Unschedulable"),
 ])
 def test_the_operator_restarts_while_pods_wait(cluster, jobs, trainer, reason):
-    """It goes on saying why, makes no second pod, and says it once."""
+    """The new operator reports the same reason, makes no second pod, and writes no second event."""
     jobs.start(trainer=trainer)
     jobs.wait_for_condition("PodsReady", "False", reason, timeout=120)
     since = jobs.condition("PodsReady")["lastTransitionTime"]

@@ -84,7 +84,7 @@ def test_20_killed_workers_at_random_steps_cost_no_step_and_no_other_process(loc
     finish(job, folder, reference)
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_killed_agent_comes_back_and_its_workers_take_the_state_from_the_others(lockstep, small_dataset, tmp_path,
                                                                                    undisturbed, node):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--checkpoint_every", "100000", steps=STEPS)
@@ -147,7 +147,7 @@ def test_a_stopped_worker_is_found_by_its_silence(lockstep, small_dataset, tmp_p
     assert re.search(r"rank 1 .*its process has not run for [2-5] s \(stopped, frozen or starved\)", job.output())
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_stopped_agent_that_goes_on_is_let_in_again(lockstep, small_dataset, tmp_path, undisturbed, node):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--heartbeat_timeout_seconds", "3", steps=STEPS)
     job.wait_for_progress(50)
@@ -167,7 +167,7 @@ def test_a_stopped_agent_that_goes_on_is_let_in_again(lockstep, small_dataset, t
 # The stalled rank shows where the group is; another one is killed meanwhile.
 @pytest.mark.parametrize("fault, activity", [("stall_forming", "forming"), ("stall_restoring", "restoring"),
                                              ("stall_evaluation", "evaluating")])
-@pytest.mark.parametrize("killed", [1, 3])
+@pytest.mark.parametrize("killed", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_loss_during(lockstep, small_dataset, tmp_path, undisturbed_evaluating, fault, activity, killed):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, *EVALUATING, steps=STEPS)
     job.wait_for_progress(40)
@@ -180,7 +180,8 @@ def test_a_loss_during(lockstep, small_dataset, tmp_path, undisturbed_evaluating
 
 
 # The source stops in the middle of sending, or a receiver of receiving; then either dies.
-@pytest.mark.parametrize("stalls, dies", [(0, 0), (0, 2), (2, 2), (2, 0)])
+@pytest.mark.parametrize("stalls, dies", [pytest.param(0, 0, marks=pytest.mark.long), (0, 2),
+                                          pytest.param(2, 2, marks=pytest.mark.long), (2, 0)])
 def test_a_loss_while_the_state_is_on_its_way(lockstep, small_dataset, tmp_path, undisturbed, stalls, dies):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, "--checkpoint_every", "20", steps=STEPS)
     job.wait_for_progress(50)
@@ -256,7 +257,8 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(lockstep, small_dataset,
 
 
 @pytest.mark.parametrize("fault, named", [("stall_data", "no progress for .*, waiting for data"),
-                                          ("stall_compute", "no progress for .*, computing"),
+                                          pytest.param("stall_compute", "no progress for .*, computing",
+                                                       marks=pytest.mark.long),
                                           ("stall_device", "no progress for .*, waiting for its device"),
                                           ("stall_collective", "still in a collective .* after its group was cut")])
 def test_a_worker_that_hangs_is_named_with_its_place_and_replaced(lockstep, small_dataset, tmp_path, undisturbed, fault,
@@ -382,7 +384,7 @@ def test_a_crash_loop_stops_the_job_with_the_reason(lockstep, small_dataset, tmp
     assert "crash loop" in job.output(), (at, job.output())
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_node_0_shows_what_the_ladders_of_all_nodes_and_of_their_parent_decide(lockstep, small_dataset, tmp_path, node):
     job = Job(lockstep, small_dataset, tmp_path / "run", tmp_path, steps=10_000_000)
     job.wait_for_progress(50)

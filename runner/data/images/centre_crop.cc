@@ -12,10 +12,11 @@ namespace lockstep {
 namespace {
 
 constexpr int kChannels = 3;
-// Weights are whole numbers of 2^-22, as Pillow's are: sums of 8-bit values by them stay within 32 bits.
+// Weights are multiples of 2^-22, as in Pillow, so that weighted sums of 8-bit values fit into 32 bits.
 constexpr int kWeightBits = 22;
 
-// A function of the distance from the middle of a new pixel, in new pixels where the image shrinks; 0 beyond support.
+// A function of the distance from the centre of a new pixel; 0 beyond `support`. When the image shrinks, distances are
+// in new pixels, else in old ones.
 struct Filter {
   double support;
   double (*weight)(double distance);
@@ -34,14 +35,14 @@ double bicubic_weight(double x) {
 constexpr Filter kBox = {0.5, box_weight};
 constexpr Filter kBicubic = {2.0, bicubic_weight};
 
-// Of one new row or column: which old ones it is made of, and their weights.
+// The old rows or columns of which a new one is the weighted sum: weights.size() of them, from `begin` on.
 struct Taps {
   int64_t begin = 0;
   std::vector<int32_t> weights;
 };
 
-// Of `old_size` rows or columns, of which the picture covers `covered`, that become `new_size`, of which only
-// [begin, begin + count) are wanted.
+// The taps of the new rows or columns [begin, begin + count) when old_size rows or columns, of which the picture covers
+// `covered`, are resized to new_size.
 std::vector<Taps> taps_of(const Filter& filter, int64_t old_size, double covered, int64_t new_size, int64_t begin,
                           int64_t count) {
   const double scale = covered / static_cast<double>(new_size);
@@ -72,11 +73,11 @@ std::vector<Taps> taps_of(const Filter& filter, int64_t old_size, double covered
   return static_cast<uint8_t>(std::clamp((sum + (1 << (kWeightBits - 1))) >> kWeightBits, 0, 255));
 }
 
-// Three channels and what stands behind them.
+// The three channels of a pixel and one more byte, so that they can be processed as a vector of four.
 using FourBytes [[gnu::vector_size(4)]] = uint8_t;
 using FourSums [[gnu::vector_size(16)]] = int32_t;
 
-// A row made narrower. `row` has a byte behind its last pixel, and `out` room for one more.
+// Resizes a row. `row` must have one readable byte after its last pixel, and `out` one writable byte after its last.
 LOCKSTEP_VECTOR_CLONES
 void narrow_row(const std::vector<Taps>& columns, const uint8_t* row, uint8_t* out) {
   for (const Taps& column : columns) {
@@ -97,7 +98,7 @@ void narrow_row(const std::vector<Taps>& columns, const uint8_t* row, uint8_t* o
   }
 }
 
-// Rows of `width` bytes, one behind the other from `rows` on, become one. sums: room for `width`.
+// Makes one row as the weighted sum of consecutive rows of `width` bytes. sums: scratch memory for `width` sums.
 LOCKSTEP_VECTOR_CLONES
 void merge_rows(const std::vector<int32_t>& weights, int64_t width, const uint8_t* rows, int32_t* sums, uint8_t* out) {
   std::fill_n(sums, width, 0);
@@ -110,7 +111,7 @@ void merge_rows(const std::vector<int32_t>& weights, int64_t width, const uint8_
       width, LOCKSTEP_EACH(i) { out[i] = rounded(sums[i]); });
 }
 
-// Part of a resized image.
+// The part of a resized image that is computed.
 struct Window {
   int64_t left = 0;
   int64_t top = 0;
@@ -122,7 +123,7 @@ struct Window {
 Image resized(const Image& image, const Filter& filter, int64_t width, int64_t height, const Window& window) {
   const std::vector<Taps> columns = taps_of(filter, image.width, image.covered_width, width, window.left, window.width);
   const std::vector<Taps> rows = taps_of(filter, image.height, image.covered_height, height, window.top, window.height);
-  // Rows in which the window's rows begin and end.
+  // The first of the old rows that the window needs, and the one after the last.
   const int64_t top = rows.front().begin;
   const int64_t bottom = rows.back().begin + static_cast<int64_t>(rows.back().weights.size());
   const auto row_bytes = static_cast<size_t>(window.width * kChannels);
@@ -155,7 +156,7 @@ Image centre_crop(Image image, int64_t side) {
     image = resized(image, kBox, width / 2, height / 2, {.width = width / 2, .height = height / 2});
   }
   const double scale = static_cast<double>(side) / std::min(image.covered_width, image.covered_height);
-  // Halves go to the even number, as Python's round().
+  // llrint rounds halves to even, like Python's round().
   const int64_t width = std::llrint(image.covered_width * scale);
   const int64_t height = std::llrint(image.covered_height * scale);
   const Window window = {.left = (width - side) / 2, .top = (height - side) / 2, .width = side, .height = side};

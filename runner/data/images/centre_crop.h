@@ -1,10 +1,11 @@
 // centre_crop: an image of any size → the square in its middle, side × side.
 //
-// Role: ADM's way, which the published image models train on: halved by BOX while the shorter side is at least twice
-// `side`, then resized by BICUBIC until it is `side` (up, too), then cut. Both filters are Pillow's, to the bit:
-// weights are those of the filter stretched over the pixels it replaces (antialiased; a = -0.5), in fixed point;
-// columns first, rounded to 8 bits between (Pillow takes rows first where an image is more than twice as high as wide).
-// Only what the cut leaves is computed: an image of 100,000 × 1 takes no more than another. Threads: pure.
+// Role: the method of ADM, with which the published image models were trained: halve with the BOX filter while the
+// shorter side is at least twice `side`, then resize with BICUBIC so that the shorter side is `side` (also upwards),
+// then crop. Both filters give the same bits as Pillow's: the filter is stretched over the pixels that it combines
+// (antialiased; a = -0.5), with fixed-point weights; columns are resized first and rounded to 8 bits before the rows.
+// (Pillow resizes rows first when an image is more than twice as high as wide.) Only the cropped part is computed, so
+// an image of 100,000 × 1 takes no longer than others. Threads: pure.
 #pragma once
 
 #include <cstdint>

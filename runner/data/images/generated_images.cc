@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kCountMax = 1'000'000;
 constexpr double kPi = std::numbers::pi;
-constexpr int kSamples = 4;  // of a pixel, in each direction: for smooth edges
+constexpr int kSamples = 4;  // samples per pixel in each direction, for antialiasing
 
 using Colour = std::array<double, 3>;  // red, green, blue in [0, 255]
 
@@ -30,18 +30,18 @@ constexpr std::array<NamedColour, 8> kColours = {{{"red", {214, 40, 40}},
                                                   {"cyan", {20, 190, 208}},
                                                   {"pink", {240, 98, 170}}}};
 
-// Whether a point is in the shape, which fills about the circle of radius 1 around 0; y points down.
+// A shape of about radius 1 around the origin. has(x, y): is the point inside it? y points down.
 struct Shape {
   const char* name;
   bool (*has)(double x, double y);
 };
 
-// Of a star-like shape: the distance of its edge, between `inner` and 1, goes up and down `points` times.
+// Is the point in a star with `points` points at radius 1 and dents at radius `inner`?
 bool in_star(double x, double y, int points, double inner) {
   const double turn = std::atan2(x, -y) / (2 * kPi) * points;
-  const double between = 2 * std::abs(turn - std::round(turn));  // 0 at a point, 1 between two
+  const double between = 2 * std::abs(turn - std::round(turn));  // 0 at a point of the star, 1 at a dent
   const double angle = kPi / points;
-  // The straight line from the point (1, 0) to the dent at `angle`.
+  // The edge is the straight line from the star's point at (1, 0) to the dent at `angle`.
   const double dent_x = inner * std::cos(angle);
   const double dent_y = inner * std::sin(angle);
   const double along = between * angle;
@@ -62,7 +62,7 @@ constexpr std::array<Shape, 8> kShapes = {
      {"bar", [](double x, double y) { return std::abs(x) <= 1 && std::abs(y) <= 0.35; }},
      {"moon", [](double x, double y) { return std::hypot(x, y) <= 1 && std::hypot(x - 0.5, y) >= 0.8; }}}};
 
-// Draws of one image, in order.
+// The random draws of one image, in order.
 class ImageDraws {
  public:
   ImageDraws(uint64_t seed, int64_t index)
@@ -76,7 +76,7 @@ class ImageDraws {
   uint64_t next_ = 0;
 };
 
-// A pale colour, unlike those of shapes.
+// A pale colour, which differs from the colours of shapes.
 Colour pale(ImageDraws& draws) { return {draws.uniform(190, 255), draws.uniform(190, 255), draws.uniform(190, 255)}; }
 
 }  // namespace

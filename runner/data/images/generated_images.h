@@ -1,10 +1,10 @@
-// `generated`: images that are made in memory, with something to learn, free to ship.
+// `generated`: images made in memory, with something to learn, free of copyright.
 //
-// Role: what the demo, tests, benchmarks and a container without data train on.
-// How they are made: one shape of one colour on a background that goes from one colour to another. The class is the
-// shape (circle, square, triangle, …); with more classes than shapes, the shape and its colour ("red circle"). Place,
-// size, turn, background and, where the class does not say it, colour are drawn. Edges are smooth. Threads: pure; the
-// same images for the same spec and side everywhere.
+// Role: training data for the demo, tests, benchmarks and a container without data.
+// How they are made: one shape of one colour on a background with a colour gradient. The class is the shape (circle,
+// square, triangle, …) or, with more classes than shapes, the shape and its colour ("red circle"). Position, size,
+// rotation, background and, unless the class determines it, the colour are random. Edges are antialiased. Threads:
+// pure; the same images for the same spec and side on all machines.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct GeneratedImagesSpec {
   uint64_t seed = 42;
 };
 
-// `generated`, `generated:COUNT`, `generated:COUNT:CLASSES`; nothing for other words, which are paths. kInvalid for
-// numbers that cannot be (COUNT in [1, 1,000,000], CLASSES in [1, 64]).
+// Parses `generated`, `generated:COUNT`, `generated:COUNT:CLASSES`; nullopt for other texts, which are paths. kInvalid
+// unless COUNT is in [1, 1,000,000] and CLASSES in [1, 64].
 Result<std::optional<GeneratedImagesSpec>> parse_generated_images(std::string_view text);
 
 std::vector<std::string> generated_classes(const GeneratedImagesSpec& spec);

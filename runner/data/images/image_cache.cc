@@ -54,7 +54,7 @@ std::string_view chars_of(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// All but the pixels.
+// The file without the pixels.
 struct Frame {
   std::string header;
   std::string trailer;

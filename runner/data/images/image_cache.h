@@ -1,11 +1,11 @@
 // ImageCache: all images of a data set at one size in one file that is mapped into memory and never copied.
 //
-// Role: what training and evaluation read; prepare_images.h makes it.
+// Role: training and evaluation read images from it; prepare_images.h makes it.
 // Threads: const methods from any thread. Ownership: views borrow from the cache and live no longer than it.
 // The file (little-endian; image_cache.cc): a header, the pixels of all images, their index, the classes' names, the
-// list of files that could not be read. Nothing in it is trusted: the header, the index and its checksum are checked
-// when it is opened, an image's checksum when it is asked for; so no file, cut off or made up, can do more than be
-// refused. A file that somebody shortens while it is mapped ends the process (SIGBUS), as every mapped file.
+// list of files that could not be read. The file is not trusted: header, index and the index's checksum are checked
+// when it is opened, an image's checksum when it is read, so a truncated or forged file is refused. Truncating the file
+// while it is mapped ends the process (SIGBUS), as with every mapped file.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// Raised with every change of the file or of what the readers put into it: older caches are then made anew.
+// Raised with every change of the file format or of what the readers put into it; older caches are then made anew.
 inline constexpr uint32_t kImageCacheVersion = 1;
 inline constexpr int64_t kImageSideMax = 4096;
 
@@ -31,14 +31,14 @@ class ImageCache {
   // Errors: those of the disk; kCorrupt (no cache, cut off, damaged); kConflict for a cache of another version. Each
   // names the file.
   static Result<ImageCache> open(const std::string& path);
-  // The same from memory; `what` stands for the file in messages.
+  // The same from memory; `what` names it in messages.
   static Result<ImageCache> from_bytes(std::shared_ptr<const std::string> bytes, const std::string& what);
 
   [[nodiscard]] int64_t size() const { return num_images_; }
   // In pixels: all images are side × side.
   [[nodiscard]] int64_t side() const { return side_; }
-  // Of image i in [0, size()): [side, side, 3], rows from above, red first. kCorrupt when the file's bytes are not what
-  // they were.
+  // The pixels of image i in [0, size()): [side, side, 3], RGB, rows from top to bottom. kCorrupt when the image's
+  // checksum is wrong.
   [[nodiscard]] Result<std::span<const uint8_t>> pixels(int64_t i) const;
   // In [0, max(1, classes().size())).
   [[nodiscard]] int64_t label(int64_t i) const;
@@ -46,8 +46,8 @@ class ImageCache {
   [[nodiscard]] const std::vector<std::string>& classes() const { return classes_; }
   // Files that could not be read when the cache was made, in the order of their names.
   [[nodiscard]] const std::vector<SkippedFile>& skipped() const { return skipped_; }
-  // SHA-256 of the index, which holds checksums and labels of all images, and of the classes' names: equal for equal
-  // data, wherever the cache lies.
+  // SHA-256 of the index, which holds the checksums and labels of all images, and of the classes' names: the same for
+  // the same data, independent of paths.
   [[nodiscard]] const std::string& digest() const { return digest_; }
 
  private:

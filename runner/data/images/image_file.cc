@@ -5,7 +5,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
-// In this order: jpeglib.h and jerror.h use what the headers before them define.
+// The order matters: jpeglib.h and jerror.h need the headers before them.
 #include <jpeglib.h>
 // clang-format off
 #include <jerror.h>
@@ -31,10 +31,10 @@ std::optional<Error> too_many_pixels(uint64_t width, uint64_t height) {
                                         " million are read"};
 }
 
-// Both libraries report errors by longjmp: over C only, and over functions of this file whose variables need no
-// destructor. What has one lives in the class that both decoders are.
+// Both libraries report errors by longjmp, which skips destructors. So it may only jump over C code and over functions
+// of this file without variables that have destructors; such variables are members of the decoder classes.
 
-// As often as centre_crop would halve, as far as libjpeg can do it.
+// How often centre_crop would halve the image, up to what libjpeg supports.
 unsigned halvings(int64_t width, int64_t height, int64_t side) {
   unsigned count = 0;
   if (side > 0) {
@@ -53,11 +53,11 @@ class JpegDecoder {
       jpeg->err->format_message(jpeg, self->message_.data());
       std::longjmp(self->on_error_, 1);  // NOLINT(cert-err52-cpp)
     };
-    // libjpeg calls it a warning when it makes up what is missing.
+    // libjpeg only warns when it fills in missing data; here that is an error.
     errors_.emit_message = [](j_common_ptr jpeg, int level) {
       if (level >= 0) return;
       switch (jpeg->err->msg_code) {
-        case JWRN_EXTRANEOUS_DATA:  // between parts, of which none is missing
+        case JWRN_EXTRANEOUS_DATA:  // extra bytes between segments; nothing is missing
         case JWRN_JFIF_MAJOR:
         case JWRN_ADOBE_XFORM:
           return;
@@ -128,7 +128,7 @@ class JpegDecoder {
     return true;
   }
 
-  // Files of Adobe's programs hold 255 minus the ink.
+  // Adobe's programs store inverted values (255 minus the ink).
   void to_rgb(const uint8_t* cmyk, uint8_t* rgb) const {
     const bool is_inverted = jpeg_.saw_Adobe_marker != FALSE;
     for (int64_t x = 0; x < image_.width; ++x, cmyk += 4, rgb += 3) {
@@ -234,7 +234,7 @@ class PngDecoder {
   png_infop info_ = nullptr;
   std::jmp_buf on_error_ = {};
   std::array<char, 200> message_ = {};
-  std::string_view rest_;  // of the file
+  std::string_view rest_;  // bytes of the file that were not read yet
   std::vector<uint8_t> samples_;
   std::vector<png_bytep> rows_;
 };

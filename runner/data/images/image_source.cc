@@ -27,7 +27,7 @@ class ImageFolder final : public ImageSource {
  public:
   struct Listing {
     std::vector<FoundFile> files;
-    std::vector<int64_t> labels;  // of each file; -1: beside the class folders
+    std::vector<int64_t> labels;  // label of each file; -1: the file is beside the class folders, in none of them
     std::vector<std::string> classes;
   };
   ImageFolder(FileSystem& fs, Listing listing, int64_t side) : fs_(fs), listing_(std::move(listing)), side_(side) {}
@@ -122,7 +122,7 @@ bool holds_train_alone(const std::vector<std::string>& folders) {
          std::all_of(folders.begin(), folders.end(), [&](const std::string& name) { return sets.contains(name); });
 }
 
-// The files of `root`, which has class folders or none. Names are relative to the source: prefix + name.
+// The files of `root`, with class folders or without. Names are relative to the source: prefix + name.
 Result<ImageFolder::Listing> list_images(const std::string& root, const std::string& prefix,
                                          const std::vector<std::string>& folders, const std::vector<std::string>& files,
                                          const std::function<void()>& on_progress) {

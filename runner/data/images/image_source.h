@@ -1,13 +1,13 @@
-// ImageSource: what images there are in a folder, in pieces that can be read one at a time, by any thread.
+// ImageSource: the images of a folder, in pieces that can be read one at a time, by any thread.
 //
-// Role: lists files and says of which class each is. By what the folder holds:
-//   class folders   PATH/CLASS/… or PATH/train/CLASS/…; classes are numbered by name. PATH/train is meant when the only
-//                   folders beside it are val, valid, validation and test; else `train` is a class as any other.
-//   flat            files alone: no classes, all have label 0
-// and by its name: generated[:COUNT[:CLASSES]] is made in memory (generated_images.h); "./generated" is a path.
-// Hidden files are left alone, folders in class folders belong to the class. What a file is, its bytes say, not its
-// name; files that are no image, or lie beside class folders, are refused when they are read.
-// Threads: constant once made; read() from any thread.
+// Role: lists the files and determines the class of each. It depends on the folder's content:
+//   class folders   PATH/CLASS/… or PATH/train/CLASS/…; classes are numbered in the order of their names. PATH/train is
+//                   used when the only folders beside it are val, valid, validation and test; else `train` is a class.
+//   flat            only files: no classes, all labels are 0
+// The path generated[:COUNT[:CLASSES]] means images made in memory (generated_images.h); "./generated" is a path.
+// Hidden files are ignored; folders inside a class folder belong to the class. The format of a file is recognised by
+// its bytes, not its name; files that are not images, or are beside class folders, are refused when they are read.
+// Threads: immutable once made; read() from any thread.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,17 @@ class ImageSource {
  public:
   virtual ~ImageSource() = default;
 
-  // For a person: "3786 files in 10 classes (.png 3786)".
+  // For messages: "3786 files in 10 classes (.png 3786)".
   [[nodiscard]] virtual std::string summary() const = 0;
   // Pieces to read, at least 1; sorted, the same on every machine that sees the same files.
   [[nodiscard]] virtual int64_t size() const = 0;
-  // What piece i is called in messages: a path relative to the source.
+  // The name of piece i for messages: a path relative to the source.
   [[nodiscard]] virtual std::string name(int64_t i) const = 0;
-  // The images of piece i: the one of an image file, or one for each text of a piece of texts. Errors: those of
-  // decode_image and of the disk; without the piece's name.
+  // The images of piece i: one for an image file, one per text for a piece of texts. Errors: those of decode_image and
+  // of the disk, without the piece's name.
   [[nodiscard]] virtual Result<std::vector<LabelledImage>> read(int64_t i) const = 0;
-  // Changes when the files or the side do: relative paths, sizes and times of change.
+  // A text of the side and the files' relative paths, sizes and modification times, which changes when one of them
+  // does.
   [[nodiscard]] virtual std::string fingerprint() const = 0;
   // In pixels, of all images.
   [[nodiscard]] virtual int64_t side() const = 0;
@@ -47,9 +48,9 @@ class ImageSource {
   [[nodiscard]] virtual const std::vector<std::string>& classes() const = 0;
 };
 
-// Errors: kNotFound (no such path), kInvalid (a file, no files, a side outside of [1, kImageSideMax]: says what is
-// there and what was expected), kUnavailable (cannot be read). `fs` outlives the source. on_progress: now and then
-// while a large folder is listed.
+// Errors: kNotFound (no such path), kInvalid (not a folder, no files, a side outside of [1, kImageSideMax]: says what
+// was found and what was expected), kUnavailable (cannot be read). `fs` outlives the source. on_progress is called now
+// and then while a folder is listed.
 Result<std::unique_ptr<ImageSource>> find_images(
     FileSystem& fs, const std::string& path, int64_t side, const std::function<void()>& on_progress = [] {});
 

@@ -25,7 +25,7 @@ struct ImageKind {
   }
 };
 
-// A model would learn nothing of a class without images, and still offer it.
+// Refuses a class without images: a model would learn nothing about it, but sampling would still offer it.
 Status check_classes(const ImageCache& cache, const std::string& path) {
   std::vector<bool> has_images(cache.classes().size());
   for (int64_t i = 0; i < cache.size() && !has_images.empty(); ++i) {
@@ -52,7 +52,7 @@ Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, i
                                       const std::string& cache_folder, const PrepareOptions& options) {
   TRY_ASSIGN(const std::unique_ptr<ImageSource> source,
              find_images(fs, path, side, [&] { static_cast<void>(options.progress(0, 0)); }));
-  // What is generated is made again as fast as a cache is read.
+  // Generated images need no cache file: making them again is as fast as reading one.
   const bool is_generated = parse_generated_images(path)->has_value();
   TRY_ASSIGN(PreparedImages prepared, prepare_images(fs, *source, is_generated ? "" : cache_folder, options));
   TRY(check_classes(prepared.cache, path));

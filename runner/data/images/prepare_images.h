@@ -17,13 +17,13 @@ namespace lockstep {
 
 using PreparedImages = Prepared<ImageCache>;
 
-// cache_folder is made where it is missing; empty: the cache stays in memory, as that of generated images always does.
-// Files that cannot be read are in cache.skipped(). Errors: those of find_images and prepare_cache; kInvalid when a
-// class has no image that could be read.
+// cache_folder is made if it does not exist; empty: the cache stays in memory. A cache of generated images always stays
+// in memory. Files that cannot be read are in cache.skipped(). Errors: those of find_images and prepare_cache; kInvalid
+// when a class has no image that could be read.
 Result<PreparedImages> prepare_images(FileSystem& fs, const std::string& path, int64_t side,
                                       const std::string& cache_folder, const PrepareOptions& options);
 
-// The same of a source that somebody else made; what there is to say of classes is not looked at.
+// The same for a given source, without the check that each class has images.
 Result<PreparedImages> prepare_images(FileSystem& fs, const ImageSource& source, const std::string& cache_folder,
                                       const PrepareOptions& options);
 

@@ -59,7 +59,7 @@ std::span<const int64_t> fragments_of(uint8_t residue_type) {
 
 int64_t chi1_bin(float radians) {
   if (std::isnan(radians)) return -1;
-  // A float's π is a little more than π.
+  // Clamped, because π rounded to float is a little more than π.
   const double angle = std::clamp(double{radians}, -std::numbers::pi, std::numbers::pi);
   return static_cast<int64_t>(std::floor((angle + std::numbers::pi) / kBinWidth)) % kChi1Bins;
 }

@@ -1,4 +1,4 @@
-// The side chains as the masked side-chain model (mdm) sees them: fragments and bins of the first torsion angle.
+// Side chains as input of the masked side-chain model (mdm): fragments and bins of the first torsion angle.
 // Threads: pure.
 #pragma once
 
@@ -36,7 +36,7 @@ std::string_view fragment_name(int64_t fragment);
 std::span<const int64_t> fragments_of(uint8_t residue_type);
 
 inline constexpr int64_t kChi1Bins = 72;  // of 5 degrees
-// floor((χ + π) / (2π / 72)) in [0, 72); π falls into bin 0, where -π is. -1 for NaN.
+// floor((χ + π) / (2π / 72)) in [0, 72); π is in bin 0 like -π. -1 for NaN.
 int64_t chi1_bin(float radians);
 // The middle of a bin in [0, 72).
 float chi1_of_bin(int64_t bin);

@@ -1,7 +1,7 @@
-// The atoms of a PDB or mmCIF file's first model, by gemmi: the one place that includes it.
+// Reads the atoms of the first model of a PDB or mmCIF file with gemmi. Only gemmi_atoms.cc includes gemmi.
 //
-// Role: gemmi's exceptions become Errors here, its classes plain values.
-// In C++17, unlike the rest of the project: clang 14 refuses gemmi's vectors of incomplete types in C++20.
+// Role: turns gemmi's exceptions into Errors and its classes into plain values.
+// Compiled as C++17, unlike the rest of the project: clang 14 refuses gemmi's vectors of incomplete types in C++20.
 // Threads: pure functions.
 #pragma once
 
@@ -16,12 +16,12 @@ namespace lockstep {
 
 struct ParsedAtom {
   std::string name;
-  double x = 0;  // Å, as the next two; NaN where the file has none
+  double x = 0;  // x, y and z in Å; NaN when the file has none
   double y = 0;
   double z = 0;
 };
 
-// Atoms that stand together: a residue that is interrupted comes again.
+// Consecutive atoms of one residue. If other atoms come between those of a residue, it appears twice.
 struct ParsedResidue {
   std::string chain;
   std::string name;
@@ -31,9 +31,9 @@ struct ParsedResidue {
   std::vector<ParsedAtom> atoms;
 };
 
-// `records`: lines ATOM and HETATM alone, whose columns the caller has checked. kInvalid with gemmi's words.
+// `records`: only lines ATOM and HETATM, whose columns the caller has checked. kInvalid with gemmi's message.
 Result<std::vector<ParsedResidue>> parse_pdb_atoms(std::string_view records);
-// A whole file. kInvalid with gemmi's words; none of _atom_site gives no residues.
+// `text`: a whole file. kInvalid with gemmi's message; without _atom_site the result is empty.
 Result<std::vector<ParsedResidue>> parse_mmcif_atoms(std::string_view text);
 
 }  // namespace lockstep

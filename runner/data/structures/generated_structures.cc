@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kCountMax = 1'000'000;
 constexpr int64_t kLengthMin = 2;
 constexpr int64_t kLengthMax = 10'000;
-constexpr double kFromAll = 0.1;             // share of residues whose type says nothing of the geometry
+constexpr double kFromAll = 0.1;             // share of residues whose type does not depend on the geometry
 constexpr double kNeighbourDistance = 10.0;  // Å
 constexpr double kPi = std::numbers::pi;
 
@@ -40,14 +40,14 @@ Vector next_atom(const Vector& a, const Vector& b, const Vector& c, double lengt
          (length * std::sin(angle) * std::sin(torsion)) * normal;
 }
 
-// Draws of one structure, in order.
+// The random draws of one structure, in order.
 class Draws {
  public:
   Draws(uint64_t seed, int64_t index)
       : stream_{seed, static_cast<uint32_t>(RandomPlace::kSynthetic), 1, static_cast<uint32_t>(index)} {}
   // In [0, 1).
   double uniform() { return static_cast<double>(stream_.word(next_++)) * 0x1p-32; }
-  // Around 0 with a standard deviation of 1, never beyond 3.
+  // About normal: mean 0, standard deviation 1, within ±3.
   double bell() { return (uniform() + uniform() + uniform() - 1.5) * 2; }
 
  private:
@@ -67,7 +67,7 @@ constexpr std::array<State, 3> kStates = {{{-63, -42, 5, 0.90, "LAM", "EKQR"},  
                                            {-120, 130, 12, 0.80, "VIF", "TYWC"},   // strand
                                            {-75, 100, 35, 0.67, "GPA", "DNSH"}}};  // loop
 
-// N, CA, C, O of every residue, by their torsion angles. Engh and Huber's lengths and angles.
+// N, CA, C, O of every residue, from the torsion angles and Engh and Huber's bond lengths and angles.
 std::vector<Backbone> build(const std::vector<std::array<double, 2>>& torsions) {
   constexpr double kRadians = kPi / 180;
   std::vector<Backbone> backbones;
@@ -92,7 +92,7 @@ std::vector<Backbone> build(const std::vector<std::array<double, 2>>& torsions) 
   return backbones;
 }
 
-// How many CA lie within kNeighbourDistance of each.
+// For each residue the number of CA within kNeighbourDistance of its own.
 std::vector<int> neighbours(const std::vector<Backbone>& backbones) {
   std::vector<int> counts(backbones.size(), 0);
   for (size_t i = 0; i < backbones.size(); ++i) {
@@ -110,7 +110,7 @@ std::vector<int> neighbours(const std::vector<Backbone>& backbones) {
   return counts;
 }
 
-// Neighbours along a chain that does not fold: with more than these a residue counts as buried.
+// By state, the number of neighbours in a chain that does not fold. A residue with more counts as buried.
 constexpr std::array<int, 3> kNeighboursOfState = {11, 5, 6};
 
 uint8_t draw_type(size_t state, int neighbour_count, Draws& draws) {
@@ -119,7 +119,7 @@ uint8_t draw_type(size_t state, int neighbour_count, Draws& draws) {
   if (from_all < kFromAll) return static_cast<uint8_t>(choice * kUnknownResidue);
   const std::string_view letters =
       neighbour_count > kNeighboursOfState[state] ? kStates[state].buried : kStates[state].surface;
-  // Each letter half as often as the one before it; the last one as often as that.
+  // Each letter is half as likely as the one before it; the last two are equally likely.
   const auto halvings = static_cast<size_t>(-std::log2(1 - choice));
   return residue_type_of(letters[std::min(halvings, letters.size() - 1)]);
 }
@@ -178,7 +178,7 @@ Structure generated_structure(const GeneratedStructuresSpec& spec, int64_t index
   structure.name = "generated-" + std::to_string(index + 1);
   structure.chains.push_back(draw_chain(length, draws));
   if (index % 4 == 3) {
-    // A copy beside it, turned by half a turn about an axis that does not cross it.
+    // A copy of the chain, rotated by 180° about an axis outside the chain.
     StructureChain copy = structure.chains.front();
     copy.id = "B";
     float highest = -std::numeric_limits<float>::infinity();

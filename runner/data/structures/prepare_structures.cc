@@ -30,7 +30,7 @@ Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string&
                                               const PrepareOptions& options) {
   TRY_ASSIGN(const std::unique_ptr<StructureSource> source,
              find_structures(fs, path, [&] { static_cast<void>(options.progress(0, 0)); }));
-  // What is generated is made again faster than a cache is read.
+  // Generated structures need no cache file: making them again is faster than reading one.
   const bool is_generated = parse_generated_structures(path)->has_value();
   return prepare_structures(fs, *source, is_generated ? "" : cache_folder, options);
 }

@@ -16,9 +16,9 @@ namespace lockstep {
 
 using PreparedStructures = Prepared<StructureCache>;
 
-// cache_folder is made where it is missing; empty: the cache stays in memory, as that of
-// generated structures always does. Files that cannot be read are in
-// cache.skipped(). Errors: those of find_structures and prepare_cache.
+// cache_folder is made if it does not exist; empty: the cache stays in memory. A cache of generated structures always
+// stays in memory. Files that cannot be read are in cache.skipped(). Errors: those of find_structures and
+// prepare_cache.
 Result<PreparedStructures> prepare_structures(FileSystem& fs, const std::string& path, const std::string& cache_folder,
                                               const PrepareOptions& options);
 // The same of a source that is found already.

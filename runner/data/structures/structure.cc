@@ -92,7 +92,7 @@ void group_chains(Structure& structure) {
     for (size_t j = 0; j < i; ++j) {
       const uint32_t other = structure.chains[j].group;
       if (!structure.chains[j].is_protein || other == chain.group || !same_sequence(types[i], types[j])) continue;
-      // Two groups that this chain joins become one, under the smaller number.
+      // When this chain belongs to two groups, they become one, with the smaller number.
       const uint32_t joined = std::min(other, chain.group);
       const uint32_t replaced = std::max(other, chain.group);
       for (size_t k = 0; k <= i; ++k) {

@@ -47,7 +47,7 @@ static_assert(sizeof(IndexEntry) == 40 && std::is_trivially_copyable_v<IndexEntr
 
 struct ChainRecord {
   int64_t cluster = -1;
-  uint32_t end = 0;  // of its positions; the next chain begins there
+  uint32_t end = 0;  // index after its last position; the next chain begins there
   uint32_t group = 0;
   uint32_t id_bytes = 0;
   uint8_t is_protein = 0;
@@ -57,7 +57,8 @@ struct ChainRecord {
 static_assert(sizeof(ChainRecord) == 24 && std::is_trivially_copyable_v<ChainRecord>);
 static_assert(sizeof(Backbone) == 48);
 
-// Where the parts of a structure lie, from its beginning, which is aligned: the larger elements first.
+// Offsets of a structure's parts from its beginning, which is aligned. Arrays of larger elements come first, so that
+// all are aligned.
 struct StructureLayout {
   explicit StructureLayout(const IndexEntry& entry) {
     const uint64_t positions = entry.positions;
@@ -292,7 +293,8 @@ Result<StructureView> StructureCache::structure(int64_t i) const {
   std::string_view text = bytes.substr(layout.text, entry.text_bytes);
   view.name = text.substr(0, entry.name_bytes);
   text.remove_prefix(entry.name_bytes);
-  // A checksum only says that the bytes are the writer's. What other code uses as an index is looked at.
+  // A right checksum does not make the content right: a forged file has one, too. Values that other code uses as
+  // indices are checked.
   uint32_t begin = 0;
   for (uint32_t c = 0; c < entry.chains; ++c) {
     const auto record = read_at<ChainRecord>(bytes, layout.chains + c * sizeof(ChainRecord));

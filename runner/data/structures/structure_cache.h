@@ -1,11 +1,11 @@
 // StructureCache: all structures of a data set in one file that is mapped into memory and never copied.
 //
-// Role: what training, scoring and design read; prepare_structures.h makes it.
+// Role: training, scoring and design read structures from it; prepare_structures.h makes it.
 // Threads: const methods from any thread. Ownership: views borrow from the cache and live no longer than it.
 // The file (little-endian; structure_cache.cc): a header, the structures one after the other, their index, the list of
-// files that could not be read. Nothing in it is trusted: the header, the index and its checksum are checked when it is
-// opened, a structure and its checksum when it is asked for; so no file, cut off or made up, can do more than be
-// refused. A file that somebody shortens while it is mapped ends the process (SIGBUS), as every mapped file.
+// files that could not be read. The file is not trusted: header, index and the index's checksum are checked when it is
+// opened, a structure and its checksum when it is read, so a truncated or forged file is refused. Truncating the file
+// while it is mapped ends the process (SIGBUS), as with every mapped file.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// Raised with every change of the file or of what the readers put into it: older caches are then made anew.
+// Raised with every change of the file format or of what the readers put into it; older caches are then made anew.
 inline constexpr uint32_t kStructureCacheVersion = 1;
 
 // As StructureChain; its positions are [begin, end) of the structure's.
@@ -56,7 +56,7 @@ class StructureCache {
   // Errors: those of the disk; kCorrupt (no cache, cut off, damaged); kConflict for a cache of another version. Each
   // names the file.
   static Result<StructureCache> open(const std::string& path);
-  // The same from memory; `what` stands for the file in messages.
+  // The same from memory; `what` names it in messages.
   static Result<StructureCache> from_bytes(std::shared_ptr<const std::string> bytes, const std::string& what);
   // Of structures that pass check_structure.
   static Result<StructureCache> from_structures(const std::vector<Structure>& structures);
@@ -64,11 +64,12 @@ class StructureCache {
   [[nodiscard]] int64_t size() const { return num_structures_; }
   // Of structure i in [0, size()): its positions, without reading it.
   [[nodiscard]] int64_t length(int64_t i) const;
-  // kCorrupt when the file's bytes are not what they were.
+  // kCorrupt when the structure's checksum is wrong.
   [[nodiscard]] Result<StructureView> structure(int64_t i) const;
   // Files that could not be read when the cache was made, in the order of their names.
   [[nodiscard]] const std::vector<SkippedFile>& skipped() const { return skipped_; }
-  // SHA-256 of the index, which holds checksums of all structures: equal for equal data, wherever the cache lies.
+  // SHA-256 of the index, which holds the checksums of all structures: the same for the same data, independent of
+  // paths.
   [[nodiscard]] const std::string& digest() const { return digest_; }
 
  private:

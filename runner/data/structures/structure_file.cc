@@ -47,7 +47,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// One number, nan and inf among them.
+// Is the text one number (nan and inf included)?
 bool is_number(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -56,7 +56,7 @@ bool is_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// The atoms of the first model, each of them checked: gemmi takes a coordinate that it cannot read for 0.
+// The ATOM records of the first model. Checks each of them, because gemmi reads an invalid coordinate as 0.
 Result<std::string> atoms_of_first_model(std::string_view text) {
   std::string atoms;
   size_t line_number = 0;
@@ -86,7 +86,8 @@ Result<std::string> atoms_of_first_model(std::string_view text) {
                               std::string_view::npos) {
       return wrong("the residue number (columns 23-26) is no number", line);
     }
-    // At most column 80: what follows is nobody's. A padded line: gemmi wants more than the coordinates.
+    // Columns after 80 are not part of the format. Short lines are padded, because gemmi requires more columns than
+    // those of the coordinates.
     atoms.append(line.substr(0, 80));
     if (line.size() < 60) atoms.append(60 - line.size(), ' ');
     atoms.push_back('\n');
@@ -97,8 +98,8 @@ Result<std::string> atoms_of_first_model(std::string_view text) {
 using AtomPositions = std::map<std::string, Atom>;
 
 struct ReadResidue {
-  std::string name;     // of the first that has this number
-  AtomPositions atoms;  // the first of each name
+  std::string name;     // of the first residue with this number
+  AtomPositions atoms;  // the first atom of each name
 };
 using ReadChain = std::map<std::pair<int, char>, ReadResidue>;  // by number and insertion code
 
@@ -126,7 +127,7 @@ Status add_residue(const ParsedResidue& residue, ReadChain& chain) {
     if (!std::all_of(position.begin(), position.end(), [](float value) { return std::isfinite(value); })) {
       position = kMissingAtom;
     }
-    // Where two residues share a number (microheterogeneity), the side chain is that of the first.
+    // When two residues share a number (microheterogeneity), only the first one's side chain is kept.
     const bool is_backbone = std::find(kBackboneAtoms.begin(), kBackboneAtoms.end(), atom.name) != kBackboneAtoms.end();
     if (is_backbone || residue.name == read.name) read.atoms.emplace(atom.name, position);
   }
@@ -182,7 +183,7 @@ Result<StructureChain> chain_of(const std::string& id, const ReadChain& read, in
   return chain;
 }
 
-// What a chain without an id is called.
+// The id for a chain without one: the first letter that is not taken.
 std::string free_letter(const std::set<std::string>& taken) {
   for (char letter = 'A'; letter <= 'Z'; ++letter) {
     if (!taken.contains(std::string(1, letter))) return {letter};
@@ -271,7 +272,7 @@ Result<std::string> inflate_gzip(std::string_view bytes, size_t bytes_max) {
     if (!too_large) out.append(piece.data(), made);
     if (state != Z_STREAM_END) continue;
     if (stream.avail_in == 0 && left == 0) break;
-    // Zeros behind the last member are the padding of a tape or of tar's blocks.
+    // Zeros after the last member are padding of tapes or of tar's blocks.
     const std::string_view rest = bytes.substr(bytes.size() - left - stream.avail_in);
     if (rest.find_first_not_of('\0') == std::string_view::npos) break;
     // Several members one after the other are one file (RFC 1952).

@@ -37,12 +37,12 @@ std::string stem_of(const std::string& relative) {
   return name.substr(0, name.size() - ending_of(name).size());
 }
 
-// The guide's lists of who trains, who validates and who tests: files of names, in the folder of the structures.
+// The guide's lists of structures for training, validation and test: files of names in the folder of the structures.
 struct SplitLists {
   std::vector<FoundFile> files;
   std::map<std::string, ChainSplit> splits;  // by the structures' names
 
-  // One that no list names takes part in nothing.
+  // With lists, a structure that none of them names gets kTest, so it is neither trained nor validated on.
   [[nodiscard]] ChainSplit split_of(const std::string& name) const {
     if (files.empty()) return ChainSplit::kTrain;
     const auto found = splits.find(name);
@@ -80,7 +80,8 @@ Result<SplitLists> read_split_lists(FileSystem& fs, const std::vector<FoundFile>
   return lists;
 }
 
-// One structure in each file. Structures are named by the files' stems; those that share one, by their whole paths.
+// One structure per file. A structure is named by its file's stem, or by the whole path if several files have that
+// stem.
 class FilesSource final : public StructureSource {
  public:
   using Read = std::function<Result<Structure>(const std::string& path)>;
@@ -145,7 +146,7 @@ class GeneratedSource final : public StructureSource {
   GeneratedStructuresSpec spec_;
 };
 
-// One structure in each line of files.
+// One structure per line of the files.
 class JsonLinesSource final : public StructureSource {
  public:
   // Reads the files once, to find where their lines begin.

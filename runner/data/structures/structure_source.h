@@ -1,13 +1,14 @@
-// StructureSource: what structures there are at a path, in pieces that can be read one at a time, by any thread.
+// StructureSource: the structures at a path, in pieces that can be read one at a time, by any thread.
 //
-// Role: looks at a file or folder and says what kind of source it is. Told apart by what is there:
+// Role: find_structures recognises the kind of source by what it finds at the path:
 //   files         one file or a folder (with the folders in it) of .pdb .ent .cif .mmcif, each also .gz
 //   JSON lines    a .jsonl file of ProteinMPNN's helper scripts or of the CATH set (structure_json.h)
 //   tensors       a folder of the guide's {pdb_id}.pt (structure_tensors.h)
 //   training set  ProteinMPNN's pdb_2021aug02: a folder with list.csv and pdb/ (training_set.h)
-// Beside files and tensors, train.txt, val.txt and test.txt (names of structures) set StructureChain::split.
-// And by its name: generated[:COUNT[:LENGTH]] is made in memory (generated_structures.h); "./generated" is a path.
-// Threads: constant once made; read() from any thread.
+// In a folder of files or tensors, train.txt, val.txt and test.txt (names of structures) set StructureChain::split.
+// The path generated[:COUNT[:LENGTH]] means structures made in memory (generated_structures.h); "./generated" is a
+// path.
+// Threads: immutable once made; read() from any thread.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +28,21 @@ class StructureSource {
  public:
   virtual ~StructureSource() = default;
 
-  // For a person: "25 structure files (.cif.gz 5, .pdb 20)".
+  // For messages: "25 structure files (.cif.gz 5, .pdb 20)".
   [[nodiscard]] virtual std::string summary() const = 0;
   // Pieces to read, at least 1; sorted, the same on every machine that sees the same files.
   [[nodiscard]] virtual int64_t size() const = 0;
-  // What piece i is called in messages: a path relative to the source, "chains.jsonl line 12".
+  // The name of piece i for messages: a path relative to the source, or "chains.jsonl line 12".
   [[nodiscard]] virtual std::string name(int64_t i) const = 0;
-  // The structures of piece i: more than one where a file has several assemblies. Each passes check_structure. Errors:
-  // those of the readers; without the piece's name.
+  // The structures of piece i; several if it has several assemblies. Each passes check_structure. Errors: those of the
+  // readers, without the piece's name.
   [[nodiscard]] virtual Result<std::vector<Structure>> read(int64_t i) const = 0;
-  // Changes when the files do: relative paths, sizes and times of change.
+  // A text of the files' relative paths, sizes and modification times, which changes when the files do.
   [[nodiscard]] virtual std::string fingerprint() const = 0;
 };
 
-// Errors: kNotFound (no such path), kInvalid (nothing of these kinds: says what is there and what was expected),
-// kUnavailable (cannot be read). `fs` outlives the source. on_progress: now and then while a large folder is listed.
+// Errors: kNotFound (no such path), kInvalid (none of these kinds: says what was found and what was expected),
+// kUnavailable (cannot be read). `fs` outlives the source. on_progress is called now and then while a folder is listed.
 Result<std::unique_ptr<StructureSource>> find_structures(
     FileSystem& fs, const std::string& path, const std::function<void()>& on_progress = [] {});
 

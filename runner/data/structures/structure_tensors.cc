@@ -18,7 +18,8 @@ bool has_chi1(uint8_t type) {
   return type != kUnknownResidue && kResidueAlphabet[type] != 'G' && kResidueAlphabet[type] != 'A';
 }
 
-// Bins of the positions, by one of the two ways to count them; otherwise none are known.
+// Sets χ1 from `bins`, which has one value for each residue or one for each residue that has a χ1; with any other
+// number of values no χ1 is set.
 void set_chi1(const std::vector<float>& bins, std::vector<Position>& positions) {
   const auto with_chi1 = std::count_if(positions.begin(), positions.end(),
                                        [](const Position& position) { return has_chi1(position.type); });

@@ -2,8 +2,8 @@
 //
 // One chain in each: backbone_coords [L, 4, 3] (N, CA, C, O; Å), residue_types (L names of three letters or one), and,
 // where there is one, torsion_bins [K]: of each residue (K = L), or of those whose side chain has a χ1 (not G, not A).
-// Of a bin its middle is taken. The rest of the file (fragment_token_ids, sequence_length, pdb_path) follows from
-// these. Threads: reads the file; otherwise pure.
+// χ1 is set to the middle of its bin. The file's other fields (fragment_token_ids, sequence_length, pdb_path) follow
+// from these and are not read. Threads: reads the file; otherwise pure.
 #pragma once
 
 #include <string>
@@ -18,7 +18,8 @@ namespace lockstep {
 // what is missing or of another shape.
 Result<Structure> read_structure_tensors(FileSystem& fs, const std::string& path);
 
-// A position with the coordinates of its N, CA, C, O at `xyz` (twelve floats): atoms that are not finite are missing.
+// The backbone whose N, CA, C and O are at `xyz` (twelve floats). Atoms with a coordinate that is not finite are
+// missing.
 Backbone backbone_of(const float* xyz);
 
 }  // namespace lockstep

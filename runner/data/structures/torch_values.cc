@@ -37,7 +37,7 @@ std::vector<float> converted(const TensorView& tensor) {
 
 Result<TorchFile> read_torch_dict(FileSystem& fs, const std::string& path) {
   TRY_ASSIGN(std::string bytes, read_file(fs, path, kFileBytesMax));
-  // Returned as it came: g++ 12 takes a TorchFile that is moved out of a Result and into another for uninitialised.
+  // Returns the Result itself: g++ 12 warns of uninitialised memory when a TorchFile is moved into another Result.
   Result<TorchFile> file = read_torch_zip(std::make_shared<const std::string>(std::move(bytes)), base_name(path));
   if (file.ok() && !std::holds_alternative<PickleDict>(file->root.value)) return invalid("holds no dict");
   return file;

@@ -20,13 +20,13 @@ const PickleDict& dict_of(const TorchFile& file);
 // Null when there is none of that name.
 const PickleValue* find_value(const PickleDict& dict, std::string_view name);
 
-// kInvalid: no such name, or of another type; the message says which.
+// kInvalid: there is no such name, or it has another type; the message says which.
 Result<TensorView> tensor_at(const PickleDict& dict, std::string_view name);
 Result<std::string> text_at(const PickleDict& dict, std::string_view name);
-// A list of texts; of a text, its letters one by one.
+// A list of texts; a text is returned as a list of its letters.
 Result<std::vector<std::string>> texts_at(const PickleDict& dict, std::string_view name);
 
-// As floats or whole numbers, whatever their dtype. kInvalid for the 16-bit types.
+// The values as fp32, whatever their dtype. kInvalid for 16-bit floats.
 Result<std::vector<float>> floats_of(const TensorView& tensor);
 
 }  // namespace lockstep

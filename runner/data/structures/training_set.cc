@@ -76,7 +76,7 @@ std::set<int64_t> clusters_in(std::string_view text) {
   return clusters;
 }
 
-// The entries of list.csv, sorted by id; chains of a worse resolution are left out.
+// The entries of list.csv, sorted by id; chains with a resolution above kTrainingResolutionMax are left out.
 std::vector<Entry> entries_in(std::string_view list, const std::set<int64_t>& valid, const std::set<int64_t>& test) {
   std::map<std::string, Entry> entries;
   for_each_line(list, [&](std::string_view line) {
@@ -113,7 +113,7 @@ float chi1_at(const float* xyz) {
   return dihedral(atoms[0], atoms[1], atoms[2], atoms[3]);
 }
 
-// A turn and a shift: rows of a [4, 4] matrix.
+// A rotation and a translation as a [4, 4] matrix, row by row.
 using Transform = std::array<float, 16>;
 
 void move(const Transform& transform, Backbone& backbone) {
@@ -165,7 +165,7 @@ class EntryReader {
   }
 
  private:
-  // Chains of more than 70 % equal residues, by the matrix that comes with the entry.
+  // Groups chains with more than 70 % equal residues, by the entry's similarity matrix "tm".
   Status set_groups(const PickleDict& dict) {
     const auto count = static_cast<int64_t>(chain_ids_.size());
     for (size_t i = 0; i < chain_ids_.size(); ++i) groups_.push_back(i);
@@ -221,7 +221,7 @@ class EntryReader {
     return {};
   }
 
-  // The chain as its file has it, its group the number of its sequence in the entry.
+  // Reads a chain's file. The chain's group is the group's number within the entry.
   Result<StructureChain> chain_of(const std::string& id) {
     const auto known = chains_.find(id);
     if (known != chains_.end()) return known->second;
@@ -271,7 +271,7 @@ class EntryReader {
     return chain;
   }
 
-  // Unless nothing can be learnt from it.
+  // Adds the structure, unless nothing can be learnt from it (no chain of list.csv, or check_structure refuses it).
   void keep(Structure structure, std::set<std::string>& placed) {
     if (std::none_of(structure.chains.begin(), structure.chains.end(),
                      [](const StructureChain& chain) { return chain.cluster >= 0; })) {
@@ -281,7 +281,7 @@ class EntryReader {
       reason_ = structure.name + " " + status.error().message;
       return;
     }
-    // Groups are numbered within the structure: each by its first chain.
+    // Renumbers the groups within the structure: a group's number is the index of its first chain.
     std::map<uint32_t, uint32_t> first;
     for (size_t i = 0; i < structure.chains.size(); ++i) {
       StructureChain& chain = structure.chains[i];
@@ -295,7 +295,7 @@ class EntryReader {
   std::string prefix_;
   const Entry& entry_;
   std::vector<std::string> chain_ids_;
-  std::vector<size_t> groups_;  // beside chain_ids_
+  std::vector<size_t> groups_;  // parallel to chain_ids_
   std::map<std::string, StructureChain> chains_;
   std::vector<Structure> structures_;
   std::string reason_;

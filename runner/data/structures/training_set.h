@@ -5,9 +5,10 @@
 //   pdb/xx/NAME.pt      an entry: chains, tm (similarities), asmb_ids, asmb_chains, asmb_xform0 …
 //   pdb/xx/NAME_A.pt    a chain: seq, xyz [L, 14, 3]
 //
-// A piece is an entry with a chain of at most 3.5 Å. Each of its assemblies that holds such a chain becomes a structure
-// (NAME-ID), its chains moved to their places: "A", a second copy "A-2". A listed chain of no assembly is a structure
-// alone. Chains keep their clusters; those of more than 70 % equal residues are one group. Threads: as StructureSource.
+// A piece is an entry with a listed chain whose resolution is at most 3.5 Å. Each assembly with such a chain becomes a
+// structure (NAME-ID), its chains transformed to their places; chains are named "A", a second copy "A-2". A listed
+// chain that is in no assembly becomes a structure of its own. Chains keep their clusters; chains with more than 70 %
+// equal residues form one group. Threads: as StructureSource.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ namespace lockstep {
 
 inline constexpr double kTrainingResolutionMax = 3.5;  // Å
 
-// `folder` holds list.csv and pdb/. Its fingerprint looks at the lists, not at the half million files of pdb/. Errors:
+// `folder` holds list.csv and pdb/. The fingerprint covers only the lists, not the half million files of pdb/. Errors:
 // those of the disk; kInvalid for a list.csv without usable lines.
 Result<std::unique_ptr<StructureSource>> open_training_set(FileSystem& fs, const std::string& folder);
 

@@ -42,7 +42,7 @@ std::array<char32_t, kBytes> make_byte_characters() {
   return characters;
 }
 
-// The bytes that a token of the vocabulary stands for; nothing where a character is no byte.
+// The bytes that a token of the vocabulary represents; nothing if a character does not represent a byte.
 std::optional<std::string> bytes_of_written(std::string_view written) {
   static const std::unordered_map<char32_t, char> byte_of = [] {
     std::unordered_map<char32_t, char> bytes;
@@ -172,7 +172,7 @@ size_t end_of_qwen2_word(std::string_view text, size_t at) {
   if (first.kind == kOther || (text[at] == ' ' && next == kOther)) {
     return end_of_newlines(text, end_of_run(text, first.kind == kOther ? at : second, kOther));
   }
-  // White space up to its last line's end; without one it leaves its last character to the word behind it.
+  // White space up to its last line break; without a line break, its last character goes to the following word.
   const size_t end = end_of_run(text, at, kWhiteSpace);
   const size_t newline = text.substr(at, end - at).find_last_of("\r\n");
   if (newline != std::string_view::npos) return at + newline + 1;
@@ -201,7 +201,7 @@ size_t end_of_word(std::string_view text, size_t at, WordRule rule) {
     last = end;
     end += next.bytes;
   }
-  // White space leaves its last character to the word behind it.
+  // The last character of white space goes to the following word.
   const bool leaves_one = first.kind == kWhiteSpace && end < text.size() && last > at;
   return leaves_one ? last : end;
 }

@@ -1,9 +1,9 @@
 // BytePairEncoding: GPT-2's tokenizer (Radford et al., 2019; Sennrich et al., "Neural Machine Translation of Rare Words
 // with Subword Units", 2016), and that of Qwen2, which cuts texts into other words.
 //
-// Role: a text → tokens. The text is cut into words, and each word's bytes are joined pair by pair, in the order of the
-// list of merges, to the tokens of the vocabulary. Texts are bytes: any, also what is no UTF-8; nothing is unknown.
-// Special tokens ("<|endoftext|>") in a text are taken as ordinary characters.
+// Role: text → tokens. The text is cut into words, and each word's bytes are joined pair by pair, in the order of the
+// list of merges, into tokens of the vocabulary. A text may be any bytes, also invalid UTF-8; there are no unknown
+// tokens. Special tokens ("<|endoftext|>") in a text are treated as ordinary characters.
 // Threads: const calls from any thread.
 #pragma once
 
@@ -29,9 +29,9 @@ enum class WordRule {
 
 class BytePairEncoding {
  public:
-  // The two files of a folder: vocab.json and merges.txt, or encoder.json and vocab.bpe, as they were called first; and
-  // tokenizer_config.json, where there is one: which token ends texts, perhaps one beside the vocabulary, and whether
-  // the words are Qwen2's (tokenizer_class).
+  // Reads two files of a folder, vocab.json and merges.txt, or encoder.json and vocab.bpe (their original names); and
+  // tokenizer_config.json, if it exists. That names the token that ends texts, which may be one outside the vocabulary,
+  // and the tokenizer class, which selects the word rule.
   // Errors: kNotFound, kInvalid, kCorrupt name the file and the line or token, and say what to do.
   static Result<BytePairEncoding> load(const std::string& folder);
   // The contents of the two files; the names are for errors.
@@ -47,17 +47,17 @@ class BytePairEncoding {
   // Tokens 0 … 255 are the bytes, 256 ends texts.
   static BytePairEncoding of_bytes();
 
-  // Its first tokens_max tokens. Time grows with bytes · log(bytes).
+  // The first tokens_max tokens of the text. Time grows with bytes · log(bytes).
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                             size_t tokens_max = std::numeric_limits<size_t>::max()) const;
   // The bytes of tokens; each at least 0 and below size().
   [[nodiscard]] std::string decode(const std::vector<int32_t>& tokens) const;
 
   [[nodiscard]] int32_t size() const { return static_cast<int32_t>(bytes_of_token_.size()); }
-  // Where tokenizer_config.json says so, not below size().
+  // The token that ends texts. If tokenizer_config.json names one outside the vocabulary, it is not below size().
   [[nodiscard]] int32_t end_of_text() const { return end_of_text_; }
   [[nodiscard]] bool is_of_bytes() const { return merges_.empty(); }
-  // SHA-256 of the files; equal for equal ones, wherever they lie.
+  // SHA-256 over the files' contents, independent of their paths.
   [[nodiscard]] const std::string& digest() const { return digest_; }
 
  private:
@@ -77,8 +77,8 @@ class BytePairEncoding {
   std::string digest_;
 };
 
-// The next word of the text that begins at `at` (below its size): the end of the match of the rule's pattern. A byte
-// that is no UTF-8 is a character of its own, neither letter, number nor white space.
+// The end of the word that begins at `at` < text.size(): the end of the match of the rule's pattern. A byte that is not
+// valid UTF-8 counts as a character that is neither letter, number nor white space.
 size_t end_of_word(std::string_view text, size_t at, WordRule rule = WordRule::kGpt2);
 
 }  // namespace lockstep

@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::string_view kExpectedTexts =
     "expected a folder of .txt files (a text in each line) and .json files (a list of texts), or one such file";
-// Some 50 short texts, each of which becomes a picture; 256 pieces are in memory at once (prepare_cache.cc).
+// About 50 short texts. Each becomes a picture, and up to 256 pieces are in memory at once (prepare_cache.cc).
 constexpr int64_t kTextPieceBytes = int64_t{4} << 10;
-// Of a .json file that cannot be cut: it is parsed whole.
+// Largest .json file that is parsed as a whole, because it cannot be split into records.
 constexpr uint64_t kJsonBytesMax = uint64_t{256} << 20;
-// A line that is longer is no line of text.
+// A longer line is taken as a sign that the file is not text.
 constexpr size_t kLineBytesMax = size_t{16} << 20;
 
 std::string ending_of_text(const std::string& name) {
@@ -40,7 +40,7 @@ Error no_text(const std::string& why) {
   return Error{ErrorCode::kInvalid, "holds " + why + ", and is no text; " + std::string(kExpectedTexts)};
 }
 
-// Up to a line's end, or one byte more than a line may have. False: nothing is left.
+// Reads up to the line's end, but at most one byte more than a line may have. False at the end of the file.
 bool read_line(std::istream& in, std::string& line) {
   line.clear();
   while (line.size() <= kLineBytesMax) {
@@ -56,7 +56,7 @@ bool read_line(std::istream& in, std::string& line) {
 Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin, int64_t end) {
   std::ifstream file(path, std::ios::binary);
   int64_t at = begin;
-  // Where the byte before is no line's end, the rest of that line belongs to the piece before.
+  // If `begin` is inside a line, that line belongs to the piece before: skip the rest of it.
   if (begin > 0 && file.seekg(begin - 1)) {
     file.ignore(end - begin + 1, '\n');
     at = begin - 1 + file.gcount();
@@ -79,11 +79,11 @@ Result<std::vector<std::string>> lines_of(const std::string& path, int64_t begin
   return texts;
 }
 
-// Where the records of a list of JSON begin, so that a piece can be parsed by itself. Follows strings and brackets
-// alone: what is between two commas of the list is for the parser.
+// Finds where the records of a JSON list begin, so that pieces can be parsed separately. It follows only strings and
+// brackets; the parser checks what is between the commas.
 class RecordScanner {
  public:
-  // The bytes of the file in their order. False: this is no list, or one that is not well formed.
+  // To be called with each byte of the file in order. False: this is not a list, or not a well-formed one.
   bool take(char c) {
     const int64_t at = at_++;
     if (in_string_) {
@@ -114,7 +114,7 @@ class RecordScanner {
     return depth_ > 0;
   }
 
-  // After the last byte; nothing where the list has no end.
+  // To be called after the last byte; empty when the list has no end.
   [[nodiscard]] std::vector<TextFiles::Span> spans() && {
     if (!end_) return {};
     for (size_t i = 0; i < spans_.size(); ++i) spans_[i].end = i + 1 < spans_.size() ? spans_[i + 1].begin : *end_;
@@ -137,11 +137,11 @@ class RecordScanner {
   bool in_record_ = false;
   bool in_string_ = false;
   bool is_escaped_ = false;
-  std::optional<int64_t> end_;  // of the list: its bracket
+  std::optional<int64_t> end_;  // place of the list's closing bracket
   std::vector<TextFiles::Span> spans_;
 };
 
-// Of a .json file; none where it has to be parsed whole, which says what is wrong with it.
+// The records of a .json file; empty when it must be parsed as a whole, which then reports what is wrong with it.
 std::vector<TextFiles::Span> json_spans(const FoundFile& file, const std::function<void()>& on_progress) {
   std::ifstream in(file.path, std::ios::binary);
   std::vector<char> bytes(size_t{1} << 20);
@@ -261,7 +261,7 @@ Result<std::vector<std::string>> TextFiles::read(int64_t piece) const {
   const Piece& p = pieces_[static_cast<size_t>(piece)];
   const FoundFile& file = files_[p.file];
   if (ending_of_text(file.relative) != ".json") return lines_of(file.path, p.span.begin, p.span.end);
-  if (p.span.begin > 0) {  // a list, which is cut: behind its bracket
+  if (p.span.begin > 0) {  // a piece of a list: records begin after the list's opening bracket
     TRY_ASSIGN(const std::string list, json_list(file.path, p.span));
     return texts_of_json(list, file.relative, p.span.first_record);
   }

@@ -1,9 +1,10 @@
 // TextFiles: the texts of a folder, in pieces that can be read one at a time, by any thread.
 //
-// Role: .txt files hold a text in each line; .json files a list of texts, or one: "…", {"text": "…"}, or {"prompt":
-// "…", "answer": "…"}, which are one text with a line's end between them. White space around a text and empty ones are
-// left out. A file is read in pieces, so that many short texts of one file never are in memory at once: a .json file is
-// looked through once for where its records begin. Threads: constant once made; read() from any thread.
+// Role: a .txt file holds one text per line. A .json file holds one text or a list of texts, each as "…", {"text":
+// "…"}, or {"prompt": "…", "answer": "…"} (joined by a newline). White space around texts is removed, and empty texts
+// are left out. Files are read in pieces, so that the many short texts of a large file are not in memory at once; to
+// find the pieces of a .json file, it is scanned once for the beginnings of its records. Threads: immutable once made;
+// read() from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,15 @@ namespace lockstep {
 
 class TextFiles {
  public:
-  // A part of a file. Of a .json file it begins with a record of the list, and ends where the next one does.
+  // A part of a file, in bytes. In a .json file with a list it begins at a record and ends where the next part begins.
   struct Span {
     int64_t begin = 0;
     int64_t end = 0;
     int64_t first_record = 0;
   };
 
-  // A folder (all files below it) or a file. Errors: kNotFound, kInvalid (says what is there and what was expected),
-  // kUnavailable. on_progress: now and then.
+  // `path`: a folder (all files below it) or a file. Errors: kNotFound, kInvalid (says what was found and what was
+  // expected), kUnavailable. on_progress is called now and then.
   static Result<TextFiles> find(const std::string& path, const std::function<void()>& on_progress);
 
   // "3 files (.json 1, .txt 2)"
@@ -35,7 +36,7 @@ class TextFiles {
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(pieces_.size()); }
   // "notes.txt", or "notes.txt, piece 2 of 9".
   [[nodiscard]] std::string name(int64_t piece) const;
-  // Errors: kInvalid (bytes that are no text, or no list of texts: says which record), kUnavailable; without the name.
+  // Errors, without the piece's name: kInvalid (not text, or not a list of texts: says which record), kUnavailable.
   [[nodiscard]] Result<std::vector<std::string>> read(int64_t piece) const;
   // Changes when a file does.
   [[nodiscard]] std::string fingerprint() const { return fingerprint_of(files_); }
@@ -43,8 +44,8 @@ class TextFiles {
  private:
   struct Piece {
     size_t file = 0;
-    int64_t number = 0;  // of `count`
-    int64_t count = 1;
+    int64_t number = 0;  // of the piece in its file, from 0
+    int64_t count = 1;   // pieces of the file
     Span span;
   };
 
@@ -56,7 +57,7 @@ class TextFiles {
 Result<std::vector<std::string>> texts_of_json(std::string_view text, const std::string& name,
                                                int64_t first_record = 0);
 
-// Is a file of this name taken for one?
+// Is a file of this name read as a text file?
 bool is_text_name(const std::string& name);
 
 }  // namespace lockstep

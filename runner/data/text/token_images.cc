@@ -36,7 +36,7 @@ class TokenImages final : public ImageSource {
   int64_t side_;
   int64_t tokens_max_;
   BytePairEncoding tokenizer_;
-  std::vector<std::string> classes_;  // none
+  std::vector<std::string> classes_;  // always empty
 };
 
 }  // namespace

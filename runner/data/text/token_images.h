@@ -1,5 +1,5 @@
-// Texts as images: each pixel is a token, row by row, its colour the token's number in base 256, the highest digit
-// first; behind the token that ends the text all is white, which is no token. (The guide stores its pixels so.)
+// Texts as images: each pixel is a token, row by row. Its red, green and blue are the token's number in base 256, the
+// highest digit first. Pixels after the token that ends the text are white, which is not a token. (As in the guide.)
 //
 // Threads: pure; a source as ImageSource.
 #pragma once
@@ -17,13 +17,13 @@
 
 namespace lockstep {
 
-// A colour that no token has.
+// White pixels (255, 255, 255) are padding; no token has that colour.
 inline constexpr uint8_t kPaddingByte = 255;
 
 // [side, side, 3]. At most side² tokens, each in [0, 2²⁴ − 1).
 std::vector<uint8_t> token_image(std::span<const int32_t> tokens, int64_t side);
 
-// A text's tokens and the one that ends it, at most tokens_max (at least 1): of a text that is too long the first ones.
+// The first tokens_max of a text's tokens and the token that ends it. tokens_max: at least 1.
 std::vector<int32_t> tokens_with_end(const BytePairEncoding& tokenizer, const std::string& text, int64_t tokens_max);
 
 // The texts of a folder or a file (text_files.h), each an image; no classes. tokens_max in [1, side²].

@@ -27,7 +27,7 @@ bool is_in(std::span<const CodeRange> ranges, uint32_t code) {
 
 constexpr uint32_t kContinuationBits = 6;
 
-// How many bytes a character has that begins with this one; 0: none begins so.
+// The number of bytes of a character that begins with this byte; 0 if none begins with it.
 size_t bytes_from(uint8_t lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return 2;
@@ -36,7 +36,7 @@ size_t bytes_from(uint8_t lead) {
   return 0;
 }
 
-// Bytes that stand for a character in more than one way, or for half of one in UTF-16, stand for none.
+// False for overlong encodings and for UTF-16 surrogates, which are not valid UTF-8.
 bool is_well_formed(uint32_t code, size_t bytes) {
   if (bytes == 3) return code >= 0x800 && (code < 0xD800 || code > 0xDFFF);
   if (bytes == 4) return code >= 0x10000 && code <= 0x10FFFF;

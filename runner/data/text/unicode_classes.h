@@ -1,4 +1,4 @@
-// What kind of character a code point is: as \p{L}, \p{N} and \s of regular expressions have it.
+// The class of a code point: letter, number or white space as \p{L}, \p{N} and \s of regular expressions.
 // Threads: pure functions.
 #pragma once
 
@@ -17,7 +17,8 @@ struct Character {
   size_t bytes = 1;
   char32_t code_point = 0xFFFD;
 };
-// The character of UTF-8 text that begins at `at`, below its size. A byte that begins none is one of kOther.
+// The character of UTF-8 text that begins at `at` < text.size(). A byte that begins no valid character is one of
+// kOther.
 Character character_at(std::string_view text, size_t at);
 
 }  // namespace lockstep

@@ -16,13 +16,13 @@ namespace {
 
 constexpr uint64_t kStatisticsBytesMax = uint64_t{1} << 31;
 
-// The square root of a symmetric matrix without negative eigenvalues, but for rounding.
+// The square root of a symmetric matrix whose eigenvalues are not negative, except for rounding errors.
 at::Tensor square_root(const at::Tensor& matrix_FF) {
   const auto [values_F, vectors_FF] = at::linalg_eigh(matrix_FF);
   return (vectors_FF * values_F.clamp_min(0.0).sqrt()).matmul(vectors_FF.t());
 }
 
-// The first line of what torch threw: the rest is where in its sources.
+// The first line of a torch exception; the rest is its location in torch's sources.
 std::string first_line(const std::exception& e) {
   const std::string text = e.what();
   return text.substr(0, text.find('\n'));
@@ -134,7 +134,7 @@ Result<at::Tensor> FeatureNetwork::operator()(const at::Tensor& pixels_BHHC) {
     if (!at::isfinite(features).all().item<bool>()) return wrong("returned numbers that are not finite");
     return features;
   } catch (const c10::OutOfMemoryError&) {
-    throw;  // says what to do about it elsewhere
+    throw;  // the process's handler of out-of-memory errors reports it
   } catch (const std::exception& e) {
     return wrong("failed: " + first_line(e));
   }

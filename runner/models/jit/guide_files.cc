@@ -45,7 +45,7 @@ bool GuideFiles::is_one(std::string_view name) { return name == kBestModel || na
 TorchTree GuideFiles::content(const NamedTensors& parameters, const TrainingOptions& training,
                               const Workload::OutputState& state, std::string_view loss) {
   TorchTree tree;
-  // Of torch's LambdaLR, which has the base rate from the optimizer.
+  // The state of torch's LambdaLR, which takes the base rate from the optimizer.
   const PickleDict scheduler = {{"last_epoch", {state.step}},
                                 {"_step_count", {state.step + 1}},
                                 {"_last_lr", {PickleList{{state.lr}}}},
@@ -64,7 +64,7 @@ Json GuideFiles::progress_state() const {
 
 Status GuideFiles::restore_progress(const Json& state) {
   const auto field = state.find(kBestLossField);
-  if (field == state.end()) {  // of a version that left no such files
+  if (field == state.end()) {  // the checkpoint is from a version that did not write these files
     best_loss_.reset();
     return {};
   }
@@ -76,7 +76,7 @@ Status GuideFiles::restore_progress(const Json& state) {
   return {};
 }
 
-// Of the evaluations the file knows its own alone.
+// The file holds the figure of its own evaluation, but not of earlier ones.
 Result<Workload::FilePast> GuideFiles::restore_from_file(const Json& fields) {
   TRY_ASSIGN(const double last_epoch, figure_in(fields, "epoch"));
   TRY_ASSIGN(const double loss, figure_in(fields, "loss"));

@@ -1,6 +1,6 @@
-// What both JiT workloads take of the pictures of a batch: their pixels, and noise of the same size.
+// The part of a batch that both JiT workloads have: the images' pixels, and noise of the same size.
 //
-// Threads: pure. Shapes: B pictures, H their side, C = 3 colours.
+// Threads: pure. Shapes: B images, H their side in pixels, C = 3 colours.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,10 +16,10 @@ namespace lockstep {
 
 struct ImageBatch {
   at::Tensor pixels_BHHC;  // bytes
-  at::Tensor noise_BCHH;   // fp32, standard normals: a function of (seed, epoch, picture) alone
+  at::Tensor noise_BCHH;   // fp32, standard normals; depends only on (seed, epoch, image)
 };
 
-// images: numbers in the cache. pinned: in memory that a device copies from. Errors: those of the cache.
+// `images`: numbers in the cache. `pinned`: in pinned memory, for the copy to a device. Errors: those of the cache.
 Result<ImageBatch> image_batch(const ImageCache& cache, std::span<const int64_t> images, const BatchShare& share,
                                bool pinned);
 

@@ -7,10 +7,10 @@
 namespace lockstep {
 namespace {
 
-// Of pictures that are looked at where none are kept from training.
+// The number of training images to validate on when there are no validation images.
 constexpr int64_t kSeenAgain = 256;
 
-// One number behind the other.
+// The samples from `first` on, in order.
 class InOrder final : public BatchSource {
  public:
   InOrder(int64_t first, int64_t count, int64_t batch) : first_(first), count_(count), batch_(batch) {}

@@ -1,4 +1,4 @@
-// ImageSplit: which pictures of a cache train and which validate, and their batches.
+// ImageSplit: splits the images of a cache into training and validation, and makes their batches.
 // Threads: const calls from any thread.
 #pragma once
 
@@ -14,18 +14,19 @@ namespace lockstep {
 
 class ImageSplit {
  public:
-  // valid_max pictures validate, at most a tenth of all. num_images at least 1.
+  // Takes `valid_max` images for validation, but at most a tenth of all. num_images >= 1.
   ImageSplit(uint64_t seed, int64_t num_images, int64_t valid_max);
 
   [[nodiscard]] int64_t num_train() const { return num_train_; }
   [[nodiscard]] int64_t num_valid() const { return static_cast<int64_t>(order_.size()) - num_train_; }
-  // A sample is a place in the order: those that train, then those that validate.
+  // Samples are numbered from 0: first those for training, then those for validation. Returns the sample's image, a
+  // number in the cache.
   [[nodiscard]] int64_t image_of(int64_t sample) const { return order_[static_cast<size_t>(sample)]; }
   [[nodiscard]] std::vector<int64_t> images_of(const std::vector<int64_t>& samples) const;
   [[nodiscard]] bool trains(int64_t sample) const { return sample < num_train_; }
 
-  // As Workload's. What fills no whole batch is left out of an epoch; where none validate, some that train are looked
-  // at again.
+  // As Workload::batches. Training leaves out the samples of an incomplete last batch, unless there is no other batch.
+  // Without validation images, validation uses some of the training images.
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const;
 
  private:

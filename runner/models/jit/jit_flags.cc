@@ -33,7 +33,7 @@ const std::array<JitSize, 3> kPublishedSizes = {
     JitSize{.name = "L", .depth = 24, .hidden_dim = 1024, .num_heads = 16, .bottleneck = 128, .in_context_start = 8},
     JitSize{.name = "H", .depth = 32, .hidden_dim = 1280, .num_heads = 16, .bottleneck = 256, .in_context_start = 10}};
 
-// "JiT-B/4", or "6x192/4": depth and width of a smaller one, and the side of a patch.
+// Reads "JiT-B/4", or "6x192/4": the depth and width of a smaller model, and the side of a patch in pixels.
 bool parse_size(std::string_view text, JitSize& size) {
   const size_t slash = text.find('/');
   int64_t patch = 0;
@@ -101,10 +101,10 @@ void add_data_flags(FlagTableBuilder& table) {
       .names_path = NamesPath::kFolder;
   table.integer("img_size", kMaths, 4, 4096, OPTION(image_size), "side of the images in pixels").aliases = {
       "image_size"};
-  table.boolean("flip", kMaths, OPTION(flip), "half of the training images are mirrored, others in each epoch")
+  table.boolean("flip", kMaths, OPTION(flip), "mirror half of the training images, drawn anew in each epoch")
       .missing_need = needs_images;
   table.integer("valid_images", kMaths, 0, kCountMax, OPTION(valid_images),
-                "images that validate, at most a tenth of all; 0: none, and what is trained on is looked at");
+                "images to validate on, at most a tenth of all; 0: none, some of the training images are used");
 }
 
 void add_model_flags(FlagTableBuilder& table) {
@@ -119,16 +119,16 @@ void add_model_flags(FlagTableBuilder& table) {
   table.group("Diffusion");
   table
       .real("label_drop_prob", kMaths, 0.0, 1.0, false, OPTION(class_dropout),
-            "how often a training image has no class, for guidance")
+            "probability that a training image is shown without its class, for guidance")
       .missing_need = needs_images;
-  table.real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean), "mean of the normal whose logistic a time is")
+  table.real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean), "mean of the logit of a time, which is normal")
       .missing_need = needs_images;
   table.real("P_std", kMaths, 0.0, 100.0, false, OPTION(t_deviation), "its deviation").missing_need = needs_images;
   table.real("noise_scale", kMaths, 0.0, 1000.0, false, OPTION(noise_scale), "deviation of the noise").missing_need =
       needs_images;
   table.real("t_eps", kMaths, 0.0, 1.0, true, OPTION(t_eps), "the loss divides by no less than this").missing_need =
       needs_images;
-  // The base rate: one value with --lr, and how it is scaled.
+  // Sets the same value as --lr, and its scaling with the batch.
   Flag& blr = table.custom("blr", kMaths, "a number of at least 0",
                            "learning rate for a global batch of 256; --lr is taken as it is");
   blr.set = [](std::string_view text, RunConfig& config) {
@@ -143,7 +143,7 @@ void add_model_flags(FlagTableBuilder& table) {
   };
 
   table.group("Files");
-  // The guide's name of a --train_dir that is a path: one value under two names.
+  // The guide's name for a --train_dir that is a path; both flags set the same value.
   Flag& output_dir = table.custom("output_dir", kThisProcess, "a folder", "output folder, as a path in --train_dir");
   output_dir.names_path = NamesPath::kFolder;
   output_dir.set = [](std::string_view text, RunConfig& config) {
@@ -158,7 +158,7 @@ void add_model_flags(FlagTableBuilder& table) {
     return folder.find('/') == std::string::npos ? std::string() : folder;
   };
   table.integer("save_interval", kAllRanks, 1, kCountMax, OPTION(save_interval),
-                "epochs between the files checkpoint_epoch_N.pth, each made of an evaluation");
+                "epochs between the files checkpoint_epoch_N.pth, which are written after evaluations");
 
   table.group("Samples");
   table
@@ -173,7 +173,8 @@ void add_model_flags(FlagTableBuilder& table) {
 
 #undef OPTION
 
-// The published recipe, but for the warm-up of a short run and the rate, which is given per batch of 256 there.
+// The published recipe, except that the warm-up suits a short run and that --lr is used as it is (published is a rate
+// for a batch of 256).
 void set_defaults_of_jit(RunConfig& config) {
   config.options = JitOptions{};
   TrainingOptions& training = config.training;

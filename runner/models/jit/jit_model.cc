@@ -15,21 +15,21 @@ namespace {
 constexpr int64_t kChannels = 3;
 constexpr int64_t kTimeFrequencies = 128;
 constexpr double kTheta = 10000.0;
-constexpr double kDeviation = 0.02;  // of embeddings
+constexpr double kDeviation = 0.02;  // of the embeddings' initial values
 
 // θ^(−k/n) for k in [0, n).
 at::Tensor frequencies(int64_t n) {
   return torch::exp(torch::arange(n, torch::kFloat64) * (-std::log(kTheta) / static_cast<double>(n)));
 }
 
-// Positions in each row and in each column of a grid, row by row: [grid², 2] as (row, column).
+// The places of a grid, row by row: [grid², 2] as (row, column).
 at::Tensor grid_places(int64_t grid) {
   const at::Tensor line = torch::arange(grid, torch::kFloat64);
   const auto at_both = torch::meshgrid({line, line}, "ij");
   return torch::stack({at_both[0].flatten(), at_both[1].flatten()}, 1);
 }
 
-// Half of the width for the column, half for the row: [sin | cos] each.
+// Position embedding [grid², d]: the first half of d encodes the column, the second the row, as [sin | cos] each.
 at::Tensor sin_cos_embedding(int64_t grid, int64_t d) {
   const at::Tensor places_S2 = grid_places(grid);
   const at::Tensor omega = frequencies(d / 4);
@@ -93,7 +93,7 @@ JitModel::JitModel(const JitShape& shape, at::Device device) : shape_(shape) {
   add_linear(p, "net.final_layer.linear", final_linear_);
 
   pos_embed_SD_ = sin_cos_embedding(shape.grid(), d).to(device);
-  // A quarter of a head's elements for each axis, each frequency for a pair of neighbours.
+  // Each axis has E/4 frequencies, and each frequency rotates a pair of adjacent elements.
   const at::Tensor places_S2 = grid_places(shape.grid());
   const auto of_axis = [&](int64_t axis) {
     return torch::outer(places_S2.select(1, axis), frequencies(e / 4)).repeat_interleave(2, 1);
@@ -113,7 +113,7 @@ void JitModel::initialize(uint64_t seed) {
     const std::string& name = parameters_[i].name;
     const at::Tensor& tensor = parameters_[i].tensor;
     const InitialValues draw(seed, i);
-    // What is 0 at the start: each block adds nothing, and the prediction is 0.
+    // These begin at 0, so that at first each block adds nothing and the prediction is 0.
     const bool begins_at_zero = name.find("adaLN_modulation") != std::string::npos ||
                                 name.starts_with("net.final_layer.linear") || name.ends_with(".bias");
     const bool is_embedding = name.find("t_embedder") != std::string::npos ||
@@ -136,7 +136,7 @@ at::Tensor JitModel::embed_times(const at::Tensor& t_B) const {
   return time_mlp_2_(torch::silu(time_mlp_0_(torch::cat({torch::cos(angles), torch::sin(angles)}, 1))));
 }
 
-// A convolution whose stride is its size is a product with each patch.
+// A convolution whose stride equals its kernel size, computed as a matrix product with the patches.
 at::Tensor JitModel::embed_patches(const at::Tensor& z_BCHH) const {
   const int64_t p = shape_.patch_size;
   const int64_t g = shape_.grid();
@@ -177,7 +177,7 @@ at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
                                 Dropouts dropouts) const {
   const at::Tensor class_BD = at::embedding(class_embedding_, classes_B);
   const at::Tensor condition_BD = torch::silu(embed_times(t_B) + class_BD);
-  // The weights are copied into one tensor for the one product; on a CPU the copy takes longer than the products.
+  // One product needs a copy of all weights in one tensor; on a CPU that copy takes longer than separate products.
   const std::vector<at::Tensor> modulations_of = modulations(condition_BD, /*in_one_product=*/!condition_BD.is_cpu());
   at::Tensor x_BND = embed_patches(z_BCHH) + pos_embed_SD_;
   const HeadRotation* rotation = &patches_;

@@ -1,11 +1,11 @@
 // JitModel: "Just image Transformers" (Li and He, "Back to Basics: Let Denoising Generative Models Denoise", 2025): a
 // Transformer on large patches of pixels that predicts the clean image from a noisy one.
 //
-// Role: noisy images, their times and classes → clean images. The objective stands in jit_workload.cc, sampling in
+// Role: predicts clean images from noisy ones, their times and classes. The loss is in jit_workload.cc, sampling in
 // jit_sampling.cc. Names and layouts of the weights are those of the published code's state dicts ("net.blocks.0.…").
-// Threads: one. Shapes: B images, C = 3 channels, H × H pixels, P × P pixels a patch, S = (H/P)² patches, N tokens (S,
-// and 32 more from the block at which the class joins as tokens), D width, A heads of E = D/A, F hidden width of
-// SwiGLU.
+// Threads: one.
+// Shapes: B images, C = 3 channels, H × H pixels, patches of P × P pixels, S = (H/P)² patches, N tokens (S; 32 more
+// from the block on where the class is added as tokens), D width, A heads of E = D/A, F hidden width of SwiGLU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +28,8 @@ struct JitShape {
   int64_t depth = 12;
   int64_t hidden_dim = 768;  // divisible by 4 * num_heads
   int64_t num_heads = 12;
-  int64_t bottleneck = 128;      // of the patch embedding
-  int64_t in_context_start = 4;  // the block at which the class joins the tokens
+  int64_t bottleneck = 128;      // width of the patch embedding's bottleneck
+  int64_t in_context_start = 4;  // the first block that sees the class as tokens
   int64_t in_context_tokens = 32;
 
   [[nodiscard]] int64_t grid() const { return image_size / patch_size; }
@@ -45,26 +45,27 @@ struct JitBlock {
   at::Tensor norm2;
   Linear w12;               // D → 2F: gate and value
   Linear w3;                // F → D
-  Linear adaLN_modulation;  // D → 6D: shift, scale and gate, of the attention and of SwiGLU
+  Linear adaLN_modulation;  // D → 6D: shift, scale and gate of the attention, and of SwiGLU
 };
 
 class JitModel {
  public:
-  // Parameters are zeros; initialize, or weights from a file, comes next.
+  // Parameters are zeros until initialize is called or weights are loaded.
   JitModel(const JitShape& shape, at::Device device);
 
   void initialize(uint64_t seed);
 
-  // z_BCHH: t · image + (1 − t) · noise. t_B in [0, 1]. classes_B int64; num_classes stands for none. Returns the
-  // images, [B, C, H, H], as far as they can be told. Dropouts act in the middle half of the blocks.
+  // z_BCHH: t · image + (1 − t) · noise. t_B in [0, 1]. classes_B: int64; num_classes means no class. Returns the
+  // predicted images, [B, C, H, H]. Dropout acts in the middle half of the blocks.
   [[nodiscard]] at::Tensor operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B, const at::Tensor& classes_B,
                                       Dropouts dropouts = {}) const;
 
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
   [[nodiscard]] const JitShape& shape() const { return shape_; }
-  // Shifts, scales and gates of each block, [B, 6D]: by one product for all blocks, or by one for each.
+  // The shifts, scales and gates of each block, [B, 6D], computed with one matrix product for all blocks or one for
+  // each.
   [[nodiscard]] std::vector<at::Tensor> modulations(const at::Tensor& condition_BD, bool in_one_product) const;
-  // Multiplications and additions of one image's way forward.
+  // Floating-point operations of one image's forward pass.
   [[nodiscard]] double flops_per_image() const;
 
  private:
@@ -79,7 +80,7 @@ class JitModel {
   Linear proj2_;      // weight [D, bottleneck, 1, 1]
   Linear time_mlp_0_;
   Linear time_mlp_2_;
-  at::Tensor class_embedding_;    // [classes + 1, D]; the last row is "none"
+  at::Tensor class_embedding_;    // [classes + 1, D]; the last row stands for "no class"
   at::Tensor in_context_posemb_;  // [1, 32, D]
   std::vector<JitBlock> blocks_;
   at::Tensor final_norm_;
@@ -87,9 +88,9 @@ class JitModel {
   Linear final_linear_;            // D → P · P · C
   NamedTensors parameters_;
 
-  at::Tensor pos_embed_SD_;    // fixed
+  at::Tensor pos_embed_SD_;    // not trained
   HeadRotation patches_;       // [S, E]
-  HeadRotation with_context_;  // [32 + S, E]: the first tokens are not turned
+  HeadRotation with_context_;  // [32 + S, E]: the first 32 tokens are not rotated
 };
 
 }  // namespace lockstep

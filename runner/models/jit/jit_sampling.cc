@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kGuidedFrom = 0.1;
-constexpr uint32_t kSampleStep = 0xFFFFFFFF;  // in place of an epoch: no training image has this noise
+constexpr uint32_t kSampleStep = 0xFFFFFFFF;  // used instead of an epoch, so that no training image has this noise
 
 at::Tensor velocity(const JitModel& model, const at::Tensor& z_BCHH, double t, const at::Tensor& classes_B,
                     const JitSampling& sampling) {

@@ -18,14 +18,14 @@ namespace lockstep {
 namespace {
 
 constexpr char kSheetFile[] = "samples.png";
-constexpr char kSamplesPart[] = "samples";  // of an evaluation: their pixels
+constexpr char kSamplesPart[] = "samples";  // the part of an evaluation that holds the samples' pixels
 constexpr double kWordsOfPhilox = 4294967296.0;
 
-// What is drawn for an image beside its noise: a normal for its time (two words), mirror, class.
+// The random numbers of an image, apart from its noise.
 struct ImageDraws {
-  double normal = 0.0;
+  double normal = 0.0;  // standard normal, for its time
   bool is_mirrored = false;
-  double class_draw = 0.0;  // uniform in [0, 1)
+  double class_draw = 0.0;  // uniform in [0, 1); below class_dropout, the image is shown without its class
 };
 ImageDraws draws_of(uint64_t seed, int64_t epoch, int64_t image) {
   const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kDiffusion), static_cast<uint32_t>(epoch),
@@ -153,7 +153,7 @@ std::vector<at::Tensor> JitWorkload::loss(const DeviceBatch& batch) {
                         {.seed = share.seed, .step = share.step, .first_slot = share.first_slot, .layer = 0});
   }
   const at::Tensor predicted_BCHH = model_(z_BCHH, batch["t_B"], batch["classes_B"], dropouts).to(at::kFloat);
-  // v = (x − z) / (1 − t), so the z of both velocities falls out of their difference.
+  // v = (x − z) / (1 − t): the z of the predicted and the true velocity cancel in their difference.
   const at::Tensor difference = (predicted_BCHH - image_BCHH) / (1.0 - t_B111).clamp_min(options_.t_eps);
   return {difference.square().flatten(1).mean(1).sum()};
 }
@@ -174,7 +174,7 @@ at::Tensor JitWorkload::sampled_pixels(SlotRange samples, const std::function<bo
   return images_NCHH.defined() ? to_pixels(images_NCHH).cpu().contiguous() : at::Tensor();
 }
 
-// Each rank draws a part of the samples.
+// Each rank makes a part of the samples.
 Result<std::vector<MetricSum>> JitWorkload::evaluate(const EvaluationShard& shard) {
   TRY_ASSIGN(std::vector<MetricSum> sums, Workload::evaluate(shard));
   if (options_.sample_images == 0) return sums;
@@ -205,7 +205,7 @@ OutputContent JitWorkload::output(const std::string& name, const OutputState& st
     pixels_NHHC = sampled_pixels({0, count}, [] { return true; });
   } else {
     pixels_NHHC = at::empty({count, options_.image_size, options_.image_size, 3}, at::kByte);
-    LOCKSTEP_CHECK(part->second.size() == pixels_NHHC.nbytes(), "the ranks have drawn all samples");
+    LOCKSTEP_CHECK(part->second.size() == pixels_NHHC.nbytes(), "the ranks have made all samples");
     std::copy(part->second.begin(), part->second.end(), static_cast<char*>(pixels_NHHC.mutable_data_ptr()));
   }
   const auto columns = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));

@@ -1,8 +1,8 @@
-// JitWorkload: JiT behind the Workload interface.
+// JitWorkload: JiT as a Workload.
 //
-// Role: joins images, network and objective. A sample is an image; its noise, its time, whether it is mirrored and
-// whether its class is known are functions of (seed, epoch, image) alone.
-// Ownership: owns the parameters and the images. Threads: as Workload. Shapes: as jit_model.h.
+// Role: joins images, network and loss. A sample is an image. Its noise, its time, whether it is mirrored and whether
+// it is shown with its class depend only on (seed, epoch, image).
+// Ownership: owns the parameters and the images. Threads: as Workload. Shapes: as in jit_model.h.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class JitWorkload final : public Workload {
   static Result<std::unique_ptr<JitWorkload>> create(const RunConfig& config, PreparedImages images, at::Device device);
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
-  // "decay" and "no_decay": what has one dimension is not decayed.
+  // "decay" and "no_decay": parameters with one dimension have no weight decay.
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   void initialize(uint64_t seed) override { model_.initialize(seed); }
 
@@ -42,16 +42,16 @@ class JitWorkload final : public Workload {
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
     return split_.batches(options);
   }
-  // "pixels_BHHC" (bytes, not mirrored), "is_mirrored_B", "classes_B", "t_B", "noise_BCHH". The weight is the number of
-  // images.
+  // The tensors: "pixels_BHHC" (bytes, not yet mirrored), "is_mirrored_B", "classes_B", "t_B", "noise_BCHH". The weight
+  // is the number of images.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
-  // The squared error of the velocity, averaged over an image's pixels.
+  // The squared error of the velocity, averaged over an image's values and summed over the images.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
-  // The loss of the images that validate, and the samples, of which each rank draws a part.
+  // Computes the loss of the validation images, and makes this rank's part of the samples.
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // A picture of samples: images of fixed noise, the classes in turn; and the guide's weight files.
+  // A contact sheet of samples, made from fixed noise with the classes in turn; and the guide's weight files.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
@@ -61,7 +61,7 @@ class JitWorkload final : public Workload {
  private:
   JitWorkload(const RunConfig& config, PreparedImages images, at::Device device);
 
-  // Bytes, [number of samples, height, width, C], on the host; undefined when goes_on ended it.
+  // The samples as bytes, [number of samples, height, width, C], on the host; undefined when goes_on returned false.
   [[nodiscard]] at::Tensor sampled_pixels(SlotRange samples, const std::function<bool()>& goes_on) const;
 
   WorkloadInfo info_;

@@ -20,7 +20,7 @@ constexpr double kDeviation = 0.02;
 
 bool is_of_condition(const std::string& name) { return name.starts_with("cond"); }
 
-// In fp32, whatever x is.
+// RMS norm, computed in fp32 for any type of x.
 at::Tensor rms_norm_of(const at::Tensor& x, const at::Tensor& weight) {
   const at::Tensor x32 = x.to(at::kFloat);
   const at::Tensor norm = x32.square().mean(-1, true).sqrt().clamp_min(kNormMin);
@@ -101,7 +101,7 @@ NamedTensors PixelDlmModel::buffers() const {
   return list;
 }
 
-// [B, S, C · P · P], the patches row by row.
+// The picture's patches, row by row: [B, S, C · P · P].
 at::Tensor PixelDlmModel::patches(const at::Tensor& x_BCHH) const {
   const int64_t p = shape_.patch_size;
   const int64_t g = shape_.grid();
@@ -124,7 +124,7 @@ at::Tensor PixelDlmModel::operator()(const at::Tensor& z_BCHH, const at::Tensor&
   const int64_t p = shape_.patch_size;
   const int64_t g = shape_.grid();
   const at::Tensor filled_BS = is_token_BHH.to(at::kFloat).reshape({-1, g, p, g, p}).mean({2, 4}).flatten(1) > 0.5;
-  // A picture without any such patch hears all of them: what it says is 0 in any case.
+  // A picture without any filled patch attends to all patches, so that the softmax is defined; its output is 0 anyway.
   const at::Tensor heard_B11S = (filled_BS | ~filled_BS.any(1, true)).unsqueeze(1).unsqueeze(1);
 
   const at::Tensor angles_BE = torch::outer(t_B.to(at::kFloat), frequencies_);

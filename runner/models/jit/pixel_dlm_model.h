@@ -1,12 +1,13 @@
-// PixelDlmModel: the guide's own variant of JiT for texts as images (PixelDLM): each pixel is a token, and the network
-// says what the picture is that it is shown with noise on it.
+// PixelDlmModel: the guide's own variant of JiT for texts as images (PixelDLM). Each pixel is a token, and the network
+// predicts the clean picture from a noisy one.
 //
-// Role: noisy pictures, their times and which pixels hold a token → clean pictures. Names and layouts of the weights
-// are those of the guide's state dicts ("blocks.0.attn.qkv.weight"). In the guide a sequence is 256 patches of a
-// condition and those of the picture. Its training gives no condition: those patches are then hidden from all others
-// and left out at the end, so that nothing here computes them; their parameters stand in the state alone. Threads: one.
-// Shapes: B pictures, C = 3 channels, H × H pixels, P × P pixels a patch, S = (H/P)² patches, D width, A heads, F = 4D
-// hidden width of SwiGLU.
+// Role: predicts clean pictures from noisy ones, their times, and the mask of the pixels that hold a token. Names and
+// layouts of the weights are those of the guide's state dicts ("blocks.0.attn.qkv.weight"). The guide's sequences begin
+// with 256 patches of a condition. Its training gives no condition: these patches are then masked for all others and
+// dropped from the output. They are therefore not computed here; their parameters exist only in the state dict.
+// Threads: one.
+// Shapes: B pictures, C = 3 channels, H × H pixels, patches of P × P pixels, S = (H/P)² patches, D width, A heads,
+// F = 4D hidden width of SwiGLU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,31 +36,32 @@ struct PixelDlmBlock {
   Linear proj;      // D → D
   Linear mlp_in;    // D → 2F: gate and value
   Linear mlp_out;   // F → D
-  at::Tensor norm;  // [D], before the attention and before SwiGLU, as scale and shift
+  at::Tensor norm;  // [D]; like scale and shift, used before the attention and before SwiGLU
   Linear scale;     // D → D
   Linear shift;
 };
 
 class PixelDlmModel {
  public:
-  // Parameters are zeros; initialize, or weights from a file, comes next.
+  // Parameters are zeros until initialize is called or weights are loaded.
   PixelDlmModel(const PixelDlmShape& shape, at::Device device);
 
   void initialize(uint64_t seed);
 
   // z_BCHH: (1 − t/1000) · picture + t/1000 · noise. t_B: int64, in [0, 1000). is_token_BHH: bool. Returns the
-  // pictures, [B, C, H, H]; 0 in a patch of which no more than half of the pixels hold a token.
+  // predicted pictures, [B, C, H, H]; they are 0 in patches where at most half of the pixels hold a token.
   [[nodiscard]] at::Tensor operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
                                       const at::Tensor& is_token_BHH) const;
 
   // In the order of the guide's module.
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
-  // Those that training without a condition reaches.
+  // The parameters that training changes: all except those of the condition.
   [[nodiscard]] NamedTensors trained() const;
-  // The other ones, and "time_embed.emb", the frequencies of the times: with trained() the guide's state dict.
+  // The condition's parameters, and "time_embed.emb", the frequencies of the time embedding. Together with trained(),
+  // they form the guide's state dict.
   [[nodiscard]] NamedTensors buffers() const;
   [[nodiscard]] const PixelDlmShape& shape() const { return shape_; }
-  // Multiplications and additions of one picture's way forward.
+  // Floating-point operations of one picture's forward pass.
   [[nodiscard]] double flops_per_image() const;
 
  private:

@@ -22,7 +22,7 @@ PixelDlmShape pixel_dlm_shape(const JitOptions& options) {
           .num_heads = options.model.num_heads};
 }
 
-// Pixels that hold a token; 0 for a picture that is white.
+// The number of pixels that hold a token, which are those that are not white.
 int64_t tokens_in(std::span<const uint8_t> pixels) {
   int64_t tokens = 0;
   for (size_t i = 0; i + 2 < pixels.size(); i += 3) {
@@ -32,7 +32,8 @@ int64_t tokens_in(std::span<const uint8_t> pixels) {
   return tokens;
 }
 
-// Tokens of a text before the first patch counts: one more than half of its pixels, which are filled row by row.
+// The number of tokens that a text needs so that its first patch is predicted: more than half of the patch's pixels
+// must hold a token, and tokens fill the picture row by row.
 int64_t tokens_needed(const JitOptions& options) {
   const int64_t patch = options.model.patch_size;
   const int64_t pixels = patch * patch / 2 + 1;
@@ -62,8 +63,8 @@ Result<std::unique_ptr<PixelDlmWorkload>> PixelDlmWorkload::create(const RunConf
     return Error{ErrorCode::kInvalid,
                  options.data_path + ": each of its " + std::to_string(pictures.cache.size()) +
                      " texts has fewer tokens than the " + std::to_string(needed) +
-                     " from which on a patch counts, so that nothing would be learnt; give longer texts (a line of a "
-                     ".txt file is one), a smaller --img_size, or a --model of smaller patches"};
+                     " from which on a patch is predicted, so that nothing would be learnt; give longer texts (a line "
+                     "of a .txt file is one), a smaller --img_size, or a --model of smaller patches"};
   }
   return std::unique_ptr<PixelDlmWorkload>(new PixelDlmWorkload(config, std::move(pictures), tokenizer, device));
 }

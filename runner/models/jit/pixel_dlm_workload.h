@@ -1,8 +1,10 @@
-// PixelDlmWorkload: the guide's variant for texts as images behind the Workload interface.
+// PixelDlmWorkload: the guide's variant of JiT for texts as images, as a Workload.
 //
-// Role: joins pictures of tokens, network and objective. A sample is a text; its noise and its time are functions of
-// (seed, epoch, text) alone. Ownership: owns the parameters and the pictures. Threads: as Workload. Shapes: as
-// pixel_dlm_model.h.
+// Role: joins pictures of tokens, network and loss. A sample is a text; its noise and its time depend only on (seed,
+// epoch, text).
+// Ownership: owns the parameters and the pictures.
+// Threads: as Workload.
+// Shapes: as in pixel_dlm_model.h.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +23,13 @@
 
 namespace lockstep {
 
-// Σ over the pixels that hold a token and their three channels of (the prediction, kept within [0, 1], − the picture)².
+// Σ (clamp(prediction, 0, 1) − picture)² over the three channels of the pixels that hold a token.
 at::Tensor token_loss(const at::Tensor& predicted_BCHH, const at::Tensor& image_BCHH, const at::Tensor& is_token_BHH);
 
 class PixelDlmWorkload final : public Workload {
  public:
-  // pictures: of find_token_images. `tokenizer`: for people. Errors (kInvalid): no text is left to train on.
+  // `pictures`: prepared from find_token_images. `tokenizer`: its name, for the start table. Errors (kInvalid): there
+  // is no text to train on, or none is long enough.
   static Result<std::unique_ptr<PixelDlmWorkload>> create(const RunConfig& config, PreparedImages pictures,
                                                           const std::string& tokenizer, at::Device device);
 
@@ -43,7 +46,8 @@ class PixelDlmWorkload final : public Workload {
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
     return split_.batches(options);
   }
-  // "pixels_BHHC" (bytes, white where there is no token), "t_B", "noise_BCHH". The weight is the number of tokens.
+  // The tensors: "pixels_BHHC" (bytes, white where there is no token), "t_B", "noise_BCHH". The weight is the number of
+  // tokens.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
   // token_loss.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;

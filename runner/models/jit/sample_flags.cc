@@ -16,7 +16,7 @@ void add_sample_flags(FlagTableBuilder& table) {
   table.group("Images");
   table.integer("count", kOfSample, 1, kCountMax, OPTION(count), "images");
   table.text("classes", kOfSample, "names or numbers with commas between them", OPTION(classes),
-             "the classes that they take in turn; none: all");
+             "the classes of the images, taken in turn; none: all");
   Flag& seed = table.custom("seed", kOfSample, "an integer of at least 0", "the same seed gives the same images");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, sample_options(config).seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(sample_options(config).seed); };
@@ -26,7 +26,7 @@ void add_sample_flags(FlagTableBuilder& table) {
   table.integer("steps", kOfSample, 1, 10000, OPTION(steps), "steps of Heun's method from noise to image");
   table.real("cfg", kOfSample, 0.0, 1000.0, false, OPTION(guidance), "classifier-free guidance; 1: none");
   table.integer("batch_size", kOfSample, 1, kCountMax, OPTION(batch_size),
-                "images of a rank at once; changes no image");
+                "images that a rank makes at once; changes no image");
   table.integer("nproc", kOfSample, 1, 1024, OPTION(nproc),
                 "ranks that share the images, each on a GPU of its own where there are; changes no image");
   table.group("Results (--out: a line of JSON about them)");
@@ -62,7 +62,7 @@ Status check_sample(const RunConfig& config) {
         "file) or --distance");
   }
   if (options.wants_distance() && options.count < 2) {
-    return invalid("--count 1: a distance needs at least 2 images, and many to mean something");
+    return invalid("--count 1: a distance needs at least 2 images, and many to be meaningful");
   }
   return {};
 }

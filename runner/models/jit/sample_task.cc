@@ -41,7 +41,7 @@ Error invalid_class(const std::string& name, int64_t num_classes, const std::vec
   return Error{ErrorCode::kInvalid, "--classes: found " + name + ", expected " + known};
 }
 
-// "2,cat" → numbers. Empty: all.
+// Parses "2,cat" into class numbers; an empty text means all classes.
 Result<std::vector<int64_t>> classes_of(const std::string& text, int64_t num_classes,
                                         const std::vector<std::string>& names) {
   std::vector<int64_t> classes;
@@ -62,7 +62,7 @@ Result<std::vector<int64_t>> classes_of(const std::string& text, int64_t num_cla
   return classes;
 }
 
-// One row for each class and one for "none".
+// The number of classes: the embedding table has one row for each, and one more for "no class".
 int64_t classes_in(const NamedTensors& weights) {
   for (const NamedTensor& tensor : weights) {
     if (tensor.name == "net.y_embedder.embedding_table.weight" && tensor.tensor.dim() == 2) {
@@ -73,7 +73,7 @@ int64_t classes_in(const NamedTensors& weights) {
 }
 
 constexpr int64_t kSheetImagesMax = 1024;
-constexpr int64_t kImagesAtOnce = 256;  // of those whose features are compared with
+constexpr int64_t kImagesAtOnce = 256;  // batch size for the features of the reference images
 
 std::string png_of(const at::Tensor& pixels_HWC) {
   const at::Tensor pixels = pixels_HWC.contiguous();
@@ -89,7 +89,7 @@ Status write_images(FileSystem& fs, const std::string& folder, int64_t first, co
   return {};
 }
 
-// simple_features, or the network's.
+// Computes simple_features, or those of the network of --fid_features.
 class Features {
  public:
   static Result<Features> make(const std::string& path, at::Device device) {
@@ -108,10 +108,10 @@ class Features {
   std::optional<FeatureNetwork> network_;
 };
 
-// What the samples are compared with.
+// The statistics that the samples are compared with.
 struct Reference {
   FeatureStatistics statistics;
-  std::string what;  // for people: "3786 images of /data/emoji"
+  std::string what;  // for messages, for example "3786 images of /data/emoji"
 };
 
 Result<Reference> reference_of(FileSystem& fs, const RunConfig& config, at::Device device) {
@@ -144,7 +144,7 @@ Result<Reference> reference_of(FileSystem& fs, const RunConfig& config, at::Devi
                    .what = std::to_string(cache.size()) + " images of " + jit.data_path};
 }
 
-// The images of a run: sharded over ranks, each a thread with its own copy of the model.
+// Samples the images of a run, sharded over ranks; each rank is a thread with its own copy of the model.
 class Sampling {
  public:
   Sampling(const TaskInput& input, std::vector<int64_t> classes, int64_t num_classes)
@@ -155,14 +155,14 @@ class Sampling {
         num_classes_(num_classes),
         sheet_pixels_(static_cast<size_t>(std::min(options_.count, kSheetImagesMax))) {}
 
-  // Errors: what the first rank that failed met.
+  // Errors: that of the lowest rank that failed.
   Status run(PosixFileSystem& fs) {
     if (!options_.folder.empty()) {
       const Status made = make_directories(fs, options_.folder);
       if (!made.ok()) return Error{made.error().code, "--folder " + options_.folder + ": " + made.error().message};
     }
     const int64_t ranks = std::min(options_.nproc, options_.count);
-    // They share the cores.
+    // The ranks share the cores.
     at::set_num_threads(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / ranks)));
     std::vector<Status> ended(static_cast<size_t>(ranks));
     std::vector<FeatureSums> sums(static_cast<size_t>(ranks));
@@ -203,7 +203,7 @@ class Sampling {
     return {input_.device.type(), static_cast<c10::DeviceIndex>((input_.device.index() + rank) % gpus)};
   }
 
-  // Images from `begin` to before `end`. An image depends on its number and the seed alone.
+  // Makes the images in [begin, end). An image depends only on its number and the seed.
   Status run_rank(PosixFileSystem& fs, int64_t begin, int64_t end, at::Device device, FeatureSums& sums) {
     const c10::DeviceGuard guard(device);
     JitModel model(jit_shape(jit_, num_classes_), device);
@@ -226,7 +226,7 @@ class Sampling {
                          .t_eps = jit_.t_eps,
                          .noise_scale = jit_.noise_scale,
                          .goes_on = [&] { return !has_failed_; }});
-      if (!images.defined()) return {};  // another rank says why
+      if (!images.defined()) return {};  // another rank failed and returns the error
       const at::Tensor pixels_BHHC = to_pixels(images).cpu();
       if (!options_.folder.empty()) TRY(write_images(fs, options_.folder, first, pixels_BHHC));
       for (int64_t i = 0; i < pixels_BHHC.size(0) && first + i < std::ssize(sheet_pixels_); ++i) {
@@ -248,20 +248,20 @@ class Sampling {
   const SampleOptions& options_;
   std::vector<int64_t> classes_;
   int64_t num_classes_;
-  std::vector<at::Tensor> sheet_pixels_;  // [H, H, C] by number; each written by one rank
+  std::vector<at::Tensor> sheet_pixels_;  // per image: [H, H, C]; each is written by one rank
   FeatureSums sums_;
   std::atomic<bool> has_failed_ = false;
-  std::mutex mutex_;  // of what follows, and of the log
+  std::mutex mutex_;  // guards done_ and calls of input_.log
   int64_t done_ = 0;
 };
 
-// otherwise: where it is not for the user to change what was given.
+// kUsage for errors that the user can mend by changing a flag or a file; `otherwise` for all others.
 Failure failure_of(const Error& error, ExitCode otherwise) {
   const bool is_usage = error.code == ErrorCode::kInvalid || error.code == ErrorCode::kNotFound;
   return {is_usage ? ExitCode::kUsage : otherwise, error.message};
 }
 
-// Adds what is to be said of the distance to `result`. Errors: kInvalid when the numbers of features differ.
+// Computes the distance, adds it to `result` and logs it. Error (kInvalid): the numbers of features differ.
 Status compare(const TaskInput& input, const FeatureSums& sums, const Reference& reference, OrderedJson& result) {
   const SampleOptions& options = sample_options(input.config);
   const FeatureStatistics found = statistics_of(sums);

@@ -1,5 +1,5 @@
-// `lockstep jit sample`: images from a trained model. Threads: one for each
-// of --nproc ranks, joined before it returns; input.log is called by one of them at a time.
+// `lockstep jit sample`: makes images with a trained model. Threads: starts one for each of --nproc ranks and joins
+// them before it returns; they call input.log one at a time.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,10 @@
 
 namespace lockstep {
 
-// Writes a contact sheet (PNG) to input.out, and the images into --folder. How many classes there are, the weights say;
-// their names, the data's folders, where they are there. Usage error: unknown class, weights of another shape.
+// Writes the contact sheet (PNG) to --grid, the images into --folder, and a line of JSON about them to input.out. The
+// number of classes comes from the weights; their names from the folders of --data_path, if these exist.
+// Errors: kUsage: unknown class, weights of another shape, wrong files of --fid_features and --fid_stats. kData: the
+// images to compare with cannot be read. kCheckpoint: a result cannot be written.
 std::optional<Failure> sample_jit(const TaskInput& input);
 
 }  // namespace lockstep

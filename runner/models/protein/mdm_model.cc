@@ -14,11 +14,11 @@ namespace {
 constexpr int64_t kDihedralFeatures = 6;
 constexpr int64_t kDihedralWidth = 64;
 constexpr int64_t kDistanceBases = 32;
-constexpr double kLargestDistance = 20.0;  // Å: of the last base
+constexpr double kLargestDistance = 20.0;  // Å: centre of the last Gaussian
 constexpr int64_t kEdgeFeatures = kDistanceBases + 3;
 constexpr int64_t kFeedForwardFactor = 4;
 constexpr double kTableDeviation = 0.02;
-constexpr double kLongestWave = 10000.0;  // of the positions, over 2π
+constexpr double kLongestWave = 10000.0;  // bound of the position encoding's wavelengths, divided by 2π
 
 MdmPerceptron mdm_perceptron(int64_t in, int64_t d, at::Device device) {
   return {.first = trained_linear(in, d, device),
@@ -36,7 +36,7 @@ MdmHead mdm_head(int64_t d, int64_t out, at::Device device) {
           .second = trained_linear(d, out, device)};
 }
 
-// Of four atoms each: [B, L]. 0 where they do not make an angle.
+// The dihedral angle of the four atoms a, b, c and d in radians: [B, L]. 0 where it is not defined.
 at::Tensor dihedral_angles(const at::Tensor& a_BLC, const at::Tensor& b_BLC, const at::Tensor& c_BLC,
                            const at::Tensor& d_BLC) {
   const at::Tensor axis_BLC = c_BLC - b_BLC;
@@ -47,19 +47,20 @@ at::Tensor dihedral_angles(const at::Tensor& a_BLC, const at::Tensor& b_BLC, con
   return at::atan2(sine_BL, cosine_BL);
 }
 
-// What each residue's place holds of the residue behind it; the last row's is its own.
+// Row i of the result is row i + 1 of x; the last row is repeated.
 at::Tensor of_next(const at::Tensor& x_BLC) {
   return at::cat({x_BLC.slice(1, 1), x_BLC.slice(1, x_BLC.size(1) - 1)}, 1);
 }
 
-// Linear layer of [x | y] where x has one row for many of y's: each part is multiplied where it is smallest.
+// Applies the linear layer to [x | y], where one row of x belongs to K rows of y: x is multiplied before it is
+// repeated.
 at::Tensor apply_split(const Linear& linear, const at::Tensor& x_BLD, const at::Tensor& y_BLKF) {
   const int64_t d = x_BLD.size(-1);
   const auto columns = linear.weight.split_with_sizes({d, y_BLKF.size(-1)}, 1);
   return at::linear(x_BLD, columns[0], linear.bias).unsqueeze(2) + at::linear(y_BLKF, columns[1]);
 }
 
-// A perceptron but for its first and its last layer.
+// The middle of a perceptron, between its first and its last linear layer.
 at::Tensor inner(const MdmPerceptron& perceptron, const at::Tensor& first, Dropouts& dropouts) {
   return dropouts.of_relu(perceptron.norm(first));
 }
@@ -73,7 +74,7 @@ at::Tensor encoder_layer(const MdmEncoderLayer& layer, const MdmGraph& graph, co
         .index_add(0, graph.to_E, of_edges_ED)
         .view({nodes_BLD.size(0), nodes_BLD.size(1), -1});
   };
-  // The last layer of a sum of messages: its bias counts once for each.
+  // The message's last layer is applied to the sum of the messages, so that its bias counts once per message.
   const at::Tensor weights_BLK1 = graph.weights_BLK.unsqueeze(3);
   const at::Tensor sum_BLD = sum_at_ends((inner_BLKD * weights_BLK1).flatten(0, 2));
   const at::Tensor count_BL1 = sum_at_ends(weights_BLK1.flatten(0, 2));
@@ -85,7 +86,7 @@ at::Tensor encoder_layer(const MdmEncoderLayer& layer, const MdmGraph& graph, co
   return layer.norm(update_BLD + nodes_BLD);
 }
 
-// What each token takes from the rows of `from` whose keys_BS are true.
+// Multi-head attention of the tokens to the rows of from_BSD where keys_BS is true.
 at::Tensor attend(const MdmAttention& attention, int64_t heads, const at::Tensor& tokens_BMD,
                   const at::Tensor& from_BSD, const at::Tensor& keys_BS) {
   const int64_t d = tokens_BMD.size(-1);
@@ -99,14 +100,14 @@ at::Tensor attend(const MdmAttention& attention, int64_t heads, const at::Tensor
   return attention.out(taken_BHMD.transpose(1, 2).flatten(2));
 }
 
-// Sines at the even places, cosines at the odd ones: [M, D].
+// The position encoding [M, D]: sines in the even columns, cosines in the odd ones.
 at::Tensor position_waves(int64_t m, int64_t d, const at::TensorOptions& options) {
   const at::Tensor rates = (at::arange(0, d, 2, options) * (-std::log(kLongestWave) / static_cast<double>(d))).exp();
   const at::Tensor angles = at::arange(m, options).unsqueeze(1) * rates;
   return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);
 }
 
-// At the given rows of [B · M].
+// The head's fp32 logits for the given rows of [B · M].
 at::Tensor read_head(const MdmHead& head, const at::Tensor& tokens_BMD, const at::Tensor& rows_N, Dropouts& dropouts) {
   const at::Tensor hidden_BMD = dropouts(at::gelu(head.first(head.norm(tokens_BMD))));
   return head.second(hidden_BMD.flatten(0, 1).index_select(0, rows_N)).to(at::kFloat);
@@ -119,7 +120,7 @@ MdmGraph mdm_graph(const MdmInput& input) {
   const at::Tensor centres_BLC = input.X_BL4C.select(2, 1).contiguous();
   const int64_t b = centres_BLC.size(0);
   const int64_t l = centres_BLC.size(1);
-  // One more, since each residue is its own nearest.
+  // One neighbour more than needed, because each residue is its own nearest.
   const NearestResidues nearest =
       nearest_residues(centres_BLC, input.is_residue_BL, input.is_residue_BL, kMdmNeighbours + 1);
   const at::Tensor& places_BLK = nearest.places_BLK;
@@ -181,7 +182,8 @@ MdmModel::MdmModel(const MdmShape& shape, at::Device device) : shape_(shape) {
   name_parameters();
 }
 
-// The numbers are the places in torch.nn.Sequential; ReLU, GELU and dropout have nothing to name.
+// The numbers are the indices in torch.nn.Sequential; those of ReLU, GELU and dropout are missing, as these have no
+// parameters.
 void MdmModel::add(const std::string& name, const MdmPerceptron& perceptron) {
   add_linear(parameters_, name + ".0", perceptron.first);
   add_layer_norm(parameters_, name + ".1", perceptron.norm);
@@ -194,7 +196,7 @@ void MdmModel::add(const std::string& name, const MdmHead& head) {
   add_linear(parameters_, name + ".4", head.second);
 }
 
-// As torch.nn.MultiheadAttention.
+// Named as in torch.nn.MultiheadAttention.
 void MdmModel::add(const std::string& name, const MdmAttention& attention) {
   parameters_.push_back({name + ".in_proj_weight", attention.in.weight});
   parameters_.push_back({name + ".in_proj_bias", attention.in.bias});
@@ -237,7 +239,7 @@ void MdmModel::initialize(uint64_t seed) {
     } else if (tensor.dim() == 2) {
       tensor.copy_(values.xavier_uniform(tensor.sizes()));
     } else {
-      tensor.fill_(name.ends_with("weight") ? 1.0 : 0.0);  // a vector of weights is a layer norm's
+      tensor.fill_(name.ends_with("weight") ? 1.0 : 0.0);  // only layer norms have a weight with one dimension
     }
   }
 }

@@ -1,14 +1,15 @@
 // MdmModel: the masked side-chain model of the protein guide.
 //
-// Role: a backbone and its side chains' fragments, some of them masked → the kind of each masked fragment, and the bin
-// of the first torsion angle of each side chain.
-// The form: an encoder that passes messages along the graph of each residue's 30 nearest ones, from a residue to those
-// that are near it; a decoder of Transformer layers (norms behind, GELU) over the fragments of all residues, one after
-// the other, which sees all of them in both directions and the encoded residues.
-// Each message's first layer is split by what it multiplies, so that residues are multiplied once and not once for each
-// edge, and its last one multiplies the sum over the edges. Attention weights are not dropped out, what comes out of
-// the attention is: so the masks do not depend on the padding, and the weights need not be held.
-// Threads: one. Shapes: B samples, L residues (padded), K = 30 neighbours, E = B · L · K edges of F = 35 values,
+// Role: predicts, from a backbone and its side chains' fragments of which some are masked, the kind of each masked
+// fragment and the bin of the first torsion angle of each side chain.
+// Network: the encoder passes messages from each residue to its 30 nearest ones. The decoder consists of Transformer
+// layers (post-norm, GELU) over the sequence of all residues' fragments: self-attention in both directions, and
+// cross-attention to the encoded residues.
+// Cost: the first layer of a message is split into a product with the residue, computed once per residue, and one with
+// the edge; its last layer is applied to the sum over the edges. Dropout acts on the output of an attention, not on its
+// weights, so that the dropout masks do not depend on the padding and the weights need not be stored.
+// Threads: one.
+// Shapes: B samples, L residues (padded), K = 30 neighbours, E = B · L · K edges of F = 35 values,
 // M fragment tokens (padded), S tokens or residues that are attended to, D = hidden_dim, H heads, C = 3 coordinates,
 // N masked tokens and T torsion angles of the whole batch.
 #pragma once
@@ -36,13 +37,14 @@ struct MdmShape {
   double dropout_rate = 0.1;
 };
 
-// One batch, each sample padded at its end. All on one device. Every sample has a residue and a fragment.
+// One batch. Each sample is padded at its end and has at least one residue and one fragment. All tensors are on one
+// device.
 struct MdmInput {
-  at::Tensor X_BL4C;         // fp32: N, CA, C and O in Å; 0 where it is padding
-  at::Tensor is_residue_BL;  // bool: false where it is padding
-  at::Tensor fragments_BM;   // int64: Fragment; kFragmentPad is padding
-  at::Tensor masked_N;       // int64: rows of [B · M], the tokens whose kind is asked for
-  at::Tensor torsions_T;     // int64: rows of [B · M], the first tokens of the side chains whose angle is asked for
+  at::Tensor X_BL4C;         // fp32: N, CA, C and O in Å; 0 at padding
+  at::Tensor is_residue_BL;  // bool: false at padding
+  at::Tensor fragments_BM;   // int64: Fragment; kFragmentPad at padding
+  at::Tensor masked_N;       // int64: rows of [B · M], the tokens whose kind is predicted
+  at::Tensor torsions_T;     // int64: rows of [B · M], the first tokens of the side chains whose angle is predicted
 };
 
 struct MdmLogits {
@@ -58,8 +60,8 @@ struct MdmPerceptron {
 };
 
 struct MdmEncoderLayer {
-  MdmPerceptron message;  // of a residue and an edge
-  MdmPerceptron update;   // of a residue and its messages
+  MdmPerceptron message;  // input: a residue and an edge
+  MdmPerceptron update;   // input: a residue and the sum of its messages
   LayerNorm norm;
 };
 
@@ -87,15 +89,15 @@ struct MdmHead {
 
 inline constexpr int64_t kMdmNeighbours = 30;
 
-// Sines, then cosines of φ, ψ and ω: [B, L, 6]. At the ends of a chain, where an atom of the next or the last residue
-// is missing, the angle is 0. No gradient.
+// The sines of φ, ψ and ω, then their cosines: [B, L, 6]. An angle that needs an atom of the residue before the first
+// or after the last is 0. No gradient.
 at::Tensor backbone_dihedrals(const at::Tensor& X_BL4C, const at::Tensor& is_residue_BL);
 
-// Who is near whom: an edge from each residue to each of its nearest.
+// The neighbour graph, with an edge from each residue to each of its nearest.
 struct MdmGraph {
-  at::Tensor to_E;         // int64: rows of [B · L]
-  at::Tensor weights_BLK;  // fp32: 0 where a residue has fewer neighbours, and where it is padding
-  at::Tensor edges_BLKF;   // Gaussians of the distance, and the direction
+  at::Tensor to_E;         // int64: the edge's end, a row of [B · L]
+  at::Tensor weights_BLK;  // fp32: 1, or 0 for an entry without an edge (fewer neighbours than K, padding)
+  at::Tensor edges_BLKF;   // fp32: Gaussian functions of the distance, then the unit vector of the direction
 };
 
 // No gradient.
@@ -106,13 +108,13 @@ class MdmModel {
   // Parameters are fp32 on `device`, not yet initialised.
   MdmModel(const MdmShape& shape, at::Device device);
 
-  // Xavier-uniform matrices, a normal table, layer norms 1 and 0, other biases 0.
+  // Matrices are Xavier-uniform, the fragment table normal, layer norms 1 and 0, other biases 0.
   void initialize(uint64_t seed);
-  // "encoder.…", then "decoder.…": the names of the PyTorch modules that the parts would be.
+  // First "encoder.…", then "decoder.…", named as in the equivalent PyTorch modules.
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
   [[nodiscard]] const MdmShape& shape() const { return shape_; }
 
-  // dropout: of a training step; none: an evaluation.
+  // `dropout`: the key of a training step; without one, dropout is off, as in an evaluation.
   [[nodiscard]] MdmLogits logits(const MdmInput& input, const std::optional<DropoutKey>& dropout) const;
 
  private:

@@ -38,14 +38,14 @@ MdmShape mdm_shape(const ProteinOptions& options) {
           .dropout_rate = options.dropout};
 }
 
-// The first chain of the file that is a protein; null when there is none.
+// The first protein chain of the file; null when there is none.
 const ChainView* first_protein(const StructureView& view) {
   const auto found =
       std::find_if(view.chains.begin(), view.chains.end(), [](const ChainView& chain) { return chain.is_protein; });
   return found == view.chains.end() ? nullptr : &*found;
 }
 
-// Places of the residues that the model takes: standard ones with N, CA, C and O.
+// The indices in `view` of the residues that the model uses: standard ones with N, CA, C and O.
 std::vector<size_t> residues_of(const StructureView& view) {
   std::vector<size_t> places;
   const ChainView* const chain = first_protein(view);
@@ -63,7 +63,7 @@ int64_t tokens_of(const StructureView& view, const std::vector<size_t>& residues
   return tokens;
 }
 
-// The batches of `samples` samples from `first` on.
+// The sampler's batches, with `first` added to each sample number.
 class BatchesOfRange final : public BatchSource {
  public:
   BatchesOfRange(std::unique_ptr<BatchSource> sampler, int64_t first) : sampler_(std::move(sampler)), first_(first) {}
@@ -99,14 +99,14 @@ PickleValue list_of(const std::vector<double>& values) {
   return {std::move(list)};
 }
 
-// Of those that are finite.
+// The least value, NaN left out; infinity when there is none.
 double least_of(const std::vector<double>& values) {
   double least = std::numeric_limits<double>::infinity();
   for (const double value : values) least = value < least ? value : least;
   return least;
 }
 
-// NaN when no step had any.
+// The figure `name`; NaN when it is missing, because no step had such a loss.
 double mean_of(const EvaluationMetrics& means, std::string_view name) {
   return has_metric(means, name) ? metric_value(means, name) : std::numeric_limits<double>::quiet_NaN();
 }
@@ -134,7 +134,7 @@ Result<std::vector<double>> losses_of(const Json& state, const char* name) {
   return losses;
 }
 
-// Sum over the rows, in fp32.
+// The sum of the rows' cross-entropies, in fp32.
 at::Tensor cross_entropy_sum(const at::Tensor& logits_NV, const at::Tensor& targets_N) {
   return at::cross_entropy_loss(logits_NV, targets_N, {}, at::Reduction::Sum);
 }
@@ -188,7 +188,8 @@ MdmWorkload::MdmWorkload(const RunConfig& config, StructureCache structures, at:
       structures_(std::move(structures)),
       model_(mdm_shape(options_), device) {}
 
-// Who trains and who validates: by the data set's own lists where it has any, else by the seed.
+// Splits the structures into training and validation samples: by the data set's own lists where it has any, else at
+// random with the run's seed.
 Status MdmWorkload::choose_examples(const RunConfig& config) {
   std::vector<Example> all;
   std::vector<SampleToSplit> to_split;
@@ -234,7 +235,7 @@ std::vector<ParameterGroup> MdmWorkload::groups() const {
 double MdmWorkload::flops_per_sample() const {
   double residues = 0.0;
   double tokens = 0.0;
-  double pairs = 0.0;  // of a token with a token and with a residue
+  double pairs = 0.0;  // token-token and token-residue pairs
   for (int64_t i = 0; i < num_train_; ++i) {
     const auto l = static_cast<double>(examples_[static_cast<size_t>(i)].residues);
     const auto m = static_cast<double>(examples_[static_cast<size_t>(i)].tokens);
@@ -246,13 +247,14 @@ double MdmWorkload::flops_per_sample() const {
   const auto encoder_layers = static_cast<double>(options_.num_encoder_layers);
   const auto decoder_layers = static_cast<double>(options_.num_decoder_layers);
   constexpr double kEdgeValues = 35.0;
-  // Products of a message and an update, each residue's keys and values; queries, keys, values and outputs of both
-  // attentions and the feed-forward layers of a token; queries with keys and weights with values of a pair.
+  // Per residue: the products of its messages and its update, and its keys and values in the decoder. Per token:
+  // queries, keys, values and outputs of both attentions, and the feed-forward layers. Per pair: query times key, and
+  // attention weight times value.
   const double of_residue = encoder_layers * (5.0 * d * d + static_cast<double>(kMdmNeighbours) * kEdgeValues * d) +
                             decoder_layers * 2.0 * d * d;
   const double of_token = decoder_layers * 14.0 * d * d + 2.0 * d * d;
   const double multiply_adds = residues * of_residue + tokens * of_token + decoder_layers * pairs * 2.0 * d;
-  constexpr double kFlopsOfOne = 2.0 * 3.0;  // a product and a sum, forward and twice backward
+  constexpr double kFlopsOfOne = 2.0 * 3.0;  // multiply and add, once in the forward and twice in the backward pass
   return kFlopsOfOne * multiply_adds / static_cast<double>(num_train_);
 }
 
@@ -429,7 +431,7 @@ OutputContent MdmWorkload::output(const std::string& /*name*/, const OutputState
   return tree;
 }
 
-// What is not finite is null.
+// Losses that are not finite are stored as null.
 Json MdmWorkload::progress_state() const {
   const auto list = [](const std::vector<double>& losses) {
     Json json = Json::array();

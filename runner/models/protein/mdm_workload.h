@@ -1,8 +1,9 @@
-// MdmWorkload: the guide's masked side-chain model behind the Workload interface.
+// MdmWorkload: the guide's masked side-chain model as a Workload.
 //
 // Role: joins structures, network and loss. A sample is a structure: the complete standard residues of its first
-// protein chain, and the fragments of their side chains, some of which are masked, anew in each epoch.
-// Ownership: owns the parameters and the structures. Threads: as Workload.
+// protein chain, and the fragments of their side chains. Which fragments are masked is drawn anew in each epoch.
+// Ownership: owns the parameters and the structures.
+// Threads: as Workload.
 // Shapes: B samples, L residues (padded), M fragment tokens (padded); see mdm_model.h.
 #pragma once
 
@@ -19,14 +20,17 @@
 
 namespace lockstep {
 
-// Which of `tokens` fragment tokens (at least one) are masked, in order. A function of (seed, epoch, sample) alone.
-// kRandom: ⌊tokens · ratio⌋ of them, at least one. kBlock: three runs of five, which may overlap.
+// The places of the masked ones among `tokens` fragment tokens (at least 1), ascending; the draw depends only on
+// (seed, epoch, sample). kRandom: ⌊tokens · ratio⌋ of them, at least one. kBlock: three runs of five, which may
+// overlap.
 std::vector<int64_t> masked_tokens(const MdmOptions& options, int64_t tokens, uint64_t seed, int64_t epoch,
                                    int64_t sample);
 
 class MdmWorkload final : public Workload {
  public:
-  // Errors (kInvalid): no structure to train on. kCorrupt: the cache is damaged.
+  // `found`: what was found at --pdb_path, a line of the start table.
+  // Errors: kInvalid: no structure to train on, or --use_predefined_split finds none to validate on. kCorrupt: the
+  // cache is damaged.
   static Result<std::unique_ptr<MdmWorkload>> create(const RunConfig& config, StructureCache structures,
                                                      at::Device device, const std::string& found = "");
 
@@ -39,27 +43,28 @@ class MdmWorkload final : public Workload {
   [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
-  // A batch is counted in structures.
+  // The batch size counts structures.
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
-  // The tensors of MdmInput under their names, and what is asked for: kinds_N, bins_T. The weights: N, T.
+  // The tensors are those of MdmInput under their names, and the targets kinds_N and bins_T. The weights are N and T.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
-  // Cross-entropies of the masked fragments' kinds, and of the bins of the first torsion angles.
+  // The sums of the cross-entropies of the masked fragments' kinds, and of the bins of the first torsion angles.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
-  // Means of the terms, and their sum, which decides what is best.
+  // valid_fragment and valid_torsion, the mean losses, and valid_loss, their sum, which decides which checkpoint is
+  // best.
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // The guide's files: best_model.pt when the loss of the validation has improved, checkpoint_epoch_N.pt every tenth.
+  // The guide's files: best_model.pt when the validation loss has improved, checkpoint_epoch_N.pt in every tenth epoch.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
-  // Both in one form: the parts' state dicts without their prefixes, and the optimizer's as torch.optim.AdamW's, with
-  // the parameters' names in place of numbers.
+  // Both files hold the same fields: the state dicts of encoder and decoder without their prefixes, and the optimizer's
+  // as torch.optim.AdamW has it, with the parameters' names instead of numbers.
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
   Result<FilePast> restore_from_file(const Json& fields) override;
 
  private:
-  // Numbers of the structures and what they hold, by sample: first those that train, then those that validate.
+  // One sample: the number of its structure, and its sizes.
   struct Example {
     int64_t structure = 0;
     int64_t residues = 0;
@@ -77,10 +82,10 @@ class MdmWorkload final : public Workload {
   std::string found_;
   MdmModel model_;
   std::vector<Example> examples_;
-  int64_t num_train_ = 0;             // where none is left to validate, these do
+  int64_t num_train_ = 0;             // the first ones in examples_; validated on, too, when no others follow
   int64_t unusable_ = 0;              // structures without any side chain of a complete standard residue
-  std::vector<double> val_losses_;    // of the evaluations so far
-  std::vector<double> train_losses_;  // beside them: means over the steps since the evaluation before
+  std::vector<double> val_losses_;    // one per evaluation so far
+  std::vector<double> train_losses_;  // one per evaluation: mean over the steps since the evaluation before
 };
 
 }  // namespace lockstep

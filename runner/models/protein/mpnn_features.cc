@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kAlphaCarbon = 1;
 
-// Five atoms of each residue; Cβ where an ideal residue has it, glycine too.
+// Adds a Cβ to the four atoms of each residue, where an ideal residue has it; glycine gets one, too.
 at::Tensor with_beta_carbon(const at::Tensor& X_BL4C) {
   const auto atoms = X_BL4C.unbind(2);
   const at::Tensor to_alpha = atoms[1] - atoms[0];
@@ -22,12 +22,12 @@ at::Tensor with_beta_carbon(const at::Tensor& X_BL4C) {
   return at::stack({atoms[0], atoms[1], atoms[2], atoms[3], beta}, 2);
 }
 
-// values_BL at each neighbour: [B, L, K].
+// values_BL of each neighbour: [B, L, K].
 at::Tensor of_neighbours(const at::Tensor& values_BL, const at::Tensor& neighbours_BLK) {
   return values_BL.gather(1, neighbours_BLK.flatten(1)).view_as(neighbours_BLK);
 }
 
-// The pairs of a batch one after the other: as rows of its residues.
+// The E = B · L · K pairs of a batch in one list. from_E and to_E are rows of atoms_NA3, with N = B · L residues.
 struct Pairs {
   at::Tensor atoms_NA3;
   at::Tensor from_E;

@@ -19,7 +19,7 @@ Error wrong(const std::string& where, const std::string& message) {
   return {ErrorCode::kInvalid, where + ": " + message};
 }
 
-// The objects of the lines, joined; a later line wins.
+// Joins the objects of all lines; where keys repeat, the later line wins.
 Result<Json> read_object(FileSystem& fs, const std::string& path, const std::string& flag) {
   const Result<std::string> text = read_file(fs, path, kHelperFileBytesMax);
   if (!text.ok()) return wrong(flag, text.error().message);
@@ -35,7 +35,7 @@ Result<Json> read_object(FileSystem& fs, const std::string& path, const std::str
   return joined;
 }
 
-// Of the structure in a file by structures' names.
+// The value for the structure in a file whose keys are structures' names.
 Result<const Json*> entry_of(const Json& content, const std::string& flag, const StructureView& view) {
   const auto found = content.find(std::string(view.name));
   if (found != content.end()) return &*found;
@@ -97,7 +97,7 @@ Result<AminoAcidValues> amino_acid_values(const std::string& where, const Json& 
   return values;
 }
 
-// [["A", "B"], ["C"]]: designed, then fixed.
+// Reads [["A", "B"], ["C"]]: the designed chains, then the fixed ones.
 Result<std::vector<size_t>> designed_in(const std::string& where, const StructureView& view, const Json& pair) {
   const auto is_text = [](const Json& value) { return value.is_string(); };
   if (!pair.is_array() || pair.size() != 2 || !pair[0].is_array() ||
@@ -112,7 +112,7 @@ Result<std::vector<size_t>> designed_in(const std::string& where, const Structur
   return std::move(*chains);
 }
 
-// [{"A": [1], "B": [1]}, …], or with weights {"A": [[1, 2], [1.0, -0.5]]}.
+// Reads [{"A": [1], "B": [1]}, …], or with weights {"A": [[1, 2], [1.0, -0.5]]}.
 Status add_ties(const std::string& where, const StructureView& view, const Json& groups, HelperChoices& choices) {
   if (!groups.is_array()) return wrong(where, "expected a list of ties for " + std::string(view.name));
   std::set<int64_t> seen;
@@ -142,7 +142,7 @@ Status add_ties(const std::string& where, const StructureView& view, const Json&
   return {};
 }
 
-// [[[1, 2, 3], "GPL"], …]
+// Reads [[[1, 2, 3], "GPL"], …]: positions, and the amino acids that are omitted there.
 Status add_omissions(const std::string& where, const StructureView& view, const ChainView& chain, const Json& list,
                      HelperChoices& choices) {
   for (const Json& item : list) {

@@ -1,9 +1,11 @@
-// The files that the helper scripts of the public ProteinMPNN write, for `lockstep protein design` and `score`: which
-// chains are designed, which positions are fixed or tied, what is omitted and what is preferred.
+// Reads the files of the public ProteinMPNN's helper scripts for `lockstep protein design` and `score`: which chains
+// are designed, which positions are fixed or tied, and which amino acids are omitted or preferred.
 //
-// Role: lines of JSON → choices for one structure. A file is one object by the structures' names (--bias_AA_jsonl: by
-// amino acids). A position is counted from 1 in its chain, gaps included, and is not the residue's number in the file.
-// Threads: reads files; otherwise pure. Errors (kInvalid): the file and what is missing or wrong in it.
+// Role: lines of JSON → choices for one structure. The lines of a file form one object whose keys are the structures'
+// names (for --bias_AA_jsonl: amino acids). A position counts from 1 in its chain, gaps included; it is not the
+// residue's number in the structure's file.
+// Threads: reads files; otherwise pure.
+// Errors (kInvalid): the message names the file and what is missing or wrong in it.
 #pragma once
 
 #include <array>
@@ -23,27 +25,27 @@ namespace lockstep {
 
 using AminoAcidValues = std::array<double, kResidueAlphabet.size()>;
 
-// Positions are places in the StructureView.
+// The choices for one structure. Positions are indices in the StructureView.
 struct HelperChoices {
-  std::optional<std::vector<size_t>> designed_chains;  // without a file that says: those of the flags
+  std::optional<std::vector<size_t>> designed_chains;  // unset: no --chain_id_jsonl; the flags choose them
   std::vector<int64_t> fixed;
   std::vector<std::vector<int64_t>> tied;
-  std::vector<std::pair<int64_t, double>> tied_weights;  // those that are not 1
-  std::vector<std::pair<int64_t, std::string>> omitted;  // letters that may not be drawn there
+  std::vector<std::pair<int64_t, double>> tied_weights;  // position, weight; positions without an entry have 1
+  std::vector<std::pair<int64_t, std::string>> omitted;  // position, letters that may not be drawn there
   std::vector<std::pair<int64_t, AminoAcidValues>> bias;
 };
 
 class HelperFiles {
  public:
-  // Those whose path is given.
+  // Reads the files whose paths are given.
   static Result<HelperFiles> read(FileSystem& fs, const MpnnTaskOptions& options);
 
   [[nodiscard]] Result<HelperChoices> choices(const StructureView& view) const;
-  [[nodiscard]] const AminoAcidValues& bias() const { return bias_; }  // of every position
+  [[nodiscard]] const AminoAcidValues& bias() const { return bias_; }  // for every position, from --bias_AA_jsonl
 
  private:
   struct File {
-    std::string flag;  // "--fixed_positions_jsonl fixed.jsonl", for messages; empty: not given
+    std::string flag;  // for messages, for example "--fixed_positions_jsonl fixed.jsonl"; empty: not given
     Json content;
   };
 
@@ -58,7 +60,7 @@ class HelperFiles {
 // One record of a FASTA file.
 struct FastaRecord {
   std::string header;    // without the >
-  std::string sequence;  // of one or more lines, without spaces
+  std::string sequence;  // its lines joined, without spaces
 };
 Result<std::vector<FastaRecord>> parse_fasta(const std::string& text, const std::string& what);
 

@@ -32,7 +32,7 @@ void put_structure(const StructureView& view, const std::vector<size_t>& places,
   auto* const S = input.S_BL.data_ptr<int64_t>() + b * length;
   auto* const residue_idx = input.residue_idx_BL.data_ptr<int64_t>() + b * length;
   auto* const chain_encoding = input.chain_encoding_BL.data_ptr<int64_t>() + b * length;
-  int64_t chains = 0;  // that have begun
+  int64_t chains = 0;  // chains that have begun so far
   for (size_t i = 0; i < places.size(); ++i) {
     const size_t place = places[i];
     if (i == 0 || view.chain_of[place] != view.chain_of[places[i - 1]]) ++chains;

@@ -1,4 +1,4 @@
-// Structures as ProteinMPNN takes them. Threads: pure, but for put_structure, which writes one row of a batch.
+// Converts structures to ProteinMPNN's input. Threads: pure, except for put_structure, which writes one row of a batch.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace lockstep {
 
-// Positions of the proteins' chains: nucleic acids and the like are no part of the graph.
+// The indices in `view` of the residues in protein chains; the graph leaves out nucleic acids and other molecules.
 std::vector<size_t> protein_places(const StructureView& view);
 
-// B samples of L residues of padding, on the host. pinned: in memory that a device copies from.
+// A batch that is all padding, on the host. `pinned`: in pinned memory, for the copy to a device.
 MpnnInput padding_of(int64_t samples, int64_t length, bool pinned);
 
-// Writes the structure's proteins into row b. places: protein_places(view). chain_M_BL stays as it is: 0.
+// Writes the structure's proteins into row b. places: protein_places(view). Leaves chain_M_BL as it is.
 void put_structure(const StructureView& view, const std::vector<size_t>& places, int64_t b, const MpnnInput& input);
 
 }  // namespace lockstep

@@ -22,17 +22,18 @@ MpnnMessage make_message(int64_t parts, int64_t d, at::Device device) {
           .third = trained_linear(d, d, device)};
 }
 
-// What each node adds to the first layer of its own messages.
+// The node's part of the first layer of its messages, including the bias.
 at::Tensor of_node(const MpnnMessage& message, const at::Tensor& nodes_BLD) {
   return at::linear(nodes_BLD, message_columns(message, 0), message.first.bias);
 }
 
-// The first two layers of the messages, before the second one's bias and GELU, of each sequence. edges_BLKD: of the
-// backbones. own_BLD: of_node. table_ND: what each neighbour may add, rows_BLK: the row of it that each edge takes.
+// The first two layers of all sequences' messages, without the second layer's bias and GELU. edges_BLKD: the backbones'
+// edges. own_BLD: the result of of_node. table_ND: the neighbours' part of the first layer; rows_BLK: the row of
+// table_ND that each edge uses.
 at::Tensor along_edges(const MpnnMessage& message, const at::Tensor& edges_BLKD, const at::Tensor& own_BLD,
                        const at::Tensor& table_ND, const at::Tensor& rows_BLK) {
   const int64_t n = rows_BLK.size(0) / edges_BLKD.size(0);
-  // Contiguous: gelu_of_sum overwrites it, so the sequences of a backbone may not share one piece of memory.
+  // Made contiguous because gelu_of_sum overwrites it: expanded sequences of a backbone would share memory.
   const at::Tensor first_BLKD = per_sequence(at::linear(edges_BLKD, message_columns(message, 1)), n).contiguous();
   const at::Tensor inner_BLKD =
       gelu_of_sum(first_BLKD.flatten(0, 1), own_BLD.flatten(0, 1), table_ND, rows_BLK.flatten(0, 1))
@@ -40,7 +41,7 @@ at::Tensor along_edges(const MpnnMessage& message, const at::Tensor& edges_BLKD,
   return at::linear(inner_BLKD, message.second.weight);
 }
 
-// The messages of all edges with weight (1 or 0), summed over the neighbours. inner_BLKD: along_edges.
+// Sums each node's messages over its neighbours. weights_BLK: 1 or 0. inner_BLKD: the result of along_edges.
 at::Tensor sum_messages(const MpnnMessage& message, const at::Tensor& inner_BLKD, const at::Tensor& weights_BLK) {
   const at::Tensor sum_BLD = weighted_gelu_sum(inner_BLKD.flatten(0, 1), message.second.bias, weights_BLK.flatten(0, 1))
                                  .view({inner_BLKD.size(0), inner_BLKD.size(1), inner_BLKD.size(3)});
@@ -48,7 +49,7 @@ at::Tensor sum_messages(const MpnnMessage& message, const at::Tensor& inner_BLKD
   return (at::linear(sum_BLD, message.third.weight) + count_BL1 * message.third.bias) / kMpnnMessageScale;
 }
 
-// How each layer ends: the messages into the nodes, then the nodes' own two layers.
+// The end of each layer: adds the messages to the nodes, and then applies the nodes' feed-forward layers.
 template <typename Layer>
 at::Tensor renew_nodes(const Layer& layer, const at::Tensor& nodes_BLD, const at::Tensor& message_BLD,
                        const at::Tensor& mask_BL, Dropouts& dropouts) {
@@ -57,13 +58,13 @@ at::Tensor renew_nodes(const Layer& layer, const at::Tensor& nodes_BLD, const at
   return layer.norm2(heard_BLD + dropouts(dense_BLD)) * mask_BL.unsqueeze(2);
 }
 
-// Rows of a table [B · rows, D] from places in each sample.
+// Converts places in each sample to rows of a table [B · rows, D].
 at::Tensor rows_of(const at::Tensor& places_BLK, int64_t rows) {
   const int64_t b = places_BLK.size(0);
   return places_BLK + at::arange(b, places_BLK.options()).mul_(rows).view({b, 1, 1});
 }
 
-// When each place is decoded: the inverse of the order.
+// The step in which each place is decoded: the inverse of the order.
 at::Tensor ranks_of(const at::Tensor& order_BL) {
   return at::empty_like(order_BL).scatter_(1, order_BL,
                                            at::arange(order_BL.size(1), order_BL.options()).expand_as(order_BL));
@@ -111,7 +112,7 @@ MpnnModel::MpnnModel(const MpnnShape& shape, at::Device device) : shape_(shape) 
 }
 
 void MpnnModel::name_parameters() {
-  // A layer's bias comes right behind its weight: initialize() relies on it.
+  // Each layer's bias must follow its weight: initialize() relies on it.
   NamedTensors& p = parameters_;
   const auto add_message = [&](const std::string& name, const MpnnMessage& message, const std::string& prefix) {
     add_linear(p, name + prefix + "1", message.first);
@@ -184,7 +185,7 @@ at::Tensor MpnnModel::edges(const MpnnInput& input) const {
 }
 
 at::Tensor MpnnModel::edges(const MpnnGraph& graph) const {
-  // One row for each class of offset: both layers that it goes through, at once.
+  // One row for each class of offset, which combines the two linear layers that the class passes through.
   const auto columns = edge_embed_.split_with_sizes({kOffsetFeatures, kRadialFeatures}, 1);
   const at::Tensor offset_table_OD = at::linear(offsets_.weight.t() + offsets_.bias, columns[0]);
   return W_e_(norm_edges_(edge_features(graph, offset_table_OD, columns[1])));
@@ -222,14 +223,14 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
   const int64_t l = S_BL.size(1);
   const int64_t k = encoding.graph.neighbours_BLK.size(2);
   const int64_t backbones = encoding.mask_BL.size(0);
-  LOCKSTEP_CHECK(b % backbones == 0, "as many sequences of each backbone");
+  LOCKSTEP_CHECK(b % backbones == 0, "each backbone has equally many sequences");
   const int64_t n = b / backbones;
   const at::Tensor neighbours_BLK = per_sequence(encoding.graph.neighbours_BLK, n);
   const at::Tensor ranks_BL = order_BL.defined() ? ranks_of(order_BL) : at::arange(l, S_BL.options()).expand({b, l});
   const at::Tensor neighbour_ranks_BLK = ranks_BL.gather(1, neighbours_BLK.flatten(1)).view({b, l, k});
   const at::Tensor is_before_BLK = neighbour_ranks_BLK.lt(ranks_BL.unsqueeze(2));
-  // Of a neighbour that is decoded before: its amino acid and its node in the decoder; of the others what the encoder
-  // knew of them. The table of a sample holds the former for all residues, then the latter.
+  // A neighbour that is decoded earlier contributes its amino acid and its node in the decoder; any other only its node
+  // from the encoder. A sample's table holds the former rows for all residues, and then the latter.
   const at::Tensor rows_BLK = rows_of(at::where(is_before_BLK, neighbours_BLK, neighbours_BLK + l), 2 * l);
   const at::Tensor weights_BLK = per_sequence(encoding.graph.present_BLK.to(at::kFloat), n);
   const at::Tensor encoded_BLD = per_sequence(encoding.nodes_BLD, n);
@@ -253,7 +254,7 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
 MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL,
                    double smoothing) {
   const at::Tensor loss_BL = log_probs_BLA.gather(2, S_BL.unsqueeze(2)).squeeze(2).neg();
-  // (one-hot + s/A) / (1 + s): the true amino acid has 1 / (1 + s) more than the others' s / (A (1 + s)).
+  // The target (one-hot + s/A) / (1 + s) gives each amino acid s / (A (1 + s)), and the true one 1 / (1 + s) more.
   const at::Tensor even_BL = log_probs_BLA.mean(-1).neg();
   const at::Tensor smoothed_BL = (loss_BL + smoothing * even_BL) / (1.0 + smoothing);
   return {.smoothed_loss = (smoothed_BL * weights_BL).sum(),

@@ -1,13 +1,15 @@
 // MpnnModel: ProteinMPNN (Dauparas et al., "Robust deep learning-based protein sequence design using ProteinMPNN",
-// Science 378, 2022), with the parameter names and the numbers of the public PyTorch implementation, whose trained
-// weights it loads.
+// Science 378, 2022). It has the parameter names of the public PyTorch implementation, loads its trained weights, and
+// computes the same values.
 //
-// Role: the backbone of a protein and a part of its sequence → the probability of each amino acid at each place.
-// The form: a graph of each residue's K nearest ones; an encoder that passes messages along the edges and renews nodes
-// and edges; a decoder that is masked by an order of the residues: it knows the amino acids of those before. Each
-// message's first layer is split by what it multiplies (W1 = [of the node | of the edge | of the neighbour]), so that
-// nodes are multiplied once and not once for each edge, and its last one multiplies the sum over the neighbours.
-// Threads: one. Shapes: B samples, L residues (padded), K neighbours, D = hidden_dim, A = 21 amino acids.
+// Role: predicts the probability of each amino acid at each place from a protein's backbone and a part of its sequence.
+// Network: a graph connects each residue to its K nearest ones. The encoder passes messages along the edges and updates
+// nodes and edges. The decoder is autoregressive in a given order of the residues: it sees the amino acids of the
+// residues that come before.
+// Cost: the first layer of a message is split into W1 = [node | edge | neighbour], so that the products with nodes are
+// computed once per node instead of once per edge; its last layer is applied to the sum over the neighbours.
+// Threads: one.
+// Shapes: B samples, L residues (padded), K neighbours, D = hidden_dim, A = 21 amino acids.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,9 +35,9 @@ struct MpnnShape {
   double dropout_rate = 0.1;
 };
 
-// W3 · gelu(W2 · gelu(W1 · […])): along each edge.
+// The network of a message along an edge: W3 · gelu(W2 · gelu(W1 · […])).
 struct MpnnMessage {
-  Linear first;  // columns: the node, the edge, then what is known of the neighbour; D each
+  Linear first;  // columns, D each: of the node, the edge, then one or two parts for the neighbour
   Linear second;
   Linear third;
 };
@@ -53,12 +55,12 @@ struct MpnnEncoderLayer {
 struct MpnnDecoderLayer {
   LayerNorm norm1;
   LayerNorm norm2;
-  MpnnMessage to_nodes;  // the neighbour: its amino acid, then its node
+  MpnnMessage to_nodes;  // the neighbour's parts: its amino acid, then its node
   Linear dense_in;
   Linear dense_out;
 };
 
-// Backbones, encoded: all that the decoder needs of them.
+// Encoded backbones, the input of the decoder.
 struct MpnnEncoding {
   MpnnGraph graph;
   at::Tensor mask_BL;
@@ -66,7 +68,8 @@ struct MpnnEncoding {
   at::Tensor edges_BLKD;
 };
 
-// What is known of B backbones [B, …] for n sequences of each: [B · n, …], those of a backbone one after the other.
+// Repeats each row of [B, …], which belongs to a backbone, for its n sequences: [B · n, …], a backbone's sequences one
+// after the other.
 at::Tensor per_sequence(const at::Tensor& of_backbones, int64_t n);
 
 class MpnnModel {
@@ -74,22 +77,23 @@ class MpnnModel {
   // Parameters are fp32 on `device`, not yet initialised.
   MpnnModel(const MpnnShape& shape, at::Device device);
 
-  // Xavier-uniform matrices and tables, layer norms 1 and 0, other biases uniform in ±1/√inputs.
+  // Matrices and tables are Xavier-uniform, layer norms 1 and 0, other biases uniform in ±1/√inputs.
   void initialize(uint64_t seed);
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
   [[nodiscard]] const MpnnShape& shape() const { return shape_; }
 
-  // Logarithms of the probabilities of the amino acids: [B, L, A], fp32, with a graph to the parameters. Each place
-  // sees the backbone and the amino acids that come before it in draws.order_BL. Where mask_BL is 0 they say nothing.
+  // The logarithms of the amino acids' probabilities: [B, L, A], fp32, differentiable with respect to the parameters.
+  // Each place sees the backbone and the amino acids that come before it in draws.order_BL. Meaningless where mask_BL
+  // is 0.
   [[nodiscard]] at::Tensor log_probs(const MpnnInput& input, const MpnnDraws& draws) const;
 
-  // The two halves of that, without dropout. Each encoded backbone may be decoded with n sequences or orders at once:
-  // S_BL, order_BL [B · n, L], as per_sequence has them.
+  // The two halves of log_probs, without dropout. Each encoded backbone may be decoded with n sequences or orders at
+  // once: S_BL and order_BL are then [B · n, L], in the order of per_sequence.
   [[nodiscard]] MpnnEncoding encode(const MpnnInput& input, const at::Tensor& noise_BL4C = {}) const;
   [[nodiscard]] at::Tensor decode(const MpnnEncoding& encoding, const at::Tensor& S_BL,
                                   const at::Tensor& order_BL) const;
 
-  // The edges that the encoder begins with: edges_BLKD.
+  // The encoder's initial edges, edges_BLKD.
   [[nodiscard]] at::Tensor edges(const MpnnInput& input) const;
 
   // For decoding place by place (mpnn_sampling.h).
@@ -105,7 +109,7 @@ class MpnnModel {
                                   Dropouts& dropouts) const;
 
   MpnnShape shape_;
-  Linear offsets_;         // of the pairs' places in the chain
+  Linear offsets_;         // embeds the classes of the pairs' offsets along the chain
   at::Tensor edge_embed_;  // [D, 16 + 400]: columns of the offsets, then of the radial bases
   LayerNorm norm_edges_;
   Linear W_e_;
@@ -122,15 +126,14 @@ inline constexpr double kMpnnMessageScale = 30.0;
 // The columns of a message's first layer that multiply part 0 (the node), 1 (the edge), 2, … : [D, D], a view.
 at::Tensor message_columns(const MpnnMessage& message, int64_t part);
 
-inline constexpr double kMpnnSmoothing = 0.1;  // of the labels, as published
+inline constexpr double kMpnnSmoothing = 0.1;  // the published label smoothing
 
-// Sums over the places with weight, fp32 scalars with a graph. weights_BL: mask · chain_M.
+// Sums over all places, weighted by weights_BL (mask · chain_M): fp32 scalars, differentiable except for `correct`.
 struct MpnnSums {
-  at::Tensor
-      smoothed_loss;   // Σ w · cross-entropy against (one-hot + smoothing / 21), which is made a distribution again
-  at::Tensor loss;     // Σ w · negative logarithm of the true amino acid's probability
-  at::Tensor correct;  // Σ w where the most probable amino acid is the true one; no graph
-  at::Tensor weight;   // Σ w
+  at::Tensor smoothed_loss;  // Σ w · cross-entropy against the normalised distribution (one-hot + smoothing / 21)
+  at::Tensor loss;           // Σ w · negative logarithm of the true amino acid's probability
+  at::Tensor correct;        // Σ w where the most probable amino acid is the true one
+  at::Tensor weight;         // Σ w
 };
 MpnnSums mpnn_sums(const at::Tensor& log_probs_BLA, const at::Tensor& S_BL, const at::Tensor& weights_BL,
                    double smoothing = kMpnnSmoothing);

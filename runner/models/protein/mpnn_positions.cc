@@ -12,7 +12,7 @@ Error invalid(std::string message) { return {ErrorCode::kInvalid, std::move(mess
 
 std::string quote(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
-// The parts between characters of `separators`, without empty ones.
+// Splits the text at each of the `separators`, and leaves out empty parts.
 std::vector<std::string_view> parts_of(std::string_view text, std::string_view separators) {
   std::vector<std::string_view> parts;
   while (!text.empty()) {
@@ -45,7 +45,7 @@ struct ResidueNumber {
   char insertion_code = ' ';
 };
 
-// The number at the beginning of `text`, which loses it.
+// Removes the number at the beginning of `text` and returns it; nothing if there is none.
 std::optional<ResidueNumber> take_number(std::string_view& text) {
   ResidueNumber found;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), found.number);

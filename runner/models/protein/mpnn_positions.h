@@ -1,8 +1,9 @@
-// Which residues of a structure a person means: "A:12-20,25 B:7" for some of them, "A:5=B:5" for those that belong
-// together. Numbers are those of the structure's file, with their insertion code where there is one (A:52A).
+// Parses the texts by which flags select residues: "A:12-20,25 B:7" selects some, "A:5=B:5" ties two. Numbers are those
+// of the structure's file, with their insertion code where there is one (A:52A).
 //
-// Role: text → places in a StructureView. Threads: pure functions. Errors (kInvalid): the text that
-// cannot be read, or the chain and the number that the structure lacks, with what it has.
+// Role: text → indices of residues in a StructureView. Threads: pure functions.
+// Errors (kInvalid): text that cannot be read; a chain or number that is not in the structure (the message names those
+// that are).
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,16 @@
 
 namespace lockstep {
 
-// "A B" or "A,B". Indices in view.chains, in the order of the file; all proteins for an empty text.
+// Parses "A B" or "A,B". Returns indices in view.chains, in the order of the file; an empty text selects all proteins.
 Result<std::vector<size_t>> chains_of(const StructureView& view, std::string_view text);
 
-// Groups "CHAIN:NUMBERS" with spaces or semicolons between them. NUMBERS: numbers and ranges with commas between them.
-// A range has to have both its ends in the structure; what a gap leaves out between them is left out here, too.
+// Parses groups "CHAIN:NUMBERS" with spaces or semicolons between them. NUMBERS: numbers and ranges with commas between
+// them. Both ends of a range must be in the structure; numbers between them that are missing there are skipped.
 Result<std::vector<int64_t>> positions_of(const StructureView& view, std::string_view text);
 
-// Groups with spaces or semicolons between them, each "CHAIN:NUMBERS=CHAIN:NUMBERS…" with equally many positions in
-// each part: the first of each part are tied, then the second, and so on.
+// Parses groups with spaces or semicolons between them, each "CHAIN:NUMBERS=CHAIN:NUMBERS…" with equally many positions
+// in each part. The first positions of all parts are tied, then the second, and so on: "A:1-2=B:1-2" ties A1 with B1
+// and A2 with B2.
 Result<std::vector<std::vector<int64_t>>> tied_positions_of(const StructureView& view, std::string_view text);
 
 }  // namespace lockstep

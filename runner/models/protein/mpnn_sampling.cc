@@ -12,17 +12,18 @@
 namespace lockstep {
 namespace {
 
-// One decoder layer while sequences grow. Shapes: D = hidden_dim, K neighbours, P = B · L places of all backbones.
+// One decoder layer during sampling. Shapes: D = hidden_dim, K neighbours, P = B · L places of all backbones.
 struct GrowingLayer {
   const MpnnDecoderLayer* layer;
-  at::Tensor edges_PKD;       // what the edges add to the first layer of the messages, its bias included
-  at::Tensor amino_acids_AD;  // what each amino acid of a neighbour adds to it
-  // What a neighbour adds to it: rows [N, 2, L]: of each sequence first as it is once decoded (zero before), then as
-  // the encoder has it.
+  // The parts of the messages' first layer, which are added up:
+  at::Tensor edges_PKD;       // from each edge, including the bias
+  at::Tensor amino_acids_AD;  // from each possible amino acid of a neighbour
+  // From a neighbour, with rows [N, 2, L]. Rows [n, 0] hold sequence n's places that are already decoded (0 before),
+  // rows [n, 1] all its places as the encoder returned them.
   at::Tensor table_RD;
 };
 
-// ATen's and MKL's threads for the length of a block.
+// Limits ATen and MKL to one thread while the object exists.
 class OneThread {
  public:
   OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
@@ -52,7 +53,7 @@ class Decoder {
     const at::Tensor first_rows_N = at::arange(sequences, order_NL.options()).mul_(2 * length);
     const at::Tensor rows_NLK =
         at::where(is_before_NLK, neighbours_NLK, neighbours_NLK + length) + first_rows_N.view({sequences, 1, 1});
-    // By step, so that each step has its rows at hand.
+    // Sorted by step, so that each step's rows are contiguous.
     rows_LNK_ = rows_NLK.gather(1, order_NL.unsqueeze(2).expand({sequences, length, k})).transpose(0, 1).contiguous();
     own_rows_LN_ = (order_NL + first_rows_N.unsqueeze(1)).t().contiguous();
     const at::Tensor first_places_B = at::arange(backbones, order_NL.options()).mul_(length);
@@ -70,10 +71,10 @@ class Decoder {
     }
   }
 
-  // Which of the P places step `step` decodes, of each sequence.
+  // For each sequence, which of the P places is decoded in step `step`.
   [[nodiscard]] at::Tensor places_at(int64_t step) const { return places_LN_[step]; }
 
-  // The logits there: [N, A].
+  // The logits at these places: [N, A].
   [[nodiscard]] at::Tensor logits_at(int64_t step) const {
     const at::Tensor places_N = places_LN_[step];
     const at::Tensor own_rows_N = own_rows_LN_[step];
@@ -98,7 +99,7 @@ class Decoder {
     return at::linear(node_ND, model_.output().weight, model_.output().bias);
   }
 
-  // From now on those that come later see these amino acids at the places of step `step`.
+  // Makes the amino acids that were chosen in step `step` visible to later steps.
   void show(int64_t step, const at::Tensor& amino_acids_N) const {
     const at::Tensor own_rows_N = own_rows_LN_[step];
     for (const GrowingLayer& growing : layers_) {
@@ -130,15 +131,15 @@ class Decoder {
   const MpnnModel& model_;
   at::Tensor nodes_PD_;
   at::Tensor mask_P_;
-  at::Tensor present_PK_;  // undefined: all are
-  // By step:
-  at::Tensor places_LN_;    // among the P
-  at::Tensor own_rows_LN_;  // row of the tables for the place itself
-  at::Tensor rows_LNK_;     // row of the tables for each neighbour
+  at::Tensor present_PK_;  // undefined: all neighbours are present
+  // For each step:
+  at::Tensor places_LN_;    // the place that is decoded, of the P
+  at::Tensor own_rows_LN_;  // that place's row in the layers' tables
+  at::Tensor rows_LNK_;     // its neighbours' rows in the layers' tables
   std::vector<GrowingLayer> layers_;
 };
 
-// The first amino acid at which the cumulative probability exceeds the uniform.
+// The first amino acid at which the cumulative probability exceeds the uniform number.
 at::Tensor draw(const at::Tensor& logits_NA, const at::Tensor& uniforms_N) {
   const at::Tensor cumulative_NA = at::softmax(logits_NA, -1, at::kFloat).to(at::kDouble).cumsum(-1);
   const at::Tensor threshold_N1 = uniforms_N.unsqueeze(1) * cumulative_NA.narrow(1, kNumAminoAcids - 1, 1);
@@ -178,9 +179,9 @@ at::Tensor design(const MpnnModel& model, const MpnnEncoding& encoding, const at
   const at::NoGradGuard no_grad;
   const int64_t backbones = S_BL.size(0);
   LOCKSTEP_CHECK(encoding.mask_BL.size(0) == backbones && order_NL.size(0) % backbones == 0,
-                 "as many sequences of each backbone");
+                 "each backbone has equally many sequences");
   LOCKSTEP_CHECK(options.tied.empty() || (backbones == 1 && order_NL.eq(order_NL[0]).all().item<bool>()),
-                 "tied places are those of one backbone, and all its sequences have one order");
+                 "tied places need a single backbone and the same order for all sequences");
   const int64_t n = order_NL.size(0) / backbones;
   const int64_t length = order_NL.size(1);
   std::unordered_map<int64_t, size_t> group_of;
@@ -198,10 +199,10 @@ at::Tensor design(const MpnnModel& model, const MpnnEncoding& encoding, const at
   const at::Tensor own_LN = by_step(per_sequence(S_BL, n));
   const at::Tensor keeps_LN = by_step(per_sequence(options.designed_BL.le(0), n));
   const at::Tensor uniforms_LN = by_step(uniforms_NL);
-  // Each place is a handful of small products: threads that wait for each other would take longer than the work.
+  // Each place needs only a few small products, for which starting and joining threads would take longer than the work.
   const OneThread one_thread;
   const Decoder decoder(model, encoding, order_NL);
-  std::vector<at::Tensor> chosen;  // by step
+  std::vector<at::Tensor> chosen;  // per step: amino_acids_N
 
   for (int64_t step = 0; step < length;) {
     size_t together = 1;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Reads --design_chains and --fixed_positions against the structure.
+// Marks the residues to design, by --design_chains, --fixed_positions and the helper files.
 Status choose_designed(const MpnnTaskOptions& options, Target& target) {
   const StructureView& view = target.view;
   const auto chains = chains_of(view, options.design_chains);
@@ -38,7 +38,7 @@ Status choose_designed(const MpnnTaskOptions& options, Target& target) {
                    "lack one of N, CA, C and O"};
 }
 
-// Reads --tied_positions against the structure and what of it is designed.
+// Takes the tied residues from --tied_positions or the helper file, and checks that all of them are designed.
 Status choose_tied(const MpnnTaskOptions& options, Target& target) {
   const StructureView& view = target.view;
   auto tied = tied_positions_of(view, options.tied_positions);

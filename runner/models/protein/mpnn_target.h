@@ -1,7 +1,10 @@
-// One structure as `lockstep protein score` and `design` take it: its tensors, and what of it is designed.
+// Target: one structure in `lockstep protein score` and `design`: its tensors, and which residues are designed.
 //
-// Role: a StructureView and the flags → a Target; several Targets → one padded batch; amino acids → text.
-// Threads: pure. Ownership: a Target borrows from the cache of its view. Shapes: B structures, L residues (padded).
+// Role: makes a Target from a StructureView and the flags, a padded batch from several Targets, and text from amino
+// acids.
+// Threads: pure.
+// Ownership: a Target borrows from the cache of its view.
+// Shapes: B structures, L residues (padded).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,26 +22,27 @@
 namespace lockstep {
 
 struct Target {
-  int64_t number = 0;  // among the structures of the task, from 0
+  int64_t number = 0;  // index among the structures of the task, from 0
   StructureView view;
-  MpnnInput input;  // B = 1, on the host; its chain_M_BL says which residues are to be designed
+  MpnnInput input;  // B = 1, on the host; chain_M_BL is 1 for the residues that are to be designed
   std::vector<size_t> designed_chains;
   std::vector<size_t> fixed_chains;
-  std::vector<int64_t> place_of;  // position in view → place in the tensors; -1: not in them
+  std::vector<int64_t> place_of;  // index in view → index in the tensors; -1: not in the tensors
   std::vector<std::vector<int64_t>> tied;
-  HelperChoices chosen;  // of the helper files
+  HelperChoices chosen;  // what the helper files choose for this structure
 
   [[nodiscard]] int64_t length() const { return input.S_BL.size(1); }
 };
 
-// The proteins of the structure, in the order of the file, and what the flags and the helper files say of it. Errors
-// (kInvalid): what they name and the structure lacks; no residue is left to design.
+// Makes the target from the structure's proteins, in the order of the file, with the choices of the flags and the
+// helper files. Errors (kInvalid): a chain or residue that they name is not in the structure; no residue is left to
+// design.
 Result<Target> make_target(const StructureView& view, const MpnnTaskOptions& options, const HelperFiles& files);
 
-// 1 where an amino acid is predicted: fp32 [B, L].
+// 1 where an amino acid is designed, which also needs coordinates: fp32 [B, L].
 at::Tensor designed_places(const MpnnInput& input);
 
-// Several targets, padded at their ends to the longest: on the host.
+// The input of several targets, each padded at its end to the longest, on the host.
 MpnnInput padded_batch(const std::vector<Target>& targets);
 
 // The names of chains, sorted.
@@ -47,7 +51,7 @@ std::vector<std::string> chain_names(const StructureView& view, const std::vecto
 // The designed chains in the order of their names.
 std::vector<size_t> designed_chains_by_name(const Target& target);
 
-// The designed chains' amino acids in that order, with slashes between the chains. S_L: int64, padded or not.
+// The designed chains' amino acids in that order, with slashes between the chains. S_L: int64, may be padded.
 std::string sequence_text(const Target& target, const at::Tensor& S_L);
 
 }  // namespace lockstep

@@ -64,8 +64,8 @@ MpnnWorkload::MpnnWorkload(const RunConfig& config, StructureCache structures, a
       structures_(std::move(structures)),
       model_(mpnn_shape(options_), device) {}
 
-// Who trains and who validates: by the data set's own lists where it has any, else by the seed: whole structures, or
-// whole clusters where there are clusters.
+// Splits the samples into training and validation: by the data set's own lists where it has any, else at random with
+// the run's seed, by whole clusters where there are any, else by structures.
 Status MpnnWorkload::choose_examples(const RunConfig& config) {
   std::vector<PackedSample> all;  // by sample
   std::vector<SampleToSplit> to_split;
@@ -129,8 +129,8 @@ double MpnnWorkload::flops_per_sample() const {
   const auto d = static_cast<double>(options_.hidden_dim);
   const auto k = static_cast<double>(options_.mpnn.num_neighbors);
   constexpr double kEdgeFeatures = 416.0;
-  // Products of [D, D] per edge: the edge's part of the first layer and the second; of the edges' own message the
-  // third, too. What is done once per residue is little beside it.
+  // The products with [D, D] matrices per edge: the edge's part of the first layer, and the second layer; for the
+  // message that updates the edge, also the third. Products per residue are few in comparison and left out.
   const double encoder = 5.0 * static_cast<double>(options_.num_encoder_layers);
   const double decoder = 2.0 * static_cast<double>(options_.num_decoder_layers);
   const double per_residue = k * (kEdgeFeatures * d + (1.0 + encoder + decoder) * d * d);
@@ -175,7 +175,7 @@ Result<std::unique_ptr<BatchSource>> MpnnWorkload::batches(const BatchOptions& o
       is_training ? train_ : validation_));
 }
 
-// All protein chains have the same chance.
+// The sample's chain, or else one of the protein chains, each with the same probability.
 int MpnnWorkload::drawn_chain(const StructureView& view, const Example& example, const BatchShare& share,
                               int64_t sample) const {
   if (example.chain >= 0) return example.chain;
@@ -281,7 +281,7 @@ std::vector<std::string> MpnnWorkload::outputs(const EvaluationReport& /*report*
   return {"epoch_last.pt", kHeldOutFile};
 }
 
-// Of the structures that are validated on, a line each.
+// The names of the structures that are validated on, one per line.
 std::string MpnnWorkload::held_out_names() const {
   std::set<std::string> names;
   for (const PackedSample& sample : validation_) {

@@ -1,9 +1,10 @@
-// MpnnWorkload: ProteinMPNN behind the Workload interface.
+// MpnnWorkload: ProteinMPNN as a Workload.
 //
 // Role: joins structures, network and loss. A sample is a structure and, in a training set with clusters, one of its
-// chains; its amino acids are hidden in that chain (drawn anew in each epoch where the sample names none) and in all
-// chains with nearly the same sequence.
-// Ownership: owns the parameters and the structures. Threads: as Workload.
+// chains; without clusters, a chain is drawn anew in each epoch. The amino acids of that chain, and of all chains with
+// nearly the same sequence, are to be predicted.
+// Ownership: owns the parameters and the structures.
+// Threads: as Workload.
 // Shapes: B samples, L residues (padded), C = 3 coordinates.
 #pragma once
 
@@ -25,7 +26,8 @@ MpnnShape mpnn_shape(const ProteinOptions& options);
 
 class MpnnWorkload final : public Workload {
  public:
-  // `found`: what there was at --pdb_path, for the start table. Errors (kInvalid): no structure to train on.
+  // `found`: what was found at --pdb_path, a line of the start table.
+  // Errors (kInvalid): no structure to train on, or --use_predefined_split finds none to validate on.
   static Result<std::unique_ptr<MpnnWorkload>> create(const RunConfig& config, StructureCache structures,
                                                       at::Device device, const std::string& found = "");
 
@@ -38,18 +40,19 @@ class MpnnWorkload final : public Workload {
   [[nodiscard]] std::string memory_advice() const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
-  // A batch is counted in residues, its padding included.
+  // The batch size counts residues, including padding.
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
-  // The tensors of MpnnInput and MpnnDraws under their names. The weights are the residues that are predicted.
+  // The tensors of MpnnInput and MpnnDraws under their names. All weights are the number of predicted residues.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
-  // Cross-entropy with smoothed labels, which is trained on; negative log-likelihood; right guesses.
+  // Three sums: the cross-entropy with smoothed labels, which is trained on; the negative log-likelihood; the number of
+  // correct predictions.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
-  // Perplexity and recovery (the share of right guesses).
+  // Loss, perplexity and recovery (the share of correct predictions).
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // epoch_last.pt, which the public package loads: with num_edges, noise_level and the optimizer's state. held_out.txt:
-  // the names of the structures that are validated on.
+  // epoch_last.pt, which the public implementation can load: weights, num_edges, noise_level and the optimizer's state.
+  // held_out.txt: the names of the structures that are validated on.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   Result<FilePast> restore_from_file(const Json& fields) override;
@@ -59,7 +62,7 @@ class MpnnWorkload final : public Workload {
  private:
   struct Example {
     int64_t structure = 0;
-    int chain = -1;  // whose amino acids are hidden; -1: one is drawn
+    int chain = -1;  // the chain whose amino acids are predicted; -1: one is drawn in each epoch
     bool is_trained_on = false;
   };
 
@@ -78,9 +81,9 @@ class MpnnWorkload final : public Workload {
   MpnnModel model_;
   std::vector<Example> examples_;  // by sample
   std::vector<PackedSample> train_;
-  std::vector<PackedSample> validation_;  // those of train_ again where nothing is held out
-  int64_t too_long_ = 0;                  // structures that were left out
-  int64_t residues_ = 0;                  // of the training samples
+  std::vector<PackedSample> validation_;  // a copy of train_ where nothing is held out
+  int64_t too_long_ = 0;                  // structures left out because of --max_protein_length
+  int64_t residues_ = 0;                  // residues of all training samples
 };
 
 }  // namespace lockstep

@@ -40,8 +40,8 @@ Result<int64_t> epochs_of_weights(const std::string& path) {
                                         "checkpoint_epoch_10.pt: rename the file to begin with epoch 1"};
 }
 
-// The published files hold the number of neighbours beside the weights; of what else is not the default the flags are
-// to be given. What is wrong with the file the reader of its weights says.
+// The published files hold the number of neighbours beside the weights; the user has to give the other flags whose
+// values are not the defaults. Errors in the file are left to the code that reads its weights later.
 Result<std::map<std::string, std::string>> flags_of_weight_file(const RunConfig& given) {
   std::map<std::string, std::string> flags;
   PosixFileSystem fs;
@@ -55,7 +55,7 @@ Result<std::map<std::string, std::string>> flags_of_weight_file(const RunConfig&
   return flags;
 }
 
-// "/data/structures/" is "structures"; what is generated is named by what was asked for.
+// "/data/structures/" is named "structures"; generated data keeps the whole text, for example "generated:100".
 std::string data_name(std::string path) {
   if (is_generated(path)) return path;
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
@@ -91,10 +91,9 @@ void add_data_flags(FlagTableBuilder& table) {
       .text("cache_dir", kThisProcess, "a folder", OPTION(cache_dir),
             "where the prepared structures are kept; empty: .lockstep beside --pdb_path")
       .names_path = NamesPath::kFolder;
-  table.real("val_split", kMaths, 0.0, 1.0, true, OPTION(val_split), "share of the structures that validates");
-  table.boolean(
-      "use_predefined_split", kMaths, OPTION(use_predefined_split),
-      "who trains and who validates follows from train.txt, val.txt and test.txt in the folder of --pdb_path");
+  table.real("val_split", kMaths, 0.0, 1.0, true, OPTION(val_split), "share of the structures to validate on");
+  table.boolean("use_predefined_split", kMaths, OPTION(use_predefined_split),
+                "split the structures by train.txt, val.txt and test.txt in the folder of --pdb_path");
   table
       .integer("max_protein_length", kMaths, 1, 10'000'000, OPTION(mpnn.max_protein_length),
                "structures of more residues are left out")
@@ -103,7 +102,7 @@ void add_data_flags(FlagTableBuilder& table) {
       .integer("num_examples_per_epoch", kMaths, 1, kCountMax, OPTION(mpnn.num_examples_per_epoch),
                "structures of an epoch, at most")
       .missing_need = needs_mpnn;
-  // The guide's name of a --train_dir that is a path: one value under two names.
+  // The guide's name for a --train_dir that is a path; both flags set the same value.
   Flag& save_dir = table.custom("save_dir", kThisProcess, "a folder", "output folder, as a path in --train_dir");
   save_dir.names_path = NamesPath::kFolder;
   save_dir.set = [](std::string_view text, RunConfig& config) {
@@ -143,7 +142,7 @@ void add_model_flags(FlagTableBuilder& table) {
       .choice("loss_norm", kMaths, {"constant", "tokens"}, OPTION(mpnn.loss_norm),
               "the loss of a step is divided by 2000, as published, or by the residues that are learnt from")
       .missing_need = needs_mpnn;
-  // The batch is counted in residues: one value, under its own name.
+  // The same value as --batch_size, under another name because it counts residues.
   table
       .integer(
           "batch_tokens", kMaths, 1, kCountMax, [](auto& config) -> auto& { return config.training.batch_size; },
@@ -181,7 +180,7 @@ void set_defaults(RunConfig& config) {
   training.adam_eps = 1e-9;
 }
 
-// Flags that the variant does not have, and what its own contradict.
+// Rejects flags that the variant does not have, and values of its own flags that contradict each other.
 Status check_variant(const RunConfig& config) {
   const auto invalid = [](std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; };
   const ProteinOptions& options = protein_options(config);
@@ -240,7 +239,7 @@ Status check(const RunConfig& config) {
   return check_variant(config);
 }
 
-// mdm: the guide's own values.
+// "mdm" holds the guide's own values.
 std::vector<Preset> variants() {
   return {{.name = "mpnn", .summary = "ProteinMPNN as published: the defaults above", .values = {}},
           {.name = "mdm",
@@ -271,7 +270,7 @@ WorkloadDemo demo() {
           .data_flag = "pdb_path",
           .generated = std::string(kGenerated),
           .how_to_get_data =
-              "To fetch some thirty of the Protein Data Bank, in the repository:\n"
+              "To fetch about thirty from the Protein Data Bank, in the repository:\n"
               "  scripts/get_structures",
           .task = {"design", "--only", "FOLDER/held_out.txt", "--num_sequences", "4", "--out", "FOLDER/designs.fa"},
           .more = {}};

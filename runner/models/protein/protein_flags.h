@@ -1,4 +1,4 @@
-// What the command line knows of the protein models. Links no torch. Threads: plain values.
+// Flags of the protein models. Links no torch. Threads: plain values.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace lockstep {
 
-// kMpnn: ProteinMPNN, which finds the sequence that folds into a backbone. kMdm: the guide's masked side-chain model.
+// kMpnn: ProteinMPNN, which predicts sequences that fold into a backbone. kMdm: the guide's masked side-chain model.
 enum class ProteinVariant { kMpnn, kMdm };
 
-// What the loss of a step is divided by: the constant 2000 of the public script, or the residues that were learnt from.
+// The divisor of a step's loss: the constant 2000 of the public script, or the number of residues in the loss.
 enum class LossNorm { kConstant, kTokens };
 
-// Which fragment tokens of a structure are hidden: a share of them, or three runs of five.
+// Which fragment tokens of a structure are masked: a share of them, or three runs of five.
 enum class MaskingStrategy { kRandom, kBlock };
 
-// Flags of --variant mpnn. The residues of a step (--batch_tokens) are TrainingOptions::batch_size.
+// Flags of --variant mpnn. Its --batch_tokens (residues in a step) is stored in TrainingOptions::batch_size.
 struct MpnnOptions {
   int64_t num_neighbors = 48;
-  double backbone_noise = 0.2;  // deviation of the noise on each coordinate while training, in Å
+  double backbone_noise = 0.2;  // standard deviation of the noise on each coordinate in training, in Å
   double label_smoothing = 0.1;
   LossNorm loss_norm = LossNorm::kConstant;
   int64_t max_protein_length = 10000;          // longer structures are left out
@@ -31,17 +31,17 @@ struct MpnnOptions {
 // Flags of --variant mdm.
 struct MdmOptions {
   int64_t num_heads = 8;
-  double mask_ratio = 0.15;  // share of a structure's fragments that is hidden: at least one
+  double mask_ratio = 0.15;  // share of a structure's fragments that is masked, at least one fragment
   MaskingStrategy masking_strategy = MaskingStrategy::kRandom;
 };
 
 struct ProteinOptions {
   std::string pdb_path;   // required: a file, a folder, or generated[:COUNT[:LENGTH]]
-  std::string cache_dir;  // of the prepared structures; empty: .lockstep beside them
+  std::string cache_dir;  // folder of the prepared structures; empty: see cache_folder_of
   ProteinVariant variant = ProteinVariant::kMpnn;
   double val_split = 0.1;
-  bool use_predefined_split = false;  // by train.txt, val.txt and test.txt in the folder of the structures
-  int64_t hidden_dim = 128;           // of mdm 256: its preset says so
+  bool use_predefined_split = false;  // split by train.txt, val.txt and test.txt in the folder of the structures
+  int64_t hidden_dim = 128;           // 256 with --variant mdm, set by its preset
   int64_t num_encoder_layers = 3;
   int64_t num_decoder_layers = 3;
   double dropout = 0.1;
@@ -51,10 +51,11 @@ struct ProteinOptions {
 
 WorkloadFlags protein_flags();
 
-// Where the prepared structures are kept: --cache_dir, or .lockstep in the folder of --pdb_path; empty: in memory.
+// The folder of the prepared structures: --cache_dir, or .lockstep in the folder of --pdb_path. Empty: they are kept in
+// memory, because they are generated.
 std::string cache_folder_of(const ProteinOptions& options);
 
-// RunConfig::options of a run of this workload.
+// RunConfig::options of a run of the protein workload.
 const ProteinOptions& protein_options(const RunConfig& config);
 ProteinOptions& protein_options(RunConfig& config);
 

@@ -25,8 +25,8 @@ SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double shar
     return sample.listed == ChainSplit::kValidation;
   });
   SampleSplit split;
-  std::vector<std::vector<int64_t>> clusters;  // to be drawn from: their samples
-  std::map<int64_t, size_t> place_of;          // of a cluster in `clusters`
+  std::vector<std::vector<int64_t>> clusters;  // the samples of each cluster that is drawn
+  std::map<int64_t, size_t> place_of;          // a cluster's number → its index in `clusters`
   for (size_t i = 0; i < samples.size(); ++i) {
     const auto sample = static_cast<int64_t>(i);
     const std::optional<ChainSplit>& listed = samples[i].listed;

@@ -1,4 +1,5 @@
-// Which samples train and which validate, for both protein models, and the lines of the start table that both have.
+// Splits the samples of both protein models into training and validation, and makes the lines of the start table that
+// both print.
 // Threads: pure.
 #pragma once
 
@@ -13,26 +14,27 @@
 
 namespace lockstep {
 
-// Numbers of samples. validation may be empty: then those that train are to validate, too.
+// Sample numbers. Where `validation` is empty, the caller validates on the training samples.
 struct SampleSplit {
   std::vector<int64_t> train;
   std::vector<int64_t> validation;
 };
 
 struct SampleToSplit {
-  std::optional<ChainSplit> listed;  // what the data set's own lists say; without a value: nothing
-  int64_t cluster = 0;               // samples of a cluster are alike: all of them train, or all of them validate
+  std::optional<ChainSplit> listed;  // the split in the data set's own lists; unset: the sample is in none of them
+  int64_t cluster = 0;               // samples of a cluster are similar; they all go into the same split
 };
 
-// Where the lists name samples to validate on, all others train. Where they name none, clusters are drawn by the seed:
-// `share` of them validates, one at least where any is asked for, and one is left to train on. What is listed to be
-// tested on does neither.
+// Where the lists name validation samples, all others are for training. Where they name none, clusters are drawn at
+// random with `seed`: `share` of them for validation, but at least one if share > 0, and at least one is left for
+// training. Samples that are listed for the test are in neither split.
 SampleSplit split_samples(const std::vector<SampleToSplit>& samples, double share, uint64_t seed);
 
-// --use_predefined_split where no list names anything to validate on. has_clusters: of ProteinMPNN's training set.
+// The error for --use_predefined_split when no list names a validation sample. has_clusters: the lists are those of
+// ProteinMPNN's training set, which name clusters.
 Error no_predefined_split(const std::string& pdb_path, bool has_clusters);
 
-// Label and value: what was found at the path, and the first files that were skipped.
+// Labels and values for the start table: what was found at the path, and the first files that were skipped.
 std::vector<std::pair<std::string, std::string>> lines_on_source(const StructureCache& structures,
                                                                  const std::string& found);
 // "", or ", 2 files skipped".

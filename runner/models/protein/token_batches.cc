@@ -15,7 +15,7 @@ std::vector<std::vector<int64_t>> pack_by_length(std::vector<PackedSample> sampl
   });
   std::vector<std::vector<int64_t>> batches;
   for (const PackedSample& sample : samples) {
-    // The newest is the longest: the others are padded to it.
+    // Samples come in ascending length, so that all others of the batch are padded to this one.
     const int64_t with_this = batches.empty() ? 1 : static_cast<int64_t>(batches.back().size()) + 1;
     if (with_this == 1 || with_this > limits.samples_max || sample.length * with_this > limits.tokens_max) {
       batches.emplace_back();
@@ -27,7 +27,7 @@ std::vector<std::vector<int64_t>> pack_by_length(std::vector<PackedSample> sampl
 
 TokenBatches::TokenBatches(const TokenBatchOptions& options, std::vector<PackedSample> samples)
     : options_(options), samples_(std::move(samples)), first_sample_(0) {
-  LOCKSTEP_CHECK(!samples_.empty() && options.tokens_max > 0 && options.samples_max > 0, "something to be packed");
+  LOCKSTEP_CHECK(!samples_.empty() && options.tokens_max > 0 && options.samples_max > 0, "there is nothing to pack");
   const auto by_sample = [](const PackedSample& a, const PackedSample& b) { return a.sample < b.sample; };
   const auto [least, greatest] = std::minmax_element(samples_.begin(), samples_.end(), by_sample);
   first_sample_ = least->sample;
@@ -47,7 +47,7 @@ std::vector<int64_t> TokenBatches::batch(int64_t epoch, int64_t index) {
 
 int64_t TokenBatches::cost(int64_t sample) const { return lengths_.at(static_cast<size_t>(sample - first_sample_)); }
 
-// One member of each cluster, or of as many clusters as an epoch may have.
+// Draws one sample of each cluster; of only samples_max clusters when there are more.
 std::vector<PackedSample> TokenBatches::drawn(int64_t epoch) const {
   const auto num_clusters = static_cast<int64_t>(clusters_.size()) - 1;
   std::vector<int64_t> order = epoch_order(options_.seed, epoch, num_clusters);

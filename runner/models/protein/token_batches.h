@@ -1,8 +1,10 @@
-// TokenBatches: batches of samples of different lengths, packed so that none has more padded tokens than it may.
+// TokenBatches: packs samples of different lengths into batches, each with a limited number of tokens including
+// padding.
 //
-// Role: how samples of about the same length come together (pack_by_length), and the batch source of models whose
-// samples are sequences. An epoch takes one member of each cluster, packs them, and shuffles the batches.
-// Threads: one; the packed batches of one epoch are kept.
+// Role: the batch source of models whose samples are sequences. An epoch draws one sample of each cluster, packs
+// samples of about the same length together (pack_by_length), and shuffles the batches. The batches of one epoch are
+// cached.
+// Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +15,31 @@
 
 namespace lockstep {
 
-// What a batch can be made of.
+// A sample that can be packed into a batch.
 struct PackedSample {
   int64_t sample = 0;
   int64_t length = 1;   // tokens
-  int64_t cluster = 0;  // samples of a cluster are alike: an epoch takes one of them
+  int64_t cluster = 0;  // samples of a cluster are similar; an epoch takes one of them
 };
 
-// Of one batch.
+// Limits of one batch.
 struct PackLimits {
-  int64_t tokens_max = 0;  // padding counted; a longer sample is a batch by itself
+  int64_t tokens_max = 0;  // including padding; a longer sample is a batch by itself
   int64_t samples_max = std::numeric_limits<int64_t>::max();
 };
 
-// Sorts by length and puts neighbours together, as many as the limits allow: the samples of each batch.
+// Sorts the samples by length and fills one batch after the other up to the limits. Returns the samples of each batch.
 std::vector<std::vector<int64_t>> pack_by_length(std::vector<PackedSample> samples, const PackLimits& limits);
 
 struct TokenBatchOptions {
   uint64_t seed = 0;
-  int64_t tokens_max = 0;   // of a batch, padding counted; a longer sample is a batch by itself
-  int64_t samples_max = 0;  // of an epoch
+  int64_t tokens_max = 0;   // in a batch, including padding; a longer sample is a batch by itself
+  int64_t samples_max = 0;  // in an epoch
 };
 
 class TokenBatches final : public BatchSource {
  public:
-  // At least one sample; sorted by cluster.
+  // `samples`: at least one, sorted by cluster.
   TokenBatches(const TokenBatchOptions& options, std::vector<PackedSample> samples);
 
   [[nodiscard]] int64_t steps(int64_t epoch) override;
@@ -50,9 +52,9 @@ class TokenBatches final : public BatchSource {
 
   TokenBatchOptions options_;
   std::vector<PackedSample> samples_;
-  std::vector<size_t> clusters_;  // where each one begins in samples_, and the end
+  std::vector<size_t> clusters_;  // the index in samples_ where each cluster begins, and at last samples_.size()
   int64_t first_sample_;
-  std::vector<int64_t> lengths_;  // by sample - first_sample_
+  std::vector<int64_t> lengths_;  // indexed by sample - first_sample_
   int64_t packed_epoch_ = -1;
   std::vector<std::vector<int64_t>> batches_;
 };

@@ -11,7 +11,7 @@ namespace {
 constexpr double kLogitMax = 10.0;
 constexpr double kRmsEps = 1e-8;
 
-// Rows and columns of weights_BTNN in turn made to sum to 1; columns last.
+// Each iteration normalises the rows of weights_BTNN to sum to 1, and then the columns.
 at::Tensor sinkhorn(at::Tensor weights_BTNN, int64_t iterations) {
   for (int64_t i = 0; i < iterations; ++i) {
     weights_BTNN = weights_BTNN / weights_BTNN.sum(-1, /*keepdim=*/true);

@@ -1,13 +1,16 @@
-// HyperConnection: what --no_mhc=false puts in the place of a residual x + f (manifold-constrained hyper-connections,
-// as the guide's training code has them).
+// HyperConnection: replaces a residual connection x + f with --no_mhc=false (manifold-constrained hyper-connections,
+// mHC, in the form of the guide's training code).
 //
 // n identical copies of x are mixed by a matrix H_res that Sinkhorn iterations make doubly stochastic, f is added to
 // copy i with the weight H_post,i, and the copies are summed:
-//   x̂ = x / rms(x)   H_post = 2 σ(α_post x̂ φ_post + b_post)   H_res = Sinkhorn(exp(clamp(α_res x̂ φ_res + b_res, ±10)))
+//   x̂ = x / rms(x)
+//   H_post = 2 σ(α_post x̂ φ_post + b_post)   H_res = Sinkhorn(exp(clamp(α_res x̂ φ_res + b_res, ±10)))
 //   out = (Σ_ij H_res,ij) x + (Σ_i H_post,i) f
-// The copies begin equal at each connection, so all that is left of H_res is its sum, which is n: out = n x + s(x) f.
-// More than one gate per position is not learned, and φ_res and α_res get gradients of rounding size (with no Sinkhorn
-// iteration they do count). It is here for the guide's command lines; there is no reason to use it. Threads: one.
+// The copies are equal at the start of each connection, so that only the sum of H_res matters, which is n:
+// out = n x + s(x) f. The connection therefore learns one gate per position and no more, and the gradients of φ_res and
+// α_res are rounding errors (except with 0 Sinkhorn iterations). It exists so that the guide's command lines work;
+// there is no other reason to use it.
+// Threads: one.
 // Shapes: B samples, T positions, D = hidden_units, N copies.
 #pragma once
 
@@ -26,7 +29,7 @@ struct HyperConnectionOptions {
   int64_t copies = 4;
   double initial_gate = 0.01;  // α_post and α_res at the start
   int64_t sinkhorn_iterations = 20;
-  bool full_precision = false;  // no autocast inside
+  bool full_precision = false;  // compute in fp32 even under autocast
 };
 
 class HyperConnection {
@@ -47,7 +50,7 @@ class HyperConnection {
   at::Tensor bias_res_;    // [N N]
 };
 
-// x + f, or the connection's form of it.
+// Joins x and f by `connection`, or returns x + f if there is none.
 at::Tensor residual(const std::optional<HyperConnection>& connection, const at::Tensor& x_BTD, const at::Tensor& f_BTD);
 
 }  // namespace lockstep

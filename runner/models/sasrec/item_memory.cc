@@ -42,7 +42,7 @@ Result<std::string> item_memory_text(const ItemMemory& memory) {
   if (needed <= available) return text;
   return Error{ErrorCode::kInvalid,
                std::to_string(memory.num_items) + " items at --hidden_units " + std::to_string(memory.hidden_units) +
-                   " do not fit into memory: they need " + text + ": beside the embedding stand its gradients, " +
+                   " do not fit into memory: they need " + text + ": training also keeps the embedding's gradients, " +
                    (memory.averages > 0 ? "its moving averages " : "") +
                    "and Adam's two moments. Give fewer --hidden_units" + (memory.ranks > 1 ? ", fewer ranks" : "") +
                    ", or a larger --min_count, which drops rare items"};

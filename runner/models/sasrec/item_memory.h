@@ -1,5 +1,6 @@
-// The memory that grows with the number of items: their embedding, which is dense, with all that training keeps beside
-// it, and the scores of an evaluation. Said before anything of it is made. Threads: any.
+// Checks, before anything is allocated, whether the memory that grows with the number of items will be enough: the
+// dense item embedding, the copies of it that training keeps (gradients, moments, averages), and the scores of an
+// evaluation. Threads: any.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,14 +16,15 @@ struct ItemMemory {
   int64_t num_items = 0;
   int64_t hidden_units = 0;
   size_t averages = 0;          // moving averages of the weights
-  int64_t ranks = 1;            // that share what there is
-  int64_t available_bytes = 0;  // in all, whoever uses it now
+  int64_t ranks = 1;            // ranks that share the available memory
+  int64_t available_bytes = 0;  // total memory, including what is in use now
 };
 
-// Pure. A line for the start table: what is needed, and what there is. Error (kInvalid): more is needed than there is.
+// Pure. Returns a line for the start table with the needed and the available memory. Error (kInvalid): more memory is
+// needed than available.
 Result<std::string> item_memory_text(const ItemMemory& memory);
 
-// All memory of the device; of the CPU, what the machine has and control groups allow. Bytes.
+// The total memory of the device, in bytes; for the CPU, the machine's memory or the limit of its control group.
 int64_t memory_of(at::Device device);
 
 }  // namespace lockstep

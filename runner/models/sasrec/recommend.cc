@@ -32,7 +32,7 @@ constexpr const char* kItemTable = "item_emb.weight";
 constexpr float kNoCandidate = -std::numeric_limits<float>::infinity();
 constexpr size_t kExampleIds = 3;
 constexpr size_t kShownIdBytes = 80;
-// Users at once: as many as keep the largest tensor below a quarter of a GiB.
+// The number of users in a batch is chosen so that the largest tensor stays within kFloatsMax floats, 256 MiB.
 constexpr int64_t kFloatsMax = int64_t{1} << 26;
 constexpr int64_t kUsersAtOnceMax = 256;
 
@@ -43,7 +43,7 @@ std::string quote(std::string_view text) {
   return "\"" + std::string(text.substr(0, kShownIdBytes)) + (text.size() > kShownIdBytes ? "…" : "") + "\"";
 }
 
-// The users to recommend for, by number.
+// The numbers of the users to recommend for.
 class UserChoice {
  public:
   UserChoice(const SasrecData& data, const OriginalIds& ids) : data_(data), ids_(ids) {}
@@ -92,7 +92,7 @@ class UserChoice {
     return std::nullopt;
   }
 
-  // How a sentence on an unknown id goes on.
+  // The rest of the message about an unknown id.
   [[nodiscard]] std::string unknown() const {
     std::string examples;
     int64_t known = 0;
@@ -125,7 +125,7 @@ std::string score_text(float score) {
   return error == std::errc() ? std::string(text.data(), end) : std::string();
 }
 
-// That text as JSON's number.
+// The double that JSON prints as score_text(score).
 double score_number(float score) {
   const std::string text = score_text(score);
   double number = 0.0;
@@ -142,7 +142,8 @@ class Recommender {
     for (int64_t user = 1; user <= data.num_users(); ++user) {
       for (const int32_t item : data.history(user)) is_chosen[static_cast<size_t>(item)] = true;
     }
-    // Files `user item` keep their ids, which may have gaps: what nobody chose does not exist.
+    // The ids of `user item` files are used as item numbers, which may have gaps: a number that no user chose is not an
+    // item.
     for (int64_t item = 1; item <= data.num_items(); ++item) {
       if (!is_chosen[static_cast<size_t>(item)]) absent_.push_back(item);
     }
@@ -174,7 +175,7 @@ class Recommender {
   }
 
  private:
-  // [users, I + 1] on the host.
+  // Returns scores_BI on the host: [users, I + 1], fp32.
   [[nodiscard]] at::Tensor score_all_items(std::span<const int64_t> users) const {
     const auto b = static_cast<int64_t>(users.size());
     const int64_t t = maxlen_;
@@ -228,11 +229,11 @@ std::string tsv_lines(std::string_view user, const Recommender::Row& row, const 
   return lines;
 }
 
-// The weights' items against those of the data set: another one is not to be taken for another flag.
+// Compares the number of items of weights and data set, so that a wrong data set is not reported as a wrong flag.
 std::optional<Failure> check_items(const TaskInput& input, const SasrecData& data) {
   const auto table = std::find_if(input.weights.begin(), input.weights.end(),
                                   [](const NamedTensor& tensor) { return tensor.name == kItemTable; });
-  if (table == input.weights.end() || table->tensor.dim() == 0) return std::nullopt;  // copy_tensors says it
+  if (table == input.weights.end() || table->tensor.dim() == 0) return std::nullopt;  // copy_tensors reports it
   const int64_t trained = table->tensor.size(0) - 1;
   if (trained == data.num_items()) return std::nullopt;
   return bad_data(data.report().path + " has " + std::to_string(data.num_items()) + " items and " + input.weights_path +
@@ -285,7 +286,8 @@ std::vector<int32_t> best_indices(std::span<const float> scores, int64_t k) {
     const float second = scores[static_cast<size_t>(b)];
     return first > second || (first == second && a < b);
   };
-  // A heap of the best so far whose first is the worst of them. Indices ascend, so an equal score comes too late.
+  // A heap of the best so far, with the worst of them at the front. Indices ascend, so that a score equal to the worst
+  // never replaces it.
   std::vector<int32_t> best;
   const auto wanted = static_cast<size_t>(std::min<int64_t>(k, static_cast<int64_t>(scores.size())));
   if (wanted == 0) return best;

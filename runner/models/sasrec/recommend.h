@@ -1,7 +1,8 @@
-// `lockstep sasrec recommend`: for each user the items with the highest scores, from all that the user ever chose.
+// `lockstep sasrec recommend`: writes, for each user, the items with the highest scores, given the user's whole
+// history.
 //
-// A score is the dot product of the network's last output with the item's embedding. Users are worked through in
-// batches: one pass of the network and one product with the item table each.
+// A score is the dot product of the network's last output with the item's embedding. Users are scored in batches, each
+// with one pass of the network and one product with the item table.
 // Threads: one, and torch's.
 #pragma once
 
@@ -15,12 +16,13 @@
 
 namespace lockstep {
 
-// Data error: the data set (missing, unreadable, of another number of items than the weights), the file of --users.
-// Usage: an unknown --user, --topk above the items, weights of another shape. Checkpoint: weights that are not finite.
+// Errors: kData: the data set is missing or unreadable, or its number of items is not the weights'; the file of --users
+// is unreadable or names an unknown user. kUsage: an unknown --user, --topk above the number of items, weights of
+// another shape. kCheckpoint: weights that are not finite; the result cannot be written.
 std::optional<Failure> recommend(const TaskInput& input);
 
-// The indices of the `k` highest scores, the highest first, of equal ones the lowest index first; fewer where there are
-// fewer above -infinity.
+// The indices of the `k` highest scores, highest first; equal scores are in the order of their indices. Scores of
+// -infinity are left out, so that there may be fewer than k.
 std::vector<int32_t> best_indices(std::span<const float> scores, int64_t k);
 
 }  // namespace lockstep

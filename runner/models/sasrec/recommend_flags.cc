@@ -15,7 +15,7 @@ constexpr FlagScope kThisProcess = FlagScope::kThisProcess;
 constexpr std::pair<const char*, const char*> kNameFields[] = {
     {".layer=", "num_blocks"}, {".head=", "num_heads"}, {".hidden=", "hidden_units"}, {".maxlen=", "maxlen"}};
 constexpr std::pair<const char*, const char*> kNameStarts[] = {{"SASRec.", "sasrec"}, {"TiSASRec.", "tisasrec"}};
-// Without these, weights cannot be used, or give wrong scores.
+// Flags without which the weights cannot be used or give wrong scores.
 constexpr const char* kNeeded[] = {"dataset", "variant", "maxlen", "hidden_units", "num_blocks", "num_heads"};
 
 #define OPTION(member) \
@@ -23,7 +23,7 @@ constexpr const char* kNeeded[] = {"dataset", "variant", "maxlen", "hidden_units
 
 void add_flags(FlagTableBuilder& table) {
   table.group("Recommendations");
-  table.text("user", kThisProcess, "an id of the data set", OPTION(user), "for this user alone");
+  table.text("user", kThisProcess, "an id of the data set", OPTION(user), "only for this user");
   table
       .text("users", kThisProcess, "a file", OPTION(users),
             "for the users of this file, one id on each line, in its order; without --users and --user: all")
@@ -46,7 +46,7 @@ Status check(const RunConfig& config) {
 
 std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// The digits after `field`; empty without it.
+// The digits that follow `field` in `name`; empty if the field is missing.
 std::string digits_after(const std::string& name, const std::string& field) {
   const size_t at = name.find(field);
   if (at == std::string::npos) return {};

@@ -1,4 +1,4 @@
-// What the command line knows of `lockstep sasrec recommend`. Links no torch. Threads: plain values.
+// Flags of `lockstep sasrec recommend`. Links no torch. Threads: plain values.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace lockstep {
 enum class RowFormat { kJsonLines, kTsv };
 
 struct RecommendOptions {
-  std::string user;   // an id of the data set
-  std::string users;  // a file with one on each line; neither: all users
+  std::string user;   // a user's id in the data set
+  std::string users;  // path of a file with one user's id on each line; neither given: all users
   int64_t topk = 10;
   bool exclude_seen = false;
   RowFormat format = RowFormat::kJsonLines;
@@ -27,7 +27,7 @@ WorkloadTask recommend_task();
 const RecommendOptions& recommend_options(const RunConfig& config);
 RecommendOptions& recommend_options(RunConfig& config);
 
-// WorkloadFlags::flags_of_weight_file: from a name in the guide's form,
+// WorkloadFlags::flags_of_weight_file: reads flags from a file name in the guide's form, for example
 // SASRec.epoch=20.lr=0.001.layer=2.head=1.hidden=50.maxlen=200.pth.
 Result<std::map<std::string, std::string>> flags_of_weight_file(const RunConfig& given);
 

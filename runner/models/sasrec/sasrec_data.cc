@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kTrainEventsMin = 2;  // an input and its target
-// Words of a row's first draws come from blocks 0 …; the retries of element e from blocks kRetryBase + 16 e ….
+// A row's first draws use the stream's blocks from 0 on; the retries of element e use the 16 blocks from
+// kRetryBase + 16 e on.
 constexpr uint32_t kRetryBase = 0x80000000U;
 constexpr uint32_t kRetryBlocks = 16;
 
@@ -28,9 +29,9 @@ void right_align(const Range& source, std::span<int64_t> row) {
   std::copy(source.end() - static_cast<std::ptrdiff_t>(n), source.end(), row.end() - static_cast<std::ptrdiff_t>(n));
 }
 
-// A time that is no whole second: how many of its units make one.
+// A unit of timestamps other than seconds.
 struct TimestampUnit {
-  int64_t from;  // the smallest timestamp that is taken for one of these: seconds reach the year 5138 below it
+  int64_t from;  // timestamps from here on have this unit; in seconds, the smallest `from` is the year 5138
   int64_t per_second;
   const char* name;
 };
@@ -38,7 +39,7 @@ constexpr TimestampUnit kTimestampUnits[] = {{100'000'000'000'000'000, 1'000'000
                                              {100'000'000'000'000, 1'000'000, "microseconds"},
                                              {100'000'000'000, 1'000, "milliseconds"}};
 
-// The smallest time between two events in a row, of those that are apart; 1 when none are.
+// The smallest difference between successive timestamps that is not 0; 1 when all are equal.
 int64_t smallest_gap(std::span<const int64_t> ascending) {
   int64_t gap = 0;
   for (size_t i = 1; i < ascending.size(); ++i) {
@@ -83,25 +84,24 @@ Result<SasrecData> SasrecData::create(Dataset dataset, const SequenceProtocol& p
     return Error{ErrorCode::kInvalid,
                  data.report_.path + ": nothing to train on: none of the " + std::to_string(data.num_users()) +
                      " users has two training events and an item of the " + std::to_string(data.num_items()) +
-                     " left to serve as a negative; bring more events, or lower --min_count"};
+                     " left to serve as a negative; use a data set with more events, or lower --min_count"};
   }
   return data;
 }
 
-// In place: the file's own times are not needed any more.
+// Works in place: the absolute times are not needed afterwards.
 Status SasrecData::make_times_relative() {
   std::vector<int64_t>& times = interactions_.timestamps;
   if (times.empty()) {
     return Error{ErrorCode::kInvalid,
                  report_.path + " (" + to_string(report_.format) +
-                     ") has no timestamps, and --variant tisasrec learns from them: bring a file with "
-                     "times, or give --no_time or --variant sasrec"};
+                     ") has no timestamps, and --variant tisasrec learns from them: use a file with "
+                     "timestamps, or give --no_time or --variant sasrec"};
   }
   const auto [oldest, newest] = std::minmax_element(times.begin(), times.end());
   if (*oldest < 0) {
-    return Error{ErrorCode::kInvalid,
-                 report_.path + ": found the timestamp " + std::to_string(*oldest) +
-                     ", expected seconds since 1970: bring a file with such times, or give --no_time"};
+    return Error{ErrorCode::kInvalid, report_.path + ": found the timestamp " + std::to_string(*oldest) +
+                                          ", expected seconds since 1970: correct the file, or give --no_time"};
   }
   int64_t per_second = 1;
   for (const TimestampUnit& unit : kTimestampUnits) {
@@ -120,7 +120,7 @@ Status SasrecData::make_times_relative() {
         protocol_.time_unit == TimeUnit::kUser ? smallest_gap(own) : seconds_of(protocol_.time_unit) * per_second;
     const int64_t first = own.front();
     for (int64_t& time : own) {
-      // To the nearest, halves to even, as the public implementation's round().
+      // Rounds half to even, like round() in the public implementation, which is in Python.
       time = static_cast<int64_t>(std::nearbyint(static_cast<double>(time - first) / static_cast<double>(unit))) + 1;
     }
   }
@@ -180,7 +180,7 @@ int64_t SasrecData::fill_train_row(const BatchShare& spec, int64_t index_in_batc
 std::vector<int64_t> SasrecData::evaluation_users(int64_t limit, uint64_t seed) const {
   std::vector<int64_t> users = evaluable_users_;
   if (limit == 0 || limit >= evaluable_users()) return users;
-  // A partial Fisher-Yates shuffle: the first `limit` places.
+  // A partial Fisher-Yates shuffle, which fills only the first `limit` places.
   const PhiloxStream stream{seed, static_cast<uint32_t>(RandomPlace::kEvalNegatives), 0, 0};  // user 0 does not exist
   for (int64_t i = 0; i < limit; ++i) {
     const auto left = static_cast<uint32_t>(evaluable_users() - i);
@@ -239,7 +239,8 @@ int64_t SasrecData::draw_other(const Avoided& avoided, const PhiloxStream& strea
     const uint64_t block = kRetryBase + element * kRetryBlocks;
     item = 1 + below(stream.word(block * 4 + retry), num_items());
   }
-  // So many hits in a row happen only to users who know nearly every item: take the next one that is free.
+  // After that many failed retries, which happen only when nearly all items are avoided, take the next item that is
+  // not.
   while (avoided.contains(item)) item = item % num_items() + 1;
   return item;
 }

@@ -1,7 +1,7 @@
-// SasrecData: the interactions as SASRec sees them: training sequences, what may be drawn as a negative, who is
-// evaluated; and the draws themselves.
+// SasrecData: the interactions in the form that SASRec needs: training sequences, items that may be drawn as negatives,
+// and users to evaluate. It also draws the negatives.
 //
-// Role: everything of a batch or an evaluation that happens before tensors reach the model. All draws are pure
+// Role: prepares the rows of batches and evaluations that become the model's input tensors. All draws are pure
 // functions of (seed, step or pass, slot or user, element).
 // Samples: sample s is user s + 1 (users are numbered from 1).
 // Threads: const after construction.
@@ -20,23 +20,24 @@
 
 namespace lockstep {
 
-// Which held-out item is asked for.
+// Which held-out item the model has to rank.
 enum class EvaluationPass : uint32_t { kValid = 0, kTest = 1 };
 
-// What SASRec and TiSASRec do not have in common.
+// The settings of data and evaluation that differ between SASRec and TiSASRec.
 struct SequenceProtocol {
   bool has_times = false;
   TimeUnit time_unit = TimeUnit::kUser;
-  int64_t evaluation_events_min = 4;  // users with fewer are trained on whole
-  // Are the held-out items that were shown already or are asked for left out of the drawn candidates?
+  int64_t evaluation_events_min = 4;  // users with fewer events are not evaluated; all their events are trained on
+  // Whether the drawn candidates leave out the user's held-out items: the validation item, and in the test pass also
+  // the test item.
   bool excludes_held_out = false;
 };
 SequenceProtocol protocol_of(const SasrecOptions& options);
 
 class SasrecData {
  public:
-  // kInvalid: no user has two training events and an item left to draw as a negative; with times: the file has none, or
-  // one that is no time.
+  // Errors (kInvalid): no user has two training events and an item left to draw as a negative; with times: the file has
+  // no timestamps, or a negative one.
   static Result<SasrecData> create(Dataset dataset, const SequenceProtocol& protocol);
 
   [[nodiscard]] const InteractionsReport& report() const { return report_; }
@@ -49,37 +50,38 @@ class SasrecData {
     return leave_one_out(interactions_, user, protocol_.evaluation_events_min);
   }
   [[nodiscard]] bool has_times() const { return protocol_.has_times; }
-  // Of all events of a user: round((t - the user's first) / unit) + 1, so that 0 is padding. Empty without times.
+  // The relative times of all events of a user: round((t - the user's first t) / unit) + 1, so that 0 is free for
+  // padding. Empty without times.
   [[nodiscard]] std::span<const int64_t> times_of(int64_t user) const;
-  // What the file's timestamps were taken for, where it is not seconds: "milliseconds"; else empty.
+  // The unit that the file's timestamps were found to have, for example "milliseconds"; empty for seconds.
   [[nodiscard]] const std::string& timestamp_unit() const { return timestamp_unit_; }
 
-  // One training row of `maxlen` entries each, right-aligned, zeros on the left: inputs s_t, positives s_{t+1}, and one
-  // negative per positive, uniform over the items that the user did not train on. A user who cannot be trained on is
-  // replaced by a random one who can. Returns the number of positives.
+  // Fills one training row. Each span has `maxlen` entries, right-aligned with zeros on the left: inputs s_t, positives
+  // s_{t+1}, and one negative per positive, drawn uniformly from the items that are not among the user's training
+  // items. A user who cannot be trained on is replaced by a random one who can. Returns the number of positives.
   struct TrainRow {
     std::span<int64_t> seq;
     std::span<int64_t> pos;
     std::span<int64_t> neg;
-    std::span<int64_t> times = {};  // of the inputs; empty: not asked for
+    std::span<int64_t> times = {};  // the times of the inputs; an empty span is not filled
   };
   int64_t fill_train_row(const BatchShare& spec, int64_t index_in_batch, const TrainRow& row) const;
 
-  // The users to evaluate, ascending; at most `limit` of them (0 = all), chosen by the seed.
+  // The users to evaluate, ascending; at most `limit` of them (0: all), drawn at random with `seed`.
   [[nodiscard]] std::vector<int64_t> evaluation_users(int64_t limit, uint64_t seed) const;
-  // The input of an evaluation: the training items, for the test pass followed by the validation item.
-  // `times`: of the input; empty: not asked for.
+  // Fills the input of an evaluation: the user's training items, in the test pass followed by the validation item.
+  // `times`: the times of the input; an empty span is not filled.
   void fill_evaluation_row(int64_t user, EvaluationPass pass, std::span<int64_t> seq,
                            std::span<int64_t> times = {}) const;
-  // All items of a user, in the order of time: what a recommendation is made from.
+  // All items of a user in the order of time, from which a recommendation is made.
   [[nodiscard]] std::span<const int32_t> history(int64_t user) const { return interactions_.items_of(user); }
-  // The input of a recommendation: the newest of them. `times`: as above.
+  // Fills the input of a recommendation: the user's newest items. `times`: as above.
   void fill_history_row(int64_t user, std::span<int64_t> seq, std::span<int64_t> times = {}) const;
-  // Candidates that compete with the held-out item: uniform over the items that the user did not train on, with
-  // replacement; the held-out items may be among them, unless the protocol excludes them.
+  // Draws the candidates that compete with the held-out item: with replacement, uniformly from the items that are not
+  // among the user's training items. The held-out items may be among them, unless the protocol excludes them.
   void draw_candidates(int64_t user, EvaluationPass pass, uint64_t seed, std::span<int64_t> candidates) const;
 
-  // Distinct items that the user trained on, ascending.
+  // The user's distinct training items, ascending.
   [[nodiscard]] std::span<const int32_t> trained_on(int64_t user) const;
 
  private:
@@ -87,13 +89,14 @@ class SasrecData {
   Status make_times_relative();
   void index_users();
 
-  // What a draw avoids: the items that a user trained on, and up to two others (0: none).
+  // The items that a draw avoids: the user's training items, and up to two held-out ones (0: none).
   struct Avoided {
     std::span<const int32_t> trained;
     int64_t held_out[2] = {0, 0};
     [[nodiscard]] bool contains(int64_t item) const;
   };
-  // Uniform over all other items: `first_word`, and on a hit further words of the stream.
+  // Draws uniformly from the items that are not avoided: first with `first_word`; when that gives an avoided item, with
+  // further words of the stream.
   [[nodiscard]] int64_t draw_other(const Avoided& avoided, const PhiloxStream& stream, uint32_t element,
                                    uint32_t first_word) const;
   void draw_other_row(const Avoided& avoided, const PhiloxStream& stream, std::span<int64_t> out) const;

@@ -54,7 +54,7 @@ void add_data_flags(FlagTableBuilder& table) {
 void add_model_flags(FlagTableBuilder& table) {
   table.group("Model");
   table.choice("variant", kMaths, {"sasrec", "tisasrec"}, OPTION(variant),
-               "the model: SASRec, or TiSASRec, which also knows the time between events");
+               "the model: SASRec, or TiSASRec, which also uses the time between events");
   table.boolean("norm_first", kMaths, OPTION(norm_first),
                 "layer norm before attention and feed-forward instead of after");
   table.boolean("original", kMaths, OPTION(original), "the form of the original SASRec code");
@@ -83,11 +83,11 @@ void add_model_flags(FlagTableBuilder& table) {
           "time tables are dropped out once for a batch, or for each pair of positions (slow, and memory grows with "
           "--maxlen squared times --hidden_units)")
       .missing_need = needs_times;
-  table.boolean("no_time", kMaths, OPTION(tisasrec.no_time), "positions alone, without times").missing_need =
+  table.boolean("no_time", kMaths, OPTION(tisasrec.no_time), "use positions, but no times").missing_need =
       needs_tisasrec;
   table
       .boolean("no_mhc", kMaths, OPTION(tisasrec.no_mhc),
-               "plain residual connections; false: the guide's mHC, which comes down to a gate")
+               "plain residual connections; false: the guide's mHC, which amounts to a gate")
       .missing_need = needs_tisasrec;
   table.integer("mhc_expansion_rate", kMaths, 1, 64, OPTION(tisasrec.mhc_expansion_rate), "mHC: copies").missing_need =
       needs_mhc;
@@ -101,7 +101,7 @@ void add_model_flags(FlagTableBuilder& table) {
 
 void add_evaluation_flags(FlagTableBuilder& table) {
   table.group("Evaluation of rankings");
-  table.integer("eval_users", kAllRanks, 0, kCountMax, OPTION(eval_users), "evaluate at most so many; 0: all")
+  table.integer("eval_users", kAllRanks, 0, kCountMax, OPTION(eval_users), "evaluate at most so many users; 0: all")
       .changes_evaluations = true;
   table.integer("eval_negatives", kAllRanks, 1, 1'000'000, OPTION(eval_negatives), "random items to rank against")
       .changes_evaluations = true;
@@ -130,8 +130,9 @@ Status check(const RunConfig& config) {
   return {};
 }
 
-// guide: the guide's script without flags, but for its mHC, which comes down to a gate (hyper_connection.h). Of the
-// values that are the defaults here, too, the schedule's are listed, so that it can be read whole.
+// "guide": what the guide's script does without flags, except for its mHC, which amounts to a gate
+// (hyper_connection.h). Values that are also the defaults are left out, except for the schedule's, so that it can be
+// read in one place.
 std::vector<Preset> presets() {
   return {{.name = "paper", .summary = "SASRec as published: the defaults above", .values = {}},
           {.name = "guide",

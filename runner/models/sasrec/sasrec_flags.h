@@ -1,4 +1,4 @@
-// What the command line knows of SASRec. Links no torch. Threads: plain values.
+// Flags of SASRec and TiSASRec. Links no torch. Threads: plain values.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ enum class SasrecForm { kPostNorm, kPreNorm, kOriginal };
 
 enum class SequenceVariant { kSasrec, kTisasrec };
 
-// kUser: each user's smallest time between two events.
+// The unit of TiSASRec's times. kUser: each user's smallest time between two events.
 enum class TimeUnit { kUser, kSecond, kMinute, kHour, kDay };
 
-// Where TiSASRec's time tables are dropped out: once for a batch, or for each pair of positions as the paper's form has
-// it, which needs a row of the table for each pair in memory.
+// How dropout acts on TiSASRec's time tables: on the tables themselves, once for a batch (kTable), or on each pair of
+// positions as in the paper (kPairwise), which keeps a row of the table in memory for each pair.
 enum class TimeDropout { kTable, kPairwise };
 
-// Flags of --variant tisasrec, spelt as in the guide.
+// Flags that only --variant tisasrec has, with the guide's names.
 struct TisasrecOptions {
-  int64_t time_span = 256;  // in time_unit; longer gaps count as this
+  int64_t time_span = 256;  // in time_unit; longer intervals are clipped to this
   TimeUnit time_unit = TimeUnit::kUser;
   TimeDropout time_dropout = TimeDropout::kTable;
-  bool no_time = false;  // positions alone
+  bool no_time = false;  // use positions only
   bool no_mhc = true;    // plain residual connections
   int64_t mhc_expansion_rate = 4;
   double mhc_init_gate = 0.01;
@@ -45,7 +45,7 @@ struct SasrecOptions {
   int64_t num_blocks = 2;
   int64_t num_heads = 1;
   double dropout_rate = 0.2;
-  std::optional<double> l2_emb;      // unset: 0, of TiSASRec 5e-5
+  std::optional<double> l2_emb;      // unset: 0, for TiSASRec 5e-5
   std::optional<int64_t> min_count;  // unset: 5 with ratings or times, none for `user item`
   double max_bad_lines = 0.01;       // share of lines that may be malformed
   int64_t eval_users = 10000;        // at most; 0 = all
@@ -61,7 +61,7 @@ struct SasrecOptions {
 
 WorkloadFlags sasrec_flags();
 
-// RunConfig::options of a run of this workload.
+// RunConfig::options of a run of the sasrec workload.
 const SasrecOptions& sasrec_options(const RunConfig& config);
 SasrecOptions& sasrec_options(RunConfig& config);
 

@@ -52,7 +52,7 @@ void SasrecModel::name_parameters() {
   const auto add = [this](std::string name, const at::Tensor& tensor) {
     parameters_.push_back(NamedTensor{std::move(name), tensor});
   };
-  // Each kind of layer is a list over the blocks, as in the PyTorch implementation.
+  // As in the PyTorch implementation, each kind of layer has its own list, with one entry per block.
   const auto for_each_block = [this](const std::string& list, const auto& add_block) {
     for (size_t i = 0; i < blocks_.size(); ++i) add_block(list + "." + std::to_string(i), blocks_[i]);
   };
@@ -129,14 +129,15 @@ at::Tensor SasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Te
   return normalize(last_norm_, x_BTD);
 }
 
-// As torch's MultiheadAttention with a causal mask and no key padding mask: padding on the left is attended to.
+// Like torch's MultiheadAttention with a causal mask and no key padding mask: positions also attend to the padding on
+// the left.
 at::Tensor SasrecModel::attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                Dropouts& dropouts) const {
   const int64_t b = query_BTD.size(0);
   const int64_t t = shape_.maxlen;
   const int64_t d = shape_.hidden_units;
   const int64_t h = shape_.num_heads;
-  const auto split_heads = [&](const at::Tensor& x_BTD) {  // one head needs no copy
+  const auto split_heads = [&](const at::Tensor& x_BTD) {  // copies only if there are several heads
     return x_BTD.view({b, t, h, d / h}).transpose(1, 2).reshape({b * h, t, d / h});
   };
   std::vector<at::Tensor> qkv;

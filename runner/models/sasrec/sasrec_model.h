@@ -1,7 +1,9 @@
 // SasrecModel: the network of SASRec (Kang and McAuley, "Self-Attentive Sequential Recommendation", ICDM 2018) in three
-// forms, with the parameter names and the numbers of the PyTorch implementation that published results come from.
+// forms. It has the parameter names of the PyTorch implementation that published results come from, and computes the
+// same values.
 //
-// Role: sequences of items → a vector per position; its dot product with an item's embedding is that item's score.
+// Role: maps a sequence of items to one vector per position, whose dot product with an item's embedding is that item's
+// score.
 // Threads: one.
 // Shapes: B samples, T = maxlen positions, D = hidden_units, H heads, E = D / H, I items (0 is padding).
 #pragma once
@@ -67,7 +69,7 @@ class SasrecModel final : public SequenceModel {
   std::vector<Block> blocks_;
   Norm last_norm_;
   at::Tensor positions_T_;     // 1 … T
-  at::Tensor causal_mask_TT_;  // 0 where a position may look, -inf above the diagonal
+  at::Tensor causal_mask_TT_;  // 0 where position i may attend to j (j <= i), -inf above the diagonal
   NamedTensors parameters_;
 };
 

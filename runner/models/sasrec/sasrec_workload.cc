@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// The guide saves its weights whenever one of these improves.
+// The weights are saved whenever one of these improves, as in the guide.
 constexpr std::array<const char*, 4> kSavedMetrics = {"valid_ndcg@10", "valid_hr@10", "test_ndcg@10", "test_hr@10"};
 
 std::string figures_text(const EvaluationMetrics& metrics, const std::string& prefix) {
@@ -26,7 +26,7 @@ std::string figures_text(const EvaluationMetrics& metrics, const std::string& pr
   return text.data();
 }
 
-// As Python prints a float: the file names of the guide contain the learning rate.
+// Formats `value` as Python prints a float, for the learning rate in the guide's file names.
 std::string python_float(double value) {
   const double magnitude = std::fabs(value);
   const bool fixed = value == 0.0 || (magnitude >= 1e-4 && magnitude < 1e16);
@@ -94,8 +94,8 @@ SasrecWorkload::SasrecWorkload(const RunConfig& config, SasrecData data, at::Dev
 double SasrecWorkload::flops_per_sample() const {
   const auto t = static_cast<double>(options_.maxlen);
   const auto d = static_cast<double>(options_.hidden_units);
-  const double projections = 2.0 * 6.0 * d * d;  // per position: three in, one out, two of the feed-forward
-  const double attention = 2.0 * 2.0 * t * d;    // per position: scores and their sum
+  const double projections = 2.0 * 6.0 * d * d;  // per position: Q, K, V, output, and two in the feed-forward
+  const double attention = 2.0 * 2.0 * t * d;    // per position: scores and the weighted sum of values
   const double logits = 2.0 * 2.0 * d;
   // Per position: a product with each time table.
   const double times = data_.has_times() ? 2.0 * 2.0 * static_cast<double>(options_.tisasrec.time_span + 1) * d : 0.0;
@@ -153,7 +153,7 @@ Result<HostBatch> SasrecWorkload::fetch(const BatchShare& share) const {
   const auto b = static_cast<int64_t>(share.samples.size());
   const int64_t t = options_.maxlen;
   const bool has_times = data_.has_times();
-  // One block for all: input, positives, negatives, and the input's times.
+  // One tensor holds all rows: input, positives, negatives, and the times of the input.
   const at::Tensor rows_RBT =
       at::empty({has_times ? 4 : 3, b, t}, at::TensorOptions(at::kLong).pinned_memory(!device_.is_cpu()));
   int64_t positions = 0;

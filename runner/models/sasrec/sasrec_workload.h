@@ -1,6 +1,6 @@
-// SasrecWorkload: SASRec and TiSASRec behind the Workload interface.
+// SasrecWorkload: SASRec and TiSASRec as a Workload.
 //
-// Role: joins data, network and evaluation; knows the file names and console lines of the guide.
+// Role: joins data, network and evaluation; names the weight files and prints the console lines like the guide.
 // Ownership: owns the data and the parameters.
 // Threads: one.
 #pragma once
@@ -22,8 +22,8 @@ namespace lockstep {
 
 class SasrecWorkload final : public Workload {
  public:
-  // Errors (kInvalid): see SasrecData::create.
-  // The variant is one of the options.
+  // The workload's options select the variant, SASRec or TiSASRec.
+  // Errors (kInvalid): those of SasrecData::create; the item table does not fit into memory (item_memory_text).
   static Result<std::unique_ptr<SasrecWorkload>> create(const RunConfig& config, Dataset dataset, at::Device device);
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
@@ -37,8 +37,8 @@ class SasrecWorkload final : public Workload {
 
   // A sample is a user.
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
-  // "ids_3BT" (int64: input, positives, negatives) and, with times, "times_BT" (int64: of the input). The weight is the
-  // number of positions that have a positive.
+  // The tensors: "ids_3BT" (int64: input, positives, negatives) and, with times, "times_BT" (int64: the times of the
+  // input). The weight is the number of positions that have a positive.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
   // Binary cross-entropy of the positive plus that of the negative, summed over the positions that have a positive.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
@@ -48,7 +48,7 @@ class SasrecWorkload final : public Workload {
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   [[nodiscard]] std::string log_header() const override;
   [[nodiscard]] std::string log_line(const EvaluationReport& report) const override;
-  // The guide's weights, whenever one of its four figures improves.
+  // The weight file, named as in the guide, whenever one of the four figures of kSavedMetrics improves.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] Json progress_state() const override;
   Status restore_progress(const Json& state) override;
@@ -67,7 +67,7 @@ class SasrecWorkload final : public Workload {
   SasrecData data_;
   std::string memory_text_;  // item_memory_text
   std::unique_ptr<SequenceModel> model_;
-  std::vector<double> best_;  // of the four figures in kSavedMetrics' order; 0 before the first evaluation
+  std::vector<double> best_;  // best value of each figure in kSavedMetrics; 0 before the first evaluation
 };
 
 }  // namespace lockstep

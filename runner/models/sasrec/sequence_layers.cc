@@ -44,7 +44,7 @@ void add_parameters(NamedTensors& all, const std::string& name, const FeedForwar
 
 at::Tensor pair_logits(const at::Tensor& item_emb, const at::Tensor& ids_3BT,
                        const std::function<at::Tensor(const at::Tensor& items_BTD)>& encode) {
-  // A split, unlike two selections, costs one copy in the backward pass.
+  // A split needs one copy in the backward pass; two selections would need more.
   const auto roles = at::embedding(item_emb, ids_3BT, kPadding).split_with_sizes({1, 2}, 0);
   const at::Tensor h_BTD = encode(roles[0].squeeze(0));
   return at::mul(roles[1], h_BTD.unsqueeze(0)).sum(-1, /*keepdim=*/false, at::kFloat);

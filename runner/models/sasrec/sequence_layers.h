@@ -1,4 +1,4 @@
-// What SASRec and TiSASRec are both made of: their layers.
+// The layers that SASRec and TiSASRec have in common.
 //
 // Threads: one. Shapes: B samples, T = maxlen positions, D = hidden_units.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-inline constexpr int64_t kPadding = 0;  // the item that is none
+inline constexpr int64_t kPadding = 0;  // the item number of padded positions
 
 struct Norm {
   at::Tensor weight;  // [D]
@@ -35,12 +35,13 @@ struct FeedForward {
 FeedForward make_feed_forward(int64_t hidden_units, at::Device device);
 at::Tensor feed_forward(const FeedForward& layer, const at::Tensor& x_BTD, Dropouts& dropouts);
 
-// Names in the form of the PyTorch implementations: "attention_layernorms.0.weight".
+// Append the parameters with names as in the PyTorch implementations, for example "attention_layernorms.0.weight".
 void add_parameters(NamedTensors& all, const std::string& name, const Norm& norm);
 void add_parameters(NamedTensors& all, const std::string& name, const FeedForward& layer);
 
-// Training: one gather from the item table serves input, positives and negatives. ids_3BT: the three (int64).
-// `encode`: the embedded input → h_BTD. Returns the logits of positives and negatives: logits_2BT (fp32), with a graph.
+// The forward pass of training, with one gather from the item table for input, positives and negatives (ids_3BT,
+// int64). `encode` maps the embedded input to h_BTD. Returns the logits of positives and negatives: logits_2BT (fp32),
+// differentiable.
 at::Tensor pair_logits(const at::Tensor& item_emb, const at::Tensor& ids_3BT,
                        const std::function<at::Tensor(const at::Tensor& items_BTD)>& encode);
 

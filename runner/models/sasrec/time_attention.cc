@@ -5,12 +5,12 @@
 namespace lockstep {
 namespace {
 
-// table_RD → table_RHE, the heads one after the other in D.
+// table_RD → table_RHE: D holds the heads one after the other.
 at::Tensor heads_of_table(const at::Tensor& table_RD, int64_t heads) {
   return table_RD.view({table_RD.size(0), heads, table_RD.size(1) / heads});
 }
 
-// The same relations for each head, without a copy.
+// Repeats the relations for each head, without a copy.
 at::Tensor for_heads(const at::Tensor& relations_BTT, int64_t heads) {
   return relations_BTT.unsqueeze(1).expand({-1, heads, -1, -1});
 }

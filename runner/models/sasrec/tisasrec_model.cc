@@ -62,7 +62,7 @@ TisasrecModel::TisasrecModel(const TisasrecShape& shape, at::Device device) : sh
 
 void TisasrecModel::name_parameters() {
   const auto add = [this](const std::string& name, const at::Tensor& tensor) { parameters_.push_back({name, tensor}); };
-  // Each kind of layer is a list over the blocks, as in the PyTorch implementation.
+  // As in the PyTorch implementation, each kind of layer has its own list, with one entry per block.
   const auto for_each_block = [this](const std::string& list, const auto& add_block) {
     for (size_t i = 0; i < blocks_.size(); ++i) add_block(list + "." + std::to_string(i), blocks_[i]);
   };
@@ -155,8 +155,8 @@ at::Tensor TisasrecModel::encode_embedded(const at::Tensor& items_BT, const at::
   return normalize(last_norm_, x_BTD);
 }
 
-// Causal, without a mask for padded keys: those on the left are attended to. What padded queries get is set to zero at
-// the end of the block.
+// Causal attention without a mask for padded keys: positions also attend to the padding on the left. The outputs of
+// padded queries are set to zero at the end of the block.
 at::Tensor TisasrecModel::attend(const Block& block, const at::Tensor& query_BTD, const at::Tensor& memory_BTD,
                                  const Tables& tables, Dropouts& dropouts) const {
   const int64_t b = query_BTD.size(0);

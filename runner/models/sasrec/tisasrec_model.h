@@ -1,11 +1,13 @@
-// TisasrecModel: SASRec that also knows how much time lies between two events (Li, Wang and McAuley, "Time Interval
-// Aware Self-Attention for Sequential Recommendation", WSDM 2020), with the parameter names and the numbers of the
-// public PyTorch implementation, whose trained weights it loads.
+// TisasrecModel: the network of TiSASRec, a SASRec that also uses the time between events (Li, Wang and McAuley, "Time
+// Interval Aware Self-Attention for Sequential Recommendation", WSDM 2020). It has the parameter names of the public
+// PyTorch implementation, loads its trained weights, and computes the same values.
 //
-// Role: sequences of items and their times → a vector per position.
-// The form: queries from a normalised input, keys and values from the input as it is; keys and values also from where
-// an event stands (abs_pos tables) and from how long before the query it was (time_matrix tables); no output
-// projection; a residual inside the feed-forward; padded positions are set back to zero after each block. Threads: one.
+// Role: maps a sequence of items and their times to one vector per position.
+// Blocks: queries are computed from the layer-normalised input, keys and values from the input itself. Embeddings of
+// the event's position (abs_pos tables) and of the time between event and query (time_matrix tables) are added to keys
+// and values. There is no output projection. The feed-forward has a residual connection. Padded positions are set to
+// zero after each block.
+// Threads: one.
 // Shapes: B samples, T = maxlen positions, D = hidden_units, H heads, E = D / H, R = time_span + 1 relations, I items.
 #pragma once
 
@@ -30,7 +32,7 @@ struct TisasrecShape {
   int64_t num_blocks = 0;
   int64_t num_heads = 0;
   double dropout_rate = 0.0;
-  std::optional<int64_t> time_span;  // none: positions alone
+  std::optional<int64_t> time_span;  // unset: the model uses positions, but no times
   TimeDropout time_dropout = TimeDropout::kTable;
   std::optional<HyperConnectionOptions> hyper_connections;
 };
@@ -65,7 +67,7 @@ class TisasrecModel final : public SequenceModel {
     FeedForward forward;
     std::optional<HyperConnection> forward_connection;
   };
-  // What all blocks of one forward pass share: each table after its dropout.
+  // The tables after dropout, which all blocks of one forward pass share.
   struct Tables {
     at::Tensor abs_K;  // [T, D] or [B, T, D]
     at::Tensor abs_V;
@@ -89,7 +91,7 @@ class TisasrecModel final : public SequenceModel {
   at::Tensor time_matrix_V_emb_;
   std::vector<Block> blocks_;
   Norm last_norm_;
-  at::Tensor causal_mask_TT_;  // 0 where a position may look, -inf above the diagonal
+  at::Tensor causal_mask_TT_;  // 0 where position i may attend to j (j <= i), -inf above the diagonal
   NamedTensors parameters_;
 };
 

@@ -42,7 +42,7 @@ class EventRecorderTest : public ::testing::Test {
   bool wait_for_count(int count) {
     return server_->wait_until([&](const MemoryApiServer&) { return has_count(count); });
   }
-  // The same where the count waits for its time: turns the clock, and wakes the writer with something else.
+  // The same for a count that is not due yet: advances the clock, and records another event to wake the writer.
   bool wait_for_count(int count, EventRecorder& recorder) {
     return server_->wait_until([&](const MemoryApiServer&) {
       clock_.turn(kEventUpdateInterval);
@@ -82,7 +82,7 @@ TEST_F(EventRecorderTest, counts_on_where_its_predecessor_ended) {
 }
 
 TEST_F(EventRecorderTest, an_answer_that_was_lost_does_not_count_twice) {
-  // The server did it, the answer says nothing of that, and the transport sent it again: AlreadyExists.
+  // The server stored the first create, its answer was lost, and the transport sent it again: AlreadyExists.
   std::atomic<bool> once{true};
   server_->intercept([&](const kube::HttpRequest& request) -> Answer {
     if (request.method != "POST" || !once.exchange(false)) return std::nullopt;

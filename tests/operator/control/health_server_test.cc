@@ -37,7 +37,7 @@ std::string ask(int port, const std::string& path, const std::string& method = "
 std::string first_line(const std::string& answer) { return answer.substr(0, answer.find("\r\n")); }
 std::string body(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
 
-// One server for all: each takes its time to end.
+// One server for all tests, because a server takes a while to end.
 class HealthServerTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -108,7 +108,7 @@ TEST_F(HealthServerTest, takes_nothing) {
   EXPECT_EQ(first_line(ask(server_->port(), "/healthz", "DELETE")), "HTTP/1.1 405 Method Not Allowed");
 }
 
-// The kubelet starts an operator again whose health it is not told in time.
+// The kubelet restarts an operator that does not answer /healthz in time.
 TEST_F(HealthServerTest, answers_while_many_peers_say_half_a_request) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<int> slow;
@@ -122,7 +122,7 @@ TEST_F(HealthServerTest, answers_while_many_peers_say_half_a_request) {
     ASSERT_EQ(::send(slow.back(), "GET /he", 7, MSG_NOSIGNAL), 7);
   }
   EXPECT_EQ(first_line(get("/healthz")), "HTTP/1.1 200 OK");
-  // No slow one's time was over: nobody waited for it.
+  // This took less than the time-out of a slow request: no answer waited for one.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kHttpRequestTime);
   for (const int fd : slow) ::close(fd);
 }

@@ -86,7 +86,7 @@ TEST_F(InformerTest, lists_again_when_its_version_is_gone_and_tells_what_differs
   Journal troubles;
   const auto informer =
       this->informer({.on_trouble = [&](const ReflectorRemark& remark) { troubles.write(remark.reason); }});
-  // Until the server has changed behind its back.
+  // At the first watch, the server's objects change and the informer's version is compacted.
   std::atomic<bool> away{true};
   server_->intercept([&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
     if (request.query.find("watch=1") == std::string::npos || !away.exchange(false)) return std::nullopt;

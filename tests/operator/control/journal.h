@@ -12,7 +12,7 @@
 
 namespace lockstep::control {
 
-// Far beyond what anything here takes: a wait that gets there has failed.
+// Far longer than anything here takes: a wait that lasts so long has failed.
 inline constexpr std::chrono::seconds kPatience{60};
 
 class Journal {

@@ -16,8 +16,8 @@ using std::chrono::seconds;
 
 const api::ObjectKey kKey{"ns", "lock"};
 
-// What is tested are the threads; the rules are tested in turned time. On the real clock a lease outlives whatever time
-// a thread gets no CPU; where it is to run out, the clock is the test's.
+// These tests are about the threads; leader_test has the rules. On the real clock a lease is so long that it does not
+// run out while a thread gets no CPU; tests in which it runs out turn a clock of their own.
 constexpr seconds kLeaseDuration{60};
 constexpr seconds kRenewDeadline{40};
 constexpr milliseconds kMoment{1};
@@ -75,8 +75,8 @@ TEST_F(LeaderElectorTest, takes_the_lease_leads_and_gives_it_back) {
 
 TEST_F(LeaderElectorTest, goes_on_leading_for_longer_than_the_lease_lives) {
   kube::Client client = this->client("a");
-  // A second goes by with each look at the clock, so that time stands still with the threads: from one renewal to the
-  // next there are four looks, so that 30 of them outlast the lease.
+  // Each call of the clock advances it by a second, so that time stands still while the threads do. From one renewal to
+  // the next there are four calls, so that 30 renewals take longer than the lease.
   std::atomic<int> looks{0};
   LeaderElector::Options hasty = options("a");
   hasty.now = [&] { return Clock::time_point(seconds(++looks)); };
@@ -114,7 +114,7 @@ TEST_F(LeaderElectorTest, a_leader_that_is_cut_off_stops_before_another_one_star
   LeaderElector::Options options_a = options("a");
   LeaderElector::Options options_b = options("b");
   options_a.now = options_b.now = clock.source();
-  // Asked for when a candidate has left the lease alone.
+  // Called when candidate b has not taken the lease and waits.
   options_b.random = [this] {
     journal_.write("b waits");
     return 0.0;

@@ -1,5 +1,5 @@
 // Several candidates over one Lease, with clocks that do not agree, requests that are slow, lost or answered late, and
-// processes that stand still for longer than the lease lives, in turned time.
+// processes that stand still for longer than the lease lives, in simulated time.
 //
 // What must hold: never do two of them think that they lead; when the faults end there is a leader within a minute.
 
@@ -98,18 +98,18 @@ class Election {
     options.lease = kLease;
     candidate.state =
         std::make_unique<LeaderState>(options, [this] { return static_cast<double>(dice_() % 1000) / 1000.0; });
-    if (candidate.request) of_the_dead_.emplace_back(candidate.served_at, *std::exchange(candidate.request, {}));
+    if (candidate.request) orphaned_requests_.emplace_back(candidate.served_at, *std::exchange(candidate.request, {}));
     candidate.answer.reset();
     send(candidate, ElectionStarted{});
   }
 
   void serve_the_dead() {
-    for (const auto& [at, request] : of_the_dead_) {
+    for (const auto& [at, request] : orphaned_requests_) {
       if (now_ < at) continue;
       if (const auto* create = std::get_if<CreateLease>(&request)) lease_.create(create->lease);
       if (const auto* update = std::get_if<UpdateLease>(&request)) lease_.update(update->lease);
     }
-    std::erase_if(of_the_dead_, [this](const auto& request) { return now_ >= request.first; });
+    std::erase_if(orphaned_requests_, [this](const auto& request) { return now_ >= request.first; });
   }
 
   Clock::time_point own_time(const Candidate& candidate) const {
@@ -211,7 +211,7 @@ class Election {
   Clock::time_point now_;
   ModelLease lease_;
   std::vector<Candidate> candidates_;
-  std::vector<std::pair<Clock::time_point, LeaderOutput>> of_the_dead_;  // requests on their way
+  std::vector<std::pair<Clock::time_point, LeaderOutput>> orphaned_requests_;  // requests on their way
   bool faults_ = true;
   int processes_ = 0;
   int leaderships_ = 0;

@@ -1,7 +1,8 @@
-// A reflector and a cache against a model of an API server with every fault that a watch can have, in turned time.
+// A reflector and a cache against a model of an API server with every fault that a watch can have, in simulated time.
 //
-// What must hold: the cache never shows an older state of an object after a newer one; handlers hear of every object's
-// coming and going in turns; when the faults end, the cache becomes equal to the server within a minute.
+// What must hold: the cache never shows an older state of an object after a newer one; handlers are told alternately
+// that an object has come and that it has gone; when the faults end, the cache becomes equal to the server within a
+// minute.
 
 #include <gtest/gtest.h>
 
@@ -207,7 +208,7 @@ class Simulation {
     heard_[key] = change.after;
   }
 
-  // Never backwards, whoever told it.
+  // No object goes back to an older state, whether a watch, a list or a reconciler brought it.
   void look_at_cache() {
     for (const ObjectPtr& object : cache_.list()) {
       const auto version = std::stoull(version_of(*object));

@@ -150,7 +150,7 @@ TEST_F(ReflectorTest, lists_that_help_nothing_do_not_become_a_storm) {
     EXPECT_EQ(failed(code), remark + "list");
     for (const char* wait : {"wait 1.6", "wait 3.2", "wait 6.4"}) {
       send(Listed{"6", {}});
-      // Events do not make it good: the list before brought the same.
+      // An event before the failure does not reset the count of failures.
       brought(Type::kAdded, widget({.version = "7"}));
       EXPECT_EQ(failed(code), remark + wait);
       EXPECT_EQ(ring(), "list");

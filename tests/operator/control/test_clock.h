@@ -1,4 +1,4 @@
-// TestClock: a clock that a test turns.
+// TestClock: a clock that moves only when the test turns it.
 // Threads: safe from all threads.
 #pragma once
 
@@ -12,7 +12,7 @@ class TestClock {
  public:
   [[nodiscard]] Clock::time_point now() const { return Clock::time_point(since_.load()); }
   void turn(Clock::duration by) { since_ = since_.load() + by; }
-  // For options; the clock outlives who asks.
+  // For options; the clock outlives their user.
   [[nodiscard]] Now source() const {
     return [this] { return now(); };
   }

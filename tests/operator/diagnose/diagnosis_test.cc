@@ -81,7 +81,7 @@ std::vector<VerdictCase> verdict_cases() {
        of(built()
               .status(R"({"observedGeneration": null})")
               .metadata(R"({"creationTimestamp": "2026-11-18T11:06:35Z"})")),
-       true, "TrainJob sasrec was made 5s ago and is about to be looked at", ""},
+       true, "TrainJob sasrec was made 5s ago; the operator has not seen it yet", ""},
       {"unseen", of(built().status(R"({"observedGeneration": null})")), false,
        "no operator has looked at TrainJob sasrec, which was made 10m ago", "kubectl get deployments,pods -A"},
       {"stale_generation", of(built().metadata(R"({"generation": 3})")), false,

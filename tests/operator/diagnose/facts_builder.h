@@ -1,4 +1,4 @@
-// Facts of a job with two nodes for tests: a healthy one, which a test then spoils.
+// Facts of a job with two nodes for tests: of a healthy job, in which a test then changes single fields.
 #pragma once
 
 #include <string>

@@ -143,7 +143,7 @@ TEST(ApiError, answers_of_proxies_are_shown_on_one_line_and_cut) {
 TEST(ApiError, odd_answers_are_survived) {
   EXPECT_EQ(error_of_answer(answer(404, "404 page not found\n"), "list trainjobs").message,
             "list trainjobs: 404 404 page not found ");
-  EXPECT_EQ(error_of_answer(answer(500, ""), "x").message, "x: 500 without a word");
+  EXPECT_EQ(error_of_answer(answer(500, ""), "x").message, "x: 500 with an empty body");
   EXPECT_EQ(error_of_answer(answer(401, "no"), "x").reason, "Unauthorized");
   EXPECT_EQ(error_of_answer(answer(409, "{}"), "x").code, ErrorCode::kConflict);
   EXPECT_EQ(

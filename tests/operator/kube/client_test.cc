@@ -1,5 +1,5 @@
-// What the client asks and how it takes the answers: by script, with a clock that the test turns; at the end a few over
-// real connections, where time-outs and threads matter.
+// The client's requests, and how it handles the answers: with a scripted transport and a clock that the test turns; at
+// the end a few tests over real connections, where time-outs and threads matter.
 #include "operator/kube/client.h"
 
 #include <gmock/gmock.h>

@@ -106,7 +106,7 @@ TEST(ExecCredential, a_wrong_answer_is_named_without_what_may_be_secret) {
   EXPECT_THAT(wrong_answer(answer_of(nullptr)), HasSubstr("has no status"));
   EXPECT_THAT(wrong_answer(answer_of(Json::object())), HasSubstr("has neither token nor clientCertificateData"));
   EXPECT_THAT(wrong_answer(answer_of({{"token", 7}})), HasSubstr("status.token: is number"));
-  EXPECT_THAT(wrong_answer(answer_of({{"token", "s3cret\r\nX: y"}})), HasSubstr("status.token: holds blanks"));
+  EXPECT_THAT(wrong_answer(answer_of({{"token", "s3cret\r\nX: y"}})), HasSubstr("status.token: is not one word"));
   EXPECT_THAT(wrong_answer(answer_of({{"token", "s3cret\r\nX: y"}})), Not(HasSubstr("s3cret")));
   EXPECT_THAT(wrong_answer(answer_of({{"clientKeyData", "K"}})), HasSubstr("expected both"));
   EXPECT_THAT(wrong_answer(std::string(2 << 20, 'x')), HasSubstr("larger than 1 MiB"));
@@ -143,7 +143,7 @@ printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",
 }
 
 TEST_F(ExecProgram, one_that_fails_is_named_with_how_it_ended) {
-  EXPECT_THAT(failure("exit 3"), HasSubstr("log-in ended with exit code 3; what it says stands above"));
+  EXPECT_THAT(failure("exit 3"), HasSubstr("log-in ended with exit code 3; its own messages are above"));
   EXPECT_THAT(failure("kill -TERM $$"), HasSubstr("log-in was ended by Terminated"));
 }
 

@@ -1,4 +1,4 @@
-// The client against a real kube-apiserver: what it says is what the tests with scripts believe it says.
+// The client against a real kube-apiserver: it answers as the scripted tests assume.
 //   kube_real_server_test --kubeconfig FILE --namespace NS
 // tests/cluster/test_kube_client.py starts the server and runs this; the namespace must exist and is filled.
 #include <gmock/gmock.h>
@@ -121,7 +121,7 @@ TEST_F(RealServer, apply_owns_its_fields_and_changes_nothing_the_second_time) {
   const Result<Json> second = client_->apply(kConfigMaps, config_map("applied", {{"a", "1"}}));
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(api::meta_of(*second).resource_version, api::meta_of(*first).resource_version);
-  // What is applied no more is removed.
+  // A field that is not applied any more is removed.
   EXPECT_EQ(client_->apply(kConfigMaps, config_map("applied", {{"b", "1"}}))->at("data").dump(), R"({"b":"1"})");
   EXPECT_EQ(client_->apply(kConfigMaps, config_map("applied", {{"c", "1"}}), {.dry_run = true})->at("data").dump(),
             R"({"c":"1"})");

@@ -38,7 +38,7 @@ TEST(ServerUrl, what_cannot_be_one_is_refused) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "does not begin with https:// or http://"},
       {"10.0.0.1:6443", "does not begin with https:// or http://"},
-      {"https://", "has no host that could be one"},
+      {"https://", "has no valid host"},
       {"https://:6443", "has no host"},
       {"https://a b", "has no host"},
       {"https://fd00::1:6443", "has no port from 1 to 65535"},
@@ -51,7 +51,7 @@ TEST(ServerUrl, what_cannot_be_one_is_refused) {
       {"https://a:", "has no port"},
       {"https://me:secret@a", "holds a user name"},
       {"https://a/?x=y", "has a query"},
-      {"https://a/x y", "has an odd path"},
+      {"https://a/x y", "has an invalid path"},
   };
   for (const auto& [text, why] : cases) {
     const Result<ServerUrl> url = parse_server_url(text);

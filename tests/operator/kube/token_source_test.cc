@@ -51,7 +51,7 @@ TEST_F(TokenInFile, is_read_again_when_the_server_refused_it_but_not_all_the_tim
   EXPECT_EQ(*source.token(), "one");
   now_ += milliseconds(1);
   EXPECT_EQ(*source.token(), "two");
-  // Said once, looked at once.
+  // One refusal causes one read of the file.
   folder_.write("token", "three");
   now_ += seconds(30);
   EXPECT_EQ(*source.token(), "two");

@@ -13,7 +13,7 @@ using fake::HttpServer;
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// The machine may not have run the server within an exchange's two seconds.
+// Asks again after a time-out: a busy machine may not run the server within the 2 s of an exchange.
 template <typename Ask>
 auto patiently(const Ask& ask) {
   auto answer = ask();

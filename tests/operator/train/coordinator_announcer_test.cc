@@ -148,7 +148,7 @@ TEST_F(CoordinatorAnnouncerTest, a_new_address_does_not_wait_for_the_next_try_of
   ASSERT_TRUE(agents_.wait_until_told("10.0.0.2", 4));
   pass("10.0.0.98");  // the fourth try has ended
   announcer_.announce(kJob, news("10.0.0.7", {"10.0.0.2"}));
-  pass();  // comes after whoever was due before, and before whoever waits for another try
+  pass();  // after agents that were due before, and before agents that wait for another try
   EXPECT_EQ(agents_.told("10.0.0.2 10.0.0.7"), 1);
 }
 

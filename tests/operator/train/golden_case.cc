@@ -83,7 +83,7 @@ void set_ended(Json& pod, const std::string& host, int code, api::UnixSeconds no
 }
 
 // What `is:` says. Fields of `and:` come on top.
-Status dress_pod(Json& pod, const std::string& is, const std::string& host, api::UnixSeconds now) {
+Status set_pod_state(Json& pod, const std::string& is, const std::string& host, api::UnixSeconds now) {
   if (is == "ready" || is == "deleting") {
     set_running(pod, host, true, now);
     if (is == "deleting") pod["metadata"]["deletionTimestamp"] = api::format_time(now + 90);
@@ -102,7 +102,7 @@ Status dress_pod(Json& pod, const std::string& is, const std::string& host, api:
     condition["message"] = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";
     pod["status"] = {{"phase", "Pending"}, {"conditions", Json::array({condition})}};
   } else if (is == "gated") {
-    TRY(dress_pod(pod, "unscheduled", host, now));
+    TRY(set_pod_state(pod, "unscheduled", host, now));
     pod["spec"]["schedulingGates"] = Json::array({{{"name", "kueue.x-k8s.io/admission"}}});
     Json& condition = pod["status"]["conditions"][0];
     condition["reason"] = "SchedulingGated";
@@ -141,7 +141,7 @@ Settings golden_settings() {
   return settings;
 }
 
-// The job as it was after its own plans had brought it to that point: what the cases build on is what the code makes.
+// Brings a job to a named point by carrying out its own plans, so that a case starts from a state that the code makes.
 class Past {
  public:
   Past(Json job, api::UnixSeconds now) : job_(std::move(job)), now_(now - kAgeSeconds) {}
@@ -158,7 +158,7 @@ class Past {
     if (point == "its start") return job_;
     for (int node = 0; node < num_nodes_of(job_); ++node) {
       Json pod = pod_object(job_, node, 0, now_);
-      TRY(dress_pod(pod, "ready", host_of(node), now_));
+      TRY(set_pod_state(pod, "ready", host_of(node), now_));
       pods_.push_back(std::move(pod));
     }
     TRY(pass());
@@ -172,7 +172,7 @@ class Past {
     }
     if (point != "its end" && point != "its failure") return bad("after: \"" + point + "\" is not known");
     for (size_t i = 0; i < pods_.size(); ++i) {
-      TRY(dress_pod(pods_[i], point == "its end" ? "done" : "exited 2", host_of(static_cast<int>(i)), now_));
+      TRY(set_pod_state(pods_[i], point == "its end" ? "done" : "exited 2", host_of(static_cast<int>(i)), now_));
     }
     TRY(pass());
     return job_;
@@ -204,7 +204,7 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
   if (all_ready) {
     for (int node = 0; node < num_nodes_of(job); ++node) {
       Json pod = pod_object(job, node, 0, now);
-      TRY(dress_pod(pod, "ready", host_of(node), now));
+      TRY(set_pod_state(pod, "ready", host_of(node), now));
       pods[pod_name(name, node, 0)] = std::move(pod);
     }
   }
@@ -217,8 +217,8 @@ Status add_pods(const Json& yaml, const Json& job, bool all_ready, api::UnixSeco
       TRY_ASSIGN(const auto place, place_of(pod_key, name));
       Json pod = pod_object(job, place.first, place.second, now);
       const std::string host = text_field(words, {"on"});
-      TRY(dress_pod(pod, words.is_string() ? words.get<std::string>() : text_field(words, {"is"}),
-                    host.empty() ? host_of(place.first) : host, now));
+      TRY(set_pod_state(pod, words.is_string() ? words.get<std::string>() : text_field(words, {"is"}),
+                        host.empty() ? host_of(place.first) : host, now));
       if (const Json* more = field(words, {"and"})) pod.merge_patch(*more);
       pods[pod_key] = std::move(pod);
     }
@@ -237,7 +237,7 @@ Status add_earlier_pods(const Json& yaml, Json job, api::UnixSeconds now, Cluste
   for (const auto& [name, is] : given->items()) {
     TRY_ASSIGN(const auto place, place_of(name, api::meta_of(job).name));
     Json pod = pod_object(job, place.first, place.second, now);
-    TRY(dress_pod(pod, is.get<std::string>(), host_of(place.first), now));
+    TRY(set_pod_state(pod, is.get<std::string>(), host_of(place.first), now));
     if (const auto view = view_of_pod(pod)) objects.pods.push_back(*view);
   }
   return {};
@@ -471,7 +471,7 @@ Result<GoldenCase> read_golden_case(const std::string& text, const std::string& 
   const api::UnixSeconds now = *api::parse_time(now_text.empty() ? kNow : now_text);
   const std::string after = text_field(yaml, {"after"});
 
-  // The spec of the past is that of now, but for what cannot have been so then.
+  // The plans up to that point have the case's spec without spec.suspend, and with the changes of `before`.
   Json job = default_job(now);
   Json patch = field(yaml, {"job"}) == nullptr ? Json(Json::object()) : *field(yaml, {"job"});
   Json earlier = patch;

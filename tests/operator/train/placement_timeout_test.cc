@@ -1,4 +1,5 @@
-// health.placementTimeoutSeconds: by itself, and where it is for: two jobs that each hold half of the machines.
+// health.placementTimeoutSeconds: the policy alone, and the case that it is for: two jobs that each hold half of the
+// machines.
 #include "operator/train/placement_timeout.h"
 
 #include <gtest/gtest.h>

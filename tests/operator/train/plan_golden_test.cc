@@ -55,14 +55,15 @@ std::vector<std::string> actions_of(const Plan& plan) {
   return words;
 }
 
-// Carrying out the same plan's status and looking again decides nothing new, or a job would never come to rest.
+// A second plan from the status that the first one wrote decides nothing new, else the operator would never stop
+// writing.
 TEST_P(Golden, decides_the_same_again_once_the_status_is_written) {
   Result<GoldenCase> golden = read_golden_case(read_file(GetParam() / "observed.yaml"), GetParam().filename());
   ASSERT_TRUE(golden.ok()) << golden.error().message;
   Observed& o = golden->observed;
   const Plan first = make_plan(o);
   if (!first.status) return;
-  // The watch's event of the operator's own write wakes nobody: one write says it all.
+  // The operator's own status write starts no new pass, so this one write must contain everything.
   o.job.status = *first.status;
   const Plan second = make_plan(o);
   EXPECT_FALSE(second.status.has_value()) << plan_text(second, o, false);

@@ -78,7 +78,7 @@ class ModelOperator {
     return plan.status.has_value() || !plan.actions.empty();
   }
 
-  // The actions of a plan that was made from what was seen before, as of a process that was stopped and goes on.
+  // Carries out an action of a plan from an older view, as a process does that was stopped and goes on.
   bool carry_out(const Action& action) {
     if (const auto* look = std::get_if<LookUpPod>(&action.what)) {
       const auto it = cluster_.pods().find(look->name);

@@ -120,7 +120,7 @@ TEST_F(ProgressReaderTest, an_agent_that_is_slow_holds_up_no_other_job) {
   agent_.hold(false);
 }
 
-// Nobody who only sees that a job makes no progress could tell why.
+// Without the warning a user would see that the job reports no progress, and not why.
 TEST(ProgressReader, warns_once_of_an_answer_that_it_cannot_read) {
   std::vector<std::string> lines;  // the reader's one thread writes them, and has ended when they are looked at
   Agent agent;

@@ -200,7 +200,7 @@ class ReconcilerFixture {
 
   Result<control::ReconcileResult> reconcile() { return reconciler->reconcile(kJob); }
 
-  // Until nothing more is written, by waiting either.
+  // Reconciles until nothing more is written, even after waits.
   void settle() {
     for (int pass = 0, waits = 0; pass < 20; ++pass) {
       const size_t before = writes;
@@ -297,7 +297,7 @@ TEST_F(ReconcilerTest, writes_the_status_then_makes_the_service_beside_the_first
   EXPECT_EQ(requests(), expected);
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0"}));
 
-  // Which pods there are is told a moment later, with what is known by then.
+  // The status that only counts pods is written a moment later, with what is known by then.
   sync();
   ASSERT_TRUE(reconcile().ok());
   EXPECT_EQ(requests(), expected);
@@ -347,7 +347,7 @@ TEST_F(ReconcilerTest, pods_that_end_one_after_the_other_are_one_write) {
     ASSERT_TRUE(reconcile().ok());
   }
   EXPECT_EQ(writes, before);
-  // One that is deleted before that is written is known to be done.
+  // A pod that is deleted before this status is written still counts as done.
   server->remove(kube::pods(), {.ns = "ns", .name = "sim-1-0"});
   sync();
   ASSERT_TRUE(reconcile().ok());
@@ -487,7 +487,7 @@ TEST_F(ReconcilerTest, a_quota_that_refuses_the_first_pod_is_not_asked_for_anoth
   EXPECT_EQ(pod_names(), (Names{"sim-0-0", "sim-1-0", "sim-2-0", "sim-3-0"}));
 }
 
-// Whatever its rank: nodes that run have no successor to be asked first.
+// The first pod need not be node 0's: nodes that run need no new pod.
 TEST_F(ReconcilerTest, the_first_pod_of_a_changed_spec_is_the_first_that_is_missing) {
   make_job({{"trainer", {{"numNodes", 3}}}, {"elastic", {{"minNodes", 1}, {"maxNodes", 6}}}});
   settle();

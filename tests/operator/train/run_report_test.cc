@@ -118,7 +118,7 @@ TEST(RunReport, takes_parts_of_another_type_for_missing_ones) {
   EXPECT_FALSE(read->wanted_nodes.has_value());
 }
 
-// Whatever stands in it, the API server takes the status that is made of it.
+// Whatever a report contains, the API server accepts the status that is made of it.
 TEST(RunReport, cuts_what_is_too_long_and_drops_times_that_are_none) {
   std::string long_text = "x";
   while (long_text.size() < 1'000'000) long_text += "é";

@@ -1,4 +1,4 @@
-// health.startupTimeoutSeconds over time, beside what the workers report of their data.
+// health.startupTimeoutSeconds over time, while the workers report that they load data, and while they do not.
 #include <gtest/gtest.h>
 
 #include "operator/train/health.h"
