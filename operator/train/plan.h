@@ -103,9 +103,9 @@ struct Measurement {
 
 struct Plan {
   std::optional<api::TrainJobStatus> status;  // to be written before the actions; nothing: it is as it should be
-  bool status_can_wait = false;           // it only changes which pods there are, and how many are ready or done
-  std::vector<PlannedEvent> events;       // once the status is written
-  std::vector<Measurement> measurements;  // likewise
+  bool status_can_wait = false;               // it only changes which pods there are, and how many are ready or done
+  std::vector<PlannedEvent> events;           // once the status is written
+  std::vector<Measurement> measurements;      // likewise
   std::vector<Action> actions;
   std::optional<api::UnixSeconds> look_again_at;  // when time alone may change the plan
   std::string why;                                // one line for the log
