@@ -58,7 +58,7 @@ Agent::Agent(AgentOptions options, std::unique_ptr<GpuMonitor> gpus)
       look_timer_(loop_),
       deadline_timer_(loop_),
       display_timer_(loop_),
-      linger_timer_(loop_),
+      sent_check_timer_(loop_),
       terminal_(options_.terminal, STDOUT_FILENO, STDERR_FILENO),
       workers_(loop_, options_.worker, options_.oom_kill_path, options_.supervisor.nproc, worker_handlers()),
       supervisor_(options_.supervisor),
@@ -155,10 +155,10 @@ void Agent::on_worker_end(const WorkerEnd& worker_end) {
     seen.detection_seconds.reset();
     if (last_ns > 0) seen.detection_seconds = std::max(0.0, seconds_of_ns(now_ns - last_ns));
   }
-  tell_end(worker_end);
+  record_worker_end(worker_end);
 }
 
-void Agent::tell_end(const WorkerEnd& worker_end) {
+void Agent::record_worker_end(const WorkerEnd& worker_end) {
   const int local_rank = worker_end.local_rank;
   WorkerStatus& status = status_of(local_rank);
   status.state = worker_end.code == 0 ? "done" : "ended";
@@ -327,7 +327,7 @@ void Agent::look_at_worker(int local_rank, const BeatSnapshot& beats, int64_t no
 
 void Agent::send_heartbeat(int64_t now_ns) {
   if (!member_.joined) return;
-  send_untold_decisions();
+  send_pending_decisions();
   Heartbeat heartbeat;
   for (int local_rank = 0; local_rank < nproc(); ++local_rank) {
     if (!workers_.is_alive(local_rank)) continue;
@@ -362,9 +362,9 @@ std::unique_ptr<CoordinatorServer> Agent::make_server() {
           .on_break = [this](const GroupBreak& seen) { on_break(seen); },
           .on_cause = [this](const CauseLearned& learned) { job_.on_cause(learned); },
           .on_placed = [this](const GroupPlaced& placed) { job_.on_placed(placed); },
-          .on_broken_before = [this](const GroupBreak& seen, const Commit& newest) { on_broken_before(seen, newest); },
+          .on_earlier_break = [this](const GroupBreak& seen, const Commit& newest) { on_earlier_break(seen, newest); },
           .on_remote_end = [this](int node, const Broken& broken) { on_remote_end(node, broken); },
-          .on_remote_decision = [this](int node, const LadderDecision& said) { show_decision(node, said); }});
+          .on_remote_decision = [this](int node, const LadderDecision& said) { count_decision(node, said); }});
 }
 
 OperatorControl Agent::operator_control() {
@@ -448,9 +448,9 @@ void Agent::on_break(const GroupBreak& group_break) {
   job_.on_break(group_break, std::time(nullptr));
 }
 
-void Agent::on_broken_before(const GroupBreak& group_break, const Commit& newest) {
+void Agent::on_earlier_break(const GroupBreak& group_break, const Commit& newest) {
   const auto ago = std::chrono::duration_cast<std::chrono::seconds>(now() - group_break.at);
-  job_.on_broken_before(group_break, newest, now(), std::time(nullptr) - ago.count());
+  job_.on_earlier_break(group_break, newest, now(), std::time(nullptr) - ago.count());
 }
 
 void Agent::on_remote_end(int node, const Broken& broken) {
@@ -467,19 +467,19 @@ void Agent::on_remote_end(int node, const Broken& broken) {
 }
 
 void Agent::on_decision(const LadderDecision& decision) {
-  show_decision(options_.node_rank, decision);
+  count_decision(options_.node_rank, decision);
   if (is_first()) return;
-  untold_decisions_.push_back(decision);
-  if (untold_decisions_.size() > kUntoldDecisionsMax) untold_decisions_.pop_front();
-  send_untold_decisions();
+  pending_decisions_.push_back(decision);
+  if (pending_decisions_.size() > kPendingDecisionsMax) pending_decisions_.pop_front();
+  send_pending_decisions();
 }
 
-void Agent::send_untold_decisions() {
+void Agent::send_pending_decisions() {
   if (!member_.joined) return;
-  for (const LadderDecision& decision : std::exchange(untold_decisions_, {})) link_->send(decision);
+  for (const LadderDecision& decision : std::exchange(pending_decisions_, {})) link_->send(decision);
 }
 
-void Agent::show_decision(int node, const LadderDecision& decision) {
+void Agent::count_decision(int node, const LadderDecision& decision) {
   const bool is_ours = node == options_.node_rank;
   status_.ladder.rung = one_line(decision.rung);
   status_.ladder.last_decision = (is_ours ? "" : "node " + std::to_string(node) + ": ") + one_line(decision.line);
@@ -530,9 +530,9 @@ void Agent::perform(const StartWorker& output) {
   if (const Status started = workers_.start(local_rank); !started.ok()) {
     // Handled like the end of a worker: a program that does not exist ends the job, any other error is retried.
     const bool missing = started.error().code == ErrorCode::kNotFound;
-    return tell_end(WorkerEnd{.local_rank = local_rank,
-                              .code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
-                              .last_words = started.error().message});
+    return record_worker_end(WorkerEnd{.local_rank = local_rank,
+                                       .code = static_cast<int>(missing ? ExitCode::kUsage : ExitCode::kCrash),
+                                       .last_words = started.error().message});
   }
   status_of(local_rank) = WorkerStatus{
       .rank = rank_of(local_rank), .node = options_.node_rank, .pid = workers_.pid(local_rank), .state = "starting"};
@@ -617,7 +617,7 @@ void Agent::perform(const Finish& output) { end(output); }
 
 void Agent::perform(const Tell& output) {
   // Sends the decisions first, because the coordinator ignores this node after NodeFailed.
-  if (std::holds_alternative<NodeFailed>(output.message)) send_untold_decisions();
+  if (std::holds_alternative<NodeFailed>(output.message)) send_pending_decisions();
   link_->send(output.message);
 }
 void Agent::perform(const Seek&) { link_->seek(); }
@@ -667,24 +667,24 @@ void Agent::end(const Finish& finish) {
                                     .figures = is_first() ? figures_of(status_) : OrderedJson::object()});
   publish();
   answer_recoveries();
-  linger();
+  wait_until_sent();
 }
 
 // Waits until all messages are sent. Node 0 leaves last, because the other nodes look for the coordinator until they
 // have learned how the job ended.
-void Agent::linger() {
-  if (!linger_until_) linger_until_ = now() + kLastWordsTimeout;
+void Agent::wait_until_sent() {
+  if (!send_deadline_) send_deadline_ = now() + kLastWordsTimeout;
   if (has_said_all()) return loop_.stop();
-  linger_timer_.expires_after(kLingerInterval);
-  linger_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) linger();
+  sent_check_timer_.expires_after(kSentCheckInterval);
+  sent_check_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) wait_until_sent();
   });
 }
 
 bool Agent::has_said_all() const {
   const bool control_is_idle = control_ == nullptr || control_->is_idle();
   if (server_ && server_->state().end) return may_leave(server_->state(), now());
-  return (link_->is_idle() && control_is_idle) || now() >= *linger_until_;
+  return (link_->is_idle() && control_is_idle) || now() >= *send_deadline_;
 }
 
 // ---- time ----

@@ -44,7 +44,7 @@ namespace lockstep {
 inline constexpr std::chrono::milliseconds kLookInterval{200};
 // Longest time at the end for the last messages to be sent, and how often that is checked.
 inline constexpr std::chrono::seconds kLastWordsTimeout{1};
-inline constexpr std::chrono::milliseconds kLingerInterval{10};
+inline constexpr std::chrono::milliseconds kSentCheckInterval{10};
 // Longest time at the end for the reader of our output (a terminal, a pipe) to read the rest.
 inline constexpr std::chrono::seconds kReaderPatience{10};
 
@@ -71,7 +71,7 @@ struct AgentOptions {
 };
 
 // Most decisions that wait for a connection to the coordinator; the oldest are dropped.
-inline constexpr size_t kUntoldDecisionsMax = 16;
+inline constexpr size_t kPendingDecisionsMax = 16;
 
 class Agent {
  public:
@@ -115,7 +115,7 @@ class Agent {
   NodeWorkers::Handlers worker_handlers();
   void on_worker_end(const WorkerEnd& worker_end);
   // Records the end in the status and passes it to the supervisor.
-  void tell_end(const WorkerEnd& worker_end);
+  void record_worker_end(const WorkerEnd& worker_end);
   void on_message(int local_rank, const WorkerMessage& message);
   void on_store_request(int local_rank, const StoreRequest& request);
   void on_left(int local_rank, const Left& left);
@@ -138,13 +138,13 @@ class Agent {
   void on_refused(Refused refused);
   void on_coordinator_said(const CoordinatorMessage& message);
   void on_break(const GroupBreak& group_break);
-  void on_broken_before(const GroupBreak& group_break, const Commit& newest);
+  void on_earlier_break(const GroupBreak& group_break, const Commit& newest);
   void on_remote_end(int node, const Broken& broken);
   // A decision of this node's restart ladder, or of the launcher that started this agent: shown on this node's page and
   // sent to node 0.
   void on_decision(const LadderDecision& decision);
-  void show_decision(int node, const LadderDecision& decision);
-  void send_untold_decisions();
+  void count_decision(int node, const LadderDecision& decision);
+  void send_pending_decisions();
   void remember(WorkerFailure failure);
   void on_seek_problem(const std::string& text);
   void on_note(const Note& note);
@@ -179,7 +179,7 @@ class Agent {
   void perform(const MemberNote& output);
 
   void end(const Finish& finish);
-  void linger();
+  void wait_until_sent();
   [[nodiscard]] bool has_said_all() const;
   void arm_deadline_timer();
   void on_deadline(TimePoint at);
@@ -199,13 +199,13 @@ class Agent {
   // The control socket (agent_control.cc).
   void open_control_socket();
   void on_control(const ControlRequest& request, const ControlSocket::Answer& answer);
-  void control(const StatusWanted& request, const ControlSocket::Answer& answer);
+  void control(const GetStatus& request, const ControlSocket::Answer& answer);
   void control(const KillRank& request, const ControlSocket::Answer& answer);
   void control(const StopRank& request, const ControlSocket::Answer& answer);
   void control(const InjectIntoRank& request, const ControlSocket::Answer& answer);
   void control(const KillAgent& request, const ControlSocket::Answer& answer);
-  void control(const RecoveriesWanted& request, const ControlSocket::Answer& answer);
-  void control(const DecisionTold& request, const ControlSocket::Answer& answer);
+  void control(const WaitForRecoveries& request, const ControlSocket::Answer& answer);
+  void control(const ReportDecision& request, const ControlSocket::Answer& answer);
   // The local rank of `rank`; -1, after answering with an error, if it does not run here.
   int local_rank_for(int rank, const ControlSocket::Answer& answer);
   OrderedJson answer_about(int local_rank);
@@ -227,7 +227,7 @@ class Agent {
   boost::asio::steady_timer look_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer display_timer_;
-  boost::asio::steady_timer linger_timer_;
+  boost::asio::steady_timer sent_check_timer_;
   Terminal terminal_;
   NodeWorkers workers_;
   SupervisorState supervisor_;
@@ -263,10 +263,10 @@ class Agent {
   std::vector<WorkerStatus> local_workers_;
   DecisionCounts restarts_;
   DecisionCounts gave_up_;
-  std::deque<LadderDecision> untold_decisions_;
+  std::deque<LadderDecision> pending_decisions_;
   std::string last_problem_said_;
   std::optional<TimePoint> armed_deadline_;
-  std::optional<TimePoint> linger_until_;
+  std::optional<TimePoint> send_deadline_;
   std::list<RecoveriesWaiter> recoveries_waiters_;
   std::list<boost::asio::steady_timer> continue_timers_;  // SIGCONT after a stop-rank
   int interrupts_ = 0;

@@ -57,7 +57,7 @@ OrderedJson Agent::answer_about(int local_rank) {
           {"nanoseconds", monotonic_ns()}};
 }
 
-void Agent::control(const StatusWanted&, const ControlSocket::Answer& answer) {
+void Agent::control(const GetStatus&, const ControlSocket::Answer& answer) {
   publish();
   answer({{"ok", true}, {"pid", ::getpid()}, {"nanoseconds", monotonic_ns()}, {"status", to_json(status_)}});
 }
@@ -105,13 +105,13 @@ void Agent::control(const KillAgent&, const ControlSocket::Answer& answer) {
 
 void Agent::kill_self(TimePoint latest) {
   if (control_->is_idle() || std::chrono::steady_clock::now() >= latest) ::kill(::getpid(), SIGKILL);
-  linger_timer_.expires_after(kLingerInterval);
-  linger_timer_.async_wait([this, latest](boost::system::error_code error) {
+  sent_check_timer_.expires_after(kSentCheckInterval);
+  sent_check_timer_.async_wait([this, latest](boost::system::error_code error) {
     if (!error) kill_self(latest);
   });
 }
 
-void Agent::control(const RecoveriesWanted& request, const ControlSocket::Answer& answer) {
+void Agent::control(const WaitForRecoveries& request, const ControlSocket::Answer& answer) {
   if (!is_first()) {
     return answer(
         {{"error", "only node 0's agent knows of recoveries; this one is node " + std::to_string(options_.node_rank)}});
@@ -126,7 +126,7 @@ void Agent::control(const RecoveriesWanted& request, const ControlSocket::Answer
   answer_recoveries();
 }
 
-void Agent::control(const DecisionTold& request, const ControlSocket::Answer& answer) {
+void Agent::control(const ReportDecision& request, const ControlSocket::Answer& answer) {
   on_decision(request.decision);
   publish();
   answer({{"ok", true}});

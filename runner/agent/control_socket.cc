@@ -94,7 +94,7 @@ Result<ControlRequest> parse_inject(const Json& object) {
 }
 
 Result<ControlRequest> parse_recoveries(const Json& object) {
-  RecoveriesWanted request;
+  WaitForRecoveries request;
   TRY_ASSIGN(request.seconds, seconds_in(object));
   const auto after = object.find("after");
   if (after == object.end() || !after->is_number_integer()) return invalid("field \"after\" must be an integer");
@@ -107,7 +107,7 @@ Result<ControlRequest> parse_decision(const Json& object) {
   message.erase("command");
   message["type"] = "ladder_decision";
   TRY_ASSIGN(MemberMessage decoded, decode_member_message(dump_line(message)));
-  return ControlRequest(DecisionTold{std::get<LadderDecision>(std::move(decoded))});
+  return ControlRequest(ReportDecision{std::get<LadderDecision>(std::move(decoded))});
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ Result<ControlRequest> parse_control_request(std::string_view line) {
   const auto it = object.find("command");
   if (it == object.end() || !it->is_string()) return invalid("field \"command\" must be a string");
   const std::string command = it->get<std::string>();
-  if (command == "status") return ControlRequest(StatusWanted{});
+  if (command == "status") return ControlRequest(GetStatus{});
   if (command == "kill-agent") return ControlRequest(KillAgent{});
   if (command == "inject") return parse_inject(object);
   if (command == "recoveries") return parse_recoveries(object);

@@ -39,7 +39,7 @@ inline constexpr size_t kControlQueueBytesMax = size_t{4} << 20;
 inline constexpr double kControlSecondsMax = 86'400;
 inline constexpr std::chrono::seconds kControlConnectTimeout{1};
 
-struct StatusWanted {};
+struct GetStatus {};
 struct KillRank {
   int rank = 0;
 };
@@ -52,19 +52,19 @@ struct InjectIntoRank {
   InjectFault fault;
 };
 struct KillAgent {};
-struct RecoveriesWanted {
+struct WaitForRecoveries {
   int64_t after = 0;
   double seconds = 0.0;  // longest time to wait for them
 };
-struct DecisionTold {
+struct ReportDecision {
   LadderDecision decision;
 };
 using ControlRequest =
-    std::variant<StatusWanted, KillRank, StopRank, InjectIntoRank, KillAgent, RecoveriesWanted, DecisionTold>;
+    std::variant<GetStatus, KillRank, StopRank, InjectIntoRank, KillAgent, WaitForRecoveries, ReportDecision>;
 
 // kInvalid: names the wrong command or field and what was expected. Pure.
 Result<ControlRequest> parse_control_request(std::string_view line);
-// The request line for a DecisionTold. Pure.
+// The request line for a ReportDecision. Pure.
 std::string decision_request(const LadderDecision& decision);
 
 // "agent.sock" for node 0, "agent-3.sock".

@@ -65,7 +65,7 @@ TcpCoordinatorLink::TcpCoordinatorLink(asio::io_context& loop, CoordinatorAddres
 
 TcpCoordinatorLink::~TcpCoordinatorLink() {
   drop_attempts();
-  drop_aside();
+  drop_probe();
   drop_chosen();
 }
 
@@ -227,7 +227,7 @@ void TcpCoordinatorLink::on_said(const CoordinatorMessage& message) {
 
 void TcpCoordinatorLink::on_attempt_closed(const std::shared_ptr<Attempt>& attempt, const std::string& why) {
   if (attempt == chosen_) {
-    drop_aside();
+    drop_probe();
     chosen_.reset();
     stage_ = Stage::kIdle;
     return handlers_.on_lost(why);
@@ -239,8 +239,8 @@ void TcpCoordinatorLink::on_attempt_closed(const std::shared_ptr<Attempt>& attem
 }
 
 void TcpCoordinatorLink::settle(const std::shared_ptr<Attempt>& attempt) {
-  if (attempt == aside_) {
-    if (attempt->answer) on_aside_answer(*attempt->answer);
+  if (attempt == probe_) {
+    if (attempt->answer) on_probe_answer(*attempt->answer);
     return;  // without an answer the hint is probed again when the timer expires
   }
   const bool is_welcome = attempt->answer && std::holds_alternative<Welcome>(*attempt->answer);
@@ -287,8 +287,8 @@ void TcpCoordinatorLink::end_round() {
   stage_ = welcome != nullptr ? Stage::kConnected : Stage::kIdle;
   if (welcome == nullptr) return handlers_.on_refused(std::get<Refused>(answers[choice]));
   chosen_->socket->set_line_bytes_max(kCoordinationLineBytesMax);
-  aside_tries_ = 0;
-  if (hint_ && hint_decides_ && !has_hint_answered && !is_hinted(*chosen_)) ask_aside();
+  probe_tries_ = 0;
+  if (hint_ && hint_decides_ && !has_hint_answered && !is_hinted(*chosen_)) probe_hint();
   handlers_.on_found(*welcome);
 }
 
@@ -308,7 +308,7 @@ void TcpCoordinatorLink::hint(const asio::ip::address& address) {
   hint_refusals_ = 0;
   backoff_ = std::min(backoff_, kSeekBackoffInitial);
   hint_backoff_ = kSeekBackoffInitial;
-  aside_tries_ = 0;
+  probe_tries_ = 0;
   switch (stage_) {
     case Stage::kIdle:
     case Stage::kClosed:
@@ -321,8 +321,8 @@ void TcpCoordinatorLink::hint(const asio::ip::address& address) {
     case Stage::kResolving:
       return ask_hint();
     case Stage::kConnected:
-      drop_aside();
-      if (!is_hinted(*chosen_)) ask_aside();
+      drop_probe();
+      if (!is_hinted(*chosen_)) probe_hint();
   }
 }
 
@@ -337,27 +337,27 @@ void TcpCoordinatorLink::ask_hint() {
 }
 
 // Probes the hint while connected to another address, again and again until something answers there.
-void TcpCoordinatorLink::ask_aside() {
-  drop_aside();
-  if (++aside_tries_ > kAskAsideTriesMax) return;
-  aside_ = std::make_shared<Attempt>();
-  aside_->endpoint = *hint_;
-  after(hint_timer_, kAskAsideInterval, &TcpCoordinatorLink::ask_aside);
-  connect(aside_);
+void TcpCoordinatorLink::probe_hint() {
+  drop_probe();
+  if (++probe_tries_ > kHintProbeTriesMax) return;
+  probe_ = std::make_shared<Attempt>();
+  probe_->endpoint = *hint_;
+  after(hint_timer_, kHintProbeInterval, &TcpCoordinatorLink::probe_hint);
+  connect(probe_);
 }
 
 // Compares the pod attempts in the generations and not the whole generations: the same coordinator may have two
 // addresses, and its generation increases meanwhile.
-void TcpCoordinatorLink::on_aside_answer(const GreetingAnswer& answer) {
+void TcpCoordinatorLink::on_probe_answer(const GreetingAnswer& answer) {
   const auto* const welcome = std::get_if<Welcome>(&answer);
   const auto* const refused = std::get_if<Refused>(&answer);
   if (refused != nullptr && refused->retry) return;  // asked again later
   const uint64_t current = std::get<Welcome>(*chosen_->answer).generation;
   const bool is_newer = welcome != nullptr && attempt_of(welcome->generation) > attempt_of(current);
   hint_decides_ = welcome != nullptr && attempt_of(welcome->generation) >= attempt_of(current);
-  const std::string where = text_of(aside_->endpoint);
+  const std::string where = text_of(probe_->endpoint);
   hint_timer_.cancel();
-  drop_aside();
+  drop_probe();
   if (!is_newer) return;
   drop_chosen();
   backoff_ = std::chrono::milliseconds(0);
@@ -387,13 +387,13 @@ void TcpCoordinatorLink::drop_attempts() {
   attempts_.clear();
 }
 
-void TcpCoordinatorLink::drop_aside() {
-  if (aside_) drop(*aside_);
-  aside_.reset();
+void TcpCoordinatorLink::drop_probe() {
+  if (probe_) drop(*probe_);
+  probe_.reset();
 }
 
 void TcpCoordinatorLink::drop_chosen() {
-  drop_aside();
+  drop_probe();
   if (chosen_) drop(*chosen_);
   chosen_.reset();
   joined_ = false;
@@ -403,7 +403,7 @@ void TcpCoordinatorLink::drop_chosen() {
 void TcpCoordinatorLink::close() {
   if (chosen_) chosen_->socket->close_after_sending();
   drop_attempts();
-  drop_aside();
+  drop_probe();
   timer_.cancel();
   hint_timer_.cancel();
   resolver_.cancel();

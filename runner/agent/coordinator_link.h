@@ -35,8 +35,8 @@ inline constexpr size_t kCoordinatorAddressesMax = 16;
 // When a node is connected to another address than the one that the operator sent (the hint), it probes the hint at
 // this interval, because node 0's pod may run for a while before its agent listens. For a minute in all, twice the TTL
 // of a DNS record.
-inline constexpr std::chrono::seconds kAskAsideInterval{2};
-inline constexpr int kAskAsideTriesMax = 30;
+inline constexpr std::chrono::seconds kHintProbeInterval{2};
+inline constexpr int kHintProbeTriesMax = 30;
 // After the coordinator at the hint has refused so many Joins, the hint is not preferred to other addresses any more.
 inline constexpr int kHintRefusalsMax = 3;
 // A store value holds at most a few MB of hex.
@@ -137,8 +137,8 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   [[nodiscard]] std::shared_ptr<Attempt> attempt_at(const Tcp::endpoint& endpoint) const;
   [[nodiscard]] bool has_answer() const;
   void ask_hint();
-  void ask_aside();
-  void on_aside_answer(const GreetingAnswer& answer);
+  void probe_hint();
+  void on_probe_answer(const GreetingAnswer& answer);
   [[nodiscard]] bool is_hinted(const Attempt& attempt) const { return hint_ && attempt.endpoint == *hint_; }
   void connect(const std::shared_ptr<Attempt>& attempt);
   void greet(const std::shared_ptr<Attempt>& attempt);
@@ -150,7 +150,7 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   void fail_round(const std::string& problem);
   static void drop(Attempt& attempt);
   void drop_attempts();
-  void drop_aside();
+  void drop_probe();
   void drop_chosen();
   // Calls `action` after `timeout`, unless the round or the stage has changed by then.
   void after(std::chrono::milliseconds timeout, Action action) { after(timer_, timeout, action); }
@@ -177,8 +177,8 @@ class TcpCoordinatorLink final : public CoordinatorLink, public std::enable_shar
   bool hint_decides_ = false;
   int hint_refusals_ = 0;  // how often the coordinator at the hint has refused our Join
   std::chrono::milliseconds hint_backoff_{0};
-  std::shared_ptr<Attempt> aside_;  // probe of the hint while connected to another address
-  int aside_tries_ = 0;
+  std::shared_ptr<Attempt> probe_;  // probe of the hint while connected to another address
+  int probe_tries_ = 0;
   bool joined_ = false;   // a message was sent on the chosen connection
   bool refused_ = false;  // the coordinator of the chosen connection has answered Refused
 };

@@ -47,7 +47,7 @@ CoordinatorServer::CoordinatorServer(asio::io_context& loop, const CoordinatorOp
       timer_(loop) {}
 
 CoordinatorServer::~CoordinatorServer() {
-  for (auto& [connection, stranger] : strangers_) stranger.socket->close();
+  for (auto& [connection, peer] : unauthenticated_) peer.socket->close();
   for (auto& [connection, peer] : peers_) peer.socket->close();
 }
 
@@ -92,7 +92,7 @@ void CoordinatorServer::on_accept(Tcp::socket socket) {
   if (error) return;
   make_room();
   const ConnectionId connection = ++last_connection_;
-  Peer& peer = strangers_[connection];
+  Peer& peer = unauthenticated_[connection];
   peer.name = name_of(remote);
   peer.local = address_text(local.address());
   peer.since = now();
@@ -105,28 +105,29 @@ void CoordinatorServer::on_accept(Tcp::socket socket) {
 }
 
 void CoordinatorServer::make_room() {
-  if (strangers_.size() < kStrangersMax) return;
-  const auto oldest = strangers_.begin();
-  complain("more than " + std::to_string(kStrangersMax) + " connections without a greeting; closed the oldest, from " +
-               oldest->second.name,
-           now());
+  if (unauthenticated_.size() < kUnauthenticatedMax) return;
+  const auto oldest = unauthenticated_.begin();
+  warn_rate_limited(connection_warnings_,
+                    "more than " + std::to_string(kUnauthenticatedMax) +
+                        " connections without a greeting; closed the oldest, from " + oldest->second.name,
+                    now());
   oldest->second.socket->close();
-  strangers_.erase(oldest);
+  unauthenticated_.erase(oldest);
 }
 
 void CoordinatorServer::on_line(ConnectionId connection, const std::string& line) {
-  const auto stranger = strangers_.find(connection);
-  const bool has_greeted = stranger == strangers_.end();
+  const auto newcomer = unauthenticated_.find(connection);
+  const bool has_greeted = newcomer == unauthenticated_.end();
   const Result<MemberMessage> message = decode_member_message(line);
   const bool is_greeting = message.ok() && std::holds_alternative<Greet>(*message);
   if (!message.ok() || is_greeting == has_greeted) {
     const std::string what = !message.ok() ? message.error().message
                              : has_greeted ? "it sent a second Greet"
                                            : "its first message is not Greet";
-    (has_greeted ? peers_.at(connection) : stranger->second).socket->close();
+    (has_greeted ? peers_.at(connection) : newcomer->second).socket->close();
     return on_closed(connection, "invalid message: " + what);
   }
-  if (!has_greeted) peers_.insert(strangers_.extract(stranger));
+  if (!has_greeted) peers_.insert(unauthenticated_.extract(newcomer));
   feed(NodeSaid{connection, *message});
   after_message(connection);
 }
@@ -143,21 +144,23 @@ void CoordinatorServer::after_message(ConnectionId connection) {
 }
 
 void CoordinatorServer::on_closed(ConnectionId connection, const std::string& why) {
-  if (const auto stranger = strangers_.extract(connection); !stranger.empty()) {
-    return complain("closed a connection from " + stranger.mapped().name + " that did not greet: " + why, now());
+  if (const auto newcomer = unauthenticated_.extract(connection); !newcomer.empty()) {
+    return warn_rate_limited(connection_warnings_,
+                             "closed a connection from " + newcomer.mapped().name + " that did not greet: " + why,
+                             now());
   }
   if (peers_.erase(connection) == 0) return;
   forget_clients(connection);
   feed(ConnectionEnded{connection, why});
 }
 
-void CoordinatorServer::say_seldom(Seldom& lines, const std::string& text, TimePoint at) {
-  if (lines.last && at - *lines.last < kComplaintInterval) {
-    ++lines.left_out;
+void CoordinatorServer::warn_rate_limited(RateLimitedLog& log, const std::string& text, TimePoint at) {
+  if (log.last && at - *log.last < kWarningInterval) {
+    ++log.left_out;
     return;
   }
-  lines.last = at;
-  const int left_out = std::exchange(lines.left_out, 0);
+  log.last = at;
+  const int left_out = std::exchange(log.left_out, 0);
   const std::string more = left_out == 0 ? "" : " (and " + std::to_string(left_out) + " more before it)";
   handlers_.on_note(Note{.text = one_line(text) + more, .is_warning = true});
 }
@@ -269,13 +272,13 @@ void CoordinatorServer::tell_of_break_before(const CoordinatorEvent& event, uint
   if (join == nullptr || placed != 0 || !state_.rank_of.contains(said->connection)) return;
   const BrokenBefore& before = join->broken_before;
   const auto is_believable = [](double seconds) {  // false for NaN
-    return seconds >= 0.0 && seconds <= std::chrono::duration<double>(kToldTimeMax).count();
+    return seconds >= 0.0 && seconds <= std::chrono::duration<double>(kReportedDurationMax).count();
   };
   const auto ago = [at](double seconds) {
     return at - std::chrono::duration_cast<TimePoint::duration>(std::chrono::duration<double>(seconds));
   };
   if (!is_believable(before.seconds) || !is_believable(before.committed_seconds)) return;
-  handlers_.on_broken_before(
+  handlers_.on_earlier_break(
       GroupBreak{.generation = before.generation,
                  .cause = before.step_in_flight ? kNodeLost : kNodeLeaves,
                  .rank = -1,
@@ -323,7 +326,7 @@ void CoordinatorServer::perform(const AskStore& output) {
 
 void CoordinatorServer::perform(const Note& output) {
   // A refusal is not a decision about the job, so last_note_ does not change.
-  if (output.is_refusal) return say_seldom(refusals_, output.text, now());
+  if (output.is_refusal) return warn_rate_limited(refusals_, output.text, now());
   last_note_ = output.text;
   handlers_.on_note(output);
 }
@@ -361,7 +364,7 @@ void CoordinatorServer::arm_timer() {
     if (candidate && (!next || *candidate < *next)) next = candidate;
   };
   consider(store_.next_deadline());
-  if (!strangers_.empty()) consider(strangers_.begin()->second.since + state_.options.heartbeat_timeout);
+  if (!unauthenticated_.empty()) consider(unauthenticated_.begin()->second.since + state_.options.heartbeat_timeout);
   if (next == armed_) return;
   armed_ = next;
   timer_.cancel();
@@ -375,9 +378,9 @@ void CoordinatorServer::arm_timer() {
 void CoordinatorServer::on_timer() {
   armed_.reset();
   const TimePoint at = now();
-  while (!strangers_.empty() && strangers_.begin()->second.since + state_.options.heartbeat_timeout <= at) {
-    const auto& [connection, stranger] = *strangers_.begin();
-    stranger.socket->close();
+  while (!unauthenticated_.empty() && unauthenticated_.begin()->second.since + state_.options.heartbeat_timeout <= at) {
+    const auto& [connection, peer] = *unauthenticated_.begin();
+    peer.socket->close();
     on_closed(connection, "it said nothing");
   }
   answer(store_.expire(at));

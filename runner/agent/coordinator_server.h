@@ -26,11 +26,11 @@
 
 namespace lockstep {
 
-// Most connections that have not sent a Greet yet (strangers). When there are more, the oldest is closed.
-inline constexpr size_t kStrangersMax = 64;
+// Most connections that have not sent a Greet yet (unauthenticated). When there are more, the oldest is closed.
+inline constexpr size_t kUnauthenticatedMax = 64;
 // Warnings about invalid connections, and about refusals, are limited to one line of each kind per this time; the line
 // says how many were left out.
-inline constexpr std::chrono::seconds kComplaintInterval{10};
+inline constexpr std::chrono::seconds kWarningInterval{10};
 
 class CoordinatorServer {
  public:
@@ -41,7 +41,7 @@ class CoordinatorServer {
     std::function<void(const CauseLearned&)> on_cause;
     std::function<void(const GroupPlaced&)> on_placed;
     // Before the first placement: a group of an earlier coordinator broke; `newest` was its last commit.
-    std::function<void(const GroupBreak&, const Commit& newest)> on_broken_before;
+    std::function<void(const GroupBreak&, const Commit& newest)> on_earlier_break;
     // A worker of another node has ended; its agent restarts it or gives up.
     std::function<void(int node, const Broken&)> on_remote_end;
     std::function<void(int node, const LadderDecision&)> on_remote_decision;
@@ -72,7 +72,7 @@ class CoordinatorServer {
   // Node 0's address as the other nodes reach it; empty when all nodes are on this machine.
   [[nodiscard]] const std::string& local_address() const { return local_address_; }
   // Are there connections from outside this process, including those that have not greeted?
-  [[nodiscard]] bool has_connections() const { return !strangers_.empty() || !peers_.empty(); }
+  [[nodiscard]] bool has_connections() const { return !unauthenticated_.empty() || !peers_.empty(); }
 
  private:
   struct Peer {
@@ -84,7 +84,7 @@ class CoordinatorServer {
   };
 
   // State for limiting the rate of one kind of warning that any peer can cause as often as it likes.
-  struct Seldom {
+  struct RateLimitedLog {
     std::optional<TimePoint> last;
     int left_out = 0;  // since
   };
@@ -103,8 +103,7 @@ class CoordinatorServer {
   void on_line(ConnectionId connection, const std::string& line);
   void on_closed(ConnectionId connection, const std::string& why);
   void after_message(ConnectionId connection);
-  void complain(const std::string& text, TimePoint now) { say_seldom(complaints_, text, now); }
-  void say_seldom(Seldom& lines, const std::string& text, TimePoint now);
+  void warn_rate_limited(RateLimitedLog& log, const std::string& text, TimePoint at);
 
   void feed(const CoordinatorEvent& event);
   void tell_changes(const CoordinatorEvent& event, const GroupBefore& before, double silent_seconds, TimePoint at);
@@ -130,9 +129,9 @@ class CoordinatorServer {
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
   std::optional<TimePoint> armed_;
-  // Connections are numbered in the order in which they were accepted, so the first stranger has waited longest. They
+  // Connections are numbered in the order in which they were accepted, so the first one has waited longest. They
   // are kept apart from peers that have greeted, so that the timer need not scan all peers.
-  std::map<ConnectionId, Peer> strangers_;
+  std::map<ConnectionId, Peer> unauthenticated_;
   std::map<ConnectionId, Peer> peers_;
   std::map<ConnectionId, std::shared_ptr<LocalHandlers>> locals_;
   ConnectionId last_connection_ = 0;
@@ -141,8 +140,8 @@ class CoordinatorServer {
   int last_client_ = 0;
   std::string local_address_;
   std::string last_note_;
-  Seldom complaints_;
-  Seldom refusals_;  // separate, so that warnings about port scans do not hide an agent with a wrong token
+  RateLimitedLog connection_warnings_;
+  RateLimitedLog refusals_;  // separate, so that warnings about port scans do not hide an agent with a wrong token
 };
 
 // The link between node 0's member and the coordinator in the same process.

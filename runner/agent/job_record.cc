@@ -34,7 +34,7 @@ std::string steps_text(int64_t steps) { return std::to_string(steps) + (steps ==
 // A duration that another node reported. Infinity, NaN or a huge value would spoil every sum, so these become -1 (not
 // known).
 double plausible_seconds(double detection_seconds) {
-  const bool is_plausible = detection_seconds <= std::chrono::duration<double>(kToldTimeMax).count();
+  const bool is_plausible = detection_seconds <= std::chrono::duration<double>(kReportedDurationMax).count();
   return is_plausible ? detection_seconds : -1.0;
 }
 
@@ -129,7 +129,7 @@ void JobRecord::on_placed(const GroupPlaced& placed) {
   pending_->placed = placed;
 }
 
-void JobRecord::on_broken_before(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds) {
+void JobRecord::on_earlier_break(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds) {
   if (last_committed_ns_ > 0 || (pending_ && told.generation < pending_->first.generation)) return;
   if (!pending_ || told.generation > pending_->first.generation) {
     pending_ = Pending{.first = told, .unix_seconds = unix_seconds};
@@ -148,7 +148,7 @@ void JobRecord::on_broken_before(const GroupBreak& told, const Commit& newest, T
     pending_->committed_step = newest.step;
     pending_->in_flight_seconds = known.step_in_flight ? std::max(0.0, seconds_between(newest.at, known.at)) : 0.0;
   }
-  goodput_.on_broken_before(known.cause, newest.step, known.step_in_flight, when);
+  goodput_.on_earlier_break(known.cause, newest.step, known.step_in_flight, when);
   goodput_.learn_cause(known.cause);
 }
 
@@ -226,7 +226,7 @@ bool JobRecord::may_learn_cause(TimePoint now) const {
   if (!pending_) return false;
   const GroupBreak& newest = newest_break();
   const bool is_placed = pending_->placed && pending_->placed->generation > newest.generation;
-  return is_peer_lost(newest.cause) && !is_placed && now < newest.at + told_within_;
+  return is_peer_lost(newest.cause) && !is_placed && now < newest.at + cause_timeout_;
 }
 
 std::vector<GoodputPart> JobRecord::goodput_counters(TimePoint now) {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "runner/agent/beat_memory.h"
+#include "runner/agent/beat_page_mapping.h"
 #include "runner/contract/coordination.h"
 #include "runner/contract/messages.h"
 #include "runner/contract/run_status.h"
@@ -58,16 +58,16 @@ struct DurationHistogram {
 };
 
 // Durations that another node reports are ignored if they are longer than this.
-inline constexpr std::chrono::hours kToldTimeMax{24};
+inline constexpr std::chrono::hours kReportedDurationMax{24};
 
 class JobRecord {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // told_within: how long after a break with cause PeerLost the real cause may still arrive. Until then the lost time
+  // cause_timeout: how long after a break with cause PeerLost the real cause may still arrive. Until then the lost time
   // is not exported; after that it counts under PeerLost.
-  explicit JobRecord(TimePoint start, std::chrono::milliseconds told_within = kHeartbeatTimeout + 2 * kBeatInterval)
-      : start_(start), told_within_(told_within), goodput_(start) {}
+  explicit JobRecord(TimePoint start, std::chrono::milliseconds cause_timeout = kHeartbeatTimeout + 2 * kBeatInterval)
+      : start_(start), cause_timeout_(cause_timeout), goodput_(start) {}
 
   // Rank 0's beat page; to be called regularly, and once more before on_break.
   void on_beats(const BeatSnapshot& rank_0);
@@ -77,7 +77,7 @@ class JobRecord {
   void on_placed(const GroupPlaced& placed);
   // Before the first placement, a node reports at `when` the break of a group that was there before this agent started.
   // When several nodes report, the newest group counts, and for it the earliest break.
-  void on_broken_before(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds);
+  void on_earlier_break(const GroupBreak& told, const Commit& newest, TimePoint when, int64_t unix_seconds);
   // Rank 0 has committed a step in a new group. Returns the recovery that this ends; nullopt if there was no break.
   std::optional<Recovery> on_resumed(const Resumed& resumed);
 
@@ -93,7 +93,7 @@ class JobRecord {
   [[nodiscard]] GoodputStatus goodput(TimePoint now) const;
   // The same seconds as Prometheus counters, which must never decrease. When a wait ends, its time is moved from work
   // to waiting; the work counter then stays constant until work has caught up. Time lost to a break whose cause is
-  // still PeerLost is counted when the real cause arrives, or after told_within.
+  // still PeerLost is counted when the real cause arrives, or after cause_timeout.
   std::vector<GoodputPart> goodput_counters(TimePoint now);
 
   // A line that is aligned with rank 0's summary: "  goodput   98.2 % of 65.3 s: work 64.1 s, waiting 1.0 s (startup
@@ -124,7 +124,7 @@ class JobRecord {
   [[nodiscard]] static double lost_seconds(const Pending& pending, int64_t resumed_step);
 
   TimePoint start_;
-  std::chrono::milliseconds told_within_;
+  std::chrono::milliseconds cause_timeout_;
   Goodput goodput_;
   bool has_committed_ = false;
   int64_t last_committed_ns_ = 0;

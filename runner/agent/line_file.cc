@@ -50,7 +50,7 @@ bool LineFile::is_replaced() const {
   return !is_same || static_cast<uint64_t>(ours.st_size) < offset_;
 }
 
-Status LineFile::read(uint64_t bytes_max, const Taker& taker) {
+Status LineFile::read(uint64_t bytes_max, const LineConsumer& consumer) {
   std::string piece(kFileLineMax, '\0');
   for (uint64_t bytes = 0; bytes < bytes_max;) {
     const ssize_t got = ::pread(descriptor_, piece.data(), piece.size(), static_cast<off_t>(offset_));
@@ -58,7 +58,7 @@ Status LineFile::read(uint64_t bytes_max, const Taker& taker) {
     if (got < 0) return error_of_errno(errno, "read", path_);
     std::string_view rest(piece.data(), static_cast<size_t>(got));
     for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
-      is_skipping_ ? taker.too_long() : taker.line(rest.substr(0, end));
+      is_skipping_ ? consumer.too_long() : consumer.line(rest.substr(0, end));
       is_skipping_ = false;
       rest.remove_prefix(end + 1);
     }

@@ -26,12 +26,12 @@ class LineFile {
   // True when the path is now another file or none, or the file is shorter than what was read of it.
   [[nodiscard]] bool is_replaced() const;
 
-  struct Taker {
+  struct LineConsumer {
     std::function<void(std::string_view)> line;  // without '\n'
     std::function<void()> too_long;
   };
-  // Passes complete lines to `taker` until about bytes_max bytes are read. kUnavailable: an input/output error.
-  Status read(uint64_t bytes_max, const Taker& taker);
+  // Passes complete lines to `consumer` until about bytes_max bytes are read. kUnavailable: an input/output error.
+  Status read(uint64_t bytes_max, const LineConsumer& consumer);
   // True when read() stopped because of bytes_max, so another call would read more.
   [[nodiscard]] bool is_behind() const { return is_behind_; }
 

@@ -23,7 +23,7 @@ NodeWorkers::NodeWorkers(boost::asio::io_context& loop, WorkerCommand command, s
 // ---- starting ----
 
 Status NodeWorkers::start(int local_rank) {
-  TRY_ASSIGN(BeatMemory beats, BeatMemory::create());
+  TRY_ASSIGN(BeatPageMapping beats, BeatPageMapping::create());
   TRY_ASSIGN(const SpawnedWorker spawned, spawn_worker(command_, local_rank, beats.fd()));
   beats.close_fd();
   auto worker =
@@ -106,7 +106,7 @@ void NodeWorkers::on_end(Worker& worker, int wait_status) {
                 .last_words = worker.last_words,
                 .killed_by_us = worker.killed_by_us};
   const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !worker.killed_by_us;
-  if (killed && oom_kills_.take_one(std::chrono::steady_clock::now())) {
+  if (killed && oom_kills_.take_kill(std::chrono::steady_clock::now())) {
     end.code = static_cast<int>(ExitCode::kOutOfMemory);
     end.last_words = "the kernel killed it because the memory limit was reached";
   }

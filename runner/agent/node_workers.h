@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/agent/beat_memory.h"
+#include "runner/agent/beat_page_mapping.h"
 #include "runner/agent/local_link.h"
 #include "runner/agent/output_relay.h"
 #include "runner/agent/worker_process.h"
@@ -78,7 +78,7 @@ class NodeWorkers {
     std::shared_ptr<LocalLink> link;
     std::shared_ptr<OutputRelay> out;
     std::shared_ptr<OutputRelay> err;
-    BeatMemory beats;
+    BeatPageMapping beats;
     bool killed_by_us = false;
     std::string last_words;
     std::set<uint64_t> open_requests;                                // of the store

@@ -69,17 +69,17 @@ HttpAnswer RunFolderReader::history() {
 Result<bool> RunFolderReader::read_more() {
   TRY(open_metrics());
   open_recoveries();
-  LineFile::Taker taker{.line = [this](std::string_view line) { history_.add_metrics_line(line); },
-                        .too_long = [this] { history_.count_bad_line(); }};
+  LineFile::LineConsumer consumer{.line = [this](std::string_view line) { history_.add_metrics_line(line); },
+                                  .too_long = [this] { history_.count_bad_line(); }};
   bool is_behind = false;
   for (LineFile& file : metrics_) {
-    TRY(file.read(bytes_max_, taker));
+    TRY(file.read(bytes_max_, consumer));
     is_behind = file.is_behind();
     if (is_behind) break;  // files are read in order, because lines of a later one may redo steps of an earlier one
   }
-  taker.line = [this](std::string_view line) { history_.add_recovery_line(line); };
+  consumer.line = [this](std::string_view line) { history_.add_recovery_line(line); };
   if (!recoveries_) return is_behind;
-  TRY(recoveries_->read(bytes_max_, taker));
+  TRY(recoveries_->read(bytes_max_, consumer));
   return is_behind || recoveries_->is_behind();
 }
 

@@ -188,7 +188,7 @@ Result<SpawnedWorker> spawn_worker(const WorkerCommand& command, int local_rank,
       .pid = pid, .link_fd = link.agent.release(), .stdout_fd = out.agent.release(), .stderr_fd = err.agent.release()};
 }
 
-bool OomKillCounter::take_one(TimePoint now) {
+bool OomKillCounter::take_kill(TimePoint now) {
   if (now - seen_at_ > kOomKillsTogether) taken_ = seen_;
   if (const int64_t count = read(); count > seen_) {
     seen_ = count;

@@ -52,7 +52,7 @@ class OomKillCounter {
 
   // To be called when a worker has ended by SIGKILL. True if the kernel killed it for memory: the count has risen by
   // more than the calls that have returned true. A rise that no call uses within kOomKillsTogether was another process.
-  bool take_one(TimePoint now);
+  bool take_kill(TimePoint now);
 
   // The file of our own cgroup; empty when there is none.
   static std::string path_of_own_cgroup();

@@ -15,7 +15,7 @@ OwnMachine look_at_own_machine(const Environment& environment, DeviceChoice devi
   OwnMachine machine{
       .gpus = 0, .gpu_name = "", .cores = usable_cores(), .cpu_name = cpu_name_of(read_kernel_file("/proc/cpuinfo"))};
   if (!LOCKSTEP_BUILD_HAS_CUDA || device == DeviceChoice::kCpu) return machine;
-  const doctor::DriverFacts driver = doctor::look_at_driver(environment);
+  const doctor::DriverFacts driver = doctor::inspect_driver(environment);
   machine.gpus = static_cast<int>(driver.visible.size());
   if (!driver.gpus.empty()) machine.gpu_name = driver.gpus.front().name;
   return machine;

@@ -159,7 +159,7 @@ struct Request {
 };
 
 // Resolves values such as `--dataset auto` once, here: the workers and the other agents of `--local_nodes` get the data
-// set's own name. Messages for people show the command as it was given.
+// set's own name. Messages show the command as it was given.
 Status settle(Request& request) {
   TRY_ASSIGN(const SettledRun settled, settled_run(request.config, request.arguments, request.workloads));
   if (settled.arguments == request.arguments) return {};

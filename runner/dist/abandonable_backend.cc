@@ -133,7 +133,7 @@ class AbandonableBackend::InFlight : public std::enable_shared_from_this<InFligh
 AbandonableBackend::AbandonableBackend(c10::intrusive_ptr<c10d::Backend> inner,
                                        const std::shared_ptr<GroupAbort>& abort)
     : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)), in_flight_(std::make_shared<InFlight>()) {
-  if (abort) abort->also([in_flight = in_flight_] { in_flight->cut(); });
+  if (abort) abort->add_action([in_flight = in_flight_] { in_flight->cut(); });
 }
 
 AbandonableBackend::~AbandonableBackend() {

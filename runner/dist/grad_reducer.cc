@@ -101,7 +101,7 @@ void GradReducer::prepare(const at::Tensor& loss) {
   impl_->reducer->prepare_for_backward({loss});
 }
 
-std::chrono::steady_clock::duration GradReducer::exposed() const {
+std::chrono::steady_clock::duration GradReducer::exposed_time() const {
   if (impl_ == nullptr) return {};
   using Clock = Impl::Clock;
   return Clock::now() - Clock::time_point(Clock::duration(impl_->last_gradient.load()));

@@ -38,7 +38,7 @@ class GradReducer {
 
   // How long the last prepared backward went on after its last gradient had been computed: the part of the reduction
   // that did not overlap with computation, as the host sees it. Zero for one rank.
-  [[nodiscard]] std::chrono::steady_clock::duration exposed() const;
+  [[nodiscard]] std::chrono::steady_clock::duration exposed_time() const;
 
  private:
   struct Impl;

@@ -56,7 +56,7 @@ GroupAbort::Sockets GroupAbort::open_sockets() {
 
 GroupAbort::GroupAbort() : before_(open_sockets()) {}
 
-void GroupAbort::spare_listeners() {
+void GroupAbort::gloo_is_ready() {
   const std::lock_guard lock(mutex_);
   of_gloo_ = open_sockets();
 }
@@ -67,7 +67,7 @@ void GroupAbort::group_is_formed() {
   if (!of_gloo_) of_gloo_ = open_sockets();
 }
 
-void GroupAbort::also(std::function<void()> action) {
+void GroupAbort::add_action(std::function<void()> action) {
   const std::lock_guard lock(mutex_);
   if (fired_) {
     attempt(action);

@@ -30,12 +30,12 @@ class GroupAbort {
   GroupAbort& operator=(const GroupAbort&) = delete;
 
   // Gloo's part of the group is ready: sockets that are opened from now on are NCCL's.
-  void spare_listeners();
+  void gloo_is_ready();
   // The group is ready: sockets that are opened from now on are not the group's.
   void group_is_formed();
   // Adds an action that fire() calls before it shuts the sockets down, in the order in which they were added. When
   // fire() was called already, the action is called here. It must not block.
-  void also(std::function<void()> action);
+  void add_action(std::function<void()> action);
   // The group is about to be dropped: fire() does nothing from now on, because its descriptors may be reused.
   void retire();
 

@@ -97,11 +97,11 @@ class NcclBackend final : public ProcessGroupNCCL {
                                                                         [group = options.abort] {
                                                                           if (group) group->fire();
                                                                         }})) {
-    if (options.abort) options.abort->also([abort = abort_] { abort->cut(); });
+    if (options.abort) options.abort->add_action([abort = abort_] { abort->cut(); });
   }
   // Called by the training thread, after a cut or without one. It aborts the communicator and calls neither finalize,
   // which waits for peers, nor destroy.
-  ~NcclBackend() override { abort_->leave(); }
+  ~NcclBackend() override { abort_->abort(); }
   NcclBackend(const NcclBackend&) = delete;
   NcclBackend& operator=(const NcclBackend&) = delete;
 

@@ -64,7 +64,7 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::form(const StoreHandle& stor
     impl->group = c10::make_intrusive<ProcessGroup>(store.get(), world.rank, world.world_size);
     const auto gloo = c10::make_intrusive<AbandonableBackend>(make_gloo_backend(store.get(), options), options.abort);
     impl->group->setBackend(at::kCPU, ProcessGroup::BackendType::GLOO, gloo);
-    if (options.abort) options.abort->spare_listeners();
+    if (options.abort) options.abort->gloo_is_ready();
     if (options.backend == GroupBackend::kNccl) {
       impl->group->setBackend(at::kCUDA, ProcessGroup::BackendType::NCCL, nccl_or_throw(store.get(), options));
       impl->group->setDefaultBackend(ProcessGroup::BackendType::NCCL);

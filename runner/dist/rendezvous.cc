@@ -122,8 +122,8 @@ Status agree(const StoreHandle& store, const World& world, const std::string& te
   }
 }
 
-Result<std::string> tell_all(const StoreHandle& store, const World& world, const std::string& topic,
-                             const std::string& document) {
+Result<std::string> broadcast_from_rank_zero(const StoreHandle& store, const World& world, const std::string& topic,
+                                             const std::string& document) {
   c10d::Store& keys = *store.get();
   try {
     if (world.rank == 0) keys.set(topic, bytes(document));

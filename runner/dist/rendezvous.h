@@ -34,7 +34,7 @@ Status agree(const StoreHandle& store, const World& world, const std::string& te
 
 // Sends a JSON document from rank 0 to all ranks and returns it. Blocks up to the store's timeout. `topic`: its key in
 // the store, to be used once per generation.
-Result<std::string> tell_all(const StoreHandle& store, const World& world, const std::string& topic,
-                             const std::string& document);
+Result<std::string> broadcast_from_rank_zero(const StoreHandle& store, const World& world, const std::string& topic,
+                                             const std::string& document);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kInitPollInterval{5};
 
 TwoPhaseAbort::TwoPhaseAbort(Calls calls) : calls_(std::move(calls)) {}
 
-TwoPhaseAbort::~TwoPhaseAbort() { leave(); }
+TwoPhaseAbort::~TwoPhaseAbort() { abort(); }
 
 void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -31,7 +31,7 @@ void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chro
     }
     check();
   } catch (const std::exception&) {
-    leave();
+    abort();
     check();  // after a cut, the init's own error is only a consequence
     throw;
   }
@@ -50,7 +50,7 @@ void TwoPhaseAbort::cut() {
   changed_.notify_all();
 }
 
-void TwoPhaseAbort::leave() noexcept {
+void TwoPhaseAbort::abort() noexcept {
   if (watcher_.joinable()) {
     watcher_.request_stop();
     watcher_.join();

@@ -3,7 +3,7 @@
 // Role: NCCL's abort frees the communicator and may take seconds. So a cut has two phases:
 //   1. A thread of this class ("NCCL watch") revokes the communicator: collectives in flight end with garbage in their
 //      buffers (the commit gate is shut by then, so it does not matter), and nothing is freed.
-//   2. The training thread returns from its wait or launch and calls leave(), which aborts the communicator.
+//   2. The training thread returns from its wait or launch and calls abort(), which ends and frees the communicator.
 // Launches and the revoke share a mutex, because a collective that is launched during a revoke never ends. A launch
 // that has not returned within `patience` hangs, and only an abort ends it: then the thread aborts in phase 1.
 // The same thread polls the communicator for errors, because with blocking waits c10d does not; otherwise a link that
@@ -62,7 +62,7 @@ class TwoPhaseAbort {
   void cut();
 
   // Phase two: aborts the communicator. Later calls do nothing.
-  void leave() noexcept;
+  void abort() noexcept;
 
  private:
   void watch(const std::stop_token& stop);
@@ -72,7 +72,7 @@ class TwoPhaseAbort {
 
   const Calls calls_;
   std::timed_mutex launching_;  // held during a launch, a revoke or a query of errors
-  bool is_aborted_ = false;     // set by the watcher, or by leave() after the watcher has ended
+  bool is_aborted_ = false;     // set by the watcher, or by abort() after the watcher has ended
   mutable std::mutex mutex_;    // held only briefly, never during a call of the communicator
   std::condition_variable_any changed_;
   // State below is protected by mutex_.

@@ -10,14 +10,14 @@ Facts collect(const Request& request, const Environment& environment, const Resu
   Facts facts{.version = build_version(), .request = request};
   // The slow ones side by side: a name that does not resolve, a driver that wakes up. The disk comes last and alone, so
   // that nothing else is measured with it.
-  auto driver = std::async(std::launch::async, look_at_driver, std::cref(environment));
-  auto network = std::async(std::launch::async, look_at_network, std::cref(request), std::cref(environment));
-  facts.worker = look_at_worker(worker, environment);
-  facts.machine = look_at_machine(environment);
-  facts.data = look_at_data(request.data);
+  auto driver = std::async(std::launch::async, inspect_driver, std::cref(environment));
+  auto network = std::async(std::launch::async, inspect_network, std::cref(request), std::cref(environment));
+  facts.worker = inspect_worker(worker, environment);
+  facts.machine = inspect_machine(environment);
+  facts.data = inspect_data(request.data);
   facts.driver = driver.get();
   facts.network = network.get();
-  facts.disk = look_at_disk(request.dir);
+  facts.disk = inspect_disk(request.dir);
   return facts;
 }
 

@@ -15,11 +15,11 @@ namespace lockstep::doctor {
 Facts collect(const Request& request, const Environment& environment, const Result<std::string>& worker);
 
 // The parts.
-WorkerFacts look_at_worker(const Result<std::string>& program, const Environment& environment);
-DriverFacts look_at_driver(const Environment& environment);
-MachineFacts look_at_machine(const Environment& environment);
-NetworkFacts look_at_network(const Request& request, const Environment& environment);
-DiskFacts look_at_disk(const std::string& path);
-DataFacts look_at_data(const std::string& path);
+WorkerFacts inspect_worker(const Result<std::string>& program, const Environment& environment);
+DriverFacts inspect_driver(const Environment& environment);
+MachineFacts inspect_machine(const Environment& environment);
+NetworkFacts inspect_network(const Request& request, const Environment& environment);
+DiskFacts inspect_disk(const std::string& path);
+DataFacts inspect_data(const std::string& path);
 
 }  // namespace lockstep::doctor

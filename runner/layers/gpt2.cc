@@ -117,11 +117,11 @@ at::Tensor Gpt2::attention(const Gpt2Layer& layer, const at::Tensor& x_SD, const
   const auto qkv_NHTE = qkv_NT3HE.permute({2, 0, 3, 1, 4}).unbind(0);
   at::Tensor mask_N1TT;
   if (input.is_seen_NT.defined()) mask_N1TT = input.is_seen_NT.view({n, 1, 1, t}).expand({n, 1, t, t}).tril();
-  const at::Tensor heard_NHTE = at::scaled_dot_product_attention(
+  const at::Tensor attended_NHTE = at::scaled_dot_product_attention(
       qkv_NHTE[0], qkv_NHTE[1], qkv_NHTE[2], mask_N1TT.defined() ? std::optional<at::Tensor>(mask_N1TT) : std::nullopt,
       /*dropout_p=*/0.0, /*is_causal=*/!mask_N1TT.defined());
-  const at::Tensor heard_NTD = heard_NHTE.transpose(1, 2).reshape({n, t, shape_.width});
-  return apply(layer.c_proj, lora_.scale(), rows_of(heard_NTD, input), dropouts);
+  const at::Tensor attended_NTD = attended_NHTE.transpose(1, 2).reshape({n, t, shape_.width});
+  return apply(layer.c_proj, lora_.scale(), rows_of(attended_NTD, input), dropouts);
 }
 
 at::Tensor Gpt2::hidden(const Gpt2Input& input, Dropouts& dropouts) const {

@@ -74,7 +74,7 @@ std::string describe_phases(const std::vector<TrainingPhase>& phases) {
   return text;
 }
 
-std::string needed_to_go_on(const WorkloadInfo& info, const TrainingOptions& training, int64_t steps_done) {
+std::string needed_to_continue(const WorkloadInfo& info, const TrainingOptions& training, int64_t steps_done) {
   if (training.max_steps > 0 && steps_done >= training.max_steps) return "a higher --max_steps";
   const TrainingPhase last = phases_of(info, training).back();
   return last.epochs_flag.empty() ? "more epochs of " + last.name : "a higher --" + last.epochs_flag;

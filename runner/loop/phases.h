@@ -46,7 +46,7 @@ std::string describe_phases(const std::vector<TrainingPhase>& phases);
 
 // For a run that has done all its steps: what would let it train further. "a higher --num_epochs", or whichever flag
 // limits this run; "more epochs of whole" when no flag sets the epochs of its last phase.
-std::string needed_to_go_on(const WorkloadInfo& info, const TrainingOptions& training, int64_t steps_done);
+std::string needed_to_continue(const WorkloadInfo& info, const TrainingOptions& training, int64_t steps_done);
 
 // kInvalid when the checkpoint's phase (`counters.phase`) does not exist in this run, which has fewer phases; the
 // message says what to do.

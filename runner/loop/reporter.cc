@@ -275,7 +275,7 @@ void Reporter::end_summary(const End& end) {
   if (!last_checkpoint_.empty()) say("  saved     " + last_checkpoint_);
   if (!end.resume_command.empty()) {
     const bool finished = end.step == plan_.total_steps;
-    say("  resume    " + end.resume_command + (finished ? "   (with " + end.needed_to_go_on + ")" : ""));
+    say("  resume    " + end.resume_command + (finished ? "   (with " + end.needed_to_continue + ")" : ""));
   }
 }
 

@@ -97,7 +97,7 @@ class Reporter {
     double best_value = 0.0;
     int64_t skipped_steps = 0;
     std::string resume_command;
-    std::string needed_to_go_on;  // "a higher --num_epochs", where all steps are done
+    std::string needed_to_continue;  // "a higher --num_epochs", where all steps are done
   };
   void end_summary(const End& end);
   // The last figures to the agent, before the process leaves.

@@ -19,11 +19,11 @@ namespace lockstep {
 namespace {
 
 Failure failure_of(const Error& error) {
-  const bool ours_to_mend =
+  const bool is_usage_error =
       error.code == ErrorCode::kInvalid || error.code == ErrorCode::kConflict || error.code == ErrorCode::kNotFound;
   // The operator searches the message for this word.
   const std::string word = error.reason == kConfigurationChanged ? error.reason + ": " : "";
-  return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, word + error.message};
+  return {is_usage_error ? ExitCode::kUsage : ExitCode::kCheckpoint, word + error.message};
 }
 
 Result<std::unique_ptr<BatchSource>> training_batches(const SyncParts& parts, const BatchShape& batch) {
@@ -350,7 +350,7 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
       document = {{"failure", failure.message}, {"code", static_cast<int>(failure.code)}};
     }
   }
-  Result<std::string> told = tell_all(parts.store, world, "sync", dump_line(document));
+  Result<std::string> told = broadcast_from_rank_zero(parts.store, world, "sync", dump_line(document));
   if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
   const Result<Json> heard = parse_json(*told, "rank 0's description of its state");
   if (!heard.ok()) return Failure{ExitCode::kCrash, heard.error().message};
@@ -430,7 +430,7 @@ SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
       newer = find_newer(parts.config, reading.fs(), options, best);
       if (reading.was_stopped()) return reading_stopped();
     }
-    const Result<std::string> told = tell_all(parts.store, world, "volume", newer ? "true" : "false");
+    const Result<std::string> told = broadcast_from_rank_zero(parts.store, world, "volume", newer ? "true" : "false");
     if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
     if (*told == "true") {
       return start_from_rank_zero(parts, options, std::move(newer),

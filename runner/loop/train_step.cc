@@ -145,7 +145,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
     loss.backward();
   }
   clock.enter(Phase::kOptimizer);
-  clock.move(Phase::kBackward, Phase::kGradSync, parts_.reducer.exposed());
+  clock.move(Phase::kBackward, Phase::kGradSync, parts_.reducer.exposed_time());
 
   const GradClipResult clip =
       clip_gradients(parts_.state.trained(), {.max_norm = training.clip_grad_norm, .loss_scale = loss_scale});

@@ -116,7 +116,7 @@ Outcome Trainer::run_generation_or_throw(Generation& g) {
   if (inference_only && !asked.any()) asked = evaluate(g);
   if (asked.leave_together && asked.stop_code == 0) return leave_together(g);
   if (!inference_only) return train(g, asked);
-  say_resumed(g);
+  report_resumed(g);
   return {static_cast<ExitCode>(asked.stop_code), {}, {}};
 }
 
@@ -133,7 +133,7 @@ Outcome Trainer::prepare(Generation& g) {
                             .identity = writer_.identity(),
                             .generation = g.formed.generation,
                             .first_batch = batch_shape(training, declared_world_size),
-                            .on_start = [this](const SyncResult& start) { untold_start_ = start; },
+                            .on_start = [this](const SyncResult& start) { unreported_start_ = start; },
                             .on_live_state = [this] { parts_.defer_stops(); },
                             .on_message = [this] { parts_.faults.stall_here(Fault::kStallTransfer); }};
   const double began = parts_.clock.seconds().total();
@@ -166,8 +166,8 @@ Outcome Trainer::prepare(Generation& g) {
   if (g.is_rank_zero() && !training.inference_only && (g.sync.from_live_rank || !is_finished(g))) {
     const Status opened = writer_.open(g.stop);
     if (!opened.ok()) {
-      const bool ours_to_mend = opened.error().code == ErrorCode::kConflict;
-      return {ours_to_mend ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message, {}};
+      const bool is_usage_error = opened.error().code == ErrorCode::kConflict;
+      return {is_usage_error ? ExitCode::kUsage : ExitCode::kCheckpoint, opened.error().message, {}};
     }
   } else {
     writer_.close(g.stop);
@@ -187,7 +187,7 @@ Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) con
 // The start table is printed when a run begins from a checkpoint, weights or the seed. After a recovery from a live
 // rank it would say nothing new; the agent prints its own line about the recovery.
 void Trainer::announce(const Generation& g) {
-  if (const std::optional<SyncResult> start = std::exchange(untold_start_, std::nullopt)) {
+  if (const std::optional<SyncResult> start = std::exchange(unreported_start_, std::nullopt)) {
     for (const std::string& remark : start->remarks) parts_.reporter.warn(remark);
     parts_.reporter.start_table(start_table_rows({.config = parts_.config,
                                                   .workload = parts_.workload,
@@ -288,8 +288,8 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
   Counters& counters = state_.counters;
   if (is_finished(g) && !g.sync.from_live_rank) {
     parts_.reporter.say("already at step " + std::to_string(counters.step) + " of " + std::to_string(g.steps.total) +
-                        ": nothing to do; it goes on with " + needed_to_go_on());
-    say_resumed(g);
+                        ": nothing to do; it goes on with " + needed_to_continue());
+    report_resumed(g);
     return {};
   }
   begin_steps(g);
@@ -316,7 +316,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
                          static_cast<double>(counters.place.index) / static_cast<double>(counters.epoch_steps);
     parts_.reporter.on_step_done(
         {.step = counters.step, .epoch = epoch, .samples = stepped.samples, .seconds = seconds});
-    say_resumed(g);
+    report_resumed(g);
     asked = {.stop_code = stepped.stop_code, .leave_together = stepped.leave_together};
     take(stepped.reports);
     Outcome drift = check_drift(g);
@@ -344,7 +344,7 @@ StopToken Trainer::stop_token(uint64_t generation) const {
 }
 
 // The first committed step proves that the group works: tells the agent the times of the recovery.
-void Trainer::say_resumed(Generation& g) {
+void Trainer::report_resumed(Generation& g) {
   if (parts_.agent == nullptr || std::exchange(g.has_resumed, true)) return;
   parts_.agent->send(Resumed{.generation = g.formed.generation,
                              .step = state_.counters.step,
@@ -370,7 +370,7 @@ Outcome Trainer::leave_together(Generation& g) {
     checkpoint(g, has_unwritten_best());
     writer_.make_durable(g.stop);
   }
-  say_end(leaving_code);
+  report_end(leaving_code);
   return {static_cast<ExitCode>(leaving_code), {}, {}};
 }
 
@@ -526,8 +526,8 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
     const double mine = writer_.problem().empty() ? 0.0 : 1.0;
     failed_writes = sum_over_ranks(g.group, {&mine, 1})[0];
   }
-  say_resumed(g);
-  say_end(stop_code);
+  report_resumed(g);
+  report_end(stop_code);
   if (failed_writes > 0.0) {
     const std::string why = writer_.problem().empty() ? "rank 0 could not write it" : writer_.problem();
     return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + why, {}};
@@ -535,11 +535,11 @@ Outcome Trainer::finish(Generation& g, int stop_code) {
   return {static_cast<ExitCode>(stop_code), {}, {}};
 }
 
-std::string Trainer::needed_to_go_on() const {
-  return lockstep::needed_to_go_on(parts_.workload.info(), parts_.config.training, state_.counters.step);
+std::string Trainer::needed_to_continue() const {
+  return lockstep::needed_to_continue(parts_.workload.info(), parts_.config.training, state_.counters.step);
 }
 
-void Trainer::say_end(int stop_code) {
+void Trainer::report_end(int stop_code) {
   std::string how = stop_code == 0 ? (is_out_of_patience() ? "stopped early" : "done") : stop_words(stop_code);
   if (!writer_.problem().empty()) how += ", but the last checkpoint could not be written,";
   const DecidingFigure& best = parts_.workload.info().best;
@@ -550,7 +550,7 @@ void Trainer::say_end(int stop_code) {
                                .best_value = best.direction == Direction::kHigher ? score : -score,
                                .skipped_steps = state_.counters.skipped_total,
                                .resume_command = parts_.resume_command,
-                               .needed_to_go_on = needed_to_go_on()});
+                               .needed_to_continue = needed_to_continue()});
 }
 
 Outcome Trainer::stop_between_groups(int stop_code) {
@@ -558,7 +558,7 @@ Outcome Trainer::stop_between_groups(int stop_code) {
     writer_.stage_checkpoint(has_unwritten_best(), StopToken{});
   }
   writer_.make_durable(StopToken{});
-  say_end(stop_code);
+  report_end(stop_code);
   if (!writer_.problem().empty()) {
     return {ExitCode::kCheckpoint, "the last checkpoint is missing: " + writer_.problem(), {}};
   }

@@ -37,7 +37,7 @@ struct Outcome {
   std::string message;  // why, when code is neither kDone nor a stop
   // Why this rank left the group: "PeerLost", "Timeout", "Cut" or "Regroup". Not empty: its state is that of the last
   // commit, and it waits for the next group. Empty: it ends with `code`.
-  std::string waits_because;
+  std::string wait_reason;
 };
 
 class Trainer {
@@ -81,7 +81,7 @@ class Trainer {
   Outcome train(Generation& generation, StepRequests asked);
   void take(const std::vector<StepReport>& reports);
   [[nodiscard]] bool has_unwritten_best() const;
-  void say_resumed(Generation& generation);
+  void report_resumed(Generation& generation);
   [[nodiscard]] StopToken stop_token(uint64_t generation) const;
   void begin_steps(Generation& generation);
   StepRequests enter_phase(Generation& generation, int64_t phase);
@@ -91,8 +91,8 @@ class Trainer {
   void checkpoint(Generation& generation, bool is_best);
   Outcome leave_together(Generation& generation);
   Outcome finish(Generation& generation, int stop_code);
-  [[nodiscard]] std::string needed_to_go_on() const;
-  void say_end(int stop_code);
+  [[nodiscard]] std::string needed_to_continue() const;
+  void report_end(int stop_code);
   [[nodiscard]] int64_t num_epochs(const Generation& g) const;
   [[nodiscard]] bool is_last_phase() const { return state_.counters.phase + 1 == std::ssize(phases_); }
   [[nodiscard]] bool is_time_to_evaluate(const Generation& generation) const;
@@ -107,9 +107,9 @@ class Trainer {
   RunWriter writer_;
   BatchQueue queue_;
   bool has_synced_ = false;
-  int64_t entered_phase_ = -1;              // the phase that the workload is prepared for; -1: none
-  std::optional<SyncResult> untold_start_;  // rank 0: what the run started from, until the start table is printed
-  std::optional<Outcome> not_finite_;       // set after more than --max_skipped_steps skipped steps, on all ranks alike
+  int64_t entered_phase_ = -1;                  // the phase that the workload is prepared for; -1: none
+  std::optional<SyncResult> unreported_start_;  // rank 0: what the run started from, until the start table is printed
+  std::optional<Outcome> not_finite_;  // set after more than --max_skipped_steps skipped steps, on all ranks alike
 };
 
 }  // namespace lockstep

@@ -70,7 +70,7 @@ PrepareOptions prepare_options(const OnDataProgress& on_progress) {
           }};
 }
 
-WorkloadOrFailure make_jit_of_tokens(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
+WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, const OnDataProgress& on_progress) {
   const JitOptions& options = jit_options(config);
   const std::string& folder = options.tokenizer_path;
   Result<BytePairEncoding> tokenizer = folder.empty() ? BytePairEncoding::of_bytes() : BytePairEncoding::load(folder);
@@ -99,7 +99,7 @@ WorkloadOrFailure make_jit(const RunConfig& config, at::Device device, const OnD
   const Status fits = check_format(is_tokens ? DataFormat::kTokens : DataFormat::kImages,
                                    look_at_files(options.data_path), options.data_path);
   if (!fits.ok()) return Failure{ExitCode::kData, fits.error().message};
-  if (is_tokens) return make_jit_of_tokens(config, device, on_progress);
+  if (is_tokens) return make_pixel_dlm(config, device, on_progress);
   PosixFileSystem fs;
   Result<PreparedImages> prepared = prepare_images(fs, options.data_path, options.image_size,
                                                    image_cache_folder(options), prepare_options(on_progress));

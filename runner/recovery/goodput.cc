@@ -98,7 +98,7 @@ void Goodput::on_break(const std::string& cause, TimePoint when, bool step_in_fl
   broke_at_ = when;
 }
 
-void Goodput::on_broken_before(const std::string& cause, int64_t step, bool step_in_flight, TimePoint when) {
+void Goodput::on_earlier_break(const std::string& cause, int64_t step, bool step_in_flight, TimePoint when) {
   if (state_ == State::kStarting && furthest_step_ == 0) {
     spend(running(), when);
     state_ = State::kBroken;

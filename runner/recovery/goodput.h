@@ -37,7 +37,7 @@ class Goodput {
   void on_break(const std::string& cause, TimePoint when, bool step_in_flight = true);
   // A group that had committed `step` broke before this agent was there, as is told at `when`: from then on it is no
   // start-up that is waited for, but this cause. By several nodes; only before the first resume or commit.
-  void on_broken_before(const std::string& cause, int64_t step, bool step_in_flight, TimePoint when);
+  void on_earlier_break(const std::string& cause, int64_t step, bool step_in_flight, TimePoint when);
   // The cause of the newest break is known better than when it was told: all its time counts as this one's. Only before
   // the group goes on.
   void learn_cause(const std::string& cause);

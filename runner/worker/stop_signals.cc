@@ -50,6 +50,6 @@ int StopSignals::requested() const {
   return 0;
 }
 
-void StopSignals::ask_from_now_on() { g_leave_at_once.store(false); }
+void StopSignals::defer_from_now_on() { g_leave_at_once.store(false); }
 
 }  // namespace lockstep

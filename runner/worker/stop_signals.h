@@ -11,7 +11,7 @@ namespace lockstep {
 
 class StopSignals {
  public:
-  // Installs the handlers and clears earlier requests. Until ask_from_now_on() a signal ends the process in its
+  // Installs the handlers and clears earlier requests. Until defer_from_now_on() a signal ends the process in its
   // handler.
   StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -21,7 +21,7 @@ class StopSignals {
   [[nodiscard]] int requested() const;
 
   // From now on this rank has a state to save: the first signal only sets requested().
-  void ask_from_now_on();
+  void defer_from_now_on();
 };
 
 }  // namespace lockstep

@@ -148,7 +148,7 @@ class Worker {
     make_reporter();
     make_trainer();
     Outcome outcome = run_group();
-    while (!outcome.waits_because.empty()) {
+    while (!outcome.wait_reason.empty()) {
       outcome = await_assignment(outcome) ? run_group() : trainer_->stop_between_groups(signals_.requested());
     }
     if (outcome.code == ExitCode::kDone && session_) session_->send(Done{});
@@ -225,7 +225,7 @@ class Worker {
     if (!session_) return std::nullopt;
     session_->hello(terms());
     page_->activity.store(Activity::kAwaiting);
-    // Until ask_from_now_on() a signal ends the process in its handler (StopSignals).
+    // Until defer_from_now_on() a signal ends the process in its handler (StopSignals).
     const auto received = session_->await_assignment();
     if (!received) return Failure{static_cast<ExitCode>(signals_.requested()), "stopped before the first group"};
     take_assignment(*received);
@@ -266,7 +266,7 @@ class Worker {
                                                  .faults = faults_,
                                                  .page = *page_,
                                                  .stop_code = [this] { return signals_.requested(); },
-                                                 .defer_stops = [this] { signals_.ask_from_now_on(); },
+                                                 .defer_stops = [this] { signals_.defer_from_now_on(); },
                                                  .agent = session_.get(),
                                                  .device = device_,
                                                  .stream = *stream_,
@@ -297,7 +297,7 @@ class Worker {
     reporter_->beat(trainer_->step(), Activity::kAwaiting);
     reporter_->send_metrics();
     session_->send(Left{.generation = world_.generation,
-                        .cause = outcome.waits_because,
+                        .cause = outcome.wait_reason,
                         .message = outcome.message,
                         .step = trainer_->step()});
     const auto received = session_->await_assignment();
@@ -314,7 +314,7 @@ class Worker {
     if (has_formed_) clock_.enter(Phase::kWaiting);  // what comes before the first group is start-up
     const auto began = clock_.seconds().total();
     const auto abort = std::make_shared<GroupAbort>();
-    abort->also([this] { trainer_->gate().shut(); });
+    abort->add_action([this] { trainer_->gate().shut(); });
     const GroupOptions options{.world = world_,
                                .backend = backend_,
                                .device = device_,
@@ -399,7 +399,7 @@ class Worker {
   // Without an agent the start time of rank 0 is the attempt (architecture §3).
   Result<uint64_t> agree_on_generation(const StoreHandle& store) {
     const auto mine = static_cast<uint64_t>(std::time(nullptr)) << 32;
-    TRY_ASSIGN(const std::string told, tell_all(store, world_, "generation", std::to_string(mine)));
+    TRY_ASSIGN(const std::string told, broadcast_from_rank_zero(store, world_, "generation", std::to_string(mine)));
     uint64_t generation = 0;
     std::from_chars(told.data(), told.data() + told.size(), generation);
     return generation;

@@ -40,7 +40,9 @@ std::vector<std::string> GuideFiles::outputs(const Workload::EvaluationReport& r
   return files;
 }
 
-bool GuideFiles::is_one(std::string_view name) { return name == kBestModel || name.starts_with(kCheckpointEpoch); }
+bool GuideFiles::is_guide_file(std::string_view name) {
+  return name == kBestModel || name.starts_with(kCheckpointEpoch);
+}
 
 TorchTree GuideFiles::content(const NamedTensors& parameters, const TrainingOptions& training,
                               const Workload::OutputState& state, std::string_view loss) {

@@ -31,7 +31,7 @@ class GuideFiles {
   // once per evaluation: it remembers the best value.
   std::vector<std::string> outputs(const Workload::EvaluationReport& report, std::string_view loss);
   // Whether `name` is the name of one of these files.
-  static bool is_one(std::string_view name);
+  static bool is_guide_file(std::string_view name);
   // `parameters`: all of the network's, including those that are not trained, in the order of the Python module. The
   // weights in the file are those of the evaluation: with --ema_decay, the average. "epoch" counts from 0, as in the
   // guide.

@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 // The number of training images to validate on when there are no validation images.
-constexpr int64_t kSeenAgain = 256;
+constexpr int64_t kTrainImagesValidated = 256;
 
 // The samples from `first` on, in order.
 class InOrder final : public BatchSource {
@@ -43,7 +43,8 @@ Result<std::unique_ptr<BatchSource>> ImageSplit::batches(const BatchOptions& opt
   if (options.split == Split::kValidation) {
     const bool is_kept = num_valid() > 0;
     return std::unique_ptr<BatchSource>(std::make_unique<InOrder>(
-        is_kept ? num_train_ : 0, is_kept ? num_valid() : std::min(kSeenAgain, num_train_), options.global_batch));
+        is_kept ? num_train_ : 0, is_kept ? num_valid() : std::min(kTrainImagesValidated, num_train_),
+        options.global_batch));
   }
   const bool fills_a_batch = num_train_ >= options.global_batch;
   return Sampler::create({.seed = options.seed,

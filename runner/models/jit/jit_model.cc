@@ -148,8 +148,8 @@ at::Tensor JitModel::embed_patches(const at::Tensor& z_BCHH) const {
 
 at::Tensor JitModel::attention(const JitBlock& block, const at::Tensor& x_BND, const HeadRotation& rotation) const {
   const Heads heads = rotated_heads(block.qkv(x_BND), block.q_norm, block.k_norm, rotation);
-  const at::Tensor heard_BANE = at::scaled_dot_product_attention(heads.q_BANE, heads.k_BANE, heads.v_BANE);
-  return block.proj(heard_BANE.transpose(1, 2).flatten(2));
+  const at::Tensor attended_BANE = at::scaled_dot_product_attention(heads.q_BANE, heads.k_BANE, heads.v_BANE);
+  return block.proj(attended_BANE.transpose(1, 2).flatten(2));
 }
 
 at::Tensor JitModel::unpatchify(const at::Tensor& x_BSF) const {
@@ -190,8 +190,9 @@ at::Tensor JitModel::operator()(const at::Tensor& z_BCHH, const at::Tensor& t_B,
     const bool drops = i >= shape_.depth / 4 && i < 3 * shape_.depth / 4;
     const auto dropped = [&](const at::Tensor& x) { return drops ? dropouts(x) : x; };
     const auto m = modulations_of[static_cast<size_t>(i)].chunk(6, 1);
-    const at::Tensor heard = dropped(attention(block, modulated_rms_norm(x_BND, block.norm1, m[0], m[1]), *rotation));
-    x_BND = gated_sum(x_BND, m[2], heard);
+    const at::Tensor attended =
+        dropped(attention(block, modulated_rms_norm(x_BND, block.norm1, m[0], m[1]), *rotation));
+    x_BND = gated_sum(x_BND, m[2], attended);
     const at::Tensor hidden = dropped(swiglu(block.w12(modulated_rms_norm(x_BND, block.norm2, m[3], m[4]))));
     x_BND = gated_sum(x_BND, m[5], block.w3(hidden));
   }

@@ -197,7 +197,9 @@ std::vector<std::string> JitWorkload::outputs(const EvaluationReport& report) {
 }
 
 OutputContent JitWorkload::output(const std::string& name, const OutputState& state) const {
-  if (GuideFiles::is_one(name)) return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
+  if (GuideFiles::is_guide_file(name)) {
+    return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
+  }
   const int64_t count = options_.sample_images;
   const auto part = state.parts.find(kSamplesPart);
   at::Tensor pixels_NHHC;

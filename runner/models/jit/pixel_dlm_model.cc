@@ -111,11 +111,11 @@ at::Tensor PixelDlmModel::patches(const at::Tensor& x_BCHH) const {
 }
 
 at::Tensor PixelDlmModel::attention(const PixelDlmBlock& block, const at::Tensor& x_BSD,
-                                    const at::Tensor& heard_B11S) const {
+                                    const at::Tensor& attended_B11S) const {
   const int64_t a = shape_.num_heads;
   const auto qkv_BASE =
       at::linear(x_BSD, block.qkv).unflatten(-1, {3, a, shape_.hidden_dim / a}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const at::Tensor out_BASE = at::scaled_dot_product_attention(qkv_BASE[0], qkv_BASE[1], qkv_BASE[2], heard_B11S);
+  const at::Tensor out_BASE = at::scaled_dot_product_attention(qkv_BASE[0], qkv_BASE[1], qkv_BASE[2], attended_B11S);
   return block.proj(out_BASE.transpose(1, 2).flatten(2));
 }
 
@@ -125,7 +125,7 @@ at::Tensor PixelDlmModel::operator()(const at::Tensor& z_BCHH, const at::Tensor&
   const int64_t g = shape_.grid();
   const at::Tensor filled_BS = is_token_BHH.to(at::kFloat).reshape({-1, g, p, g, p}).mean({2, 4}).flatten(1) > 0.5;
   // A picture without any filled patch attends to all patches, so that the softmax is defined; its output is 0 anyway.
-  const at::Tensor heard_B11S = (filled_BS | ~filled_BS.any(1, true)).unsqueeze(1).unsqueeze(1);
+  const at::Tensor attended_B11S = (filled_BS | ~filled_BS.any(1, true)).unsqueeze(1).unsqueeze(1);
 
   const at::Tensor angles_BE = torch::outer(t_B.to(at::kFloat), frequencies_);
   const at::Tensor condition_BD = torch::silu(torch::cat({torch::sin(angles_BE), torch::cos(angles_BE)}, 1));
@@ -135,7 +135,7 @@ at::Tensor PixelDlmModel::operator()(const at::Tensor& z_BCHH, const at::Tensor&
     const at::Tensor scale_B1D = (block.scale(condition_BD) + 1.0).clamp(kScaleMin, kScaleMax).unsqueeze(1);
     const at::Tensor shift_B1D = block.shift(condition_BD).unsqueeze(1);
     const auto adapted = [&](const at::Tensor& x) { return rms_norm_of(x, block.norm) * scale_B1D + shift_B1D; };
-    x_BSD = x_BSD + attention(block, adapted(x_BSD), heard_B11S);
+    x_BSD = x_BSD + attention(block, adapted(x_BSD), attended_B11S);
     x_BSD = x_BSD + block.mlp_out(swiglu(block.mlp_in(adapted(x_BSD))));
   }
   const at::Tensor out_BSF = output_proj_(x_BSD) * filled_BS.unsqueeze(-1);

@@ -67,7 +67,7 @@ class PixelDlmModel {
  private:
   [[nodiscard]] at::Tensor patches(const at::Tensor& x_BCHH) const;
   [[nodiscard]] at::Tensor attention(const PixelDlmBlock& block, const at::Tensor& x_BSD,
-                                     const at::Tensor& heard_B11S) const;
+                                     const at::Tensor& attended_B11S) const;
 
   PixelDlmShape shape_;
   at::Tensor pos_embed_h_;  // [1, H/P, D]

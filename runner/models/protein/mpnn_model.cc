@@ -51,11 +51,11 @@ at::Tensor sum_messages(const MpnnMessage& message, const at::Tensor& inner_BLKD
 
 // The end of each layer: adds the messages to the nodes, and then applies the nodes' feed-forward layers.
 template <typename Layer>
-at::Tensor renew_nodes(const Layer& layer, const at::Tensor& nodes_BLD, const at::Tensor& message_BLD,
-                       const at::Tensor& mask_BL, Dropouts& dropouts) {
-  const at::Tensor heard_BLD = layer.norm1(nodes_BLD + dropouts(message_BLD));
-  const at::Tensor dense_BLD = layer.dense_out(at::gelu(layer.dense_in(heard_BLD)));
-  return layer.norm2(heard_BLD + dropouts(dense_BLD)) * mask_BL.unsqueeze(2);
+at::Tensor update_nodes(const Layer& layer, const at::Tensor& nodes_BLD, const at::Tensor& message_BLD,
+                        const at::Tensor& mask_BL, Dropouts& dropouts) {
+  const at::Tensor normed_BLD = layer.norm1(nodes_BLD + dropouts(message_BLD));
+  const at::Tensor dense_BLD = layer.dense_out(at::gelu(layer.dense_in(normed_BLD)));
+  return layer.norm2(normed_BLD + dropouts(dense_BLD)) * mask_BL.unsqueeze(2);
 }
 
 // Converts places in each sample to rows of a table [B · rows, D].
@@ -207,11 +207,11 @@ MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_B
   at::Tensor nodes_BLD = at::zeros({b, l, shape_.hidden_dim}, mask_BL.options());
   for (const MpnnEncoderLayer& layer : encoder_layers_) {
     const at::Tensor message_BLD = sum_messages(layer.to_nodes, inner_of(layer.to_nodes, nodes_BLD), weights_BLK);
-    nodes_BLD = renew_nodes(layer, nodes_BLD, message_BLD, mask_BL, dropouts);
+    nodes_BLD = update_nodes(layer, nodes_BLD, message_BLD, mask_BL, dropouts);
     const at::Tensor inner_BLKD = inner_of(layer.to_edges, nodes_BLD);
-    const at::Tensor heard_BLKD =
+    const at::Tensor hidden_BLKD =
         gelu_with_bias(inner_BLKD.flatten(0, 1), layer.to_edges.second.bias).view_as(inner_BLKD);
-    const at::Tensor news_BLKD = layer.to_edges.third(heard_BLKD);
+    const at::Tensor news_BLKD = layer.to_edges.third(hidden_BLKD);
     edges_BLKD = layer.norm3(edges_BLKD + dropouts(news_BLKD));
   }
   return {.graph = std::move(graph), .mask_BL = mask_BL, .nodes_BLD = nodes_BLD, .edges_BLKD = edges_BLKD};
@@ -246,7 +246,7 @@ at::Tensor MpnnModel::decode(const MpnnEncoding& encoding, const at::Tensor& S_B
             .flatten(0, 1);
     const at::Tensor inner_BLKD =
         along_edges(message, encoding.edges_BLKD, of_node(message, nodes_BLD), table_ND, rows_BLK);
-    nodes_BLD = renew_nodes(layer, nodes_BLD, sum_messages(message, inner_BLKD, weights_BLK), mask_BL, dropouts);
+    nodes_BLD = update_nodes(layer, nodes_BLD, sum_messages(message, inner_BLKD, weights_BLK), mask_BL, dropouts);
   }
   return at::log_softmax(W_out_(nodes_BLD), -1, at::kFloat);
 }

@@ -94,7 +94,7 @@ class Decoder {
           at::addmm(message.second.bias, inner_NKD.view({-1, d}), message.second.weight.t()).view({n, k, d});
       at::gelu_(second_NKD);
       growing.table_RD.index_copy_(0, own_rows_N, at::linear(node_ND, message_columns(message, 3)));
-      node_ND = renewed(*growing.layer, node_ND, sum_over_neighbours(message, second_NKD, places_N)).mul_(mask_N1);
+      node_ND = updated(*growing.layer, node_ND, sum_over_neighbours(message, second_NKD, places_N)).mul_(mask_N1);
     }
     return at::linear(node_ND, model_.output().weight, model_.output().bias);
   }
@@ -120,12 +120,12 @@ class Decoder {
     return (at::linear(sum_ND, message.third.weight) + weights_NK1.sum(1) * message.third.bias) / kMpnnMessageScale;
   }
 
-  [[nodiscard]] static at::Tensor renewed(const MpnnDecoderLayer& layer, const at::Tensor& node_ND,
+  [[nodiscard]] static at::Tensor updated(const MpnnDecoderLayer& layer, const at::Tensor& node_ND,
                                           const at::Tensor& message_ND) {
-    const at::Tensor heard_ND = layer.norm1(node_ND + message_ND);
-    at::Tensor dense_ND = layer.dense_in(heard_ND);
+    const at::Tensor normed_ND = layer.norm1(node_ND + message_ND);
+    at::Tensor dense_ND = layer.dense_in(normed_ND);
     at::gelu_(dense_ND);
-    return layer.norm2(heard_ND + layer.dense_out(dense_ND));
+    return layer.norm2(normed_ND + layer.dense_out(dense_ND));
   }
 
   const MpnnModel& model_;

@@ -26,7 +26,7 @@ std::string problem_of(const std::string& line) {
 }
 
 TEST(ControlRequest, is_one_of_the_commands) {
-  EXPECT_TRUE(std::holds_alternative<StatusWanted>(*parse_control_request(R"({"command":"status"})")));
+  EXPECT_TRUE(std::holds_alternative<GetStatus>(*parse_control_request(R"({"command":"status"})")));
   EXPECT_TRUE(std::holds_alternative<KillAgent>(*parse_control_request(R"({"command":"kill-agent"})")));
   EXPECT_EQ(std::get<KillRank>(*parse_control_request(R"({"command":"kill-rank","rank":3})")).rank, 3);
   const auto stop = std::get<StopRank>(*parse_control_request(R"({"command":"stop-rank","rank":0,"seconds":1.5})"));
@@ -36,12 +36,12 @@ TEST(ControlRequest, is_one_of_the_commands) {
   EXPECT_EQ(inject.rank, 2);
   EXPECT_EQ(inject.fault.fault, Fault::kStallCompute);
   EXPECT_EQ(inject.fault.seconds, 4);
-  EXPECT_EQ(std::get<RecoveriesWanted>(*parse_control_request(R"({"command":"recoveries","after":-1})")).after, -1);
+  EXPECT_EQ(std::get<WaitForRecoveries>(*parse_control_request(R"({"command":"recoveries","after":-1})")).after, -1);
 }
 
 TEST(ControlRequest, tells_a_decision) {
   const LadderDecision told{.rung = "gang", .reason = "Crash", .line = "node 1 …; ending the job", .gives_up = true};
-  const auto heard = std::get<DecisionTold>(*parse_control_request(decision_request(told))).decision;
+  const auto heard = std::get<ReportDecision>(*parse_control_request(decision_request(told))).decision;
   EXPECT_EQ(heard.rung, told.rung);
   EXPECT_EQ(heard.reason, told.reason);
   EXPECT_EQ(heard.line, told.line);

@@ -96,7 +96,7 @@ class CoordinatorOnLoopback : public testing::Test {
             .on_break = [this](const GroupBreak& seen) { breaks_.push_back(seen); },
             .on_cause = [this](const CauseLearned& learned) { causes_.push_back(learned); },
             .on_placed = [this](const GroupPlaced& seen) { placed_.push_back(seen); },
-            .on_broken_before = [this](const GroupBreak& seen,
+            .on_earlier_break = [this](const GroupBreak& seen,
                                        const Commit& newest) { broken_before_.emplace_back(newest, seen); },
             .on_remote_end = [this](int node, const Broken& broken) { remote_ends_.emplace_back(node, broken); },
             .on_remote_decision = [this](int node,
@@ -587,7 +587,9 @@ TEST_F(CoordinatorOnLoopback, closes_who_says_nothing_for_the_heartbeat_timeout)
 TEST_F(CoordinatorOnLoopback, makes_room_for_newcomers_among_silent_strangers) {
   const auto server = serve(options(7));
   std::vector<std::unique_ptr<RawPeer>> strangers;
-  for (size_t i = 0; i <= kStrangersMax; ++i) strangers.push_back(std::make_unique<RawPeer>(loop_, server->port()));
+  for (size_t i = 0; i <= kUnauthenticatedMax; ++i) {
+    strangers.push_back(std::make_unique<RawPeer>(loop_, server->port()));
+  }
   strangers.front()->wait_for_the_end();
   EXPECT_TRUE(until([&] { return strangers.front()->ended(); }));
   Heard heard;

@@ -221,12 +221,12 @@ Commit commit(int64_t step, int64_t milliseconds = -450) { return {.step = step,
 // An agent that takes a lost node 0's place at 0 s.
 TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-200'000, 5), commit(90), at(100),
+  job.on_earlier_break(before(-200'000, 5), commit(90), at(100),
                        1'699'999'800);  // a node that was not in the newest group
-  job.on_broken_before(before(-300, 7), commit(119), at(200), 1'700'000'001);
-  job.on_broken_before(before(-400, 7, false), commit(120), at(210), 1'700'000'000);
-  job.on_broken_before(before(-200, 7, false), commit(120), at(220), 1'700'000'002);
-  job.on_broken_before(before(-300'000, 6), commit(90), at(230), 1'699'999'700);
+  job.on_earlier_break(before(-300, 7), commit(119), at(200), 1'700'000'001);
+  job.on_earlier_break(before(-400, 7, false), commit(120), at(210), 1'700'000'000);
+  job.on_earlier_break(before(-200, 7, false), commit(120), at(220), 1'700'000'002);
+  job.on_earlier_break(before(-300'000, 6), commit(90), at(230), 1'699'999'700);
   EXPECT_TRUE(job.is_recovering());
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
@@ -242,13 +242,13 @@ TEST(JobRecord, measures_the_recovery_that_made_its_agent_necessary) {
   EXPECT_EQ(recovery->world_size, 4);
   EXPECT_EQ(job.recoveries_total(), 1);
   EXPECT_THAT(job.goodput_line(at(1'600)), HasSubstr("waiting 0.6 s (NodeLost 0.5, startup 0.1)"));
-  job.on_broken_before(before(-400, 9), commit(120), at(1'700), 1'700'000'003);
+  job.on_earlier_break(before(-400, 9), commit(120), at(1'700), 1'700'000'003);
   EXPECT_FALSE(job.is_recovering()) << "the job has gone on";
 }
 
 TEST(JobRecord, knows_a_node_0_that_left_as_told_from_one_that_was_lost) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-300, 7, false), commit(120), at(100), 1'700'000'000);
+  job.on_earlier_break(before(-300, 7, false), commit(120), at(100), 1'700'000'000);
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
   ASSERT_TRUE(recovery);
@@ -269,7 +269,7 @@ TEST(JobRecord, tells_how_much_work_a_fall_back_has_thrown_away) {
   EXPECT_NEAR(recovery->lost_seconds, 20 * 0.1 + 0.092, 1e-9);
 
   JobRecord successor(at(0));
-  successor.on_broken_before(before(-300, 7), commit(120), at(100), 1'700'000'000);
+  successor.on_earlier_break(before(-300, 7), commit(120), at(100), 1'700'000'000);
   successor.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> unknown = successor.on_resumed(resumed(81, 600, 9));
   ASSERT_TRUE(unknown);
@@ -280,8 +280,8 @@ TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
   JobRecord job(at(0));
   GroupBreak silent = before(-300, 7);
   silent.detection_seconds = 5.0;
-  job.on_broken_before(silent, commit(120), at(100), 1'700'000'000);
-  job.on_broken_before(before(-200, 7), commit(120), at(100), 1'700'000'000);
+  job.on_earlier_break(silent, commit(120), at(100), 1'700'000'000);
+  job.on_earlier_break(before(-200, 7), commit(120), at(100), 1'700'000'000);
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   const std::optional<Recovery> recovery = job.on_resumed(resumed(121, 600, 9));
   ASSERT_TRUE(recovery);
@@ -292,7 +292,7 @@ TEST(JobRecord, counts_the_silence_of_a_lost_node_0_as_detection) {
 // The last step was done when the group broke.
 TEST(JobRecord, ends_a_recovery_with_the_state_when_nothing_is_left_to_train) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-300, 7), commit(120), at(100), 1'700'000'000);
+  job.on_earlier_break(before(-300, 7), commit(120), at(100), 1'700'000'000);
   job.on_placed({.generation = 9, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   Resumed last = resumed(121, 600, 9);
   last.committed_ns = 0;
@@ -304,7 +304,7 @@ TEST(JobRecord, ends_a_recovery_with_the_state_when_nothing_is_left_to_train) {
 
 TEST(JobRecord, counts_the_first_group_after_a_lost_node_0_that_breaks_as_part_of_its_recovery) {
   JobRecord job(at(0));
-  job.on_broken_before(before(-400, 1), commit(120), at(0), 1'700'000'000);
+  job.on_earlier_break(before(-400, 1), commit(120), at(0), 1'700'000'000);
   job.on_placed({.generation = 2, .cause = "", .world_size = 4, .nnodes = 2, .at = at(500)});
   job.on_break(broke(1'000, "SignalKILL", 2), 1'700'000'001);
   job.on_placed({.generation = 3, .cause = "SignalKILL", .world_size = 4, .nnodes = 2, .at = at(1'500)});

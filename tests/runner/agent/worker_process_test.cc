@@ -11,7 +11,7 @@
 #include <fstream>
 #include <vector>
 
-#include "runner/agent/beat_memory.h"
+#include "runner/agent/beat_page_mapping.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -19,7 +19,7 @@ namespace {
 
 // What a worker that is this program prints to stdout.
 std::string output_of(const WorkerCommand& command) {
-  const Result<BeatMemory> beats = BeatMemory::create();
+  const Result<BeatPageMapping> beats = BeatPageMapping::create();
   const Result<SpawnedWorker> worker = spawn_worker(command, 0, beats->fd());
   if (!worker.ok()) return worker.error().message;
   ::waitpid(worker->pid, nullptr, 0);
@@ -58,25 +58,25 @@ class OomKills : public testing::Test {
 TEST_F(OomKills, are_taken_once_each_however_many_come_together) {
   say(2);
   OomKillCounter counter(path());
-  EXPECT_FALSE(counter.take_one(at_));
+  EXPECT_FALSE(counter.take_kill(at_));
   say(4);
-  EXPECT_TRUE(counter.take_one(at_));
-  EXPECT_TRUE(counter.take_one(at_ + kOomKillsTogether));  // its end is told a moment later
-  EXPECT_FALSE(counter.take_one(at_ + kOomKillsTogether));
+  EXPECT_TRUE(counter.take_kill(at_));
+  EXPECT_TRUE(counter.take_kill(at_ + kOomKillsTogether));  // its end is told a moment later
+  EXPECT_FALSE(counter.take_kill(at_ + kOomKillsTogether));
 }
 
 TEST_F(OomKills, of_others_are_not_laid_upon_who_is_killed_later) {
   say(0);
   OomKillCounter counter(path());
   say(3);
-  EXPECT_TRUE(counter.take_one(at_));
+  EXPECT_TRUE(counter.take_kill(at_));
   const auto later = at_ + 2 * kOomKillsTogether;
-  EXPECT_FALSE(counter.take_one(later));
+  EXPECT_FALSE(counter.take_kill(later));
   say(4);
-  EXPECT_TRUE(counter.take_one(later));
-  EXPECT_FALSE(counter.take_one(later));
+  EXPECT_TRUE(counter.take_kill(later));
+  EXPECT_FALSE(counter.take_kill(later));
   std::filesystem::remove(path());
-  EXPECT_FALSE(counter.take_one(later));
+  EXPECT_FALSE(counter.take_kill(later));
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ TEST_F(AbandonableBackendTest, one_that_hangs_after_a_cut_is_given_up_and_counts
 
 TEST_F(AbandonableBackendTest, a_cut_leaves_alone_what_ends_by_itself) {
   const auto work = begin();
-  abort_->also([this] { inner_.work(0).fail(); });  // before this thread may be left without the CPU
+  abort_->add_action([this] { inner_.work(0).fail(); });  // before this thread may be left without the CPU
   abort_->fire();
   try {
     work->wait();

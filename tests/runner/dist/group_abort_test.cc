@@ -71,7 +71,7 @@ TEST(GroupAbort, also_ends_a_group_that_is_still_being_formed) {
 TEST(GroupAbort, ends_the_listeners_of_who_still_meets_its_peers_and_spares_gloo_s) {
   GroupAbort abort;
   const Connection of_gloo;
-  abort.spare_listeners();
+  abort.gloo_is_ready();
   const Connection of_nccl;
   abort.fire();
   EXPECT_TRUE(of_gloo.is_down());
@@ -84,7 +84,7 @@ TEST(GroupAbort, ends_the_listeners_of_who_still_meets_its_peers_and_spares_gloo
 TEST(GroupAbort, spares_a_communicator_that_stands_and_ends_gloo_s_connections) {
   GroupAbort abort;
   const Connection of_gloo;
-  abort.spare_listeners();
+  abort.gloo_is_ready();
   const Connection of_nccl;
   abort.group_is_formed();
   abort.fire();
@@ -99,7 +99,7 @@ TEST(GroupAbort, a_retired_one_touches_nothing) {
   const Connection somebody_elses;
   abort.group_is_formed();
   int called = 0;
-  abort.also([&] { ++called; });
+  abort.add_action([&] { ++called; });
   abort.retire();
   abort.fire();
   EXPECT_FALSE(somebody_elses.is_down());
@@ -109,9 +109,9 @@ TEST(GroupAbort, a_retired_one_touches_nothing) {
 TEST(GroupAbort, an_action_that_comes_too_late_runs_at_once) {
   GroupAbort abort;
   int called = 0;
-  abort.also([&] { ++called; });
+  abort.add_action([&] { ++called; });
   abort.fire();
-  abort.also([&] { called += 10; });
+  abort.add_action([&] { called += 10; });
   EXPECT_EQ(called, 11);
 }
 

@@ -53,7 +53,7 @@ class TwoPhaseAbortTest : public testing::Test {
   // A communicator that stands, in a group.
   std::shared_ptr<TwoPhaseAbort> formed(TwoPhaseAbort::Calls calls) {
     auto abort = std::make_shared<TwoPhaseAbort>(std::move(calls));
-    group_.also([abort] { abort->cut(); });
+    group_.add_action([abort] { abort->cut(); });
     abort->await_init([] { return true; }, milliseconds(0));
     return abort;
   }
@@ -72,21 +72,21 @@ class TwoPhaseAbortTest : public testing::Test {
 };
 
 TEST_F(TwoPhaseAbortTest, the_gate_is_shut_before_the_revoke_and_the_abort_waits_for_the_training_thread) {
-  group_.also([this] { journal_.add("shut"); });
+  group_.add_action([this] { journal_.add("shut"); });
   const auto abort = formed(calls());
   EXPECT_EQ(abort->launch([] { return 7; }), 7);
   group_.fire();
   revoked_.get_future().wait();
   EXPECT_EQ(journal_.names(), (Names{"shut", "revoke"}));
-  abort->leave();
-  abort->leave();
+  abort->abort();
+  abort->abort();
   EXPECT_EQ(journal_.names(), (Names{"shut", "revoke", "abort"}));
 }
 
 TEST_F(TwoPhaseAbortTest, a_group_that_ends_in_order_is_aborted_and_not_revoked) {
   const auto abort = formed(calls());
   abort->check();
-  abort->leave();
+  abort->abort();
   abort->cut();  // too late to matter
   EXPECT_EQ(journal_.names(), Names{"abort"});
 }
@@ -96,7 +96,7 @@ TEST_F(TwoPhaseAbortTest, nothing_is_launched_after_a_cut) {
   group_.fire();
   EXPECT_THROW(abort->launch([this] { journal_.add("launch"); }), RunFault);
   expect_is_cut(*abort);
-  abort->leave();
+  abort->abort();
   EXPECT_EQ(journal_.names(), (Names{"revoke", "abort"}));
 }
 
@@ -107,7 +107,7 @@ TEST_F(TwoPhaseAbortTest, the_revoke_waits_for_a_launch_that_is_under_way) {
     EXPECT_EQ(revoked_.get_future().wait_for(milliseconds(0)), std::future_status::timeout);
     journal_.add("launched");
   });
-  abort->leave();
+  abort->abort();
   EXPECT_EQ(journal_.names(), (Names{"launched", "revoke", "abort"}));
 }
 
@@ -131,7 +131,7 @@ TEST_F(TwoPhaseAbortTest, a_launch_that_hangs_is_ended_by_the_abort_and_what_it_
   } catch (const std::exception& e) {
     EXPECT_EQ(classify_fault(e).code, ExitCode::kPeerLost) << e.what();
   }
-  abort->leave();
+  abort->abort();
   EXPECT_EQ(journal_.names(), Names{"abort"}) << "no revoke, and one abort";
 }
 
@@ -147,7 +147,7 @@ TEST_F(TwoPhaseAbortTest, a_revoke_that_fails_becomes_an_abort) {
       {.revoke = [] { throw NcclFault(NcclResult::kInvalidArgument, "no"); }, .abort = [&] { aborted.set_value(); }});
   group_.fire();
   aborted.get_future().wait();
-  abort->leave();
+  abort->abort();
 }
 
 // Whoever tells of a cut is the thread that shows that this process lives.
@@ -160,7 +160,7 @@ TEST_F(TwoPhaseAbortTest, a_slow_abort_keeps_nobody_but_the_training_thread) {
                                    begun.set_value();
                                    may_end.get_future().wait();
                                  }});
-  std::thread training([&] { abort->leave(); });
+  std::thread training([&] { abort->abort(); });
   begun.get_future().wait();
   group_.fire();
   abort->cut();
@@ -227,14 +227,14 @@ TEST_F(TwoPhaseAbortTest, an_error_of_the_communicator_s_cuts_the_group_and_is_w
     return is_broken ? std::make_exception_ptr(NcclFault(NcclResult::kRemoteError, "reset")) : nullptr;
   };
   calls.on_error = [&] { group_.fire(); };
-  group_.also([this] { journal_.add("shut"); });
+  group_.add_action([this] { journal_.add("shut"); });
   const auto abort = formed(std::move(calls));
   abort->check();
   is_broken = true;
   revoked_.get_future().wait();
   EXPECT_THROW(abort->check(), NcclFault);
   EXPECT_THROW(abort->launch([] {}), NcclFault);
-  abort->leave();
+  abort->abort();
   EXPECT_EQ(journal_.names(), (Names{"shut", "revoke", "abort"}));
 }
 

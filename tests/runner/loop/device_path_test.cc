@@ -106,7 +106,7 @@ class CutOnADevice : public testing::TestWithParam<Case> {
   static void on_a_rank_cut_in(int64_t aborted, const std::function<void(Rank&)>& body) {
     on_device_ranks(1, GetParam().waits, [&](ProcessGroup& group, AsynchronousDevice& device) {
       Rank rank(group, device, Precision::kFp16);
-      group.options().abort->also([&] { rank.gate.shut(); });
+      group.options().abort->add_action([&] { rank.gate.shut(); });
       device.before_launch([&](int64_t number) {
         if (number == aborted + 1) GetParam().cut.make(rank, device);
       });

@@ -52,14 +52,14 @@ TEST(Phases, say_what_they_change_of_the_flags) {
 TEST(Phases, say_what_a_run_that_is_done_needs_to_go_on) {
   const WorkloadInfo line{.name = "line", .loss_terms = {}, .best = {}};
   TrainingOptions training;
-  EXPECT_EQ(needed_to_go_on(line, training, 40), "a higher --num_epochs");
+  EXPECT_EQ(needed_to_continue(line, training, 40), "a higher --num_epochs");
   WorkloadInfo toy = ToyWorkload().info();
-  EXPECT_EQ(needed_to_go_on(toy, training, 40), "more epochs of whole");
+  EXPECT_EQ(needed_to_continue(toy, training, 40), "more epochs of whole");
   toy.phases.back().epochs_flag = "whole_epochs";
-  EXPECT_EQ(needed_to_go_on(toy, training, 40), "a higher --whole_epochs");
+  EXPECT_EQ(needed_to_continue(toy, training, 40), "a higher --whole_epochs");
   training.max_steps = 40;
-  EXPECT_EQ(needed_to_go_on(toy, training, 40), "a higher --max_steps");
-  EXPECT_EQ(needed_to_go_on(toy, training, 39), "a higher --whole_epochs");
+  EXPECT_EQ(needed_to_continue(toy, training, 40), "a higher --max_steps");
+  EXPECT_EQ(needed_to_continue(toy, training, 39), "a higher --whole_epochs");
 }
 
 TEST(Phases, lie_one_behind_the_other_in_the_steps) {
@@ -266,7 +266,7 @@ TEST_F(TwoPhases, change_again_in_the_next_group_when_the_group_is_cut_in_betwee
     };
   };
   const Outcome outcome = worker.run_alone(1);
-  EXPECT_EQ(outcome.waits_because, kLeftCut) << outcome.message;
+  EXPECT_EQ(outcome.wait_reason, kLeftCut) << outcome.message;
   EXPECT_EQ(changes, 1);
   EXPECT_EQ(worker.step(), first_phase_end);
   ASSERT_EQ(worker.run_alone(2).code, ExitCode::kDone);
@@ -280,7 +280,7 @@ TEST_F(TwoPhases, change_again_when_all_were_to_leave_in_between) {
       while (goes_on()) std::this_thread::yield();
     };
   };
-  EXPECT_EQ(worker.run_alone(1).waits_because, kLeftRegroup);
+  EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftRegroup);
   ASSERT_EQ(worker.run_alone(2).code, ExitCode::kDone);
   expect_undisturbed_end();
 }

@@ -55,7 +55,7 @@ class WorkerOf {
                                                         .faults = faults_,
                                                         .page = page_,
                                                         .stop_code = [this] { return signals_.requested(); },
-                                                        .defer_stops = [this] { signals_.ask_from_now_on(); },
+                                                        .defer_stops = [this] { signals_.defer_from_now_on(); },
                                                         .agent = agent != nullptr ? agent : session_.get(),
                                                         .device = at::kCPU,
                                                         .stream = device != nullptr ? *device : *cpu_,

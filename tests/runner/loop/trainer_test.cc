@@ -206,7 +206,7 @@ std::vector<Json> evaluations_in(const TemporaryFolder& folder) {
 void expect_undisturbed_end(TestWorker& worker, const TemporaryFolder& folder, uint64_t generation) {
   const Outcome outcome = worker.run_alone(generation);
   ASSERT_EQ(outcome.code, ExitCode::kDone) << outcome.message;
-  EXPECT_TRUE(outcome.waits_because.empty());
+  EXPECT_TRUE(outcome.wait_reason.empty());
   PosixFileSystem fs;
   const TemporaryFolder other;
   TestWorker undisturbed(fs, other.path(), 0, 1);
@@ -248,7 +248,7 @@ INSTANTIATE_TEST_SUITE_P(Trainer, LongEvaluation, ::testing::Values(2, 4));
 TEST_P(LongEvaluation, is_left_when_the_group_is_cut_and_made_again_in_the_next_one) {
   evaluate_until([this] { worker.cut(1); });
   const Outcome outcome = worker.run_alone(1);
-  EXPECT_EQ(outcome.waits_because, kLeftCut);
+  EXPECT_EQ(outcome.wait_reason, kLeftCut);
   EXPECT_EQ(worker.step(), GetParam()) << "the state is kept";
   if (GetParam() == 2) return expect_undisturbed_end(worker, folder, 2);
   EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
@@ -257,7 +257,7 @@ TEST_P(LongEvaluation, is_left_when_the_group_is_cut_and_made_again_in_the_next_
 
 TEST_P(LongEvaluation, is_left_when_all_are_to_leave_together) {
   evaluate_until([this] { worker.leave(1); });
-  EXPECT_EQ(worker.run_alone(1).waits_because, kLeftRegroup);
+  EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftRegroup);
   EXPECT_EQ(worker.step(), GetParam());
   if (GetParam() == 2) return expect_undisturbed_end(worker, folder, 2);
   EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
@@ -268,7 +268,7 @@ TEST_P(LongEvaluation, is_left_at_a_stop_with_a_checkpoint_of_its_step_and_made_
   evaluate_until([] { std::raise(SIGTERM); });
   const Outcome outcome = worker.run_alone(1);
   EXPECT_EQ(outcome.code, ExitCode::kTerminated) << outcome.message;
-  EXPECT_TRUE(outcome.waits_because.empty());
+  EXPECT_TRUE(outcome.wait_reason.empty());
   EXPECT_TRUE(evaluations_in(folder).empty());
   const Result<ResumeResult> written = newest_in(folder, worker);
   ASSERT_TRUE(written.ok() && written->checkpoint);
@@ -308,7 +308,7 @@ TEST(Trainer, does_not_wait_for_a_slow_checkpoint_when_its_group_is_cut) {
   worker.config.training.checkpoint_every = 1;
   worker.workload.in_step = [&] { worker.cut(1); };  // while the first step's checkpoint is being written
   worker.config.training.eval_every = 0;
-  EXPECT_EQ(worker.run_alone(1).waits_because, kLeftCut);
+  EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftCut);
   EXPECT_EQ(worker.step(), 2) << "the state is kept";
   fs.let_go = true;
   EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
@@ -344,7 +344,7 @@ TEST(Trainer, does_not_wait_for_a_slow_file_when_its_group_is_cut_and_counts_the
   // The second evaluation's file waits for the first one's, which is held.
   worker.workload.epoch_of_outputs = 2;
   worker.workload.in_outputs = [&] { worker.cut(1); };
-  EXPECT_EQ(worker.run_alone(1).waits_because, kLeftCut);
+  EXPECT_EQ(worker.run_alone(1).wait_reason, kLeftCut);
   EXPECT_EQ(evaluations_in(folder).size(), 2U);
   fs.let_go = true;
   EXPECT_EQ(worker.run_alone(2).code, ExitCode::kDone);
@@ -385,7 +385,7 @@ TEST(Trainer, reads_a_checkpoint_no_further_when_its_group_is_cut) {
   TestWorker worker(fs, folder.path(), 0, 1, TestWorker::Agent::kOnLink);
   worker.config.training.num_epochs = 2;
   reader = &worker;
-  EXPECT_EQ(worker.run_alone(2).waits_because, kLeftCut);
+  EXPECT_EQ(worker.run_alone(2).wait_reason, kLeftCut);
   EXPECT_EQ(fs.reads_of_tensors, 1);
   testing::internal::CaptureStdout();
   EXPECT_EQ(worker.run_alone(3).code, ExitCode::kDone);
@@ -715,7 +715,7 @@ TEST(Trainer, commits_nothing_in_a_group_that_was_cut_while_it_formed) {
   PosixFileSystem fs;
   on_device_ranks(1, HostWaits::kForNothing, [&](ProcessGroup& group, AsynchronousDevice& device) {
     TestWorker worker(fs, folder.path(), 0, 1, &device);
-    group.options().abort->also([&] { worker.gate().shut(); });
+    group.options().abort->add_action([&] { worker.gate().shut(); });
     group.options().abort->fire();
     const StoreHandle store(c10::make_intrusive<c10d::HashStore>());
     EXPECT_EQ(worker.run(group, store, 1).code, ExitCode::kPeerLost);
@@ -773,7 +773,7 @@ TEST(Trainer, waits_for_its_device_before_it_leaves_according_to_plan) {
   WatchedStream stream;
   TestWorker worker(fs, folder.path(), 0, 1, &stream, &session);
   const Outcome outcome = worker.run_alone(1);
-  EXPECT_EQ(outcome.waits_because, kLeftRegroup) << outcome.message;
+  EXPECT_EQ(outcome.wait_reason, kLeftRegroup) << outcome.message;
   EXPECT_EQ(worker.step(), 1);
   EXPECT_GT(stream.waits, 0);
 }

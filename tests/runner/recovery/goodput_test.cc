@@ -64,9 +64,9 @@ TEST(Goodput, stays_startup_whatever_older_state_is_resumed_and_while_the_page_i
 
 TEST(Goodput, waits_for_a_group_that_broke_before_from_when_that_is_told) {
   Job job;
-  job.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/false, Job::at(1));
+  job.goodput.on_earlier_break("NodeLost", 120, /*step_in_flight=*/false, Job::at(1));
   EXPECT_EQ(job.goodput.redone_steps(), 0);
-  job.goodput.on_broken_before("NodeLost", 119, /*step_in_flight=*/true, Job::at(1.5));  // by another node
+  job.goodput.on_earlier_break("NodeLost", 119, /*step_in_flight=*/true, Job::at(1.5));  // by another node
   EXPECT_EQ(job.goodput.furthest_step(), 120);
   EXPECT_EQ(job.goodput.redone_steps(), 1);
   job.goodput.on_resume(120, Job::at(2));
@@ -80,27 +80,27 @@ TEST(Goodput, waits_for_a_group_that_broke_before_from_when_that_is_told) {
 TEST(Goodput, hears_of_no_group_before_when_there_was_one_since) {
   Job job;
   job.goodput.on_resume(100, Job::at(1));
-  job.goodput.on_broken_before("NodeLost", 500, true, Job::at(2));
+  job.goodput.on_earlier_break("NodeLost", 500, true, Job::at(2));
   job.goodput.on_commit(101, Job::at(3));
   job.goodput.on_break("SignalKILL", Job::at(4), /*step_in_flight=*/false);
-  job.goodput.on_broken_before("NodeLost", 500, true, Job::at(5));
+  job.goodput.on_earlier_break("NodeLost", 500, true, Job::at(5));
   EXPECT_DOUBLE_EQ(job.seconds(waiting("NodeLost"), 6), 0);
   EXPECT_EQ(job.goodput.furthest_step(), 101);
   EXPECT_EQ(job.goodput.redone_steps(), 0);
 
   Job after;
-  after.goodput.on_broken_before("NodeLost", 120, true, Job::at(1));
+  after.goodput.on_earlier_break("NodeLost", 120, true, Job::at(1));
   after.goodput.on_commit(121, Job::at(2));  // nobody has told where it went on
-  after.goodput.on_broken_before("NodeLost", 500, false, Job::at(3));
+  after.goodput.on_earlier_break("NodeLost", 500, false, Job::at(3));
   EXPECT_EQ(after.goodput.furthest_step(), 121);
   EXPECT_EQ(after.goodput.redone_steps(), 1);
 }
 
 TEST(Goodput, redoes_what_a_group_before_had_committed) {
   Job job;
-  job.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/false, Job::at(1));
+  job.goodput.on_earlier_break("NodeLost", 120, /*step_in_flight=*/false, Job::at(1));
   job.goodput.on_resume(100, Job::at(2));
-  job.goodput.on_broken_before("NodeLost", 500, true, Job::at(3));
+  job.goodput.on_earlier_break("NodeLost", 500, true, Job::at(3));
   job.goodput.on_commit(120, Job::at(22));
   EXPECT_DOUBLE_EQ(job.seconds(redone("NodeLost"), 22), 20);
   EXPECT_EQ(job.goodput.redone_steps(), 20);
@@ -230,11 +230,11 @@ TEST(Goodput, has_no_step_in_flight_any_more_when_one_was_committed_after_the_br
 
 TEST(Goodput, counts_such_a_step_of_a_group_before_once_too) {
   Job other;
-  other.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/true, Job::at(1));
-  other.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/false, Job::at(1));
+  other.goodput.on_earlier_break("NodeLost", 120, /*step_in_flight=*/true, Job::at(1));
+  other.goodput.on_earlier_break("NodeLost", 120, /*step_in_flight=*/false, Job::at(1));
   EXPECT_EQ(other.goodput.redone_steps(), 1);
   Job job;
-  job.goodput.on_broken_before("NodeLost", 120, /*step_in_flight=*/true, Job::at(1));
+  job.goodput.on_earlier_break("NodeLost", 120, /*step_in_flight=*/true, Job::at(1));
   job.goodput.on_resume(119, Job::at(2));
   job.goodput.on_commit(121, Job::at(4));
   EXPECT_EQ(job.goodput.redone_steps(), 1);
@@ -449,7 +449,7 @@ TEST(Goodput, adds_up_to_the_wall_clock_whatever_happens) {
     for (int i = 0; i < 300; ++i) {
       now += 0.001 * pick(2000);
       const Goodput::TimePoint when = Job::at(std::max(0.0, now - 0.001 * pick(500)));
-      if (pick(20) == 0) job.goodput.on_broken_before("c", step + pick(10), pick(2) == 0, when);
+      if (pick(20) == 0) job.goodput.on_earlier_break("c", step + pick(10), pick(2) == 0, when);
       switch (pick(6)) {
         case 0:
           job.goodput.on_break(pick(2) == 0 ? "a" : "b", when, pick(2) == 0);

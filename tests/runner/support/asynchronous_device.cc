@@ -236,7 +236,7 @@ void AsynchronousDevice::carry(ProcessGroup& group) {
   using c10d::ProcessGroup;
   group.handle()->setBackend(at::kCPU, ProcessGroup::BackendType::CUSTOM,
                              c10::make_intrusive<Backend>(group.handle()->getBackend(at::kCPU), stream_));
-  if (const auto& abort = group.options().abort) abort->also([stream = stream_] { stream->abort(); });
+  if (const auto& abort = group.options().abort) abort->add_action([stream = stream_] { stream->abort(); });
 }
 
 void AsynchronousDevice::before_launch(std::function<void(int64_t)> action) {

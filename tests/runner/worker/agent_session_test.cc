@@ -29,7 +29,7 @@ class AgentSessionTest : public ::testing::Test {
   // An abort that asks the session, as whoever is woken by it does: true once it was told that `generation` is cut.
   std::shared_ptr<GroupAbort> abort_that_asks(uint64_t generation) {
     auto abort = std::make_shared<GroupAbort>();
-    abort->also([this, generation] { told_.set_value(session_.was_cut(generation)); });
+    abort->add_action([this, generation] { told_.set_value(session_.was_cut(generation)); });
     return abort;
   }
 
@@ -61,7 +61,7 @@ TEST_F(AgentSessionTest, shows_that_the_process_lives_while_a_slow_abort_goes_on
                                     begun.set_value();
                                     may_end.get_future().wait();
                                   }});
-  abort->also([&] { communicator.cut(); });
+  abort->add_action([&] { communicator.cut(); });
   communicator.await_init([] { return true; }, std::chrono::milliseconds(0));
   session_.watch(7, abort);
   cut(7);
@@ -70,7 +70,7 @@ TEST_F(AgentSessionTest, shows_that_the_process_lives_while_a_slow_abort_goes_on
   while (page_.alive_ns.load() == seen) std::this_thread::yield();
   EXPECT_TRUE(session_.was_cut(7));
   may_end.set_value();
-  communicator.leave();
+  communicator.abort();
 }
 
 TEST_F(AgentSessionTest, a_generation_that_was_cut_already_fires_at_once) {

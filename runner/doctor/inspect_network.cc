@@ -106,7 +106,7 @@ std::string holder_of(int port) {
   return "";
 }
 
-PortFacts look_at_port(int port) {
+PortFacts inspect_port(int port) {
   PortFacts facts{.port = port};
   const int error = try_to_listen(port);
   if (error == 0) return facts;
@@ -132,7 +132,7 @@ std::vector<std::string> resolve(const std::string& name) {
   return addresses;
 }
 
-void look_at_interfaces(NetworkFacts& facts) {
+void inspect_interfaces(NetworkFacts& facts) {
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) return;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> guard(found, ::freeifaddrs);
@@ -182,7 +182,7 @@ Reach try_to_connect(const std::string& address, int port) {
   return reach_of_error(error);
 }
 
-void look_at_coordinator(NetworkFacts& facts, const Request& request) {
+void inspect_coordinator(NetworkFacts& facts, const Request& request) {
   if (request.coordinator_host.empty()) return;
   facts.coordinator_addresses = resolve(request.coordinator_host);
   for (const std::string& address : facts.coordinator_addresses) {
@@ -205,17 +205,17 @@ std::string own_host_name() {
 
 }  // namespace
 
-NetworkFacts look_at_network(const Request& request, const Environment& environment) {
+NetworkFacts inspect_network(const Request& request, const Environment& environment) {
   NetworkFacts facts;
   for (const int port : {request.status_port, request.coordinator_port, kStorePort}) {
-    if (port != 0) facts.ports.push_back(look_at_port(port));
+    if (port != 0) facts.ports.push_back(inspect_port(port));
   }
   facts.host_name = own_host_name();
   facts.gloo_interface = variable(environment, env::kGlooInterface);
   facts.nccl_interface = variable(environment, env::kNcclInterface);
-  look_at_interfaces(facts);
+  inspect_interfaces(facts);
   if (request.nnodes > 1 || !request.coordinator_host.empty()) facts.host_addresses = resolve(facts.host_name);
-  look_at_coordinator(facts, request);
+  inspect_coordinator(facts, request);
   return facts;
 }
 

@@ -1,4 +1,4 @@
-#include "runner/agent/beat_memory.h"
+#include "runner/agent/beat_page_mapping.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ E in_range(E value, size_t count, E otherwise) {
 
 }  // namespace
 
-Result<BeatMemory> BeatMemory::create() {
+Result<BeatPageMapping> BeatPageMapping::create() {
   const int fd = ::memfd_create("lockstep-beats", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, sizeof(BeatPage)) != 0) {
     const std::string why = std::strerror(errno);
@@ -60,28 +60,28 @@ Result<BeatMemory> BeatMemory::create() {
   // Progress counts from now, because the process is about to start. So one that hangs before it touches its page is
   // noticed, too.
   page->changed_ns = monotonic_ns();
-  return BeatMemory(fd, page);
+  return BeatPageMapping(fd, page);
 }
 
-BeatMemory::~BeatMemory() {
+BeatPageMapping::~BeatPageMapping() {
   close_fd();
   if (page_ != nullptr) ::munmap(page_, sizeof(BeatPage));
 }
 
-BeatMemory::BeatMemory(BeatMemory&& other) noexcept
+BeatPageMapping::BeatPageMapping(BeatPageMapping&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), page_(std::exchange(other.page_, nullptr)) {}
 
-BeatMemory& BeatMemory::operator=(BeatMemory&& other) noexcept {
+BeatPageMapping& BeatPageMapping::operator=(BeatPageMapping&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(page_, other.page_);
   return *this;
 }
 
-void BeatMemory::close_fd() {
+void BeatPageMapping::close_fd() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-BeatSnapshot BeatMemory::read() const {
+BeatSnapshot BeatPageMapping::read() const {
   const BeatPage& page = *page_;
   BeatSnapshot beats;
   beats.generation = page.generation;

@@ -69,7 +69,7 @@ fs::path nearest_folder(const fs::path& path) {
 
 }  // namespace
 
-DiskFacts look_at_disk(const std::string& path) {
+DiskFacts inspect_disk(const std::string& path) {
   DiskFacts facts{.path = path};
   std::error_code error;
   const fs::path folder = nearest_folder(path);
@@ -95,7 +95,7 @@ DiskFacts look_at_disk(const std::string& path) {
   return facts;
 }
 
-DataFacts look_at_data(const std::string& path) {
+DataFacts inspect_data(const std::string& path) {
   DataFacts facts;
   if (path.empty()) return facts;
   std::error_code error;

@@ -37,7 +37,7 @@ std::optional<uint64_t> tightest(const std::vector<fs::path>& folders, Read read
   return least;
 }
 
-void look_at_cgroup(MachineFacts& facts) {
+void inspect_cgroup(MachineFacts& facts) {
   const Cgroups groups;
   facts.cores_allowed = groups.cores_allowed();
   const bool is_unified = groups.is_unified();
@@ -53,7 +53,7 @@ void look_at_cgroup(MachineFacts& facts) {
   if (pids_left) facts.threads_left = std::min(*pids_left, facts.threads_left.value_or(*pids_left));
 }
 
-void look_at_shm(MachineFacts& facts) {
+void inspect_shm(MachineFacts& facts) {
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) != 0) return;
   facts.shm_bytes = uint64_t{shm.f_blocks} * shm.f_frsize;
@@ -75,15 +75,15 @@ bool has_files(const fs::path& folder) {
 
 }  // namespace
 
-MachineFacts look_at_machine(const Environment& environment) {
+MachineFacts inspect_machine(const Environment& environment) {
   MachineFacts facts;
   facts.cores = cores_by_affinity();
   utsname system{};
   if (::uname(&system) == 0) facts.architecture = system.machine;
   facts.has_avx2 = has_cpu_flag(read_kernel_file("/proc/cpuinfo"), "avx2");
   facts.memory_bytes = available_memory(read_kernel_file("/proc/meminfo"));
-  look_at_cgroup(facts);
-  look_at_shm(facts);
+  inspect_cgroup(facts);
+  inspect_shm(facts);
   facts.files_max = limit_of(RLIMIT_NOFILE, false).value_or(UINT64_MAX);
   facts.files_hard_max = limit_of(RLIMIT_NOFILE, true).value_or(UINT64_MAX);
   facts.locked_max = limit_of(RLIMIT_MEMLOCK, false);

@@ -1,4 +1,4 @@
-// BeatMemory: the agent's mapping of one worker's beat page (contract/beat_page.h), and figures derived from it.
+// BeatPageMapping: the agent's mapping of one worker's beat page (contract/beat_page.h), and figures derived from it.
 // Threads: the event loop's only; the worker writes the page at the same time.
 #pragma once
 
@@ -25,13 +25,13 @@ struct BeatSnapshot {
   std::array<int64_t, kPhaseCount> phase_ns{};
 };
 
-class BeatMemory {
+class BeatPageMapping {
  public:
   // A new page for one worker, empty except that changed_ns is now. kUnavailable when the system has no memory for it.
-  static Result<BeatMemory> create();
-  ~BeatMemory();
-  BeatMemory(BeatMemory&& other) noexcept;
-  BeatMemory& operator=(BeatMemory&& other) noexcept;
+  static Result<BeatPageMapping> create();
+  ~BeatPageMapping();
+  BeatPageMapping(BeatPageMapping&& other) noexcept;
+  BeatPageMapping& operator=(BeatPageMapping&& other) noexcept;
 
   // The descriptor for the worker; needed until the worker has started.
   [[nodiscard]] int fd() const { return fd_; }
@@ -40,7 +40,7 @@ class BeatMemory {
   [[nodiscard]] BeatSnapshot read() const;
 
  private:
-  BeatMemory(int fd, BeatPage* page) : fd_(fd), page_(page) {}
+  BeatPageMapping(int fd, BeatPage* page) : fd_(fd), page_(page) {}
 
   int fd_ = -1;
   BeatPage* page_ = nullptr;  // mapped

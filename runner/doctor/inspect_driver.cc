@@ -66,7 +66,7 @@ std::string text_of(const Library& nvml, const char* function, NvmlDevice device
   return text.data();
 }
 
-GpuFacts look_at_gpu(const Library& nvml, int index, NvmlDevice device) {
+GpuFacts inspect_gpu(const Library& nvml, int index, NvmlDevice device) {
   GpuFacts gpu{.index = index, .name = text_of(nvml, "nvmlDeviceGetName", device)};
   nvml.call("nvmlDeviceGetCudaComputeCapability", device, &gpu.capability.major, &gpu.capability.minor);
   NvmlMemory memory{};
@@ -100,7 +100,7 @@ void look_through_nvml(DriverFacts& facts, const Environment& environment) {
   for (unsigned int i = 0; i < count; ++i) {
     NvmlDevice device = nullptr;
     const bool known = nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device) == 0;
-    facts.gpus.push_back(known ? look_at_gpu(nvml, static_cast<int>(i), device)
+    facts.gpus.push_back(known ? inspect_gpu(nvml, static_cast<int>(i), device)
                                : GpuFacts{.index = static_cast<int>(i), .name = "unknown"});
     uuids.push_back(known ? text_of(nvml, "nvmlDeviceGetUUID", device) : "");
   }
@@ -113,7 +113,7 @@ void look_through_nvml(DriverFacts& facts, const Environment& environment) {
 
 }  // namespace
 
-DriverFacts look_at_driver(const Environment& environment) {
+DriverFacts inspect_driver(const Environment& environment) {
   DriverFacts facts;
   std::error_code error;
   facts.has_kernel_module = std::filesystem::exists("/proc/driver/nvidia/version", error);

@@ -1,4 +1,4 @@
-#include "runner/agent/beat_memory.h"
+#include "runner/agent/beat_page_mapping.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-TEST(BeatMemory, says_nothing_at_first_and_then_what_the_worker_writes) {
-  Result<BeatMemory> memory = BeatMemory::create();
+TEST(BeatPageMapping, says_nothing_at_first_and_then_what_the_worker_writes) {
+  Result<BeatPageMapping> memory = BeatPageMapping::create();
   ASSERT_TRUE(memory.ok());
   EXPECT_EQ(memory->read().alive_ns, 0);
   EXPECT_GT(memory->read().changed_ns, 0) << "its process starts now: one that comes to nothing is no progress";
@@ -17,7 +17,7 @@ TEST(BeatMemory, says_nothing_at_first_and_then_what_the_worker_writes) {
   auto* const page =
       static_cast<BeatPage*>(::mmap(nullptr, sizeof(BeatPage), PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd(), 0));
   ASSERT_NE(page, MAP_FAILED);
-  BeatMemory moved = std::move(*memory);
+  BeatPageMapping moved = std::move(*memory);
   moved.close_fd();
   page->step = 7;
   page->committed_ns = 5;

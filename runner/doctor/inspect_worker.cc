@@ -68,7 +68,7 @@ int start(const std::string& program, const Environment& environment, int fd, pi
 
 }  // namespace
 
-WorkerFacts look_at_worker(const Result<std::string>& program, const Environment& environment) {
+WorkerFacts inspect_worker(const Result<std::string>& program, const Environment& environment) {
   WorkerFacts facts;
   if (!program.ok()) {
     facts.problem = program.error().message;
