@@ -56,9 +56,9 @@ std::unique_ptr<control::Informer> Caches::informer(const kube::Resource& resour
                                  .trim = std::move(trim),
                                  .index = std::move(index),
                                  .logger = logger_.with({{"resource", what}}),
-                                 .on_trouble = [this, what](const control::ReflectorRemark& remark) {
+                                 .on_problem = [this, what](const control::ReflectorProblem& problem) {
                                    const std::lock_guard lock(mutex_);
-                                   troubles_[what] = remark.line;
+                                   problems_[what] = problem.line;
                                  }});
   all_[what] = made.get();
   return made;
@@ -74,8 +74,8 @@ void Caches::add_optional(const kube::Versions& versions, const std::string& ns,
                                                                .trim = train::trim_whole,
                                                                .index = train::job_index,
                                                                .logger = logger_.with({{"resource", name}}),
-                                                               .on_trouble = {}},
-                                                  .on_news = [this] {
+                                                               .on_problem = {}},
+                                                  .on_kind_change = [this] {
                                                     for (const control::ObjectPtr& job : jobs().list()) {
                                                       queue_.add(api::key_of(*job));
                                                     }
@@ -99,7 +99,7 @@ void Caches::look_at_job_of_pod(const control::Cache::Change& change) {
   const api::ObjectKey job = job_behind(change);
   if (job.name.empty()) return;
   const bool is_gone = change.after == nullptr;
-  const std::chrono::milliseconds wait = pod_news_.wait_after(is_gone ? *change.before : *change.after, is_gone);
+  const std::chrono::milliseconds wait = pod_event_delay_.wait_after(is_gone ? *change.before : *change.after, is_gone);
   if (!change.was_assumed) queue_.add_within(job, wait);
 }
 
@@ -137,8 +137,8 @@ std::vector<control::HealthCheck> Caches::readiness() {
         {.name = what, .trouble = [this, what = what, informer = informer]() -> std::optional<std::string> {
            if (informer->cache().synced()) return std::nullopt;
            const std::lock_guard lock(mutex_);
-           const auto why = troubles_.find(what);
-           return "no list of " + what + " yet" + (why == troubles_.end() ? "" : ": " + why->second);
+           const auto why = problems_.find(what);
+           return "no list of " + what + " yet" + (why == problems_.end() ? "" : ": " + why->second);
          }});
   }
   return checks;

@@ -16,7 +16,7 @@
 #include "operator/control/optional_informer.h"
 #include "operator/control/workqueue.h"
 #include "operator/kube/client.h"
-#include "operator/train/pod_news.h"
+#include "operator/train/pod_event_delay.h"
 #include "runner/base/log.h"
 
 namespace lockstep {
@@ -55,8 +55,8 @@ class Caches {
   control::Workqueue& queue_;
   const Logger logger_;
   std::mutex mutex_;
-  std::map<std::string, std::string> troubles_;    // protected by mutex_; by resource, the newest
-  train::PodNews pod_news_;                        // of the pods' informer's thread
+  std::map<std::string, std::string> problems_;    // protected by mutex_; by resource, the newest
+  train::PodEventDelay pod_event_delay_;           // of the pods' informer's thread
   std::map<std::string, control::Informer*> all_;  // by resource; not changed after the constructor
   std::map<std::string, std::unique_ptr<control::OptionalInformer>> optional_;  // by CRD name; likewise
   std::unique_ptr<control::Informer> jobs_, pods_, services_, policies_, hosts_;

@@ -26,14 +26,14 @@ Error explained(const Error& error, const std::string& verb, const std::string& 
 
 class FactReader {
  public:
-  FactReader(kube::Client& client, const FactsOf& of) : client_(client), of_(of) {
-    facts_.ns = of.job.ns;
-    facts_.name = of.job.name;
-    facts_.now = of.now;
+  FactReader(kube::Client& client, const FactsQuery& query) : client_(client), query_(query) {
+    facts_.ns = query.job.ns;
+    facts_.name = query.job.name;
+    facts_.now = query.now;
   }
 
   Result<diagnose::Facts> run() {
-    Result<Json> job = client_.get(kube::train_jobs(), of_.job);
+    Result<Json> job = client_.get(kube::train_jobs(), query_.job);
     if (job.ok()) {
       facts_.job = *std::move(job);
       read_pods();
@@ -43,9 +43,9 @@ class FactReader {
       return std::move(facts_);
     }
     if (job.error().code != ErrorCode::kNotFound) {
-      return explained(job.error(), "get", "trainjobs.lockstep.dev", of_.job.ns);
+      return explained(job.error(), "get", "trainjobs.lockstep.dev", query_.job.ns);
     }
-    Result<std::vector<Json>> jobs = read_jobs(client_, of_.job.ns);
+    Result<std::vector<Json>> jobs = read_jobs(client_, query_.job.ns);
     if (!jobs.ok() && jobs.error().code == ErrorCode::kNotFound) return jobs.error();
     if (!jobs.ok()) facts_.unread.push_back(jobs.error().message);
     if (jobs.ok()) {
@@ -56,20 +56,20 @@ class FactReader {
 
  private:
   void not_read(const Error& error, const std::string& verb, const std::string& resource) {
-    facts_.unread.push_back(explained(error, verb, resource, of_.job.ns).message);
+    facts_.unread.push_back(explained(error, verb, resource, query_.job.ns).message);
   }
 
   void read_pods() {
     Result<kube::ObjectList> pods = client_.list(
-        kube::pods(), {.ns = of_.job.ns, .label_selector = std::string(train::kJobLabel) + "=" + of_.job.name});
+        kube::pods(), {.ns = query_.job.ns, .label_selector = std::string(train::kJobLabel) + "=" + query_.job.name});
     if (!pods.ok()) return not_read(pods.error(), "list", "pods");
     facts_.pods = std::move(pods->items);
   }
 
   void read_events() {
     const std::string of_the_job =
-        "involvedObject.kind=" + std::string(api::kKind) + ",involvedObject.name=" + of_.job.name;
-    Result<kube::ObjectList> events = client_.list(kube::events(), {.ns = of_.job.ns, .field_selector = of_the_job});
+        "involvedObject.kind=" + std::string(api::kKind) + ",involvedObject.name=" + query_.job.name;
+    Result<kube::ObjectList> events = client_.list(kube::events(), {.ns = query_.job.ns, .field_selector = of_the_job});
     if (!events.ok()) return not_read(events.error(), "list", "events");
     const std::string uid = api::meta_of(*facts_.job).uid;
     for (Json& event : events->items) {
@@ -78,7 +78,7 @@ class FactReader {
       if (about.empty() || about == uid) facts_.events.push_back(std::move(event));
     }
     Result<kube::ObjectList> warnings =
-        client_.list(kube::events(), {.ns = of_.job.ns, .field_selector = "involvedObject.kind=Pod,type=Warning"});
+        client_.list(kube::events(), {.ns = query_.job.ns, .field_selector = "involvedObject.kind=Pod,type=Warning"});
     if (!warnings.ok()) return not_read(warnings.error(), "list", "events");
     std::set<std::string> uids;
     for (const Json& pod : facts_.pods) uids.insert(api::meta_of(pod).uid);
@@ -90,7 +90,7 @@ class FactReader {
 
   // Optional, so errors are ignored: the Lease only shows whether the operator is gone or just slow.
   void read_lease() {
-    const Result<Json> lease = client_.get(kube::leases(), {of_.operator_namespace, kLease});
+    const Result<Json> lease = client_.get(kube::leases(), {query_.operator_namespace, kLease});
     if (!lease.ok()) return;
     facts_.operator_seen = api::parse_time(train::text_field(*lease, {"spec", "renewTime"}));
   }
@@ -99,7 +99,7 @@ class FactReader {
   void read_log() {
     const std::string pod = diagnose::pod_to_read(facts_);
     if (pod.empty()) return;
-    Result<std::string> log = client_.pod_log({of_.job.ns, pod}, std::string(train::kTrainerContainer), kLogLines);
+    Result<std::string> log = client_.pod_log({query_.job.ns, pod}, std::string(train::kTrainerContainer), kLogLines);
     if (log.ok()) {
       facts_.logs[pod] = *std::move(log);
     } else if (log.error().code == ErrorCode::kForbidden) {
@@ -108,13 +108,15 @@ class FactReader {
   }
 
   kube::Client& client_;
-  const FactsOf& of_;
+  const FactsQuery& query_;
   diagnose::Facts facts_;
 };
 
 }  // namespace
 
-Result<diagnose::Facts> read_facts(kube::Client& client, const FactsOf& of) { return FactReader(client, of).run(); }
+Result<diagnose::Facts> read_facts(kube::Client& client, const FactsQuery& query) {
+  return FactReader(client, query).run();
+}
 
 Result<std::vector<Json>> read_jobs(kube::Client& client, const std::string& ns) {
   Result<kube::ObjectList> jobs = client.list(kube::train_jobs(), {.ns = ns});

@@ -90,8 +90,8 @@ struct OperatorProgram::Impl {
                                  .metrics = *job_metrics},
         train::Reconciler::Options{
             .settings = std::move(settings),
-            .tell_nodes = [](const std::string& ip, const std::string& token,
-                             int nodes) { return train::tell_agent_nodes(ip, train::kStatusPort, token, nodes); },
+            .send_node_count = [](const std::string& ip, const std::string& token,
+                                  int nodes) { return train::send_node_count(ip, train::kStatusPort, token, nodes); },
             .now = {},
             .may_write = [this] { return leads(); },
             .logger = logger});

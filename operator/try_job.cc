@@ -67,10 +67,10 @@ class Trial {
     TRY_ASSIGN(const bool in_time, follow(begin + options_.timeout, [&](const Json* job) {
                  is_gone = job == nullptr;
                  if (is_gone) return true;
-                 const TryNews news = try_news(*job);
-                 if (!news.line.empty() && news.line != line) say("  " + news.line);
-                 line = news.line;
-                 has_succeeded = news.has_succeeded;
+                 const TryProgress progress = try_progress(*job);
+                 if (!progress.line.empty() && progress.line != line) say("  " + progress.line);
+                 line = progress.line;
+                 has_succeeded = progress.has_succeeded;
                  return has_succeeded.has_value();
                }));
     if (in_time && has_succeeded == true) return finish(made, begin);
@@ -231,21 +231,21 @@ Result<std::optional<TryOptions>> parse_try_options(const std::vector<std::strin
   return std::optional<TryOptions>(std::move(options));
 }
 
-TryNews try_news(const Json& job) {
+TryProgress try_progress(const Json& job) {
   const Result<api::TrainJob> read = api::trainjob_from_json(job);
   if (!read.ok()) return {.line = "its status cannot be read: " + read.error().message, .has_succeeded = std::nullopt};
   const api::TrainJobStatus& status = read->status;
-  TryNews news;
+  TryProgress progress;
   if (status.phase) {
-    news.line.append(api::to_string(*status.phase)).append(": ").append(status.message);
+    progress.line.append(api::to_string(*status.phase)).append(": ").append(status.message);
     if (status.progress && status.progress->total_steps > 0) {
-      news.line.append("; step ").append(std::to_string(status.progress->step));
-      news.line.append(" of ").append(std::to_string(status.progress->total_steps));
+      progress.line.append("; step ").append(std::to_string(status.progress->step));
+      progress.line.append(" of ").append(std::to_string(status.progress->total_steps));
     }
   }
-  if (status.conditions.is_true(api::condition::kComplete)) news.has_succeeded = true;
-  if (status.conditions.is_true(api::condition::kFailed)) news.has_succeeded = false;
-  return news;
+  if (status.conditions.is_true(api::condition::kComplete)) progress.has_succeeded = true;
+  if (status.conditions.is_true(api::condition::kFailed)) progress.has_succeeded = false;
+  return progress;
 }
 
 Status try_job(const TryOptions& options, const Environment& environment) {

@@ -25,11 +25,11 @@ struct TryOptions {
 Result<std::optional<TryOptions>> parse_try_options(const std::vector<std::string>& arguments);
 
 // What `try` prints about a TrainJob as the API server has it. Pure.
-struct TryNews {
-  std::string line;                   // "Running: 2 of 2 nodes train; step 12 of 20"; the same again is not news
+struct TryProgress {
+  std::string line;                   // "Running: 2 of 2 nodes train; step 12 of 20"; the same again is not printed
   std::optional<bool> has_succeeded;  // once it has ended
 };
-TryNews try_news(const Json& job);
+TryProgress try_progress(const Json& job);
 
 // Ok: the job is complete. Lines go to stdout. Errors: kInvalid names the file or the field; kExists; kCancelled: the
 // job failed, was deleted, or has not ended in time; else the API server's. A job that has not succeeded stays.

@@ -93,14 +93,14 @@ struct Informer::Impl {
     events.emplace_back(ReflectorTimer{});
   }
 
-  void carry_out_one(const ReflectorRemark& remark, const std::stop_token&) {
-    if (options.on_trouble) options.on_trouble(remark);
-    const LogFields fields{{"resource", resource.plural}, {"reason", remark.reason}};
+  void carry_out_one(const ReflectorProblem& problem, const std::stop_token&) {
+    if (options.on_problem) options.on_problem(problem);
+    const LogFields fields{{"resource", resource.plural}, {"reason", problem.reason}};
     // Normal: etcd was compacted between two watches.
-    if (remark.reason == "Gone") {
-      options.logger.info(remark.line, fields);
+    if (problem.reason == "Gone") {
+      options.logger.info(problem.line, fields);
     } else {
-      options.logger.warning(remark.line, fields);
+      options.logger.warning(problem.line, fields);
     }
   }
 

@@ -28,7 +28,7 @@ class Informer {
     Cache::Index index;
     Logger logger = Logger::silent();
     // Called on the informer's thread, for example to say in /readyz why there is no list yet.
-    std::function<void(const ReflectorRemark& remark)> on_trouble;
+    std::function<void(const ReflectorProblem& problem)> on_problem;
     Now now = Clock::now;
     Random random = system_random();
   };

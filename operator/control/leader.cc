@@ -163,7 +163,7 @@ void on_failed(LeaderState& state, const Error& error, const char* what, const L
   if (!lost_race || state.leading) {
     std::string line = "the lease ";
     line.append(to_string(state.options.lease)).append(" could not be ").append(what).append(": ");
-    outputs.emplace_back(ElectionRemark{line.append(error.message)});
+    outputs.emplace_back(ElectionProblem{line.append(error.message)});
   }
   if (lost_race && state.leading) {
     state.next_try = time.now;  // somebody else wrote it: read it at once

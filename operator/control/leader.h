@@ -92,12 +92,12 @@ struct EndLeading {
 struct LeaderSeen {  // another holder than before; empty: nobody
   std::string identity;
 };
-struct ElectionRemark {
+struct ElectionProblem {
   std::string line;
 };
 struct ElectionFinished {};  // the last output of all
 using LeaderOutput = std::variant<ReadLease, CreateLease, UpdateLease, WaitUntil, BeginLeading, EndLeading, LeaderSeen,
-                                  ElectionRemark, ElectionFinished>;
+                                  ElectionProblem, ElectionFinished>;
 
 // ---- state ----
 

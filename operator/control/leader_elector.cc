@@ -103,7 +103,7 @@ struct LeaderElector::Impl {
     logger.info("the lease's holder changed", {{"holder", seen.identity}});
     if (options.on_new_leader) options.on_new_leader(seen.identity);
   }
-  void carry_out_one(const ElectionRemark& remark) { logger.warning(remark.line); }
+  void carry_out_one(const ElectionProblem& problem) { logger.warning(problem.line); }
   void carry_out_one(const ElectionFinished&) {}
 
   // ---- the asking thread ----

@@ -70,7 +70,9 @@ struct OptionalInformer::Impl {
       is_gone = false;
     }
     Informer::Options informer_options = options.informer;
-    informer_options.on_trouble = [this, &resource](const ReflectorRemark& remark) { take_remark(resource, remark); };
+    informer_options.on_problem = [this, &resource](const ReflectorProblem& problem) {
+      take_problem(resource, problem);
+    };
     const auto informer = std::make_shared<Informer>(client, resource, std::move(informer_options));
     for (const auto& handler : handlers) informer->on_change(handler);
     informer->start();
@@ -91,8 +93,8 @@ struct OptionalInformer::Impl {
   }
 
   // On the informer's thread.
-  void take_remark(const kube::Resource& resource, const ReflectorRemark& remark) {
-    if (remark.reason == kNotServed) {
+  void take_problem(const kube::Resource& resource, const ReflectorProblem& problem) {
+    if (problem.reason == kNotServed) {
       const std::lock_guard lock(mutex);
       is_gone = true;
       changed.notify_all();
@@ -100,10 +102,10 @@ struct OptionalInformer::Impl {
     }
     {
       const std::lock_guard lock(mutex);
-      if (kind.cache || kind.trouble == remark.line) return;  // with a cache it goes on from what it has
-      kind = {.is_known = true, .resource = &resource, .trouble = remark.line};
+      if (kind.cache || kind.trouble == problem.line) return;  // with a cache it goes on from what it has
+      kind = {.is_known = true, .resource = &resource, .trouble = problem.line};
     }
-    if (options.on_news) options.on_news();
+    if (options.on_kind_change) options.on_kind_change();
   }
 
   void tell(Kind now) {
@@ -114,7 +116,7 @@ struct OptionalInformer::Impl {
       kind = std::move(now);
       if (is_same) return;
     }
-    if (options.on_news) options.on_news();
+    if (options.on_kind_change) options.on_kind_change();
   }
 };
 

@@ -21,10 +21,10 @@ class OptionalInformer {
  public:
   struct Options {
     std::vector<kube::Resource> versions;  // of one group and plural, the best first
-    Informer::Options informer;            // on_trouble is not used
+    Informer::Options informer;            // on_problem is not used
     std::chrono::milliseconds look_every = std::chrono::seconds(10);
     // Called when the kind has come, with all its objects, or has gone, or when Kind::trouble has changed.
-    std::function<void()> on_news;
+    std::function<void()> on_kind_change;
   };
   // `client` outlives this.
   OptionalInformer(kube::Client& client, Options options);
@@ -32,7 +32,7 @@ class OptionalInformer {
   OptionalInformer(const OptionalInformer&) = delete;
   OptionalInformer& operator=(const OptionalInformer&) = delete;
 
-  // As Informer::on_change. When the kind goes, no change is reported for its objects; only on_news is called.
+  // As Informer::on_change. When the kind goes, no change is reported for its objects; only on_kind_change is called.
   void on_change(std::function<void(const Cache::Change&)> handler);
   void start();
   void stop_and_join();

@@ -34,31 +34,31 @@ void watch(ReflectorState& state, Clock::time_point now, Outputs& outputs) {
   outputs.emplace_back(WatchFrom{state.version});
 }
 
-// Counts one more failure, and lists or watches again after a wait; `remark` says what failed.
-void wait(ReflectorState& state, bool then_list, ReflectorRemark remark, Clock::time_point now, Outputs& outputs) {
+// Counts one more failure, and lists or watches again after a wait; `problem` says what failed.
+void wait(ReflectorState& state, bool then_list, ReflectorProblem problem, Clock::time_point now, Outputs& outputs) {
   const Clock::duration delay = backoff_delay(kReflectorBackoff, ++state.failures, state.random());
   state.phase = then_list ? ReflectorPhase::kWaitingToList : ReflectorPhase::kWaitingToWatch;
   state.wait_until = now + delay;
-  remark.line.append(then_list ? "; listing again in " : "; watching again in ").append(seconds_text(delay));
-  outputs.emplace_back(std::move(remark));
+  problem.line.append(then_list ? "; listing again in " : "; watching again in ").append(seconds_text(delay));
+  outputs.emplace_back(std::move(problem));
   outputs.emplace_back(WaitUntil{state.wait_until});
 }
 
 // The same, but after the first failure in a row without a wait.
-void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorRemark remark, Clock::time_point now,
+void at_once_or_wait(ReflectorState& state, bool then_list, ReflectorProblem problem, Clock::time_point now,
                      Outputs& outputs) {
   if (state.failures > 0) {
-    wait(state, then_list, std::move(remark), now, outputs);
+    wait(state, then_list, std::move(problem), now, outputs);
     return;
   }
   state.failures = 1;
   if (then_list) {
-    remark.line.append("; listing again");
-    outputs.emplace_back(std::move(remark));
+    problem.line.append("; listing again");
+    outputs.emplace_back(std::move(problem));
     list(state, outputs);
   } else {
-    remark.line.append("; watching again");
-    outputs.emplace_back(std::move(remark));
+    problem.line.append("; watching again");
+    outputs.emplace_back(std::move(problem));
     watch(state, now, outputs);
   }
 }

@@ -67,15 +67,15 @@ struct EraseFromCache {
 struct AdvanceCache {
   std::string version;
 };
-// The server has no such kind, or has it no more: ReflectorRemark::reason.
+// The server has no such kind, or has it no more: ReflectorProblem::reason.
 inline constexpr std::string_view kNotServed = "NotServed";
 // Something went wrong, and what follows.
-struct ReflectorRemark {
+struct ReflectorProblem {
   std::string reason;  // CamelCase: "ListFailed", "WatchFailed", kNotServed, "Gone", "Corrupt", "WatchTooShort"
   std::string line;    // for a person
 };
 using ReflectorOutput = std::variant<ListAll, WatchFrom, ReplaceCache, PutIntoCache, EraseFromCache, AdvanceCache,
-                                     WaitUntil, ReflectorRemark>;
+                                     WaitUntil, ReflectorProblem>;
 
 // ---- state ----
 

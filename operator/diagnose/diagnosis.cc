@@ -70,7 +70,7 @@ class Diagnoser {
     add_progress();
     add_gang();
     add_nodes();
-    add_happenings();
+    build_timeline();
     add_log();
     add_general_advice();
     out_.notes = facts_.unread;
@@ -504,21 +504,22 @@ class Diagnoser {
     return 0;
   }
 
-  void happened(UnixSeconds time, std::string text, bool is_bad = false) {
-    if (time != 0) out_.happenings.push_back({time, on_one_line(std::move(text)), is_bad});
+  void add_timeline_entry(UnixSeconds time, std::string text, bool is_bad = false) {
+    if (time != 0) out_.timeline.push_back({time, on_one_line(std::move(text)), is_bad});
   }
 
-  void add_happenings() {
-    happened(job_.meta.created, "the TrainJob was made");
+  void build_timeline() {
+    add_timeline_entry(job_.meta.created, "the TrainJob was made");
     for (const Json& event : facts_.events) add_event(event);
     for (const api::RecentFailure& failure : status_.recent_failures) {
       if (!is_told(failure)) add_failure(failure);
     }
     if (status_.completion_time && !has_event_at(*status_.completion_time)) {
-      happened(*status_.completion_time, std::string("the job ended: ") + status_.message, is(api::JobPhase::kFailed));
+      add_timeline_entry(*status_.completion_time, std::string("the job ended: ") + status_.message,
+                         is(api::JobPhase::kFailed));
     }
-    std::stable_sort(out_.happenings.begin(), out_.happenings.end(),
-                     [](const Happening& a, const Happening& b) { return a.time < b.time; });
+    std::stable_sort(out_.timeline.begin(), out_.timeline.end(),
+                     [](const TimelineEntry& a, const TimelineEntry& b) { return a.time < b.time; });
   }
 
   // Of pods only what is wrong: their ordinary life would fill the screen.
@@ -530,7 +531,7 @@ class Diagnoser {
     if (!is_of_job) text = "pod " + text_field(event, {"involvedObject", "name"}) + ", " + text;
     const int64_t count = train::number_field(event, {"count"}).value_or(1);
     if (count > 1) text = on_one_line(text) + " (" + std::to_string(count) + " times)";
-    happened(last_time(event), text, is_warning);
+    add_timeline_entry(last_time(event), text, is_warning);
   }
 
   bool has_event_at(UnixSeconds time) const {
@@ -552,7 +553,7 @@ class Diagnoser {
     std::string text = sentence(ending);
     if (!f.host.empty()) text += " (" + f.host + ")";
     if (!f.message.empty()) text += ": " + f.message;
-    happened(f.time, text, true);
+    add_timeline_entry(f.time, text, true);
   }
 
   // ---- the rest ----

@@ -9,7 +9,7 @@
 
 namespace lockstep::diagnose {
 
-struct Happening {
+struct TimelineEntry {
   api::UnixSeconds time = 0;
   std::string text;  // a sentence
   bool is_bad = false;
@@ -24,12 +24,12 @@ struct NodeRow {
 };
 
 struct Diagnosis {
-  bool is_well = false;               // complete, suspended by its user, or making progress without a problem
-  std::string verdict;                // one sentence
-  std::vector<std::string> details;   // figures and the program's own words, a line each
-  std::vector<Happening> happenings;  // oldest first
-  std::vector<NodeRow> nodes;         // by node rank
-  std::string log_pod;                // whose last lines these are; "" for none
+  bool is_well = false;                 // complete, suspended by its user, or making progress without a problem
+  std::string verdict;                  // one sentence
+  std::vector<std::string> details;     // figures and the program's own words, a line each
+  std::vector<TimelineEntry> timeline;  // oldest first
+  std::vector<NodeRow> nodes;           // by node rank
+  std::string log_pod;                  // whose last lines these are; "" for none
   std::vector<std::string> log;
   std::vector<Advice> advice;
   std::vector<std::string> notes;  // what could not be read

@@ -12,10 +12,10 @@ using api::UnixSeconds;
 using train::number_field;
 using train::text_field;
 
-constexpr size_t kHappeningsMax = 10;
+constexpr size_t kTimelineEntriesMax = 10;
 constexpr size_t kNodesMax = 8;
 constexpr size_t kWidthMin = 40;
-constexpr size_t kTextBytesMax = 400;  // of one happening or detail: a program's last words may be pages
+constexpr size_t kTextBytesMax = 400;  // of one entry or detail: a program's last words may be pages
 
 // Terminals count characters, not bytes.
 size_t columns_of(const std::string& text) {
@@ -86,12 +86,12 @@ std::string padded(std::string text, size_t width) {
   return text;
 }
 
-void show_happenings(const std::vector<Happening>& all, UnixSeconds now, Screen& screen) {
+void show_timeline(const std::vector<TimelineEntry>& all, UnixSeconds now, Screen& screen) {
   if (all.empty()) return;
   screen.heading("What happened (UTC)");
   size_t width = 0;
-  for (const Happening& one : all) width = std::max(width, clock_text(one.time, now).size());
-  const size_t skipped = all.size() > kHappeningsMax ? all.size() - kHappeningsMax : 0;
+  for (const TimelineEntry& one : all) width = std::max(width, clock_text(one.time, now).size());
+  const size_t skipped = all.size() > kTimelineEntriesMax ? all.size() - kTimelineEntriesMax : 0;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i > 0 && i <= skipped) continue;  // the beginning stays
     const std::string time = padded(clock_text(all[i].time, now), width);
@@ -152,7 +152,7 @@ std::string to_screen(const Diagnosis& diagnosis, const ScreenOptions& options) 
   }
   screen.prose("", verdict, diagnosis.is_well ? "32" : "1;31");
   for (const std::string& detail : diagnosis.details) screen.prose("  ", detail);
-  show_happenings(diagnosis.happenings, options.now, screen);
+  show_timeline(diagnosis.timeline, options.now, screen);
   show_nodes(diagnosis.nodes, screen);
   if (!diagnosis.log.empty()) {
     screen.heading("Last lines of " + diagnosis.log_pod);

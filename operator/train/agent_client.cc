@@ -109,7 +109,7 @@ Result<std::string> read_agent_status(const std::string& ip, int port) {
   return exchange(ip, port, {http::verb::get, "/status?view=summary", kHttp11});
 }
 
-Status tell_agent_nodes(const std::string& ip, int port, const std::string& token, int nodes) {
+Status send_node_count(const std::string& ip, int port, const std::string& token, int nodes) {
   return post(ip, port, token, "/nodes", {{"nodes", nodes}});
 }
 

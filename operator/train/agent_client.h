@@ -21,7 +21,7 @@ inline constexpr size_t kAgentBodyMax = size_t{1} << 20;
 // status, which has 200 bytes for each rank.
 Result<std::string> read_agent_status(const std::string& ip, int port);
 // With the job's token.
-Status tell_agent_nodes(const std::string& ip, int port, const std::string& token, int nodes);
+Status send_node_count(const std::string& ip, int port, const std::string& token, int nodes);
 // `address`: where node 0 is.
 Status tell_agent_coordinator(const std::string& ip, int port, const std::string& token, const std::string& address);
 

@@ -16,14 +16,14 @@ namespace {
 
 // Delays: none, 0.2 s, 0.4 s … 30 s.
 constexpr size_t kLevels = 10;
-static_assert(kTellAgainInitial * (1 << (kLevels - 3)) < kTellAgainMax &&
-              kTellAgainInitial * (1 << (kLevels - 2)) >= kTellAgainMax);
+static_assert(kResendInitial * (1 << (kLevels - 3)) < kResendMax &&
+              kResendInitial * (1 << (kLevels - 2)) >= kResendMax);
 
 size_t level_of(int failures) { return std::min(static_cast<size_t>(failures), kLevels - 1); }
 
 std::chrono::milliseconds delay_after(int failures) {
   if (failures == 0) return std::chrono::milliseconds(0);
-  return std::min(kTellAgainInitial * (1 << (level_of(failures) - 1)), kTellAgainMax);
+  return std::min(kResendInitial * (1 << (level_of(failures) - 1)), kResendMax);
 }
 
 }  // namespace

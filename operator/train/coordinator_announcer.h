@@ -22,8 +22,8 @@
 namespace lockstep::train {
 
 // An agent that did not answer is told again after this long, doubling.
-inline constexpr std::chrono::milliseconds kTellAgainInitial{200};
-inline constexpr std::chrono::milliseconds kTellAgainMax{30'000};
+inline constexpr std::chrono::milliseconds kResendInitial{200};
+inline constexpr std::chrono::milliseconds kResendMax{30'000};
 inline constexpr int kTellFailuresQuiet = 5;  // after so many in a row one warning is logged for the pod
 
 class CoordinatorAnnouncer {

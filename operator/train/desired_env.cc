@@ -30,20 +30,20 @@ class List {
   std::vector<Json> entries_;
 };
 
-void add_foreign(const api::TrainJob& job, const EnvironmentOf& of, List& list) {
+void add_foreign(const api::TrainJob& job, const EnvironmentParameters& parameters, List& list) {
   const std::string address = node0_address(job.meta);
   const int nodes = job.spec.trainer.num_nodes;
   list.add(env::kMasterAddr, address);
   list.add(env::kMasterPort, kMasterPort);
-  list.add(env::kForeignNodeRank, of.node);
+  list.add(env::kForeignNodeRank, parameters.node);
   list.add(env::kForeignNumNodes, nodes);
-  if (of.num_proc_per_node == 1) {
+  if (parameters.num_proc_per_node == 1) {
     list.add(env::kWorldSize, nodes);
-    list.add(env::kRank, of.node);
+    list.add(env::kRank, parameters.node);
   }
   list.add(env::kPetNumNodes, nodes);
-  list.add(env::kPetNprocPerNode, of.num_proc_per_node);
-  list.add(env::kPetNodeRank, of.node);
+  list.add(env::kPetNprocPerNode, parameters.num_proc_per_node);
+  list.add(env::kPetNodeRank, parameters.node);
   list.add(env::kPetMasterAddr, address);
   list.add(env::kPetMasterPort, kMasterPort);
 }
@@ -56,7 +56,7 @@ uint64_t run_number(const api::ObjectMeta& job) {
   return (static_cast<uint64_t>(std::max<api::UnixSeconds>(job.created, 0)) << kUidBits) | uid_bits;
 }
 
-std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of) {
+std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentParameters& parameters) {
   const api::TrainJobSpec& spec = job.spec;
   const int nodes = spec.trainer.num_nodes;
   List list;
@@ -64,20 +64,20 @@ std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of)
   list.add(env::kNamespace, job.meta.ns);
   list.add(env::kJobUid, job.meta.uid);
   list.add(env::kRun, std::to_string(run_number(job.meta)));
-  list.add(env::kNodeRank, of.node);
+  list.add(env::kNodeRank, parameters.node);
   list.add(env::kNumNodes, nodes);
   list.add(env::kMinNodes, spec.elastic ? spec.elastic->min_nodes : nodes);
   list.add(env::kMaxNodes, spec.elastic ? spec.elastic->max_nodes : nodes);
-  list.add(env::kNprocPerNode, of.num_proc_per_node);
+  list.add(env::kNprocPerNode, parameters.num_proc_per_node);
   list.add(env::kCoordinator, node0_address(job.meta) + ":" + std::to_string(kCoordinatorPort));
-  list.add(env::kPodAttempt, of.attempt);
+  list.add(env::kPodAttempt, parameters.attempt);
   if (spec.checkpoint) list.add(env::kCheckpointDir, spec.checkpoint->mount_path);
   if (spec.checkpoint) list.add(env::kResume, api::to_string(spec.checkpoint->resume));
-  list.add(env::kToken, of.token);
+  list.add(env::kToken, parameters.token);
   if (spec.elastic) list.add(env::kRejoinTimeout, spec.elastic->rejoin_timeout_seconds);
   list.add(env::kStallTimeout, spec.health.stall_timeout_seconds);
   if (spec.checkpoint) list.add(env::kStopTimeout, spec.checkpoint->on_suspend_timeout_seconds);
-  if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, of, list);
+  if (spec.trainer.launcher != api::Launcher::kLockstep) add_foreign(job, parameters, list);
   return list.take();
 }
 

@@ -11,7 +11,7 @@
 
 namespace lockstep::train {
 
-struct EnvironmentOf {
+struct EnvironmentParameters {
   int node = 0;
   int attempt = 0;
   int num_proc_per_node = 1;
@@ -20,7 +20,7 @@ struct EnvironmentOf {
 
 // core/v1 EnvVars. All pods of a job have the same names, also where a rank does not use one, so that each pod shows
 // what the others have.
-std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentOf& of);
+std::vector<Json> desired_env(const api::TrainJob& job, const EnvironmentParameters& parameters);
 
 // LOCKSTEP_RUN: (seconds of its creation << 20) | 20 bits of its UID. Higher for a TrainJob that was made later; below
 // 2^53, so that every reader of JSON keeps it exact.

@@ -190,40 +190,41 @@ Status avoid_hosts(Json& pod_spec, const std::set<std::string>& hosts) {
   return {};
 }
 
-Json pod_metadata(const Observed& o, const PodOf& of) {
+Json pod_metadata(const Observed& o, const PodParameters& parameters) {
   const api::TrainJob& job = o.job;
   Json metadata = Json::object();
   if (const Json* given = field(job.spec.trainer.pod_template, {"metadata"}); given != nullptr && given->is_object()) {
     metadata = *given;
   }
-  metadata["name"] = pod_name(job.meta.name, of.node, of.attempt);
+  metadata["name"] = pod_name(job.meta.name, parameters.node, parameters.attempt);
   metadata["namespace"] = job.meta.ns;
   Json labels = owned_labels(job.meta);
   if (const Json* given = field(metadata, {"labels"}); given != nullptr && given->is_object()) labels.update(*given);
-  labels[std::string(kNodeLabel)] = std::to_string(of.node);
-  labels[std::string(kAttemptLabel)] = std::to_string(of.attempt);
+  labels[std::string(kNodeLabel)] = std::to_string(parameters.node);
+  labels[std::string(kAttemptLabel)] = std::to_string(parameters.attempt);
   labels[std::string(kServingLabel)] = "true";
   metadata["labels"] = std::move(labels);
   Json& annotations = metadata["annotations"];
   if (!annotations.is_object()) annotations = Json::object();
   annotations[std::string(kNodesAnnotation)] = std::to_string(job.spec.trainer.num_nodes);
   std::string avoids;
-  for (const std::string& host : of.avoided_hosts) avoids.append(avoids.empty() ? "" : ",").append(host);
+  for (const std::string& host : parameters.avoided_hosts) avoids.append(avoids.empty() ? "" : ",").append(host);
   if (!avoids.empty()) annotations[std::string(kAvoidsAnnotation)] = avoids;
   put_if_absent(annotations, "kubectl.kubernetes.io/default-container", std::string(kTrainerContainer));
   metadata["ownerReferences"] = owner_references(job.meta);
   return metadata;
 }
 
-void fill_trainer(const Observed& o, const PodOf& of, Json& trainer) {
+void fill_trainer(const Observed& o, const PodParameters& parameters, Json& trainer) {
   const api::Trainer& fields = o.job.spec.trainer;
   put(trainer, "name", std::string(kTrainerContainer));
   put(trainer, "image", fields.image);
   if (!fields.command.empty()) put(trainer, "command", fields.command);
   if (!fields.args.empty()) put(trainer, "args", fields.args);
-  const std::vector<Json> contract = desired_env(
-      o.job,
-      {.node = of.node, .attempt = of.attempt, .num_proc_per_node = num_proc_per_node(o.job.spec), .token = o.token()});
+  const std::vector<Json> contract = desired_env(o.job, {.node = parameters.node,
+                                                         .attempt = parameters.attempt,
+                                                         .num_proc_per_node = num_proc_per_node(o.job.spec),
+                                                         .token = o.token()});
   const Json template_env = list_field(trainer, {"env"});
   put(trainer, "env", merge_env(contract, template_env, fields.env));
   if (Json resources = trainer_resources(o.job.spec); !resources.empty())
@@ -234,10 +235,10 @@ void fill_trainer(const Observed& o, const PodOf& of, Json& trainer) {
   restrict_trainer(trainer, fields.launcher);
 }
 
-void fill_pod_spec(const Observed& o, const PodOf& of, Json& pod_spec) {
+void fill_pod_spec(const Observed& o, const PodParameters& parameters, Json& pod_spec) {
   const api::TrainJobSpec& spec = o.job.spec;
   put(pod_spec, "restartPolicy", "Never");
-  put(pod_spec, "hostname", pod_host_name(o.job.meta.name, of.node));
+  put(pod_spec, "hostname", pod_host_name(o.job.meta.name, parameters.node));
   put(pod_spec, "subdomain", o.job.meta.name);
   const char* const grace = "terminationGracePeriodSeconds";
   put_if_absent(pod_spec, grace, kGraceDefaultSeconds);
@@ -258,13 +259,13 @@ int num_proc_per_node(const api::TrainJobSpec& spec) {
   return static_cast<int>(std::clamp<int64_t>(gpus_in(trainer_resources(spec)), 1, kMost));
 }
 
-Result<Json> desired_pod(const Observed& o, const PodOf& of) {
-  TRY_ASSIGN(Json pod, unadmitted_pod(o, of));
+Result<Json> desired_pod(const Observed& o, const PodParameters& parameters) {
+  TRY_ASSIGN(Json pod, unadmitted_pod(o, parameters));
   if (!o.admitted_pod.empty()) TRY(add_to_pod(o.admitted_pod, pod));
   return pod;
 }
 
-Result<Json> unadmitted_pod(const Observed& o, const PodOf& of) {
+Result<Json> unadmitted_pod(const Observed& o, const PodParameters& parameters) {
   const api::TrainJobSpec& spec = o.job.spec;
   TRY(check_pod_template(spec));
   TRY(check_scheduling(o.job));
@@ -280,15 +281,16 @@ Result<Json> unadmitted_pod(const Observed& o, const PodOf& of) {
   if (index < 0) containers.push_back(Json::object());
   Json trainer = index < 0 ? Json::object() : containers[static_cast<size_t>(index)];
 
-  fill_trainer(o, of, trainer);
-  fill_pod_spec(o, of, pod_spec);
-  add_volumes(spec, of.node, pod_spec, trainer);
+  fill_trainer(o, parameters, trainer);
+  fill_pod_spec(o, parameters, pod_spec);
+  add_volumes(spec, parameters.node, pod_spec, trainer);
   restrict_pod(pod_spec, trainer, spec.trainer.launcher);
-  TRY(avoid_hosts(pod_spec, of.avoided_hosts));
+  TRY(avoid_hosts(pod_spec, parameters.avoided_hosts));
   pod_spec["containers"][index < 0 ? pod_spec["containers"].size() - 1 : static_cast<size_t>(index)] =
       std::move(trainer);
-  Json pod{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", pod_metadata(o, of)}, {"spec", std::move(pod_spec)}};
-  join_pod_group(o.job, of.pod_group, pod);
+  Json pod{
+      {"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", pod_metadata(o, parameters)}, {"spec", std::move(pod_spec)}};
+  join_pod_group(o.job, parameters.pod_group, pod);
   return pod;
 }
 

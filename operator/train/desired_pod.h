@@ -17,7 +17,7 @@ namespace lockstep::train {
 
 inline constexpr int kDefaultFsGroup = 65532;  // "nonroot" of the usual images
 
-struct PodOf {
+struct PodParameters {
   int node = 0;
   int attempt = 0;
   int pod_group = 0;                         // number of the gang's, where there is one
@@ -25,9 +25,9 @@ struct PodOf {
 };
 
 // kInvalid names the field of the TrainJob.
-Result<Json> desired_pod(const Observed& observed, const PodOf& of);
+Result<Json> desired_pod(const Observed& observed, const PodParameters& parameters);
 // The same without what a queue's admission adds: what the queue is asked for.
-Result<Json> unadmitted_pod(const Observed& observed, const PodOf& of);
+Result<Json> unadmitted_pod(const Observed& observed, const PodParameters& parameters);
 
 // spec.trainer.numProcPerNode; for auto the GPUs that the pod asks for, at least 1.
 int num_proc_per_node(const api::TrainJobSpec& spec);

@@ -14,13 +14,14 @@ std::vector<int> nodes_to_remove(const api::TrainJobSpec& spec, const std::set<i
   return nodes;
 }
 
-std::optional<int> nodes_to_tell(const Observed& o) {
+std::optional<int> node_count_to_send(const Observed& o) {
   const int wanted = o.job.spec.trainer.num_nodes;
   if (!o.job.spec.elastic || !o.report || !o.report->wanted_nodes || *o.report->wanted_nodes == wanted) {
     return std::nullopt;
   }
-  const bool just_told = o.told && o.told->nodes == wanted && o.told->time + kTellAgainSeconds > o.now;
-  return just_told ? std::nullopt : std::optional<int>(wanted);
+  const bool was_just_sent =
+      o.sent_node_count && o.sent_node_count->nodes == wanted && o.sent_node_count->time + kResendSeconds > o.now;
+  return was_just_sent ? std::nullopt : std::optional<int>(wanted);
 }
 
 }  // namespace lockstep::train

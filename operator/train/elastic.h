@@ -11,7 +11,7 @@
 namespace lockstep::train {
 
 // Node 0's agent is sent the number again when it has not taken it over after this long.
-inline constexpr api::UnixSeconds kTellAgainSeconds = 10;
+inline constexpr api::UnixSeconds kResendSeconds = 10;
 
 // So many pods must be ready for the job to run: elastic.minNodes, or all of them.
 int nodes_needed(const api::TrainJobSpec& spec);
@@ -19,7 +19,7 @@ int nodes_needed(const api::TrainJobSpec& spec);
 // Node ranks from numNodes on that have (had) a pod, highest first: in this order their pods get SIGTERM and leave.
 std::vector<int> nodes_to_remove(const api::TrainJobSpec& spec, const std::set<int>& created);
 
-// The wanted number for the coordinator, when its newest report has another one and it has not just been told.
-std::optional<int> nodes_to_tell(const Observed& observed);
+// The wanted number for the coordinator, when its newest report has another one and the number was not just sent.
+std::optional<int> node_count_to_send(const Observed& observed);
 
 }  // namespace lockstep::train

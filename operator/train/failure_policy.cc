@@ -187,7 +187,7 @@ FailureOutcome apply_failure_policy(const api::TrainJobSpec& spec, std::vector<P
     if (verdict.avoids_host) avoid(end, facts.now, book);
     if (verdict.action == RuleAction::kFail) {
       outcome.failure = JobFailure{end.reason, describe(end) + "; " + verdict.because};
-      outcome.is_mendable = verdict.is_mendable;
+      outcome.is_fixable_by_spec_change = verdict.is_fixable_by_spec_change;
       outcome.replacements.push_back({std::move(end), std::move(verdict), ""});
       return outcome;
     }

@@ -31,8 +31,8 @@ struct Verdict {
   api::RuleAction action = api::RuleAction::kReplacePod;
   bool is_counted = true;
   bool avoids_host = false;
-  std::string because;       // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
-  bool is_mendable = false;  // with kFail: a change of the spec mends it, so that the job is suspended instead
+  std::string because;                     // "restartPolicy.rules[0] says so", "exit code 3 is never retried"
+  bool is_fixable_by_spec_change = false;  // with kFail: the job is suspended until somebody changes the spec
 };
 // Of one end, without looking at the budgets.
 Verdict judge(const PodEnd& end, const api::TrainJobSpec& spec);
@@ -50,10 +50,10 @@ struct Replacement {
 };
 
 struct FailureOutcome {
-  std::optional<JobFailure> failure;      // the job is over; nothing is replaced
-  bool is_mendable = false;               // it is suspended, and not over
-  std::vector<Replacement> replacements;  // ends that were judged, in the order of time
-  bool is_gang = false;                   // all nodes get a new pod, because of the first of them that says so
+  std::optional<JobFailure> failure;       // the job is over; nothing is replaced
+  bool is_fixable_by_spec_change = false;  // it is suspended, and not over
+  std::vector<Replacement> replacements;   // ends that were judged, in the order of time
+  bool is_gang = false;                    // all nodes get a new pod, because of the first of them that says so
 };
 
 // What the policy looks at, besides the ends.

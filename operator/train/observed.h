@@ -65,7 +65,7 @@ struct FirstPod {
 };
 
 // The number of wanted nodes that was last sent to node 0's agent (POST /nodes), and when.
-struct Told {
+struct SentNodeCount {
   int nodes = 0;
   api::UnixSeconds time = 0;
 };
@@ -95,7 +95,7 @@ struct Observed {
   std::optional<RunReport> report;
   std::optional<FirstPod> first_pod;
   std::map<std::string, CreateProblem> problems;  // by CreateProblem::object
-  std::optional<Told> told;
+  std::optional<SentNodeCount> sent_node_count;
   KueueView kueue;
   // spec.trainer.numNodes as it stands; job.spec.trainer.num_nodes is what a queue has admitted of it.
   int wanted_nodes = 0;

@@ -62,12 +62,13 @@ void scale(PlanState& state) {
     done = *done >= wanted ? state.book.done.erase(done) : std::next(done);
   }
   const PodView* const node0 = state.current.empty() ? nullptr : state.current.front();
-  const std::optional<int> tell = nodes_to_tell(state.observed);
-  if (tell && state.report != nullptr && node0 != nullptr && !node0->ip.empty()) {
-    state.act(TellNodes{node0->ip, *tell}, "the coordinator wants " + std::to_string(*state.report->wanted_nodes) +
-                                               ", numNodes is " + std::to_string(*tell));
+  const std::optional<int> node_count = node_count_to_send(state.observed);
+  if (node_count && state.report != nullptr && node0 != nullptr && !node0->ip.empty()) {
+    state.act(SendNodeCount{node0->ip, *node_count}, "the coordinator wants " +
+                                                         std::to_string(*state.report->wanted_nodes) +
+                                                         ", numNodes is " + std::to_string(*node_count));
   }
-  if (tell) state.look_again(state.now + kTellAgainSeconds);
+  if (node_count) state.look_again(state.now + kResendSeconds);
 }
 
 void decide(PlanState& state) {
@@ -80,8 +81,8 @@ void decide(PlanState& state) {
   ask_queue(state);
   if (state.is_over || keep_suspended(state)) return;
   if (!state.status.start_time) state.status.start_time = state.now;
-  if (state.book.suspending) take_back_suspend(state);
-  if (!success.replaces_nobody) react_to_ends(state);
+  if (state.book.suspending) cancel_suspend(state);
+  if (!success.stops_replacing_pods) react_to_ends(state);
   if (state.is_over || state.book.held) return;
   const Capacity capacity = count_capacity(state);
   keep_deadlines(state, capacity);
@@ -89,7 +90,7 @@ void decide(PlanState& state) {
   if (state.book.done.empty()) keep_placement(state, capacity);
   release_avoided_hosts(state);
   scale(state);
-  plan_pods(state, success.replaces_nobody);
+  plan_pods(state, success.stops_replacing_pods);
   end_recovery(state);
 }
 

@@ -58,7 +58,7 @@ struct DeleteObject {  // only this very object; one with finalizers is seen aga
   std::string name;
   std::string uid;
 };
-struct TellNodes {
+struct SendNodeCount {
   std::string ip;  // of node 0's pod
   int nodes = 0;
 };
@@ -70,7 +70,7 @@ struct StopServing {  // the Service's label goes, and with it the DNS record
 // is sent without other pods (only together with a CreateObject of the Service directly before it) and with
 // fieldValidation=Strict, so that of an invalid spec one pod is tried and not all.
 struct CreatePod {
-  PodOf of;  // desired_pod makes the object when it is sent: a thousand whole pods take much memory
+  PodParameters parameters;  // desired_pod makes the object when it is sent: a thousand whole pods take much memory
   std::string name;
   bool is_first = false;
   int64_t generation = 0;  // of the spec
@@ -81,7 +81,7 @@ struct DeletePod {  // with its own grace period, and only this very pod
 };
 struct DeleteJob {};
 struct Action {
-  std::variant<LookUpPod, CreateObject, ApplyObject, ApplyStatus, DeleteObject, PatchObject, TellNodes, StopServing,
+  std::variant<LookUpPod, CreateObject, ApplyObject, ApplyStatus, DeleteObject, PatchObject, SendNodeCount, StopServing,
                CreatePod, DeletePod, DeleteJob>
       what;
   std::string why;

@@ -65,7 +65,8 @@ void react_to_ends(PlanState& state) {
                  .time = r.end.time},
                 state.status);
   }
-  if (outcome.failure) return outcome.is_mendable ? hold(state, *outcome.failure) : state.fail(*outcome.failure);
+  if (outcome.failure)
+    return outcome.is_fixable_by_spec_change ? hold(state, *outcome.failure) : state.fail(*outcome.failure);
   outcome.is_gang ? restart_gang(state, outcome) : replace_pods(state, outcome);
 }
 

@@ -99,9 +99,9 @@ int count_pods_of_earlier_groups(const PlanState& state) {
   return pods;
 }
 
-bool hold_up(PlanState& state, Obstacle why) {
+bool block_pods(PlanState& state, Obstacle why) {
   state.gang_obstacle = why;
-  state.hold_up(std::move(why));
+  state.block_pods(std::move(why));
   return false;
 }
 
@@ -193,12 +193,12 @@ bool has_pod_group(PlanState& state) {
   if (!wants_gang(state.spec)) return true;
   if (std::optional<Obstacle> why = why_no_groups(state)) {
     state.look_again(state.now + kTryAgainSeconds);
-    return hold_up(state, *std::move(why));
+    return block_pods(state, *std::move(why));
   }
   if (const int pods = count_pods_of_earlier_groups(state); pods > 0) {
-    return hold_up(state, {std::string(kEarlierGangEnding),
-                           pods_text(pods) + " of the gang before " + (pods == 1 ? "has" : "have") +
-                               " not ended, and a pod that still ends counts as a member"});
+    return block_pods(state, {std::string(kEarlierGangEnding),
+                              pods_text(pods) + " of the gang before " + (pods == 1 ? "has" : "have") +
+                                  " not ended, and a pod that still ends counts as a member"});
   }
   Json desired =
       desired_pod_group(state.observed.job, groups(state)->api_version, state.book.pod_group, members_needed(state));
@@ -211,7 +211,7 @@ bool has_pod_group(PlanState& state) {
     }
     return true;
   }
-  if (state.is_held_up(name)) {
+  if (state.is_blocked(name)) {
     if (state.obstacle) state.gang_obstacle = state.obstacle;
     return false;
   }

@@ -36,7 +36,7 @@ void look_at_node(PlanState& state, int node) {
     const std::string name = pod_name(state.observed.job.meta.name, node, attempt);
     if (state.observed.missing_pods.count(name) > 0) {
       state.ends.push_back(end_of_missing_pod(name, node, attempt, state.now));
-    } else if (!state.is_held_up("pod " + name)) {
+    } else if (!state.is_blocked("pod " + name)) {
       state.lookups.push_back({name, node, attempt});
     }
     return;
@@ -110,12 +110,12 @@ void take_report(PlanState& state) {
     }
   }
   if (!node0->end || node0->end->container != kTrainerContainer) return;
-  Result<RunReport> last_words = parse_run_report(node0->end->message);
-  if (!last_words.ok()) return;
-  last_words->pod_uid = node0->meta.uid;
-  last_words->read_at = node0->end->time;
-  take_figures(state, *last_words);
-  state.made_no_step = !last_words->progress && !last_words->origin.empty();
+  Result<RunReport> final_report = parse_run_report(node0->end->message);
+  if (!final_report.ok()) return;
+  final_report->pod_uid = node0->meta.uid;
+  final_report->read_at = node0->end->time;
+  take_figures(state, *final_report);
+  state.made_no_step = !final_report->progress && !final_report->origin.empty();
 }
 
 }  // namespace lockstep::train

@@ -46,7 +46,7 @@ void delete_old_pods(PlanState& state) {
   }
 }
 
-PodOf pod_of(const PlanState& state, int node) {
+PodParameters pod_parameters(const PlanState& state, int node) {
   return {.node = node,
           .attempt = state.attempt_of(node),
           .pod_group = state.book.pod_group,
@@ -62,14 +62,14 @@ bool has_had_pods(const PlanState& state) {
 
 void refuse_spec(PlanState& state, const std::string& message) {
   if (!has_had_pods(state)) return state.fail({"InvalidSpec", message});
-  state.hold_up({"InvalidSpec", message});
+  state.block_pods({"InvalidSpec", message});
 }
 
 namespace {
 
 // False: no pod can be made of this spec, as far as is known.
 bool is_template_valid(PlanState& state) {
-  if (const Result<Json> pod = desired_pod(state.observed, pod_of(state, 0)); !pod.ok()) {
+  if (const Result<Json> pod = desired_pod(state.observed, pod_parameters(state, 0)); !pod.ok()) {
     refuse_spec(state, pod.error().message);
     return false;
   }
@@ -103,10 +103,10 @@ bool has_object(PlanState& state, const std::string& kind, const std::optional<J
       if (differs(*object, desired)) state.act(ApplyObject{std::move(desired)}, "somebody changed it");
       return true;
     }
-    state.hold_up({"ObjectTerminating", name + " is being deleted; it is made again when it is gone"});
+    state.block_pods({"ObjectTerminating", name + " is being deleted; it is made again when it is gone"});
     return false;
   }
-  if (state.is_held_up(name)) return false;
+  if (state.is_blocked(name)) return false;
   state.act(CreateObject{std::move(desired)}, "the job's pods need it");
   return state.observed.problems.count(name) == 0;
 }
@@ -115,8 +115,8 @@ bool has_object(PlanState& state, const std::string& kind, const std::optional<J
 // with the Service.
 bool has_surroundings(PlanState& state) {
   if (const std::string claim = missing_claim(state); !claim.empty()) {
-    state.hold_up({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim \"" + claim + "\"" +
-                                       " in namespace " + state.observed.job.meta.ns + "; create it"});
+    state.block_pods({"ClaimMissing", "spec.checkpoint.volume: there is no PersistentVolumeClaim \"" + claim + "\"" +
+                                          " in namespace " + state.observed.job.meta.ns + "; create it"});
     state.look_again(state.now + kTryAgainSeconds);
     return false;
   }
@@ -132,36 +132,37 @@ bool has_surroundings(PlanState& state) {
 
 void create_pods(PlanState& state, const std::vector<int>& missing) {
   if (!missing.empty() && !state.queue.no_new_pods.empty()) {
-    return state.hold_up({"AdmissionIncomplete", state.queue.no_new_pods});
+    return state.block_pods({"AdmissionIncomplete", state.queue.no_new_pods});
   }
   if (state.book.placement.again_at > state.now) {
-    state.hold_up(
+    state.block_pods(
         {std::string(kPodsGivenBack), "too few pods had a machine, and all were given back; they are made again at " +
                                           api::format_time(state.book.placement.again_at)});
     return;
   }
-  if (const CreateProblem* const refusal = quota_refusal(state); refusal != nullptr && state.is_held_up(*refusal))
+  if (const CreateProblem* const refusal = quota_refusal(state); refusal != nullptr && state.is_blocked(*refusal))
     return;
   const int64_t generation = state.observed.job.meta.generation;
   bool is_first = state.book.checked_generation != generation;
   for (const int node : missing) {
-    const PodOf of = pod_of(state, node);
-    const std::string name = pod_name(state.observed.job.meta.name, node, of.attempt);
+    const PodParameters parameters = pod_parameters(state, node);
+    const std::string name = pod_name(state.observed.job.meta.name, node, parameters.attempt);
     if (const api::UnixSeconds when = not_before(node, state.book); when > state.now) {
       state.look_again(when);
-      state.hold_up({"BackingOff", "node " + std::to_string(node) + " has failed soon after its start; its next pod " +
-                                       name + " is made at " + api::format_time(when)});
+      state.block_pods({"BackingOff", "node " + std::to_string(node) +
+                                          " has failed soon after its start; its next pod " + name + " is made at " +
+                                          api::format_time(when)});
       continue;
     }
     if (state.observed.previous_pods.count(name) > 0) {
-      state.hold_up({"PreviousRunTerminating", "pod " + name +
-                                                   " of an earlier TrainJob of this name is still there; the "
-                                                   "garbage collector deletes it"});
+      state.block_pods({"PreviousRunTerminating", "pod " + name +
+                                                      " of an earlier TrainJob of this name is still there; the "
+                                                      "garbage collector deletes it"});
       state.look_again(state.now + kTryAgainSeconds);
       continue;
     }
     if (node == 0 && !state.observed.previous_node0.empty()) {
-      state.hold_up(
+      state.block_pods(
           {"PreviousRunTerminating",
            "pod " + state.observed.previous_node0 +
                ", node 0 of an earlier TrainJob of this name, still lives and may write a last checkpoint; this "
@@ -169,10 +170,11 @@ void create_pods(PlanState& state, const std::vector<int>& missing) {
       state.look_again(state.now + kTryAgainSeconds);
       continue;
     }
-    if (state.is_held_up("pod " + name)) continue;
-    state.act(CreatePod{of, name, std::exchange(is_first, false), generation},
-              of.attempt == 0 ? "node " + std::to_string(node) + " has no pod"
-                              : "it is attempt " + std::to_string(of.attempt) + " of node " + std::to_string(node));
+    if (state.is_blocked("pod " + name)) continue;
+    state.act(CreatePod{parameters, name, std::exchange(is_first, false), generation},
+              parameters.attempt == 0
+                  ? "node " + std::to_string(node) + " has no pod"
+                  : "it is attempt " + std::to_string(parameters.attempt) + " of node " + std::to_string(node));
   }
 }
 
@@ -207,13 +209,14 @@ const CreateProblem* quota_refusal(const PlanState& state) {
   return last;
 }
 
-void plan_pods(PlanState& state, bool replaces_nobody) {
-  const std::vector<int> missing = replaces_nobody ? std::vector<int>() : missing_nodes(state);
+void plan_pods(PlanState& state, bool stops_replacing_pods) {
+  const std::vector<int> missing = stops_replacing_pods ? std::vector<int>() : missing_nodes(state);
   const bool is_valid = missing.empty() || is_template_valid(state);
   if (state.is_over) return;
   if (is_valid) take_answer_to_first_pod(state);
   // Also while no pod is missing, or none can be made: without the Service no agent finds a new node 0.
-  const bool may_create = !replaces_nobody && (is_valid || has_had_pods(state)) && has_surroundings(state) && is_valid;
+  const bool may_create =
+      !stops_replacing_pods && (is_valid || has_had_pods(state)) && has_surroundings(state) && is_valid;
   for (const LookUpPod& lookup : state.lookups) state.act(lookup, "it was there, and the cache does not have it");
   stop_serving(state);
   if (may_create) create_pods(state, ranks_that_may_be_made(state, missing));

@@ -8,8 +8,8 @@
 
 namespace lockstep::train {
 
-// `replaces_nobody`: the job is about to end, and missing pods are not made.
-void plan_pods(PlanState& state, bool replaces_nobody);
+// `stops_replacing_pods`: the job is about to end, and missing pods are not made.
+void plan_pods(PlanState& state, bool stops_replacing_pods);
 // Call when no pod can be made of the spec; `message` says why. A job that never had a pod fails; one that had pods
 // keeps those that run, and waits for a change of the spec.
 void refuse_spec(PlanState& state, const std::string& message);

@@ -37,17 +37,17 @@ void PlanState::raise_attempt(int node) {
   }
 }
 
-void PlanState::hold_up(Obstacle why) {
+void PlanState::block_pods(Obstacle why) {
   if (!obstacle) obstacle = std::move(why);
 }
 
-bool PlanState::is_held_up(const std::string& object) {
+bool PlanState::is_blocked(const std::string& object) {
   const auto it = observed.problems.find(object);
-  return it != observed.problems.end() && is_held_up(it->second);
+  return it != observed.problems.end() && is_blocked(it->second);
 }
 
-bool PlanState::is_held_up(const CreateProblem& problem) {
-  hold_up({problem.reason, problem.message});
+bool PlanState::is_blocked(const CreateProblem& problem) {
+  block_pods({problem.reason, problem.message});
   const api::UnixSeconds again = try_again_at(problem);
   look_again(std::max(again, now + 1));
   return now < again;

@@ -64,10 +64,10 @@ struct PlanState {
   void raise_attempt(int node);
 
   // Why pods cannot be made. Of several reasons the status gives the first.
-  void hold_up(Obstacle why);
-  // Was the create of this object refused, and is it too early to try again? Then that also holds up the pods.
-  bool is_held_up(const std::string& object);
-  bool is_held_up(const CreateProblem& problem);
+  void block_pods(Obstacle why);
+  // Was the create of this object refused, and is it too early to try again? Then that also blocks the pods.
+  bool is_blocked(const std::string& object);
+  bool is_blocked(const CreateProblem& problem);
 
   // The job is over: nothing else of the plan is done.
   void end_job(std::string_view type, const JobFailure& words);

@@ -88,7 +88,7 @@ void forget_failures(PlanState& state) {
   state.book.quick_replacements.clear();
 }
 
-void take_back_suspend(PlanState& state) {
+void cancel_suspend(PlanState& state) {
   state.book.suspending = false;
   for (const PodEnd& end : state.ends) state.raise_attempt(end.node);
   state.ends.clear();

@@ -10,7 +10,7 @@ namespace lockstep::train {
 // Does what spec.suspend, a queue, or the operator's own hold asks for. True: the job may have no pods.
 bool keep_suspended(PlanState& state);
 // spec.suspend was taken back, or the spec mended, while pods were still stopping: they get successors.
-void take_back_suspend(PlanState& state);
+void cancel_suspend(PlanState& state);
 // Suspends a job that cannot go on as its spec stands, until somebody changes the spec. spec.suspend is not written:
 // what keeps the spec elsewhere (GitOps) would set it back.
 void hold(PlanState& state, const JobFailure& why);

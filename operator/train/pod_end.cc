@@ -47,12 +47,12 @@ void add_container_end(const PodView& pod, PodEnd& end) {
     end.message = "init container " + container.container + ": " + tail(container.message);
     return;
   }
-  if (const std::optional<LastWords> words = parse_last_words(container.message)) {
-    end.message = words->message;
-    end.rank = words->rank;
-    end.step = words->step;
-    end.job_ended = words->job_ended;
-    if (words->reason == kConfigurationChanged) end.reason = words->reason;
+  if (const std::optional<TerminationReport> report = parse_termination_report(container.message)) {
+    end.message = report->message;
+    end.rank = report->rank;
+    end.step = report->step;
+    end.job_ended = report->job_ended;
+    if (report->reason == kConfigurationChanged) end.reason = report->reason;
   } else if (killed_for_memory) {  // a killed program writes no message: its last output is about something else
     end.message = "the kernel ended the container, which had used up its memory limit";
   } else if (!container.message.empty()) {

@@ -102,18 +102,18 @@ std::set<std::string> avoids_of(const api::ObjectMeta& meta) {
 
 }  // namespace
 
-std::optional<LastWords> parse_last_words(const std::string& text) {
+std::optional<TerminationReport> parse_termination_report(const std::string& text) {
   const Result<Json> parsed = parse_json(text, "termination message");
   if (!parsed.ok() || !parsed->is_object()) return std::nullopt;
-  const Json& words = *parsed;
-  LastWords last;
-  if (const auto code = number_field(words, {"exitCode"})) last.exit_code = static_cast<int>(*code);
-  last.reason = text_field(words, {"reason"});
-  last.message = text_field(words, {"message"});
-  if (const auto rank = number_field(words, {"rank"}); rank && *rank >= 0) last.rank = static_cast<int>(*rank);
-  if (const auto step = number_field(words, {"step"}); step && *step >= 0) last.step = *step;
-  last.job_ended = bool_field(words, {"jobEnded"});
-  return last;
+  const Json& object = *parsed;
+  TerminationReport report;
+  if (const auto code = number_field(object, {"exitCode"})) report.exit_code = static_cast<int>(*code);
+  report.reason = text_field(object, {"reason"});
+  report.message = text_field(object, {"message"});
+  if (const auto rank = number_field(object, {"rank"}); rank && *rank >= 0) report.rank = static_cast<int>(*rank);
+  if (const auto step = number_field(object, {"step"}); step && *step >= 0) report.step = *step;
+  report.job_ended = bool_field(object, {"jobEnded"});
+  return report;
 }
 
 std::vector<PodView> views_of_pods(const std::vector<Json>& pods) {

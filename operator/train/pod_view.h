@@ -14,9 +14,9 @@ namespace lockstep::train {
 
 enum class PodPhase { kPending, kRunning, kSucceeded, kFailed, kUnknown };
 
-// The last words of an agent (architecture §4). Written by a program that may have been cut short: every part may be
-// missing.
-struct LastWords {
+// An agent's report in its container's termination message (architecture §4). Written by a program that may have been
+// cut short: every part may be missing.
+struct TerminationReport {
   std::optional<int> exit_code;
   std::string reason;
   std::string message;
@@ -25,7 +25,7 @@ struct LastWords {
   bool job_ended = false;  // no replacement of this node can do better
 };
 // Nothing when `text` is not such a JSON object.
-std::optional<LastWords> parse_last_words(const std::string& text);
+std::optional<TerminationReport> parse_termination_report(const std::string& text);
 
 // How the trainer container ended, or, when it never began, an init container.
 struct ContainerEnd {

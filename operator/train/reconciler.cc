@@ -53,7 +53,7 @@ struct Memory {
   std::map<std::string, CreateProblem> problems;
   std::set<std::string> missing_pods;
   std::set<std::string> deleted_pods;  // UIDs of those that the cache may not show as ending yet
-  std::optional<Told> told;
+  std::optional<SentNodeCount> sent_node_count;
   std::map<std::string, SeenPod> seen_pods;  // by name, of the last pass
   std::optional<bool> claim_exists;
   api::UnixSeconds claim_read_at = 0;
@@ -245,7 +245,7 @@ class Pass {
     forget_settled_problems(observed);
     observed.problems = memory_.problems;
     observed.missing_pods = memory_.missing_pods;
-    observed.told = memory_.told;
+    observed.sent_node_count = memory_.sent_node_count;
     observed.report = p_.progress.newest(key_);
     mark_deleted_pods(observed.pods);
     TRY(look_for_claim(observed));
@@ -395,7 +395,7 @@ class Pass {
   // Actions of one kind that stand side by side go out together; so do a Service and the first pod of a spec.
   Status carry_out(const Observed& observed, const std::vector<Action>& actions) {
     std::span<const Action> left(actions);
-    while (!left.empty() && !is_held_up_) {
+    while (!left.empty() && !is_blocked_) {
       TRY(may_write());
       const std::span<const Action> group = left.first(group_size(left));
       left = left.subspan(group.size());
@@ -415,7 +415,7 @@ class Pass {
   static bool is_alone(const Action& action) {
     return std::holds_alternative<CreateObject>(action.what) || std::holds_alternative<ApplyObject>(action.what) ||
            std::holds_alternative<ApplyStatus>(action.what) || std::holds_alternative<PatchObject>(action.what) ||
-           std::holds_alternative<DeleteObject>(action.what) || std::holds_alternative<TellNodes>(action.what) ||
+           std::holds_alternative<DeleteObject>(action.what) || std::holds_alternative<SendNodeCount>(action.what) ||
            std::holds_alternative<DeleteJob>(action.what) || first_pod(action) != nullptr;
   }
 
@@ -481,7 +481,7 @@ class Pass {
   }
 
   Status create_first_pod(const Observed& observed, const Json* service, const CreatePod& pod) {
-    TRY_ASSIGN(const Json object, desired_pod(observed, pod.of));
+    TRY_ASSIGN(const Json object, desired_pod(observed, pod.parameters));
     std::vector<kube::Request> requests{kube::Create{kube::pods(), object, {.strict_fields = true}}};
     if (service != nullptr) requests.emplace_back(kube::Create{kube::services(), *service});
     std::vector<Result<Json>> answers = p_.client.send_all(requests);
@@ -499,10 +499,10 @@ class Pass {
       outcome_.learned = true;
     }
     if (is_invalid) {
-      is_held_up_ = true;
+      is_blocked_ = true;
       return {};
     }
-    if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_held_up_ = true;
+    if (!answer.ok() && answer.error().reason == kube::kReasonExceededQuota) is_blocked_ = true;
     return take_answer(observed, pod_text(pod.name), kube::pods(), object, std::move(answer), p_.pods);
   }
 
@@ -561,7 +561,7 @@ class Pass {
                     place.cache));
     // The actions after it need this object: without it they wait for another pass.
     const control::ObjectPtr made = place.cache.get(key);
-    is_held_up_ = is_held_up_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
+    is_blocked_ = is_blocked_ || made == nullptr || !is_controlled_by(api::meta_of(*made), observed.job.meta);
     return {};
   }
 
@@ -614,13 +614,13 @@ class Pass {
   }
 
   // A failure is only logged: the number is sent again while node 0's report shows another one.
-  Status act(const Observed& observed, const TellNodes& action) {
-    memory_.told = Told{.nodes = action.nodes, .time = now_};
-    const Status told = options_.tell_nodes(action.ip, observed.token(), action.nodes);
-    if (!told.ok()) {
+  Status act(const Observed& observed, const SendNodeCount& action) {
+    memory_.sent_node_count = SentNodeCount{.nodes = action.nodes, .time = now_};
+    const Status sent = options_.send_node_count(action.ip, observed.token(), action.nodes);
+    if (!sent.ok()) {
       options_.logger.warning(
           "the wanted number of nodes could not be sent to node 0",
-          {{"job", api::to_string(key_)}, {"nodes", action.nodes}, {"error", told.error().message}});
+          {{"job", api::to_string(key_)}, {"nodes", action.nodes}, {"error", sent.error().message}});
     }
     return {};
   }
@@ -680,7 +680,7 @@ class Pass {
       actions = actions.subspan(batch.size());
       std::vector<kube::Request> requests;
       for (const Action& action : batch) {
-        TRY_ASSIGN(Json pod, desired_pod(observed, std::get<CreatePod>(action.what).of));
+        TRY_ASSIGN(Json pod, desired_pod(observed, std::get<CreatePod>(action.what).parameters));
         requests.emplace_back(kube::Create{kube::pods(), std::move(pod)});
       }
       std::vector<Result<Json>> answers = p_.client.send_all(requests);
@@ -780,7 +780,7 @@ class Pass {
   const api::UnixSeconds now_;
   Outcome outcome_;
   size_t creates_at_once_ = 1;
-  bool is_held_up_ = false;  // the rest of the plan is for another pass
+  bool is_blocked_ = false;  // the rest of the plan is for another pass
 };
 
 }  // namespace

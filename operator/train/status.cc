@@ -52,7 +52,7 @@ std::optional<Obstacle> first_obstacle(const StatusFacts& facts, Why why) {
 struct VolumeWait {
   const PodView& pod;
   const PodView& old;
-  [[nodiscard]] api::UnixSeconds patient_until() const { return pod.started_at + kVolumeWaitSeconds; }
+  [[nodiscard]] api::UnixSeconds waiting_is_normal_until() const { return pod.started_at + kVolumeWaitSeconds; }
 };
 
 std::optional<VolumeWait> volume_wait(const StatusFacts& facts) {
@@ -70,7 +70,7 @@ std::optional<VolumeWait> volume_wait(const StatusFacts& facts) {
 
 std::optional<Obstacle> volume_obstacle(const StatusFacts& facts) {
   const std::optional<VolumeWait> wait = volume_wait(facts);
-  if (!wait || wait->patient_until() > facts.observed.now) return std::nullopt;
+  if (!wait || wait->waiting_is_normal_until() > facts.observed.now) return std::nullopt;
   return Obstacle{"VolumeStillAttached",
                   "node 0 (pod " + wait->pod.meta.name + ") waits for its volume: claim " +
                       claim_name(facts.observed.job.spec) + " is probably still attached to " + wait->old.host +
@@ -79,7 +79,7 @@ std::optional<Obstacle> volume_obstacle(const StatusFacts& facts) {
                       "node.kubernetes.io/out-of-service"};
 }
 
-api::UnixSeconds scheduling_patient_until(const PodView& pod) {
+api::UnixSeconds scheduling_wait_is_normal_until(const PodView& pod) {
   return pod.meta.created + (pod.unschedulable.empty() ? kSchedulerWaitSeconds : kSchedulingWaitSeconds);
 }
 
@@ -112,7 +112,7 @@ std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
                                                          "), which whoever set them takes away"};
     }
     const bool is_age_known = pod.meta.created != 0;
-    if (!is_age_known || scheduling_patient_until(pod) > facts.observed.now) return std::nullopt;
+    if (!is_age_known || scheduling_wait_is_normal_until(pod) > facts.observed.now) return std::nullopt;
     if (pod.unschedulable.empty()) {
       return Obstacle{"NotScheduled", who(pod) + " waits for a scheduler: none has looked at it"};
     }
@@ -122,12 +122,12 @@ std::optional<Obstacle> pod_obstacle(const StatusFacts& facts) {
 }
 
 // When a wait that still counts as normal (for the scheduler, for a volume) becomes an obstacle.
-std::optional<api::UnixSeconds> patient_until(const StatusFacts& facts) {
+std::optional<api::UnixSeconds> waiting_is_normal_until(const StatusFacts& facts) {
   std::optional<api::UnixSeconds> until;
   const auto take = [&until](api::UnixSeconds when) { until = std::min(until.value_or(when), when); };
-  if (const std::optional<VolumeWait> wait = volume_wait(facts)) take(wait->patient_until());
+  if (const std::optional<VolumeWait> wait = volume_wait(facts)) take(wait->waiting_is_normal_until());
   for (const PodView* pod : facts.current) {
-    if (pod != nullptr && !pod->scheduled) take(scheduling_patient_until(*pod));
+    if (pod != nullptr && !pod->scheduled) take(scheduling_wait_is_normal_until(*pod));
   }
   return until;
 }
@@ -181,7 +181,7 @@ ConditionState pods_ready_condition(const StatusFacts& facts) {
   ConditionState condition =
       facts.book.were_ready ? ConditionState{ConditionStatus::kFalse, "PodsNotReady", ready + "."}
                             : ConditionState{ConditionStatus::kFalse, "PodsStarting", ready + starting_text(facts)};
-  condition.look_again_at = patient_until(facts);
+  condition.look_again_at = waiting_is_normal_until(facts);
   return condition;
 }
 

@@ -17,7 +17,7 @@ std::string all_done(const std::vector<NodeEnd>& nodes) {
 // A node of a Lockstep run ends with 0 only when the whole run is complete.
 Success of_our_run(const SuccessFacts& facts) {
   Success success;
-  success.replaces_nobody = true;
+  success.stops_replacing_pods = true;
   const int done = count(facts.nodes, NodeEnd::kDone);
   const int running = count(facts.nodes, NodeEnd::kRuns);
   const api::UnixSeconds until = facts.first_done_at + kOthersFollowSeconds;

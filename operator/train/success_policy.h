@@ -29,7 +29,7 @@ struct SuccessFacts {
 
 struct Success {
   std::optional<std::string> complete;  // a sentence: the job is complete
-  bool replaces_nobody = false;         // training is complete: a pod that ends now is not replaced
+  bool stops_replacing_pods = false;    // training is complete: a pod that ends now is not replaced
   std::optional<api::UnixSeconds> look_again_at;
 };
 Success apply_success_policy(const api::TrainJobSpec& spec, const SuccessFacts& facts);

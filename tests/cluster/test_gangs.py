@@ -259,19 +259,20 @@ def gang_is_suspended(s):
 @pytest.mark.parametrize("scenario", [gang_restarts, gang_is_suspended], ids=lambda s: s.__name__)
 def test_the_end_is_the_same_wherever_the_operator_died(scenario, fresh, kubelet, operator, request):
     def run(api, exit_after_writes):
-        scene = ScenarioRun(api, kubelet, lambda **flags: operator(namespace=api.namespace, **flags), exit_after_writes)
-        scene.jobs = GangJobs(api)
-        scenario(scene)
-        scene.until(scene.is_settled, "rest")
-        return scene
+        scenario_run = ScenarioRun(api, kubelet, lambda **flags: operator(namespace=api.namespace, **flags),
+                                   exit_after_writes)
+        scenario_run.jobs = GangJobs(api)
+        scenario(scenario_run)
+        scenario_run.until(scenario_run.is_settled, "rest")
+        return scenario_run
 
     undisturbed = run(fresh(), UNHARMED)
     expected = undisturbed.result()
     writes = count_writes(undisturbed.operator)
     for after in chosen(writes, request.config.getoption("--scenario") == "all"):
-        scene = run(fresh(), after)
-        assert scene.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
-        assert scene.result() == expected, f"dead after write {after} of {writes}"
-        scene.operator.kill()
-        scene.jobs.delete()
-        scene.jobs.wait_until_gone()
+        scenario_run = run(fresh(), after)
+        assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
+        assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
+        scenario_run.operator.kill()
+        scenario_run.jobs.delete()
+        scenario_run.jobs.wait_until_gone()

@@ -154,10 +154,10 @@ def count_writes(process):
 
 
 def run(scenario, api, kubelet, operator, exit_after_writes):
-    scene = ScenarioRun(api, kubelet, operator, exit_after_writes)
-    scenario(scene)
-    scene.until(scene.is_settled, "rest")
-    return scene
+    scenario_run = ScenarioRun(api, kubelet, operator, exit_after_writes)
+    scenario(scenario_run)
+    scenario_run.until(scenario_run.is_settled, "rest")
+    return scenario_run
 
 
 @pytest.fixture
@@ -189,8 +189,8 @@ def test_the_end_is_the_same_wherever_the_operator_died(scenario, fresh, kubelet
     print(f"{scenario.__name__}: {writes} writes; dies after {tried}")
     for after in tried:
         api = fresh()
-        scene = run(scenario, api, kubelet, start(api), after)
+        scenario_run = run(scenario, api, kubelet, start(api), after)
         # Two changes that are seen together are one write: there may be fewer than in the first run.
-        assert scene.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
-        assert scene.result() == expected, f"dead after write {after} of {writes}"
-        scene.operator.kill()
+        assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
+        assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
+        scenario_run.operator.kill()

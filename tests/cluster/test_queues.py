@@ -427,12 +427,12 @@ def test_the_end_is_the_same_wherever_the_operator_died(scenario, control_plane,
         own = type(api)(control_plane, namespace)
         queues = Queues(own, kueue)
         queues.make(2)
-        scene = ScenarioRun(own, kubelet, lambda **flags: operator(namespace=namespace, **flags), after)
-        scene.jobs, scene.queues = QueuedJobs(own), queues
-        scenario(scene)
-        scene.until(scene.is_settled, "rest")
+        scenario_run = ScenarioRun(own, kubelet, lambda **flags: operator(namespace=namespace, **flags), after)
+        scenario_run.jobs, scenario_run.queues = QueuedJobs(own), queues
+        scenario(scenario_run)
+        scenario_run.until(scenario_run.is_settled, "rest")
         queues.remove()
-        return scene
+        return scenario_run
 
     undisturbed = run(UNHARMED)
     expected = undisturbed.result()
@@ -440,7 +440,7 @@ def test_the_end_is_the_same_wherever_the_operator_died(scenario, control_plane,
     tried = chosen(writes, request.config.getoption("--scenario") == "all")
     print(f"{scenario.__name__}: {writes} writes; dies after {tried}")
     for after in tried:
-        scene = run(after)
-        assert scene.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
-        assert scene.result() == expected, f"dead after write {after} of {writes}"
-        scene.operator.kill()
+        scenario_run = run(after)
+        assert scenario_run.deaths == 1 or after > writes * 3 // 4, f"it made no {after} writes"
+        assert scenario_run.result() == expected, f"dead after write {after} of {writes}"
+        scenario_run.operator.kill()

@@ -49,7 +49,7 @@ def wait_for_verdict(api, words, name="job", timeout=60):
     return screens[-1]
 
 
-def last_words(code, reason, message, rank=None, step=None):
+def termination_report(code, reason, message, rank=None, step=None):
     return json.dumps({"exitCode": code, "reason": reason, "message": message, "rank": rank, "step": step})
 
 
@@ -93,7 +93,8 @@ def test_a_suspended_job_says_how_it_goes_on(api, jobs):
 def test_a_rank_that_the_kernel_killed_and_that_trains_again(api, jobs, kubelet):
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady")
-    kubelet.exit(api.namespace, "job-1-0", oom_killed(last_words(13, "OutOfMemory", "worker was killed", 3, 812)))
+    message = termination_report(13, "OutOfMemory", "worker was killed", 3, 812)
+    kubelet.exit(api.namespace, "job-1-0", oom_killed(message))
     jobs.wait_for_pods("job-0-0", "job-1-1")
     jobs.wait_for_condition("Running")
     screen = wait_for_verdict(api, ["Rank 3 on node 1 was killed by the kernel (out of memory)", "restarted (1 of maxRestarts 10 used)",
@@ -112,7 +113,7 @@ def test_a_rank_that_the_kernel_killed_and_that_trains_again(api, jobs, kubelet)
 def test_an_end_that_is_not_tried_again(api, jobs, kubelet, code, reason, message, says, does):
     jobs.create(nodes=2)
     jobs.wait_for_condition("PodsReady")
-    kubelet.exit(api.namespace, "job-0-0", Exit(code, last_words(code, reason, message, 0, 7)))
+    kubelet.exit(api.namespace, "job-0-0", Exit(code, termination_report(code, reason, message, 0, 7)))
     jobs.wait_for_condition("Failed")
     screen = wait_for_verdict(api, ["TrainJob job has failed: rank 0 on node 0", says, "it was not tried again"])
     assert screen.code == 1

@@ -234,11 +234,12 @@ class RealJobs(Jobs):
         return self.api.kubectl("logs", f"--selector=lockstep.dev/job={name}", "--prefix", f"--tail={lines}",
                                 check=False).stdout
 
-    def seconds_to_next_step(self, hurt, name="job", timeout=120):
-        """Does hurt(), and returns the seconds from just before it to the first step that a new group has committed."""
+    def seconds_to_next_step(self, inject_fault, name="job", timeout=120):
+        """Calls inject_fault(), and returns the seconds from just before it to the first step that a new group has
+        committed."""
         before = self.answer(0, name)
         begin = time.monotonic()
-        hurt()
+        inject_fault()
 
         def is_further():
             status = self.agent(0, name)

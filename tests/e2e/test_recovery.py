@@ -263,7 +263,7 @@ def test_startup_that_takes_too_long_fails_with_the_reason(jobs):
 
 # --- the operator restarted in the middle of each
 
-HURTS = {
+FAULTS = {
     "a killed worker": lambda jobs: jobs.kill_worker(1),
     "a deleted pod of node 1": lambda jobs: jobs.delete_pod(1),
     "a deleted pod of node 0": lambda jobs: jobs.delete_pod(0),
@@ -285,15 +285,15 @@ def end_operator(cluster):
     cluster.api.delete("pods", "lockstep-system", cluster.operator_pod(), gracePeriodSeconds=0)
 
 
-@pytest.mark.parametrize("what", HURTS)
+@pytest.mark.parametrize("what", FAULTS)
 def test_the_operator_restarts_in_the_middle(cluster, jobs, undisturbed, timings, what):
     jobs.start(trainer=shell(ENDS_ON_REQUEST))
     jobs.wait_for_step(200)
 
-    def hurt_both():
+    def inject_both_faults():
         end_operator(cluster)
-        HURTS[what](jobs)
-    seconds = jobs.seconds_to_next_step(hurt_both)
+        FAULTS[what](jobs)
+    seconds = jobs.seconds_to_next_step(inject_both_faults)
     timings.add(f"{what}, and the operator at the same time", seconds)
     status = jobs.wait_until_complete()
     jobs.assert_same_curve(undisturbed(STEPS))
@@ -314,11 +314,11 @@ def test_the_operator_restarts_while_a_pod_moves(cluster, second_machine, jobs, 
     jobs.wait_for_step(200)
     victim = node_on(jobs, second_machine)
 
-    def hurt_both():
+    def inject_both_faults():
         end_operator(cluster)
         MOVES[what](cluster, jobs, second_machine)
     try:
-        seconds = jobs.seconds_to_next_step(hurt_both)
+        seconds = jobs.seconds_to_next_step(inject_both_faults)
         timings.add(f"{what}, and the operator at the same time", seconds)
         assert jobs.pod_of(victim)["spec"]["nodeName"] != second_machine.name
         assert jobs.wait_until_complete()["restarts"]["total"] == 1

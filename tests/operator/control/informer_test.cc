@@ -83,9 +83,9 @@ TEST_F(InformerTest, a_watch_that_is_cut_goes_on_where_it_was) {
 TEST_F(InformerTest, lists_again_when_its_version_is_gone_and_tells_what_differs) {
   server_->put(kube::pods(), pod("a"));
   server_->put(kube::pods(), pod("b"));
-  Journal troubles;
+  Journal problems;
   const auto informer =
-      this->informer({.on_trouble = [&](const ReflectorRemark& remark) { troubles.write(remark.reason); }});
+      this->informer({.on_problem = [&](const ReflectorProblem& problem) { problems.write(problem.reason); }});
   // At the first watch, the server's objects change and the informer's version is compacted.
   std::atomic<bool> away{true};
   server_->intercept([&](const kube::HttpRequest& request) -> std::optional<Result<kube::HttpResponse>> {
@@ -99,7 +99,7 @@ TEST_F(InformerTest, lists_again_when_its_version_is_gone_and_tells_what_differs
   ASSERT_TRUE(journal_.wait_for("+c"));
   EXPECT_EQ(journal_.lines(), (Journal::Lines{"+a", "+b", "-a", "+c"}));
   EXPECT_EQ(server_->count(kList), 2);
-  EXPECT_EQ(troubles.lines(), Journal::Lines{"Gone"});
+  EXPECT_EQ(problems.lines(), Journal::Lines{"Gone"});
 }
 
 TEST_F(InformerTest, a_bookmark_saves_it_from_listing_again) {
@@ -149,13 +149,13 @@ TEST_F(InformerTest, an_answer_that_is_no_list_is_asked_for_again) {
 }
 
 TEST_F(InformerTest, a_frame_that_cannot_be_read_means_a_new_list) {
-  Journal troubles;
+  Journal problems;
   const auto informer =
-      this->informer({.on_trouble = [&](const ReflectorRemark& remark) { troubles.write(remark.reason); }});
+      this->informer({.on_problem = [&](const ReflectorProblem& problem) { problems.write(problem.reason); }});
   informer->start();
   ASSERT_TRUE(server_->wait_for_watches(1));
   server_->send_to_watches("{\"type\":\"ADDED\",\n");
-  ASSERT_TRUE(troubles.wait_for("Corrupt"));
+  ASSERT_TRUE(problems.wait_for("Corrupt"));
   server_->put(kube::pods(), pod("a"));
   ASSERT_TRUE(journal_.wait_for("+a"));
   EXPECT_EQ(server_->count(kList), 2);
@@ -197,7 +197,7 @@ TEST_F(InformerTest, is_not_synced_before_a_list_has_arrived) {
   informer->start();
   ASSERT_TRUE(server_->wait_for_held(1));
   EXPECT_FALSE(informer->wait_until_synced(std::chrono::milliseconds(1)));
-  server_->let_go();
+  server_->release();
   EXPECT_TRUE(informer->wait_until_synced(kPatience));
 }
 
@@ -216,13 +216,13 @@ TEST_F(InformerTest, stopping_ends_a_pause) {
   server_->intercept([](const kube::HttpRequest&) -> std::optional<Result<kube::HttpResponse>> {
     return Error{ErrorCode::kUnavailable, "no route"};
   });
-  Journal troubles;
+  Journal problems;
   // Pauses of a minute: only being told to stop ends them in time.
   const auto informer =
-      this->informer({.on_trouble = [&](const ReflectorRemark& remark) { troubles.write(remark.reason); },
+      this->informer({.on_problem = [&](const ReflectorProblem& problem) { problems.write(problem.reason); },
                       .random = [] { return 75.0; }});
   informer->start();
-  ASSERT_TRUE(troubles.wait_for("ListFailed"));
+  ASSERT_TRUE(problems.wait_for("ListFailed"));
   const Clock::time_point began = Clock::now();
   informer->stop_and_join();
   EXPECT_LT(Clock::now() - began, std::chrono::seconds(30));

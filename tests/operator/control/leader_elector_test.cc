@@ -163,7 +163,7 @@ TEST_F(LeaderElectorTest, stops_in_time_while_a_request_hangs) {
   ASSERT_TRUE(journal_.wait_for("a stopped: the lease was not renewed in time; lease of a"));
   EXPECT_FALSE(elector.is_leader());
   EXPECT_TRUE(server_->wait_for_held(1)) << "the request is still there";
-  server_->let_go();
+  server_->release();
   // It leads again: nobody else wanted to.
   ASSERT_TRUE(journal_.wait_until(
       [](const Journal::Lines& lines) { return std::count(lines.begin(), lines.end(), "a started") == 2; }));
@@ -183,7 +183,7 @@ TEST_F(LeaderElectorTest, is_no_leader_past_the_deadline_although_no_thread_ran)
   EXPECT_TRUE(elector.is_leader());
   clock.turn(milliseconds(1));
   EXPECT_FALSE(elector.is_leader());
-  server_->let_go();
+  server_->release();
 }
 
 TEST_F(LeaderElectorTest, waits_for_an_api_server_that_is_away) {

@@ -25,7 +25,7 @@ Json lease(const std::string& holder, const std::string& version, const std::str
   return result;
 }
 
-// Outputs as words: "read", "create me", "update me@7 3", "begin", "end: why", "leader x", "remark", "wait 2.0",
+// Outputs as words: "read", "create me", "update me@7 3", "begin", "end: why", "leader x", "problem", "wait 2.0",
 // "over".
 class LeaderTest : public ::testing::Test {
  protected:
@@ -51,7 +51,7 @@ class LeaderTest : public ::testing::Test {
     if (std::holds_alternative<BeginLeading>(output)) return "begin";
     if (const auto* end = std::get_if<EndLeading>(&output)) return "end: " + end->why;
     if (const auto* seen = std::get_if<LeaderSeen>(&output)) return "leader " + seen->identity;
-    if (std::holds_alternative<ElectionRemark>(output)) return "remark";
+    if (std::holds_alternative<ElectionProblem>(output)) return "problem";
     if (std::holds_alternative<ElectionFinished>(output)) return "over";
     char text[32];
     wake_ = std::get<WaitUntil>(output).at;
@@ -201,9 +201,9 @@ TEST_F(LeaderTest, candidates_look_at_different_times) {
 TEST_F(LeaderTest, steps_down_when_the_last_renewal_is_10_seconds_old) {
   lead();
   EXPECT_EQ(ring(), "update me@1 0; wait 8.0");
-  EXPECT_EQ(fail_write(ErrorCode::kUnavailable), "remark; wait 2.0");
+  EXPECT_EQ(fail_write(ErrorCode::kUnavailable), "problem; wait 2.0");
   EXPECT_EQ(ring(), "read; wait 6.0") << "the write may have been done: look first";
-  EXPECT_EQ(send(LeaseReadFailed{{ErrorCode::kUnavailable, ""}}), "remark; wait 2.0");
+  EXPECT_EQ(send(LeaseReadFailed{{ErrorCode::kUnavailable, ""}}), "problem; wait 2.0");
   now_ += milliseconds(5999);
   EXPECT_EQ(send(LeaderTimer{}), "read; wait 0.0");
   now_ += milliseconds(1);
@@ -248,16 +248,16 @@ TEST_F(LeaderTest, a_stopped_process_with_its_answer_already_there_steps_down_al
 TEST_F(LeaderTest, a_conflict_is_looked_into_at_once) {
   lead();
   ring();
-  EXPECT_EQ(fail_write(ErrorCode::kConflict), "remark; read; wait 8.0");
+  EXPECT_EQ(fail_write(ErrorCode::kConflict), "problem; read; wait 8.0");
   EXPECT_EQ(send(LeaseRead{lease("me", "7")}), "update me@7 3; wait 8.0") << "somebody wrote to it, but it is ours";
-  EXPECT_EQ(fail_write(ErrorCode::kConflict), "remark; read; wait 8.0");
+  EXPECT_EQ(fail_write(ErrorCode::kConflict), "problem; read; wait 8.0");
   EXPECT_EQ(send(LeaseRead{lease("you", "8")}), "leader you; end: the lease is held by you; wait 2.0");
 }
 
 TEST_F(LeaderTest, a_lease_that_was_deleted_is_made_again) {
   lead();
   ring();
-  EXPECT_EQ(fail_write(ErrorCode::kNotFound), "remark; wait 2.0");
+  EXPECT_EQ(fail_write(ErrorCode::kNotFound), "problem; wait 2.0");
   EXPECT_EQ(ring(), "read; wait 6.0");
   EXPECT_EQ(send(LeaseRead{Json()}), "create me; wait 6.0");
   EXPECT_EQ(stored("1"), "wait 2.0");
@@ -295,9 +295,9 @@ TEST_F(LeaderTest, a_release_after_an_unknown_write_looks_once) {
   lead();
   ring();
   send(ElectionStopRequested{});
-  EXPECT_EQ(fail_write(ErrorCode::kUnavailable), "remark; read");
+  EXPECT_EQ(fail_write(ErrorCode::kUnavailable), "problem; read");
   EXPECT_EQ(send(LeaseRead{lease("me", "2")}), "update @2 3");
-  EXPECT_EQ(fail_write(ErrorCode::kUnavailable), "remark; over");
+  EXPECT_EQ(fail_write(ErrorCode::kUnavailable), "problem; over");
 }
 
 TEST_F(LeaderTest, a_release_never_takes_the_lease_from_another) {
@@ -313,7 +313,7 @@ TEST_F(LeaderTest, a_release_that_cannot_look_gives_up) {
   ring();
   send(ElectionStopRequested{});
   fail_write(ErrorCode::kUnavailable);
-  EXPECT_EQ(send(LeaseReadFailed{{ErrorCode::kUnavailable, ""}}), "remark; over");
+  EXPECT_EQ(send(LeaseReadFailed{{ErrorCode::kUnavailable, ""}}), "problem; over");
 }
 
 TEST_F(LeaderTest, a_candidate_that_stops_leaves_the_lease_alone) {

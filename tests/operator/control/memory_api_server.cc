@@ -373,7 +373,7 @@ void MemoryApiServer::hold() {
   hold_ = true;
 }
 
-void MemoryApiServer::let_go() {
+void MemoryApiServer::release() {
   const std::lock_guard lock(mutex_);
   hold_ = false;
   changed_.notify_all();

@@ -43,7 +43,7 @@ class MemoryApiServer : public kube::HttpTransport {
   void send_to_watches(std::string bytes);
   void send_bookmarks();  // to all watches
   void hold();            // requests (no streams) stay without an answer …
-  void let_go();          // … until now
+  void release();         // … until now
   // A watch begins only once this many streams are open.
   bool wait_for_watches(size_t count) const;
   bool wait_for_held(size_t count) const;

@@ -64,7 +64,7 @@ class OptionalInformerTest : public ::testing::Test {
                      .informer = {.now = [calls = std::make_shared<std::atomic<int>>(
                                               0)] { return Clock::time_point(std::chrono::minutes(10) * ++*calls); }},
                      .look_every = std::chrono::milliseconds(1),
-                     .on_news = [this] { journal_.write(state()); }});
+                     .on_kind_change = [this] { journal_.write(state()); }});
     kind_->on_change([this](const Cache::Change& change) {
       const api::ObjectKey key = api::key_of(change.before ? *change.before : *change.after);
       journal_.write((!change.before ? "+" : !change.after ? "-" : "~") + key.name);

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Outputs as words: "list", "watch 5", "replace 5:a,b", "put a@7", "erase a", "advance 9", "wait 0.8", "remark Gone".
+// Outputs as words: "list", "watch 5", "replace 5:a,b", "put a@7", "erase a", "advance 9", "wait 0.8", "problem Gone".
 std::string in_words(const ReflectorOutput& output, Clock::time_point now) {
   const auto name = [](const Json& object) { return object["metadata"]["name"].get<std::string>(); };
   if (std::holds_alternative<ListAll>(output)) return "list";
@@ -25,7 +25,7 @@ std::string in_words(const ReflectorOutput& output, Clock::time_point now) {
   if (const auto* put = std::get_if<PutIntoCache>(&output)) return "put " + name(put->object);
   if (const auto* erase = std::get_if<EraseFromCache>(&output)) return "erase " + name(erase->object);
   if (const auto* advance = std::get_if<AdvanceCache>(&output)) return "advance " + advance->version;
-  if (const auto* remark = std::get_if<ReflectorRemark>(&output)) return "remark " + remark->reason;
+  if (const auto* problem = std::get_if<ReflectorProblem>(&output)) return "problem " + problem->reason;
   char text[32];
   std::snprintf(text, sizeof text, "wait %.1f",
                 std::chrono::duration<double>(std::get<WaitUntil>(output).at - now).count());
@@ -98,21 +98,21 @@ TEST_F(ReflectorTest, a_watch_that_lived_is_resumed_at_once_however_it_ended) {
     if (ended_well) {
       EXPECT_EQ(send(WatchEnded{}), "watch 5");
     } else {
-      EXPECT_EQ(failed(ErrorCode::kGone), "remark Gone; list");
+      EXPECT_EQ(failed(ErrorCode::kGone), "problem Gone; list");
     }
   }
 }
 
 TEST_F(ReflectorTest, a_watch_that_ends_at_once_is_resumed_once_and_then_with_growing_pauses) {
   start_watching();
-  EXPECT_EQ(send(WatchEnded{}), "remark WatchTooShort; watch 5");
-  EXPECT_EQ(send(WatchEnded{}), "remark WatchTooShort; wait 1.6");
+  EXPECT_EQ(send(WatchEnded{}), "problem WatchTooShort; watch 5");
+  EXPECT_EQ(send(WatchEnded{}), "problem WatchTooShort; wait 1.6");
   EXPECT_EQ(ring(), "watch 5");
-  EXPECT_EQ(send(WatchEnded{}), "remark WatchTooShort; wait 3.2");
+  EXPECT_EQ(send(WatchEnded{}), "problem WatchTooShort; wait 3.2");
   EXPECT_EQ(ring(), "watch 5");
   now_ += kHealthyWatch;
   EXPECT_EQ(send(WatchEnded{}), "watch 5") << "one good watch makes good for all";
-  EXPECT_EQ(send(WatchEnded{}), "remark WatchTooShort; watch 5");
+  EXPECT_EQ(send(WatchEnded{}), "problem WatchTooShort; watch 5");
 }
 
 TEST_F(ReflectorTest, a_watch_that_brings_something_may_end_quickly) {
@@ -127,32 +127,32 @@ TEST_F(ReflectorTest, a_bookmark_alone_does_not_make_a_short_watch_a_good_one) {
   start_watching();
   for (int i = 0; i < 2; ++i) {
     brought(Type::kBookmark, {{"metadata", {{"resourceVersion", "6"}}}});
-    EXPECT_EQ(send(WatchEnded{}), i == 0 ? "remark WatchTooShort; watch 6" : "remark WatchTooShort; wait 1.6");
+    EXPECT_EQ(send(WatchEnded{}), i == 0 ? "problem WatchTooShort; watch 6" : "problem WatchTooShort; wait 1.6");
   }
 }
 
 TEST_F(ReflectorTest, a_version_that_is_too_old_means_a_new_list) {
   start_watching();
-  EXPECT_EQ(failed(ErrorCode::kGone), "remark Gone; list");
+  EXPECT_EQ(failed(ErrorCode::kGone), "problem Gone; list");
   EXPECT_EQ(send(Listed{"90", {}}), "replace 90:; watch 90");
 }
 
 TEST_F(ReflectorTest, bytes_that_cannot_be_read_mean_a_new_list) {
   start_watching();
-  EXPECT_EQ(failed(ErrorCode::kCorrupt), "remark Corrupt; list");
+  EXPECT_EQ(failed(ErrorCode::kCorrupt), "problem Corrupt; list");
 }
 
 TEST_F(ReflectorTest, lists_that_help_nothing_do_not_become_a_storm) {
   for (const ErrorCode code : {ErrorCode::kGone, ErrorCode::kCorrupt}) {
     state_ = ReflectorState([] { return 0.0; });
     start_watching();
-    const std::string remark = code == ErrorCode::kGone ? "remark Gone; " : "remark Corrupt; ";
-    EXPECT_EQ(failed(code), remark + "list");
+    const std::string problem = code == ErrorCode::kGone ? "problem Gone; " : "problem Corrupt; ";
+    EXPECT_EQ(failed(code), problem + "list");
     for (const char* wait : {"wait 1.6", "wait 3.2", "wait 6.4"}) {
       send(Listed{"6", {}});
       // An event before the failure does not reset the count of failures.
       brought(Type::kAdded, widget({.version = "7"}));
-      EXPECT_EQ(failed(code), remark + wait);
+      EXPECT_EQ(failed(code), problem + wait);
       EXPECT_EQ(ring(), "list");
     }
   }
@@ -162,7 +162,7 @@ TEST_F(ReflectorTest, a_list_that_fails_is_tried_again_from_0_8_s_to_30_s) {
   EXPECT_EQ(send(ReflectorStarted{}), "list");
   for (const char* wait :
        {"wait 0.8", "wait 1.6", "wait 3.2", "wait 6.4", "wait 12.8", "wait 25.6", "wait 30.0", "wait 30.0"}) {
-    EXPECT_EQ(send(ListFailed{{ErrorCode::kUnavailable, "no route"}}), std::string("remark ListFailed; ") + wait);
+    EXPECT_EQ(send(ListFailed{{ErrorCode::kUnavailable, "no route"}}), std::string("problem ListFailed; ") + wait);
     EXPECT_EQ(ring(), "list");
   }
 }
@@ -170,14 +170,14 @@ TEST_F(ReflectorTest, a_list_that_fails_is_tried_again_from_0_8_s_to_30_s) {
 TEST_F(ReflectorTest, pauses_are_jittered_up_to_their_double) {
   jitter_ = 0.5;
   EXPECT_EQ(send(ReflectorStarted{}), "list");
-  EXPECT_EQ(send(ListFailed{{ErrorCode::kRetry, "busy"}}), "remark ListFailed; wait 1.2");
+  EXPECT_EQ(send(ListFailed{{ErrorCode::kRetry, "busy"}}), "problem ListFailed; wait 1.2");
 }
 
 TEST_F(ReflectorTest, a_watch_that_cannot_be_made_is_tried_again_from_its_version) {
   for (const ErrorCode code : {ErrorCode::kRetry, ErrorCode::kUnavailable}) {
     state_ = ReflectorState([] { return 0.0; });
     start_watching();
-    EXPECT_EQ(failed(code), "remark WatchFailed; wait 0.8");
+    EXPECT_EQ(failed(code), "problem WatchFailed; wait 0.8");
     EXPECT_EQ(ring(), "watch 5");
   }
 }
@@ -195,24 +195,24 @@ TEST_F(ReflectorTest, a_version_that_never_works_again_is_given_up) {
 
 TEST_F(ReflectorTest, a_kind_that_the_server_has_no_more_is_said_to_be_not_served) {
   start_watching();
-  EXPECT_EQ(failed(ErrorCode::kNotFound), "remark NotServed; wait 0.8");
+  EXPECT_EQ(failed(ErrorCode::kNotFound), "problem NotServed; wait 0.8");
   EXPECT_EQ(ring(), "list");
-  EXPECT_EQ(send(ListFailed{{ErrorCode::kNotFound, "no such thing"}}), "remark NotServed; wait 1.6");
+  EXPECT_EQ(send(ListFailed{{ErrorCode::kNotFound, "no such thing"}}), "problem NotServed; wait 1.6");
 }
 
 TEST_F(ReflectorTest, what_a_person_must_mend_is_asked_again_by_a_list) {
   for (const ErrorCode code : {ErrorCode::kForbidden, ErrorCode::kInvalid}) {
     state_ = ReflectorState([] { return 0.0; });
     start_watching();
-    EXPECT_EQ(failed(code), "remark WatchFailed; wait 0.8");
+    EXPECT_EQ(failed(code), "problem WatchFailed; wait 0.8");
     EXPECT_EQ(ring(), "list");
   }
 }
 
-TEST_F(ReflectorTest, the_remark_says_what_follows) {
+TEST_F(ReflectorTest, the_problem_says_what_follows) {
   send(ReflectorStarted{});
   const auto outputs = step(state_, ListFailed{{ErrorCode::kUnavailable, "no route to host"}}, now_);
-  EXPECT_EQ(std::get<ReflectorRemark>(outputs.front()).line,
+  EXPECT_EQ(std::get<ReflectorProblem>(outputs.front()).line,
             "the list failed: no route to host; listing again in 0.8 s");
 }
 

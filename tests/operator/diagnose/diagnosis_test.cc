@@ -21,9 +21,9 @@ using testing::StartsWith;
 constexpr const char* kKilled = R"({"node": 1, "rank": 3, "attempt": 0, "host": "host-1", "exitCode": 137,
                                     "reason": "OutOfMemory", "message": "worker 3 was killed"})";
 
-std::vector<std::string> texts(const std::vector<Happening>& happenings) {
+std::vector<std::string> texts(const std::vector<TimelineEntry>& timeline) {
   std::vector<std::string> all;
-  for (const Happening& one : happenings) all.push_back(one.text);
+  for (const TimelineEntry& one : timeline) all.push_back(one.text);
   return all;
 }
 
@@ -364,19 +364,19 @@ TEST(Wait, of_an_unknown_reason_is_said_by_it) {
 
 // --- the rest of the screen
 
-TEST(Happenings, are_told_once_and_in_order) {
+TEST(Timeline, has_each_entry_once_and_in_order) {
   FactsBuilder builder;
   builder.failure(kKilled)
       .event("Running", "The run trains.", false, 300)
       .event("OutOfMemory", "Node 1 ended; it gets a new pod.", true, 49);
   builder.event("FailedScheduling", "no machine", true, 45, "sasrec-1-1")
       .event("Pulled", "image is there", false, 44, "sasrec-1-1");
-  EXPECT_THAT(texts(diagnose(builder.facts).happenings), ElementsAre("the TrainJob was made", "Running: The run trains",
-                                                                     "OutOfMemory: Node 1 ended; it gets a new pod",
-                                                                     "pod sasrec-1-1, FailedScheduling: no machine"));
+  EXPECT_THAT(texts(diagnose(builder.facts).timeline), ElementsAre("the TrainJob was made", "Running: The run trains",
+                                                                   "OutOfMemory: Node 1 ended; it gets a new pod",
+                                                                   "pod sasrec-1-1, FailedScheduling: no machine"));
   // An event lives an hour; the status remembers.
   builder.facts.events.clear();
-  EXPECT_THAT(texts(diagnose(builder.facts).happenings),
+  EXPECT_THAT(texts(diagnose(builder.facts).timeline),
               ElementsAre("the TrainJob was made",
                           "rank 3 on node 1 was killed by the kernel (out of memory) (host-1): worker 3 was killed"));
 }

@@ -35,7 +35,7 @@ TEST(AgentClient, reads_the_status) {
   EXPECT_EQ(*body, "{\"phase\":\"Running\"}");
 }
 
-TEST(AgentClient, tells_the_wanted_number_with_the_job_s_token) {
+TEST(AgentClient, sends_the_node_count_with_the_job_s_token) {
   HttpServer server({}, [](Exchange& exchange) {
     EXPECT_EQ(exchange.request().method, "POST");
     EXPECT_EQ(exchange.request().path, "/nodes");
@@ -43,7 +43,7 @@ TEST(AgentClient, tells_the_wanted_number_with_the_job_s_token) {
     EXPECT_EQ(exchange.request().body, "{\"nodes\":3}");
     exchange.answer(202, "{\"nodes\":3}\n");
   });
-  EXPECT_TRUE(patiently([&] { return tell_agent_nodes(kLoopback, server.port(), "secret", 3); }).ok());
+  EXPECT_TRUE(patiently([&] { return send_node_count(kLoopback, server.port(), "secret", 3); }).ok());
 }
 
 TEST(AgentClient, tells_where_node_0_is_with_the_job_s_token) {
@@ -59,10 +59,10 @@ TEST(AgentClient, tells_where_node_0_is_with_the_job_s_token) {
 
 TEST(AgentClient, says_what_was_answered_when_it_was_refused) {
   HttpServer server({}, [](Exchange& exchange) { exchange.answer(401, "Authorization must be …"); });
-  const Status told = patiently([&] { return tell_agent_nodes(kLoopback, server.port(), "wrong", 3); });
-  ASSERT_FALSE(told.ok());
-  EXPECT_EQ(told.error().code, ErrorCode::kRetry);
-  EXPECT_NE(told.error().message.find("/nodes answers 401: Authorization"), std::string::npos) << told.error().message;
+  const Status sent = patiently([&] { return send_node_count(kLoopback, server.port(), "wrong", 3); });
+  ASSERT_FALSE(sent.ok());
+  EXPECT_EQ(sent.error().code, ErrorCode::kRetry);
+  EXPECT_NE(sent.error().message.find("/nodes answers 401: Authorization"), std::string::npos) << sent.error().message;
 }
 
 TEST(AgentClient, does_not_wait_for_an_agent_that_is_silent) {

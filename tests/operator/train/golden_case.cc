@@ -424,9 +424,9 @@ void add_what_was_learned(const Json& yaml, Observed& o) {
   o.settings = golden_settings();
   if (const Json* where = field(yaml, {"prometheusNamespace"}))
     o.settings.prometheus_namespace = where->get<std::string>();
-  if (const Json* told = field(yaml, {"told"})) {
-    o.told = Told{static_cast<int>(number_field(*told, {"nodes"}).value_or(0)),
-                  o.now - number_field(*told, {"secondsAgo"}).value_or(0)};
+  if (const Json* sent = field(yaml, {"told"})) {
+    o.sent_node_count = SentNodeCount{static_cast<int>(number_field(*sent, {"nodes"}).value_or(0)),
+                                      o.now - number_field(*sent, {"secondsAgo"}).value_or(0)};
   }
 }
 

@@ -19,7 +19,7 @@ struct Words {
     return "apply the status of " + a.object.value("kind", "") + " " + name(a.object);
   }
   std::string operator()(const DeleteObject& a) const { return "delete " + a.kind + " " + a.name; }
-  std::string operator()(const TellNodes& a) const {
+  std::string operator()(const SendNodeCount& a) const {
     return "tell node 0 at " + a.ip + " to want " + std::to_string(a.nodes) + " nodes";
   }
   std::string operator()(const StopServing& a) const { return "take pod " + a.name + " out of the Service"; }
@@ -39,7 +39,7 @@ std::optional<Json> object_of(const Observed& o, const Action& action) {
   if (const auto* apply = std::get_if<ApplyStatus>(&action.what)) return apply->object;
   if (const auto* patch = std::get_if<PatchObject>(&action.what)) return patch->patch;
   if (const auto* create = std::get_if<CreatePod>(&action.what)) {
-    const Result<Json> pod = desired_pod(o, create->of);
+    const Result<Json> pod = desired_pod(o, create->parameters);
     if (pod.ok()) return *pod;
   }
   return std::nullopt;

@@ -100,15 +100,15 @@ bool ModelCluster::delete_pod(const std::string& name, const std::string& uid) {
   return true;
 }
 
-void ModelCluster::fail(const std::string& pod, int code, const std::string& last_words) {
+void ModelCluster::fail(const std::string& pod, int code, const std::string& termination_message) {
   end_container(pods_.at(pod), code, now_);
-  pods_.at(pod)["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = last_words;
+  pods_.at(pod)["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = termination_message;
   note(pod);
 }
 
-void ModelCluster::mishap(const std::string& name) {
+void ModelCluster::inject_failure(const std::string& name) {
   Json& pod = pods_.at(name);
-  ++mishaps_;
+  ++failures_;
   switch (pick(6)) {
     case 0:
       end_container(pod, 10, now_);
@@ -170,7 +170,7 @@ void ModelCluster::live(bool is_calm) {
   if (!is_calm && pick(12) == 0) {
     auto host = std::next(hosts_.begin(), pick(static_cast<int>(hosts_.size())));
     host->second = !host->second;
-    if (!host->second) ++mishaps_;
+    if (!host->second) ++failures_;
   }
   if (is_calm) {
     for (auto& [name, is_alive] : hosts_) is_alive = true;
@@ -183,7 +183,7 @@ void ModelCluster::live(bool is_calm) {
     pods_.erase(name);
     return note(name);
   }
-  if (!is_calm && pick(8) == 0) return mishap(name);
+  if (!is_calm && pick(8) == 0) return inject_failure(name);
   start_or_end(pod, is_calm);
   note(name);
 }

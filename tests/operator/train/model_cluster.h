@@ -29,7 +29,7 @@ class ModelCluster {
 
   // ---- the world ----
   void live(bool is_calm);  // something happens: a pod starts, fails, ends; a machine goes; somebody changes the spec
-  void fail(const std::string& pod, int code, const std::string& last_words = "");
+  void fail(const std::string& pod, int code, const std::string& termination_message = "");
   void change_spec(const Json& patch);
   void pass_time(api::UnixSeconds seconds) { now_ += seconds; }
   int pick(int below) { return std::uniform_int_distribution<int>(0, below - 1)(random_); }
@@ -52,12 +52,12 @@ class ModelCluster {
   // Pods of one node rank whose program may run, and that the Service has.
   [[nodiscard]] std::map<int, int> live_serving_pods() const;
   // Ends that were not asked for: pods that failed, were lost, or were deleted by somebody else than the operator.
-  [[nodiscard]] int mishaps() const { return mishaps_; }
+  [[nodiscard]] int failures() const { return failures_; }
 
  private:
   void note(const std::string& name);
   void start_or_end(Json& pod, bool is_calm);
-  void mishap(const std::string& name);
+  void inject_failure(const std::string& name);
 
   std::mt19937 random_;
   api::UnixSeconds now_ = 1'795'255'200;
@@ -68,7 +68,7 @@ class ModelCluster {
   std::optional<Json> service_;
   bool job_deleted_ = false;
   int uids_ = 0;
-  int mishaps_ = 0;
+  int failures_ = 0;
 };
 
 }  // namespace lockstep::train

@@ -144,7 +144,7 @@ class SmallCluster {
     if (plan.status) job.object["status"] = api::to_json(*plan.status);
     for (const Action& action : plan.actions) {
       if (const auto* create = std::get_if<CreatePod>(&action.what)) {
-        Json pod = *desired_pod(*o, create->of);
+        Json pod = *desired_pod(*o, create->parameters);
         const std::string& name = create->name;
         pod["metadata"]["uid"] = name;
         pod["metadata"]["creationTimestamp"] = api::format_time(now_);

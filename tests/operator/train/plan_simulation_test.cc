@@ -90,7 +90,7 @@ class ModelOperator {
     } else if (const auto* service = std::get_if<CreateObject>(&action.what)) {
       cluster_.make_service(service->object);
     } else if (const auto* create = std::get_if<CreatePod>(&action.what)) {
-      const Result<Json> pod = desired_pod(seen_, create->of);
+      const Result<Json> pod = desired_pod(seen_, create->parameters);
       EXPECT_TRUE(pod.ok());
       cluster_.create_pod(*pod);  // 409: it is ours, and known from now on
       keep(create->name);
@@ -204,7 +204,7 @@ TEST_P(Simulation, a_storm_of_failures_ends_in_completion_and_counts_each_once) 
   if (HasFatalFailure()) return;
   const api::TrainJobStatus status = status_of(cluster);
   EXPECT_TRUE(status.conditions.is_true(api::condition::kComplete)) << status.message;
-  // Every restart is one attempt of one node, and has a mishap of its own.
+  // Every restart is one attempt of one node, and has a failure of its own.
   int64_t raised = 0;
   for (const auto& [node, attempt] : status.attempts) raised += attempt;
   EXPECT_EQ(raised, status.restarts.pod);

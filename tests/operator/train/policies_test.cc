@@ -54,17 +54,17 @@ TEST(FailurePolicy, keeps_the_table_of_exit_codes) {
   }
 }
 
-TEST(FailurePolicy, a_changed_configuration_can_be_mended_and_another_usage_error_cannot) {
+TEST(FailurePolicy, a_changed_configuration_is_fixable_by_a_spec_change_and_another_usage_error_is_not) {
   PodEnd end = exit_with(2);
   end.reason = kConfigurationChanged;
   Bookkeeping book;
-  const FailureOutcome mendable = apply_failure_policy({}, {end}, {.now = 1000}, book);
-  ASSERT_TRUE(mendable.failure.has_value());
-  EXPECT_TRUE(mendable.is_mendable);
-  EXPECT_EQ(mendable.failure->reason, "ConfigurationChanged");
+  const FailureOutcome fixable = apply_failure_policy({}, {end}, {.now = 1000}, book);
+  ASSERT_TRUE(fixable.failure.has_value());
+  EXPECT_TRUE(fixable.is_fixable_by_spec_change);
+  EXPECT_EQ(fixable.failure->reason, "ConfigurationChanged");
   const FailureOutcome final = apply_failure_policy({}, {exit_with(2)}, {.now = 1000}, book);
   ASSERT_TRUE(final.failure.has_value());
-  EXPECT_FALSE(final.is_mendable);
+  EXPECT_FALSE(final.is_fixable_by_spec_change);
 }
 
 TEST(FailurePolicy, counts_exit_code_10_of_an_image_that_is_not_ours) {
@@ -385,14 +385,15 @@ TEST(Trim, keeps_of_a_machine_whether_it_is_there_and_since_when) {
   EXPECT_EQ(view_of_host(trim_host(node)), expected);
 }
 
-TEST(LastWords, are_read_as_far_as_they_go) {
-  EXPECT_FALSE(parse_last_words("Traceback (most recent call last):").has_value());
-  EXPECT_FALSE(parse_last_words("[1]").has_value());
-  const auto words = parse_last_words(R"({"exitCode":5,"message":"loss is nan","rank":-1,"step":-1,"generation":9})");
-  ASSERT_TRUE(words.has_value());
-  EXPECT_EQ(words->exit_code, 5);
-  EXPECT_FALSE(words->rank.has_value());
-  EXPECT_FALSE(words->step.has_value());
+TEST(TerminationReport, is_read_as_far_as_it_goes) {
+  EXPECT_FALSE(parse_termination_report("Traceback (most recent call last):").has_value());
+  EXPECT_FALSE(parse_termination_report("[1]").has_value());
+  const auto report =
+      parse_termination_report(R"({"exitCode":5,"message":"loss is nan","rank":-1,"step":-1,"generation":9})");
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->exit_code, 5);
+  EXPECT_FALSE(report->rank.has_value());
+  EXPECT_FALSE(report->step.has_value());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "operator/train/pod_news.h"
+#include "operator/train/pod_event_delay.h"
 
 #include <utility>
 
@@ -9,40 +9,40 @@ namespace lockstep::train {
 
 using std::chrono::milliseconds;
 
-PodNews::Glance PodNews::glance_at(const Json& pod) {
-  Glance glance;
-  glance.job = job_of(pod);
+PodEventDelay::PodSummary PodEventDelay::summary_of(const Json& pod) {
+  PodSummary summary;
+  summary.job = job_of(pod);
   const std::optional<PodView> view = view_of_pod(pod);
-  if (!view) return glance;
-  glance.ready = view->ready;
-  glance.deleting = view->deleting;
-  glance.done = view->phase == PodPhase::kSucceeded || (view->end && view->end->exit_code == 0);
-  glance.failed =
+  if (!view) return summary;
+  summary.ready = view->ready;
+  summary.deleting = view->deleting;
+  summary.done = view->phase == PodPhase::kSucceeded || (view->end && view->end->exit_code == 0);
+  summary.failed =
       view->phase == PodPhase::kFailed || (view->end && view->end->exit_code != 0) || !view->disruption.empty();
   if (view->node == 0) {
-    const char* const state = glance.done                         ? "done "
-                              : glance.failed                     ? "failed "
+    const char* const state = summary.done                        ? "done "
+                              : summary.failed                    ? "failed "
                               : view->phase == PodPhase::kRunning ? "running "
                                                                   : "";
-    glance.place = state + view->ip;
+    summary.place = state + view->ip;
   }
-  glance.nodes = view->num_nodes;
-  return glance;
+  summary.nodes = view->num_nodes;
+  return summary;
 }
 
-void PodNews::count(const Glance& glance, int sign) {
-  Counts& counts = jobs_[glance.job];
-  if (glance.ready) counts.ready += sign;
-  if (glance.done) counts.done += sign;
-  if (glance.deleting) counts.deleting += sign;
-  if (counts.ready == 0 && counts.done == 0 && counts.deleting == 0) jobs_.erase(glance.job);
+void PodEventDelay::count(const PodSummary& summary, int sign) {
+  Counts& counts = jobs_[summary.job];
+  if (summary.ready) counts.ready += sign;
+  if (summary.done) counts.done += sign;
+  if (summary.deleting) counts.deleting += sign;
+  if (counts.ready == 0 && counts.done == 0 && counts.deleting == 0) jobs_.erase(summary.job);
 }
 
-milliseconds PodNews::wait_after(const Json& pod, bool is_gone) {
+milliseconds PodEventDelay::wait_after(const Json& pod, bool is_gone) {
   const api::ObjectKey key = api::key_of(pod);
   const auto known = pods_.find(key);
-  const Glance before = known == pods_.end() ? Glance{} : known->second;
-  Glance now = glance_at(pod);
+  const PodSummary before = known == pods_.end() ? PodSummary{} : known->second;
+  PodSummary now = summary_of(pod);
   if (known != pods_.end()) count(before, -1);
   if (is_gone) {
     pods_.erase(key);

@@ -1,4 +1,4 @@
-// PodNews: how soon a job is reconciled after a watch event of one of its pods.
+// PodEventDelay: how soon a job is reconciled after a watch event of one of its pods.
 //
 // A pod that starts causes four or five events, and each pass over a job looks at all of its pods. So events are
 // collected:
@@ -18,13 +18,13 @@
 
 namespace lockstep::train {
 
-class PodNews {
+class PodEventDelay {
  public:
   // `pod`: as it is now, or was when it went (`is_gone`). Zero: at once.
   std::chrono::milliseconds wait_after(const Json& pod, bool is_gone);
 
  private:
-  struct Glance {
+  struct PodSummary {
     api::ObjectKey job;
     std::string place;  // of node 0: whether it runs, has ended or is gone, and its address
     bool ready = false;
@@ -38,10 +38,10 @@ class PodNews {
     int done = 0;
     int deleting = 0;
   };
-  static Glance glance_at(const Json& pod);
-  void count(const Glance& glance, int sign);
+  static PodSummary summary_of(const Json& pod);
+  void count(const PodSummary& summary, int sign);
 
-  std::map<api::ObjectKey, Glance> pods_;
+  std::map<api::ObjectKey, PodSummary> pods_;
   std::map<api::ObjectKey, Counts> jobs_;
 };
 

@@ -1,5 +1,5 @@
 // How soon a job is looked at after an event of one of its pods.
-#include "operator/train/pod_news.h"
+#include "operator/train/pod_event_delay.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAtOnce{0};
 
-class PodNewsTest : public testing::Test {
+class PodEventDelayTest : public testing::Test {
  protected:
   static Json pod(int node, const Json& status = Json::object()) {
     return {{"metadata",
@@ -34,17 +34,17 @@ class PodNewsTest : public testing::Test {
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
     return pod;
   }
-  milliseconds hear(const Json& pod) { return news_.wait_after(pod, false); }
-  milliseconds gone(const Json& pod) { return news_.wait_after(pod, true); }
+  milliseconds hear(const Json& pod) { return delay_.wait_after(pod, false); }
+  milliseconds gone(const Json& pod) { return delay_.wait_after(pod, true); }
 
   void all_ready() {
     for (int node = 0; node < 3; ++node) hear(running(node, true));
   }
 
-  PodNews news_;
+  PodEventDelay delay_;
 };
 
-TEST_F(PodNewsTest, what_only_shows_in_the_status_waits_for_its_neighbours) {
+TEST_F(PodEventDelayTest, what_only_shows_in_the_status_waits_for_its_neighbours) {
   EXPECT_EQ(hear(pod(1, {{"phase", "Pending"}})), milliseconds(1000));
   Json scheduled = pod(1, {{"phase", "Pending"}});
   scheduled["spec"]["nodeName"] = "host";
@@ -53,7 +53,7 @@ TEST_F(PodNewsTest, what_only_shows_in_the_status_waits_for_its_neighbours) {
   EXPECT_EQ(hear(running(1, true)), milliseconds(1000));
 }
 
-TEST_F(PodNewsTest, the_last_pod_that_gets_ready_does_not_wait) {
+TEST_F(PodEventDelayTest, the_last_pod_that_gets_ready_does_not_wait) {
   hear(running(0, true));
   EXPECT_GT(hear(running(1, true)), kAtOnce);
   EXPECT_EQ(hear(running(2, true)), kAtOnce);
@@ -61,14 +61,14 @@ TEST_F(PodNewsTest, the_last_pod_that_gets_ready_does_not_wait) {
   EXPECT_EQ(hear(running(1, true)), kAtOnce) << "again the last";
 }
 
-TEST_F(PodNewsTest, of_pods_that_are_done_the_last_one_and_node_0_do_not_wait) {
+TEST_F(PodEventDelayTest, of_pods_that_are_done_the_last_one_and_node_0_do_not_wait) {
   all_ready();
   EXPECT_GT(hear(pod(1, {{"phase", "Succeeded"}})), kAtOnce);
   EXPECT_EQ(hear(pod(0, {{"phase", "Succeeded"}})), kAtOnce);
   EXPECT_EQ(hear(pod(2, {{"phase", "Succeeded"}})), kAtOnce);
 }
 
-TEST_F(PodNewsTest, an_end_that_is_not_a_good_one_does_not_wait) {
+TEST_F(PodEventDelayTest, an_end_that_is_not_a_good_one_does_not_wait) {
   all_ready();
   EXPECT_EQ(hear(pod(1, {{"phase", "Failed"}})), kAtOnce);
   EXPECT_EQ(hear(pod(2, {{"phase", "Running"},
@@ -80,18 +80,18 @@ TEST_F(PodNewsTest, an_end_that_is_not_a_good_one_does_not_wait) {
             kAtOnce);
 }
 
-TEST_F(PodNewsTest, a_readiness_that_is_lost_does_not_wait) {
+TEST_F(PodEventDelayTest, a_readiness_that_is_lost_does_not_wait) {
   all_ready();
   EXPECT_EQ(hear(running(1, false)), kAtOnce);
 }
 
-TEST_F(PodNewsTest, a_deletion_does_not_wait) {
+TEST_F(PodEventDelayTest, a_deletion_does_not_wait) {
   all_ready();
   EXPECT_EQ(hear(deleting(running(1, true))), kAtOnce);
   EXPECT_EQ(gone(running(2, true)), kAtOnce) << "with --force";
 }
 
-TEST_F(PodNewsTest, of_pods_that_were_told_to_go_the_last_one_does_not_wait) {
+TEST_F(PodEventDelayTest, of_pods_that_were_told_to_go_the_last_one_does_not_wait) {
   all_ready();
   for (int node = 0; node < 3; ++node) hear(deleting(running(node, true)));
   EXPECT_EQ(gone(deleting(running(0, true))), kAtOnce) << "a job that was made again may wait for this node 0";
@@ -100,14 +100,14 @@ TEST_F(PodNewsTest, of_pods_that_were_told_to_go_the_last_one_does_not_wait) {
   EXPECT_EQ(gone(deleting(running(2, true))), kAtOnce);
 }
 
-TEST_F(PodNewsTest, where_node_0_is_does_not_wait) {
+TEST_F(PodEventDelayTest, where_node_0_is_does_not_wait) {
   hear(pod(0, {{"phase", "Pending"}}));
   EXPECT_EQ(hear(pod(0, {{"phase", "Pending"}, {"podIP", "10.0.0.1"}})), kAtOnce);
   EXPECT_EQ(hear(running(0, false)), kAtOnce);
   EXPECT_GT(hear(running(0, true)), kAtOnce);
 }
 
-TEST_F(PodNewsTest, jobs_and_namespaces_are_kept_apart) {
+TEST_F(PodEventDelayTest, jobs_and_namespaces_are_kept_apart) {
   hear(running(0, true));
   hear(running(1, true));
   Json elsewhere = running(2, true);
