@@ -99,8 +99,9 @@ void check_trainer_args(const api::TrainJobSpec& spec, const CheckArgs& check_ar
   const bool starts_agent = trainer.launcher == api::Launcher::kLockstep && trainer.command.empty();
   if (!check_args || !starts_agent || trainer.args.empty()) return;
   const std::map<std::string, std::string> variables = variables_of(spec);
-  ArgsOf of{.args = {},
-            .ranks = train::num_proc_per_node(spec) * (spec.elastic ? spec.elastic->max_nodes : trainer.num_nodes)};
+  TrainerArgs of{
+      .args = {},
+      .ranks = train::num_proc_per_node(spec) * (spec.elastic ? spec.elastic->max_nodes : trainer.num_nodes)};
   for (const std::string& arg : trainer.args) {
     of.args.push_back(expand_variables(arg, [&](const std::string& name) -> std::optional<std::string> {
       const auto it = variables.find(name);

@@ -46,11 +46,11 @@ struct ArgsProblem {
   std::optional<size_t> index;  // of the argument; nothing: all of them together
   std::string message;
 };
-struct ArgsOf {
+struct TrainerArgs {
   std::vector<std::string> args;
   int ranks = 1;  // with as many nodes as there may be
 };
-using CheckArgs = std::function<std::optional<ArgsProblem>(const ArgsOf& of)>;
+using CheckArgs = std::function<std::optional<ArgsProblem>(const TrainerArgs& of)>;
 
 // The elements of lists (kind: List) count as documents. `check_args` may be absent. kInvalid: no YAML, with
 // file:line:column.

@@ -66,7 +66,7 @@ lockstep::manifest::CommandParts manifest_parts() {
           .in = std::cin,
           .out = std::cout,
           .err = std::cerr,
-          .check_args = [](const manifest::ArgsOf& of) -> std::optional<manifest::ArgsProblem> {
+          .check_args = [](const manifest::TrainerArgs& of) -> std::optional<manifest::ArgsProblem> {
             const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks, all_workload_flags());
             if (!problem) return std::nullopt;
             return manifest::ArgsProblem{problem->index, problem->message};

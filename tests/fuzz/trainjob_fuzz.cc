@@ -41,7 +41,7 @@ void check_valid(const Json& written) {
   require(dump_line(api::to_json(back->status)) == dump_line(again["status"]));
 }
 
-std::optional<manifest::ArgsProblem> check_args(const manifest::ArgsOf& of) {
+std::optional<manifest::ArgsProblem> check_args(const manifest::TrainerArgs& of) {
   const std::optional<ArgumentProblem> problem = check_arguments(of.args, of.ranks, all_workload_flags());
   if (!problem) return std::nullopt;
   require(!problem->index || *problem->index < of.args.size());

@@ -100,7 +100,7 @@ TEST(JobFile, an_object_that_etcd_would_not_take_is_refused) {
 
 // --- trainer.args
 
-std::optional<ArgsProblem> refuse_second(const ArgsOf& of) {
+std::optional<ArgsProblem> refuse_second(const TrainerArgs& of) {
   return ArgsProblem{1, of.args[1] + " with " + std::to_string(of.ranks) + " ranks"};
 }
 
