@@ -35,7 +35,7 @@ test: ## installs what tests need, builds, runs all tests and checks but the lon
 	@mkdir -p build
 	@cmake --preset dev >build/dev.log 2>&1 || { cat build/dev.log; exit 1; }
 	@cmake --build --preset dev
-	@scripts/run_tests dev -j6 $(CTEST_ARGS)
+	@scripts/run_tests dev -j5 $(CTEST_ARGS)
 
 bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
