@@ -79,7 +79,7 @@ TEST(RunFolderView, holds_no_more_answers_in_memory_than_peers_may_cost) {
   EXPECT_EQ(view.answer("/large", kNow).code, 200);
   const HttpAnswer refused = view.answer("/a", kNow + kHttpRequestTime);
   EXPECT_EQ(refused.code, 503);
-  EXPECT_THAT(refused.body, HasSubstr("ask again in 10 s"));
+  EXPECT_THAT(refused.body, HasSubstr("try again in 10 s"));
   EXPECT_EQ(view.answer("/a", kNow + 2 * kHttpRequestTime).code, 200);
 }
 
