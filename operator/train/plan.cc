@@ -132,6 +132,7 @@ bool can_wait(PlanState& state) {
 
 // Does the new status only change which pods there are, how many are ready and how many have ended with 0? The next
 // operator could read the same from the pods, so the write can wait. With many small jobs most writes are of this kind.
+// A new phase does not wait: people and `try` follow it.
 bool only_counts_pods(const PlanState& state) {
   const Plan& plan = state.plan;
   if (!plan.events.empty() || !plan.measurements.empty()) return false;
@@ -152,8 +153,9 @@ bool only_counts_pods(const PlanState& state) {
   book.first_done_at = state.book.first_done_at;
   book.checked_generation = state.book.checked_generation;
   book.waiting_since = state.book.waiting_since;
-  return only_makes_pods && !is_condition_changed && book == state.book && state.status.attempts == before.attempts &&
-         state.status.recent_failures == before.recent_failures && state.status.restarts == before.restarts;
+  return only_makes_pods && !is_condition_changed && state.status.phase == before.phase && book == state.book &&
+         state.status.attempts == before.attempts && state.status.recent_failures == before.recent_failures &&
+         state.status.restarts == before.restarts;
 }
 
 Plan finish(PlanState& state) {
