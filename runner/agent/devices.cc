@@ -8,21 +8,10 @@
 #include <sstream>
 #include <utility>
 
+#include "runner/agent/nvml.h"
+
 namespace lockstep {
 namespace {
-
-// The few declarations of nvml.h that are needed, compatible with its ABI.
-using NvmlDevice = void*;
-struct NvmlMemory {
-  unsigned long long total;  // NOLINT(google-runtime-int): NVML's type
-  unsigned long long free;   // NOLINT(google-runtime-int)
-  unsigned long long used;   // NOLINT(google-runtime-int)
-};
-struct NvmlUtilization {
-  unsigned int gpu;
-  unsigned int memory;
-};
-constexpr unsigned int kUuidBytes = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 
 std::optional<int> find_gpu(const std::string& entry, const std::vector<std::string>& uuids) {
   if (entry.starts_with("GPU-")) {
@@ -108,8 +97,8 @@ struct GpuMonitor::Nvml {
     std::vector<std::string> all;
     for (unsigned int i = 0; i < count; ++i) {
       NvmlDevice handle = nullptr;
-      std::array<char, kUuidBytes> text{};
-      const bool known = device(i, &handle) == 0 && uuid(handle, text.data(), kUuidBytes) == 0;
+      std::array<char, kNvmlTextBytes> text{};
+      const bool known = device(i, &handle) == 0 && uuid(handle, text.data(), kNvmlTextBytes) == 0;
       all.emplace_back(known ? text.data() : "");
     }
     return all;

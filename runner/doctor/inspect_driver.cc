@@ -5,20 +5,13 @@
 #include <utility>
 
 #include "runner/agent/devices.h"
+#include "runner/agent/nvml.h"
 #include "runner/contract/env_names.h"
 #include "runner/doctor/collect.h"
 
 namespace lockstep::doctor {
 namespace {
 
-// The few names of nvml.h that are needed, as its ABI has them.
-using NvmlDevice = void*;
-struct NvmlMemory {
-  unsigned long long total;  // NOLINT(google-runtime-int): NVML's type
-  unsigned long long free;   // NOLINT(google-runtime-int)
-  unsigned long long used;   // NOLINT(google-runtime-int)
-};
-constexpr unsigned int kTextBytes = 96;      // its longest: a name or a UUID
 constexpr int kUncorrectedErrors = 1;        // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 constexpr int kSinceTheDriverWasLoaded = 0;  // NVML_VOLATILE_ECC
 constexpr unsigned int kMigEnabled = 1;      // NVML_DEVICE_MIG_ENABLE
@@ -60,8 +53,8 @@ std::string variable(const Environment& environment, std::string_view name) {
 
 // A device's text by name or UUID.
 std::string text_of(const Library& nvml, const char* function, NvmlDevice device) {
-  std::array<char, kTextBytes> text{};
-  if (nvml.call(function, device, text.data(), kTextBytes) != 0) return "";
+  std::array<char, kNvmlTextBytes> text{};
+  if (nvml.call(function, device, text.data(), kNvmlTextBytes) != 0) return "";
   text.back() = '\0';
   return text.data();
 }
@@ -92,8 +85,8 @@ void look_through_nvml(DriverFacts& facts, const Environment& environment) {
     return;
   }
   facts.has_nvml = true;
-  std::array<char, kTextBytes> version{};
-  if (nvml.call("nvmlSystemGetDriverVersion", version.data(), kTextBytes) == 0) facts.version = version.data();
+  std::array<char, kNvmlTextBytes> version{};
+  if (nvml.call("nvmlSystemGetDriverVersion", version.data(), kNvmlTextBytes) == 0) facts.version = version.data();
   unsigned int count = 0;
   nvml.call("nvmlDeviceGetCount_v2", &count);
   std::vector<std::string> uuids;
