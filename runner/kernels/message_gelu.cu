@@ -85,14 +85,17 @@ __global__ void bias_backward_kernel(Sizes sizes, const T* grad_out, const T* x,
   }
 }
 
-// Calls launch(blocks, threads, stream) on the tensor's device.
+// Calls launch with the type of x's values, and the blocks, the threads and the stream of a kernel over its nodes.
 template <typename Launch>
 void launch_for_nodes(const at::Tensor& x_NKD, const Launch& launch) {
-  if (x_NKD.numel() == 0) return;
+  if (x_NKD.size(0) == 0 || x_NKD.size(2) == 0) return;
   const c10::cuda::CUDAGuard guard(x_NKD.device());
-  const int64_t threads = std::min(kThreadsMax, (x_NKD.size(2) + kWarp - 1) / kWarp * kWarp);
-  launch(static_cast<unsigned>(x_NKD.size(0)), static_cast<unsigned>(threads), at::cuda::getCurrentCUDAStream());
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  const auto blocks = static_cast<unsigned>(x_NKD.size(0));
+  const auto threads = static_cast<unsigned>(std::min(kThreadsMax, (x_NKD.size(2) + kWarp - 1) / kWarp * kWarp));
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_NKD.scalar_type(), "lockstep_message_gelu", [&] {
+    launch.template operator()<scalar_t>(blocks, threads, at::cuda::getCurrentCUDAStream().stream());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  });
 }
 
 const float* values_or_none(const at::Tensor& weights_NK) {
@@ -103,45 +106,37 @@ const float* values_or_none(const at::Tensor& weights_NK) {
 
 void sum_forward_cuda(const at::Tensor& edges_NKD, const at::Tensor& own_ND, const at::Tensor& table_RD,
                       const at::Tensor& rows_NK, const at::Tensor& out_NKD) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, edges_NKD.scalar_type(), "lockstep_message_gelu", [&] {
-    launch_for_nodes(edges_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
-      sum_forward_kernel<<<blocks, threads, 0, stream>>>(
-          sizes_of(edges_NKD), edges_NKD.mutable_data_ptr<scalar_t>(), own_ND.const_data_ptr<scalar_t>(),
-          table_RD.const_data_ptr<scalar_t>(), rows_NK.const_data_ptr<int64_t>(), out_NKD.mutable_data_ptr<scalar_t>());
-    });
+  launch_for_nodes(edges_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
+    sum_forward_kernel<<<blocks, threads, 0, stream>>>(
+        sizes_of(edges_NKD), edges_NKD.mutable_data_ptr<T>(), own_ND.const_data_ptr<T>(), table_RD.const_data_ptr<T>(),
+        rows_NK.const_data_ptr<int64_t>(), out_NKD.mutable_data_ptr<T>());
   });
 }
 
 void sum_backward_cuda(const at::Tensor& grad_NKD, const at::Tensor& sum_NKD, const at::Tensor& grad_sum_NKD,
                        const at::Tensor& grad_own_ND) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, sum_NKD.scalar_type(), "lockstep_message_gelu", [&] {
-    launch_for_nodes(sum_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
-      sum_backward_kernel<<<blocks, threads, 0, stream>>>(
-          sizes_of(sum_NKD), grad_NKD.const_data_ptr<scalar_t>(), sum_NKD.const_data_ptr<scalar_t>(),
-          grad_sum_NKD.mutable_data_ptr<scalar_t>(), grad_own_ND.mutable_data_ptr<scalar_t>());
-    });
+  launch_for_nodes(sum_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
+    sum_backward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(sum_NKD), grad_NKD.const_data_ptr<T>(),
+                                                        sum_NKD.const_data_ptr<T>(), grad_sum_NKD.mutable_data_ptr<T>(),
+                                                        grad_own_ND.mutable_data_ptr<T>());
   });
 }
 
 void bias_forward_cuda(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK,
                        const at::Tensor& out) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_NKD.scalar_type(), "lockstep_message_gelu", [&] {
-    launch_for_nodes(x_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
-      bias_forward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), x_NKD.const_data_ptr<scalar_t>(),
-                                                          bias_D.const_data_ptr<scalar_t>(), values_or_none(weights_NK),
-                                                          out.mutable_data_ptr<scalar_t>());
-    });
+  launch_for_nodes(x_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
+    bias_forward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), x_NKD.const_data_ptr<T>(),
+                                                        bias_D.const_data_ptr<T>(), values_or_none(weights_NK),
+                                                        out.mutable_data_ptr<T>());
   });
 }
 
 void bias_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x_NKD, const at::Tensor& bias_D,
                         const at::Tensor& weights_NK, const at::Tensor& grad_x_NKD) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_NKD.scalar_type(), "lockstep_message_gelu", [&] {
-    launch_for_nodes(x_NKD, [&](unsigned blocks, unsigned threads, cudaStream_t stream) {
-      bias_backward_kernel<<<blocks, threads, 0, stream>>>(
-          sizes_of(x_NKD), grad_out.const_data_ptr<scalar_t>(), x_NKD.const_data_ptr<scalar_t>(),
-          bias_D.const_data_ptr<scalar_t>(), values_or_none(weights_NK), grad_x_NKD.mutable_data_ptr<scalar_t>());
-    });
+  launch_for_nodes(x_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
+    bias_backward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), grad_out.const_data_ptr<T>(),
+                                                         x_NKD.const_data_ptr<T>(), bias_D.const_data_ptr<T>(),
+                                                         values_or_none(weights_NK), grad_x_NKD.mutable_data_ptr<T>());
   });
 }
 
