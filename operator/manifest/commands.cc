@@ -23,7 +23,7 @@ constexpr int kNodesMax = 10'000;  // as the CRD has it for numNodes
 // PROGRAM stands for the program's name.
 constexpr const char* kValidateHelp = R"(Usage: PROGRAM validate -f FILE…
 
-Says what is wrong with TrainJob files, without a cluster: what an API server with the TrainJob CRD would refuse, what
+Names what is wrong with TrainJob files, without a cluster: what an API server with the TrainJob CRD would refuse, what
 the operator would, and what the pods' own agent would of trainer.args. One line each, by line and column:
   trainjob.yaml:12:7: spec.trainer.numNodes: is 0, expected at least 1
 

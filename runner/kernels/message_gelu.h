@@ -1,5 +1,6 @@
-// What stands between the products of a message along the edges of a graph: sums with what belongs to the nodes, GELU
-// (exact), and the sum over the neighbours; each in one pass over the edges, forward and backward.
+// The element-wise operations between the matrix products of a message-passing layer: the sum of an edge's values with
+// those of its two nodes, GELU (exact), and the sum over a node's neighbours. Each is one pass over the edges, forward
+// and backward.
 //
 // Role: the edges' values are larger than the caches, and on a CPU each pass over them costs as much as a third of a
 // product. fp32 on a CPU, all types of floats on CUDA; others take ATen's operators.

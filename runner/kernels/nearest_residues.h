@@ -27,7 +27,8 @@ NearestResidues nearest_residues(const at::Tensor& points_BL3, const at::Tensor&
 
 namespace nearest_residues_detail {
 
-// What devices other than the CPU do: ATen's operators, at most `distances_max` pairs of residues at a time. On any.
+// nearest_residues by ATen's operators, as it is computed on devices other than the CPU; it works on any. Holds the
+// distances of at most `distances_max` pairs of residues at a time, but of one row at least.
 NearestResidues nearest_by_operators(const at::Tensor& points_BL3, const at::Tensor& known_BL,
                                      const at::Tensor& used_BL, int64_t k, int64_t distances_max);
 

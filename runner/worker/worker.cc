@@ -422,7 +422,7 @@ class Worker {
     return given.empty() ? resume_command_of(input_.arguments) : given;
   }
 
-  // Says why this worker ends and returns the code; with a broken device it does not return.
+  // Logs why this worker ends and returns its exit code; with a broken device it ends the process instead.
   int fail(const Failure& failure) {
     say(failure);
     if (failure.code == ExitCode::kDeviceFault) {

@@ -191,7 +191,7 @@ Status Gpt2recWorkload::enter_phase(int64_t phase, const std::function<bool()>& 
 double Gpt2recWorkload::flops_per_sample() const {
   const auto d = static_cast<double>(options_.embed_dim);
   const auto w = static_cast<double>(encoder_->width());
-  const double sides = 3.0;  // a user and two films
+  const double sides = 3.0;  // a user and two films, as if none came twice in a batch
   const double fusion = options_.use_attention ? d * d : 0.0;
   const double first = 128.0 * d * (options_.use_attention ? 1.0 : 2.0);
   const double rest = 2.0 * (128.0 * 64.0 + 64.0);  // for two films

@@ -353,7 +353,7 @@ TEST(Trainer, does_not_wait_for_a_slow_file_when_its_group_is_cut_and_counts_the
   EXPECT_EQ(evaluations_in(folder).size(), 2U);
 }
 
-// Says when the first tensors of a checkpoint have been read.
+// Calls on_tensors once the first tensors of a checkpoint have been read.
 class ReadFileSystem final : public ForwardingFileSystem {
  public:
   ReadFileSystem(FileSystem& below, std::function<void()> on_tensors)
