@@ -136,7 +136,8 @@ TEST(TrainJobRun, sets_the_environment_as_in_a_pod) {
   EXPECT_EQ(run->environment.count("S"), 0U);
   EXPECT_THAT(run->arguments, ElementsAre("sasrec", "--dataset", "b-a.inter", "--train_dir", "$(NAME)"));
   EXPECT_THAT(run->remarks.back(), HasSubstr("env S (valueFrom)"));
-  EXPECT_THAT(refusal(job("    args: [run, sasrec, --dataset, $(LOCKSTEP_NODE_RANK)]\n")), HasSubstr("has a value only in a pod"));
+  EXPECT_THAT(refusal(job("    args: [run, sasrec, --dataset, $(LOCKSTEP_NODE_RANK)]\n")),
+              HasSubstr("has a value only in a pod"));
 }
 
 TEST(TrainJobRun, names_what_is_for_a_cluster) {
