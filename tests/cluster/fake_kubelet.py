@@ -19,13 +19,12 @@ import socket
 import socketserver
 import threading
 
-from kube_api import STRATEGIC_PATCH, ApiError, StopWatch, node_is_usable
+from kube_api import NO_ANSWER, STRATEGIC_PATCH, ApiError, StopWatch, node_is_usable
 from waiting import pause, wait_until
 
 AGENT_PORT = 8080
 LEASE_SECONDS = 40
 LOST = "fake.lockstep.dev/lost"
-NO_ANSWER = (OSError, http.client.HTTPException)
 
 
 @dataclasses.dataclass(frozen=True)

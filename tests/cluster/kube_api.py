@@ -10,6 +10,7 @@ import urllib.parse
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+NO_ANSWER = (OSError, http.client.HTTPException)  # the server is away, or went away in the middle of its answer
 
 
 class ApiError(Exception):
@@ -76,7 +77,7 @@ class KubeApi:
             connection.request(method, path, data, self.headers(content_type if data else None))
             answer = connection.getresponse()
             text = answer.read().decode()
-        except (OSError, http.client.HTTPException):
+        except NO_ANSWER:
             self.drop_connection()
             raise
         is_json = answer.headers.get_content_type() == "application/json"
@@ -106,7 +107,7 @@ class KubeApi:
     def is_ready(self):
         try:
             return self.request("GET", "/readyz", timeout=2) == "ok"
-        except (ApiError, OSError, http.client.HTTPException):
+        except (ApiError, *NO_ANSWER):
             self.drop_connection()
             return False
 

@@ -1,17 +1,15 @@
 """The operator as a process beside a test: started with given flags, asked, killed, and its log read."""
-import http.client
 import json
 import os
 import pathlib
 import re
 import signal
-import urllib.error
 import urllib.request
 
+from kube_api import NO_ANSWER
 from processes import Process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NO_ANSWER = (OSError, urllib.error.URLError, http.client.HTTPException)
 SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|: runtime error: ")
 KILLED_BY_FAULT = 9  # the exit code of --exit_after_writes
 OPERATOR = ("lockstep-system", "lockstep-operator")  # its ServiceAccount, and its Lease

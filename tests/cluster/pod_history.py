@@ -1,8 +1,7 @@
 """Every pod that was there, also those that are gone by now; every condition that a TrainJob had, also past ones."""
-import http.client
 import threading
 
-from kube_api import ApiError, StopWatch, path_of
+from kube_api import NO_ANSWER, ApiError, StopWatch, path_of
 from train_jobs import TRAIN_JOBS
 from waiting import pause
 
@@ -45,7 +44,7 @@ class History:
                 for kind, one in self.client.watch(self.resource, self.namespace, version, stop=self.watch_end):
                     if kind != "BOOKMARK":
                         self.take(one)
-            except (ApiError, ValueError, OSError, http.client.HTTPException):
+            except (ApiError, ValueError, *NO_ANSWER):
                 pause(0.1)
 
 
