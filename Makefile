@@ -37,7 +37,7 @@ test: ## installs what tests need, builds, runs all tests and checks but the lon
 	@cmake --build --preset dev
 	@scripts/run_tests dev -j5 $(CTEST_ARGS)
 
-bench: bench-accuracy ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
+bench: bench-accuracy bench-tisasrec ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
 
 bench-accuracy: build ## the part of bench that trains: SASRec, TiSASRec and their twins, gpt2rec and BPR-MF, 3 seeds each
@@ -114,7 +114,7 @@ bench-jit: build ## a training step of JiT beside its twin, and preparing images
 bench-recommend: build ## recommendations for all users of MovieLens-100K beside the PyTorch twin
 	@scripts/setup test
 	@scripts/get_ml100k >/dev/null
-	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_recommend.py
+	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_recommend.py --write
 
 bench-operator: ## pods made per second for 200 jobs of 4 nodes, beside what this machine's API server can do
 	@scripts/setup test

@@ -5,9 +5,10 @@ Reads BUILD_FOLDER/compile_commands.json. Sources with torch take half a minute 
 unless ALL=1 is in the environment. A source that passed is not looked at again until it, a header of ours that it
 includes, or .clang-tidy changes; what passed is remembered under LOCKSTEP_CACHE.
 
-In the environment: TIDY_CHANGED=1 leaves out the sources that are as they were a day before the newest commit.
-TIDY_SECONDS: after so long no other source is begun. Which ones are left out is drawn anew each time, and said here and
-in the JUnit file that TIDY_REPORT names (scripts/run_tests shows it).
+In the environment: TIDY_CHANGED=1 leaves out the sources that are as they were a day before the newest commit and in
+origin/HEAD. TIDY_SECONDS: after so long no other source is begun. Those that differ from origin/HEAD come first, the
+others in a random order. How many were not begun is said here and in the JUnit file that TIDY_REPORT names
+(scripts/run_tests shows it).
 """
 import concurrent.futures
 import hashlib
@@ -48,15 +49,26 @@ def digest(root, files, command):
     return sum_.hexdigest()
 
 
+def git(root, *words):
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.split()
+
+
+def changed_since(root, commit):
+    names = [*git(root, "diff", "--name-only", commit), *git(root, "ls-files", "--others", "--exclude-standard")]
+    return {root / name for name in names}
+
+
 def changed(root):
     """The paths that are not as they were a day before the newest commit; None where git does not know that day."""
-    def git(*words):
-        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.split()
-    newest = git("log", "-1", "--format=%ct")
-    before = newest and git("rev-list", "-1", f"--before={int(newest[0]) - 24 * 3600}", "HEAD")
-    if not before:
-        return None
-    return {root / name for name in [*git("diff", "--name-only", *before), *git("ls-files", "--others", "--exclude-standard")]}
+    newest = git(root, "log", "-1", "--format=%ct")
+    before = newest and git(root, "rev-list", "-1", f"--before={int(newest[0]) - 24 * 3600}", "HEAD")
+    return changed_since(root, *before) if before else None
+
+
+def changed_since_origin(root):
+    """The paths that are not as they were where this branch left origin/HEAD; none without an origin."""
+    base = git(root, "merge-base", "HEAD", "origin/HEAD")
+    return changed_since(root, *base) if base else set()
 
 
 def tidy(commands_folder, source):
@@ -79,7 +91,10 @@ def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     cache = pathlib.Path(os.environ.get("LOCKSTEP_CACHE", pathlib.Path.home() / ".cache/lockstep")) / "tidy"
     cache.mkdir(parents=True, exist_ok=True)
+    first = changed_since_origin(root)
     wanted = changed(root) if os.environ.get("TIDY_CHANGED") == "1" else None
+    if wanted is not None:
+        wanted |= first
     todo, passed, older, left_out = {}, 0, 0, 0
     commands = json.loads((build / "compile_commands.json").read_text())
     for entry in commands:
@@ -105,7 +120,7 @@ def main():
     seconds = float(os.environ.get("TIDY_SECONDS", "inf"))
     until = time.monotonic() + seconds
     if seconds < float("inf"):
-        todo = dict(random.sample(list(todo.items()), len(todo)))
+        todo = dict(sorted(random.sample(list(todo.items()), len(todo)), key=lambda item: item[0] not in first))
     failed = not_begun = 0
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         pathlib.Path(folder, "compile_commands.json").write_text(json.dumps(commands))
@@ -121,7 +136,7 @@ def main():
     if not_begun:
         report(f"{not_begun} of {len(todo) + passed} sources", f"no time for them within {seconds:.0f} s; make lint has")
     print(f"tidy: {len(todo) - not_begun} looked at, {failed} failed, {passed} unchanged since they passed, "
-          f"{older} older than a day, {not_begun} not begun for want of time, {left_out} left out (torch, tests: ALL=1)")
+          f"{older} not changed, {not_begun} not begun for want of time, {left_out} left out (torch, tests: ALL=1)")
     return 1 if failed else 0
 
 

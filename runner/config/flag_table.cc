@@ -99,6 +99,12 @@ void add_training_flags(FlagTableBuilder& table) {
       .integer("early_stop_patience", kAllRanks, 0, kCountMax, IN(training.early_stop_patience),
                "stop after this many evaluations without improvement; 0: off")
       .aliases = {"early_stopping_patience"};
+  Flag& min_delta = table.real("early_stop_min_delta", kAllRanks, 0.0, 1e9, false, IN(training.early_stop_min_delta),
+                               "least improvement that counts for --early_stop_patience");
+  min_delta.aliases = {"early_stopping_min_delta"};
+  min_delta.missing_need = [](const RunConfig& config) {
+    return config.training.early_stop_patience > 0 ? "" : "--early_stop_patience";
+  };
   table.integer("max_skipped_steps", kAllRanks, 0, kCountMax, IN(training.max_skipped_steps),
                 "steps in a row that may be skipped for a loss or gradient that is not finite");
   table.boolean("deterministic", kAllRanks, IN(training.deterministic), "the same bits on every repetition on CUDA");
@@ -250,8 +256,12 @@ void add_launch_flags(FlagTableBuilder& table) {
   table.text("master_addr", kThisProcess, "a host", IN(launch.master_addr), "host of rank 0; wins over MASTER_ADDR");
   table.optional_integer("master_port", kThisProcess, 1, 65535, IN(launch.master_port),
                          "port of rank 0's store; wins over MASTER_PORT (29500)");
-  table.optional_integer("local_rank", kThisProcess, 0, 4095, IN(launch.local_rank),
-                         "from torch.distributed.launch; must agree with LOCAL_RANK");
+  Flag& local_rank = table.optional_integer("local_rank", kThisProcess, 0, 4095, IN(launch.local_rank),
+                                            "from torch.distributed.launch; must agree with LOCAL_RANK");
+  local_rank.expects += " or -1";  // the default of older Python programs
+  local_rank.set = [set = local_rank.set](std::string_view text, RunConfig& config) {
+    return set(text == "-1" ? std::string_view("auto") : text, config);
+  };
   table.choice("backend", kAllRanks, {"auto", "nccl", "gloo"}, IN(launch.backend), "collectives");
   table.choice("device", kThisProcess, {"auto", "cuda", "cpu"}, IN(launch.device), "where to train");
   table.integer("threads", kThisProcess, 0, 4096, IN(launch.threads),

@@ -66,7 +66,8 @@ struct TrainingOptions {
   int64_t drift_check_every = 0;   // steps; 0 = off
   int64_t max_skipped_steps = 10;  // in a row
   bool deterministic = false;
-  int64_t early_stop_patience = 0;  // evaluations; 0 = off
+  int64_t early_stop_patience = 0;    // evaluations; 0 = off
+  double early_stop_min_delta = 0.0;  // an improvement that is not larger does not count
 
   // These change no maths.
   bool verbose = false;            // the start table shows every flag

@@ -47,9 +47,10 @@ struct Preset {
 // Something to do with a trained model, for example sample or recommend: `lockstep WORKLOAD TASK --checkpoint …`. One
 // process does it; its result goes to standard output or to --out. run_task of runner/models/registry.h implements it.
 struct WorkloadTask {
-  std::string name;     // the word after the workload: a verb
-  std::string summary;  // what it makes, in half a line
-  std::string example;  // a complete command line
+  std::string name;                             // the word after the workload: a verb
+  std::string summary;                          // what it makes, in half a line
+  std::string example;                          // a complete command line
+  std::vector<std::string> more_examples = {};  // for --help
 
   // Puts the task's own options into config.task.options, with their defaults.
   std::function<void(RunConfig& config)> set_defaults;
@@ -79,7 +80,7 @@ struct WorkloadFlags {
   // The flag that chooses a preset. If it is not "preset", it must be one of the workload's own flags whose values are
   // the presets' names.
   std::string preset_flag = "preset";
-  // Flags that choose a preset when preset_flag is not given: {"mask_ratio", "mdm"} means --mask_ratio chooses "mdm".
+  // Flags that choose a preset when preset_flag is not given: {"depth", "deep"} means --depth chooses "deep".
   std::vector<std::pair<std::string, std::string>> presets_by_flag = {};
   // Checks combinations of flags. Error: kInvalid.
   std::function<Status(const RunConfig& config)> check;

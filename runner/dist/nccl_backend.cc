@@ -3,7 +3,6 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <nccl.h>
 
-#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
@@ -59,19 +58,11 @@ class WatchedWork final : public c10d::Work {
   void synchronize() override { inner_->synchronize(); }
   std::vector<at::Tensor> result() override { return inner_->result(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return inner_->getFuture(); }
-  // Blocks the host until the current stream has passed the collective. Throws if the communicator was revoked.
+  // Blocks the host until the current stream has passed the collective.
   bool wait(Milliseconds timeout) override {
     inner_->synchronize();
     const at::cuda::CUDAStream stream = at::cuda::getCurrentCUDAStream(device_);
-    const Milliseconds limit = timeout == kNoTimeout ? timeout_ : timeout;
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    while (!stream.query()) {
-      if (std::chrono::steady_clock::now() > deadline) {
-        throw RunFault(ExitCode::kTimeout, "a collective did not end within " + std::to_string(limit.count()) + " ms");
-      }
-      std::this_thread::sleep_for(Milliseconds(1));
-    }
-    abort_->check();
+    abort_->await_collective([&] { return stream.query(); }, timeout == kNoTimeout ? timeout_ : timeout);
     return true;
   }
 

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kInitPollInterval{5};
+constexpr std::chrono::milliseconds kCollectivePollInterval{1};
 
 }  // namespace
 
@@ -38,6 +39,20 @@ void TwoPhaseAbort::await_init(const std::function<bool()>& has_ended, std::chro
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
+// Does not return at a cut, but when the revoke has ended the collective: only then is the device free.
+void TwoPhaseAbort::await_collective(const std::function<bool()>& has_ended, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!has_ended()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      const std::string text = "a collective did not end within " + std::to_string(timeout.count()) + " ms";
+      fail(std::make_exception_ptr(RunFault(ExitCode::kTimeout, text)));
+      break;
+    }
+    std::this_thread::sleep_for(kCollectivePollInterval);
+  }
+  check();
+}
+
 void TwoPhaseAbort::check() const {
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
@@ -63,14 +78,8 @@ void TwoPhaseAbort::watch(const std::stop_token& stop) {
   while (!changed_.wait_for(lock, stop, calls_.error_interval, [this] { return cut_; })) {
     if (stop.stop_requested()) return;
     lock.unlock();
-    const std::exception_ptr error = find_error();
+    if (const std::exception_ptr error = find_error()) fail(error);
     lock.lock();
-    if (!error) continue;
-    error_ = error;
-    lock.unlock();
-    if (calls_.on_error) calls_.on_error();
-    lock.lock();
-    cut_ = true;
   }
   lock.unlock();
   end_what_is_in_flight();
@@ -81,6 +90,16 @@ void TwoPhaseAbort::watch(const std::stop_token& stop) {
 std::exception_ptr TwoPhaseAbort::find_error() {
   const std::unique_lock launching(launching_, std::try_to_lock);
   return launching.owns_lock() && calls_.error ? calls_.error() : nullptr;
+}
+
+// The group's own abort shuts the commit gate before it calls cut(), which lets the revoke begin.
+void TwoPhaseAbort::fail(const std::exception_ptr& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!cut_) error_ = error;  // after a cut, an error is only a consequence
+  }
+  if (calls_.on_error) calls_.on_error();
+  cut();
 }
 
 void TwoPhaseAbort::end_what_is_in_flight() {

@@ -29,7 +29,7 @@ class TwoPhaseAbort {
     std::function<void()> revoke;                    // ends what is in flight, frees nothing; throws if it cannot
     std::function<void()> abort;                     // ends everything, and frees the communicator
     std::function<std::exception_ptr()> error = {};  // an error that the communicator has found; null: none
-    std::function<void()> on_error = {};             // called on the watching thread: the whole group is to be cut
+    std::function<void()> on_error = {};             // an error or a timeout: the whole group is to be cut; any thread
     std::chrono::milliseconds patience{1000};        // most that a launch may take after a cut
     std::chrono::milliseconds error_interval{100};   // between two calls of `error`
   };
@@ -56,6 +56,10 @@ class TwoPhaseAbort {
     }
   }
 
+  // Waits until a collective has ended. Throws what check() throws. When it takes longer than `timeout`, the group is
+  // cut, and this throws RunFault (kTimeout).
+  void await_collective(const std::function<bool()>& has_ended, std::chrono::milliseconds timeout);
+
   // Throws the communicator's error, or the cut: then the results of collectives in flight are garbage.
   void check() const;
 
@@ -67,6 +71,7 @@ class TwoPhaseAbort {
  private:
   void watch(const std::stop_token& stop);
   [[nodiscard]] std::exception_ptr find_error();
+  void fail(const std::exception_ptr& error);
   void end_what_is_in_flight();
   void abort_once() noexcept;
 

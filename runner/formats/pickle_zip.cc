@@ -24,6 +24,7 @@ constexpr std::array<std::string_view, 6> kStateDictKeys = {"model",  "state_dic
                                                             "module", "net",        "weights"};
 
 constexpr std::string_view kPartEnding = "_state_dict";
+constexpr std::string_view kModulePrefix = "module.";  // of DistributedDataParallel
 
 bool is_contiguous(const PickleNode& tensor) {
   int64_t expected = 1;
@@ -390,11 +391,13 @@ Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what) {
       std::all_of(nested.begin(), nested.end(), [](const auto& part) { return part.first.ends_with(kPartEnding); })) {
     for (const auto& [name, dict] : nested) {
       const std::string prefix = name.substr(0, name.size() - kPartEnding.size()) + ".";
+      const bool is_wrapped = std::all_of(dict->begin(), dict->end(),
+                                          [](const auto& entry) { return entry.first.starts_with(kModulePrefix); });
       for (const auto& [key, value] : *dict) {
         const auto* tensor = std::get_if<TensorView>(&value.value);
         if (tensor == nullptr) continue;
         TensorView renamed = *tensor;
-        renamed.name = prefix + key;
+        renamed.name = prefix + (is_wrapped ? key.substr(kModulePrefix.size()) : key);
         joined.emplace_back(renamed.name, PickleValue{renamed});
       }
     }

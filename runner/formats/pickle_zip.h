@@ -49,7 +49,8 @@ Result<TorchFile> read_torch_zip(std::shared_ptr<const std::string> bytes, std::
 
 // The state dict of such a file: the root when it holds tensors; else a nested dict with a usual name (model,
 // state_dict, model_state_dict, …); else the only nested dict that holds tensors; else, when all of them are named
-// X_state_dict, their tensors as "X.name". Otherwise kInvalid, which names the candidates.
+// X_state_dict, their tensors as "X.name", without a `module.` that all names of X have. Otherwise kInvalid, which
+// names the candidates.
 Result<TensorFile> state_dict_of(const TorchFile& file, std::string_view what);
 
 }  // namespace lockstep

@@ -7,12 +7,11 @@
 namespace lockstep {
 
 at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
-  constexpr double kEps = 1e-5;
-  return at::layer_norm(x, weight.sizes(), weight, bias, kEps);
+  return at::layer_norm(x, weight.sizes(), weight, bias, eps);
 }
 
-LayerNorm trained_layer_norm(int64_t d, at::Device device) {
-  return {.weight = trained({d}, device), .bias = trained({d}, device)};
+LayerNorm trained_layer_norm(int64_t d, at::Device device, double eps) {
+  return {.weight = trained({d}, device), .bias = trained({d}, device), .eps = eps};
 }
 
 void add_layer_norm(NamedTensors& list, const std::string& name, const LayerNorm& norm) {

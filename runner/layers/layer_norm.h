@@ -13,16 +13,19 @@
 
 namespace lockstep {
 
+inline constexpr double kLayerNormEps = 1e-5;  // torch.nn.LayerNorm's default
+
 struct LayerNorm {
   at::Tensor weight;  // [D]
   at::Tensor bias;    // [D]
+  double eps = kLayerNormEps;
 
-  // x [..., D], eps 1e-5
+  // x [..., D]
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
 // Trainable leaves of zeros.
-LayerNorm trained_layer_norm(int64_t d, at::Device device);
+LayerNorm trained_layer_norm(int64_t d, at::Device device, double eps = kLayerNormEps);
 // Appends "<name>.weight" and "<name>.bias".
 void add_layer_norm(NamedTensors& list, const std::string& name, const LayerNorm& norm);
 

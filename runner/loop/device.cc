@@ -50,7 +50,8 @@ Result<at::Device> choose_device(const LaunchOptions& launch, const World& world
     message.append(why).append("; use --device cpu or auto");
     return Error{ErrorCode::kInvalid, message};
   }
-  // Several ranks may share a GPU over Gloo; NCCL refuses that.
+  // Over Gloo the ranks of a node may share a GPU. With NCCL each needs its own: two ranks can share one only from NCCL
+  // 2.30.3 on, and PyTorch 2.11 includes 2.28.9. (Two nodes of one rank each on one machine pass this check.)
   const bool shares = launch.backend == BackendChoice::kGloo;
   if (world.local_rank >= gpus && !shares) {
     std::string message = "local rank " + std::to_string(world.local_rank) + " has no GPU: this machine shows ";

@@ -212,9 +212,10 @@ Status resume_from_training_file(const SyncParts& parts, FileSystem& fs, const s
   const auto unusable = [&](const Error& error) { return Error{error.code, what + ": " + error.message}; };
   const Result<TrainingFile> read = load_training_file(fs, path);
   if (!read.ok()) return Error{read.error().code, "--resume " + read.error().message};  // which names the file
-  TRY(copy_tensors(read->model, state.model_tensors(), what));
-  const Result<NamedTensors> adam =
-      adam_tensors(read->optimizer, read->model, parts.workload.buffers(), state.optimizer_tensors());
+  const Result<NamedTensors> weights = parts.workload.weights_of_file(read->model);
+  if (!weights.ok()) return unusable(weights.error());
+  TRY(copy_tensors(*weights, state.model_tensors(), what));
+  const Result<NamedTensors> adam = adam_tensors(read->optimizer, read->model, state.optimizer_tensors());
   if (!adam.ok()) return unusable(adam.error());
   TRY(copy_tensors(*adam, state.optimizer_tensors(), "the optimizer's state of " + what));
   for (auto& [name, ema] : state.emas()) ema.reset();

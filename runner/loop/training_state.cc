@@ -77,6 +77,7 @@ Json to_json(const Counters& c) {
               {"loss_scale", c.loss_scale.scale},
               {"loss_scale_good_steps", c.loss_scale.good_steps},
               {"best_metric", finite_or_null(c.best_metric)},
+              {"patience_best", finite_or_null(c.patience_best)},
               {"evaluations_without_best", c.evaluations_without_best},
               {"evaluated_step", c.evaluated_step},
               {"seconds_training", c.seconds_training},
@@ -111,8 +112,10 @@ std::optional<bool> count_evaluation(Counters& counters, const WorkloadInfo& inf
   const std::optional<double> score = score_of(info.best, metrics);
   if (!score) return std::nullopt;
   const bool is_best = *score > counters.best_metric;
-  counters.evaluations_without_best = is_best ? 0 : counters.evaluations_without_best + 1;
   counters.best_metric = std::max(counters.best_metric, *score);
+  const bool is_enough = *score > counters.patience_best + training.early_stop_min_delta;
+  if (is_enough) counters.patience_best = *score;
+  counters.evaluations_without_best = is_enough ? 0 : counters.evaluations_without_best + 1;
   return is_best;
 }
 
@@ -204,6 +207,8 @@ Result<Counters> counters_from_json(const Json& json) {
     c.loss_scale.scale = json.at("loss_scale").get<double>();
     c.loss_scale.good_steps = json.at("loss_scale_good_steps").get<int64_t>();
     c.best_metric = or_minus_infinity(json.at("best_metric"));
+    // Checkpoints of earlier versions do not have it.
+    c.patience_best = json.contains("patience_best") ? or_minus_infinity(json.at("patience_best")) : c.best_metric;
     c.evaluations_without_best = json.at("evaluations_without_best").get<int64_t>();
     c.evaluated_step = json.at("evaluated_step").get<int64_t>();
     c.seconds_training = json.at("seconds_training").get<double>();

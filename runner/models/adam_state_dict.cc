@@ -46,37 +46,33 @@ bool holds(const NamedTensors& tensors, const std::string& name) {
   return std::any_of(tensors.begin(), tensors.end(), [&](const NamedTensor& tensor) { return tensor.name == name; });
 }
 
-// For each tensor of the model, the key of its state in the optimizer's dict: its name, or its number among the
-// parameters; "" for a buffer, which has no state.
-Result<std::vector<std::string>> keys_of(const PickleDict& optimizer, const NamedTensors& model,
-                                         const NamedTensors& buffers) {
-  size_t listed = 0;
-  bool is_by_number = false;
-  const PickleValue* const value = value_in(&optimizer, "param_groups");
-  const auto* const groups = value == nullptr ? nullptr : std::get_if<PickleList>(&value->value);
-  for (const PickleValue& group : groups == nullptr ? PickleList() : *groups) {
-    const PickleValue* const params = value_in(std::get_if<PickleDict>(&group.value), "params");
-    const auto* const list = params == nullptr ? nullptr : std::get_if<PickleList>(&params->value);
-    if (list == nullptr) continue;
-    listed += list->size();
-    is_by_number = is_by_number || std::any_of(list->begin(), list->end(), [](const PickleValue& name) {
-                     return std::holds_alternative<int64_t>(name.value);
-                   });
-  }
+// For each tensor of the model, the key of its state in the optimizer's dict: its name, or the number that torch's
+// optimizer gave it; "" for a tensor that is not trained.
+Result<std::vector<std::string>> keys_of(const PickleDict* moments, const NamedTensors& model,
+                                         const NamedTensors& state) {
   std::vector<std::string> keys;
   for (const NamedTensor& tensor : model) keys.push_back(tensor.name);
-  if (!is_by_number) return keys;
-  const auto parameters = static_cast<size_t>(std::count_if(
-      model.begin(), model.end(), [&](const NamedTensor& tensor) { return !holds(buffers, tensor.name); }));
-  if (listed != model.size() && listed != parameters) {
-    return Error{ErrorCode::kInvalid, "the optimizer has " + std::to_string(listed) + " parameters and the model " +
-                                          std::to_string(parameters) + ": they do not belong together"};
+  std::vector<std::string> numbers;
+  if (moments != nullptr) {
+    for (const auto& [key, of_parameter] : *moments) {
+      if (key.find_first_not_of("0123456789") == std::string::npos) numbers.push_back(key);
+    }
   }
-  size_t number = 0;
-  for (std::string& key : keys) {
-    const bool is_parameter = listed == model.size() || !holds(buffers, key);
-    key = is_parameter ? std::to_string(number++) : "";
+  if (numbers.empty()) return keys;
+  // Torch has no state for a parameter without gradient, so these are the numbers of the trained ones, in the model's
+  // order; whether the optimizer lists the others, too, does not matter.
+  std::sort(numbers.begin(), numbers.end(), [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  const auto is_trained = [&](const std::string& name) { return holds(state, "exp_avg." + name); };
+  const auto trained = static_cast<size_t>(std::count_if(keys.begin(), keys.end(), is_trained));
+  if (numbers.size() != trained) {
+    return Error{ErrorCode::kInvalid, "the optimizer has moments of " + std::to_string(numbers.size()) +
+                                          " parameters and the model trains " + std::to_string(trained) +
+                                          ": they do not belong together"};
   }
+  size_t used = 0;
+  for (std::string& key : keys) key = is_trained(key) ? numbers[used++] : "";
   return keys;
 }
 
@@ -117,10 +113,9 @@ PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions
   return {{"state", {moments}}, {"param_groups", {PickleList{{group}}}}};
 }
 
-Result<NamedTensors> adam_tensors(const PickleDict& optimizer, const NamedTensors& model, const NamedTensors& buffers,
-                                  const NamedTensors& state) {
+Result<NamedTensors> adam_tensors(const PickleDict& optimizer, const NamedTensors& model, const NamedTensors& state) {
   const PickleDict* const moments = dict_in(&optimizer, "state");
-  TRY_ASSIGN(const std::vector<std::string> keys, keys_of(optimizer, model, buffers));
+  TRY_ASSIGN(const std::vector<std::string> keys, keys_of(moments, model, state));
   NamedTensors tensors;
   std::optional<at::Tensor> steps;
   for (size_t i = 0; i < model.size(); ++i) {

@@ -19,12 +19,10 @@ PickleDict adam_state_dict(const NamedTensors& parameters, const TrainingOptions
                            const Workload::OutputState& state, TorchTree& tree);
 
 // The reverse: the tensors of Adam::state, from such a dict. The dict may also come from torch's own optimizer, which
-// numbers the parameters in the model's order. `model`: the model's state dict from the same file, in its order;
-// `buffers`: its entries that are not parameters. `state`: Adam::state; all its groups get the dict's step count. The
-// tensors are copies.
+// numbers the parameters in the model's order. `model`: the model's state dict from the same file, in its order.
+// `state`: Adam::state; all its groups get the dict's step count. The tensors are copies.
 // Errors (kInvalid): a parameter's moment is missing, there is no step count, or the number of parameters is not the
 // model's.
-Result<NamedTensors> adam_tensors(const PickleDict& optimizer, const NamedTensors& model, const NamedTensors& buffers,
-                                  const NamedTensors& state);
+Result<NamedTensors> adam_tensors(const PickleDict& optimizer, const NamedTensors& model, const NamedTensors& state);
 
 }  // namespace lockstep

@@ -238,8 +238,9 @@ class Workload {
   // to restore_progress on resume. Errors (kCorrupt): a field is missing or has the wrong type.
   [[nodiscard]] virtual Json progress_state() const { return Json::object(); }
   virtual Status restore_progress(const Json& /*state*/) { return {}; }
-  // Renames the tensors of a --state_dict_path file to the names of this model. Unless overridden: the file already
-  // uses them. Error (kInvalid): what cannot be used, and what to do.
+  // Renames the tensors of a --state_dict_path or --resume file to the names of this model, and drops those that it
+  // does not need. Unless overridden: the file has the model's own names. Error (kInvalid): what cannot be used, and
+  // what to do.
   [[nodiscard]] virtual Result<NamedTensors> weights_of_file(NamedTensors file) const { return file; }
   // Like restore_progress, for a training file that --resume names: one that `output`, or the Python program it
   // imitates, has written. `fields`: the file's numbers and lists of numbers, by name. Returns how many epochs were

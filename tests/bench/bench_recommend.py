@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
-from bench_sasrec import BIN, DATA, machine, say
+from bench_sasrec import BIN, DATA, machine, say, write_part
 
 MAXLEN = 200
 NAME = f"SASRec.epoch=1.lr=0.001.layer=2.head=1.hidden=50.maxlen={MAXLEN}.pth"
@@ -50,6 +50,7 @@ def twin(weights, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     parser.add_argument("--twin", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.twin:
@@ -75,11 +76,15 @@ def main():
                 inside[side].append(float(re.search(r"([\d.]+)(?: s)?\s*$", done.stdout or done.stderr).group(1)))
         rows = [len(pathlib.Path(folder, side).read_text(encoding="utf-8").splitlines()) for side in ("ours", "twin")]
     assert rows[0] == rows[1], rows
-    print(f"{machine()}. {rows[0]} users, maxlen {MAXLEN}, {options.repetitions} repetitions.\n\n"
-          "| seconds | Lockstep | PyTorch twin | ratio |\n|---|---|---|---|")
+    text = [f"{machine()}. {rows[0]} users, maxlen {MAXLEN}, {options.repetitions} repetitions; medians.", "",
+            "| seconds | Lockstep | PyTorch twin | ratio |", "|---|---|---|---|"]
     for name, (ours, theirs) in (("from exec to the end", whole), ("data, scores and rows", inside)):
-        print(f"| {name} | {statistics.median(ours):.2f} | {statistics.median(theirs):.2f} | "
-              f"{statistics.median(ours) / statistics.median(theirs):.3f} |")
+        text.append(f"| {name} | {statistics.median(ours):.2f} | {statistics.median(theirs):.2f} | "
+                    f"{statistics.median(ours) / statistics.median(theirs):.3f} |")
+    if options.write:
+        write_part("recommend", text)
+    else:
+        print("\n".join(text))
 
 
 if __name__ == "__main__":

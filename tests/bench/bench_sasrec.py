@@ -3,7 +3,8 @@
 
 The two sides take turns, so that whatever else the machine does hits both. Everything is seen from outside: the wall
 clock from exec, the lines a side prints, metrics.jsonl, the twin's report of its speed, /proc for memory. Writes its table into
-docs/benchmarks.md, between that part's markers.
+docs/benchmarks.md, between that part's markers. speed --before FOLDER measures the programs of another build in turn, too:
+whether a change made the step slower.
 """
 import argparse
 import datetime
@@ -33,8 +34,8 @@ def threads(ranks):
     return max(1, (os.cpu_count() or 1) // ranks)
 
 
-def ours(ranks, folder, *flags):
-    return [BIN / "lockstep", "run", "sasrec", "--dataset", DATA, "--train_dir", folder, "--nproc", ranks,
+def ours(ranks, folder, *flags, programs=BIN):
+    return [programs / "lockstep", "run", "sasrec", "--dataset", DATA, "--train_dir", folder, "--nproc", ranks,
             "--threads", threads(ranks), "--maxlen", 50, "--status_port", 0, "--eval_every", 0, *flags]
 
 
@@ -115,10 +116,10 @@ def is_twin_rank(arguments):
     return str(TWIN) in arguments and "torch.distributed.run" not in arguments
 
 
-def run_ours(ranks, *flags):
+def run_ours(ranks, *flags, programs=BIN):
     """(the run, metrics.jsonl as a list)"""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(ours(ranks, f"{folder}/run", *flags), is_our_rank)
+        run = Run(ours(ranks, f"{folder}/run", *flags, programs=programs), is_our_rank)
         records = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
     return run, records
 
@@ -203,20 +204,30 @@ def measure_start(ranks, repetitions):
     return starts, memory
 
 
-def measure_rate(ranks, repetitions, epochs):
-    rates = ([], [])
-    for i in range(repetitions):
-        say(f"samples/s, {ranks} ranks: {i + 1}/{repetitions}")
-        _, report = run_twin(ranks, "--num_epochs", epochs, "--no_evaluation")
+def measure_rate(ranks, options):
+    """Samples per second: ours, the twin's, those of the programs in --before."""
+    rates = ([], [], [])
+    flags = ("--num_epochs", options.epochs, "--checkpoint_every", 0)
+    for i in range(options.repetitions):
+        say(f"samples/s, {ranks} ranks: {i + 1}/{options.repetitions}")
+        _, report = run_twin(ranks, "--num_epochs", options.epochs, "--no_evaluation")
         rates[1].append(report["samples_per_second"])
-        _, records = run_ours(ranks, "--num_epochs", epochs, "--checkpoint_every", 0)
-        rates[0].append(our_rate(records, report["users"]))
+        for rate, programs in ((rates[0], BIN), (rates[2], options.before)):
+            if programs:
+                rate.append(our_rate(run_ours(ranks, *flags, programs=programs)[1], report["users"]))
     return rates
+
+
+def before_rows(ranks, rates):
+    if not rates[2]:
+        return []
+    return [row(f"samples/s, {ranks} rank{'s' * (ranks > 1)}, beside an earlier build (--before)", rates[0], rates[2], 0,
+                lambda ratio: f"≥ 0.98: {'met' if ratio >= 0.98 else 'missed'}")]
 
 
 def speed(options):
     starts, memory = measure_start(2, options.repetitions)
-    rates = {ranks: measure_rate(ranks, options.repetitions, options.epochs) for ranks in (1, 2)}
+    rates = {ranks: measure_rate(ranks, options) for ranks in (1, 2)}
     stalls = []
     for i in range(options.repetitions):
         say(f"checkpoint stall: {i + 1}/{options.repetitions}")
@@ -228,8 +239,9 @@ def speed(options):
         "| | Lockstep | PyTorch, torchrun | ratio | target |", "|---|---|---|---|---|",
         row("seconds from exec to the first step done, 2 ranks", *starts, 2, at_most(0.25)),
         row("resident MiB per rank, 2 ranks", *memory, 0, at_most(0.5)),
-        row("samples/s, 1 rank", *rates[1], 0, no_target),
-        row("samples/s, 2 ranks", *rates[2], 0, no_target), "",
+        row("samples/s, 1 rank", *rates[1][:2], 0, no_target),
+        row("samples/s, 2 ranks", *rates[2][:2], 0, no_target),
+        *before_rows(1, rates[1]), *before_rows(2, rates[2]), "",
         f"A checkpoint every 100 steps, 2 ranks: the loop loses {spread([1e3 * lost for lost, _ in stalls], 2)} ms per "
         f"checkpoint, {spread(share, 2)} % of the time of those 100 steps (target: under 1 %: "
         f"{'met' if statistics.median(share) < 1 else 'missed'}).", "",
@@ -271,6 +283,7 @@ def main():
     parser.add_argument("part", choices=("speed", "accuracy"))
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40, help="of each samples/s run")
+    parser.add_argument("--before", type=pathlib.Path, help="folder of the programs of another build")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--accuracy_epochs", type=int, default=100)
     options = parser.parse_args()

@@ -1,4 +1,5 @@
 """A model of one's own on a real cluster: an image over the runner's, the manifest of docs/your-own-model.md."""
+import re
 import shutil
 
 import pytest
@@ -36,18 +37,33 @@ def apply_example(api, jobs, change=lambda job: None):
     return folder / "byte-lm"
 
 
-def test_the_example_trains_to_the_end_although_a_worker_is_killed(image, api, bare_jobs):
+def train_longer(job):
+    """300 steps instead of 60, so that it does not end before it is suspended."""
+    args = job["spec"]["trainer"]["args"]
+    args[args.index("--num_epochs") + 1] = "100"
+
+
+def test_the_example_trains_to_the_end_although_a_worker_is_killed_and_the_job_suspended(image, api, bare_jobs):
     jobs = bare_jobs
-    folder = apply_example(api, jobs)
+    folder = apply_example(api, jobs, train_longer)
     jobs.wait_for_step(5, "byte-lm")
-    jobs.kill_worker(1, "byte-lm")
+    jobs.seconds_to_next_step(lambda: jobs.kill_worker(1, "byte-lm"), "byte-lm")
+    jobs.wait_for(lambda: jobs.status("byte-lm").get("restarts", {}).get("process") == 1, "the restart", "byte-lm")
+    assert jobs.status("byte-lm")["restarts"]["pod"] == 0
+    jobs.patch({"spec": {"suspend": True}}, "byte-lm")
+    jobs.wait_for_condition("Suspended", name="byte-lm")
+    jobs.wait_for(lambda: not jobs.live_pods("byte-lm"), "end of the pods", "byte-lm")
+    stopped_at = checkpoints(folder)[-1]
+    assert stopped_at < "step-00000300"
+    jobs.patch({"spec": {"suspend": False}}, "byte-lm")
     jobs.wait_until_complete("byte-lm", timeout=900)
     status = jobs.status("byte-lm")
-    assert status["progress"]["step"] == status["progress"]["totalSteps"] == 60
-    assert status["restarts"]["process"] == 1 and status["restarts"]["pod"] == 0
-    assert checkpoints(folder)[-1] == "step-00000060"
-    assert losses(folder)[60] < losses(folder)[1]
-    assert "/opt/models/byte_lm.so (sha256 " in api.kubectl("logs", "byte-lm-0-0").stdout
+    assert status["progress"]["step"] == status["progress"]["totalSteps"] == 300
+    assert checkpoints(folder)[-1] == "step-00000300"
+    assert losses(folder)[300] < losses(folder)[1]
+    log = api.kubectl("logs", jobs.pod_name(0, "byte-lm")).stdout
+    assert "/opt/models/byte_lm.so (sha256 " in log
+    assert re.search(rf"resumed from \S*{stopped_at}\b", log), log
 
 
 @pytest.mark.parametrize("args, message", [

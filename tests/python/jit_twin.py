@@ -110,7 +110,7 @@ class Net(nn.Module):
                              for row in range(grid) for column in range(grid)])
 
     def forward(self, z, t, classes):
-        frequencies = torch.tensor([10000 ** (-k / 128) for k in range(128)])
+        frequencies = torch.tensor([10000 ** (-k / 128) for k in range(128)], device=t.device)
         phases = t[:, None] * frequencies
         of_class = self.y_embedder.embedding_table(classes)
         condition = self.t_embedder.mlp(torch.cat([phases.cos(), phases.sin()], 1)) + of_class
@@ -119,7 +119,7 @@ class Net(nn.Module):
         for number, block in enumerate(self.blocks):
             if number == self.context_start:
                 x = torch.cat([of_class[:, None] + self.in_context_posemb, x], 1)
-                angles = torch.cat([torch.zeros(self.context_tokens, angles.shape[1]), angles])
+                angles = torch.cat([torch.zeros(self.context_tokens, angles.shape[1], device=angles.device), angles])
             x = block(x, condition, angles)
         x = self.final_layer(x[:, self.context_tokens:], condition)
         grid = self.side // self.patch

@@ -109,6 +109,17 @@ def bce_loss(pos_logits, neg_logits, pos, reduction="mean"):
     return bce(positive, torch.ones_like(positive)) + bce(negative, torch.zeros_like(negative))
 
 
+def take_a_few_steps(model, items, maxlen):
+    """On random sequences: then biases and norms have other values than their initial ones, too."""
+    seq, pos, neg = torch.randint(1, items + 1, (3, 16, maxlen))
+    times = [torch.randint(1, 9, (16, maxlen)).cumsum(1)] if hasattr(model, "time_span") else []
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(5):
+        optimizer.zero_grad()
+        bce_loss(*model(seq, pos, neg, *times), pos).backward()
+        optimizer.step()
+
+
 def read_interactions(path, min_count=5):
     """Sequences of items per user, in time order, and the number of items."""
     sequences, _, item_num = read_events(path, min_count)

@@ -125,7 +125,7 @@ def test_the_demo_of_images_learns_the_smileys_and_draws_some(ask, tmp_path):
 @pytest.mark.long
 def test_the_demo_of_proteins_designs_better_than_the_most_frequent_amino_acid(ask, structures, tmp_path):
     shutil.copytree(structures, tmp_path / "data/structures", ignore=shutil.ignore_patterns(".lockstep"))
-    done = ask("demo", "protein", "--status_port", "0", timeout=1200)
+    done = ask("demo", "protein", "--status_port", "0", timeout=400)
     assert done.returncode == 0, text(done)
     assert "Training on real structures (data/structures)" in done.stdout
     again = ask(*next(words for words in commands_of(done) if words[:2] == ["protein", "design"]), timeout=600)

@@ -1,5 +1,5 @@
 """Recovery on a GPU, as far as one shows it: NCCL with one rank, several ranks over Gloo that share it, and two over an
-NCCL that lets them share it (2.30.3 or newer, by NCCL_LIBRARY or the machine's own).
+NCCL that lets them share it (2.30.3 or newer, by NCCL_LIBRARY or the machine's own). And JiT beside itself on the CPU.
 
 Skipped where there is no GPU, or where the programs were built without CUDA (`make images-cuda`, preset cuda). In the
 order of docs/recovery.md: what is new is first.
@@ -102,3 +102,13 @@ def test_a_cut_group_gives_the_gpu_back(lockstep, small_dataset, tmp_path):
     job.signal(signal.SIGTERM)
     assert job.end() == 143, job.output()
     assert max(used[5:]) <= max(used[:5]) * 1.05, used
+
+
+def test_images_are_learnt_as_on_the_cpu(run, lockstep, tmp_path):
+    for device in ("cpu", "cuda"):
+        done = run([lockstep, "run", "jit", "--data_path", "generated:60:3", "--train_dir", tmp_path / device, "--model", "3x64/4",
+                    "--img_size", "16", "--batch_size", "12", "--batch_scope", "total", "--warmup_epochs", "0", "--lr", "0.002",
+                    "--dropout", "0.1", "--max_steps", "3", "--log_every", "1", "--eval_every", "0", "--sample_images", "0",
+                    "--precision", "fp32", "--device", device, "--status_port", "0"])
+        assert done.returncode == 0, done.stdout + done.stderr
+    close(losses(tmp_path / "cuda"), losses(tmp_path / "cpu"))

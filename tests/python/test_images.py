@@ -7,7 +7,9 @@ import json
 import math
 import pathlib
 import random
+import struct
 import subprocess
+import zlib
 
 import numpy as np
 import pytest
@@ -138,6 +140,25 @@ def test_sixteen_bits_become_eight(tmp_path):
     Image.fromarray(grey).save(tmp_path / "eight.png")
     assert Image.open(tmp_path / "sixteen.png").mode.startswith("I")
     assert np.array_equal(one(tmp_path / "sixteen.png", tmp_path), expected(tmp_path / "eight.png"))
+
+
+def png_of_16_bits(pixels):
+    """The bytes of a PNG file: Pillow writes 16 bits in grey only."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    height, width, channels = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 16, {3: 2, 4: 6}[channels], 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels.astype(">u2"))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("kind", ["rgb", "rgba"])
+def test_sixteen_bits_of_each_colour_become_eight(tmp_path, kind):
+    save_png(photo(120, 90), kind, tmp_path / "eight.png")
+    pixels = np.array(Image.open(tmp_path / "eight.png"))
+    assert pixels.shape == (90, 120, len(kind))
+    (tmp_path / "sixteen.png").write_bytes(png_of_16_bits(pixels.astype(np.uint16) * 257))
+    assert difference(one(tmp_path / "sixteen.png", tmp_path), expected(tmp_path / "eight.png")).max() <= 1
 
 
 def test_of_an_animated_png_the_first_picture_is_taken_and_a_gif_is_named(tmp_path):

@@ -108,13 +108,13 @@ def train(run, lockstep, folder, *flags, data=DATA):
 
 
 def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, tmp_path):
-    for n in (1, 2, 3):
-        train(run, lockstep, tmp_path / f"w{n}", "--max_steps", STEPS, "--dropout", "0.1", "--nproc", n)
+    for n in (1, 2, 4):
+        train(run, lockstep, tmp_path / f"w{n}", "--max_steps", "50", "--dropout", "0.1", "--nproc", n)
     alone = losses(tmp_path / "w1")
-    assert sorted(alone) == list(range(1, STEPS + 1))
-    for n in (2, 3):
+    assert sorted(alone) == list(range(1, 51))
+    for n in (2, 4):
         for step, loss in losses(tmp_path / f"w{n}").items():
-            assert loss == pytest.approx(alone[step], rel=1e-4), f"step {step} with {n} ranks"
+            assert loss == pytest.approx(alone[step], rel=1e-5), f"step {step} with {n} ranks"
         first, other = records(tmp_path / "w1")[-1], records(tmp_path / f"w{n}")[-1]
         assert other["valid_loss"] == pytest.approx(first["valid_loss"], rel=1e-4)
 
@@ -123,7 +123,7 @@ def test_batches_that_are_added_up_are_one_large_batch(run, lockstep, tmp_path):
     train(run, lockstep, tmp_path / "large", "--max_steps", STEPS, "--dropout", "0.1")
     flags = [flag if flag != "12" else "4" for flag in SMALL]
     assert flags != SMALL
-    for n in (1, 2):
+    for n in (1, 4):
         # Of each device: --batch_size images, --grad_accum_steps times.
         folder = tmp_path / f"accumulated-{n}"
         done = run([lockstep, "run", "jit", "--data_path", DATA, "--train_dir", folder, *flags, "--batch_scope", "per_device",
@@ -131,7 +131,7 @@ def test_batches_that_are_added_up_are_one_large_batch(run, lockstep, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         found = losses(folder)
         for step, loss in losses(tmp_path / "large").items():
-            assert found[step] == pytest.approx(loss, rel=1e-4), f"step {step} with {n} ranks"
+            assert found[step] == pytest.approx(loss, rel=1e-5), f"step {step} with {n} ranks"
 
 
 def averages(folder):
@@ -181,11 +181,11 @@ def test_the_evaluation_of_a_checkpoint_is_the_same_for_every_world_size(run, lo
     train(run, lockstep, tmp_path / "run", "--max_steps", "8", "--nproc", "2")
     newest = tmp_path / "run" / checkpoints(tmp_path / "run")[-1]
     found = {}
-    for n in (1, 2, 3):
+    for n in (1, 2, 4):  # of 6 images: no equal shares for 4
         out = train(run, lockstep, tmp_path / f"w{n}", "--inference_only", "--resume", newest, "--nproc", n)
         found[n] = re.findall(r"valid loss (\S+)", out)
     assert len(found[1]) == 1 and float(found[1][0]) > 0
-    assert found[1] == found[2] == found[3]
+    assert found[1] == found[2] == found[4]
 
 
 def test_bf16_on_the_cpu_is_near_fp32(run, lockstep, tmp_path):
@@ -204,6 +204,17 @@ def test_it_learns_and_shows_what(run, lockstep, tmp_path):
     pictures = sorted((tmp_path / "run/outputs").glob("step-*/samples.png"))
     assert len(pictures) == 3
     assert pictures[0].read_bytes().startswith(b"\x89PNG") and pictures[0].read_bytes() != pictures[-1].read_bytes()
+
+
+def test_each_evaluation_samples_from_the_same_noise(run, lockstep, tmp_path):
+    """Weights that stay as they are give the same picture again, and other noise another one."""
+    train(run, lockstep, tmp_path / "trained", "--max_steps", "12")  # at first any noise becomes grey
+    flags = ["--state_dict_path", tmp_path / "trained", "--lr", "0", "--num_epochs", "2", "--eval_every", "1"]
+    train(run, lockstep, tmp_path / "run", *flags)
+    train(run, lockstep, tmp_path / "seed", *flags, "--seed", "1", "--max_steps", "1")
+    first, second, other = (path.read_bytes() for name in ("run", "seed")
+                            for path in sorted((tmp_path / name / "outputs").glob("step-*/samples.png")))
+    assert first == second != other
 
 
 @pytest.mark.parametrize("flags, said", [

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 
 from jit_twin import JiT
 from programs import ROOT, bin_folder, clean_environment, program
-from runs import losses, records, weights
+from runs import Running, losses, records, weights
 
 ONE, MANY, SYNC = (ROOT / "scripts" / name for name in ("train.sh", "train_multi_gpu.sh", "wandb_sync.py"))
 SMALL = ["--model", "3x64/4", "--img_size", "16", "--sample_images", "0", "--threads", "1", "--status_port", "0", "--log_every", "1"]
@@ -96,6 +97,15 @@ def test_the_torchrun_line_and_the_script_train_the_same(at_home, free_port):
     assert losses(at_home / "launch") == losses(at_home / "output")
 
 
+@pytest.mark.long  # 130 million parameters
+def test_the_guides_line_trains_the_published_model(at_home):
+    done = start([MANY, "2", "--model", "JiT-B/4", "--img_size", "64", "--epochs", "100", "--lr", "1e-4", "--sample_images", "0",
+                  "--max_steps", "2", "--status_port", "0"], at_home, BATCH_SIZE="1")
+    assert done.returncode == 0, text(done)
+    assert sorted(losses(at_home / "output")) == [1, 2]
+    shutil.rmtree(at_home / "output")  # gigabytes, which pytest would keep
+
+
 @pytest.mark.parametrize("argv, environment, words", [
     ([MANY, "all"], {}, ['NUM_GPUS: found "all"', "a number of ranks from 1"]),
     ([MANY, "0"], {}, ['NUM_GPUS: found "0"']),
@@ -116,11 +126,14 @@ def test_the_scripts_say_what_they_expect(tmp_path, argv, environment, words):
 
 
 def test_the_weight_files_are_those_of_the_guides_python(tmp_path):
-    folder = train(tmp_path, "--num_epochs", "4", "--eval_every", "2", "--save_interval", "2", "--preset", "guide", "--lr", "0.002")
+    folder = train(tmp_path, "--num_epochs", "4", "--eval_every", "2", "--save_interval", "2", "--preset", "guide", "--lr", "0.002",
+                   "--nproc", "4")
     assert sorted(path.name for path in folder.glob("*.pth")) == ["best_model.pth", "checkpoint_epoch_2.pth", "checkpoint_epoch_4.pth"]
     file = torch.load(folder / "checkpoint_epoch_4.pth", weights_only=True)
     assert set(file) == {"epoch", "model_state_dict", "optimizer_state_dict", "scheduler_state_dict", "loss"}
     model = JiT(*TWIN)
+    # The published code's module has its fixed positions as a parameter.
+    torch.testing.assert_close(file["model_state_dict"].pop("net.pos_embed"), model.net.positions()[None])
     model.load_state_dict(file["model_state_dict"], strict=True)
     assert all(model.state_dict()[name].equal(tensor) for name, tensor in weights(folder).items())
     assert file["epoch"] == 3  # the guide begins again with epoch + 1
@@ -151,22 +164,41 @@ def test_the_guides_optimizer_and_schedule_go_on_from_the_file(tmp_path):
 
 def test_training_goes_on_from_a_file_of_the_guide(tmp_path):
     folder = train(tmp_path, "--num_epochs", "2", "--eval_every", "2", "--lr", "0.002", "--ema_decay", "0")
+    saved = torch.load(folder / "best_model.pth", weights_only=True)
+    # As DistributedDataParallel names them.
+    wrapped = {f"module.{name}": tensor for name, tensor in saved["model_state_dict"].items()}
+    torch.save({**saved, "model_state_dict": wrapped}, tmp_path / "wrapped.pth")
     done = start(["lockstep", "run", "jit", "--data_path", "generated:60:3", "--output_dir", "next", "--batch_size", "12", *SMALL,
-                  "--max_steps", "1", "--state_dict_path", folder / "best_model.pth"], tmp_path)
+                  "--max_steps", "1", "--state_dict_path", "wrapped.pth"], tmp_path)
     assert done.returncode == 0, text(done)
     assert losses(tmp_path / "next")[1] < 0.9 * losses(folder)[1]
+
+
+def as_the_guides_python_writes_it(path, target):
+    """Of TWIN: the optimizer numbers the parameters in the module's order, its fixed positions among them."""
+    saved = torch.load(path, weights_only=True)
+    model, ours = saved["model_state_dict"], saved["optimizer_state_dict"]
+    names = ["net.pos_embed", *dict(JiT(*TWIN).named_parameters())]
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(model[name], name in ours["state"]) for name in names])
+    state = {number: ours["state"][name] for number, name in enumerate(names) if name in ours["state"]}
+    optimizer.load_state_dict({"state": state, "param_groups": [{**ours["param_groups"][0], "params": list(range(len(names)))}]})
+    torch.save({**saved, "model_state_dict": {name: model[name] for name in names},
+                "optimizer_state_dict": optimizer.state_dict()}, target)
+    assert len(state) == len(names) - 1
 
 
 def test_resume_from_a_file_is_the_run_that_made_it(tmp_path):
     flags = ["--num_epochs", "4", "--eval_every", "2", "--save_interval", "2", "--preset", "guide", "--lr", "0.002"]
     folder = train(tmp_path, *flags)
-    done = start(["lockstep", "run", "jit", "--data_path", "generated:60:3", "--batch_size", "12", "--batch_scope", "total",
-                  "--warmup_epochs", "1", *SMALL, *flags, "--output_dir", "next", "--resume", "run/checkpoint_epoch_2.pth"], tmp_path)
-    assert done.returncode == 0, text(done)
+    as_the_guides_python_writes_it(folder / "checkpoint_epoch_2.pth", tmp_path / "guide.pth")
     wanted = losses(folder)
-    assert losses(tmp_path / "next") == {step: wanted[step] for step in range(9, 17)} and len(wanted) == 16
-    ours, other = weights(tmp_path / "next"), weights(folder)
-    assert all(ours[name].equal(other[name]) for name in other)
+    for name, file in (("ours", "run/checkpoint_epoch_2.pth"), ("guide", "guide.pth")):
+        done = start(["lockstep", "run", "jit", "--data_path", "generated:60:3", "--batch_size", "12", "--batch_scope", "total",
+                      "--warmup_epochs", "1", *SMALL, *flags, "--output_dir", name, "--resume", file], tmp_path)
+        assert done.returncode == 0, text(done)
+        assert losses(tmp_path / name) == {step: wanted[step] for step in range(9, 17)} and len(wanted) == 16
+        ours, other = weights(tmp_path / name), weights(folder)
+        assert all(ours[name].equal(other[name]) for name in other)
 
 
 def test_the_best_file_of_a_resumed_run_is_the_best_of_both(tmp_path):
@@ -275,6 +307,18 @@ def test_the_package_takes_what_is_sent_each_line_once(tmp_path):
     assert sync(folder, "--follow", "--idle", "0", WANDB_MODE="offline").returncode == 0
     others = [sent_by(path) for path in folder.glob("wandb/offline-run-*/*.wandb") if path != first]
     assert [(sorted(steps), other.run_id) for other, steps in others] == [([7, 8, 9], run.run_id)]
+
+
+@pytest.mark.long  # it waits for silence
+def test_what_is_written_while_the_script_follows_is_sent(tmp_path):
+    pytest.importorskip("wandb")
+    folder = train(tmp_path, "--max_steps", "2", "--use_wandb")
+    following = Running([sys.executable, SYNC, folder, "--follow", "--idle", "10"], tmp_path, HOME=str(tmp_path), WANDB_MODE="offline")
+    following.wait_for((folder / "wandb" / "sent.json").exists, "the first lines")
+    train(tmp_path, "--max_steps", "6", "--use_wandb")
+    assert following.end() == 0, following.output()
+    file, = folder.glob("wandb/offline-run-*/*.wandb")
+    assert {step: figures["train/loss"] for step, figures in sent_by(file)[1].items()} == losses(folder)
 
 
 def test_without_a_login_the_figures_stay(tmp_path):

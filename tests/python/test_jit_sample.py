@@ -253,6 +253,21 @@ def test_a_worker_that_is_killed_while_samples_are_made_costs_neither_a_step_nor
     assert len(sheets[0]) == 2 and sheets[0] == sheets[1]
 
 
+def test_a_kill_leaves_whole_files_and_the_same_line_again_makes_them_all(sample, lockstep, trained, tmp_path):
+    flags = ["--count", "16", "--batch_size", "1", "--steps", "40"]
+    sample(*flags, "--folder", "whole")
+    whole, folder = pictures(tmp_path / "whole"), tmp_path / "cut"
+    running = Running([lockstep, "jit", "sample", "--checkpoint", trained, *flags, "--folder", folder], tmp_path)
+    running.wait_for(lambda: len(list(folder.glob("0*.png"))) >= 3, "three files")
+    running.signal(signal.SIGKILL)
+    assert running.end() == -signal.SIGKILL, running.output()
+    files = sorted(folder.glob("0*.png"))
+    assert 3 <= len(files) < 16
+    assert all(np.array_equal(np.array(Image.open(file)), whole[i]) for i, file in enumerate(files))
+    sample(*flags, "--folder", "cut")
+    assert np.array_equal(pictures(folder), whole)
+
+
 @pytest.mark.long
 def test_sixteen_pictures_are_learnt_by_heart(run, lockstep, tool, tmp_path):
     """One of each class: each sample lies nearest the picture of its own class."""

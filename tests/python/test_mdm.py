@@ -225,7 +225,10 @@ LINES = {
     "--learning_rate 2.83e-4": [*CACHE, *FLAGS, "--learning_rate", "2.83e-4", "--ddp", "--nproc", "2"],
     "--masking_strategy block --val_split 0.2 --num_heads 4 --weight_decay 1e-4": [
         *CACHE, *FLAGS, "--masking_strategy", "block", "--val_split", "0.2", "--num_heads", "4", "--weight_decay", "1e-4"],
-    "--early_stopping_patience 5 --dropout 0.2": [*CACHE, *FLAGS, "--early_stopping_patience", "5", "--dropout", "0.2"]}
+    "--early_stopping_patience 5 --early_stopping_min_delta .01 --dropout 0.2": [
+        *CACHE, *FLAGS, "--early_stopping_patience", "5", "--early_stopping_min_delta", ".01", "--dropout", "0.2"],
+    "--ddp --local_rank -1 --world_size -1 --num_diffusion_steps 1000": [
+        *CACHE, *FLAGS, "--ddp", "--nproc", "2", "--local_rank", "-1", "--world_size", "-1", "--num_diffusion_steps", "1000"]}
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -235,11 +238,13 @@ def test_each_of_the_guides_lines_trains_mdm(run, lockstep, at_home, line):
         flags = [flag for at, flag in enumerate(flags) if "--mask_ratio" not in (flag, flags[at - 1])]
     done = run([lockstep, "run", "protein", *flags, *TWO_STEPS, *QUICK], cwd=at_home, CUDA_VISIBLE_DEVICES="0,1,2,3")
     assert done.returncode == 0, text(done)
-    args = dict(line.split(",", 1) for line in (at_home / "checkpoints/args.txt").read_text().splitlines())
+    args = dict(entry.split(",", 1) for entry in (at_home / "checkpoints/args.txt").read_text().splitlines())
     wanted = {"variant": "mdm", "optimizer": "adamw", "batch_scope": "per_device", "lr_schedule": "plateau",
               "clip_grad_norm": "1", "num_epochs": "50"}
     assert {name: args[name] for name in wanted} == wanted
-    assert args["early_stop_patience"] == ("5" if "early" in line else "30")
+    early = args["early_stop_patience"], args["early_stop_min_delta"]
+    assert early == (("5", "0.01") if "early" in line else ("30", "0.001"))
+    assert ("--num_diffusion_steps: without effect" in text(done)) == ("diffusion" in line)
     assert sorted(losses(at_home / "checkpoints")) == [1, 2]
 
 
@@ -291,6 +296,37 @@ def test_the_guides_lists_say_who_trains_and_who_validates(run, lockstep, at_hom
     assert done.returncode == 3 and "expected train.txt, val.txt and test.txt" in text(done), text(done)
 
 
+# --- structures without side chains
+
+
+def write_chain(path, residue, length=12):
+    """A chain of N, CA, C and O."""
+    path.write_text("".join(f"ATOM  {4 * i + j + 1:5d}  {atom:<3} {residue} A{i + 1:4d}    {3.8 * i + j:8.3f}{j % 2:8.3f}{0.5 * j:8.3f}"
+                            f"  1.00 10.00           {atom[0]}\n"
+                            for i in range(length) for j, atom in enumerate(("N", "CA", "C", "O"))))
+
+
+def test_structures_without_side_chains_are_counted_and_an_error_where_there_are_no_others(run, lockstep, tmp_path):
+    folder = tmp_path / "structures"
+    folder.mkdir()
+    line = [lockstep, "run", "protein", "--variant", "mdm", "--pdb_path", folder, "--train_dir", tmp_path / "run", *SMALL, *TWO_STEPS,
+            *QUICK]
+    for name in "ab":
+        write_chain(folder / f"{name}.pdb", "GLY")
+    done = run(line)
+    assert done.returncode == 3, text(done)
+    assert ("no structure is left to train on: 2 were read, 2 of them have no side chain of a standard residue with N, CA, C and O in "
+            "their first chain") in " ".join(text(done).split())
+    for name in "cde":
+        write_chain(folder / f"{name}.pdb", "LEU")
+    done = run(line)
+    assert done.returncode == 0, text(done)
+    assert f"5 from {folder}, 2 without side chains" in " ".join(text(done).split())
+    # Without CB there is no torsion angle either.
+    assert re.search(r"Val Loss: (\d+\.\d+) \(Fragment: \1, Torsion: -?nan\)", text(done)), text(done)
+    assert (tmp_path / "run/best_model.pt").exists()
+
+
 # --- what the files say of the training
 
 
@@ -339,7 +375,7 @@ def as_the_guides_python_writes_it(path, target):
 def test_resume_from_a_file_is_the_run_that_made_it(run, lockstep, tmp_path):
     # Some evaluations improve and some do not: plateau and patience are in the middle of their counts.
     flags = [*SMALL, "--lr", "0.003", "--plateau_patience", "0", "--batch_scope", "total", "--batch_size", "5", "--early_stop_patience",
-             "9"]
+             "9", "--early_stop_min_delta", "0"]
     train(run, lockstep, tmp_path / "whole", "--num_epochs", "20", *flags)
     wanted, file = losses(tmp_path / "whole"), tmp_path / "whole/checkpoint_epoch_10.pt"
     as_the_guides_python_writes_it(file, tmp_path / "guide.pt")
@@ -378,12 +414,18 @@ def test_a_file_that_cannot_be_gone_on_from_is_refused_by_name(run, lockstep, tm
 
 def test_a_run_begins_behind_the_guides_file(run, lockstep, tmp_path):
     train(run, lockstep, tmp_path / "first", *SMALL, "--num_epochs", "10", "--lr", "0.003")
-    done = train(run, lockstep, tmp_path / "second", *SMALL, "--num_epochs", "11", "--state_dict_path",
-                 tmp_path / "first/checkpoint_epoch_10.pt")
-    assert "trained for 10 epochs: begins with epoch 11" in text(done), text(done)
     first = torch.load(tmp_path / "first/checkpoint_epoch_10.pt", weights_only=True)
-    begun = [record for record in records(tmp_path / "second") if "loss" in record][0]
-    assert begun["loss"] < first["train_losses"][0]
+    wrapped = {part: {f"module.{name}": tensor for name, tensor in first[part].items()}  # as DistributedDataParallel names them
+               for part in ("encoder_state_dict", "decoder_state_dict")}
+    (tmp_path / "ddp").mkdir()
+    torch.save({**first, **wrapped}, tmp_path / "ddp/checkpoint_epoch_10.pt")
+    begun = []
+    for name in ("first", "ddp"):
+        folder = tmp_path / f"after-{name}"
+        done = train(run, lockstep, folder, *SMALL, "--num_epochs", "11", "--state_dict_path", tmp_path / name / "checkpoint_epoch_10.pt")
+        assert "trained for 10 epochs: begins with epoch 11" in text(done), text(done)
+        begun.append(next(record for record in records(folder) if "loss" in record)["loss"])
+    assert begun[1] == begun[0] < first["train_losses"][0]
     done = run([lockstep, "run", "protein", "--pdb_path", "generated", "--variant", "mdm", "--state_dict_path",
                 tmp_path / "checkpoint_epoch_ten.pt"])
     assert done.returncode == 2 and 'found "ten" in the file\'s name' in text(done), text(done)
@@ -435,6 +477,9 @@ def test_its_checkpoints_are_refused_by_the_tasks_of_proteinmpnn(run, lockstep, 
     (["--mask_ratio", "0.2", "--backbone_noise", "0"], "--backbone_noise is a flag of --variant mpnn"),
     (["--variant", "mpnn", "--mask_ratio", "0.2"], "--mask_ratio is a flag of --variant mdm"),
     (["--num_heads", "4"], "--num_heads is a flag of --variant mdm"),
+    (["--num_diffusion_steps", "1000"], "--num_diffusion_steps is a flag of --variant mdm"),
+    (["--gpu_ids", "0,1"], "CUDA_VISIBLE_DEVICES=0,1 lockstep run protein"),
+    (["--variant", "mdm", "--world_size", "8"], '--world_size: found "8", expected -1: the ranks are those of --nproc'),
     (["--variant", "mdm", "--batch_tokens", "100"], "give --batch_size"),
     (["--variant", "mpnn", "--batch_size", "8"], "--batch_tokens"),
     (["--variant", "mdm", "--hidden_dim", "100"], "--hidden_dim 100: expected an even number that is divisible by --num_heads 8"),

@@ -3,6 +3,8 @@ log-probabilities, gradients of a training step, designs.
 
 LOCKSTEP_CACHE: where scripts/get_structures keeps the structures.
 """
+import gzip
+import re
 import string
 
 import numpy as np
@@ -13,6 +15,9 @@ import protein_reference as reference
 
 TOLERANCE = 1e-4
 
+# Kind and name of all that the package brings.
+WEIGHTS = [(path.parent.name.removesuffix("_model_weights"), path.stem)
+           for path in sorted((reference.PACKAGE / "data").glob("*_model_weights/*.pt"))]
 
 COMPARED = 22  # of the files of scripts/get_structures all that are PDB files
 
@@ -109,6 +114,21 @@ def test_log_probabilities_of_every_structure(proteins, weights, kind, residues_
     assert max(differences.values()) < TOLERANCE, differences
 
 
+@pytest.mark.parametrize("kind,weights", [pair for pair in WEIGHTS if pair[0] != "ca"])
+def test_log_probabilities_with_each_of_the_public_weights(proteins, kind, weights, tmp_path):
+    batch, _ = reference.featurize([named(proteins, "1ejg")])
+    assert worst_difference(batch, weights, kind, tmp_path) < TOLERANCE
+
+
+def test_weights_for_alpha_carbons_alone_are_refused(lockstep, run):
+    refused = [weights for kind, weights in WEIGHTS if kind == "ca"]
+    assert (len(WEIGHTS), len(refused)) == (11, 3), WEIGHTS
+    for weights in refused:
+        done = run([lockstep, "protein", "score", "--checkpoint", reference.weights_file(weights, "ca"), "--pdb_path",
+                    "generated:1:20", "--device", "cpu"])
+        assert done.returncode == 2 and "is of another model" in done.stderr, (weights, done.stderr)
+
+
 @pytest.mark.parametrize("residues_max", [600, pytest.param(10**9, marks=pytest.mark.long)])
 def test_log_probabilities_where_one_chain_is_designed_beside_others(proteins, residues_max, tmp_path):
     found = [protein for _, protein in proteins if len(chains_of(protein)) > 1 and residues_of(protein) <= residues_max]
@@ -133,18 +153,64 @@ def in_the_order_of_the_file(path, protein):
     return made
 
 
+def assert_read_and_predicted_alike(path, plain, protein, folder):
+    """Our side is given the file's path, the order of decoding, and nothing that the package has read. plain: the PDB file of
+    which the package has read `protein`."""
+    batch, _ = reference.featurize([in_the_order_of_the_file(plain, protein)])
+    found = reference.ours("input", {"order": batch["residue_idx"]}, folder, structure=path)
+    for name in ("S", "mask", "residue_idx", "chain_encoding"):
+        assert torch.equal(found[name], batch[name]), f"{path.name}: {name}"
+    assert torch.equal(found["X"].nan_to_num(0.0), batch["X"]), path.name
+    assert worst_difference(batch, "v_48_020", "vanilla", folder, structure=path) < TOLERANCE, path.name
+
+
 @pytest.mark.parametrize("residues_max,count", [(150, 8), pytest.param(10**9, COMPARED, marks=pytest.mark.long)])
 def test_from_a_file_to_tensors_and_log_probabilities_by_our_own_reading(files, residues_max, count, tmp_path):
-    """Our side is given the file's path, the order of decoding, and nothing that the package has read."""
     compared = [(path, protein) for path, protein in files if residues_of(protein) <= residues_max]
     assert len(compared) == count
     for path, protein in compared:
-        batch, _ = reference.featurize([in_the_order_of_the_file(path, protein)])
-        found = reference.ours("input", {"order": batch["residue_idx"]}, tmp_path, structure=path)
-        for name in ("S", "mask", "residue_idx", "chain_encoding"):
-            assert torch.equal(found[name], batch[name]), f"{path.name}: {name}"
-        assert torch.equal(found["X"].nan_to_num(0.0), batch["X"]), path.name
-        assert worst_difference(batch, "v_48_020", "vanilla", tmp_path, structure=path) < TOLERANCE, path.name
+        assert_read_and_predicted_alike(path, path, protein, tmp_path)
+
+
+def write_as_pdb(path, target):
+    """The first model of an mmCIF file, by its own lines of atoms."""
+    packed = path.read_bytes()
+    text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode()
+    names = [line.split()[0].removeprefix("_atom_site.") for line in text.splitlines() if line.startswith("_atom_site.")]
+    letters, lines, first_model = {}, [], None
+    for line in text.splitlines():
+        if not line.startswith(("ATOM ", "HETATM ")):
+            continue
+        words = [word[1:-1] if word[0] in "'\"" else word for word in re.findall(r"\"[^\"]*\"|'[^']*'|\S+", line)]
+        atom = dict(zip(names, words, strict=True))
+        first_model = first_model or atom["pdbx_PDB_model_num"]
+        if atom["pdbx_PDB_model_num"] != first_model:
+            break
+        letter = letters.setdefault(atom["auth_asym_id"], string.ascii_uppercase[len(letters)])
+        name = atom["label_atom_id"]
+        lines.append(f"{atom['group_PDB']:6}{len(lines) % 100_000:5} {name if len(name) == 4 else ' ' + name:4}"
+                     f"{atom['label_alt_id'].replace('.', ' ')}{atom['label_comp_id']:>3} {letter}{atom['auth_seq_id']:>4}"
+                     f"{atom['pdbx_PDB_ins_code'].replace('?', ' ')}   "
+                     f"{atom['Cartn_x']:>8}{atom['Cartn_y']:>8}{atom['Cartn_z']:>8}\n")
+        assert len(lines[-1]) == 55, lines[-1]
+    target.write_text("".join(lines))
+    return target
+
+
+# Entries that scripts/get_structures has as mmCIF alone.
+MMCIF = ("1a7g", "1as5", "2ofg", "3jqh", "4cup", "4zhl", "6wqa", "6yfy", "7cfn", "7cth")
+QUICK_MMCIF = ("1a7g", "3jqh")
+
+
+@pytest.mark.parametrize("entry", [entry if entry in QUICK_MMCIF else pytest.param(entry, marks=pytest.mark.long)
+                                   for entry in MMCIF])
+def test_from_an_mmcif_file_to_tensors_and_log_probabilities(entry, tmp_path):
+    """The package reads no mmCIF: it is given the same atoms as a PDB file."""
+    torch.set_num_threads(1)
+    paths = {path.name.split(".")[0]: path for path in reference.structures_folder().glob("*.cif*")}
+    assert sorted(paths) == sorted(MMCIF)
+    plain = write_as_pdb(paths[entry], tmp_path / f"{entry}.pdb")
+    assert_read_and_predicted_alike(paths[entry], plain, reference.parse(plain), tmp_path)
 
 
 def test_edges_of_a_structure(proteins, tmp_path):

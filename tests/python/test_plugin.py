@@ -314,6 +314,13 @@ def test_what_a_plugin_must_not_do(run, lockstep, faulty, tmp_path, fault):
     assert done.returncode == code, said
 
 
+def test_a_device_fault_is_reported_and_ends_the_worker_before_any_destructor(run, lockstep, faulty, tmp_path):
+    done = run(faulty_run(lockstep, faulty, tmp_path / "run", "device"))
+    said = done.stdout + done.stderr
+    assert re.search(r"ended with exit code 12 \(DeviceFault\).*: at step 1: CUDA error: an illegal memory access", said), said
+    assert done.returncode == 12, said
+
+
 def test_nodes_with_different_builds_are_refused(run, lockstep, byte_lm, tmp_path, free_port):
     other = tmp_path / "byte_lm.so"
     other.write_bytes(byte_lm.read_bytes() + b"\n")

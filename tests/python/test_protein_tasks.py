@@ -301,14 +301,18 @@ def test_what_is_fixed_tied_omitted_or_preferred_in_a_structure_is_not_in_the_ot
 
 
 @pytest.mark.parametrize("name", ["score", "design"])
-def test_help_ends_with_an_example_that_works(lockstep, run, ubiquitin, name):
+def test_help_ends_with_examples_that_work(lockstep, run, ubiquitin, two_chains, three, tmp_path, name):
     done = run([lockstep, "protein", name, "--help"])
     assert done.returncode == 0, done.stderr
-    words = shlex.split(re.search(r"^Example: (lockstep protein .*)$", done.stdout, re.M)[1])
-    for flag, value in (("--checkpoint", reference.weights_file()), ("--pdb_path", ubiquitin[0])):
-        words[words.index(flag) + 1] = value
-    done = run([lockstep, *words[1:], *COMMON])
-    assert done.returncode == 0 and done.stdout.count(">" if name == "design" else "{") >= 1, done.stderr
+    examples = re.search(r"^Examples:\n((?:  lockstep protein .*\n)+)", done.stdout, re.M)[1].splitlines()
+    assert len(examples) == 4
+    paths = {"v_48_020.pt": reference.weights_file(), "1ubi.pdb": ubiquitin[0], "complex.pdb": two_chains[0], "structures": three}
+    for example in examples:
+        words = [paths.get(word, word) for word in shlex.split(example)]
+        done = run([lockstep, *words[1:], *COMMON], cwd=tmp_path)
+        assert done.returncode == 0, f"{example}: {done.stderr}"
+        result = (tmp_path / words[words.index("--out") + 1]).read_text() if "--out" in words else done.stdout
+        assert result.startswith((">", "{")), example
 
 
 @pytest.mark.parametrize("flags,expected", [

@@ -11,7 +11,7 @@ import torch
 
 from programs import clean_environment
 from runs import checkpoints, weights
-from sasrec_twin import SASRec
+from sasrec_twin import SASRec, take_a_few_steps
 from tisasrec_twin import TiSASRec
 
 MAXLEN, HIDDEN, BLOCKS, HEADS, SPAN = 12, 16, 2, 2, 20
@@ -138,6 +138,7 @@ def test_rows_of_a_checkpoint_are_those_of_the_twin(recommend, trained, shop, va
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_rows_of_the_public_implementation_s_weights_are_those_of_the_twin(recommend, shop, tmp_path, variant):
     twin = make_twin(variant, len(shop.items))
+    take_a_few_steps(twin, len(shop.items), MAXLEN)
     path = tmp_path / f"{'SASRec' if variant == 'sasrec' else 'TiSASRec'}.{GUIDE_NAME}"
     torch.save({f"module.{name}": tensor for name, tensor in twin.state_dict().items()}, path)
     more = ["--time_span", SPAN] if variant == "tisasrec" else []

@@ -228,3 +228,16 @@ def test_the_published_training_set_is_read_with_its_assemblies_and_clusters(rea
     (training_set / "list.csv").write_text("nothing\n")
     done = subprocess.run([tool("structures_tool"), training_set], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "CHAINID,DEPOSITION" in done.stderr
+
+
+def test_histidine_tags_of_the_training_set_are_cut_off(read, training_set):
+    wanted = {"A": ("MGSSHHHHHHACDWL", 10, 15), "B": ("ACDWLHHHHHHLE", 0, 5), "C": ("ACDWLHHHHHHGSSGM", 0, 16)}
+    for chain, (sequence, _, _) in wanted.items():
+        xyz = torch.arange(len(sequence) * 42, dtype=torch.float32).reshape(-1, 14, 3)
+        torch.save({"seq": sequence, "xyz": xyz}, training_set / f"pdb/ab/1abc_{chain}.pt")
+    ours, _ = read(training_set)
+    for chain, (sequence, begin, end) in wanted.items():
+        found = (ours["1abc-1"] | ours["1abc-2"])[chain]
+        assert found["sequence"] == sequence[begin:end] and found["numbers"][0] == str(begin + 1)
+        xyz = numpy.arange(len(sequence) * 42, dtype=numpy.float32).reshape(-1, 14, 3)
+        numpy.testing.assert_array_equal(coordinates(found), xyz[begin:end, :4], err_msg=chain)

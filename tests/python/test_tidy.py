@@ -9,7 +9,7 @@ from programs import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 
-from tidy import changed  # noqa: E402
+from tidy import changed, changed_since_origin  # noqa: E402
 
 NOW = 1_800_000_000  # seconds since 1970
 HOUR = 3600
@@ -37,6 +37,15 @@ def test_what_changed_is_what_was_otherwise_a_day_before_the_newest_commit(commi
     for name in ("edited.cc", "unknown.cc"):
         (tmp_path / name).write_text("else", encoding="utf-8")
     assert changed(tmp_path) == {tmp_path / name for name in ("committed.cc", "edited.cc", "new.cc", "unknown.cc")}
+
+
+def test_what_differs_from_the_origin_is_known_where_there_is_one(commit, tmp_path):
+    commit("merged.cc", NOW)
+    assert changed_since_origin(tmp_path) == set()
+    subprocess.run(["git", "update-ref", "refs/remotes/origin/HEAD", "HEAD"], cwd=tmp_path, check=True)
+    commit("new.cc", NOW)
+    (tmp_path / "unknown.cc").write_text("else", encoding="utf-8")
+    assert changed_since_origin(tmp_path) == {tmp_path / "new.cc", tmp_path / "unknown.cc"}
 
 
 def test_without_a_commit_of_that_day_all_is_looked_at(commit, tmp_path):

@@ -1,17 +1,22 @@
 """TiSASRec as a user trains it: it learns from times what SASRec cannot know, takes the public implementation's weights, and
 refuses what it cannot train on."""
+import os
 import random
 import re
+import signal
 import subprocess
 
 import pytest
 import torch
 
-from runs import SMALL_MODEL, Running, equal_weights, losses, records, weights
+from jobs import WorkloadJob, fresh_starts
+from runs import SMALL_MODEL, Running, equal_weights, evaluations, losses, records, weights
+from sasrec_twin import take_a_few_steps
 from tisasrec_twin import TiSASRec
 
 ITEMS = 40
 SHORT, LONG = 60, 86400
+SHAPE_AND_RATE = ["--maxlen", "20", "--hidden_units", "32", "--num_blocks", "1", "--lr", "0.003"]
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +39,8 @@ def timed_dataset(tmp_path_factory):
 
 
 def command(lockstep, dataset, folder, *flags):
-    return [lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--status_port", "0", "--maxlen", "20",
-            "--hidden_units", "32", "--num_blocks", "1", "--eval_every", "0", "--lr", "0.003", *flags]
+    return [lockstep, "run", "sasrec", "--dataset", dataset, "--train_dir", folder, "--status_port", "0",
+            "--eval_every", "0", *SHAPE_AND_RATE, *flags]
 
 
 def train(run, lockstep, dataset, folder, *flags):
@@ -55,6 +60,7 @@ def test_times_that_decide_what_comes_next_are_learned(run, lockstep, timed_data
 
 def test_weights_of_the_public_implementation_are_taken_over(run, lockstep, timed_dataset, tmp_path):
     twin = TiSASRec(ITEMS, maxlen=20, hidden_units=32, num_blocks=1, time_span=16)
+    take_a_few_steps(twin, ITEMS, maxlen=20)
     torch.save(twin.state_dict(), tmp_path / "TiSASRec.epoch=20.pth")
     train(run, lockstep, timed_dataset, tmp_path / "run", "--variant", "tisasrec", "--time_span", "16", "--lr", "0",
           "--num_epochs", "21", "--state_dict_path", tmp_path / "TiSASRec.epoch=20.pth")
@@ -96,22 +102,26 @@ def test_a_file_without_times_is_refused_with_the_ways_out(run, lockstep, small_
 def test_a_checkpoint_of_the_other_variant_is_refused_by_name(run, lockstep, timed_dataset, tmp_path):
     train(run, lockstep, timed_dataset, tmp_path / "run", "--max_steps", "2")
     done = run([lockstep, "run", "sasrec", "--variant", "tisasrec", "--dataset", timed_dataset, "--train_dir",
-                tmp_path / "run", "--status_port", "0", "--maxlen", "20", "--hidden_units", "32", "--num_blocks", "1",
-                "--lr", "0.003", "--max_steps", "4"])
+                tmp_path / "run", "--status_port", "0", *SHAPE_AND_RATE, "--max_steps", "4"])
     assert done.returncode == 2
     assert "--variant is tisasrec in this command and sasrec in the checkpoint" in done.stdout + done.stderr
 
 
-def test_every_steps_loss_is_the_same_for_every_world_size(run, lockstep, timed_dataset, tmp_path):
-    curves = {}
-    for n in (1, 2, 3):
-        train(run, lockstep, timed_dataset, tmp_path / f"w{n}", "--variant", "tisasrec", "--nproc", str(n), "--max_steps",
-              "30", "--log_every", "1", "--batch_size", "12")
-        curves[n] = losses(tmp_path / f"w{n}")
-    assert sorted(curves[1]) == list(range(1, 31))
-    for n in (2, 3):
+def test_every_steps_loss_the_first_gradient_and_the_evaluation_are_the_same_for_every_world_size(run, lockstep, timed_dataset,
+                                                                                                  tmp_path):
+    curves, gradients, figures = {}, {}, {}
+    for n in (1, 2, 4):
+        folder = tmp_path / f"w{n}"
+        train(run, lockstep, timed_dataset, folder, "--variant", "tisasrec", "--nproc", str(n), "--max_steps", "50",
+              "--log_every", "1", "--batch_size", "12")
+        curves[n], gradients[n], figures[n] = losses(folder), records(folder)[0]["grad_norm"], evaluations(folder)[-1]
+    assert sorted(curves[1]) == list(range(1, 51))
+    for n in (2, 4):
         for step, loss in curves[1].items():
             assert curves[n][step] == pytest.approx(loss, rel=1e-5), f"step {step} with {n} ranks"
+        assert gradients[n] == pytest.approx(gradients[1], rel=1e-4)
+        # Weights that differ by rounding may swap two scores, which counts 1/300 for each of the 300 users.
+        assert figures[n] == pytest.approx(figures[1], abs=0.007)
 
 
 @pytest.mark.parametrize("first, then, time_dropout", [(2, 1, "table"), (1, 2, "pairwise")])
@@ -145,3 +155,24 @@ def test_killed_workers_and_a_resume_cost_no_step(run, lockstep, timed_dataset, 
     assert "going on at step" in running.output(), running.output()
     assert losses(folder) == losses(tmp_path / "reference")
     assert equal_weights(weights(folder), weights(tmp_path / "reference"))
+
+
+@pytest.mark.long
+def test_a_rank_killed_in_an_evaluation_and_a_killed_agent_cost_neither_a_step_nor_an_evaluation(run, lockstep, timed_dataset,
+                                                                                                 tmp_path):
+    flags = ["--variant", "tisasrec", "--batch_size", "12", "--log_every", "1", "--eval_every", "1", "--threads", "1",
+             "--rejoin_timeout_seconds", "20", "--max_steps", "400"]
+    train(run, lockstep, timed_dataset, tmp_path / "reference", *flags, "--nproc", "4")
+    job = WorkloadJob(lockstep, "sasrec", tmp_path / "run", tmp_path, "--dataset", timed_dataset, *SHAPE_AND_RATE, *flags)
+    job.wait_for_progress(30)
+    job.inject(1, "slow_evaluation", 3600.0)
+    job.wait_for_status(lambda status: all(worker["activity"] == "evaluating" for worker in status["workers"]), "an evaluation")
+    job.kill_rank(3)
+    job.wait_for_recovery(1)
+    os.kill(job.agents()[1], signal.SIGKILL)
+    job.wait_for_recovery(2)
+    assert job.end() == 0, job.output()
+    assert fresh_starts(job.output()) == 1, job.output()
+    assert losses(job.folder) == losses(tmp_path / "reference")
+    assert evaluations(job.folder) == evaluations(tmp_path / "reference")
+    assert equal_weights(weights(job.folder), weights(tmp_path / "reference"))

@@ -12,7 +12,7 @@ import pytest
 from jobs import WorkloadJob, fresh_starts, max_step, wait_until
 from plugin_build import EXAMPLE, build_plugin, do
 from programs import ROOT
-from runs import checkpoints, equal_weights, evaluations, losses, weights
+from runs import Running, checkpoints, equal_weights, evaluations, losses, weights
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,20 @@ def test_weights_without_the_buffer_are_completed_by_the_plugins_workload(lockst
     said = do(lockstep, "run", "toy", *toy, "--nproc", 1, "--status_port", 0, "--train_dir", tmp_path / "run", "--max_steps", 1,
               "--state_dict_path", tmp_path / "weights.safetensors")
     assert "weights from " in said and losses(tmp_path / "run").keys() == {1}
+
+
+def test_nodes_whose_frozen_tables_differ_are_refused(lockstep, toy, tmp_path, free_port):
+    port = free_port()
+
+    def node(rank, pitch):
+        return Running([lockstep, "run", "toy", *toy, "--table_pitch", pitch, "--train_dir", tmp_path / f"run{rank}", "--nproc", 1,
+                        "--nnodes", 2, "--node_rank", rank, "--coordinator", f"127.0.0.1:{port}", "--status_port", 0], tmp_path)
+    first, second = node(0, 1), node(1, 2)
+    assert second.end() == 2, second.output()
+    assert re.search("the sha256 of the table of words is [0-9a-f]{64} in .* and [0-9a-f]{64} in ", second.output())
+    assert "start all ranks with the same flags, data and version of lockstep" in second.output()
+    first.signal(signal.SIGKILL)
+    first.end()
 
 
 def test_killed_ranks_in_both_phases_cost_no_step(lockstep, toy, tmp_path, undisturbed):

@@ -8,12 +8,14 @@ What it holds the code to (docs/decisions.md says why):
     rooms of the operator from which the command line reads TrainJobs;
   - cpprestsdk is included by one file;
   - the environment is read in contract/world.cc alone; everybody else takes it as an argument;
-  - what every model stands on names none: runner/{loop,worker,config,cli,agent} have no word that is the name of a model;
+  - what every model stands on names none: runner/{loop,worker,config,cli,agent} have no word that is the name of a model
+    or of a variant;
   - every header starts its code with #pragma once;
   - no test sleeps.
 `rooms_test.py ROOT` checks a tree. Its rules are first tried on small wrong trees made for the purpose: a rule that
 lets one pass fails the test.
 """
+import functools
 import pathlib
 import re
 import sys
@@ -62,7 +64,7 @@ OPERATOR_MAY_USE_OF_THE_RUNNER = {"base", "contract"}
 # The command line reads TrainJobs: by what is pure of the operator, and links no cpprestsdk.
 CLI_MAY_USE_OF_THE_OPERATOR = {"api", "train", "manifest"}
 NO_TORCH = {"base", "contract", "config", "recovery", "agent", "data", "formats", "telemetry", "model_flags", "doctor", "cli"}
-# Rooms that name no model; a model's name is that of its folder.
+# Rooms that name no model. A model's name is that of its folder, a variant's that of its file *_workload.h.
 NAMES_NO_MODEL = {"loop", "worker", "config", "cli", "agent"}
 # Programs stand on top of all rooms; `lockstep` links no torch, `lockstep-worker` does.
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2|gloo)/")
@@ -102,12 +104,16 @@ def room_of(parts):
     return parts[1]
 
 
+@functools.cache
+def models_of(root):
+    models = root / "runner/models"
+    return sorted({path.name for path in models.glob("*") if path.is_dir()}
+                  | {path.stem.removesuffix("_workload") for path in models.glob("*/*_workload.h")})
+
+
 def named_model(root, text):
     """The first model that a text names, in its code, comments or strings."""
-    for folder in sorted((root / "runner/models").glob("*/")):
-        if re.search(rf"{folder.name}(?![a-zA-Z])", text, re.I):
-            return folder.name
-    return None
+    return next((name for name in models_of(root) if re.search(rf"{name}(?![a-zA-Z])", text, re.I)), None)
 
 
 def check_file(root, path):
@@ -198,6 +204,7 @@ TRIALS = [
     ("runner/loop/h.cc", "// as SASRec does\n", "names the model sasrec"),
     ("runner/cli/h.cc", 'const char* name = "sasrec_x";\n', "names the model sasrec"),
     ("runner/config/i.h", '#pragma once\n// "--variant tisasrec"\n', "names the model sasrec"),
+    ("runner/config/j.h", '#pragma once\n// {"mask_ratio", "mdm"}\n', "names the model mdm"),
     ("runner/config/h.cc", "int sasreckon = 0;\n", None),
     ("runner/data/h.cc", "// as SASRec does\n", None),
     ("runner/models/sasrec/a_flags.cc", '#include "runner/models/workload_flags.h"\n', None),
@@ -244,6 +251,8 @@ def failed_trials():
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             (root / "runner/models/sasrec").mkdir(parents=True)
+            (root / "runner/models/protein").mkdir()
+            (root / "runner/models/protein/mdm_workload.h").write_text("#pragma once\n", encoding="utf-8")
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
             found = check_tree(root)

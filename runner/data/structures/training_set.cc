@@ -103,6 +103,21 @@ std::vector<Entry> entries_in(std::string_view list, const std::set<int64_t>& va
   return sorted;
 }
 
+// The range of a chain's residues without tags for purification, as the public script cuts them: six histidines, at
+// most four residues from an end, and what is beyond them. A chain of nothing else stays as it is.
+std::pair<size_t, size_t> without_tags(std::string_view sequence) {
+  constexpr std::string_view kTag = "HHHHHH";
+  constexpr size_t kBeyondMax = 4;
+  size_t begin = 0;
+  size_t end = sequence.size();
+  for (size_t beyond = 0; beyond <= kBeyondMax && beyond + kTag.size() <= sequence.size(); ++beyond) {
+    if (sequence.substr(beyond, kTag.size()) == kTag) begin = beyond + kTag.size();
+    const size_t last = sequence.size() - kTag.size() - beyond;
+    if (sequence.substr(last, kTag.size()) == kTag) end = last;
+  }
+  return begin < end ? std::pair(begin, end) : std::pair(size_t{0}, sequence.size());
+}
+
 float chi1_at(const float* xyz) {
   std::array<Atom, 4> atoms = {};
   constexpr std::array<size_t, 4> kPlaces = {0, 1, 4, 5};  // N, CA, CB, the first gamma atom
@@ -249,7 +264,8 @@ class EntryReader {
     StructureChain chain;
     chain.id = id;
     chain.is_protein = false;
-    for (size_t i = 0; i < sequence.size(); ++i) {
+    const auto [begin, end] = without_tags(sequence);
+    for (size_t i = begin; i < end; ++i) {
       const float* atoms = xyz.data() + i * static_cast<size_t>(kAtomsOfResidue) * 3;
       Position position;
       position.backbone = backbone_of(atoms);
@@ -343,8 +359,10 @@ Result<std::unique_ptr<StructureSource>> open_training_set(FileSystem& fs, const
                    ": no line CHAINID,DEPOSITION,RESOLUTION,HASH,CLUSTER,SEQUENCE with a chain such as 1abc_A, a "
                    "resolution of at most 3.5 and a cluster");
   }
+  // The first line changes with what is read of the same files, so that caches made before are not used.
   return std::unique_ptr<StructureSource>(std::make_unique<TrainingSet>(
-      fs, folder, std::move(entries), "training set\n" + sha256_hex(list) + sha256_hex(valid) + sha256_hex(test)));
+      fs, folder, std::move(entries),
+      "training set without tags\n" + sha256_hex(list) + sha256_hex(valid) + sha256_hex(test)));
 }
 
 }  // namespace lockstep

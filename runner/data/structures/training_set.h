@@ -7,8 +7,8 @@
 //
 // A piece is an entry with a listed chain whose resolution is at most 3.5 Å. Each assembly with such a chain becomes a
 // structure (NAME-ID), its chains transformed to their places; chains are named "A", a second copy "A-2". A listed
-// chain that is in no assembly becomes a structure of its own. Chains keep their clusters; chains with more than 70 %
-// equal residues form one group. Threads: as StructureSource.
+// chain that is in no assembly becomes a structure of its own. Tags of six histidines are cut off. Chains keep their
+// clusters; chains with more than 70 % equal residues form one group. Threads: as StructureSource.
 #pragma once
 
 #include <memory>

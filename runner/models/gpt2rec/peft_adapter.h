@@ -9,7 +9,7 @@
 #include <string>
 
 #include "runner/base/result.h"
-#include "runner/layers/gpt2.h"
+#include "runner/models/gpt2rec/gpt2.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {

@@ -21,7 +21,7 @@
 
 #include "runner/base/result.h"
 #include "runner/data/text/byte_pair_encoding.h"
-#include "runner/layers/gpt2.h"
+#include "runner/models/gpt2rec/gpt2.h"
 #include "runner/models/workload.h"
 #include "runner/tensor/named_tensor.h"
 

@@ -61,6 +61,8 @@ class JitModel {
                                       Dropouts dropouts = {}) const;
 
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
+  // The fixed position embedding, which the published code's state dicts contain as "net.pos_embed": [1, S, D].
+  [[nodiscard]] at::Tensor pos_embed() const { return pos_embed_SD_.unsqueeze(0); }
   [[nodiscard]] const JitShape& shape() const { return shape_; }
   // The shifts, scales and gates of each block, [B, 6D], computed with one matrix product for all blocks or one for
   // each.

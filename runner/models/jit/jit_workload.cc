@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kSheetFile[] = "samples.png";
 constexpr char kSamplesPart[] = "samples";  // the part of an evaluation that holds the samples' pixels
+constexpr char kPosEmbed[] = "net.pos_embed";
 constexpr double kWordsOfPhilox = 4294967296.0;
 
 // The random numbers of an image, apart from its noise.
@@ -196,9 +197,16 @@ std::vector<std::string> JitWorkload::outputs(const EvaluationReport& report) {
   return files;
 }
 
+Result<NamedTensors> JitWorkload::weights_of_file(NamedTensors file) const {
+  std::erase_if(file, [](const NamedTensor& tensor) { return tensor.name == kPosEmbed; });
+  return file;
+}
+
 OutputContent JitWorkload::output(const std::string& name, const OutputState& state) const {
   if (GuideFiles::is_guide_file(name)) {
-    return GuideFiles::content(model_.parameters(), training_, state, info_.best.name);
+    OutputState published = state;  // with all names that the published code expects
+    published.model.push_back({kPosEmbed, model_.pos_embed()});
+    return GuideFiles::content(model_.parameters(), training_, published, info_.best.name);
   }
   const int64_t count = options_.sample_images;
   const auto part = state.parts.find(kSamplesPart);

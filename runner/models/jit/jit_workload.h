@@ -54,6 +54,8 @@ class JitWorkload final : public Workload {
   // A contact sheet of samples, made from fixed noise with the classes in turn; and the guide's weight files.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
+  // Ignores the fixed position embedding in the file: the model computes its own.
+  [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
   [[nodiscard]] Json progress_state() const override { return files_.progress_state(); }
   Status restore_progress(const Json& state) override { return files_.restore_progress(state); }
   Result<FilePast> restore_from_file(const Json& fields) override { return files_.restore_from_file(fields); }

@@ -370,11 +370,13 @@ std::vector<at::Tensor> MdmWorkload::loss(const DeviceBatch& batch) {
 
 EvaluationMetrics MdmWorkload::figures(const std::vector<MetricSum>& totals) const {
   const auto mean = [&](MdmTerm term) {
-    return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : 0.0;
+    return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : std::numeric_limits<double>::quiet_NaN();
   };
   const double fragment = mean(kFragmentTerm);
   const double torsion = mean(kTorsionTerm);
-  return {{"valid_loss", fragment + torsion}, {"valid_fragment", fragment}, {"valid_torsion", torsion}};
+  // As in training, a term without targets (alanines alone have no torsion angles) adds nothing to the loss.
+  const double loss = totals[kTorsionTerm].count > 0.0 ? fragment + torsion : fragment;
+  return {{"valid_loss", loss}, {"valid_fragment", fragment}, {"valid_torsion", torsion}};
 }
 
 std::vector<std::string> MdmWorkload::evaluation_lines(const EvaluationReport& report) {

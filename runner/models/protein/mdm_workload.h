@@ -51,7 +51,7 @@ class MdmWorkload final : public Workload {
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
   // valid_fragment and valid_torsion, the mean losses, and valid_loss, their sum, which decides which checkpoint is
-  // best.
+  // best. A mean over nothing is NaN; valid_loss is then the fragments' alone, or NaN when nothing was masked.
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   // The guide's files: best_model.pt when the validation loss has improved, checkpoint_epoch_N.pt in every tenth epoch.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -259,7 +260,10 @@ std::vector<at::Tensor> MpnnWorkload::loss(const DeviceBatch& batch) {
 }
 
 EvaluationMetrics MpnnWorkload::figures(const std::vector<MetricSum>& totals) const {
-  const auto mean = [&](Term term) { return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : 0.0; };
+  // NaN is never the best. 0 would be: a perplexity of 1.
+  const auto mean = [&](Term term) {
+    return totals[term].count > 0.0 ? totals[term].sum / totals[term].count : std::numeric_limits<double>::quiet_NaN();
+  };
   return {{"valid_loss", mean(kLoss)}, {"valid_perplexity", std::exp(mean(kNll))}, {"valid_recovery", mean(kCorrect)}};
 }
 

@@ -48,7 +48,7 @@ class MpnnWorkload final : public Workload {
   // correct predictions.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
-  // Loss, perplexity and recovery (the share of correct predictions).
+  // Loss, perplexity and recovery (the share of correct predictions); NaN when no residue was predicted.
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
   // epoch_last.pt, which the public implementation can load: weights, num_edges, noise_level and the optimizer's state.

@@ -118,6 +118,27 @@ void add_data_flags(FlagTableBuilder& table) {
   };
 }
 
+// Flags of the guide's Python program that decide nothing here. They have no value of their own.
+void add_guide_flags(FlagTableBuilder& table) {
+  const auto add = [&](const char* name, const char* expects, const char* help) -> Flag& {
+    Flag& flag = table.custom(name, kThisProcess, expects, help);
+    flag.get = [](const RunConfig&) { return std::string(); };
+    return flag;
+  };
+  Flag& steps = add("num_diffusion_steps", "an integer from 1 to 1000000000", "accepted and without effect");
+  steps.set = [](std::string_view text, RunConfig&) {
+    int64_t value = 0;
+    return text.empty() || (parse_whole(text, value) && value >= 1 && value <= kCountMax);
+  };
+  steps.missing_need = [](const RunConfig&) {
+    return "masks that grow with the diffusion step; here --mask_ratio is the share at every step";
+  };
+  add("world_size", "-1: the ranks are those of --nproc and --nnodes, or of WORLD_SIZE", "accepted as -1 alone").set =
+      [](std::string_view text, RunConfig&) { return text.empty() || text == "-1"; };
+  add("gpu_ids", "the variable in its place: CUDA_VISIBLE_DEVICES=0,1 lockstep run protein …", "refused").set =
+      [](std::string_view text, RunConfig&) { return text.empty(); };
+}
+
 void add_model_flags(FlagTableBuilder& table) {
   table.group("Model");
   table.choice("variant", kMaths, {"mpnn", "mdm"}, OPTION(variant),
@@ -162,6 +183,7 @@ void add_model_flags(FlagTableBuilder& table) {
       .real("mask_ratio", kMaths, 0.0, 1.0, false, OPTION(mdm.mask_ratio),
             "share of a structure's fragments that is hidden, one at least")
       .missing_need = needs_random_masks;
+  add_guide_flags(table);
 }
 
 #undef OPTION
@@ -200,7 +222,7 @@ Status check_variant(const RunConfig& config) {
       return invalid("--batch_tokens " + std::to_string(config.training.batch_size) + " is fewer than the " +
                      std::to_string(ranks) + " ranks that share them: raise it");
     }
-    for (const char* name : {"num_heads", "mask_ratio", "masking_strategy"}) {
+    for (const char* name : {"num_heads", "mask_ratio", "masking_strategy", "num_diffusion_steps"}) {
       if (is_given(config, name)) {
         return invalid(std::string("--") + name + " is a flag of --variant mdm, and this run is of --variant mpnn");
       }
@@ -258,7 +280,8 @@ std::vector<Preset> variants() {
                       {"adam_eps", "1e-08"},
                       {"weight_decay", "1e-05"},
                       {"clip_grad_norm", "1"},
-                      {"early_stop_patience", "30"}}}};
+                      {"early_stop_patience", "30"},
+                      {"early_stop_min_delta", "0.001"}}}};
 }
 
 WorkloadDemo demo() {

@@ -59,7 +59,7 @@ void SasrecModel::name_parameters() {
   add("item_emb.weight", item_emb_);
   add("pos_emb.weight", pos_emb_);
   for_each_block("attention_layernorms", [&](const std::string& name, const Block& block) {
-    add_parameters(parameters_, name, block.attention_norm);
+    add_layer_norm(parameters_, name, block.attention_norm);
   });
   for_each_block("attention_layers", [&](const std::string& name, const Block& block) {
     add(name + ".in_proj_weight", block.in_proj_weight);
@@ -68,12 +68,12 @@ void SasrecModel::name_parameters() {
     add(name + ".out_proj.bias", block.out_proj_bias);
   });
   for_each_block("forward_layernorms", [&](const std::string& name, const Block& block) {
-    add_parameters(parameters_, name, block.forward_norm);
+    add_layer_norm(parameters_, name, block.forward_norm);
   });
   for_each_block("forward_layers", [&](const std::string& name, const Block& block) {
     add_parameters(parameters_, name, block.forward);
   });
-  add_parameters(parameters_, "last_layernorm", last_norm_);
+  add_layer_norm(parameters_, "last_layernorm", last_norm_);
 }
 
 void SasrecModel::initialize(uint64_t seed) {
@@ -109,24 +109,24 @@ at::Tensor SasrecModel::encode_embedded(const at::Tensor& items_BT, const at::Te
   for (const Block& block : blocks_) {
     switch (shape_.form) {
       case SasrecForm::kPostNorm:
-        x_BTD = normalize(block.attention_norm, x_BTD + attend(block, x_BTD, x_BTD, dropouts));
-        x_BTD = normalize(block.forward_norm, x_BTD + feed_forward(block.forward, x_BTD, dropouts));
+        x_BTD = block.attention_norm(x_BTD + attend(block, x_BTD, x_BTD, dropouts));
+        x_BTD = block.forward_norm(x_BTD + feed_forward(block.forward, x_BTD, dropouts));
         break;
       case SasrecForm::kPreNorm: {
-        const at::Tensor normed_BTD = normalize(block.attention_norm, x_BTD);
+        const at::Tensor normed_BTD = block.attention_norm(x_BTD);
         x_BTD = x_BTD + attend(block, normed_BTD, normed_BTD, dropouts);
-        x_BTD = x_BTD + feed_forward(block.forward, normalize(block.forward_norm, x_BTD), dropouts);
+        x_BTD = x_BTD + feed_forward(block.forward, block.forward_norm(x_BTD), dropouts);
         break;
       }
       case SasrecForm::kOriginal: {
-        const at::Tensor query_BTD = normalize(block.attention_norm, x_BTD);
-        x_BTD = normalize(block.forward_norm, query_BTD + attend(block, query_BTD, x_BTD, dropouts));
+        const at::Tensor query_BTD = block.attention_norm(x_BTD);
+        x_BTD = block.forward_norm(query_BTD + attend(block, query_BTD, x_BTD, dropouts));
         x_BTD = (x_BTD + feed_forward(block.forward, x_BTD, dropouts)) * used_BT1;
         break;
       }
     }
   }
-  return normalize(last_norm_, x_BTD);
+  return last_norm_(x_BTD);
 }
 
 // Like torch's MultiheadAttention with a causal mask and no key padding mask: positions also attend to the padding on

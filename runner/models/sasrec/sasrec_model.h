@@ -48,12 +48,12 @@ class SasrecModel final : public SequenceModel {
 
  private:
   struct Block {
-    Norm attention_norm;
+    LayerNorm attention_norm;
     at::Tensor in_proj_weight;  // [3D, D]: query, key, value
     at::Tensor in_proj_bias;
     at::Tensor out_proj_weight;
     at::Tensor out_proj_bias;
-    Norm forward_norm;
+    LayerNorm forward_norm;
     FeedForward forward;
   };
 
@@ -67,7 +67,7 @@ class SasrecModel final : public SequenceModel {
   at::Tensor item_emb_;  // [I + 1, D]
   at::Tensor pos_emb_;   // [T + 1, D]
   std::vector<Block> blocks_;
-  Norm last_norm_;
+  LayerNorm last_norm_;
   at::Tensor positions_T_;     // 1 … T
   at::Tensor causal_mask_TT_;  // 0 where position i may attend to j (j <= i), -inf above the diagonal
   NamedTensors parameters_;

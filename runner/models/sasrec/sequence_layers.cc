@@ -3,19 +3,8 @@
 #include <torch/types.h>
 
 namespace lockstep {
-namespace {
 
-constexpr double kNormEps = 1e-8;
-
-}  // namespace
-
-Norm make_norm(int64_t hidden_units, at::Device device) {
-  return {.weight = trained({hidden_units}, device), .bias = trained({hidden_units}, device)};
-}
-
-at::Tensor normalize(const Norm& norm, const at::Tensor& x_BTD) {
-  return at::layer_norm(x_BTD, norm.weight.sizes(), norm.weight, norm.bias, kNormEps);
-}
+LayerNorm make_norm(int64_t hidden_units, at::Device device) { return trained_layer_norm(hidden_units, device, 1e-8); }
 
 FeedForward make_feed_forward(int64_t hidden_units, at::Device device) {
   const int64_t d = hidden_units;
@@ -28,11 +17,6 @@ FeedForward make_feed_forward(int64_t hidden_units, at::Device device) {
 at::Tensor feed_forward(const FeedForward& layer, const at::Tensor& x_BTD, Dropouts& dropouts) {
   const at::Tensor inner_BTD = dropouts.of_relu(at::linear(x_BTD, layer.conv1_weight.squeeze(-1), layer.conv1_bias));
   return dropouts(at::linear(inner_BTD, layer.conv2_weight.squeeze(-1), layer.conv2_bias));
-}
-
-void add_parameters(NamedTensors& all, const std::string& name, const Norm& norm) {
-  all.push_back({name + ".weight", norm.weight});
-  all.push_back({name + ".bias", norm.bias});
 }
 
 void add_parameters(NamedTensors& all, const std::string& name, const FeedForward& layer) {

@@ -12,18 +12,15 @@
 
 #include "runner/layers/dropouts.h"
 #include "runner/layers/initial_values.h"
+#include "runner/layers/layer_norm.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {
 
 inline constexpr int64_t kPadding = 0;  // the item number of padded positions
 
-struct Norm {
-  at::Tensor weight;  // [D]
-  at::Tensor bias;
-};
-Norm make_norm(int64_t hidden_units, at::Device device);
-at::Tensor normalize(const Norm& norm, const at::Tensor& x_BTD);  // layer norm, eps 1e-8
+// Layer norm with the implementations' eps, 1e-8.
+LayerNorm make_norm(int64_t hidden_units, at::Device device);
 
 // Two convolutions of width 1, which are linear layers, with a ReLU between them.
 struct FeedForward {
@@ -35,8 +32,7 @@ struct FeedForward {
 FeedForward make_feed_forward(int64_t hidden_units, at::Device device);
 at::Tensor feed_forward(const FeedForward& layer, const at::Tensor& x_BTD, Dropouts& dropouts);
 
-// Append the parameters with names as in the PyTorch implementations, for example "attention_layernorms.0.weight".
-void add_parameters(NamedTensors& all, const std::string& name, const Norm& norm);
+// Appends the parameters with names as in the PyTorch implementations, for example "forward_layers.0.conv1.weight".
 void add_parameters(NamedTensors& all, const std::string& name, const FeedForward& layer);
 
 // The forward pass of training, with one gather from the item table for input, positives and negatives (ids_3BT,

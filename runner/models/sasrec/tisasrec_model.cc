@@ -37,7 +37,7 @@ TisasrecModel::TisasrecModel(const TisasrecShape& shape, at::Device device) : sh
     time_matrix_K_emb_ = trained({*shape.time_span + 1, d}, device);
     time_matrix_V_emb_ = trained({*shape.time_span + 1, d}, device);
   }
-  const auto linear = [&] { return Linear{.weight = trained({d, d}, device), .bias = trained({d}, device)}; };
+  const auto linear = [&] { return trained_linear(d, d, device); };
   for (int64_t i = 0; i < shape.num_blocks; ++i) {
     Block block{.attention_norm = make_norm(d, device),
                 .query = linear(),
@@ -74,17 +74,16 @@ void TisasrecModel::name_parameters() {
     add("time_matrix_V_emb.weight", time_matrix_V_emb_);
   }
   for_each_block("attention_layernorms", [&](const std::string& name, const Block& block) {
-    add_parameters(parameters_, name, block.attention_norm);
+    add_layer_norm(parameters_, name, block.attention_norm);
   });
   for_each_block("attention_layers", [&](const std::string& name, const Block& block) {
     for (const auto& [part, linear] :
          {std::pair("Q_w", &block.query), std::pair("K_w", &block.key), std::pair("V_w", &block.value)}) {
-      add(name + "." + part + ".weight", linear->weight);
-      add(name + "." + part + ".bias", linear->bias);
+      add_linear(parameters_, name + "." + part, *linear);
     }
   });
   for_each_block("forward_layernorms", [&](const std::string& name, const Block& block) {
-    add_parameters(parameters_, name, block.forward_norm);
+    add_layer_norm(parameters_, name, block.forward_norm);
   });
   for_each_block("forward_layers", [&](const std::string& name, const Block& block) {
     add_parameters(parameters_, name, block.forward);
@@ -93,7 +92,7 @@ void TisasrecModel::name_parameters() {
     if (block.attention_connection) block.attention_connection->add_parameters(parameters_, name + ".attention");
     if (block.forward_connection) block.forward_connection->add_parameters(parameters_, name + ".forward");
   });
-  add_parameters(parameters_, "last_layernorm", last_norm_);
+  add_layer_norm(parameters_, "last_layernorm", last_norm_);
 }
 
 void TisasrecModel::initialize(uint64_t seed) {
@@ -147,12 +146,12 @@ at::Tensor TisasrecModel::encode_embedded(const at::Tensor& items_BT, const at::
   at::Tensor x_BTD = dropouts(items_BTD * std::sqrt(static_cast<double>(shape_.hidden_units))) * used_BT1;
   const Tables tables = drop_out_tables(times_BT, items_BT.size(0), dropouts);
   for (const Block& block : blocks_) {
-    const at::Tensor query_BTD = normalize(block.attention_norm, x_BTD);
+    const at::Tensor query_BTD = block.attention_norm(x_BTD);
     x_BTD = residual(block.attention_connection, query_BTD, attend(block, query_BTD, x_BTD, tables, dropouts));
-    x_BTD = normalize(block.forward_norm, x_BTD);
+    x_BTD = block.forward_norm(x_BTD);
     x_BTD = residual(block.forward_connection, x_BTD, feed_forward(block.forward, x_BTD, dropouts)) * used_BT1;
   }
-  return normalize(last_norm_, x_BTD);
+  return last_norm_(x_BTD);
 }
 
 // Causal attention without a mask for padded keys: positions also attend to the padding on the left. The outputs of
@@ -164,14 +163,11 @@ at::Tensor TisasrecModel::attend(const Block& block, const at::Tensor& query_BTD
   const int64_t d = shape_.hidden_units;
   const int64_t h = shape_.num_heads;
   const auto split_heads = [&](const at::Tensor& x_BTD) { return x_BTD.view({b, t, h, d / h}).transpose(1, 2); };
-  const auto project = [&](const Linear& linear, const at::Tensor& x_BTD) {
-    return at::linear(x_BTD, linear.weight, linear.bias);
-  };
   const bool pairwise = shape_.time_dropout == TimeDropout::kPairwise;
 
-  const at::Tensor query_BHTE = split_heads(project(block.query, query_BTD));
-  const at::Tensor key_BHTE = split_heads(project(block.key, memory_BTD) + tables.abs_K);
-  const at::Tensor value_BHTE = split_heads(project(block.value, memory_BTD) + tables.abs_V);
+  const at::Tensor query_BHTE = split_heads(block.query(query_BTD));
+  const at::Tensor key_BHTE = split_heads(block.key(memory_BTD) + tables.abs_K);
+  const at::Tensor value_BHTE = split_heads(block.value(memory_BTD) + tables.abs_V);
   at::Tensor scores_BHTT = at::matmul(query_BHTE, key_BHTE.transpose(2, 3));
   if (shape_.time_span) {
     scores_BHTT = scores_BHTT + (pairwise ? pairwise_time_scores(query_BHTE, tables.time_K)

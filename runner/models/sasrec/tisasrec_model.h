@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "runner/layers/linear.h"
 #include "runner/models/sasrec/hyper_connection.h"
 #include "runner/models/sasrec/sasrec_flags.h"
 #include "runner/models/sasrec/sequence_layers.h"
@@ -53,17 +54,13 @@ class TisasrecModel final : public SequenceModel {
   [[nodiscard]] at::Tensor embedding_penalty() const override;
 
  private:
-  struct Linear {
-    at::Tensor weight;  // [D, D]
-    at::Tensor bias;
-  };
   struct Block {
-    Norm attention_norm;
-    Linear query;
+    LayerNorm attention_norm;
+    Linear query;  // each D → D
     Linear key;
     Linear value;
     std::optional<HyperConnection> attention_connection;
-    Norm forward_norm;
+    LayerNorm forward_norm;
     FeedForward forward;
     std::optional<HyperConnection> forward_connection;
   };
@@ -90,7 +87,7 @@ class TisasrecModel final : public SequenceModel {
   at::Tensor time_matrix_K_emb_;  // [R, D]; undefined without times
   at::Tensor time_matrix_V_emb_;
   std::vector<Block> blocks_;
-  Norm last_norm_;
+  LayerNorm last_norm_;
   at::Tensor causal_mask_TT_;  // 0 where position i may attend to j (j <= i), -inf above the diagonal
   NamedTensors parameters_;
 };

@@ -1,7 +1,9 @@
-// A plugin that does what --fault says: each a thing that a plugin must not do. Its model is w·x.
+// A plugin that does what --fault says: each a mistake in a plugin, or an error that is not its own. Its model is w·x.
+#include <c10/util/Exception.h>
 #include <torch/types.h>
 
 #include <any>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -16,6 +18,22 @@ using namespace lockstep;
 
 struct Options {
   std::string fault;
+};
+
+bool device_is_broken = false;
+
+// Like memory of the device: freeing it after a fault of the device may end the process.
+class DeviceSource final : public BatchSource {
+ public:
+  explicit DeviceSource(std::unique_ptr<BatchSource> source) : source_(std::move(source)) {}
+  ~DeviceSource() override {
+    if (device_is_broken) std::abort();
+  }
+  int64_t steps(int64_t epoch) override { return source_->steps(epoch); }
+  std::vector<int64_t> batch(int64_t epoch, int64_t index) override { return source_->batch(epoch, index); }
+
+ private:
+  std::unique_ptr<BatchSource> source_;
 };
 
 class Faulty final : public Workload {
@@ -49,7 +67,9 @@ class Faulty final : public Workload {
   double flops_per_sample() const override { return 24.0; }
   std::vector<std::pair<std::string, std::string>> describe() const override { return {}; }
   Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override {
-    return Sampler::create({.seed = options.seed, .num_samples = 16, .global_batch = options.global_batch});
+    auto sampler = Sampler::create({.seed = options.seed, .num_samples = 16, .global_batch = options.global_batch});
+    if (!sampler.ok()) return sampler;
+    return std::unique_ptr<BatchSource>(std::make_unique<DeviceSource>(std::move(*sampler)));
   }
   Result<HostBatch> fetch(const BatchShare& share) const override {
     if (fault_ == "throws_in_fetch") throw std::runtime_error("no batch today");
@@ -62,6 +82,10 @@ class Faulty final : public Workload {
     ++steps_;
     if (fault_ == "throws_in_loss") throw std::runtime_error("no loss today");
     if (fault_ == "throws_a_number") throw 7;
+    if (fault_ == "device") {
+      device_is_broken = true;
+      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 700, "CUDA error: an illegal memory access");
+    }
     if (fault_ == "torch_error") return {torch::ones({3}).matmul(w_)};
     const at::Tensor sum = (batch["x"].matmul(w_) - 1.0).square().sum();
     if (fault_ == "sums") return {sum, sum};

@@ -23,6 +23,7 @@ struct Options {
   int64_t milliseconds = 0;         // that each step takes longer
   std::string prepared;             // a folder, into which twenty parts are prepared
   int64_t part_milliseconds = 100;  // of each part
+  int64_t table_pitch = 1;          // of the frozen table
 };
 
 struct ReadOptions {
@@ -103,6 +104,8 @@ void toy(PluginWorkload& workload) {
                "twenty parts are prepared in it");
     table.integer("part_milliseconds", FlagScope::kThisProcess, 0, 1000, OPTION(options, Options, part_milliseconds),
                   "that each part takes");
+    table.integer("table_pitch", FlagScope::kThisProcess, 1, 1000, OPTION(options, Options, table_pitch),
+                  "of its frozen table of words");
   };
   workload.flags.tasks = {{.name = "read",
                            .summary = "reads the number of a sentence",
@@ -122,8 +125,8 @@ void toy(PluginWorkload& workload) {
     if (!options.prepared.empty()) {
       prepare(options.prepared, std::chrono::milliseconds(options.part_milliseconds), on_progress);
     }
-    return std::unique_ptr<Workload>(
-        std::make_unique<SlowToy>(ToyOptions{.phase_epochs = 10, .training = config.training}, options.milliseconds));
+    const ToyOptions made{.phase_epochs = 10, .table_pitch = options.table_pitch, .training = config.training};
+    return std::unique_ptr<Workload>(std::make_unique<SlowToy>(made, options.milliseconds));
   };
 }
 

@@ -166,15 +166,21 @@ TEST_F(PrepareStructures, two_at_once_end_with_the_same_cache) {
   EXPECT_EQ(digests[0].size(), 64U);
 }
 
-TEST_F(PrepareStructures, a_damaged_cache_is_made_again) {
+TEST_F(PrepareStructures, a_cache_that_is_damaged_or_of_another_version_is_made_again) {
   write_files(folder_);
   const Result<PreparedStructures> first = prepare();
   ASSERT_TRUE(first.ok());
-  std::filesystem::resize_file(first->path, 1000);
-  const Result<PreparedStructures> second = prepare();
-  ASSERT_TRUE(second.ok());
-  EXPECT_FALSE(second->was_there);
-  EXPECT_EQ(second->cache.size(), kFiles - 2);
+  const std::string whole = contents(first->path);
+  std::string of_another_version = whole;
+  of_another_version[8] = static_cast<char>(kStructureCacheVersion + 1);
+  for (const std::string& bytes : {whole.substr(0, 1000), of_another_version}) {
+    folder_.write("cache/" + base_name(first->path), bytes);
+    const Result<PreparedStructures> again = prepare();
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_FALSE(again->was_there);
+    EXPECT_EQ(again->cache.digest(), first->cache.digest());
+    EXPECT_EQ(contents(first->path), whole);
+  }
 }
 
 TEST_F(PrepareStructures, files_of_one_name_are_told_apart_by_their_paths) {

@@ -1,4 +1,4 @@
-// The two phases by which a communicator is left, played with calls of the test's instead of NCCL's.
+// The two phases of leaving a communicator, with functions of the test in place of NCCL's.
 #include "runner/dist/two_phase_abort.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class TwoPhaseAbortTest : public testing::Test {
             .abort = [this] { journal_.add("abort"); },
             .patience = kForEver};
   }
-  // A communicator that stands, in a group.
+  // A communicator whose init has ended, in group_.
   std::shared_ptr<TwoPhaseAbort> formed(TwoPhaseAbort::Calls calls) {
     auto abort = std::make_shared<TwoPhaseAbort>(std::move(calls));
     group_.add_action([abort] { abort->cut(); });
@@ -111,8 +111,8 @@ TEST_F(TwoPhaseAbortTest, the_revoke_waits_for_a_launch_that_is_under_way) {
   EXPECT_EQ(journal_.names(), (Names{"launched", "revoke", "abort"}));
 }
 
-// As NCCL's does whose connections do not come: the abort ends it, and it says ncclInvalidUsage.
-TEST_F(TwoPhaseAbortTest, a_launch_that_hangs_is_ended_by_the_abort_and_what_it_says_is_the_cut) {
+// NCCL launches like this when its connections do not come: the abort ends it, and it returns ncclInvalidUsage.
+TEST_F(TwoPhaseAbortTest, a_launch_that_hangs_is_ended_by_the_abort_and_reports_the_cut) {
   std::promise<void> aborted;
   TwoPhaseAbort::Calls calls = this->calls();
   calls.patience = milliseconds(10);
@@ -135,7 +135,7 @@ TEST_F(TwoPhaseAbortTest, a_launch_that_hangs_is_ended_by_the_abort_and_what_it_
   EXPECT_EQ(journal_.names(), Names{"abort"}) << "no revoke, and one abort";
 }
 
-TEST_F(TwoPhaseAbortTest, a_launch_that_fails_in_a_group_that_was_not_cut_says_why) {
+TEST_F(TwoPhaseAbortTest, a_launch_that_fails_in_a_group_that_was_not_cut_reports_its_error) {
   const auto abort = formed(calls());
   EXPECT_THROW(abort->launch([] { throw NcclFault(NcclResult::kInvalidUsage, "a bug"); }), NcclFault);
   abort->check();
@@ -150,8 +150,8 @@ TEST_F(TwoPhaseAbortTest, a_revoke_that_fails_becomes_an_abort) {
   abort->abort();
 }
 
-// Whoever tells of a cut is the thread that shows that this process lives.
-TEST_F(TwoPhaseAbortTest, a_slow_abort_keeps_nobody_but_the_training_thread) {
+// The thread that reports a cut also marks this process as alive, so it must not block.
+TEST_F(TwoPhaseAbortTest, a_slow_abort_blocks_only_the_training_thread) {
   std::promise<void> begun;
   std::promise<void> may_end;
   const auto abort = formed({.revoke = [] {},
@@ -170,7 +170,46 @@ TEST_F(TwoPhaseAbortTest, a_slow_abort_keeps_nobody_but_the_training_thread) {
   training.join();
 }
 
-TEST_F(TwoPhaseAbortTest, an_init_that_ends_after_the_cut_is_destroyed) {
+TEST_F(TwoPhaseAbortTest, a_wait_ends_when_its_collective_has_ended) {
+  const auto abort = formed(calls());
+  int polls = 0;
+  abort->await_collective([&] { return ++polls == 3; }, kForEver);
+  EXPECT_EQ(polls, 3);
+  abort->abort();
+  EXPECT_EQ(journal_.names(), Names{"abort"});
+}
+
+TEST_F(TwoPhaseAbortTest, a_wait_in_a_group_that_is_cut_ends_with_the_revoke_and_reports_the_cut) {
+  const auto abort = formed(calls());
+  const auto revoked = revoked_.get_future();
+  const auto ends_with_the_revoke = [&] {
+    group_.fire();
+    return revoked.wait_for(milliseconds(0)) == std::future_status::ready;
+  };
+  EXPECT_THROW(abort->await_collective(ends_with_the_revoke, kForEver), RunFault);
+  expect_is_cut(*abort);
+  abort->abort();
+  EXPECT_EQ(journal_.names(), (Names{"revoke", "abort"}));
+}
+
+// The gate is shut first, as after any other error.
+TEST_F(TwoPhaseAbortTest, a_collective_that_takes_too_long_cuts_the_group_and_is_reported) {
+  TwoPhaseAbort::Calls calls = this->calls();
+  calls.on_error = [this] { group_.fire(); };
+  group_.add_action([this] { journal_.add("shut"); });
+  const auto abort = formed(std::move(calls));
+  try {
+    abort->await_collective([] { return false; }, milliseconds(0));
+    FAIL() << "it has ended";
+  } catch (const RunFault& e) {
+    EXPECT_EQ(e.code, ExitCode::kTimeout);
+  }
+  revoked_.get_future().wait();
+  abort->abort();
+  EXPECT_EQ(journal_.names(), (Names{"shut", "revoke", "abort"}));
+}
+
+TEST_F(TwoPhaseAbortTest, an_init_that_ends_after_the_cut_is_aborted) {
   TwoPhaseAbort abort(calls());
   const auto ends_after_the_cut = [&] {
     abort.cut();
@@ -197,7 +236,7 @@ TEST_F(TwoPhaseAbortTest, an_init_that_waits_for_a_peer_is_left_at_the_cut) {
   EXPECT_EQ(journal_.names(), Names{"abort"});
 }
 
-TEST_F(TwoPhaseAbortTest, an_init_that_fails_is_destroyed_and_says_why_unless_it_was_the_cut) {
+TEST_F(TwoPhaseAbortTest, an_init_that_fails_is_aborted_and_reports_its_error_unless_it_was_cut) {
   const auto fails = []() -> bool { throw NcclFault(NcclResult::kSystemError, "no interface"); };
   TwoPhaseAbort alone(calls());
   EXPECT_THROW(alone.await_init(fails, kForEver), NcclFault);
@@ -207,7 +246,7 @@ TEST_F(TwoPhaseAbortTest, an_init_that_fails_is_destroyed_and_says_why_unless_it
   EXPECT_EQ(journal_.names(), (Names{"abort", "abort"}));
 }
 
-TEST_F(TwoPhaseAbortTest, an_init_that_takes_too_long_is_destroyed) {
+TEST_F(TwoPhaseAbortTest, an_init_that_takes_too_long_is_aborted) {
   TwoPhaseAbort abort(calls());
   try {
     abort.await_init([] { return false; }, milliseconds(0));
@@ -218,8 +257,8 @@ TEST_F(TwoPhaseAbortTest, an_init_that_takes_too_long_is_destroyed) {
   EXPECT_EQ(journal_.names(), Names{"abort"});
 }
 
-// A link that breaks while both of its ends live: no agent tells of it.
-TEST_F(TwoPhaseAbortTest, an_error_of_the_communicator_s_cuts_the_group_and_is_what_is_said) {
+// A link that breaks while the processes at both ends live: no agent reports it.
+TEST_F(TwoPhaseAbortTest, an_error_of_the_communicator_cuts_the_group_and_is_reported) {
   TwoPhaseAbort::Calls calls = this->calls();
   std::atomic<bool> is_broken{false};
   calls.error_interval = milliseconds(1);

@@ -204,5 +204,19 @@ TEST(TorchZip, joins_the_parts_of_a_model_that_is_saved_in_parts) {
   EXPECT_EQ(tensors->tensors[1].name, "decoder.w");
 }
 
+TEST(TorchZip, takes_off_what_distributed_training_puts_before_the_names_of_a_part) {
+  const PickleValue tensor{TensorView{"w", DType::kF32, {1}, kFloats.data(), 4}};
+  PickleDict root;
+  root.emplace_back("encoder_state_dict", PickleValue{PickleDict{{"module.w", tensor}, {"module.module.b", tensor}}});
+  root.emplace_back("decoder_state_dict", PickleValue{PickleDict{{"module.w", tensor}, {"b", tensor}}});
+  const Result<TorchFile> file = read(serialise(root));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const Result<TensorFile> tensors = state_dict_of(*file, "model.pt");
+  ASSERT_TRUE(tensors.ok()) << tensors.error().message;
+  std::vector<std::string> names;
+  for (const TensorView& view : tensors->tensors) names.push_back(view.name);
+  EXPECT_THAT(names, testing::ElementsAre("encoder.w", "encoder.module.b", "decoder.module.w", "decoder.b"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "runner/loop/training_state.h"
 
 namespace lockstep {
@@ -20,6 +22,7 @@ Counters sample() {
   c.plateau = {.best = 0.5, .bad_evaluations = 2, .factor = 0.25};
   c.loss_scale = {.scale = 1024.0, .good_steps = 17};
   c.best_metric = 0.625;
+  c.patience_best = 0.5;
   c.evaluations_without_best = 1;
   c.evaluated_step = 1000;
   c.seconds_training = 12.5;
@@ -52,6 +55,7 @@ TEST(Counters, keep_what_was_never_measured) {
 TEST(Counters, of_a_damaged_document_are_refused_by_field) {
   const Json whole = to_json(sample());
   for (const auto& [field, value] : whole.items()) {
+    if (field == "patience_best") continue;  // the next test
     Json json = whole;
     json.erase(field);
     const Result<Counters> back = counters_from_json(json);
@@ -63,6 +67,14 @@ TEST(Counters, of_a_damaged_document_are_refused_by_field) {
     json[field] = 0;
     EXPECT_FALSE(counters_from_json(json).ok()) << field;
   }
+}
+
+TEST(Counters, of_a_version_without_patience_best_count_from_the_best) {
+  Json json = to_json(sample());
+  json.erase("patience_best");
+  const Result<Counters> back = counters_from_json(json);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->patience_best, sample().best_metric);
 }
 
 StepReport figures(bool skipped, std::optional<double> loss_scale = std::nullopt) {
@@ -116,6 +128,29 @@ TEST(Figures, add_the_loss_up_without_the_steps_that_were_skipped) {
   EXPECT_EQ(c.training[0].name, kTrainLoss);
   EXPECT_EQ(c.training[0].sum, 3.0);
   EXPECT_EQ(c.training[0].count, 2.0);
+}
+
+TEST(Evaluations, use_up_patience_where_they_improve_too_little_or_are_no_number) {
+  const WorkloadInfo info{
+      .name = "toy", .loss_terms = {}, .best = {.name = "valid_loss", .direction = Direction::kLower}};
+  TrainingOptions training;
+  training.early_stop_min_delta = 0.1;
+  struct Expected {
+    double loss;
+    bool is_best;
+    int64_t evaluations_without_best;
+  };
+  Counters c;
+  for (const Expected& expected : std::vector<Expected>{{std::numeric_limits<double>::quiet_NaN(), false, 1},
+                                                        {2.0, true, 0},
+                                                        {1.95, true, 1},
+                                                        {1.98, false, 2},
+                                                        {std::numeric_limits<double>::quiet_NaN(), false, 3},
+                                                        {1.875, true, 0}}) {
+    EXPECT_EQ(count_evaluation(c, info, training, {{"valid_loss", expected.loss}}), expected.is_best) << expected.loss;
+    EXPECT_EQ(c.evaluations_without_best, expected.evaluations_without_best) << expected.loss;
+  }
+  EXPECT_EQ(c.best_metric, -1.875);
 }
 
 }  // namespace

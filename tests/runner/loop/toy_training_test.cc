@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/dist/fault.h"
@@ -46,6 +48,12 @@ struct ToyRank {
     void set_terms(std::vector<LossTerm> terms) {
       if (!terms.empty()) info_.loss_terms = std::move(terms);
     }
+    [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override {
+      Result<HostBatch> batch = ToyWorkload::fetch(share);
+      if (batch.ok() && share.step == weightless_step) batch->weights[1] = 0.0;
+      return batch;
+    }
+    int64_t weightless_step = -1;  // in which no sentence counts for the second term
   };
 
   TestStep& parts() {
@@ -89,10 +97,12 @@ struct ToyRank {
   std::unique_ptr<TestStep> parts_;
 };
 
-Trained train(int world_size, int64_t steps, const std::vector<LossTerm>& terms = {}) {
+Trained train(int world_size, int64_t steps, const std::vector<LossTerm>& terms = {}, int64_t weightless_step = -1) {
   Trained of_rank_0;
   on_ranks(world_size, [&](ProcessGroup& group) {
-    Trained trained = ToyRank(group, steps, terms).train();
+    ToyRank rank(group, steps, terms);
+    rank.workload.weightless_step = weightless_step;
+    Trained trained = rank.train();
     if (group.rank() == 0) of_rank_0 = std::move(trained);
   });
   return of_rank_0;
@@ -166,6 +176,31 @@ TEST(ToyTraining, learns_nothing_from_a_term_with_coefficient_0) {
   };
   EXPECT_EQ(moment("sign"), 0.0);
   EXPECT_GT(moment("number"), 0.0);
+}
+
+TEST(ToyTraining, adds_and_reports_nothing_of_a_term_whose_weights_are_all_0_in_a_step) {
+  // A term that is divided by the sum of its weights, and one that has a denominator of its own.
+  for (const std::optional<double>& denominator : {std::optional<double>(), std::optional<double>(20.0)}) {
+    const auto terms = [&](double coefficient) {
+      return std::vector<LossTerm>{{.name = "number"},
+                                   {.name = "sign", .coefficient = coefficient, .denominator = denominator}};
+    };
+    for (const int world_size : {1, 2}) {
+      const Trained without = train(world_size, 1, terms(0.0));
+      const Trained weightless = train(world_size, 1, terms(0.5), /*weightless_step=*/0);
+      const StepReport& report = weightless.reports.at(0);
+      ASSERT_EQ(report.terms.size(), 1U);
+      EXPECT_EQ(report.terms[0], without.reports.at(0).terms.at(0));
+      EXPECT_EQ(report.loss, without.reports[0].loss);
+      EXPECT_EQ(report.grad_norm, without.reports[0].grad_norm);
+      ASSERT_EQ(weightless.state.size(), without.state.size());
+      for (size_t i = 0; i < without.state.size(); ++i) {  // with the moments, which are the gradients' at this step
+        EXPECT_TRUE(torch::equal(weightless.state[i].tensor, without.state[i].tensor)) << without.state[i].name;
+      }
+      const Trained goes_on = train(world_size, 2, terms(0.5), /*weightless_step=*/0);
+      EXPECT_EQ(goes_on.reports.at(1).terms.size(), 2U) << "its next step has weights";
+    }
+  }
 }
 
 TEST(ToyTraining, keeps_two_averages_and_a_count_for_each_group) {

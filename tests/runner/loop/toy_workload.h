@@ -41,6 +41,7 @@ struct ToyOptions {
   int64_t samples = 40;
   int64_t phase_epochs = 2;       // of each of the two phases; 0: there are none
   bool is_even = false;           // every sentence has one word, and every epoch has every sentence
+  int64_t table_pitch = 1;        // of the frozen table of words
   TrainingOptions training = {};  // what the file of the best weights says of the optimizer
 };
 
@@ -311,7 +312,8 @@ class ToyWorkload : public Workload {
   }
 
   ToyOptions options_;
-  at::Tensor table_ = torch::sin(torch::arange(32, torch::kFloat32)).reshape({8, kWidth}).contiguous();
+  at::Tensor table_ =
+      torch::sin(torch::arange(32, torch::kFloat32) * options_.table_pitch).reshape({8, kWidth}).contiguous();
   at::Tensor trunk_ = torch::zeros({kWidth, kWidth}).requires_grad_();
   at::Tensor number_ = torch::zeros({kWidth}).requires_grad_();
   at::Tensor looked_up_;  // [8, 4], in the first phase: what the trunk makes of each word

@@ -20,6 +20,8 @@
 #include "runner/config/run_config.h"
 #include "runner/data/structures/fragments.h"
 #include "runner/data/structures/prepare_structures.h"
+#include "runner/data/structures/structure.h"
+#include "runner/data/structures/structure_cache.h"
 #include "runner/models/protein/mdm_workload.h"
 #include "runner/models/protein/sample_split.h"
 #include "runner/models/workload_flags.h"
@@ -376,6 +378,67 @@ TEST(MdmWorkload, KeepsALossThatIsNoNumberInItsHistoryAndNeverForTheBest) {
   ASSERT_TRUE(resumed->restore_progress(*parse_json(dump_line(workload->progress_state()), "state")).ok());
   EXPECT_TRUE(resumed->outputs(report_of_loss(7.5)).empty());
   EXPECT_EQ(resumed->outputs(report_of_loss(6.5)), std::vector<std::string>{"best_model.pt"});
+}
+
+TEST(MdmWorkload, HasNoLossWhereNothingWasMasked) {
+  const auto workload = made_workload();
+  const auto figures = [&](double fragments, double torsions) {
+    return workload->figures({{"valid_fragment", 2.0 * fragments, fragments}, {"valid_torsion", torsions, torsions}});
+  };
+  EXPECT_EQ(metric_value(figures(4.0, 3.0), "valid_loss"), 3.0);
+  EXPECT_EQ(metric_value(figures(4.0, 0.0), "valid_loss"), 2.0) << "as in training";
+  EXPECT_TRUE(std::isnan(metric_value(figures(4.0, 0.0), "valid_torsion")));
+  EXPECT_TRUE(std::isnan(metric_value(figures(0.0, 0.0), "valid_loss")));
+}
+
+// A standard residue whose number is the x of its atoms.
+Position residue(int32_t number, char letter, float chi1 = kMissing) {
+  Position position;
+  const auto x = static_cast<float>(number);
+  position.backbone = {{{x, 0, 0}, {x, 1, 0}, {x, 1, 1}, {x, 0, 1}}};
+  position.number = number;
+  position.type = residue_type_of(letter);
+  position.chi1 = chi1;
+  position.flags = kInFile | kStandardResidue;
+  return position;
+}
+
+TEST(MdmWorkload, FetchesTheCompleteStandardResiduesOfTheFirstProteinChainAndMasksNoPadding) {
+  const StructureChain nucleic{.id = "R", .positions = {residue(70, 'W', 1.0F)}, .is_protein = false};
+  StructureChain first{.id = "A",
+                       .positions = {residue(1, 'S', 1.0F), residue(2, 'G'), residue(3, 'M', 1.0F), residue(4, 'A'),
+                                     residue(5, 'V', -3.0F), residue(6, 'K', 0.01F), residue(7, 'F', 3.1F)}};
+  first.positions[0].backbone[3] = kMissingAtom;
+  first.positions[2].flags = kInFile;  // MSE
+  const StructureChain second{.id = "B", .positions = {residue(80, 'W', 1.0F)}};
+  const StructureChain held_out{.id = "A", .positions = {residue(8, 'C', 0.5F)}, .split = ChainSplit::kValidation};
+  const std::vector<Structure> structures = {{.name = "1abc", .chains = {nucleic, first, second}},
+                                             {.name = "2abc", .chains = {held_out}}};
+  const RunConfig config = *parse_run_config(
+      {"protein", "--pdb_path", "generated", "--variant", "mdm", "--mask_ratio", "0.5", "--use_predefined_split"},
+      all_workload_flags());
+  const auto workload =
+      *MdmWorkload::create(config, StructureCache::from_structures(structures).value(), at::Device(at::kCPU));
+  // A, V, K, F of the first structure; C of the second and its padding.
+  const at::Tensor whole =
+      at::constant_pad_nd(indices_of({kMethyl, kBranch, kMethyl, kMethyl, kMethylene, kMethylene, kMethylene,
+                                      kMethylene, kAmine, kMethylene, kPhenyl, kThiol}),
+                          {0, 10}, int64_t{kFragmentPad});
+  const at::Tensor numbers_BL = indices_of({2, 4, 5, 6, 7, 8, 0, 0, 0, 0}).view({2, 5});
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    const HostBatch host = *workload->fetch({.seed = kMdmSeed, .epoch = epoch, .samples = {0, 1}});
+    EXPECT_EQ(host.weights, (std::vector<double>{6, 4})) << "half of 11 fragments and at least one of 1";
+    const DeviceBatch batch{.share = {}, .tensors = host.tensors};
+    EXPECT_TRUE(at::equal(batch["is_residue_BL"], numbers_BL > 0));
+    EXPECT_TRUE(at::equal(batch["X_BL4C"].select(3, 0), numbers_BL.to(at::kFloat).unsqueeze(2).expand({2, 5, 4})));
+    // Of V, K, F and C: at the first fragment of each.
+    EXPECT_TRUE(at::equal(batch["torsions_T"], indices_of({1, 4, 9, 11})));
+    EXPECT_TRUE(at::equal(batch["bins_T"], indices_of({1, 36, 71, 41})));
+    const at::Tensor& masked_N = batch["masked_N"];
+    EXPECT_TRUE(at::equal(batch["kinds_N"], whole.index_select(0, masked_N)));
+    EXPECT_GT(batch["kinds_N"].min().item<int64_t>(), int64_t{kFragmentEnd}) << "no padding";
+    EXPECT_TRUE(at::equal(batch["fragments_BM"].flatten(), whole.index_fill(0, masked_N, int64_t{kFragmentMask})));
+  }
 }
 
 }  // namespace

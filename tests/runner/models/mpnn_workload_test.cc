@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -165,6 +166,22 @@ TEST(MpnnWorkload, adds_noise_to_the_structures_that_it_trains_on_and_to_no_othe
   };
   EXPECT_NEAR(noise(0), 0.2, 0.05);
   EXPECT_EQ(noise(1), 0.0);
+}
+
+// The loop never takes NaN for the best (counters_test.cc).
+TEST(MpnnWorkload, has_no_perplexity_where_no_held_out_residue_can_be_predicted) {
+  Structure held_out = of_one_chain("1bbb", 9, ChainSplit::kValidation);
+  for (Position& position : held_out.chains[0].positions) position.backbone[3] = kMissingAtom;
+  held_out.chains.push_back(residues_along_a_line("B", 20, 7));  // is seen
+  group_chains(held_out);
+  const auto workload = mpnn_workload({of_one_chain("1aaa", 7), held_out});
+  workload->initialize(kMpnnSeed);
+  EvaluationShard shard;
+  shard.samples_at_once = 1000;
+  shard.loss = [&](const DeviceBatch& batch) { return workload->loss(batch); };
+  const Result<std::vector<MetricSum>> totals = workload->evaluate(shard);
+  ASSERT_TRUE(totals.ok()) << totals.error().message;
+  for (const auto& [name, value] : workload->figures(*totals)) EXPECT_TRUE(std::isnan(value)) << name << " " << value;
 }
 
 }  // namespace

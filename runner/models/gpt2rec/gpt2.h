@@ -17,7 +17,7 @@
 
 #include "runner/layers/dropouts.h"
 #include "runner/layers/layer_norm.h"
-#include "runner/layers/lora_linear.h"
+#include "runner/models/gpt2rec/lora_linear.h"
 #include "runner/tensor/named_tensor.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "runner/layers/gpt2.h"
+#include "runner/models/gpt2rec/gpt2.h"
 
 #include <torch/types.h>
 

@@ -1,4 +1,4 @@
-#include "runner/layers/lora_linear.h"
+#include "runner/models/gpt2rec/lora_linear.h"
 
 #include <ATen/ATen.h>
 
