@@ -245,6 +245,8 @@ def test_each_of_the_guides_lines_trains_mdm(run, lockstep, at_home, line):
     early = args["early_stop_patience"], args["early_stop_min_delta"]
     assert early == (("5", "0.01") if "early" in line else ("30", "0.001"))
     assert ("--num_diffusion_steps: without effect" in text(done)) == ("diffusion" in line)
+    for row in (r"parameters +\d+: encoder", r"structures +\d+ from \S+", r"masked +\S+", r"device +cpu", r"batch +\d+ in all = "):
+        assert re.search(row, text(done)), f"{row} is not in: {text(done)}"
     assert sorted(losses(at_home / "checkpoints")) == [1, 2]
 
 
