@@ -37,7 +37,7 @@ test: ## installs what tests need, builds, runs all tests and checks but the lon
 	@cmake --build --preset dev
 	@scripts/run_tests dev -j5 $(CTEST_ARGS)
 
-bench: bench-accuracy bench-tisasrec ## measures against PyTorch under torchrun, writes docs/benchmarks.md (an hour)
+bench: bench-accuracy bench-tisasrec ## measures against PyTorch under torchrun, writes docs/benchmarks.md (more than an hour)
 	@$(LOCKSTEP_CACHE)/py-test/bin/python tests/bench/bench_sasrec.py speed
 
 bench-accuracy: build ## the part of bench that trains: SASRec, TiSASRec and their twins, gpt2rec and BPR-MF, 3 seeds each

@@ -50,7 +50,7 @@ struct WorkloadTask {
   std::string name;                             // the word after the workload: a verb
   std::string summary;                          // what it makes, in half a line
   std::string example;                          // a complete command line
-  std::vector<std::string> more_examples = {};  // for --help
+  std::vector<std::string> more_examples = {};  // further command lines, for --help
 
   // Puts the task's own options into config.task.options, with their defaults.
   std::function<void(RunConfig& config)> set_defaults;

@@ -44,8 +44,8 @@ struct Counters {
   PlateauState plateau;
   LossScale loss_scale;
   double best_metric = -std::numeric_limits<double>::infinity();
-  // The last figure that was better than the one before it of this kind by more than --early_stop_min_delta, and how
-  // many evaluations came after it.
+  // Of early stopping: the figure of the last evaluation that was better than this field by more than
+  // --early_stop_min_delta, and the number of evaluations since then.
   double patience_best = -std::numeric_limits<double>::infinity();
   int64_t evaluations_without_best = 0;
   int64_t evaluated_step = -1;    // the step whose parameters were evaluated last

@@ -285,7 +285,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=40, help="of each samples/s run")
     parser.add_argument("--before", type=pathlib.Path, help="folder of the programs of another build")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--accuracy_epochs", type=int, default=100)
+    parser.add_argument("--accuracy_epochs", type=int, default=60)
     options = parser.parse_args()
     if not DATA.exists():
         raise SystemExit(f"{DATA} is missing: run scripts/get_ml100k")

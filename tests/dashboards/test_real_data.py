@@ -126,7 +126,7 @@ def test_every_query_of_every_panel_has_data(recorded, name, panel, target):
         pytest.skip("; ".join(CUDA_ONLY_METRICS[metric] for metric in sorted(missing)))
     if panel["title"] in PROTEIN_PANELS:
         assert not recorded.prometheus.has_numbers(expression, True), f"{panel['title']} has data of SASRec"
-        pytest.skip("the run that is recorded trains SASRec; tests/python/test_protein.py names the figures")
+        pytest.skip("the run that is recorded trains SASRec; tests/python/test_protein.py compares these queries with a run of protein")
     recorded.prometheus.wait_for_numbers(expression, is_range=target.get("range", False))
 
 

@@ -1,15 +1,14 @@
 """TrainJobs whose pods are real: started on real data, observed through their agents, and given faults."""
 import contextlib
-import http.client
 import json
 import pathlib
 import re
 import shutil
 import subprocess
 import time
-import urllib.error
 import urllib.request
 
+import kube_api
 from images import RUNNER
 from jobs import max_step, sasrec_flags
 from pod_history import JobHistory
@@ -20,7 +19,7 @@ from waiting import wait_until
 
 DATA_CLAIM, CHECKPOINT_CLAIM = "datasets", "checkpoints"
 MODES = ["ReadWriteOnce", "ReadWriteMany"]
-NO_ANSWER = (OSError, urllib.error.URLError, http.client.HTTPException, ValueError)
+NO_ANSWER = (*kube_api.NO_ANSWER, ValueError)  # ValueError: half a JSON document
 STEPS = 3000
 ENDLESS = 10_000_000
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from PIL import Image
 
 from programs import ROOT
 from runs import checkpoints, records
@@ -81,7 +82,6 @@ def commands_of(done):
 
 def samples(folder):
     """The size of the picture that the demo draws, in pixels."""
-    Image = pytest.importorskip("PIL.Image")
     with Image.open(folder / "samples.png") as picture:
         assert picture.format == "PNG"
         return picture.size

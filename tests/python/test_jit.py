@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from jit_twin import JiT
@@ -231,7 +232,6 @@ def test_what_cannot_be_trained_on_is_refused_by_name(run, lockstep, tmp_path, f
 
 
 def test_a_folder_of_mixed_files_is_trained_on_and_what_cannot_be_read_is_named(run, lockstep, tmp_path):
-    Image = pytest.importorskip("PIL.Image")
     for name, mode in (("a/1.png", "RGB"), ("a/2.png", "L"), ("a/3.png", "P"), ("b/1.jpg", "CMYK"), ("b/2.png", "I;16"),
                        ("b/3.jpg", "RGB")):
         file = tmp_path / "images" / name
@@ -252,7 +252,6 @@ def test_a_folder_of_mixed_files_is_trained_on_and_what_cannot_be_read_is_named(
 
 def test_auto_says_what_it_found(run, lockstep, tmp_path):
     """Captions that lie beside images are no texts to train on."""
-    Image = pytest.importorskip("PIL.Image")
     folder = tmp_path / "images"
     for label in ("cat", "dog"):
         (folder / label).mkdir(parents=True)
@@ -267,7 +266,6 @@ def test_auto_says_what_it_found(run, lockstep, tmp_path):
 
 def test_a_worker_that_is_killed_while_it_prepares_is_started_again(lockstep, tmp_path):
     """What was ready is kept, and images and losses are those of an undisturbed run. Pictures of 9 megapixels take their time."""
-    Image = pytest.importorskip("PIL.Image")
     Image.linear_gradient("L").resize((3000, 3000)).convert("RGB").save(tmp_path / "large.png")
     for name in ("reference", "hurt"):
         for number in range(90):

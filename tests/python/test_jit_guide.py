@@ -292,7 +292,6 @@ def sent_by(wandb_file):
 
 
 def test_the_package_takes_what_is_sent_each_line_once(tmp_path):
-    pytest.importorskip("wandb")
     folder = train(tmp_path, "--max_steps", "6", "--eval_every", "1", "--use_wandb", "--wandb_name", "mine")
     done = sync(folder, WANDB_MODE="offline")
     assert done.returncode == 0, text(done)
@@ -311,7 +310,6 @@ def test_the_package_takes_what_is_sent_each_line_once(tmp_path):
 
 @pytest.mark.long  # it waits for silence
 def test_what_is_written_while_the_script_follows_is_sent(tmp_path):
-    pytest.importorskip("wandb")
     folder = train(tmp_path, "--max_steps", "2", "--use_wandb")
     following = Running([sys.executable, SYNC, folder, "--follow", "--idle", "10"], tmp_path, HOME=str(tmp_path), WANDB_MODE="offline")
     following.wait_for((folder / "wandb" / "sent.json").exists, "the first lines")
@@ -322,7 +320,6 @@ def test_what_is_written_while_the_script_follows_is_sent(tmp_path):
 
 
 def test_without_a_login_the_figures_stay(tmp_path):
-    pytest.importorskip("wandb")
     folder = train(tmp_path, "--max_steps", "2", "--use_wandb")
     done = sync(folder)
     assert done.returncode == 0, text(done)
@@ -332,7 +329,6 @@ def test_without_a_login_the_figures_stay(tmp_path):
 
 @pytest.mark.long  # the package gives up after half a minute
 def test_without_a_network_the_figures_stay_and_are_sent_later(tmp_path):
-    pytest.importorskip("wandb")
     folder = train(tmp_path, "--max_steps", "2", "--use_wandb")
     before = (folder / "wandb" / "metrics.jsonl").read_bytes()
     done = sync(folder, WANDB_BASE_URL="http://127.0.0.1:1", WANDB_API_KEY="0123456789" * 4)

@@ -6,9 +6,7 @@ import struct
 import subprocess
 
 import pytest
-
-pytest.importorskip("tensorboard")
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 
 @pytest.fixture

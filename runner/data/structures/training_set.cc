@@ -359,7 +359,7 @@ Result<std::unique_ptr<StructureSource>> open_training_set(FileSystem& fs, const
                    ": no line CHAINID,DEPOSITION,RESOLUTION,HASH,CLUSTER,SEQUENCE with a chain such as 1abc_A, a "
                    "resolution of at most 3.5 and a cluster");
   }
-  // The first line changes with what is read of the same files, so that caches made before are not used.
+  // Whoever reads the same files differently changes the first line: then caches of earlier versions are made again.
   return std::unique_ptr<StructureSource>(std::make_unique<TrainingSet>(
       fs, folder, std::move(entries),
       "training set without tags\n" + sha256_hex(list) + sha256_hex(valid) + sha256_hex(test)));
