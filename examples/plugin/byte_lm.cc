@@ -371,7 +371,7 @@ void byte_lm(PluginWorkload& workload) {
   flags.data_name = [](const RunConfig& config) { return name_of_file(options_of(config).text); };
   flags.tasks = {{.name = "write",
                   .summary = "writes a text, byte by byte",
-                  .example = "lockstep byte_lm write --plugin byte_lm.so --checkpoint RUN --prompt Once",
+                  .examples = {"lockstep byte_lm write --plugin byte_lm.so --checkpoint RUN --prompt Once"},
                   .set_defaults = [](RunConfig& config) { config.task.options = WriteOptions(); },
                   .add_flags = add_write_flags,
                   .workload_flags = {"text", "context", "width", "num_blocks", "num_heads"},

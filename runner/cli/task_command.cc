@@ -22,7 +22,7 @@ std::string workload_help(const WorkloadFlags& workload) {
   for (const WorkloadTask& task : workload.tasks) {
     text +=
         "  lockstep " + workload.name + " " + task.name + " --checkpoint PATH [flags]\n      " + task.summary + "\n";
-    examples += "  " + task.example + "\n";
+    for (const std::string& example : task.examples) examples += "  " + example + "\n";
   }
   return text + examples + "\n--help after a task's name lists its flags.\n";
 }

@@ -93,7 +93,7 @@ WorkloadTask described_task(const Json& description) {
   WorkloadTask task;
   task.name = description.at("name");
   task.summary = description.at("summary");
-  task.example = description.at("example");
+  task.examples = description.at("examples").get<std::vector<std::string>>();
   task.workload_flags = description.at("workload_flags").get<std::vector<std::string>>();
   const Json& flags = description.at("flags");
   task.set_defaults = [texts = default_texts(flags)](RunConfig& config) { config.task.options = texts; };
@@ -167,7 +167,7 @@ Json describe_workload(const WorkloadFlags& workload, const std::string& data_na
     task.set_defaults(of_task);
     tasks.push_back({{"name", task.name},
                      {"summary", task.summary},
-                     {"example", task.example},
+                     {"examples", task.examples},
                      {"workload_flags", task.workload_flags},
                      {"flags", describe_flags(flags_added_by(task), of_task)}});
   }

@@ -543,8 +543,8 @@ std::string task_help(const WorkloadFlags& workload, const WorkloadTask& task) {
                         "Flags of data and model come from the checkpoint; those that are given win.");
   line.app->set_help_flag("-h,--help", "print this and stop");
   line.app->formatter(std::make_shared<HelpFormatter>());
-  std::string examples = (task.more_examples.empty() ? "Example: " : "Examples:\n  ") + task.example + "\n";
-  for (const std::string& example : task.more_examples) examples += "  " + example + "\n";
+  std::string examples = "Examples:\n";
+  for (const std::string& example : task.examples) examples += "  " + example + "\n";
   line.app->footer(examples + "\nThe result goes to standard output, remarks to standard error.\n" +
                    "Exit codes: lockstep --help, or README.md");
   line.app->name("lockstep " + workload.name + " " + task.name);

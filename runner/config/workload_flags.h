@@ -47,10 +47,9 @@ struct Preset {
 // Something to do with a trained model, for example sample or recommend: `lockstep WORKLOAD TASK --checkpoint …`. One
 // process does it; its result goes to standard output or to --out. run_task of runner/models/registry.h implements it.
 struct WorkloadTask {
-  std::string name;                             // the word after the workload: a verb
-  std::string summary;                          // what it makes, in half a line
-  std::string example;                          // a complete command line
-  std::vector<std::string> more_examples = {};  // further command lines, for --help
+  std::string name;                   // the word after the workload: a verb
+  std::string summary;                // what it makes, in half a line
+  std::vector<std::string> examples;  // complete command lines
 
   // Puts the task's own options into config.task.options, with their defaults.
   std::function<void(RunConfig& config)> set_defaults;

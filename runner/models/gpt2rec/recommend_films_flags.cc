@@ -58,7 +58,7 @@ Status check_film_options(const RunConfig& config) {
 WorkloadTask recommend_films_task() {
   return {.name = "recommend",
           .summary = "the films that suit each user, also for somebody or a film described in words",
-          .example = "lockstep gpt2rec recommend --checkpoint ml-1m_default --gender F --age 34 --occupation artist",
+          .examples = {"lockstep gpt2rec recommend --checkpoint ml-1m_default --gender F --age 34 --occupation artist"},
           .set_defaults = [](RunConfig& config) { config.task.options = RecommendFilmsOptions{}; },
           .add_flags = add_film_flags,
           .workload_flags = {"data_path", "gpt2_path", "tokenizer_path", "gpt2_config", "max_length", "pool",

@@ -72,7 +72,7 @@ Status check_sample(const RunConfig& config) {
 WorkloadTask sample_task() {
   return {.name = "sample",
           .summary = "images from noise, as a contact sheet and as files",
-          .example = "lockstep jit sample --checkpoint train_default --count 64 --cfg 2.9 --grid samples.png",
+          .examples = {"lockstep jit sample --checkpoint train_default --count 64 --cfg 2.9 --grid samples.png"},
           .set_defaults = [](RunConfig& config) { config.task.options = SampleOptions{}; },
           .add_flags = add_sample_flags,
           .workload_flags = {"data_path", "data_format", "cache_dir", "img_size", "model", "noise_scale", "t_eps"},

@@ -139,12 +139,12 @@ void set_defaults(RunConfig& config) { config.task.options = MpnnTaskOptions{}; 
 WorkloadTask mpnn_score_task() {
   return {.name = "score",
           .summary = "how well sequences fit the structures that they are in",
-          .example = "lockstep protein score --checkpoint v_48_020.pt --pdb_path structures --num_orders 10",
-          .more_examples = {"lockstep protein score --checkpoint v_48_020.pt --pdb_path 1ubi.pdb --residues",
-                            "lockstep protein score --checkpoint v_48_020.pt --pdb_path complex.pdb "
-                            "--design_chains B --fixed_positions B:20-25,30",
-                            "lockstep protein score --checkpoint v_48_020.pt --pdb_path structures --residues "
-                            "--out scores.jsonl"},
+          .examples = {"lockstep protein score --checkpoint v_48_020.pt --pdb_path structures --num_orders 10",
+                       "lockstep protein score --checkpoint v_48_020.pt --pdb_path 1ubi.pdb --residues",
+                       "lockstep protein score --checkpoint v_48_020.pt --pdb_path complex.pdb "
+                       "--design_chains B --fixed_positions B:20-25,30",
+                       "lockstep protein score --checkpoint v_48_020.pt --pdb_path structures --residues "
+                       "--out scores.jsonl"},
           .set_defaults = set_defaults,
           .add_flags = add_score_flags,
           .workload_flags = model_flags(),
@@ -154,13 +154,13 @@ WorkloadTask mpnn_score_task() {
 WorkloadTask mpnn_design_task() {
   return {.name = "design",
           .summary = "sequences that fold into a structure",
-          .example = "lockstep protein design --checkpoint v_48_020.pt --pdb_path 1ubi.pdb --num_sequences 8",
-          .more_examples = {"lockstep protein design --checkpoint v_48_020.pt --pdb_path complex.pdb "
-                            "--design_chains \"A B\" --fixed_positions \"A:20-25,30 B:42\"",
-                            "lockstep protein design --checkpoint v_48_020.pt --pdb_path complex.pdb "
-                            "--tied_positions A:17-42=B:17-42 --omit_aa CX --bias A:-0.5",
-                            "lockstep protein design --checkpoint v_48_020.pt --pdb_path structures "
-                            "--temperature \"0.1 0.2\" --format jsonl --out designs.jsonl"},
+          .examples = {"lockstep protein design --checkpoint v_48_020.pt --pdb_path 1ubi.pdb --num_sequences 8",
+                       "lockstep protein design --checkpoint v_48_020.pt --pdb_path complex.pdb "
+                       "--design_chains \"A B\" --fixed_positions \"A:20-25,30 B:42\"",
+                       "lockstep protein design --checkpoint v_48_020.pt --pdb_path complex.pdb "
+                       "--tied_positions A:17-42=B:17-42 --omit_aa CX --bias A:-0.5",
+                       "lockstep protein design --checkpoint v_48_020.pt --pdb_path structures "
+                       "--temperature \"0.1 0.2\" --format jsonl --out designs.jsonl"},
           .set_defaults = set_defaults,
           .add_flags = add_design_flags,
           .workload_flags = model_flags(),

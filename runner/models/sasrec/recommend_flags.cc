@@ -59,7 +59,7 @@ std::string digits_after(const std::string& name, const std::string& field) {
 WorkloadTask recommend_task() {
   return {.name = "recommend",
           .summary = "the items that each user would choose next, with scores",
-          .example = "lockstep sasrec recommend --checkpoint ml-100k_default --topk 10 --exclude_seen",
+          .examples = {"lockstep sasrec recommend --checkpoint ml-100k_default --topk 10 --exclude_seen"},
           .set_defaults = [](RunConfig& config) { config.task.options = RecommendOptions{}; },
           .add_flags = add_flags,
           .workload_flags = {"dataset", "data_dir", "min_count", "max_bad_lines", "variant", "norm_first", "original",

@@ -116,7 +116,7 @@ void faulty(PluginWorkload& workload) {
         },
         "which");
   };
-  workload.flags.tasks = {{.name = "task", .summary = "throws", .example = "lockstep faulty task"}};
+  workload.flags.tasks = {{.name = "task", .summary = "throws", .examples = {"lockstep faulty task"}}};
   workload.run_task = [](const TaskInput&) -> std::optional<Failure> { throw std::runtime_error("no task today"); };
   workload.flags.check = [](const RunConfig& config) -> Status {
     if (std::any_cast<const Options&>(config.options).fault == "throws_in_check") throw std::runtime_error("no check");

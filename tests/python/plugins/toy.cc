@@ -109,7 +109,7 @@ void toy(PluginWorkload& workload) {
   };
   workload.flags.tasks = {{.name = "read",
                            .summary = "reads the number of a sentence",
-                           .example = "lockstep toy read --plugin toy.so --checkpoint RUN --sentence 5",
+                           .examples = {"lockstep toy read --plugin toy.so --checkpoint RUN --sentence 5"},
                            .set_defaults = [](RunConfig& config) { config.task.options = ReadOptions(); },
                            .add_flags =
                                [](FlagTableBuilder& table) {
