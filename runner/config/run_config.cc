@@ -391,10 +391,13 @@ std::vector<FlagValue> effective_values(const std::vector<Flag>& table, const Ru
     const FlagScope scope = effective_scope(flag, config);
     std::string value = flag.get(config);
     std::string identity = flag.identity ? flag.identity(value) : value;
+    const auto it = given.find(flag.name);
     values.push_back({.name = flag.name,
                       .value = std::move(value),
                       .identity = std::move(identity),
-                      .given = given.contains(flag.name),
+                      .source = it == given.end()        ? FlagSource::kDefault
+                                : it->second.by_preset ? FlagSource::kPreset
+                                                       : FlagSource::kUser,
                       .changes_maths = scope == FlagScope::kMaths,
                       .same_on_all_ranks = scope != FlagScope::kThisProcess});
   }
@@ -451,7 +454,7 @@ std::string presets_help(const WorkloadFlags& workload) {
 
 bool is_given(const RunConfig& config, std::string_view name) {
   return std::any_of(config.flags.begin(), config.flags.end(),
-                     [name](const FlagValue& flag) { return flag.name == name && flag.given; });
+                     [name](const FlagValue& flag) { return flag.name == name && flag.source != FlagSource::kDefault; });
 }
 
 const WorkloadFlags* find_workload(const WorkloadList& workloads, std::string_view name) {
@@ -607,7 +610,7 @@ std::vector<std::string> remarks_on_other_flags(const RunConfig& config, const T
   std::vector<std::string> remarks;
   for (const FlagValue& value : config.flags) {
     const auto it = trained.identities.find(value.name);
-    if (it == trained.identities.end() || !value.given) continue;
+    if (it == trained.identities.end() || value.source == FlagSource::kDefault) continue;
     const std::string& before = it->second;
     if (before != value.identity) {
       remarks.push_back("--" + value.name + " is " + value.identity + " here and was " + before +

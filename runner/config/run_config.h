@@ -95,12 +95,15 @@ struct TaskOptions {
   std::any options;        // the task's own (WorkloadTask::set_defaults says which type)
 };
 
+// Where a flag's value comes from. kUser: the command line or a YAML file.
+enum class FlagSource { kDefault, kPreset, kUser };
+
 // One flag with its effective value, for args.txt, the start table, the hash and the comparison between ranks.
 struct FlagValue {
   std::string name;                // the guide's spelling, no dashes
   std::string value;               // as text, canonical
   std::string identity;            // the value in config_hash and the comparison: for a data set its name, not its path
-  bool given = false;              // by the user (command line, YAML or --preset), not by default
+  FlagSource source = FlagSource::kDefault;
   bool changes_maths = false;      // part of config_hash
   bool same_on_all_ranks = false;  // compared before a group forms; differing values would hang or diverge the run
 };

@@ -87,24 +87,26 @@ void add_optimizer(Rows& rows, const StartFacts& f) {
 }
 
 // As they may be typed: "--maxlen=50 --nproc=2".
-std::string flags_text(const RunConfig& config, bool given) {
+std::string flags_text(const RunConfig& config, FlagSource source) {
   std::string text;
   for (const FlagValue& f : config.flags) {
-    if (f.given != given || f.value.empty()) continue;
+    if (f.source != source || f.value.empty()) continue;
     text += (text.empty() ? "--" : " --") + f.name + "=" + f.value;
   }
   return text;
 }
 
 void add_flags(Rows& rows, const RunConfig& config) {
-  const std::string given = flags_text(config, true);
+  const std::string given = flags_text(config, FlagSource::kUser);
   rows.emplace_back("flags given", given.empty() ? "none" : given);
+  const std::string of_preset = flags_text(config, FlagSource::kPreset);
+  if (!of_preset.empty()) rows.emplace_back("flags of preset", of_preset);
   if (config.training.verbose) {
-    rows.emplace_back("other flags", flags_text(config, false));
+    rows.emplace_back("other flags", flags_text(config, FlagSource::kDefault));
     return;
   }
   const auto others =
-      std::count_if(config.flags.begin(), config.flags.end(), [](const FlagValue& f) { return !f.given; });
+      std::count_if(config.flags.begin(), config.flags.end(), [](const FlagValue& f) { return f.source == FlagSource::kDefault; });
   rows.emplace_back("other flags", std::to_string(others) + " by default: in args.txt, or here with --verbose");
 }
 

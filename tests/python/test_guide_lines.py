@@ -71,7 +71,9 @@ def test_the_script_trains_the_guides_model_into_the_guides_folder(at_home):
     wanted = {"preset": "guide", "variant": "tisasrec", "num_heads": "2", "num_epochs": "1000", "warmup_steps": "100",
               "lr_schedule": "exponential", "lr_decay_rate": "0.95", "use_amp": "true", "nproc": "2", "dataset": "ml-1m"}
     assert {name: args[name] for name in wanted} == wanted
-    assert re.search(r"preset\W+guide", text(done)), text(done)
+    given, of_preset = re.search(r"  flags given +(.*?)  flags of preset +(.*?)  other flags ", text(done), re.S).groups()
+    assert "--preset=guide" in given and "--maxlen=10" in given and "--lr_decay_rate" not in given, given
+    assert "--lr_decay_rate=0.95" in of_preset and "--maxlen" not in of_preset, of_preset
     assert sorted(losses(folder)) == [1, 2]
     first = next(record for record in records(folder) if "loss" in record)
     assert first["lr"] == pytest.approx(0.001 / 100)  # warm-up

@@ -291,9 +291,9 @@ TEST(Preset, is_seen_in_args_txt_the_hash_and_what_was_given) {
   EXPECT_THAT(args_txt(config), AllOf(HasSubstr("\npreset,guide\n"), HasSubstr("\nvariant,tisasrec\n"),
                                       HasSubstr("\nlr_schedule,exponential\n"), HasSubstr("\nuse_amp,true\n")));
   EXPECT_NE(config.config_hash(), parse().config_hash());
-  EXPECT_TRUE(flag(config, "preset").given);
-  EXPECT_TRUE(flag(config, "num_epochs").given);
-  EXPECT_FALSE(flag(config, "maxlen").given);
+  EXPECT_EQ(flag(config, "preset").source, FlagSource::kUser);
+  EXPECT_EQ(flag(config, "num_epochs").source, FlagSource::kPreset);
+  EXPECT_EQ(flag(config, "maxlen").source, FlagSource::kDefault);
 }
 
 TEST(Preset, does_not_remark_on_what_nobody_asked_for) {
@@ -382,9 +382,9 @@ TEST(RunConfig, lists_every_flag_sorted_with_what_was_given) {
   const RunConfig config = parse({"--lr", "2e-3"});
   EXPECT_TRUE(std::is_sorted(config.flags.begin(), config.flags.end(),
                              [](const FlagValue& a, const FlagValue& b) { return a.name < b.name; }));
-  EXPECT_TRUE(flag(config, "lr").given);
+  EXPECT_EQ(flag(config, "lr").source, FlagSource::kUser);
   EXPECT_EQ(flag(config, "lr").value, "0.002");
-  EXPECT_FALSE(flag(config, "maxlen").given);
+  EXPECT_EQ(flag(config, "maxlen").source, FlagSource::kDefault);
   EXPECT_EQ(flag(config, "maxlen").value, "200");
 }
 
@@ -545,7 +545,7 @@ TEST_F(ConfigFile, gives_flags_and_the_command_line_wins) {
   EXPECT_EQ(config->training.batch_size, 32);
   EXPECT_FALSE(sasrec_options(*config).full_ranking);
   EXPECT_TRUE(config->training.use_amp);
-  EXPECT_TRUE(flag(*config, "batch_size").given);
+  EXPECT_EQ(flag(*config, "batch_size").source, FlagSource::kUser);
 }
 
 TEST_F(ConfigFile, may_name_a_preset_and_flags_beside_it) {
