@@ -1,12 +1,12 @@
-// byte_lm: a small language model on one text file, an example of a model of your own (docs/your-own-model.md).
+// byte_lm: a small language model on one text file, as an example of a model of your own (docs/your-own-model.md).
 //
 // A transformer that reads T bytes and predicts the byte after each of them. The text is cut into windows of T bytes; a
-// sample is a window, and the last tenth of them validates.
+// sample is a window. The last tenth of the windows is the validation set.
 //
 //   lockstep run byte_lm --plugin byte_lm.so --text book.txt --nproc 2
 //   lockstep byte_lm write --plugin byte_lm.so --checkpoint RUN --prompt "Once"
 //
-// Shapes: B windows, T bytes, D width, H heads, V = 256 bytes that there are.
+// Shapes: B windows, T bytes, D width, H heads, V = 256 values of a byte.
 #include <torch/types.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ using namespace lockstep;
 
 constexpr int64_t kBytes = 256;
 
-// ---- Flags: what the command line knows of the model --------------------------------------------------------------
+// ---- Flags --------------------------------------------------------------------------------------------------------
 
 struct Options {
   std::string text;
@@ -56,7 +56,7 @@ void add_flags(FlagTableBuilder& table) {
   table.group("Data");
   Flag& text = table.text("text", FlagScope::kMaths, "a file", OPTION(text), "the text to learn (required)");
   text.names_path = NamesPath::kFile;
-  text.identity = name_of_file;  // a run goes on where the file lies elsewhere
+  text.identity = name_of_file;  // only the name counts, so that a run can resume when the file was moved
   table.group("Model");
   table.integer("context", FlagScope::kMaths, 1, kWidthMax, OPTION(context), "bytes that are read at once");
   table.integer("width", FlagScope::kMaths, 1, kWidthMax, OPTION(width), "width; divisible by --num_heads");
@@ -108,7 +108,7 @@ class ByteModel {
     for (int64_t i = 0; i < options.num_blocks; ++i) blocks_.emplace_back(options.width, device);
   }
 
-  // In a fixed order: the place of a parameter in the list is a part of its initial values.
+  // The order is fixed, because a parameter's place in the list is an input of its initial values.
   NamedTensors parameters() const {
     NamedTensors list = {{"embedding", embedding_VD_}, {"places", places_TD_}};
     const auto add_norm = [&](const std::string& name, const Norm& norm) {
@@ -161,15 +161,15 @@ class ByteModel {
   }
 
   int64_t heads_;
-  at::Tensor embedding_VD_;  // of the bytes that are read, and of those that are predicted
-  at::Tensor places_TD_;
+  at::Tensor embedding_VD_;  // of the input bytes, and tied to it the projection to logits
+  at::Tensor places_TD_;     // position embeddings
   std::vector<Block> blocks_;
   Norm last_norm_;
 };
 
 // ---- The workload: data, loss, evaluation -------------------------------------------------------------------------
 
-// The windows that validate, in their order.
+// The validation windows, in order.
 class LastWindows final : public BatchSource {
  public:
   LastWindows(int64_t begin, int64_t end, int64_t batch) : begin_(begin), end_(end), batch_(batch) {}
@@ -204,7 +204,7 @@ class ByteWorkload final : public Workload {
   std::vector<ParameterGroup> groups() const override { return {{.name = "", .parameters = model_.parameters()}}; }
   void initialize(uint64_t seed) override { model_.initialize(seed); }
 
-  // Ranks whose files differ are refused.
+  // A rank whose text differs from the others' is refused.
   Json shared_facts() const override { return {{"sha256 of the text", sha256_hex(text_)}}; }
   double flops_per_sample() const override {
     double parameters = 0.0;
@@ -349,7 +349,7 @@ std::optional<Failure> write_text(const TaskInput& input) {
   return std::nullopt;
 }
 
-// ---- What Lockstep is told ----------------------------------------------------------------------------------------
+// ---- Registration -------------------------------------------------------------------------------------------------
 
 void byte_lm(PluginWorkload& workload) {
   WorkloadFlags& flags = workload.flags;

@@ -138,7 +138,7 @@ class JobRecord {
   std::map<std::pair<std::string, std::string>, double> counted_;  // seconds exported so far, by kind and cause
 };
 
-// "going on at step 121 with 4 ranks after 0.43 s (detected in 8 ms, respawned in 0.36 s, formed in 21 ms, state from
+// "going on at step 121 with 4 ranks after 0.43 s (detected in 8 ms, all ready in 0.36 s, formed in 21 ms, state from
 // rank 0; 1 step redone)"
 std::string describe(const Recovery& recovery);
 

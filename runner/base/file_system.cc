@@ -227,7 +227,7 @@ Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t 
     if (!info.ok()) return info.error().with_context(path);
     if (info->kind == FileKind::kDirectory) return Error{ErrorCode::kInvalid, path + " is a folder, not a file"};
     if (info->bytes > bytes_max) return too_large(info->bytes);
-    // One byte more than there should be, so that the end is seen without growing.
+    // One byte more than the expected size, so that the end of the file is reached without growing the buffer.
     std::string bytes(info->bytes + 1, '\0');
     size_t size = 0;
     for (;;) {
@@ -254,7 +254,7 @@ Status make_directories(FileSystem& fs, const std::string& path) {
   const std::string parent = parent_path(path);
   if (parent != path) TRY(make_directories(fs, parent));
   const Status made = fs.make_directory(path);
-  // Somebody else may have made it meanwhile; a link to a folder is one too.
+  // Another process may have made it meanwhile. A link to a folder counts as a folder.
   if (!made.ok() && made.error().code == ErrorCode::kConflict) return {};
   TRY(made);
   return fs.fsync_directory(parent);

@@ -7,7 +7,7 @@
 // Symbolic links: a file is read through them, as Kubernetes mounts a ConfigMap's; it is never written through one in
 // the last place of its path, and remove_tree never follows one.
 // Errors: messages hold the call, the path and errno's text. kNotFound (ENOENT), kConflict (EEXIST, ENOTEMPTY),
-// kUnavailable (full, read-only, forbidden, input/output error), kInvalid (a path that cannot be).
+// kUnavailable (full, read-only, forbidden, input/output error), kInvalid (an impossible path).
 #pragma once
 
 #include <cstddef>
@@ -60,15 +60,15 @@ class FileSystem {
   virtual Status remove_directory(const std::string& path) = 0;  // must be empty
   // Sorted by name, without "." and "..".
   virtual Result<std::vector<DirectoryEntry>> list(const std::string& path) = 0;
-  // Of the thing itself, not of what a link points to.
+  // Of the path itself: a link is not followed (lstat).
   virtual Result<FileInfo> stat(const std::string& path) = 0;
   virtual Result<FileInfo> fstat(FileHandle file) = 0;
 };
 
 class PosixFileSystem final : public FileSystem {
  public:
-  // kRefused: nor is a file read through a link in the last place of its path. For what is shown to others of a folder
-  // into which others write: a link there may lead to any file of ours.
+  // kRefused: a file is not read through a link in the last place of its path either. For files that are shown to
+  // others, in a folder into which others write: a link there could lead to any file that this process may read.
   enum class Links { kFollowed, kRefused };
 
   PosixFileSystem() = default;
@@ -96,7 +96,7 @@ class PosixFileSystem final : public FileSystem {
 // The Error of a failed system call: "open /x: Read-only file system".
 Error error_of_errno(int errno_value, std::string_view call, const std::string& path);
 
-// Takes bytes in order; what a serialiser writes to.
+// Takes the bytes of a file in order; serialisers write to it.
 using ByteSink = std::function<Status(const void* data, size_t bytes)>;
 
 Status write_all(FileSystem& fs, FileHandle file, const void* data, size_t bytes);
@@ -113,7 +113,7 @@ Result<std::string> read_file(FileSystem& fs, const std::string& path, uint64_t 
 // Like `mkdir -p`; each parent of a new directory is fsynced.
 Status make_directories(FileSystem& fs, const std::string& path);
 
-// Removes a file or a directory with all it holds. What is not there is no error.
+// Removes a file, or a directory with its content. A path that does not exist is no error.
 Status remove_tree(FileSystem& fs, const std::string& path);
 
 // "a/b" + "c" = "a/b/c".

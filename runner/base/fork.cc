@@ -15,9 +15,9 @@ pid_t fork_with_signals_blocked() {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = ::fork();
   if (pid == 0) return pid;
-  const int why = errno;
+  const int fork_errno = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = why;
+  errno = fork_errno;
   return pid;
 }
 

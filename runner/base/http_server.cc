@@ -41,7 +41,7 @@ constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kNoScripts =
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:";
 constexpr std::chrono::milliseconds kAcceptPause{50};  // with all connections in use, or no file descriptor left
-constexpr std::chrono::seconds kLingerTime{1};         // for a peer to see the end of the answer
+constexpr std::chrono::seconds kLingerTime{1};         // for a client to read the end of the answer
 constexpr size_t kReadMax = 16 * 1024;                 // bytes of a request held at a time
 
 class Connection;
@@ -113,16 +113,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
-  void answer(HttpAnswer told, bool is_head) {
-    message_.emplace(static_cast<http::status>(told.code), 11);
-    message_->set(http::field::content_type, told.type);
+  void answer(HttpAnswer content, bool is_head) {
+    message_.emplace(static_cast<http::status>(content.code), 11);
+    message_->set(http::field::content_type, content.type);
     message_->set(http::field::cache_control, "no-store");
     message_->set("X-Content-Type-Options", "nosniff");
-    if (told.runs_no_scripts) message_->set("Content-Security-Policy", kNoScripts);
+    if (content.runs_no_scripts) message_->set("Content-Security-Policy", kNoScripts);
     message_->set(http::field::connection, "close");
-    if (told.code == 405) message_->set(http::field::allow, "GET, HEAD, POST");
-    message_->content_length(told.body.size());
-    if (!is_head) message_->body() = std::move(told.body);
+    if (content.code == 405) message_->set(http::field::allow, "GET, HEAD, POST");
+    message_->content_length(content.body.size());
+    if (!is_head) message_->body() = std::move(content.body);
     stream_.expires_after(kHttpRequestTime);
     http::async_write(stream_, *message_, [self = shared_from_this()](error_code error, size_t) {
       if (error) return;

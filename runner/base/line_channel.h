@@ -28,7 +28,7 @@ class LineSplitter {
   void append(std::string_view bytes);
   // The next whole line; nullopt when more bytes are needed. kCorrupt when a line is longer than the limit.
   Result<std::optional<std::string>> next_line();
-  // True when next_line() would return a line or an error.
+  // True when a whole line has arrived: next_line() then returns it, or an error if it is too long.
   [[nodiscard]] bool has_line() const { return buffer_.find('\n', scanned_) != std::string::npos; }
   // The bytes after the last newline; to be called at the end of a stream.
   std::string take_rest();

@@ -1,7 +1,7 @@
 // Logger: one line per event, JSON for machines ({"ts","level","msg", fields…}) or text for a terminal.
 //
-// Role: the log of a long-running program; passed in by constructor, there is no global logger. What a command was
-// asked to print (a table, a result) goes to stdout without it.
+// Role: the log of a long-running program; passed in by constructor; there is no global logger. The output of a
+// command (a table, a result) goes to stdout, not through it.
 // Threads: safe from all threads; a line is written whole. Copies share the sink.
 #pragma once
 

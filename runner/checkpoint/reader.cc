@@ -114,7 +114,7 @@ Result<NamedTensors> load_weight_file(FileSystem& fs, const std::string& path) {
 // Uses append, because g++ 12 warns of an overflow in "\"" + std::string(name) where there is none.
 std::string quote(std::string_view name) { return std::string("\"").append(name).append("\""); }
 
-// "3 missing, the first is "a.weight"".
+// "; 3 missing, the first is "a.weight""; empty when there are no names.
 std::string first_of(const std::vector<std::string>& names, const std::string& kind) {
   if (names.empty()) return "";
   return "; " + std::to_string(names.size()) + " " + kind + ", the first is " + names.front();

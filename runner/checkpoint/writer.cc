@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookInterval{200};
+constexpr std::chrono::milliseconds kPollInterval{200};
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -76,7 +76,7 @@ class CheckpointWriter::Impl {
   Impl(FileSystem& fs, CheckpointWriterOptions options)
       : fs_(fs,
             [this]() -> Status {
-              answers_.fetch_add(1);
+              operations_ended_.fetch_add(1);
               return {};
             }),
         options_(std::move(options)) {
@@ -139,11 +139,11 @@ class CheckpointWriter::Impl {
       return (!job_ || writes == Writes::kOutput) && (!output_ || writes == Writes::kCheckpoint);
     };
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kLookInterval, are_over)) {
+    while (!changed_.wait_for(lock, kPollInterval, are_over)) {
       lock.unlock();
       if (gives_up()) return false;
-      const uint64_t answers = answers_;
-      if (std::exchange(answers_told_, answers) != answers) options_.on_progress();
+      const uint64_t ended = operations_ended_;
+      if (std::exchange(operations_reported_, ended) != ended) options_.on_progress();
       lock.lock();
     }
     return true;
@@ -251,7 +251,7 @@ class CheckpointWriter::Impl {
     return report;
   }
 
-  // While job_ or output_ is set, only this thread uses it, so it may be read without the mutex.
+  // While job_ or output_ is set, only this thread touches its content, so it may be read without the mutex.
   void run() {
     pthread_setname_np(pthread_self(), "ckpt-write");
     std::unique_lock lock(mutex_);
@@ -276,12 +276,12 @@ class CheckpointWriter::Impl {
     }
   }
 
-  std::atomic<uint64_t> answers_{0};  // file operations so far
-  uint64_t answers_told_ = 0;         // answers_ when on_progress was called last; used by the caller's thread only
+  std::atomic<uint64_t> operations_ended_{0};  // file operations so far
+  uint64_t operations_reported_ = 0;           // operations_ended_ at the last on_progress; used by the caller's thread
   WatchedFileSystem fs_;
   CheckpointWriterOptions options_;
-  CheckpointStamp stamp_;             // changed while nothing is in flight
-  std::optional<SideStream> copies_;  // not on the CPU
+  CheckpointStamp stamp_;             // changes only while nothing is in flight
+  std::optional<SideStream> copies_;  // nullopt on the CPU
   std::vector<StagedFile> staged_;    // used by the training thread while job_ is empty, else by the writing thread
 
   std::mutex mutex_;

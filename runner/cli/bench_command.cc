@@ -57,14 +57,14 @@ void declare(CLI::App& app, BenchArguments& arguments) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--ranks", arguments.ranks, "such as 1,2,4; else powers of two up to GPUs or cores")
       ->type_name("LIST");
-  steps("--steps", arguments.scaling.steps, "steps of each run that count");
-  steps("--warmup", arguments.scaling.warmup_steps, "steps before them that do not");
+  steps("--steps", arguments.scaling.steps, "steps of each run that are measured");
+  steps("--warmup", arguments.scaling.warmup_steps, "steps before them that are not");
   app.add_flag("--json", arguments.json, "for programs");
   app.allow_extras();
   app.get_formatter()->column_width(kFlagColumns);
   app.footer(
-      "Flags of `lockstep run WORKLOAD` say what is trained; without one that names\n"
-      "data it is that of `lockstep demo WORKLOAD`. The global batch is the same for\n"
+      "Other flags are those of `lockstep run WORKLOAD`. If none of them names data,\n"
+      "that of `lockstep demo WORKLOAD` is used. The global batch is the same for\n"
       "every number of ranks (strong scaling); with --batch_scope per_device each rank\n"
       "keeps its own (weak scaling). On CPUs every rank of every run gets the cores\n"
       "divided by the largest number of ranks, unless --threads is given. The runs\n"
@@ -177,8 +177,8 @@ Result<Bench> plan_bench(BenchArguments arguments, const std::vector<std::string
   return bench;
 }
 
-// False for --device cuda without a GPU: the run itself refuses that.
-bool takes_cpu(const Bench& bench) {
+// True when the runs train on the CPU. False for --device cuda without a GPU, which the run itself refuses.
+bool trains_on_cpu(const Bench& bench) {
   return bench.machine.gpus == 0 && bench.run.config.launch.device != DeviceChoice::kCuda;
 }
 
@@ -231,7 +231,7 @@ OrderedJson report(const Bench& bench, const std::vector<ScalingRow>& rows) {
           {"rows", list}};
 }
 
-// Measures one run: samples per second, or a Failure with its exit code and its last lines.
+// Measures one run: returns its samples per second, or a Failure with its exit code and its last lines.
 std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::string& scratch) {
   const ScalingOptions& scaling = bench.arguments.scaling;
   const std::string folder = scratch + "/run-" + std::to_string(ranks);
@@ -243,8 +243,8 @@ std::variant<double, Failure> measure(const Bench& bench, int ranks, const std::
   live.show("  " + counted_ranks(ranks) + ": starting");
   const Result<int> code =
       run_to_end({.arguments = arguments_of(
-                      {.ranks = ranks, .folder = folder, .on_cpu = takes_cpu(bench), .threads = bench.threads}, scaling,
-                      bench.run.arguments, *bench.workload),
+                      {.ranks = ranks, .folder = folder, .on_cpu = trains_on_cpu(bench), .threads = bench.threads},
+                      scaling, bench.run.arguments, *bench.workload),
                   .environment = bench.environment,
                   .stdout_fd = output.fd(),
                   .stderr_fd = errors.fd()},

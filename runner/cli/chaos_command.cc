@@ -25,7 +25,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kNanosecondsPerSecond = 1e9;
-constexpr std::chrono::milliseconds kLookInterval{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 constexpr double kPartitionSeconds = 10;
 constexpr double kFillDiskSeconds = 10;
 constexpr int kRankMax = 1'000'000;
@@ -136,7 +136,7 @@ Status report_recovery(const ChaosOptions& options, int64_t before, int64_t hit_
     out << "  the group did not break\n";
     return {};
   }
-  return Error{ErrorCode::kRetry, "the run has not gone on within " + exact_seconds(options.patience)};
+  return Error{ErrorCode::kRetry, "the run did not recover within " + exact_seconds(options.patience)};
 }
 
 // For a new agent of node 0. It learns of the earlier group from the other nodes; if no other node was in that group,
@@ -144,7 +144,7 @@ Status report_recovery(const ChaosOptions& options, int64_t before, int64_t hit_
 Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int64_t hit_ns, std::ostream& out) {
   std::optional<int64_t> first_step;
   while (static_cast<double>(monotonic_ns() - hit_ns) < options.patience * kNanosecondsPerSecond) {
-    std::this_thread::sleep_for(kLookInterval);
+    std::this_thread::sleep_for(kPollInterval);
     const Result<Json> answer = ask_node(options.folder, 0, {{"command", "status"}});
     if (!answer.ok() || answer->at("pid") == old_pid) continue;
     const Json& status = answer->at("status");
@@ -159,7 +159,7 @@ Status report_new_coordinator(const ChaosOptions& options, int64_t old_pid, int6
         << ", with a new agent of node 0 (pid " << answer->at("pid") << ")\n";
     return {};
   }
-  return Error{ErrorCode::kRetry, "the run has not gone on within " + exact_seconds(options.patience)};
+  return Error{ErrorCode::kRetry, "the run did not recover within " + exact_seconds(options.patience)};
 }
 
 // ---- the faults ----
@@ -262,7 +262,7 @@ struct FaultCommand {
   const char* name;
   const char* help;
   Status (*run)(const ChaosOptions&, std::ostream&);
-  bool at_rank;  // else at a node
+  bool at_rank;  // true: it hits a rank (--rank); false: a node (--node)
   bool lasts;    // takes --seconds
 };
 constexpr FaultCommand kFaultCommands[] = {
@@ -291,8 +291,8 @@ std::string command_problem(const std::string& word) {
 void declare(CLI::App& app, ChaosOptions& options) {
   app.require_subcommand(1);
   app.footer(
-      "FOLDER is the run's folder, where its agents have their sockets; without it the run that was started last,\n"
-      "among this folder and those in it.\n\n"
+      "FOLDER is the run's folder, in which its agents have their sockets. Default: that of the run that was started\n"
+      "last, in this folder or in one of its subfolders.\n\n"
       "Example:\n"
       "  lockstep run WORKLOAD … --local_nodes 2 --nproc 2 &\n"
       "  lockstep chaos kill-rank --rank 3");
@@ -313,13 +313,14 @@ void declare(CLI::App& app, ChaosOptions& options) {
           ->check(CLI::Range(0, kRankMax).description(""));
     }
     if (fault.lasts) seconds_option(command->add_option("--seconds", options.seconds, "for how long"));
-    command->add_option("--count", options.count, "how often")
+    command->add_option("--count", options.count, "how many times")
         ->type_name("N")
         ->check(CLI::Range(1, kCountMax).description(""))
         ->capture_default_str();
-    seconds_option(command->add_option("--every", options.every, "from the end of one to the next"))
+    seconds_option(command->add_option("--every", options.every, "from the end of one fault to the next"))
         ->capture_default_str();
-    seconds_option(command->add_option("--patience", options.patience, "for the run to go on"))->capture_default_str();
+    seconds_option(command->add_option("--patience", options.patience, "how long the run may take to recover"))
+        ->capture_default_str();
   }
 }
 

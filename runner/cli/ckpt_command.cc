@@ -69,7 +69,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows, std::ostream
   }
 }
 
-// A step folder, or a folder that holds them.
+// The entries of a step folder, or of all step folders in `folder`.
 Result<std::vector<CheckpointEntry>> entries_of(FileSystem& fs, const std::string& folder) {
   TRY_ASSIGN(const FileInfo info, fs.stat(folder));
   if (info.kind != FileKind::kDirectory) return Error{ErrorCode::kInvalid, folder + " is no folder"};
@@ -85,7 +85,8 @@ Status list_command(FileSystem& fs, const CkptOptions& options, std::ostream& ou
   TRY_ASSIGN(const std::vector<CheckpointEntry> entries, entries_of(fs, options.folder));
   std::vector<std::vector<std::string>> rows = {
       {"CHECKPOINT", "STEP", "WORKLOAD", "GENERATION", "RANKS", "SIZE", "BEST", "TIME", "STATE"}};
-  bool best_seen = false;  // the newest that was the best when it was written is the best, as in retention
+  // Entries come newest first, and the newest that was the best when it was written is the best of the run.
+  bool best_seen = false;
   for (const CheckpointEntry& entry : entries) {
     if (entry.error) {
       rows.push_back(

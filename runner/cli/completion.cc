@@ -134,7 +134,7 @@ std::vector<std::string> command_names() {
 
 Completion complete(const CommandShape& root, const std::vector<std::string>& words, const std::string& current) {
   const CommandShape* shape = &root;
-  const OptionShape* awaits_value = nullptr;
+  const OptionShape* awaits_value = nullptr;  // the option whose value is the next word
   for (const std::string& word : words) {
     if (std::exchange(awaits_value, nullptr) != nullptr) continue;
     if (word.starts_with("-")) {

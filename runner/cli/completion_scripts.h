@@ -1,5 +1,5 @@
-// The scripts that shells load for completion. Each calls `lockstep __complete` (completion.h) and passes its answer
-// on.
+// The scripts that shells load for completion. Each calls `lockstep __complete` (completion.h) and offers its
+// candidates.
 #pragma once
 
 namespace lockstep {

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kFolder = "demo";  // where the user is
+constexpr const char* kFolder = "demo";  // below the current folder
 constexpr int kFoldersMax = 10'000;
 constexpr const char* kRanks = "2";
 constexpr size_t kNameColumns = 24;
@@ -47,8 +47,8 @@ std::string help() {
             in_lines_of_80(workload.demo.arguments, "     ");
   }
   return text +
-         "\nThe data set is used where it lies on this machine; nothing is downloaded.\n"
-         "Without it the run trains on a generated one, and says how to get the real one.\n"
+         "\nThe data set is used if it is on this machine; nothing is downloaded. Without it\n"
+         "the run trains on a generated one and prints how to get the real one.\n"
          "Flags are those of `lockstep run WORKLOAD` and win over the demo's own. The\n"
          "output goes to demo/WORKLOAD, or where that is taken to demo/WORKLOAD-2, ...\n";
 }
@@ -133,7 +133,7 @@ std::vector<std::string> longer(const RunWithData& run) {
   return with_flag(run.arguments, "num_epochs", std::to_string(2 * training.num_epochs));
 }
 
-// The value of the demo's data flag in the run; empty: it has none.
+// The value of the demo's data flag in the run; empty when it was not given.
 std::string data_of(const WorkloadFlags& workload, const DemoPlan& plan) {
   for (const FlagValue& flag : plan.run.config.flags) {
     if (flag.name == workload.demo.data_flag) return flag.value;
@@ -172,7 +172,7 @@ std::string next_text(const WorkloadFlags& workload, const DemoPlan& plan, const
     }
     std::vector<std::string> words{workload.name, task.name, "--checkpoint", folder};
     const std::string& data = workload.demo.data_flag;
-    // On the same data, where the task takes any.
+    // With the run's data, if the task has that flag.
     const bool takes_data =
         std::find(task.workload_flags.begin(), task.workload_flags.end(), data) != task.workload_flags.end();
     if (takes_data) words.insert(words.end(), {"--" + data, data_of(workload, plan)});

@@ -22,7 +22,7 @@ std::string listed(const std::vector<std::string>& words) {
   return list;
 }
 
-// As text, from the flag table.
+// The value of the flag in `config`, as text; empty when the workload has no such flag.
 std::string value_of(const WorkloadFlags& workload, const std::string& flag, const RunConfig& config) {
   const std::vector<Flag> table = flag_table(&workload);
   const Flag* const found = find_flag(table, flag);

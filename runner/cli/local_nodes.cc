@@ -43,7 +43,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 // An agent that is stopped (SIGSTOP) is replaced after so many heartbeat timeouts. The coordinator declares its node
 // lost after one; but an agent that continues later still has its workers' state, which a new one would not have.
 constexpr int kStoppedPatience = 4;
-constexpr std::chrono::milliseconds kStoppedLookInterval{500};
+constexpr std::chrono::milliseconds kStoppedPollInterval{500};
 
 Error unavailable(const std::string& what) {
   return Error{ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
@@ -104,20 +104,20 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }
 
 // The termination message that an agent wrote (agent/termination_log.h).
-struct LastWords {
+struct TerminationMessage {
   std::string message;
   bool job_ended = false;
 };
-LastWords read_last_words(int fd) {
+TerminationMessage read_termination_message(int fd) {
   std::array<char, kTerminationMessageBytesMax> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
-  LastWords words;
+  TerminationMessage termination;
   const Result<Json> json =
       parse_json(std::string_view(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))), "last words");
-  if (!json.ok() || !json->is_object()) return words;
-  if (json->contains("message") && json->at("message").is_string()) words.message = json->at("message");
-  words.job_ended = json->contains("jobEnded") && json->at("jobEnded") == true;
-  return words;
+  if (!json.ok() || !json->is_object()) return termination;
+  if (json->contains("message") && json->at("message").is_string()) termination.message = json->at("message");
+  termination.job_ended = json->contains("jobEnded") && json->at("jobEnded") == true;
+  return termination;
 }
 
 LadderDecision ladder_decision(const NodeDecision& decision) {
@@ -148,7 +148,7 @@ class LocalNodes {
   ~LocalNodes() {
     if (checkpoint_mark_fd_ >= 0) ::close(checkpoint_mark_fd_);
     for (Agent& agent : agents_) {
-      if (agent.last_words_fd >= 0) ::close(agent.last_words_fd);
+      if (agent.termination_fd >= 0) ::close(agent.termination_fd);
     }
   }
   LocalNodes(const LocalNodes&) = delete;
@@ -168,7 +168,7 @@ class LocalNodes {
     bool alive = false;
     std::shared_ptr<OutputRelay> out;  // null: it writes to our own terminal
     std::shared_ptr<OutputRelay> err;
-    int last_words_fd = -1;
+    int termination_fd = -1;
     std::optional<TimePoint> stopped_since;  // by SIGSTOP or the like
   };
   static TimePoint now() { return std::chrono::steady_clock::now(); }
@@ -213,12 +213,12 @@ class LocalNodes {
     agent.stopped_since.reset();
     if (agent.out != nullptr) agent.out->finish();
     if (agent.err != nullptr) agent.err->finish();
-    const LastWords words = read_last_words(agent.last_words_fd);
+    const TerminationMessage termination = read_termination_message(agent.termination_fd);
     apply(NodeEnded{.node = node,
                     .pid = agent.pid,
                     .code = exit_code_of_wait_status(status),
-                    .message = words.message,
-                    .job_ended = words.job_ended,
+                    .message = termination.message,
+                    .job_ended = termination.job_ended,
                     .checkpoint_step = read_checkpoint_mark(checkpoint_mark_fd_)});
   }
 
@@ -254,16 +254,16 @@ class LocalNodes {
     last_line_ = output.line;
     say("lockstep: " + output.line);
     if (output.rung.empty()) return;
-    if (output.gives_up) return tell_node_0(ladder_decision(output));
-    untold_ = output;
+    if (output.gives_up) return send_to_node_0(ladder_decision(output));
+    pending_decision_ = output;
   }
 
-  // A new agent gets the decision in its environment. When none is started (the ladder gave up), the decision is sent
-  // to node 0's agent.
-  void tell_node_0(const LadderDecision& decision) const {
+  // A new agent gets the decision in its environment (start()). When none is started, because the ladder gave up, node
+  // 0's agent gets it through its control socket.
+  void send_to_node_0(const LadderDecision& decision) const {
     if (options_.control_folder.empty() || !agents_[0].alive) return;
     const Result<int> connection = connect_control_socket(options_.control_folder, 0);
-    if (!connection.ok()) return;  // it is ending, does not listen yet, or is frozen; the decision is in the log anyway
+    if (!connection.ok()) return;  // the agent is ending, starting or stopped; the decision is in the log anyway
     const std::string line = decision_request(decision) + "\n";
     [[maybe_unused]] const ssize_t sent = ::send(*connection, line.data(), line.size(), MSG_NOSIGNAL);
     ::close(*connection);
@@ -271,8 +271,8 @@ class LocalNodes {
 
   void perform(const FinishNodes& output) {
     // The agents have printed why, and the ladder's line the consequence, so nothing is printed twice.
-    const bool is_news = output.node >= 0 && last_line_.find(output.message) == std::string::npos;
-    if (output.code != 0 && is_news) say("lockstep: " + output.message);
+    const bool is_new = output.node >= 0 && last_line_.find(output.message) == std::string::npos;
+    if (output.code != 0 && is_new) say("lockstep: " + output.message);
     end(output.code, output.message);
   }
 
@@ -292,17 +292,18 @@ class LocalNodes {
 
   Status start(int node, uint32_t attempt) {
     Agent& agent = agents_[static_cast<size_t>(node)];
-    if (agent.last_words_fd >= 0) ::close(agent.last_words_fd);
+    if (agent.termination_fd >= 0) ::close(agent.termination_fd);
     agent = Agent{};
-    agent.last_words_fd = ::memfd_create("lockstep-last-words", MFD_CLOEXEC);
-    if (agent.last_words_fd < 0) return unavailable("no memory for its last words");
+    agent.termination_fd = ::memfd_create("lockstep-last-words", MFD_CLOEXEC);
+    if (agent.termination_fd < 0) return unavailable("no memory for its last words");
     NodeLaunch launch = node_launch(options_, network_, node, attempt);
-    if (untold_ && (untold_->rung == "gang" ? node == 0 : node == untold_->node)) {
-      launch.environment[std::string(env::kStartedBecause)] = encode(MemberMessage(ladder_decision(*untold_)));
-      untold_.reset();
+    if (pending_decision_ && (pending_decision_->rung == "gang" ? node == 0 : node == pending_decision_->node)) {
+      launch.environment[std::string(env::kStartedBecause)] =
+          encode(MemberMessage(ladder_decision(*pending_decision_)));
+      pending_decision_.reset();
     }
     const auto path_of = [](int fd) { return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd); };
-    launch.environment[std::string(env::kTerminationLog)] = path_of(agent.last_words_fd);
+    launch.environment[std::string(env::kTerminationLog)] = path_of(agent.termination_fd);
     launch.environment[std::string(env::kCheckpointMark)] = path_of(checkpoint_mark_fd_);
     // Node 0 writes to the terminal itself, because of its progress line.
     std::array<int, 2> out{-1, -1};
@@ -352,7 +353,7 @@ class LocalNodes {
     for (const Agent& agent : agents_) {
       if (!agent.stopped_since) continue;
       const TimePoint look =
-          std::max(*agent.stopped_since + kStoppedPatience * options_.heartbeat_timeout, now() + kStoppedLookInterval);
+          std::max(*agent.stopped_since + kStoppedPatience * options_.heartbeat_timeout, now() + kStoppedPollInterval);
       if (!next || look < *next) next = look;
     }
     deadline_timer_.cancel();
@@ -375,7 +376,7 @@ class LocalNodes {
 
   const LocalNodesOptions& options_;  // outlives this object: owned by run_local_nodes
   LocalNetwork network_;
-  const NetworkNamespaces* namespaces_;  // likewise; null: none
+  const NetworkNamespaces* namespaces_;  // outlives this object, too; null: --network_namespaces was not given
   // The agents write the step of the newest checkpoint into it. If it cannot be made (no memory), a new checkpoint does
   // not reset the count of restarts.
   int checkpoint_mark_fd_ = ::memfd_create("lockstep-checkpoint-mark", MFD_CLOEXEC);
@@ -387,7 +388,7 @@ class LocalNodes {
   NodeLadderState ladder_;
   std::vector<Agent> agents_;  // by node
   std::string last_line_;
-  std::optional<NodeDecision> untold_;  // a decision that was not yet passed to an agent
+  std::optional<NodeDecision> pending_decision_;  // a decision that no agent has received yet
   int exit_code_ = static_cast<int>(ExitCode::kCrash);
 };
 

@@ -48,7 +48,8 @@ bool parse_name(const std::string& name, pid_t& pid, int& node) {
   return node_error == std::errc() && end == last;
 }
 
-void remove_what_the_dead_left() {
+// Removes the networks of processes that were killed before they could do it themselves.
+void remove_leftovers() {
   std::error_code error;
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator it(kFolder, error), end; !error && it != end; it.increment(error)) {
@@ -80,10 +81,11 @@ NetworkNamespaces::~NetworkNamespaces() {
 
 Result<std::unique_ptr<NetworkNamespaces>> NetworkNamespaces::create(int nodes) {
   if (::geteuid() != 0) {
-    return Error{ErrorCode::kInvalid,
-                 "--network_namespaces needs root: networks are the machine's; leave it out, or run as root"};
+    return Error{
+        ErrorCode::kInvalid,
+        "--network_namespaces needs root, because it changes the machine's networks: leave it out, or run as root"};
   }
-  remove_what_the_dead_left();
+  remove_leftovers();
   std::unique_ptr<NetworkNamespaces> namespaces(new NetworkNamespaces(nodes));
   Status made = namespaces->make_bridge();
   for (int node = 0; made.ok() && node < nodes; ++node) made = namespaces->make_node(node);

@@ -146,7 +146,7 @@ struct Prepared {
   AgentPlace place;
   LocalRanks ranks;
   AgentOptions agent;
-  std::unique_ptr<GpuMonitor> gpus;  // null when none is used
+  std::unique_ptr<GpuMonitor> gpus;  // null when no GPU is used
 };
 
 // A command line with what was derived from it, as it is passed to the agent and the workers.
@@ -196,8 +196,8 @@ Status take_timeouts(RunConfig& config, const Environment& environment) {
   } timeouts[] = {{"rejoin_timeout_seconds", env::kRejoinTimeout, config.launch.rejoin_timeout_seconds},
                   {"stall_timeout_seconds", env::kStallTimeout, config.launch.stall_timeout_seconds}};
   for (const auto& timeout : timeouts) {
-    TRY_ASSIGN(const std::optional<int> said, positive_variable(environment, timeout.name));
-    if (said && !is_given(config, timeout.flag)) timeout.seconds = *said;
+    TRY_ASSIGN(const std::optional<int> seconds, positive_variable(environment, timeout.name));
+    if (seconds && !is_given(config, timeout.flag)) timeout.seconds = *seconds;
   }
   return {};
 }
@@ -205,8 +205,8 @@ Status take_timeouts(RunConfig& config, const Environment& environment) {
 // How long a stop may take. Read from the environment, because it depends on who sends SIGTERM (the pod's grace
 // period).
 Result<std::chrono::seconds> stop_timeout_of(const Environment& environment) {
-  TRY_ASSIGN(const std::optional<int> said, positive_variable(environment, env::kStopTimeout));
-  return said ? std::chrono::seconds(*said) : kStopGrace;
+  TRY_ASSIGN(const std::optional<int> seconds, positive_variable(environment, env::kStopTimeout));
+  return seconds ? std::chrono::seconds(*seconds) : kStopGrace;
 }
 
 Status set_membership(Prepared& p) {
@@ -287,7 +287,7 @@ bool port_is_required(const Prepared& p) {
 }
 
 // Node 0 prints for the whole job; the others print only problems.
-void say_what_begins(const Prepared& p) {
+void print_start(const Prepared& p) {
   const bool is_first = p.place.node_rank == 0;
   if (p.ranks.is_warning || is_first) std::fprintf(p.ranks.is_warning ? stderr : stdout, "%s\n", p.ranks.line.c_str());
   if (!is_first || !p.place.distributed()) return;
@@ -303,7 +303,7 @@ void say_what_begins(const Prepared& p) {
                std::string(env::kToken).c_str(), p.place.coordinator_port);
 }
 
-void say_remark(const std::string& remark) {
+void print_remark(const std::string& remark) {
   if (remark.empty()) return;
   std::fprintf(stderr, "%s\n", remark.c_str());
   std::fflush(nullptr);
@@ -314,7 +314,8 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
                      [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
 }
 
-// Returns an exit code when the agent could not begin; after the agent has ended it ends the process.
+// Returns an exit code when the agent could not begin. When the agent has ended, it ends the process and does not
+// return.
 int run_agent(Prepared prepared) {
   // A closed terminal or pipe must not end the run in the middle of a step.
   std::signal(SIGPIPE, SIG_IGN);
@@ -335,7 +336,7 @@ int run_agent(Prepared prepared) {
     }
   }
 
-  say_what_begins(prepared);
+  print_start(prepared);
   if (!port_problem.empty()) std::fprintf(stderr, "warning: no status page: %s\n", port_problem.c_str());
   std::fflush(nullptr);
   const int code = agent.run();
@@ -354,7 +355,7 @@ std::vector<std::string> visible_gpu_names(const Environment& environment, int c
   return names;
 }
 
-// Errors that each agent would report are reported here, once.
+// Checks here once what every agent would check, so that an error is printed once.
 Result<LocalNodesOptions> prepare_local_nodes(const std::vector<std::string>& arguments, RunConfig config,
                                               Environment environment) {
   LocalNodesOptions nodes;
@@ -402,7 +403,7 @@ int run_on_local_nodes(Request request) {
   const Result<LocalNodesOptions> options =
       prepare_local_nodes(request.arguments, std::move(request.config), std::move(request.environment));
   if (!options.ok()) return fail(options.error());
-  say_remark(request.remark);
+  print_remark(request.remark);
   return run_local_nodes(*options);
 }
 
@@ -425,7 +426,7 @@ int run_command(const std::vector<std::string>& arguments) {
   if (request.config.launch.local_nodes) return run_on_local_nodes(std::move(request));
   Result<Prepared> prepared = prepare(request.arguments, std::move(request.config), std::move(request.environment));
   if (!prepared.ok()) return fail(prepared.error());
-  if (prepared->place.node_rank == 0) say_remark(request.remark);
+  if (prepared->place.node_rank == 0) print_remark(request.remark);
   return run_agent(std::move(*prepared));
 }
 

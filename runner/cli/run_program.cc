@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kNotFoundCode = 127;  // a shell's exit code for a program that is not found
-constexpr size_t kSaidBytesMax = 1024 * 1024;
+constexpr size_t kOutputBytesMax = 1024 * 1024;
 
 std::string line_of(const ProgramRun& run) {
   std::string line;
@@ -36,7 +36,7 @@ std::string read_all(int fd) {
   std::string text;
   std::array<char, 4096> chunk{};
   for (ssize_t size = 0; (size = ::read(fd, chunk.data(), chunk.size())) > 0;) {
-    if (text.size() < kSaidBytesMax) text.append(chunk.data(), static_cast<size_t>(size));
+    if (text.size() < kOutputBytesMax) text.append(chunk.data(), static_cast<size_t>(size));
   }
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;

@@ -45,7 +45,8 @@ std::string problem_of(const WorkloadFlags& workload, const std::string& word) {
   return text;
 }
 
-int become(std::string program, const std::vector<std::string>& arguments, std::ostream& err) {
+// Replaces this process by `program`; returns an exit code only when that fails.
+int exec_program(std::string program, const std::vector<std::string>& arguments, std::ostream& err) {
   std::vector<std::string> words = arguments;
   std::vector<char*> argv = {program.data()};
   for (std::string& word : words) argv.push_back(word.data());
@@ -90,7 +91,7 @@ int task_command(const std::vector<std::string>& arguments, const Environment& e
     err << "lockstep " << workload.name << ": " << worker.error().message << "\n";
     return static_cast<int>(ExitCode::kUsage);
   }
-  return become(std::move(worker).value(), arguments, err);
+  return exec_program(std::move(worker).value(), arguments, err);
 }
 
 }  // namespace lockstep

@@ -21,11 +21,11 @@ const char* const kTrainJobRunHelp = R"(Usage: lockstep run -f FILE [--mount POD
 Runs a TrainJob of a file on this machine: with its arguments, numNodes agents (--local_nodes), numProcPerNode ranks
 each, its elastic bounds, environment and time-outs. Flags after the file win over the file's own.
 
-  -f, --filename FILE    a file with one TrainJob, or - for standard input; other kinds in it are passed over
-  --mount POD=LOCAL      where arguments name a path below POD, a volume's mountPath in the pods, LOCAL is meant;
-                         may be given again. Checkpoints go to ./checkpoints unless checkpoint.mountPath is mapped.
+  -f, --filename FILE    a file with one TrainJob, or - for standard input; other kinds in it are ignored
+  --mount POD=LOCAL      replaces POD, a volume's mountPath in the pods, by LOCAL in paths that arguments name; may be
+                         given several times. Checkpoints go to ./checkpoints unless checkpoint.mountPath is mapped.
 
-What is said for a cluster alone (image, resources, podTemplate, restartPolicy, …) is named and ignored.
+Fields that apply only to a cluster (image, resources, podTemplate, restartPolicy, …) are listed and ignored.
 
 Examples:
   lockstep run -f trainjob.yaml --mount /data=./data
@@ -53,7 +53,7 @@ std::optional<std::string> inline_value(const std::string& word, const std::stri
   return word.substr(name.size() + 1);
 }
 
-// Takes one of our own options out of a command line.
+// Reads a command line word by word and extracts the options of `run -f`.
 class OptionReader {
  public:
   explicit OptionReader(const std::vector<std::string>& words) : words_(words) {}
@@ -95,7 +95,7 @@ Status add_mount(const std::string& text, TrainJobRunOptions& options) {
   return {};
 }
 
-// "--num-epochs=3" → "num_epochs" by its name in the table; "" for what is no flag.
+// "--num-epochs=3" → "num_epochs", its name in the table; "" for a word that is not a flag.
 std::string flag_of(const std::vector<Flag>& table, const std::string& word) {
   if (!word.starts_with("--")) return {};
   std::string name = word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
@@ -104,6 +104,7 @@ std::string flag_of(const std::vector<Flag>& table, const std::string& word) {
   return flag == nullptr ? name : flag->name;
 }
 
+// True when one of the words gives the flag.
 bool gives(const std::vector<Flag>& table, const std::vector<std::string>& words, const std::string& name) {
   return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return flag_of(table, word) == name; });
 }
@@ -245,6 +246,7 @@ class Localizer {
     return equals == std::string::npos ? arg : arg.substr(equals + 1);
   }
 
+  // The longest of the folders that contain `path`; null when none does.
   template <typename Paths>
   static const std::string* longest_above(const Paths& paths, const std::string& path) {
     const std::string* longest = nullptr;
@@ -316,10 +318,10 @@ class Localizer {
   }
 
   void add_remarks() {
-    std::string taken = options_.path + ": TrainJob " + job_.meta.name + ": " + nodes_text_;
-    for (const auto& [pod_path, local] : used_mounts_) taken += "; " + pod_path + " is " + local;
-    if (!checkpoints_.empty()) taken += "; checkpoints in " + checkpoints_;
-    run_.remarks.push_back(taken);
+    std::string used = options_.path + ": TrainJob " + job_.meta.name + ": " + nodes_text_;
+    for (const auto& [pod_path, local] : used_mounts_) used += "; " + pod_path + " is " + local;
+    if (!checkpoints_.empty()) used += "; checkpoints in " + checkpoints_;
+    run_.remarks.push_back(used);
     std::string ignored;
     for (const std::string& one : ignored_fields()) ignored += (ignored.empty() ? "" : ", ") + one;
     if (!ignored.empty()) run_.remarks.push_back(options_.path + ": for a cluster, and ignored here: " + ignored);
@@ -359,7 +361,7 @@ class Localizer {
   std::vector<std::string> pod_mounts_;             // of the trainer, checkpoints included
   std::map<std::string, std::string> mounts_;       // --mount, and that of the checkpoints
   std::map<std::string, std::string> used_mounts_;  // those that an argument needed
-  std::vector<std::string> without_value_;          // variables
+  std::vector<std::string> without_value_;          // variables that have valueFrom
   std::string checkpoints_;
   std::string nodes_text_;
   TrainJobRun run_;

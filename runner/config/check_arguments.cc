@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// "--lr-decay=3" → "lr_decay"; "" for what is no flag.
+// "--lr-decay=3" → "lr_decay"; "" for a word that is not a flag.
 std::string flag_name(std::string_view word) {
   if (!word.starts_with("--")) return {};
   std::string name(word.substr(2, word.find('=') == std::string_view::npos ? word.npos : word.find('=') - 2));

@@ -51,7 +51,7 @@ void add_training_flags(FlagTableBuilder& table) {
                 "steps over which exponential decay multiplies by --lr_decay_rate");
   table.real("lr_decay_rate", kMaths, 0.0, 1.0, false, IN(training.lr_decay_rate),
              "factor of exponential decay; given without --lr_schedule it means exponential");
-  table.real("min_lr", kMaths, 0.0, 1e6, false, IN(training.min_lr), "the schedule goes no lower");
+  table.real("min_lr", kMaths, 0.0, 1e6, false, IN(training.min_lr), "lowest learning rate of the schedule");
   table.real("plateau_factor", kMaths, 0.0, 1.0, true, IN(training.plateau_factor), "factor of the plateau schedule");
   table.integer("plateau_patience", kMaths, 0, kCountMax, IN(training.plateau_patience),
                 "evaluations without improvement before the factor applies");
@@ -245,12 +245,12 @@ void add_launch_flags(FlagTableBuilder& table) {
                         "ranks on this node; auto: one per GPU that is visible, else 1")
       .aliases = {"nproc_per_node"};
   add_multi_gpu_flag(table);
-  table.boolean("ddp", kThisProcess, IN(launch.ddp), "there are several ranks: an error when nothing says how many");
+  table.boolean("ddp", kThisProcess, IN(launch.ddp), "expect several ranks: an error when nothing sets their number");
   add_nnodes_flag(table);
   table.optional_integer("node_rank", kThisProcess, 0, 999'999, IN(launch.node_rank), "which node this is");
   add_coordinator_flag(table);
   table.optional_integer("local_nodes", kThisProcess, 1, 64, IN(launch.local_nodes),
-                         "start so many nodes on this machine, each with an agent of its own, as a cluster would");
+                         "start this many nodes on this machine, each with its own agent, as on a cluster");
   table.boolean("network_namespaces", kThisProcess, IN(launch.network_namespaces),
                 "with --local_nodes, as root: each node in a network of its own, so that it can be cut off");
   table.text("master_addr", kThisProcess, "a host", IN(launch.master_addr), "host of rank 0; wins over MASTER_ADDR");
@@ -275,12 +275,12 @@ void add_launch_flags(FlagTableBuilder& table) {
   table.integer("rejoin_timeout_seconds", kThisProcess, 0, 86'400, IN(launch.rejoin_timeout_seconds),
                 "how long a lost node is waited for before going on with fewer");
   table.integer("stall_timeout_seconds", kThisProcess, 1, 86'400, IN(launch.stall_timeout_seconds),
-                "a rank that shows no progress for so long (while others wait to form a group: less) is killed and "
-                "started again");
+                "a rank that shows no progress for this long (while others wait to form a group: less) is killed and "
+                "restarted");
   table.integer("heartbeat_timeout_seconds", kThisProcess, 2, 3'600, IN(launch.heartbeat_timeout_seconds),
-                "a node or worker that is silent for so long is lost");
+                "a node or worker that is silent for this long counts as lost");
   table.integer("max_restarts", kThisProcess, 0, 1'000'000, IN(launch.max_restarts),
-                "times that dead workers are started again");
+                "how many times dead workers are restarted");
 }
 
 void add_task_flags(FlagTableBuilder& table) {
@@ -348,10 +348,10 @@ const Flag* find_flag(const std::vector<Flag>& table, std::string_view name) {
 }
 
 std::string nearest_flag(const std::vector<Flag>& table, std::string_view name) {
-  constexpr size_t kNameMax = 64;  // no flag is longer; bounds the time for hostile input
+  constexpr size_t kNameMax = 64;  // no flag is longer; the limit bounds the time for hostile input
   if (name.size() > kNameMax) return {};
   std::string nearest;
-  // At most a third of the letters may differ; a suggestion further away would mislead.
+  // At most two letters or a third of them may differ, because a more distant suggestion would mislead.
   size_t best = std::max<size_t>(2, name.size() / 3) + 1;
   const auto consider = [&](const std::string& candidate) {
     const size_t distance = edit_distance(name, candidate);

@@ -1,5 +1,5 @@
-// The list of flags of a workload: one declaration per flag, from which parsing, --help, args.txt, start table, hash
-// and the ranks' comparison are made.
+// The list of flags of a workload. Each flag is declared once; parsing, --help, args.txt, the start table, the hash and
+// the comparison between ranks are derived from that.
 //
 // Role: text ↔ RunConfig, one flag at a time. Threads: pure; the table is a value.
 #pragma once

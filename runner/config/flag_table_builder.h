@@ -129,7 +129,7 @@ class FlagTableBuilder {
     return flag;
   }
 
-  // `words` in the order of the enumeration's values from 0.
+  // `words`: one for each value of the enumeration, in order from 0.
   template <typename Field>
   Flag& choice(const char* name, FlagScope scope, std::vector<std::string> words, Field field, const char* help) {
     std::string expects = words.front();

@@ -15,7 +15,7 @@ namespace {
 // A flat map of flags has a few kilobytes. The limit bounds the parser's time and memory.
 constexpr size_t kYamlBytesMax = 256 * 1024;
 
-// Stops the parser at the first thing that a flat map of scalars does not have.
+// Thrown by the handler to stop the parser at the first event that does not belong to a flat map of scalars.
 struct Refused {
   int line;
   std::string message;
@@ -83,7 +83,7 @@ class FlatMapHandler final : public YAML::EventHandler {
   std::string file_;
   bool seen_document_ = false;
   bool in_map_ = false;
-  std::optional<std::string> key_;    // read, its value is still to come
+  std::optional<std::string> key_;    // was read; its value comes next
   std::map<std::string, int> lines_;  // key → its line
   std::vector<YamlFlag> flags_;
 };

@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-// Is it an argument that is read before the flags, and is not allowed in a --config file?
-bool is_line_argument(std::string_view name);  // "config", "plugin"
+// True for "config" and "plugin": arguments that are read before the flags and are not allowed in a --config file.
+bool is_line_argument(std::string_view name);
 
 // The file of --plugin, the last one if several are given; "" without --plugin. Error (kInvalid): --plugin has no
 // value.

@@ -138,7 +138,7 @@ class Normalizer {
     return name == "config" ? "a YAML file" : "the file of a model of your own";
   }
 
-  // Is the next word the value of the flag before it?
+  // True when the next word is the value of the flag before it.
   [[nodiscard]] bool takes_next(bool is_bool) const {
     const std::string& next = arguments_[at_];
     if (is_bool) return !next.starts_with("-") && (workload_seen_ || next != workload_);
@@ -270,7 +270,8 @@ Status collect_yaml(const std::vector<Flag>& table, const std::string& path, Giv
   return {};
 }
 
-// The flags of the command line and of the file of --config. `word`: the one word without a flag.
+// The flags of the command line and of the file of --config. `word`: the workload's or the task's name, the only word
+// that is not a flag.
 Result<GivenFlags> given_flags(const std::vector<Flag>& table, const std::string& word,
                                const std::vector<std::string>& arguments, const RunConfig& defaults) {
   TRY_ASSIGN(std::vector<std::string> words, Normalizer(table, word, arguments).run());
@@ -395,7 +396,7 @@ std::vector<FlagValue> effective_values(const std::vector<Flag>& table, const Ru
     values.push_back({.name = flag.name,
                       .value = std::move(value),
                       .identity = std::move(identity),
-                      .source = it == given.end()        ? FlagSource::kDefault
+                      .source = it == given.end()      ? FlagSource::kDefault
                                 : it->second.by_preset ? FlagSource::kPreset
                                                        : FlagSource::kUser,
                       .changes_maths = scope == FlagScope::kMaths,
@@ -453,8 +454,9 @@ std::string presets_help(const WorkloadFlags& workload) {
 }  // namespace
 
 bool is_given(const RunConfig& config, std::string_view name) {
-  return std::any_of(config.flags.begin(), config.flags.end(),
-                     [name](const FlagValue& flag) { return flag.name == name && flag.source != FlagSource::kDefault; });
+  return std::any_of(config.flags.begin(), config.flags.end(), [name](const FlagValue& flag) {
+    return flag.name == name && flag.source != FlagSource::kDefault;
+  });
 }
 
 const WorkloadFlags* find_workload(const WorkloadList& workloads, std::string_view name) {
@@ -510,7 +512,7 @@ std::string run_help(const std::string& word, const WorkloadList& workloads) {
     footer = presets_help(*workload) + "Example: " + workload->example + "\n\n";
   }
   line.app->footer(footer +
-                   "A TrainJob's file says it all, too: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
+                   "A TrainJob's file can replace the flags: lockstep run -f trainjob.yaml (lockstep run -f --help)\n"
                    "Exit codes: lockstep --help, or README.md");
   line.app->name("lockstep run " + (workload == nullptr ? "WORKLOAD" : workload->name));
   return line.app->help();

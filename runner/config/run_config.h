@@ -100,9 +100,9 @@ enum class FlagSource { kDefault, kPreset, kUser };
 
 // One flag with its effective value, for args.txt, the start table, the hash and the comparison between ranks.
 struct FlagValue {
-  std::string name;                // the guide's spelling, no dashes
-  std::string value;               // as text, canonical
-  std::string identity;            // the value in config_hash and the comparison: for a data set its name, not its path
+  std::string name;      // the guide's spelling, no dashes
+  std::string value;     // as text, canonical
+  std::string identity;  // the value in config_hash and the comparison: for a data set its name, not its path
   FlagSource source = FlagSource::kDefault;
   bool changes_maths = false;      // part of config_hash
   bool same_on_all_ranks = false;  // compared before a group forms; differing values would hang or diverge the run
@@ -136,13 +136,14 @@ struct RunConfig {
 // Dashes are accepted for underscores; booleans take --x, --x=true|false, --x true|false, --no_x.
 Result<RunConfig> parse_run_config(const std::vector<std::string>& arguments, const WorkloadList& workloads);
 
-// Is --help or -h among the arguments? The program then prints run_help and exits; parse_run_config accepts neither.
+// True when --help or -h is among the arguments. The program then prints run_help and exits; parse_run_config accepts
+// neither.
 bool wants_help(const std::vector<std::string>& arguments);
 
 // The text of `lockstep run WORKLOAD --help`; that of `lockstep run --help` when `workload` is not in the list.
 std::string run_help(const std::string& workload, const WorkloadList& workloads);
 
-// Was the flag given, on the command line, in the file, or by a preset?
+// True when the flag was given on the command line, in the file, or by a preset.
 bool is_given(const RunConfig& config, std::string_view name);
 
 // The guide's args.txt: one line "name,value" per flag, sorted by name.

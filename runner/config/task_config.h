@@ -30,7 +30,7 @@ struct TrainedFlags {
 TrainedFlags flags_of_checkpoint(const WorkloadFlags& workload, const WorkloadTask& task, const Json& maths_flags,
                                  const std::string& args_txt, std::string where);
 
-// Do the arguments begin with a workload and one of its tasks?
+// True when the arguments begin with a workload and one of its tasks.
 bool names_task(const std::vector<std::string>& arguments, const WorkloadList& workloads);
 
 // The text of `lockstep WORKLOAD TASK --help`.

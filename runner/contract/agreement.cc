@@ -7,7 +7,7 @@ namespace lockstep {
 
 std::vector<std::string> differing_flags(const Json& our_flags, const std::string& ours, const Json& their_flags,
                                          const std::string& theirs) {
-  // Objects come from files and peers too: anything else counts as holding no flags.
+  // The JSON may come from a file or a peer. Anything but an object counts as having no flags.
   const auto values_of = [](const Json& flags) {
     std::map<std::string, std::string> values;
     if (!flags.is_object()) return values;

@@ -1,4 +1,4 @@
-// In what two ranks, or a run and a checkpoint, do not agree: in words. Threads: pure.
+// Describes in words where two ranks, or a run and a checkpoint, disagree. Threads: pure.
 #pragma once
 
 #include <string>

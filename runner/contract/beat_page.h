@@ -1,11 +1,11 @@
-// BeatPage: what a worker tells its agent all the time, in memory that both have mapped.
+// BeatPage: memory that a worker shares with its agent, in which it writes all the time what it is doing.
 //
-// Role: a beat costs the training loop a few stores and no system call; the agent looks when it wants to. The page is
-// a memfd that the agent makes for each worker (env::kBeatFd in the worker); a worker without an agent has a page of
-// its own that nobody reads.
-// Threads: every field is a lock-free atomic with one writer: the training thread, but `alive_ns` (the worker's link
-// thread) and `phase` (also autograd's threads, when the last gradient of a step is there). Fields are read one by one:
-// a reader may see a step's number with the phase before it, never a torn number.
+// Role: a beat costs the training loop a few stores and no system call; the agent reads the page when it needs to. The
+// page is a memfd that the agent makes for each worker (env::kBeatFd in the worker); a worker without an agent has a
+// page of its own that nobody reads.
+// Threads: every field is a lock-free atomic that the training thread writes, except `alive_ns` (written by the
+// worker's link thread) and `phase` (also written by autograd's threads, when the last gradient of a step is there).
+// Fields are read one by one: a reader may see a new step with the phase before it, but never half a number.
 // Units: nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 #pragma once
 
@@ -25,7 +25,7 @@ struct BeatPage {
   std::atomic<Phase> phase{Phase::kStartup};
   std::atomic<int64_t> changed_ns{0};  // last sign of progress: a phase, an activity or a step began
   std::atomic<int64_t> alive_ns{0};    // once in kAliveInterval, whatever the training thread does
-  // Of its data, before hello: pieces that are ready for use, and all; 0 of 0 where nobody counts.
+  // Before Hello: how many pieces of its data are ready, and how many there are. Both 0: the workload does not count.
   std::atomic<int64_t> prepared{0};
   std::atomic<int64_t> to_prepare{0};
   // Time per phase so far, without the one that is running.

@@ -1,9 +1,9 @@
-// Names and schema of a checkpoint folder: what writer, reader, `lockstep ckpt` and people agree on. Pure.
+// Names and schema of a checkpoint folder, as writer, reader, `lockstep ckpt` and people use them. Pure.
 //
-//   <folder>/step-00001200/{model,optimizer,ema}.safetensors, state.json    complete once renamed and every sum right
+//   <folder>/step-00001200/{model,optimizer,ema}.safetensors, state.json    complete once renamed, if all sums match
 //   <folder>/latest                                                         the name of the newest, for people
-//   <folder>/.tmp-r<run>-g<generation>-…                                    being written, or left behind by a death
-//   <folder>/.stale-step-00001200-r<run>-g<generation>[-n]                  moved aside by the writer that is named
+//   <folder>/.tmp-r<run>-g<generation>-…                                    being written, or left by a dead writer
+//   <folder>/.stale-step-00001200-r<run>-g<generation>[-n]                  moved aside by the writer in the name
 //
 // Which of two checkpoints is newer: CheckpointStamp, then the step.
 //
@@ -34,17 +34,17 @@ inline constexpr std::string_view kLatestFile = "latest";
 
 // "step-00001200"; more digits when the step needs them.
 std::string step_folder_name(int64_t step);
-// Exactly what step_folder_name makes, else nothing.
+// The step in a name that step_folder_name makes; nullopt for any other name.
 std::optional<int64_t> parse_step_folder_name(std::string_view name);
 
 // "ema.safetensors" for an empty name, else "ema-NAME.safetensors".
 std::string ema_file_name(std::string_view name);
-// The NAME of such a file, else nothing.
+// The NAME of such a file; nullopt for any other file.
 std::optional<std::string> parse_ema_file_name(std::string_view file);
 
-// Who wrote a checkpoint, in the order of time. Generations of a TrainJob begin low (the attempt of node 0's pod is
-// their upper half), so those of a job that was made again mean nothing beside those of the one before it: the run's
-// number comes first.
+// Which group wrote a checkpoint; later writers compare greater. Generations of a TrainJob begin low (their upper half
+// is the attempt of node 0's pod), so when a TrainJob was deleted and made again, its generations cannot be compared
+// with those of the one before. Therefore the run's number is compared first.
 struct CheckpointStamp {
   uint64_t run = 0;                                          // as JobIdentity's
   uint64_t generation = 0;                                   // of the group
@@ -53,7 +53,7 @@ struct CheckpointStamp {
 
 // ".tmp-r0-g17-" + what.
 std::string temporary_name(const CheckpointStamp& stamp, std::string_view what);
-// The writer in such a name, else nothing.
+// The writer in such a name; nullopt for any other name.
 std::optional<CheckpointStamp> parse_temporary_stamp(std::string_view name);
 
 // ".stale-step-00001200-r0-g17"; attempt > 0 appends "-<attempt>", for a name that is taken.
@@ -87,7 +87,7 @@ struct CheckpointState {
   std::string build;               // version of the program
   int64_t unix_time = 0;           // seconds
   bool is_best = false;            // the deciding figure was the best so far when this was written
-  Json progress = Json::object();  // epoch, best metric, plateau, early-stop and skip counters, loss scale: the loop's
+  Json progress = Json::object();  // epoch, best metric, plateau, counters, loss scale of the training loop
   std::map<std::string, CheckpointFile> files;  // by name, without state.json; filled by the writer
 
   [[nodiscard]] CheckpointStamp stamp() const { return {run, generation}; }
@@ -103,7 +103,7 @@ Result<CheckpointState> parse_checkpoint_state(std::string_view text);
 // spec.checkpoint.resume of a TrainJob: whose checkpoints in its folder it goes on from without --resume.
 enum class ResumePolicy {
   kSameConfig,  // its own, and those of earlier TrainJobs of its name
-  kSameJob,     // its own; a folder with those of earlier ones alone is refused
+  kSameJob,     // its own; a folder that has only those of earlier ones is refused
   kNever,       // its own; those of earlier ones are moved aside
 };
 
@@ -111,23 +111,23 @@ enum class ResumePolicy {
 struct JobIdentity {
   std::string name;  // with its namespace: "team-a/sasrec"
   std::string uid;
-  uint64_t run = 0;  // higher for each TrainJob that is made
+  uint64_t run = 0;  // each new TrainJob has a higher one
   ResumePolicy resume = ResumePolicy::kSameConfig;
 };
 // From LOCKSTEP_NAMESPACE, _JOB, _JOB_UID, _RUN and _RESUME; without a UID there is no TrainJob. kInvalid names the
 // variable.
 Result<JobIdentity> job_identity(const Environment& environment);
 
-// Whose checkpoint may be resumed without being asked. Outside a cluster: that of the same workload and config in the
-// same folder, whoever wrote it.
+// Decides which checkpoints a run resumes from without --resume. Outside a cluster: those of the same workload and
+// config in the same folder, whoever wrote them.
 struct RunIdentity {
   JobIdentity job;
   std::string config_hash;
   std::string workload;
 };
 bool is_same_run(const CheckpointState& state, const RunIdentity& identity);
-// Was it written by this TrainJob or an earlier one of its name, whatever the flags? Outside a cluster: by the same
-// run.
+// True when this TrainJob, or an earlier one of its name, wrote the checkpoint, whatever its flags were. Outside a
+// cluster: is_same_run.
 bool is_same_job(const CheckpointState& state, const RunIdentity& identity);
 
 }  // namespace lockstep

@@ -3,10 +3,10 @@
 // Transport: TCP to the coordinator's port, one JSON object per line as on the worker's link (messages.h). Node 0's
 // own agent talks to the coordinator in the same process with the same messages.
 //
-// Order: the agent greets; the coordinator answers Welcome or Refused. The agent chooses one coordinator (it may have
-// reached an old one too) and says Join there; everything else follows. Both sides beat every kBeatInterval; a side
-// that hears nothing for the heartbeat timeout gives the connection up. A connection that ends means that the node
-// (or the coordinator) is lost; whoever lives on joins again with a new one.
+// Order: the agent sends Greet; the coordinator answers Welcome or Refused. The agent chooses one coordinator (it may
+// have reached an old one, too) and sends Join to it; all other messages follow. Both sides send a beat every
+// kBeatInterval; a side that receives nothing for the heartbeat timeout gives the connection up. When a connection
+// ends, the node (or the coordinator) counts as lost; an agent that is still alive joins again on a new connection.
 // Threads: values and pure functions.
 #pragma once
 
@@ -23,19 +23,19 @@
 
 namespace lockstep {
 
-// Raised when old and new agents would misunderstand each other; a coordinator refuses any other than its own.
+// Raised when old and new agents would misunderstand each other; a coordinator refuses agents with another number.
 inline constexpr int kCoordinationProtocol = 6;
 inline constexpr std::chrono::milliseconds kBeatInterval{1000};
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{5000};
-// Silence of our own, without an event or a Tick, that means that this process did not run: where Ticks come, they come
-// every kBeatInterval.
+// A state machine that has had no event and no Tick for this long concludes that its own process did not run, because
+// Ticks come every kBeatInterval.
 inline constexpr std::chrono::milliseconds kAsleepMin = 2 * kBeatInterval;
-// From the meeting of all ranks to the last connection of their group; a peer that dies in between is noticed at its
-// end at the latest (the side that waits to be connected to has no socket yet that could be shut down). An agent gives
-// workers that were told to leave a group longer than this.
+// Longest time from the meeting of all ranks to the last connection of their group. The death of a peer in between may
+// be noticed only when it is over, because a rank that waits for a connection has no socket yet that could be shut
+// down. So an agent gives workers that were told to leave a group more time than this (kCutGrace).
 inline constexpr std::chrono::seconds kFormingTimeout{10};
-// A line of somebody who has not been welcomed, and of one who has (he knows the job's token) and has not joined: a
-// Join holds the terms.
+// Longest line before the Welcome; and between Welcome and Join, when the peer has shown the job's token. (A Join holds
+// the terms.)
 inline constexpr size_t kGreetingBytesMax = 4096;
 inline constexpr size_t kJoinBytesMax = size_t{64} << 10;
 
@@ -51,11 +51,11 @@ struct Greet {
   std::string host;          // for people
 };
 
-// How the newest group ended in which this node's workers have committed a step. A coordinator that comes after a lost
-// one knows of that group only by this.
+// How the newest group ended in which this node's workers committed a step. A coordinator that replaces a lost one
+// learns of that group only from this.
 struct BrokenBefore {
-  double seconds = -1.0;            // since then; below zero: there is nothing to say
-  double silent_seconds = -1.0;     // that its coordinator had been silent before; below zero: it was not
+  double seconds = -1.0;            // since its end; below zero: there was no such group
+  double silent_seconds = -1.0;     // that its coordinator had been silent by then; below zero: it was not
   double committed_seconds = -1.0;  // since its newest commit
   uint64_t generation = 0;          // of that group
   int64_t step = 0;                 // of that commit
@@ -74,8 +74,8 @@ struct Join {
   std::string terms;
 };
 
-// All workers of the node are alive and wait for an assignment, or no longer. `generation` is the highest that this
-// agent has seen: what was said before a placement arrived says nothing about the workers since.
+// All workers of the node are alive and wait for an assignment, or (ready = false) no longer. `generation` is the
+// highest that this agent has seen: a message that was sent before a placement arrived does not count after it.
 struct NodeReady {
   bool ready = false;
   uint64_t generation = 0;
@@ -84,14 +84,15 @@ struct NodeReady {
   std::string terms;
 };
 
-// The cause of a Broken for a placement that came while a worker was being started again, and no end is known to blame.
+// The cause of a Broken that answers a placement which came while a worker was being started again, when no end of a
+// worker is known as the reason.
 inline constexpr const char* kNotReady = "NotReady";
 
 // The group of `generation` cannot go on: a worker of this node ended, or lost a peer.
 struct Broken {
   uint64_t generation = 0;
-  int rank = -1;                    // that ended; -1 when a peer was lost
-  std::string cause;                // CamelCase, as in exit_reason: "SignalKILL", "PeerLost", "Timeout", …
+  int rank = -1;                    // whose worker ended; -1 when a peer was lost
+  std::string cause;                // CamelCase, as in exit_reason: "SignalKILL", "PeerLost", "TimedOut", …
   std::string message;              // for people
   double detection_seconds = -1.0;  // from the last sign of life of what was lost; below zero: not known
   int exit_code = 0;                // of that rank's worker; 0: not known
@@ -125,8 +126,8 @@ struct Leave {
 // All workers of this node ended with 0: training is complete and durable.
 struct NodeDone {};
 
-// This node gives up. `for_good`: no other node can do better (wrong flags, no data, a crash loop): the job ends with
-// this code. Otherwise the node is as good as lost: a new pod may take its place.
+// This node gives up. `for_good`: no other node can do better (wrong flags, no data, a crash loop), so the job ends
+// with this code. Otherwise only this node is lost, and a new pod may take its place.
 struct NodeFailed {
   int code = 1;
   std::string message;
@@ -152,12 +153,12 @@ using MemberMessage = std::variant<Greet, Join, NodeReady, Broken, Heartbeat, St
 // ---- coordinator -> agent ----
 
 struct Welcome {
-  uint64_t generation = 0;  // the coordinator's newest; an agent that has seen a higher one turns away
+  uint64_t generation = 0;  // the coordinator's newest; an agent that has seen a newer attempt does not join
 };
 
 struct Refused {
   std::string message;  // names what does not fit, what was expected and what to do
-  bool retry = false;   // may be otherwise in a while (an agent that is being replaced); else the agent ends with 2
+  bool retry = false;   // the agent tries again (an earlier agent of its node may still be there); else it ends with 2
 };
 
 // The group of a new generation: this node's workers have ranks first_rank … first_rank + nproc - 1.
@@ -167,7 +168,7 @@ struct Placement {
   int world_size = 1;
   int node_index = 0;  // among the members, which are sorted by node rank
   int nnodes = 1;
-  int wanted_nodes = 1;  // of them all, whether or not they are there
+  int wanted_nodes = 1;  // number of nodes that are wanted, present or not
   std::string cause;     // why there is a new group; empty for the first one
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kPtx = "+PTX";
 
-// False when it is no "9.0".
+// False when `text` does not have the form "9.0".
 bool parse_capability(std::string_view text, ComputeCapability& capability) {
   const char* const end = text.data() + text.size();
   const auto [dot, bad_major] = std::from_chars(text.data(), end, capability.major);

@@ -13,7 +13,8 @@ namespace lockstep::env {
 inline constexpr std::string_view kJob = "LOCKSTEP_JOB";
 inline constexpr std::string_view kNamespace = "LOCKSTEP_NAMESPACE";
 inline constexpr std::string_view kJobUid = "LOCKSTEP_JOB_UID";
-// Higher for each TrainJob that is made: what a job that was made again writes is newer than what the one before wrote.
+// Each new TrainJob has a higher number, so what a TrainJob that was deleted and made again writes counts as newer than
+// what the one before wrote.
 inline constexpr std::string_view kRun = "LOCKSTEP_RUN";
 inline constexpr std::string_view kNodeRank = "LOCKSTEP_NODE_RANK";
 inline constexpr std::string_view kNumNodes = "LOCKSTEP_NUM_NODES";
@@ -39,12 +40,13 @@ inline constexpr std::string_view kBeatFd = "LOCKSTEP_BEAT_FD";
 
 // From `lockstep run --local_nodes` to its agents: the command that the user gave, for the last words.
 inline constexpr std::string_view kCommandLine = "LOCKSTEP_COMMAND_LINE";
-// … and why this agent was started in place of an earlier one: a LadderDecision as a line (contract/coordination.h).
+// From the same: why this agent was started in place of an earlier one, a LadderDecision as a line
+// (contract/coordination.h).
 inline constexpr std::string_view kStartedBecause = "LOCKSTEP_STARTED_BECAUSE";
-// … and the file in which they leave the step of each checkpoint that has become durable (agent/checkpoint_mark.h).
+// From the same: the file into which the agents write the newest durable step (agent/checkpoint_mark.h).
 inline constexpr std::string_view kCheckpointMark = "LOCKSTEP_CHECKPOINT_MARK";
 
-// For tests and odd installations: the worker program, and the file for the termination message.
+// For tests and unusual installations: the worker program, and the file for the termination message.
 inline constexpr std::string_view kWorker = "LOCKSTEP_WORKER";
 inline constexpr std::string_view kTerminationLog = "LOCKSTEP_TERMINATION_LOG";
 

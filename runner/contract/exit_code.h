@@ -24,9 +24,9 @@ enum class ExitCode : int {
 
 inline constexpr int kSignalCodes = 128;  // a signal's exit code is this and its number
 
-// Was it asked to end? 130, 143.
+// True for 130 and 143: the process was asked to stop.
 bool is_stop(int code);
-// Of such a code, for people: "stopped by SIGTERM", "stopped by Ctrl-C".
+// Such a code in words: "stopped by SIGTERM", "stopped by Ctrl-C".
 const char* stop_words(int code);
 
 // CamelCase reason of a code ("PeerLost"); "Crash" for what the table does not name, "Signal<NAME>" for 128+n

@@ -1,7 +1,7 @@
 // The number of a generation: (attempt of node 0's pod << 32) | counter (architecture §3). Pure.
 // Attempts rise with each agent of a node. The operator counts them from 0, `lockstep run --local_nodes` from its
-// start; an agent that a person starts takes the time (seconds since 1970), and is taken for an older one when its
-// clock was set back.
+// start. An agent that a person starts uses the time (seconds since 1970), so after a clock was set back it looks older
+// than an earlier one.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ constexpr uint64_t make_generation(uint32_t attempt, uint32_t counter) { return 
 constexpr uint32_t attempt_of(uint64_t generation) { return static_cast<uint32_t>(generation >> 32U); }
 constexpr uint32_t counter_of(uint64_t generation) { return static_cast<uint32_t>(generation); }
 
-// Nobody starts a pod a billion times.
+// A number above a billion is a time (seconds since 1970), because no pod is started so often.
 constexpr bool is_start_time(uint32_t attempt) { return attempt > 1'000'000'000U; }
 
-// What to do, where attempt `seen` may be the newer one by its clock alone; empty where attempts are counted.
+// Advice for when attempt `seen` may be newer only because a clock was set back; empty when attempts are counted.
 inline std::string clock_hint(uint32_t seen, std::string_view node) {
   if (!is_start_time(seen)) return "";
   return "; attempts are start times: if the clock of " + std::string(node) + " was set back, start its agent with " +

@@ -44,13 +44,13 @@ struct StoreRequest {
   StoreOp op = StoreOp::kGet;
   std::vector<std::string> keys;         // one for add, append, compare_set, delete; one or more for set and get; any
                                          // number for check, wait; none for num_keys
-  std::vector<std::string> values;       // bytes; set: one for each key; append: what comes behind what is there;
+  std::vector<std::string> values;       // bytes; set: one for each key; append: the bytes to add at the end;
                                          // compare_set: expected (may be empty), desired
   int64_t amount = 0;                    // add
   std::chrono::milliseconds timeout{0};  // get and wait
 };
 
-// From rank 0, every few steps. What is not known is not finite or below zero and is not shown.
+// From rank 0, every few steps. Values that are not known are NaN, infinite or below zero, and are not shown.
 struct Progress {
   int64_t step = 0;  // committed steps
   int64_t total_steps = 0;
@@ -114,7 +114,8 @@ struct Failing {
 // The worker's work is finished and durable; it exits 0 next.
 struct Done {};
 
-// Why a worker left its group when it was told to, and nothing broke it from there. Any other cause is a break.
+// Causes in Left when a worker left its group because it was told to. With any other cause the worker found the group
+// broken.
 inline constexpr const char* kLeftCut = "Cut";
 inline constexpr const char* kLeftRegroup = "Regroup";
 
@@ -122,7 +123,7 @@ inline constexpr const char* kLeftRegroup = "Regroup";
 struct Left {
   uint64_t generation = 0;
   std::string cause;    // kLeftCut, or kLeftRegroup (all left together at a step's end), or as exit_reason: "PeerLost"
-  std::string message;  // what it saw
+  std::string message;  // what the worker saw
   int64_t step = 0;     // committed
 };
 
@@ -135,7 +136,7 @@ struct Resumed {
   int64_t synced_ns = 0;     // when all ranks held the same state
   int64_t committed_ns = 0;  // when the step was committed
   int64_t resumed_step = 0;  // committed steps of the state that the group went on from
-  std::string origin;        // where it came from, for people
+  std::string origin;        // where that state came from, for people
 };
 
 using WorkerMessage =
@@ -151,8 +152,8 @@ struct Assignment {
   int local_world_size = 1;
   int node_rank = 0;
   int nnodes = 1;
-  int declared_world_size = 0;  // of all nodes that are wanted, here or not; 0 = as many as there are
-  int node_cores = 0;           // for all ranks of this node; 0 = each looks itself
+  int declared_world_size = 0;  // with all wanted nodes, present or not; 0 = world_size
+  int node_cores = 0;           // for all ranks of this node; 0 = each rank counts them
   std::string address;          // of this node, as its peers reach it; empty = all are on this machine
 };
 
@@ -160,13 +161,13 @@ enum class StoreStatus {
   kOk,
   kTimeout,  // the keys did not come in time
   kStale,    // the request's generation is not the current one
-  kInvalid,  // a programmer's error: wrong number of keys or values, adding to what is no number
+  kInvalid,  // a programmer's error: wrong number of keys or values, adding to a value that is not a number
 };
 
 struct StoreReply {
   uint64_t id = 0;
   StoreStatus status = StoreStatus::kOk;
-  std::vector<std::string> values;  // get: one for each key; compare_set: the value that stands there afterwards
+  std::vector<std::string> values;  // get: one for each key; compare_set: the value that is stored afterwards
   int64_t number = 0;               // add: the sum; append: bytes; delete, check: 0 or 1; num_keys: the number
   std::string message;              // why, when status is not kOk
 };
@@ -184,7 +185,7 @@ struct LeaveTogether {
   int leaving_code = 0;
 };
 
-// A fault to be shown on purpose (lockstep chaos, tests).
+// A fault that is caused on purpose (lockstep chaos, tests).
 enum class Fault {
   kDiskFull,   // from now on every write to the volume answers ENOSPC, for `seconds`
   kNotFinite,  // the next step's loss is NaN on this rank

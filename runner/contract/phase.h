@@ -15,7 +15,7 @@ enum class Phase {
   kBackward,
   kGradSync,  // what is left of the reduction after backward
   kOptimizer,
-  kDevice,  // all is queued, the host waits for the device: its work, and its collectives
+  kDevice,  // everything is queued; the host waits for the device, its collectives included
   kValidation,
   kCheckpointStall,
   kWaiting,  // for peers, an assignment, a stop that others must reach
@@ -34,7 +34,7 @@ constexpr const char* to_string(Phase phase) {
 constexpr bool is_collective(Phase phase) { return phase == Phase::kGradSync || phase == Phase::kWaiting; }
 
 enum class Activity {
-  kLoading,    // its data, before it says hello; a moment's preparation, when it has its assignment
+  kLoading,    // its data, before Hello; for a moment also after it has received an assignment
   kAwaiting,   // an assignment
   kForming,    // the process group
   kRestoring,  // the state, from a peer or a checkpoint
@@ -45,7 +45,7 @@ enum class Activity {
 };
 inline constexpr size_t kActivityCount = 8;
 
-// In a collective, or while the group forms, which is made of them.
+// True in a collective, and while the group forms, which is waiting for peers, too.
 constexpr bool waits_for_a_peer(Phase phase, Activity activity) {
   return is_collective(phase) || activity == Activity::kForming;
 }

@@ -16,7 +16,7 @@ bool is_plain(char c) {
 const char* output_content_type(std::string_view name) {
   if (name.ends_with(".png")) return "image/png";
   if (name.ends_with(".svg")) return "image/svg+xml";
-  // Markdown too: browsers show a text, and would store a text/markdown.
+  // Markdown too, because browsers show text/plain but offer to save text/markdown.
   if (name.ends_with(".txt") || name.ends_with(".md")) return "text/plain; charset=utf-8";
   return nullptr;
 }

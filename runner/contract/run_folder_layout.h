@@ -19,7 +19,7 @@ inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kRecoveriesFile = "recoveries.jsonl";
 inline constexpr const char* kOutputsFolder = "outputs";
 
-// A larger output lies in the folder for whoever opens it there, and is not served.
+// A larger output is not served; it can be opened in the folder.
 inline constexpr uint64_t kOutputBytesMax = uint64_t{4} << 20;
 inline constexpr size_t kOutputNameMax = 100;  // bytes
 
@@ -33,12 +33,12 @@ struct OutputFile {
 // Letters, digits, '.', '_' and '-', no '.' in front, and one of the endings below: such a name needs no escapes in an
 // address, and stays in its folder.
 bool is_output_name(std::string_view name);
-// Of .png, .svg, .txt and .md; null for every other ending.
+// The content type of .png, .svg, .txt and .md; null for every other ending.
 const char* output_content_type(std::string_view name);
 
 // "outputs/step-00000120/samples.png", below the run's folder.
 std::string output_path(const OutputFile& output);
-// Nothing for whatever is not exactly such a path.
+// nullopt for any other path.
 std::optional<OutputFile> parse_output_path(std::string_view path);
 
 }  // namespace lockstep

@@ -52,25 +52,25 @@ struct WorkerFailure {
   int64_t time_unix_seconds = 0;
 };
 
-// One break of the group and how it was mended. Parts that are not known are below zero.
+// One break of the group and the recovery from it. Parts that are not known are below zero.
 struct Recovery {
   std::string cause;                // CamelCase: "SignalKILL", "NodeLost", "Join", …
-  int rank = -1;                    // whose end it was; -1: no worker's
+  int rank = -1;                    // whose worker ended; -1: none
   double detection_seconds = -1.0;  // from the last sign of life of what was lost
   double respawn_seconds = -1.0;    // until all workers waited for the new group
   double forming_seconds = -1.0;    // until the new group stood
   double sync_seconds = -1.0;       // until all ranks held the same state
   double total_seconds = -1.0;      // from the last sign of life to the first commit
   int64_t redone_steps = 0;
-  // Work that was thrown away: since the step that the group goes on from. Of steps that are made again after a
-  // fall-back as many times the mean of the group that broke; below zero: not known.
+  // Work that was lost since the step from which the group goes on. Steps that are redone after a fall-back count with
+  // the mean time of a step in the group that broke. Below zero: not known.
   double lost_seconds = -1.0;
   int64_t step = 0;  // the first one committed after it
   int world_size = 0;
   std::string origin;  // where the state came from
   uint64_t generation = 0;
   int64_t time_unix_seconds = 0;  // of the break
-  // CLOCK_MONOTONIC of node 0's machine, for who measures from outside.
+  // CLOCK_MONOTONIC of node 0's machine, for tools that measure from outside.
   int64_t broken_ns = 0;
   int64_t committed_ns = 0;
 };
@@ -103,7 +103,7 @@ inline constexpr size_t kRecentRecoveriesMax = 10;
 
 // Workers load their data, or prepare it, before there is a group.
 struct LoadingStatus {
-  int64_t prepared = 0;  // pieces of the data, on this node; 0 of 0 where nobody counts
+  int64_t prepared = 0;  // pieces of the data, on this node; both 0 when the workload does not count
   int64_t to_prepare = 0;
   double seconds_unchanged = 0.0;  // since the newest sign of progress of any such worker, on any node
 };
@@ -127,7 +127,7 @@ struct RunStatus {
   std::map<std::string, double> metrics;  // of the last evaluation
   std::optional<CheckpointWritten> last_checkpoint;
   std::string origin;                          // where the state of this agent's first group came from; on node 0
-  int64_t restarts = 0;                        // of this agent's workers; on node 0 also ends that others told of
+  int64_t restarts = 0;                        // of this agent's workers; on node 0 also those on other nodes
   std::vector<WorkerFailure> recent_failures;  // newest last, at most kRecentFailuresMax; on node 0 of all nodes
   int64_t recoveries_total = 0;
   int64_t redone_steps = 0;
@@ -141,7 +141,7 @@ struct RunStatus {
 OrderedJson to_json(const RunStatus& status);
 // The same without `workers`, the one part that grows with the ranks: what the operator reads every ten seconds.
 OrderedJson summary_of(const RunStatus& status);
-// Its parts that stay true when the run is over, the most wanted first: progress, lastCheckpoint, origin, restarts,
+// Its parts that stay true when the run is over, the most important first: progress, lastCheckpoint, origin, restarts,
 // metrics, recentFailures; the same names and forms.
 OrderedJson figures_of(const RunStatus& status);
 OrderedJson to_json(const Recovery& recovery);

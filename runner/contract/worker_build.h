@@ -19,12 +19,12 @@ struct WorkerBuild {
 
 std::string encode(const WorkerBuild& build);
 
-// kInvalid: not such a line.
+// kInvalid when the line is not of this form.
 Result<WorkerBuild> decode_worker_build(std::string_view line);
 
-// "13.0" from CUDA's way to count, 13000.
+// "13.0" from CUDA's version number 13000.
 std::string cuda_version_text(int version);
-// "2.28.9" from NCCL's way to count, 22809.
+// "2.28.9" from NCCL's version number 22809.
 std::string nccl_version_text(int version);
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ std::string quoted(std::string_view name, std::string_view value) {
 
 Error invalid(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
-// The environment with empty values taken as unset, numbers read on demand.
+// Reads variables of the environment; an empty value counts as unset.
 class Reader {
  public:
   explicit Reader(const Environment& environment) : environment_(environment) {}
@@ -148,7 +148,7 @@ Result<World> torchrun_world(const Reader& env, const LaunchOptions& launch) {
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
   TRY_ASSIGN(const std::optional<int> local_size, env.number(env::kLocalWorldSize, 1, kCountMax));
   world.local_rank = local_rank.value_or(0);
-  // Without LOCAL_WORLD_SIZE only the lower bound is known; it serves the share of cores alone.
+  // Without LOCAL_WORLD_SIZE only a lower bound is known. It is used only to share the cores.
   world.local_world_size = local_size.value_or(std::max(launch.nproc.value_or(1), world.local_rank + 1));
   if (world.local_rank >= world.local_world_size || world.local_world_size > world.world_size) {
     return invalid("LOCAL_RANK=" + std::to_string(world.local_rank) + ", LOCAL_WORLD_SIZE=" +
@@ -162,7 +162,7 @@ Result<World> torchrun_world(const Reader& env, const LaunchOptions& launch) {
   world.node_rank = node_rank.value_or((world.rank - std::min(world.rank, world.local_rank)) / world.local_world_size);
   world.nnodes = nnodes.value_or((world.world_size + world.local_world_size - 1) / world.local_world_size);
 
-  // torchrun's agent serves the store at MASTER_PORT; at another port nobody does, so rank 0 must.
+  // torchrun's agent serves the store at MASTER_PORT only. At another port rank 0 must serve it.
   const bool own_port = launch.master_port && std::to_string(*launch.master_port) != env.text(env::kMasterPort);
   world.store_is_served_by_launcher = env.text(env::kTorchUseAgentStore) == "True" && !own_port;
   TRY_ASSIGN(const std::optional<int> restarts, env.number(env::kTorchRestartCount, 0, kCountMax));
@@ -226,7 +226,8 @@ Result<std::optional<NodePlace>> find_node_place(const Reader& env, const std::s
   return place;
 }
 
-// The ranks of one node are somebody's business to start; alone, a worker is the only one.
+// Sets local_rank and local_world_size. Several ranks on a node need a launcher that has started them and set
+// LOCAL_RANK; without one, a worker is the only rank.
 Status place_in_node(const Reader& env, const LaunchOptions& launch, World& world) {
   TRY_ASSIGN(const std::optional<int> from_env, env.number(env::kNprocPerNode, 1, kCountMax));
   TRY_ASSIGN(const std::optional<int> local_rank, read_local_rank(env, launch));
@@ -400,8 +401,8 @@ Result<World> mpi_world(const Reader& env, const LaunchOptions& launch) {
   return world;
 }
 
-// Which of the two, or neither. mpirun runs inside a Slurm task, never the other way round: where they disagree it is
-// the one that started us.
+// Which of Slurm and MPI started this process, or neither. mpirun runs inside a Slurm task, never the other way round,
+// so when the variables of both are set and disagree, it was mpirun.
 enum class HpcLauncher { kNone, kSlurm, kMpi };
 Result<HpcLauncher> find_hpc_launcher(const Reader& env) {
   const bool mpi = env.has(env::kMpiRank) && env.has(env::kMpiSize);
@@ -626,7 +627,7 @@ Status check_agent_environment(const Environment& environment, const LaunchOptio
   }
   TRY_ASSIGN(const HpcLauncher launcher, find_hpc_launcher(env));
   if (launcher == HpcLauncher::kNone || is_slurm_batch_script(env)) return {};
-  // One agent per node is how several nodes are meant to be started; --nnodes says that this is so.
+  // With --nnodes above 1 the launcher has started one agent per node, as intended.
   if (launch.nnodes.value_or(1) > 1) return {};
   if (launcher == HpcLauncher::kMpi && env.text(env::kMpiSize) == "1") return {};
   const std::string_view name = launcher == HpcLauncher::kMpi ? env::kMpiSize : slurm_size_name(env);

@@ -43,11 +43,12 @@ struct World {
   [[nodiscard]] bool distributed() const { return world_size > 1; }
 };
 
-// Of a worker without an agent: derive_world never returns kAgent; an assignment replaces what it says.
-// Empty variables count as unset. Errors (kInvalid): RANK without WORLD_SIZE or the other way round, rank >= world
-// size, a number or port that is none, --local_rank that contradicts LOCAL_RANK, --nproc above 1 with nobody to start
-// the ranks, --ddp with nobody who says how many ranks there are, what is missing for several nodes; each names the
-// variables, what was found, what to do. `host_name` serves the StatefulSet ordinal only.
+// The world of a worker without an agent. (The source is never kAgent: with an agent the world comes from the
+// assignment.) Empty variables count as unset. Errors (kInvalid): RANK without WORLD_SIZE or the other way round, rank
+// not below world size, an invalid number or port, --local_rank that contradicts LOCAL_RANK, --nproc above 1 without a
+// launcher that started the ranks, --ddp when nothing says how many ranks there are, anything missing for several
+// nodes; each names the variables, what was found and what to do. `host_name` is used only for the ordinal of a
+// StatefulSet.
 Result<World> derive_world(const Environment& environment, const std::string& host_name, const LaunchOptions& launch);
 
 // What `lockstep run` checks before it starts anything: the contradictions of derive_world, and a launcher (torchrun,
@@ -61,16 +62,16 @@ struct AgentPlace {
   int min_nodes = 1;
   int max_nodes = 1;
   int wanted_nodes = 1;          // min_nodes … max_nodes
-  std::string coordinator_host;  // empty on node 0 when nobody named it, and on a node alone
+  std::string coordinator_host;  // empty for a single node, and on node 0 when none was given
   int coordinator_port = kDefaultCoordinatorPort;
 
   [[nodiscard]] bool distributed() const { return max_nodes > 1; }
 };
 
-// Of an agent that passed check_agent_environment. The number of nodes: --nnodes, else LOCKSTEP_MIN_NODES,
-// LOCKSTEP_MAX_NODES and LOCKSTEP_NUM_NODES (the wanted one). The node rank: as in derive_world; under srun and mpirun
-// with one task per node the task's. The coordinator: --coordinator, else LOCKSTEP_COORDINATOR, else the first host of
-// Slurm's list. Errors (kInvalid): what contradicts, what is missing, each by its name.
+// The place of an agent that has passed check_agent_environment. The number of nodes: --nnodes, else
+// LOCKSTEP_MIN_NODES, LOCKSTEP_MAX_NODES and LOCKSTEP_NUM_NODES (the wanted one). The node rank: as in derive_world;
+// under srun and mpirun with one task per node the task's. The coordinator: --coordinator, else LOCKSTEP_COORDINATOR,
+// else the first host of Slurm's list. Errors (kInvalid) name what is contradictory or missing.
 Result<AgentPlace> derive_agent_place(const Environment& environment, const std::string& host_name,
                                       const LaunchOptions& launch);
 

@@ -53,7 +53,7 @@ struct Prepared {
   Cache cache;
   std::string path;        // of the cache's file; empty when it is in memory
   std::string summary;     // what was found, for messages
-  bool was_there = false;  // the cache existed, so the source was not read
+  bool was_there = false;  // the cache already existed, so the source was not read
 };
 
 // The part that does not depend on the Kind.

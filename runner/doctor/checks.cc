@@ -22,8 +22,8 @@ constexpr uint64_t kFreeBytesMin = 256 * kMiB;
 constexpr uint64_t kFreeBytesWanted = 5 * kGiB;
 constexpr double kBytesPerSecondWanted = 50e6;
 constexpr double kStartSecondsWanted = 5;
-constexpr uint64_t kMemoryInUseMax = kGiB;  // of a GPU, by others
-constexpr int kStorePort = 29500;           // torchrun's
+constexpr uint64_t kMemoryInUseMax = kGiB;  // of a GPU, by other programs
+constexpr int kStorePort = 29500;           // of torchrun's store
 
 std::string number(double value, int digits) {
   std::array<char, 64> text{};
@@ -52,7 +52,7 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// One word of a check's result each: reads as a sentence where they are used.
+// Each of these makes a Check with the verdict that it is named after.
 Check ok(std::string name, std::string found) { return {"", std::move(name), Verdict::kOk, std::move(found), ""}; }
 Check skip(std::string name, std::string found) { return {"", std::move(name), Verdict::kSkip, std::move(found), ""}; }
 Check warn(std::string name, std::string found, std::string remedy) {
@@ -66,7 +66,7 @@ bool build_has_cuda(const Facts& facts) { return facts.worker.build && !facts.wo
 
 bool several_nodes(const Facts& facts) { return facts.request.nnodes > 1 || !facts.request.coordinator_host.empty(); }
 
-// GPUs that ranks will compute on.
+// The number of GPUs on which the ranks will compute; 0: they train on the CPU.
 int usable_gpus(const Facts& facts) {
   return build_has_cuda(facts) && facts.driver.has_cuda ? static_cast<int>(facts.driver.visible.size()) : 0;
 }
@@ -110,17 +110,17 @@ Check check_worker(const Facts& facts) {
 
 Check driver_missing(const Facts& facts) {
   const DriverFacts& driver = facts.driver;
-  const bool was_promised = !driver.nvidia_visible_devices.empty() && driver.nvidia_visible_devices != "void" &&
-                            driver.nvidia_visible_devices != "none";
+  const bool gpus_requested = !driver.nvidia_visible_devices.empty() && driver.nvidia_visible_devices != "void" &&
+                              driver.nvidia_visible_devices != "none";
   if (driver.has_kernel_module || driver.has_device_files) {
-    return fail("driver", "the kernel has NVIDIA's module, but libcuda.so.1 and libnvidia-ml.so.1 are not to be found",
+    return fail("driver", "the kernel has NVIDIA's module, but libcuda.so.1 and libnvidia-ml.so.1 were not found",
                 facts.machine.is_container
                     ? "start the container with the NVIDIA runtime: docker run --gpus all …; a pod asks for "
                       "nvidia.com/gpu"
                     : "install the driver's libraries of the same version, and run ldconfig");
   }
   if (!build_has_cuda(facts)) return ok("driver", "none, and this build needs none: training runs on the CPU");
-  if (was_promised && facts.machine.is_container) {
+  if (gpus_requested && facts.machine.is_container) {
     return warn("driver",
                 "NVIDIA_VISIBLE_DEVICES is " + driver.nvidia_visible_devices +
                     ", but no driver is in this container: training runs on the CPU",
@@ -128,7 +128,7 @@ Check driver_missing(const Facts& facts) {
   }
   return warn("driver", "no NVIDIA driver: training runs on the CPU",
               facts.machine.is_container ? "docker run --gpus all …; a pod asks for nvidia.com/gpu"
-                                         : "install NVIDIA's driver; without a GPU this is all right");
+                                         : "install NVIDIA's driver; a machine without a GPU needs none");
 }
 
 Check check_driver(const Facts& facts) {
@@ -136,7 +136,7 @@ Check check_driver(const Facts& facts) {
   if (!driver.problem.empty()) {
     const bool is_mismatch = driver.problem.find("mismatch") != std::string::npos;
     return fail("driver", "NVIDIA's driver does not start: " + driver.problem,
-                is_mismatch ? "the driver was updated under the running kernel: load its module again, or reboot"
+                is_mismatch ? "the driver was updated under the running kernel: reload its module, or reboot"
                             : "look at nvidia-smi and dmesg; reboot if the module is stuck");
   }
   if (!driver.has_nvml && !driver.has_cuda) return driver_missing(facts);
@@ -197,7 +197,7 @@ std::string first_gpu_without_code(const Facts& facts) {
 Check check_gpus(const Facts& facts) {
   const DriverFacts& driver = facts.driver;
   if (driver.gpus.empty()) {
-    if (!driver.has_nvml) return skip("GPUs", "none to be seen");
+    if (!driver.has_nvml) return skip("GPUs", "none found");
     return warn("GPUs", "the driver shows none",
                 facts.machine.is_container ? "this container got none: docker run --gpus all …; a pod asks for "
                                              "nvidia.com/gpu"
@@ -247,14 +247,14 @@ Check check_gpu_health(const Facts& facts) {
       return warn(
           "GPU health",
           name + " has " + size_text(gpu.memory_used_bytes) + " of " + size_text(gpu.memory_bytes) + " in use already",
-          "see by whom: nvidia-smi");
+          "nvidia-smi shows which programs use it");
     }
   }
   if (!split.empty()) {
     return warn("GPU health",
                 joined(split) +
-                    " is split (MIG): a rank sees one part, and NCCL joins no two parts of "
-                    "one GPU",
+                    " is split (MIG): a rank sees one part, and NCCL cannot connect two "
+                    "parts of one GPU",
                 "name a part in CUDA_VISIBLE_DEVICES=MIG-…, or turn MIG off: nvidia-smi -mig 0");
   }
   return ok("GPU health", "no uncorrected memory errors, memory free");
@@ -276,12 +276,12 @@ Check check_cpu(const Facts& facts) {
   if (machine.cores_allowed) found.append(", ").append(number(*machine.cores_allowed, 1)).append(" by the cgroup");
   const int cores = whole_cores(machine.cores, machine.cores_allowed);
   if (machine.architecture == "x86_64" && !machine.has_avx2) {
-    return warn("CPU", found + ", without AVX2", "computing on this CPU is several times slower: take another machine");
+    return warn("CPU", found + ", without AVX2", "training on this CPU is several times slower: use another machine");
   }
   if (ranks > cores) {
     const bool is_limited = cores < machine.cores;
     return warn("CPU", counted(static_cast<uint64_t>(ranks), "rank") + " on " + found,
-                is_limited ? "raise the CPU limit to a core a rank, or lower --nproc" : "lower --nproc");
+                is_limited ? "raise the CPU limit to one core per rank, or lower --nproc" : "lower --nproc");
   }
   return ok("CPU", found + (machine.has_avx2 ? " with AVX2" : ""));
 }
@@ -294,8 +294,8 @@ Check check_memory(const Facts& facts) {
   const auto ranks = static_cast<uint64_t>(ranks_meant(facts));
   if (left >= ranks * kMemoryPerRankMin) return ok("memory", found);
   return warn("memory", found + " for " + counted(ranks, "rank"),
-              is_limited ? "raise the memory limit to " + size_text(kMemoryPerRankMin) + " a rank"
-                         : "end what else runs, or lower --nproc; a rank takes about " + size_text(kMemoryPerRankMin));
+              is_limited ? "raise the memory limit to " + size_text(kMemoryPerRankMin) + " per rank"
+                         : "stop other programs, or lower --nproc; a rank takes about " + size_text(kMemoryPerRankMin));
 }
 
 Check check_shm(const Facts& facts) {
@@ -338,12 +338,12 @@ Check check_limits(const Facts& facts) {
 
 Check check_clock(const Facts& facts) {
   const MachineFacts& machine = facts.machine;
-  if (machine.now >= machine.program_time) return skip("clock", "later than this program");
+  if (machine.now >= machine.program_time) return skip("clock", "not before this program was installed");
   const int64_t hours = (machine.program_time - machine.now) / 3600;
   return warn(
       "clock",
       "it is set to a time " + counted(static_cast<uint64_t>(hours), "hour") + " before this program was installed",
-      "set it (timedatectl set-ntp true): certificates and logs go by it");
+      "set it (timedatectl set-ntp true): certificates and logs depend on it");
 }
 
 // ---- network ----
@@ -356,7 +356,7 @@ const PortFacts* find_port(const NetworkFacts& network, int port) {
 
 std::string taken_text(const PortFacts& port) { return port.holder.empty() ? port.problem : "taken by " + port.holder; }
 
-// Node 0 listens there for the others; a node that has another for its coordinator does not.
+// True on node 0, whose agent listens for the other nodes: --coordinator is this machine, or was not given.
 bool is_coordinator(const Facts& facts) {
   if (!several_nodes(facts)) return false;
   return facts.request.coordinator_host.empty() || facts.network.coordinator == Reach::kOurs;
@@ -376,13 +376,14 @@ Check check_port(const Facts& facts, const PortFacts& port) {
   }
   if (is_of_coordinator) return skip(name, found + ", with several nodes");
   if (is_status && facts.machine.is_pod) {
-    return fail(name, found, "probes and scrapes expect it: end that program, or change the pod's port");
+    return fail(name, found, "probes and Prometheus expect it: end that program, or change the pod's port");
   }
   if (is_status) return warn(name, found, "another --status_port N, or --status_port 0 for none; or end that program");
-  return warn(name, found, "matters under torchrun alone: another --master_port N there");
+  return warn(name, found, "matters only under torchrun: give it another --master_port N");
 }
 
-// As NCCL reads it: names or their beginnings, "=" for exact ones, "^" for all others.
+// True when an interface matches `text`, the value of NCCL_SOCKET_IFNAME, as NCCL reads it: a list of beginnings of
+// names, or after "=" of whole names. After "^" it lists interfaces that are not used; such a value is not checked.
 bool nccl_interface_exists(const std::string& text, const std::vector<std::string>& interfaces) {
   if (text.starts_with("^")) return true;
   const bool is_exact = text.starts_with("=");
@@ -410,14 +411,15 @@ Check check_interface(const Facts& facts) {
     return fail("interface", "NCCL_SOCKET_IFNAME is " + network.nccl_interface + ", which is not there",
                 "unset it, or name one that is; " + there);
   }
-  if (network.gloo_interface.empty() && network.nccl_interface.empty()) return skip("interface", "none is prescribed");
-  return ok("interface", joined({network.gloo_interface.empty() ? network.nccl_interface : network.gloo_interface}) +
+  if (network.gloo_interface.empty() && network.nccl_interface.empty()) return skip("interface", "none is configured");
+  return ok("interface", (network.gloo_interface.empty() ? network.nccl_interface : network.gloo_interface) +
                              ", as the environment says");
 }
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-// Under torchrun and the like Gloo listens at what the host's name resolves to; our agents say the address they know.
+// Under torchrun and similar launchers, Gloo listens on the address that the host's name resolves to. Under `lockstep
+// run` the agent gives each rank its address.
 Check check_host_name(const Facts& facts) {
   const NetworkFacts& network = facts.network;
   if (!several_nodes(facts)) return skip("host name", "one node needs none");

@@ -1,4 +1,4 @@
-// What the facts mean for a training run. Pure.
+// Judges the facts about a machine: what each of them means for a training run. Pure.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace lockstep::doctor {
 
 enum class Verdict {
   kOk,
-  kWarn,  // training runs, worse or elsewhere than it might
+  kWarn,  // training runs, but slower or on another device than it could
   kFail,  // training does not run
-  kSkip,  // does not matter here
+  kSkip,  // does not apply here
 };
 const char* to_string(Verdict verdict);
 
@@ -24,10 +24,10 @@ struct Check {
   std::string remedy;  // what to do; empty for kOk and kSkip
 };
 
-// All checks, in the order in which they are read.
+// All checks, in the order in which the report prints them.
 std::vector<Check> judge(const Facts& facts);
 
-// How many ranks are meant: those asked for, else one per GPU that can be used, else 1.
+// The number of ranks that the checks assume: --nproc if it was given, else one per usable GPU, else 1.
 int ranks_meant(const Facts& facts);
 
 }  // namespace lockstep::doctor

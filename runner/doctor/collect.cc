@@ -8,8 +8,8 @@ namespace lockstep::doctor {
 
 Facts collect(const Request& request, const Environment& environment, const Result<std::string>& worker) {
   Facts facts{.version = build_version(), .request = request};
-  // The slow ones side by side: a name that does not resolve, a driver that wakes up. The disk comes last and alone, so
-  // that nothing else is measured with it.
+  // Driver and network are inspected in parallel, because loading a driver or resolving a name may take seconds. The
+  // disk comes last and alone, so that the other inspections do not disturb its measurement.
   auto driver = std::async(std::launch::async, inspect_driver, std::cref(environment));
   auto network = std::async(std::launch::async, inspect_network, std::cref(request), std::cref(environment));
   facts.worker = inspect_worker(worker, environment);

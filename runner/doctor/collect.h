@@ -1,6 +1,7 @@
-// Looks at this machine. Takes about two seconds, most of them for the disk. Starts lockstep-worker, opens the driver's
-// libraries, binds and lets go of ports, writes a file without a name into the checkpoint folder: nothing stays,
-// however it ends. Threads: the caller's, and some that have ended when it returns.
+// Collects the facts about this machine, in about two seconds, most of them for the disk. Starts lockstep-worker, opens
+// the driver's libraries, binds ports and releases them, and writes a file without a name into the checkpoint folder.
+// Nothing of this remains, even if the process is killed.
+// Threads: the caller's, and some that have ended when collect() returns.
 #pragma once
 
 #include <string>
@@ -11,10 +12,10 @@
 
 namespace lockstep::doctor {
 
-// `worker`: the program, or why there is none.
+// `worker`: the path of lockstep-worker, or the error why there is none.
 Facts collect(const Request& request, const Environment& environment, const Result<std::string>& worker);
 
-// The parts.
+// The parts of collect().
 WorkerFacts inspect_worker(const Result<std::string>& program, const Environment& environment);
 DriverFacts inspect_driver(const Environment& environment);
 MachineFacts inspect_machine(const Environment& environment);

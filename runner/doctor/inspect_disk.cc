@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 
 constexpr size_t kChunkBytes = 8UL << 20U;
 constexpr size_t kProbeBytes = 64UL << 20U;
-constexpr std::chrono::milliseconds kProbeTime{1200};  // a slow disk has then shown how slow it is
+constexpr std::chrono::milliseconds kProbeTime{1200};  // long enough to measure a slow disk
 
-// A file that no folder names: it is gone with this process, however that ends. -1 and errno when it cannot be made.
+// Opens a file without a name, which disappears with this process, however it ends. -1 and errno when that fails.
 int open_nameless(const std::string& folder) {
   const int fd = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
-  // Network and layered filesystems have none such.
+  // Network and overlay file systems do not support O_TMPFILE.
   std::string pattern = (fs::path(folder) / ".lockstep-doctor-XXXXXX").string();
   const int named = ::mkostemp(pattern.data(), O_CLOEXEC);
   if (named >= 0) ::unlink(pattern.c_str());
@@ -42,10 +42,12 @@ bool write_chunk(int fd, const std::vector<char>& chunk) {
   return ::fdatasync(fd) == 0;
 }
 
-// Bytes per second, written as a checkpoint is: in large pieces, and synced. 0 and errno when writing fails.
+// Measures how many bytes per second can be written like a checkpoint: in large pieces, each synced. 0 and errno when
+// writing fails.
 double measure_writes(int fd) {
   std::vector<char> chunk(kChunkBytes);
-  for (size_t i = 0; i < chunk.size(); ++i) chunk[i] = static_cast<char>(i * 2654435761U >> 13U);  // not to be packed
+  // Bytes that a compressing file system cannot shrink.
+  for (size_t i = 0; i < chunk.size(); ++i) chunk[i] = static_cast<char>(i * 2654435761U >> 13U);
   const auto begin = std::chrono::steady_clock::now();
   size_t written = 0;
   double seconds = 0;
@@ -59,7 +61,7 @@ double measure_writes(int fd) {
   return static_cast<double>(written) / seconds;
 }
 
-// The folder itself, or the nearest above it that exists.
+// The path itself, or the nearest folder above it that exists.
 fs::path nearest_folder(const fs::path& path) {
   std::error_code error;
   fs::path folder = fs::absolute(path, error).lexically_normal();
@@ -86,7 +88,7 @@ DiskFacts inspect_disk(const std::string& path) {
     facts.problem = std::string("cannot be written to: ") + std::strerror(errno);
     return facts;
   }
-  // A disk that is nearly full is told by its free space.
+  // On a disk that is nearly full no speed is measured; the check fails because of the free space.
   if (facts.free_bytes >= 2 * kProbeBytes) {
     facts.bytes_per_second = measure_writes(fd);
     if (facts.bytes_per_second == 0) facts.problem = std::string("writing fails: ") + std::strerror(errno);

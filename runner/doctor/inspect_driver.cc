@@ -28,7 +28,7 @@ class Library {
 
   [[nodiscard]] bool is_open() const { return handle_ != nullptr; }
 
-  // Calls a function that answers 0 for success; another number, or -1 when the library has no such function.
+  // Calls a function that returns 0 on success, and returns its result; -1 when the library has no such function.
   template <typename... Arguments>
   int call(const char* name, Arguments... arguments) const {
     using Function = int (*)(Arguments...);
@@ -51,7 +51,7 @@ std::string variable(const Environment& environment, std::string_view name) {
   return it == environment.end() ? std::string() : it->second;
 }
 
-// A device's text by name or UUID.
+// Calls an NVML function that writes a text about a device (name, UUID); empty when it fails.
 std::string text_of(const Library& nvml, const char* function, NvmlDevice device) {
   std::array<char, kNvmlTextBytes> text{};
   if (nvml.call(function, device, text.data(), kNvmlTextBytes) != 0) return "";
@@ -77,7 +77,7 @@ GpuFacts inspect_gpu(const Library& nvml, int index, NvmlDevice device) {
   return gpu;
 }
 
-void look_through_nvml(DriverFacts& facts, const Environment& environment) {
+void inspect_nvml(DriverFacts& facts, const Environment& environment) {
   const Library nvml("libnvidia-ml.so.1");
   if (!nvml.is_open()) return;
   if (const int error = nvml.call("nvmlInit_v2"); error != 0) {
@@ -116,7 +116,7 @@ DriverFacts inspect_driver(const Environment& environment) {
   const Library cuda("libcuda.so.1");
   facts.has_cuda = cuda.is_open();
   if (facts.has_cuda) cuda.call("cuDriverGetVersion", &facts.cuda_version);
-  look_through_nvml(facts, environment);
+  inspect_nvml(facts, environment);
   return facts;
 }
 

@@ -26,7 +26,7 @@ std::optional<uint64_t> limit_of(decltype(RLIMIT_NOFILE) which, bool hard) {
   return value == RLIM_INFINITY ? std::nullopt : std::optional<uint64_t>(value);
 }
 
-// From this process's own group up to the root the tightest counts.
+// The lowest of the values that `read` returns for the folders; nullopt when it returns none.
 template <typename Read>
 std::optional<uint64_t> tightest(const std::vector<fs::path>& folders, Read read) {
   std::optional<uint64_t> least;
@@ -46,6 +46,7 @@ void inspect_cgroup(MachineFacts& facts) {
                        read_kernel_file(folder / (is_unified ? "memory.current" : "memory.usage_in_bytes")),
                        read_kernel_file(folder / "memory.stat"));
   });
+  // The same formula; pids.max and pids.current have the same form, and there is no cache.
   const std::optional<uint64_t> pids_left = tightest(groups.of_pids(), [&](const fs::path& folder) {
     return memory_left(read_kernel_file(folder / "pids.max"), read_kernel_file(folder / "pids.current"), "");
   });

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kStorePort = 29500;  // torchrun's
+constexpr int kStorePort = 29500;  // of torchrun's store
 constexpr std::chrono::milliseconds kConnectTimeout{1500};
 
 std::string variable(const Environment& environment, std::string_view name) {
@@ -48,7 +48,8 @@ std::string address_text(const sockaddr* address) {
 
 // ---- ports ----
 
-// errno's number; 0 when it can be listened on. As the programs do it: IPv6 and IPv4, else IPv4.
+// Tries to listen on the port as Lockstep's programs do: on IPv6 and IPv4, else on IPv4 only. Returns 0 or an errno
+// value.
 int try_to_listen(int port) {
   const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
@@ -86,7 +87,7 @@ bool has_socket(const fs::path& process, const std::set<std::string>& sockets) {
   return false;
 }
 
-// Who listens there, as far as this user may see.
+// The program that listens on the port, "python3 (pid 123)"; empty when this user may not see it.
 std::string holder_of(int port) {
   std::set<std::string> sockets;
   for (const char* const file : {"/proc/net/tcp", "/proc/net/tcp6"}) {

@@ -16,7 +16,7 @@
 namespace lockstep::doctor {
 namespace {
 
-constexpr std::chrono::seconds kStartTimeout{20};  // cold libraries from a slow disk
+constexpr std::chrono::seconds kStartTimeout{20};  // enough to load the libraries from a slow disk
 constexpr size_t kOutputMax = 64 * 1024;
 
 struct Output {
@@ -24,7 +24,7 @@ struct Output {
   bool in_time = false;
 };
 
-// All that comes until the other side closes.
+// Reads until the other side closes or kOutputMax bytes have come; in_time is false when the deadline passes before.
 Output read_output(int fd, std::chrono::steady_clock::time_point deadline) {
   Output output;
   std::array<char, 4096> chunk{};
@@ -46,7 +46,8 @@ std::string last_line(std::string text) {
   return newline == std::string::npos ? text : text.substr(newline + 1);
 }
 
-// 0 and the pid, or errno's number. Output and errors go to `fd`.
+// Starts `program --build_info`, whose output and errors go to `fd`. Returns 0 and sets `pid`, or returns an errno
+// value.
 int start(const std::string& program, const Environment& environment, int fd, pid_t& pid) {
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment) entries.push_back(name + "=" + value);
@@ -95,8 +96,8 @@ WorkerFacts inspect_worker(const Result<std::string>& program, const Environment
   int status = 0;
   ::waitpid(pid, &status, 0);
   facts.start_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const std::string said = last_line(output.text);
-  const Result<WorkerBuild> build = decode_worker_build(said);
+  const std::string answer = last_line(output.text);
+  const Result<WorkerBuild> build = decode_worker_build(answer);
   if (build.ok()) {
     facts.build = *build;
   } else if (!output.in_time) {
@@ -104,7 +105,7 @@ WorkerFacts inspect_worker(const Result<std::string>& program, const Environment
   } else if (WIFSIGNALED(status)) {
     facts.problem = std::string("it is killed by signal ").append(std::to_string(WTERMSIG(status)));
   } else {
-    facts.problem = said.empty() ? "it says nothing" : said;
+    facts.problem = answer.empty() ? "it printed nothing" : answer;
   }
   return facts;
 }

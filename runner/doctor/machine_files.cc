@@ -33,7 +33,7 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-// "inactive_file 4096"; version 1 has "total_inactive_file" besides.
+// The value of the line "inactive_file 4096". (Version 1 also has "total_inactive_file", which is not read.)
 uint64_t cache_of(const std::string& statistics) {
   for (const std::string& line : lines_of(statistics)) {
     const std::vector<std::string> words = words_of(line);
@@ -107,7 +107,7 @@ std::string filesystem_of(std::string_view mounts, std::string_view path) {
     if (words.size() < 3) continue;
     const std::string point = unescaped(words[1]);
     const bool is_above = point == "/" || path == point || path.starts_with(point + "/");
-    if (!is_above || point.size() < best.size()) continue;  // of equals the later mount covers the earlier
+    if (!is_above || point.size() < best.size()) continue;  // a later mount at the same point hides an earlier one
     best = point;
     type = words[2];
   }

@@ -26,12 +26,12 @@ std::string padded(const std::string& text, size_t width) {
   return text + std::string(text.size() < width ? width - text.size() : 0, ' ');
 }
 
-// Columns on the screen: bytes that begin a character of UTF-8.
+// The width on the screen, in columns: counts the bytes that begin a character of UTF-8.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// Broken between words; the lines after the first are indented.
+// Breaks the text between words; the lines after the first are indented.
 std::string wrapped(const std::string& text, size_t width, size_t indent) {
   std::istringstream words(text);
   std::string result;
@@ -69,8 +69,8 @@ std::string report_text(const std::vector<Check>& checks, const Facts& facts, Re
     if (check.verdict != Verdict::kSkip) name_width = std::max(name_width, check.name.size());
   }
   const size_t indent = 2 + kVerdictWidth + name_width + 2;
-  const size_t width = std::max(kTextWidthMin, static_cast<size_t>(std::max(style.columns, 0)) -
-                                                   std::min(indent, static_cast<size_t>(std::max(style.columns, 0))));
+  const auto columns = static_cast<size_t>(std::max(style.columns, 0));
+  const size_t width = std::max(kTextWidthMin, columns - std::min(indent, columns));
   std::string text = "lockstep " + facts.version + " on " + facts.network.host_name + "\n";
   std::string group;
   for (const Check& check : checks) {

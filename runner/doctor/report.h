@@ -1,4 +1,4 @@
-// How `lockstep doctor` says what it found. Pure.
+// Formats the result of `lockstep doctor`. Pure.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct ReportStyle {
   int columns = 100;  // longer lines are broken between words
 };
 
-// A table by groups, without what was skipped, and a last line that says what to do next.
+// A table by groups, without the checks that were skipped, and a last line that says what to do next.
 std::string report_text(const std::vector<Check>& checks, const Facts& facts, ReportStyle style);
 
 // One object: version, host, ok, counts and all checks.

@@ -273,11 +273,11 @@ Result<std::vector<std::string>> prune_checkpoints(FileSystem& fs, const std::st
   std::vector<std::string> removed;
   for (const size_t index : select_for_removal(items, retention)) {
     const std::string& path = owners[index]->path;
-    const std::string doomed = join_path(folder, temporary_name(stamp, "pruned-" + base_name(path)));
-    TRY(remove_tree(fs, doomed));  // may be left from a crash during the same removal
-    TRY(fs.rename(path, doomed));
+    const std::string temporary = join_path(folder, temporary_name(stamp, "pruned-" + base_name(path)));
+    TRY(remove_tree(fs, temporary));  // may be left from a crash during the same removal
+    TRY(fs.rename(path, temporary));
     TRY(fs.fsync_directory(folder));
-    TRY(remove_tree(fs, doomed));
+    TRY(remove_tree(fs, temporary));
     removed.push_back(path);
   }
   return removed;

@@ -30,8 +30,8 @@ struct PassedOver {
   std::string reason;
 };
 
-// May an older checkpoint be used instead of one with this error? Yes for a damaged one. No for one of a newer format,
-// one that the volume cannot read now, or one whose reading was stopped: using an older one would lose work.
+// True when an older checkpoint may be used instead of one with this error: for a damaged one. False for one of a newer
+// format, one that the volume cannot read now, or one whose reading was stopped: using an older one would lose work.
 bool may_be_passed_over(const Error& error);
 
 // All step folders: first those without a readable state.json, then the others, newest first. Reads state.json and the
@@ -71,7 +71,7 @@ Result<std::vector<std::string>> move_others_aside(FileSystem& fs, const std::st
                                                    const RunIdentity& identity, const CheckpointStamp& stamp);
 
 struct NewestComplete {
-  std::optional<CheckpointEntry> entry;  // nothing: there is none
+  std::optional<CheckpointEntry> entry;  // nullopt: there is none
   std::vector<PassedOver> passed_over;   // newer ones, with the reason
 };
 // The newest complete checkpoint of any run, verified; for `lockstep ckpt`. Error: that of a newer checkpoint that may

@@ -98,7 +98,7 @@ Status prepare_checkpoint_folder(FileSystem& fs, const std::string& folder, cons
     TRY(remove_leftovers(fs, folder, stamp));
     const std::string probe = join_path(folder, temporary_name(stamp, "probe"));
     const Status wrote = write_file(fs, probe, [](const ByteSink& sink) { return sink("probe", 5); });
-    // An empty file left by a full disk is removed too.
+    // Also when the write failed, because a full disk leaves an empty file.
     const Status removed = remove_tree(fs, probe);
     TRY(wrote);
     return removed;

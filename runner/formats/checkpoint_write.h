@@ -1,9 +1,8 @@
 // The write protocol of one checkpoint (architecture §6), without torch and without threads.
 //
 //   .tmp-r<run>-g<generation>-step-N/: each file written and fsynced, state.json last, the directory fsynced
-//   → checked that no newer generation has written → an existing step-N moved aside → renamed to step-N → parent
-// fsynced
-//   → `latest` replaced → old checkpoints pruned
+//   → checked that no newer generation has written → an existing step-N moved aside → renamed to step-N
+//   → parent fsynced → `latest` replaced → old checkpoints pruned
 // If any call fails, or the process dies at any of them, older checkpoints stay intact, and step-N is complete or
 // absent.
 // Threads: one caller at a time per folder and stamp.

@@ -15,7 +15,7 @@ constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr uint64_t kNpyBytesMax = uint64_t{1} << 30;
 
 // The text after `'key': ` in the header, which is a Python dict: "{'descr': '<f8', 'fortran_order': False, …}".
-std::string_view value_behind(std::string_view header, const std::string& key) {
+std::string_view value_after(std::string_view header, const std::string& key) {
   const size_t at = header.find("'" + key + "':");
   if (at == std::string_view::npos) return {};
   const std::string_view rest = header.substr(at + key.size() + 3);
@@ -46,7 +46,7 @@ Result<NpyArray> read_npy(std::string_view bytes, const std::string& what) {
   constexpr size_t kFixed = 8;  // magic and version
   if (bytes.size() < kFixed + 4 || !bytes.starts_with(kNpyMagic)) return corrupt("is no NumPy array");
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[i])); };
-  // The header's length has 2 bytes in version 1, 4 in those after it.
+  // The header's length has 2 bytes in version 1, and 4 in later versions.
   const size_t length_bytes = byte(6) == 1 ? 2 : 4;
   size_t length = 0;
   for (size_t i = 0; i < length_bytes; ++i) length |= byte(kFixed + i) << (8 * i);
@@ -55,7 +55,7 @@ Result<NpyArray> read_npy(std::string_view bytes, const std::string& what) {
   const std::string_view header = bytes.substr(begin, length);
   const std::string_view data = bytes.substr(begin + length);
 
-  const std::string_view type = value_behind(header, "descr");
+  const std::string_view type = value_after(header, "descr");
   const bool is_double = type.starts_with("'<f8'");
   if (!is_double && !type.starts_with("'<f4'")) {
     return Error{
@@ -63,12 +63,12 @@ Result<NpyArray> read_npy(std::string_view bytes, const std::string& what) {
         what + ": holds " + std::string(type.substr(0, type.find(','))) +
             "; expected float64 or float32, little-endian ('<f8', '<f4'): save it with .astype(numpy.float64)"};
   }
-  const std::optional<std::vector<int64_t>> shape = parse_shape(value_behind(header, "shape"));
+  const std::optional<std::vector<int64_t>> shape = parse_shape(value_after(header, "shape"));
   if (!shape) return corrupt("its header says no shape");
-  if (shape->size() > 1 && !value_behind(header, "fortran_order").starts_with("False")) {
+  if (shape->size() > 1 && !value_after(header, "fortran_order").starts_with("False")) {
     return Error{ErrorCode::kInvalid, what +
-                                          ": lies in memory column by column; expected row by row: save "
-                                          "numpy.ascontiguousarray of it"};
+                                          ": is stored column by column; expected row by row: save "
+                                          "numpy.ascontiguousarray(array)"};
   }
   const size_t value_bytes = is_double ? sizeof(double) : sizeof(float);
   uint64_t count = 1;

@@ -65,7 +65,7 @@ std::string gather(const PickleNode& tensor, const char* storage, uint64_t bytes
   return out;
 }
 
-// One file being read: resolves the graph's storages to the zip's entries.
+// Reads one file: finds the zip entry of each storage in the graph.
 class Reader {
  public:
   Reader(std::shared_ptr<const std::string> bytes, std::string_view what)
@@ -104,7 +104,7 @@ class Reader {
     TRY_ASSIGN(const std::string_view order, content("byteorder"));
     if (order == "little") return {};
     return Error{ErrorCode::kInvalid,
-                 std::string(what_) + ": byte order is not little; save it again on such a machine"};
+                 std::string(what_) + ": byte order is not little-endian; save it again on a little-endian machine"};
   }
 
   Status spend(uint64_t bytes) {
@@ -362,7 +362,7 @@ Result<TorchFile> read_torch_zip(std::shared_ptr<const std::string> bytes, std::
     const bool is_pickle = bytes->starts_with("\x80");
     return Error{is_pickle ? ErrorCode::kInvalid : ErrorCode::kCorrupt,
                  std::string(what) +
-                     (is_pickle ? ": was saved in torch's format of before version 1.6, which is not read; save it "
+                     (is_pickle ? ": was saved in the format of torch before version 1.6, which is not read; save it "
                                   "again in Python: torch.save(torch.load(FILE), FILE)"
                                 : ": is no file of torch.save (no zip)")};
   }

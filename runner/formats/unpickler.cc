@@ -80,7 +80,7 @@ class Machine {
       const size_t most = std::max({graph_.nodes.size(), marks_.size(), stack_.size(), memo_.size()});
       if (most > kPickleNodesMax) return refuse("holds more than 2,000,000 values");
     }
-    if (stack_.size() != 1 || !marks_.empty()) return corrupt("ends with other than one value");
+    if (stack_.size() != 1 || !marks_.empty()) return corrupt("does not end with exactly one value");
     graph_.root = stack_.back();
     return std::move(graph_);
   }
@@ -113,7 +113,9 @@ class Machine {
   }
   Result<std::string_view> line() {
     const size_t end = bytes_.find('\n', offset_);
-    if (end == std::string_view::npos || end - offset_ > kGlobalNameBytesMax) return corrupt("has an endless name");
+    if (end == std::string_view::npos || end - offset_ > kGlobalNameBytesMax) {
+      return corrupt("has a name that does not end");
+    }
     const std::string_view text = bytes_.substr(offset_, end - offset_);
     offset_ = end + 1;
     return text;
@@ -137,10 +139,10 @@ class Machine {
     node.integer = value;
     return push(std::move(node));
   }
-  // Never below the innermost mark.
+  // Takes values from the top of the stack, but never below the innermost mark.
   Result<std::vector<PickleNodeId>> pop(size_t count) {
     const size_t floor = marks_.empty() ? 0 : marks_.back();
-    if (stack_.size() - floor < count) return corrupt("takes more values than there are");
+    if (stack_.size() - floor < count) return corrupt("takes more values from the stack than there are");
     std::vector<PickleNodeId> values(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return values;
@@ -155,7 +157,9 @@ class Machine {
   }
   Result<PickleNodeId> top(PickleKind kind) {
     const size_t floor = marks_.empty() ? 0 : marks_.back();
-    if (stack_.size() <= floor || at(stack_.back()).kind != kind) return corrupt("adds to what is no such container");
+    if (stack_.size() <= floor || at(stack_.back()).kind != kind) {
+      return corrupt("adds items to a value that is no such container");
+    }
     return stack_.back();
   }
 
@@ -390,7 +394,7 @@ class Machine {
   std::string_view bytes_;
   std::string_view what_;
   size_t offset_ = 0;
-  size_t held_ = 0;
+  size_t held_ = 0;  // values in lists and dicts so far
   PickleGraph graph_;
   std::vector<PickleNodeId> stack_;
   std::vector<size_t> marks_;  // places in stack_

@@ -15,10 +15,11 @@ namespace {
   constexpr float kFarthest = 1e4F;  // |x| is clamped to it: the exponential is 0 for much smaller ones
   const int32_t bits = std::bit_cast<int32_t>(x);
   const int32_t magnitude = std::min(bits & 0x7fffffff, std::bit_cast<int32_t>(kFarthest));
-  const float bell = exp_of_negative(-std::bit_cast<float>(magnitude));
+  const float exponential = exp_of_negative(-std::bit_cast<float>(magnitude));
   const int32_t is_negative = bits >> 31;  // all ones, or 0
-  const int32_t above = (std::bit_cast<int32_t>(bell) & is_negative) | (std::bit_cast<int32_t>(1.0F) & ~is_negative);
-  return std::bit_cast<float>(above) / (1.0F + bell);
+  const int32_t numerator =
+      (std::bit_cast<int32_t>(exponential) & is_negative) | (std::bit_cast<int32_t>(1.0F) & ~is_negative);
+  return std::bit_cast<float>(numerator) / (1.0F + exponential);
 }
 
 [[gnu::always_inline]] inline float inverse_rms(int64_t width, const float* x) {
@@ -45,15 +46,15 @@ void norm_backward(int64_t tokens, int64_t width, const float* grad, const float
   std::fill_n(grad_factor, width, 0.0F);
   for (int64_t n = 0; n < tokens; ++n, grad += width, x += width, grad_x += width) {
     const float inverse = inverse_rms(width, x);
-    const float along = sum_of_values(
+    const float dot = sum_of_values(
         width, LOCKSTEP_EACH(d) { return grad[d] * factor[d] * x[d]; });
     // The normed value does not depend on the length of x, so the gradient has no component along x: subtract it.
-    const float lengthens = along * inverse * inverse / static_cast<float>(width);
+    const float along_x = dot * inverse * inverse / static_cast<float>(width);
     for_each_value(
         width, LOCKSTEP_EACH(d) {
           grad_shift[d] += grad[d];
           grad_factor[d] += grad[d] * x[d] * inverse;
-          grad_x[d] = inverse * (grad[d] * factor[d] - x[d] * lengthens);
+          grad_x[d] = inverse * (grad[d] * factor[d] - x[d] * along_x);
         });
   }
 }
@@ -98,9 +99,9 @@ void swiglu_backward(int64_t tokens, int64_t width, const float* grad, const flo
     float* const grad_value = grad_gate_and_value + width;
     for_each_value(
         width, LOCKSTEP_EACH(d) {
-          const float open = sigmoid(gate[d]);
-          grad_gate[d] = grad[d] * value[d] * open * (1.0F + gate[d] * (1.0F - open));
-          grad_value[d] = grad[d] * gate[d] * open;
+          const float s = sigmoid(gate[d]);
+          grad_gate[d] = grad[d] * value[d] * s * (1.0F + gate[d] * (1.0F - s));
+          grad_value[d] = grad[d] * gate[d] * s;
         });
   }
 }
@@ -150,13 +151,13 @@ void head_backward(const HeadPass& pass, const float* grad, int64_t grad_stride,
           grad_x[a] = grad[a] * cos[a] + grad[b] * sin[a];
           grad_x[b] = grad[b] * cos[a] - grad[a] * sin[a];
         });
-    const float along = sum_of_values(
+    const float dot = sum_of_values(
         width, LOCKSTEP_EACH(d) { return grad_x[d] * weight[d] * x[d]; });
-    const float lengthens = along * inverse * inverse / static_cast<float>(width);
+    const float along_x = dot * inverse * inverse / static_cast<float>(width);
     for_each_value(
         width, LOCKSTEP_EACH(d) {
           grad_weight[d] += grad_x[d] * x[d] * inverse;
-          grad_x[d] = inverse * (grad_x[d] * weight[d] - x[d] * lengthens);
+          grad_x[d] = inverse * (grad_x[d] * weight[d] - x[d] * along_x);
         });
   }
 }

@@ -47,8 +47,8 @@ struct MaskPlan {
   uint32_t first_slot;
   uint32_t drop_below;  // an element is dropped when its random word is smaller
   float scale;
-  bool of_relu;                      // what is at most 0 is dropped, too
-  const int64_t* samples = nullptr;  // of rows, on the device; else the samples follow on from first_slot
+  bool of_relu;                      // elements that are at most 0 are dropped, too
+  const int64_t* samples = nullptr;  // of DropoutRows, on the device; null: sample b has the slot first_slot + b
   const int64_t* parts = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// CPU twin of the dropout kernel. Blocks of Philox are computed kLanes at a time in arrays that the compiler turns
-// into vectors: with AVX2 about four times quicker than one block at a time.
+// CPU twin of the dropout kernel. Computes kLanes Philox blocks at a time, in arrays that the compiler vectorises: with
+// AVX2 this is about four times faster than one block at a time.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -44,7 +44,7 @@ constexpr int64_t kElements = kLanes * 4;  // of one such group
   }
 }
 
-// The mask of `n` elements of one sample, from those of first_block on.
+// Writes the mask of `n` elements of one sample, beginning with the first element of first_block.
 LOCKSTEP_VECTOR_CLONES
 void keep_sample(const MaskPlan& plan, uint32_t sample, uint32_t first_block, uint8_t* keep, int64_t n) {
   int64_t element = 0;
@@ -58,7 +58,7 @@ void keep_sample(const MaskPlan& plan, uint32_t sample, uint32_t first_block, ui
   }
 }
 
-// With plan.of_relu the mask loses what relu drops.
+// With plan.of_relu it also clears the mask where relu gives 0.
 template <typename T>
 void apply_mask(const MaskPlan& plan, const T* x, uint8_t* keep, T* out, int64_t n) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -69,7 +69,7 @@ void apply_mask(const MaskPlan& plan, const T* x, uint8_t* keep, T* out, int64_t
   }
 }
 
-// The same on the bits, without comparisons of floats: they would keep vectors away.
+// The same for fp32. It works on the bits, because comparisons of floats would prevent vectorisation.
 LOCKSTEP_VECTOR_CLONES
 void apply_mask(const MaskPlan& plan, const float* x, uint8_t* keep, float* out, int64_t n) {
   constexpr int32_t kMagnitude = 0x7fffffff;

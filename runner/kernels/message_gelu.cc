@@ -12,8 +12,8 @@ namespace {
 
 using namespace message_gelu_detail;
 
-// Nodes of one piece: its values stay in a core's cache. Sums are made piece by piece, in the order of the pieces, so
-// that they do not depend on the number of threads.
+// A piece is a run of nodes whose edges' values fit into a core's cache. Sums are computed per piece and then added in
+// the order of the pieces, so that they do not depend on the number of threads.
 constexpr int64_t kFloatsOfPiece = int64_t{1} << 16;
 
 int64_t nodes_of_piece(Sizes sizes) {
@@ -73,23 +73,24 @@ torch::autograd::variable_list sum_gradients(const at::Tensor& grad_NKD, const a
     scatter_rows(sizes, begin, end, first, last, grad_sum_NKD.const_data_ptr<float>(),
                  rows_NK.const_data_ptr<int64_t>(), grad_table_RD.mutable_data_ptr<float>());
   };
-  // Two nodes may have a neighbour in common. One thread adds while the values are in its cache; several take a part
-  // of the columns each.
-  const bool is_alone = at::get_num_threads() == 1;
+  // Two nodes may have a neighbour in common, so that two threads must not add to the same columns of the table. A
+  // single thread adds each piece while its values are in the cache; several threads add at the end, each to its own
+  // columns.
+  const bool has_one_thread = at::get_num_threads() == 1;
   for_each_piece(sum_NKD, [&](int64_t, int64_t begin, int64_t end) {
     sum_backward(sizes, begin, end, grad_NKD.const_data_ptr<float>(), sum_NKD.const_data_ptr<float>(),
                  grad_sum_NKD.mutable_data_ptr<float>(), grad_own_ND.mutable_data_ptr<float>());
-    if (is_alone) scatter(begin, end, 0, sizes.width);
+    if (has_one_thread) scatter(begin, end, 0, sizes.width);
   });
-  if (!is_alone) {
-    constexpr int64_t kColumns = 16;  // of one cache line
+  if (!has_one_thread) {
+    constexpr int64_t kColumns = 16;  // the floats of one cache line
     at::parallel_for(0, sizes.width, kColumns,
                      [&](int64_t first, int64_t last) { scatter(0, sum_NKD.size(0), first, last); });
   }
   return {grad_sum_NKD, grad_own_ND, grad_table_RD};
 }
 
-// weights_NK: undefined where the GELUs are not summed.
+// weights_NK: undefined if the GELUs are not summed.
 void apply_bias(const at::Tensor& x_NKD, const at::Tensor& bias_D, const at::Tensor& weights_NK,
                 const at::Tensor& out) {
 #ifdef LOCKSTEP_CUDA
@@ -152,14 +153,14 @@ class SumFunction : public torch::autograd::Function<SumFunction> {
     const auto saved = context->get_saved_variables();
     torch::autograd::variable_list all =
         sum_gradients(grads[0].contiguous(), saved[0], saved[1], context->saved_data["rows"].toInt());
-    all.emplace_back();  // of the rows
+    all.emplace_back();  // the rows have no gradient
     return all;
   }
 };
 
 class BiasFunction : public torch::autograd::Function<BiasFunction> {
  public:
-  // weights_NK: none where the GELUs are not summed.
+  // weights_NK: nullopt if the GELUs are not summed.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x_NKD,
                             const at::Tensor& bias_D, const std::optional<at::Tensor>& weights_NK) {
     const at::Tensor x = x_NKD.contiguous();
@@ -175,7 +176,7 @@ class BiasFunction : public torch::autograd::Function<BiasFunction> {
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = context->get_saved_variables();
     torch::autograd::variable_list all = bias_gradients(grads[0].contiguous(), saved[0], saved[1], saved[2]);
-    all.emplace_back();  // of the weights
+    all.emplace_back();  // the weights have no gradient
     return all;
   }
 };

@@ -1,5 +1,5 @@
-// CUDA twin: a block has a node, a thread some of its values, and goes through the node's neighbours; so sums over the
-// neighbours need no atomics and are the same in every run.
+// CUDA twin: one block per node. Each of its threads computes some of the D values and loops over the node's
+// neighbours, so that sums over the neighbours need no atomics and are the same in every run.
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAContext.h>
@@ -17,9 +17,10 @@ namespace {
 constexpr int64_t kThreadsMax = 256;
 constexpr int64_t kWarp = 32;
 
-__device__ float below(float x) { return 0.5F * (1.0F + erff(x * 0.70710678F)); }  // Φ(x)
-__device__ float gelu(float x) { return x * below(x); }
-__device__ float slope(float x) { return below(x) + x * 0.39894228F * expf(-0.5F * x * x); }
+__device__ float normal_cdf(float x) { return 0.5F * (1.0F + erff(x * 0.70710678F)); }  // Φ(x)
+__device__ float gelu(float x) { return x * normal_cdf(x); }
+// The derivative of gelu: Φ(x) + x φ(x).
+__device__ float slope(float x) { return normal_cdf(x) + x * 0.39894228F * expf(-0.5F * x * x); }
 
 template <typename T>
 __global__ void sum_forward_kernel(Sizes sizes, T* edges, const T* own, const T* table, const int64_t* rows, T* out) {
@@ -50,7 +51,7 @@ __global__ void sum_backward_kernel(Sizes sizes, const T* grad_out, const T* sum
   }
 }
 
-// weights == nullptr: GELUs of their own, no sum of them.
+// weights == nullptr: writes the GELU of each edge; otherwise their weighted sum over the neighbours.
 template <typename T>
 __global__ void bias_forward_kernel(Sizes sizes, const T* x, const T* bias, const float* weights, T* out) {
   const int64_t node = blockIdx.x;
@@ -85,7 +86,7 @@ __global__ void bias_backward_kernel(Sizes sizes, const T* grad_out, const T* x,
   }
 }
 
-// Calls launch with the type of x's values, and the blocks, the threads and the stream of a kernel over its nodes.
+// Calls launch<type of x's values>(blocks, threads, stream), with one block per node.
 template <typename Launch>
 void launch_for_nodes(const at::Tensor& x_NKD, const Launch& launch) {
   if (x_NKD.size(0) == 0 || x_NKD.size(2) == 0) return;
@@ -98,7 +99,7 @@ void launch_for_nodes(const at::Tensor& x_NKD, const Launch& launch) {
   });
 }
 
-const float* values_or_none(const at::Tensor& weights_NK) {
+const float* data_or_null(const at::Tensor& weights_NK) {
   return weights_NK.defined() ? weights_NK.const_data_ptr<float>() : nullptr;
 }
 
@@ -126,7 +127,7 @@ void bias_forward_cuda(const at::Tensor& x_NKD, const at::Tensor& bias_D, const 
                        const at::Tensor& out) {
   launch_for_nodes(x_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
     bias_forward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), x_NKD.const_data_ptr<T>(),
-                                                        bias_D.const_data_ptr<T>(), values_or_none(weights_NK),
+                                                        bias_D.const_data_ptr<T>(), data_or_null(weights_NK),
                                                         out.mutable_data_ptr<T>());
   });
 }
@@ -136,7 +137,7 @@ void bias_backward_cuda(const at::Tensor& grad_out, const at::Tensor& x_NKD, con
   launch_for_nodes(x_NKD, [&]<typename T>(unsigned blocks, unsigned threads, cudaStream_t stream) {
     bias_backward_kernel<<<blocks, threads, 0, stream>>>(sizes_of(x_NKD), grad_out.const_data_ptr<T>(),
                                                          x_NKD.const_data_ptr<T>(), bias_D.const_data_ptr<T>(),
-                                                         values_or_none(weights_NK), grad_x_NKD.mutable_data_ptr<T>());
+                                                         data_or_null(weights_NK), grad_x_NKD.mutable_data_ptr<T>());
   });
 }
 

@@ -1,4 +1,4 @@
-// CPU twin: inner loops over the values of one row, which the compiler turns into vectors; the widest ones that the
+// CPU twin: inner loops over the values of one row, which the compiler vectorises. The widest vectors that the
 // processor has are chosen at run time.
 #include <algorithm>
 #include <bit>
@@ -20,17 +20,17 @@ struct Gelu {
 [[gnu::always_inline]] inline Gelu gelu_of(float x) {
   constexpr float kRootHalf = 0.70710678F;
   constexpr float kDensity = 0.39894228F;  // 1 / √(2 π)
-  constexpr float kFarthest = 1e4F;        // of x²/2: the exponential is 0 long before it
+  constexpr float kFarthest = 1e4F;        // x²/2 is clamped to it: the exponential is 0 for much smaller values
   const float magnitude = std::fabs(x) * kRootHalf;
-  // Numbers of at least 0 are ordered as their bits are; a comparison of floats would keep vectors away.
+  // Non-negative floats are ordered like their bits. A comparison of floats would prevent vectorisation.
   const int32_t square = std::min(std::bit_cast<int32_t>(magnitude * magnitude), std::bit_cast<int32_t>(kFarthest));
   const float t = 1.0F / (1.0F + 0.3275911F * magnitude);
   const float bell = exp_of_negative(-std::bit_cast<float>(square));
   const float series =
       t * (0.254829592F + t * (-0.284496736F + t * (1.421413741F + t * (-1.453152027F + t * 1.061405429F))));
   const float erf = 1.0F - series * bell;
-  const float below = 0.5F + 0.5F * std::copysign(erf, x);
-  return {x * below, below + x * kDensity * bell};
+  const float cdf = 0.5F + 0.5F * std::copysign(erf, x);
+  return {x * cdf, cdf + x * kDensity * bell};
 }
 
 }  // namespace

@@ -16,10 +16,11 @@ namespace lockstep {
 namespace {
 
 constexpr float kSquareEps = 1e-6F;
-constexpr int64_t kRowsAtOnce = 64;                  // of one thread
-constexpr int64_t kDistancesMax = int64_t{1} << 25;  // at a time, off the CPU
+constexpr int64_t kRowsAtOnce = 64;                  // fewest rows that a thread takes
+constexpr int64_t kDistancesMax = int64_t{1} << 25;  // in memory at a time, on devices other than the CPU
 
-// The bits of a squared distance, which are ordered as it is, and behind them a number among the used residues.
+// The upper 32 bits are those of a squared distance, as a float (non-negative floats are ordered like their bits); the
+// lower 32 bits are an index in Points.
 using Candidate = uint64_t;
 
 // The used residues of one sample.
@@ -45,7 +46,7 @@ struct Points {
   [[nodiscard]] size_t size() const { return places.size(); }
 };
 
-// Squared, of all points from number i. One that is not known is as far as the farthest.
+// The squared distances of all points from point i. A point without coordinates gets the largest of them.
 LOCKSTEP_VECTOR_CLONES
 void squares_from(const Points& points, size_t i, float* out) {
   const auto size = static_cast<int64_t>(points.size());
@@ -67,7 +68,8 @@ void squares_from(const Points& points, size_t i, float* out) {
   }
 }
 
-// The first `k` of `row` become the nearest, in order, by the same algorithm as torch.topk on a CPU.
+// Moves the k nearest candidates to the front of `row`, in order, with the algorithm of torch.topk on a CPU, so that
+// ties are resolved in the same way.
 void nearest_first(std::vector<Candidate>& row, size_t k) {
   const auto is_nearer = [](const Candidate& a, const Candidate& b) { return a >> 32 < b >> 32; };
   const auto kth = row.begin() + static_cast<std::ptrdiff_t>(k);

@@ -18,7 +18,7 @@ class Dropouts {
  public:
   Dropouts() = default;
   Dropouts(double rate, const DropoutKey& key) : rate_(rate), key_(key) {}
-  // For packed input of which each row belongs to a sample (DropoutRows says to which, and where in it).
+  // For packed input: `rows` names the sample of each row, and the row's number within that sample.
   Dropouts(double rate, const DropoutKey& key, DropoutRows rows) : rate_(rate), key_(key), rows_(std::move(rows)) {}
 
   // x [B, …]: a mask for each sample. With DropoutRows: x [R, D], a mask for each row.

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kCutPollInterval{50};
 
-// What a library throws in a thread of ours must not end the process before the step that needs the batch.
+// Turns an exception into an Error, because an exception in a fetch thread would end the process before the step that
+// needs the batch.
 Result<HostBatch> fetch(const Workload& workload, const BatchShare& share) {
   try {
     return workload.fetch(share);
@@ -51,8 +52,8 @@ void BatchQueue::want(const std::vector<BatchShare>& shares) {
     Entries wanted;
     for (const BatchShare& share : shares) {
       const auto known = find(share);
-      wanted.push_back(known == entries_.end() ? std::make_shared<Entry>(Entry{.share = share, .made = std::nullopt})
-                                               : *known);
+      wanted.push_back(
+          known != entries_.end() ? *known : std::make_shared<Entry>(Entry{.share = share, .fetched = std::nullopt}));
     }
     entries_ = std::move(wanted);
   }
@@ -68,13 +69,13 @@ Result<HostBatch> BatchQueue::take(const BatchShare& share, const std::function<
     return fetch(workload_, share);
   }
   const std::shared_ptr<Entry> entry = *found;
-  while (!changed_.wait_for(lock, kCutPollInterval, [&] { return entry->made.has_value(); })) {
+  while (!changed_.wait_for(lock, kCutPollInterval, [&] { return entry->fetched.has_value(); })) {
     lock.unlock();
     if (is_cut()) leave_group("the group was cut while a batch was being fetched");
     lock.lock();
   }
   entries_.erase(find(share));
-  return std::move(*entry->made);
+  return std::move(*entry->fetched);
 }
 
 void BatchQueue::run(at::Device device) {
@@ -90,9 +91,9 @@ void BatchQueue::run(at::Device device) {
     const std::shared_ptr<Entry> entry = *next();
     entry->has_begun = true;
     lock.unlock();
-    Result<HostBatch> made = fetch(workload_, entry->share);
+    Result<HostBatch> fetched = fetch(workload_, entry->share);
     lock.lock();
-    entry->made = std::move(made);
+    entry->fetched = std::move(fetched);
     changed_.notify_all();
   }
 }

@@ -1,9 +1,10 @@
-// BatchQueue: fetches the shares of coming steps on threads of its own, so that a step finds its batch made.
+// BatchQueue: fetches the batches of coming steps on its own threads, so that a step finds its batch ready.
 //
 // Role: between the workload's `fetch` and the training step. It lives as long as the process: a new group asks for
-// other shares, and never waits for a fetch that the old group began. Threads: the training thread calls; `num_threads`
-// threads ("fetch") live as long as the queue. Limits: holds what was wanted last, and as many more shares as there are
-// threads, which are dropped when they are made.
+// other shares, and never waits for a fetch that the old group began.
+// Threads: the training thread calls; `num_threads` threads ("fetch") live as long as the queue.
+// Limits: holds the shares of the last want(), and for each thread at most one older share, which is dropped as soon as
+// it has been fetched.
 #pragma once
 
 #include <condition_variable>
@@ -22,26 +23,27 @@ namespace lockstep {
 
 class BatchQueue {
  public:
-  // `workload` outlives the queue. Without threads each share is fetched when it is taken. `device`: whose memory the
-  // batches are pinned for.
+  // `workload` outlives the queue. Without threads each share is fetched when it is taken. `device`: the device that
+  // the batches are pinned for.
   BatchQueue(const Workload& workload, int64_t num_threads, at::Device device);
   ~BatchQueue();
   BatchQueue(const BatchQueue&) = delete;
   BatchQueue& operator=(const BatchQueue&) = delete;
 
-  // From now on these are wanted, in this order. What is not among them is dropped; what is, and was wanted before, is
-  // not fetched again.
+  // Replaces the list of wanted shares, which are fetched in this order. Shares that are no longer wanted are dropped;
+  // those that were wanted before are not fetched again.
   void want(const std::vector<BatchShare>& shares);
 
-  // The data of a share; waits until it is there, or fetches it where no thread has begun. `is_cut` is asked several
-  // times a second: leaves the group (leave_group) when it says so. Errors: the workload's.
+  // Returns the data of a share: waits for the thread that is fetching it, or fetches it here if no thread has begun.
+  // While it waits, it polls `is_cut` several times a second and leaves the group (leave_group) once that returns true.
+  // Errors: the workload's.
   Result<HostBatch> take(const BatchShare& share, const std::function<bool()>& is_cut);
 
  private:
   struct Entry {
     BatchShare share;
     bool has_begun = false;
-    std::optional<Result<HostBatch>> made;
+    std::optional<Result<HostBatch>> fetched;  // nullopt until the fetch has ended
   };
   using Entries = std::deque<std::shared_ptr<Entry>>;
 

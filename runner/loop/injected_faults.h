@@ -1,8 +1,8 @@
 // InjectedFaults: faults that are provoked on purpose (lockstep chaos, tests), and the places where they take effect.
 //
 // Role: the agent's InjectFault (messages.h) arrives on the link's thread; the training loop and the file layer ask
-// here at each place. Where nothing was injected, asking costs one atomic load. Threads: add() from any thread; the
-// rest as said.
+// here at each place. Where nothing was injected, asking costs one atomic load.
+// Threads: add() from any thread; the other functions as noted at each.
 #pragma once
 
 #include <array>

@@ -63,11 +63,11 @@ void Reporter::say(const std::string& line) {
 void Reporter::warn(const std::string& line) { say("warning: " + line); }
 
 void Reporter::use_folder(RunFolder folder) {
-  problem(folder.remark());
+  warn_if_any(folder.remark());
   folder_.emplace(std::move(folder));
 }
 
-void Reporter::problem(const std::string& sentence) {
+void Reporter::warn_if_any(const std::string& sentence) {
   if (!sentence.empty()) warn(sentence);
 }
 
@@ -126,7 +126,7 @@ void Reporter::on_step_done(const StepDone& done) {
 }
 
 void Reporter::on_report(const StepReport& report) {
-  if (report.step <= reported_step_) return;  // of a journal
+  if (report.step <= reported_step_) return;  // reported before; the journal holds it again
   reported_step_ = report.step;
   last_report_ = report;
   if (report.skipped) {
@@ -152,15 +152,15 @@ void Reporter::on_report(const StepReport& report) {
                      .mfu = flops.mfu,
                      .loss_scale = report.loss_scale});
     if (folder_) {
-      problem(folder_->record(StepRecord{.step = steps_done,
-                                         .epoch = report.epoch,
-                                         .loss = report.loss,
-                                         .terms = report.terms,
-                                         .lr = report.lr,
-                                         .grad_norm = report.grad_norm,
-                                         .samples_per_second = rate,
-                                         .samples = std::exchange(unlogged_samples_, 0),
-                                         .time = unix_now()}));
+      warn_if_any(folder_->record(StepRecord{.step = steps_done,
+                                             .epoch = report.epoch,
+                                             .loss = report.loss,
+                                             .terms = report.terms,
+                                             .lr = report.lr,
+                                             .grad_norm = report.grad_norm,
+                                             .samples_per_second = rate,
+                                             .samples = std::exchange(unlogged_samples_, 0),
+                                             .time = unix_now()}));
     }
   }
   report_progress(report);
@@ -217,7 +217,7 @@ void Reporter::on_evaluation(const Workload::EvaluationReport& report, Workload&
   if (!folder_) return;
   const EvaluationRecord record{
       .step = report.step, .epoch = report.epoch, .metrics = report.metrics, .time = unix_now()};
-  for (const std::string& sentence : folder_->record(record, workload.log_line(report))) problem(sentence);
+  for (const std::string& sentence : folder_->record(record, workload.log_line(report))) warn_if_any(sentence);
 }
 
 void Reporter::on_output(const OutputReport& report) {
@@ -246,7 +246,7 @@ void Reporter::on_checkpoint(const WriteReport& report, double stage_seconds) {
   if (!report.written.moved_aside.empty()) {
     warn("an older checkpoint of step " + std::to_string(report.step) + " was moved to " + report.written.moved_aside);
   }
-  problem(report.written.housekeeping_error);
+  warn_if_any(report.written.housekeeping_error);
   if (options_.agent != nullptr) {
     options_.agent->send(CheckpointWritten{.step = report.step, .path = report.written.path});
   }

@@ -108,7 +108,7 @@ class Reporter {
 
   void report_progress(const StepReport& report);
   void print_progress_line(const Progress& progress);
-  void problem(const std::string& sentence);
+  void warn_if_any(const std::string& sentence);  // nothing for an empty sentence
 
   Options options_;
   Plan plan_;

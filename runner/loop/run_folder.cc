@@ -31,8 +31,8 @@ std::string lines_until(const std::string& log, int64_t epochs) {
 
 std::string sentence(const Status& status) { return status.ok() ? std::string() : status.error().message; }
 
-// Only the first error is reported.
-std::string join(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
+// Of two problems only the first is reported.
+std::string first_problem(const std::string& a, const std::string& b) { return a.empty() ? b : a; }
 
 }  // namespace
 
@@ -86,14 +86,14 @@ std::string RunFolder::remark() const {
 std::string RunFolder::record(const StepRecord& r) {
   if (log_.has_step(r.step)) return {};
   std::string problem = sentence(log_.append(r));
-  if (wandb_) problem = join(problem, sentence(wandb_->append(r)));
+  if (wandb_) problem = first_problem(problem, sentence(wandb_->append(r)));
   if (!events_) return problem;
   std::vector<std::pair<std::string, double>> scalars = {{"train/loss", r.loss}};
   for (const auto& [name, value] : r.terms) scalars.emplace_back("train/loss_" + name, value);
   scalars.insert(
       scalars.end(),
       {{"train/lr", r.lr}, {"train/grad_norm", r.grad_norm}, {"speed/samples_per_second", r.samples_per_second}});
-  return join(problem, sentence(events_->add_scalars(r.step, r.time, scalars)));
+  return first_problem(problem, sentence(events_->add_scalars(r.step, r.time, scalars)));
 }
 
 std::vector<std::string> RunFolder::record(const EvaluationRecord& r, const std::string& log_line) {

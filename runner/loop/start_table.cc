@@ -105,8 +105,8 @@ void add_flags(Rows& rows, const RunConfig& config) {
     rows.emplace_back("other flags", flags_text(config, FlagSource::kDefault));
     return;
   }
-  const auto others =
-      std::count_if(config.flags.begin(), config.flags.end(), [](const FlagValue& f) { return f.source == FlagSource::kDefault; });
+  const auto others = std::count_if(config.flags.begin(), config.flags.end(),
+                                    [](const FlagValue& f) { return f.source == FlagSource::kDefault; });
   rows.emplace_back("other flags", std::to_string(others) + " by default: in args.txt, or here with --verbose");
 }
 

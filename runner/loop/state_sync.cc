@@ -115,10 +115,10 @@ Status copy_checkpoint(const LoadedCheckpoint& loaded, const SyncParts& parts, c
 
 // Adds the flags that differ from those of the newest checkpoint in the folder.
 Error with_differences(const RunConfig& config, FileSystem& fs, const std::string& folder, Error error) {
-  const Result<std::vector<CheckpointEntry>> theirs = list_checkpoints(fs, folder);
-  if (!theirs.ok()) return error;
-  const auto newest = std::find_if(theirs->begin(), theirs->end(), [](const CheckpointEntry& e) { return !e.error; });
-  if (newest == theirs->end()) return error;
+  const Result<std::vector<CheckpointEntry>> found = list_checkpoints(fs, folder);
+  if (!found.ok()) return error;
+  const auto newest = std::find_if(found->begin(), found->end(), [](const CheckpointEntry& e) { return !e.error; });
+  if (newest == found->end()) return error;
   for (const std::string& difference :
        differing_flags(config.maths_flags(), "this command", newest->state->config, "the checkpoint")) {
     error.message.append("; ").append(difference);
@@ -296,13 +296,14 @@ Status restore_or_initialise(const SyncParts& parts, FileSystem& fs, const SyncO
 class Reading {
  public:
   explicit Reading(const SyncParts& parts)
-      : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [this, &parts] { return look(parts); }) {}
+      : phase_(parts.clock, Phase::kStartup), fs_(parts.fs, [this, &parts] { return check_stop(parts); }) {}
   FileSystem& fs() { return fs_; }
   // True: an error was caused by the cut or the stop, and says nothing about the volume.
   [[nodiscard]] bool was_stopped() const { return was_stopped_; }
 
  private:
-  Status look(const SyncParts& parts) {
+  // Called after each read.
+  Status check_stop(const SyncParts& parts) {
     parts.clock.progress();
     was_stopped_ = was_stopped_ || parts.stop.is_stopped();
     if (was_stopped_) return Error{ErrorCode::kCancelled, "the reading was stopped"};
@@ -351,22 +352,22 @@ SyncOutcome start_from_rank_zero(const SyncParts& parts, const SyncOptions& opti
       document = {{"failure", failure.message}, {"code", static_cast<int>(failure.code)}};
     }
   }
-  Result<std::string> told = broadcast_from_rank_zero(parts.store, world, "sync", dump_line(document));
-  if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
-  const Result<Json> heard = parse_json(*told, "rank 0's description of its state");
-  if (!heard.ok()) return Failure{ExitCode::kCrash, heard.error().message};
-  if (heard->contains("failure")) {
-    return Failure{static_cast<ExitCode>(heard->at("code").get<int>()), heard->at("failure").get<std::string>()};
+  Result<std::string> text = broadcast_from_rank_zero(parts.store, world, "sync", dump_line(document));
+  if (!text.ok()) return Failure{ExitCode::kPeerLost, text.error().message};
+  const Result<Json> received = parse_json(*text, "rank 0's description of its state");
+  if (!received.ok()) return Failure{ExitCode::kCrash, received.error().message};
+  if (received->contains("failure")) {
+    return Failure{static_cast<ExitCode>(received->at("code").get<int>()), received->at("failure").get<std::string>()};
   }
   const bool receives = world.rank != 0;
-  Result<Description> description = parse_description(*heard);
+  Result<Description> description = parse_description(*received);
   if (!description.ok()) return Failure{ExitCode::kCrash, description.error().message};
   send_tensors(parts, {.source = 0, .receives = receives}, options);
   if (receives) {
     const Status taken = take_description(std::move(*description), parts.state, parts.workload);
     if (!taken.ok()) return Failure{ExitCode::kCrash, taken.error().message};
-    result.origin = heard->at("origin").get<std::string>();
-    result.generation = heard->at("generation").get<uint64_t>();
+    result.origin = received->at("origin").get<std::string>();
+    result.generation = received->at("generation").get<uint64_t>();
   }
   result.resumed_step = parts.state.counters.step;
   result.has_changed = true;
@@ -389,9 +390,9 @@ SyncOutcome take_from_live_rank(const SyncParts& parts, const SyncOptions& optio
     }
     std::optional<Description> description;
     if (receives) {
-      const Result<Json> heard = parse_json(parts.store.get()->get_to_str("counters"), "the source's counters");
-      if (!heard.ok()) return Failure{ExitCode::kCrash, heard.error().message};
-      Result<Description> parsed = parse_description(*heard);
+      const Result<Json> received = parse_json(parts.store.get()->get_to_str("counters"), "the source's counters");
+      if (!received.ok()) return Failure{ExitCode::kCrash, received.error().message};
+      Result<Description> parsed = parse_description(*received);
       if (!parsed.ok()) return Failure{ExitCode::kCrash, parsed.error().message};
       description = std::move(*parsed);
     }
@@ -431,9 +432,10 @@ SyncOutcome sync_state(const SyncParts& parts, const SyncOptions& options) {
       newer = find_newer(parts.config, reading.fs(), options, best);
       if (reading.was_stopped()) return reading_stopped();
     }
-    const Result<std::string> told = broadcast_from_rank_zero(parts.store, world, "volume", newer ? "true" : "false");
-    if (!told.ok()) return Failure{ExitCode::kPeerLost, told.error().message};
-    if (*told == "true") {
+    const Result<std::string> has_newer =
+        broadcast_from_rank_zero(parts.store, world, "volume", newer ? "true" : "false");
+    if (!has_newer.ok()) return Failure{ExitCode::kPeerLost, has_newer.error().message};
+    if (*has_newer == "true") {
       return start_from_rank_zero(parts, options, std::move(newer),
                                   {.origin = {},
                                    .remarks = {"no rank had anything newer than step " + std::to_string(best.step) +

@@ -172,7 +172,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
                           clip.found_inf.reshape({}).to(torch::kFloat64), passed.committed.reshape({})})}))});
   StepOutcome outcome;
   outcome.samples = planned.samples;
-  // Every rank began this sum before its gradients were reduced, so there is nothing left to wait for but the message.
+  // Every rank began this sum before its gradients were reduced, so that only the messages may still be on their way.
   clock.enter(Phase::kWaiting);
   totals_ = sums.wait();
   clock.enter(Phase::kOther);
@@ -189,7 +189,7 @@ StepOutcome TrainStep::run(const StepRequests& requests) {
 }
 
 std::vector<StepReport> TrainStep::flush() {
-  // A dead peer shows up in this barrier on the host, and not as a device that waits for it without end.
+  // If a peer is dead, this barrier on the host fails. Without it, this rank's device would wait for the peer for ever.
   if (!pending_.empty()) {
     const PhaseScope waiting(parts_.clock, Phase::kWaiting);
     barrier(parts_.group);

@@ -37,7 +37,7 @@ struct Trainer::Generation {
   uint64_t number = 0;  // as checkpoints are stamped: formed.generation, or above it (see SyncResult)
   SyncResult sync;
   int64_t synced_ns = 0;
-  bool has_resumed = false;  // said to the agent
+  bool has_resumed = false;  // report_resumed has sent its message to the agent
   std::unique_ptr<BatchSource> source;
   TrainingOptions training;  // the flags in the present phase
   PhaseSteps steps;
@@ -63,7 +63,8 @@ Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, c
                .stop = stop_token(formed.generation),
                .number = formed.generation};
   gate_.open();
-  // Cut while it was formed: the abort has shut the gate before it was opened here. (fired() is true before it does.)
+  // If the group was cut while it formed, its abort may have shut the gate before open() above: shut it again. The
+  // abort sets fired() before it shuts the gate, so that no cut is missed.
   if (const auto& abort = group.options().abort; abort && abort->fired()) gate_.shut();
   try {
     return run_generation_or_throw(g);
@@ -72,17 +73,17 @@ Outcome Trainer::run_generation(ProcessGroup& group, const StoreHandle& store, c
   }
 }
 
-// The state is that of the last commit. With an agent, a rank that lost its group keeps that state and waits for the
-// next group; without one it ends.
+// Decides what this rank does after an exception. With an agent, a rank that lost its group goes back to the state of
+// the last commit and waits for the next group; in all other cases it ends.
 Outcome Trainer::after_fault(Generation& g, const std::exception& exception) {
   const Failure fault = classify_fault(exception);
   std::string message = "at step " + std::to_string(state_.counters.step + 1) + ": " + fault.message;
   if (fault.code == ExitCode::kOutOfMemory && g.step) message += advice_on_memory(g);
   const bool was_cut = parts_.agent != nullptr && parts_.agent->was_cut(g.formed.generation);
-  const bool device_is_well = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
+  const bool device_is_usable = fault.code != ExitCode::kDeviceFault && fault.code != ExitCode::kOutOfMemory;
   if (fault.code == ExitCode::kDeviceFault) parts_.on_device_fault({fault.code, message});
   const bool group_is_lost = fault.code == ExitCode::kPeerLost || fault.code == ExitCode::kTimeout || was_cut;
-  if (parts_.agent == nullptr || !group_is_lost || !device_is_well) return {fault.code, message, {}};
+  if (parts_.agent == nullptr || !group_is_lost || !device_is_usable) return {fault.code, message, {}};
   parts_.clock.enter(Phase::kWaiting);
   try {
     // NCCL's kernels may still run. With the gate shut, updates that are queued behind them change nothing.
@@ -120,7 +121,8 @@ Outcome Trainer::run_generation_or_throw(Generation& g) {
   return {static_cast<ExitCode>(asked.stop_code), {}, {}};
 }
 
-// What comes before the first step: one state on all ranks, the data, rank 0's folder.
+// Prepares the first step: brings all ranks to one state, makes the source of batches, and opens the run's folder on
+// rank 0.
 Outcome Trainer::prepare(Generation& g) {
   const TrainingOptions& training = parts_.config.training;
   phases_ = phases_of(parts_.workload.info(), training);
@@ -177,7 +179,8 @@ Outcome Trainer::prepare(Generation& g) {
   return {};
 }
 
-// The group broke while the ranks compared or sent their states.
+// The outcome of a failed sync_state. If the group broke during it and there is an agent, this rank waits for the next
+// group; otherwise it ends.
 Outcome Trainer::lost_or_failed(const Generation& g, const Failure& failure) const {
   if (parts_.agent == nullptr || failure.code != ExitCode::kPeerLost) return {failure.code, failure.message, {}};
   const bool was_cut = parts_.agent->was_cut(g.formed.generation);
@@ -212,7 +215,7 @@ void Trainer::set_plan(const Generation& g) {
                             .flops_per_sample = parts_.workload.flops_per_sample()});
 }
 
-// The reducer and the step of the present phase.
+// Makes the reducer and the TrainStep of the present phase.
 void Trainer::begin_steps(Generation& g) {
   Counters& counters = state_.counters;
   const TrainingPhase& phase = phases_[static_cast<size_t>(counters.phase)];
@@ -241,16 +244,18 @@ void Trainer::begin_steps(Generation& g) {
                                                         .steps = g.steps,
                                                         .is_cut = g.stop.is_cut,
                                                         .before_change = [this] { writer_.before_change(); }});
+  set_plan(g);
 }
 
-// The workload makes what the phase needs, on all ranks at once. Returns what any rank was asked for meanwhile (a stop,
-// or to leave together). Then the phase is not entered; whoever goes on from this state enters it again.
+// Lets the workload prepare the phase, on all ranks at once. Returns what any rank was asked to do meanwhile (to stop,
+// or to leave together). With such a request the phase is not entered; the group or run that continues from this state
+// enters it again.
 StepRequests Trainer::enter_phase(Generation& g, int64_t phase) {
   if (parts_.workload.info().phases.empty()) return {};
   const PhaseScope scope(parts_.clock, Phase::kStartup);
   parts_.reporter.beat(state_.counters.step, Activity::kRestoring);
   JointWork work(g.group, g.stop, parts_.clock, "while a phase was entered");
-  // A rank that kept its state through a recovery has it already.
+  // A rank that kept its state through a recovery has prepared the phase already.
   if (entered_phase_ != phase) {
     entered_phase_ = -1;
     const torch::NoGradGuard no_grad;
@@ -278,7 +283,6 @@ StepRequests Trainer::change_phase(Generation& g) {
   if (asked.any()) return asked;
   begin_next_phase(counters);
   begin_steps(g);
-  set_plan(g);
   parts_.reporter.say("now " + describe_phases({phases_[static_cast<size_t>(next)]}) + ", from step " +
                       std::to_string(counters.step + 1));
   return {};
@@ -310,7 +314,8 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
     const StepOutcome stepped = g.step->run(g.stop.requests());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     counters.seconds_training += seconds;
-    // From here on there is something to lose: a signal asks, it does not end.
+    // This rank now holds a step that no checkpoint has: from here on a signal asks for a stop instead of ending the
+    // process.
     parts_.defer_stops();
     const double epoch = static_cast<double>(counters.place.epoch) +
                          static_cast<double>(counters.place.index) / static_cast<double>(counters.epoch_steps);
@@ -323,7 +328,7 @@ Outcome Trainer::train(Generation& g, StepRequests asked) {
     if (drift.code != ExitCode::kDone) return drift;
     if (!asked.any() && is_time_to_evaluate(g)) asked = evaluate(g);
     const int64_t every = parts_.config.training.checkpoint_every;
-    // The last step's checkpoint is finish's: it holds what the last evaluation found.
+    // finish() writes the checkpoint of the last step, because it has to include the last evaluation.
     const bool due = every > 0 && counters.step % every == 0 && counters.step < g.steps.total && asked.stop_code == 0;
     if (due || has_unwritten_best()) checkpoint(g, has_unwritten_best());
     writer_.report();
@@ -374,7 +379,8 @@ Outcome Trainer::leave_together(Generation& g) {
   return {static_cast<ExitCode>(leaving_code), {}, {}};
 }
 
-// Takes the figures of earlier steps. They are sums over all ranks, so that all ranks decide the same on them.
+// Records the figures of earlier steps. They are sums over all ranks, so that all ranks come to the same decision about
+// skipped steps.
 void Trainer::take(const std::vector<StepReport>& reports) {
   const int64_t limit = parts_.config.training.max_skipped_steps;
   for (const StepReport& report : reports) {
@@ -431,8 +437,8 @@ bool Trainer::is_out_of_patience() const {
   return patience > 0 && state_.counters.evaluations_without_best >= patience;
 }
 
-// Returns what any rank was asked for meanwhile. An evaluation that was ended by it is discarded: evaluated_step stays
-// what it was, and whoever goes on from this step evaluates again.
+// Returns what any rank was asked to do meanwhile. A request ends the evaluation, which is then discarded:
+// evaluated_step stays as it was, and the group or run that continues from this step evaluates again.
 StepRequests Trainer::evaluate(Generation& g) {
   const PhaseScope scope(parts_.clock, Phase::kValidation);
   if (g.step) take(g.step->flush());

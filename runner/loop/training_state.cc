@@ -88,18 +88,18 @@ Json to_json(const Counters& c) {
 }
 
 void count_figures(Counters& counters, const StepReport& report) {
-  // Steps that were queued with the old scale before it was halved say nothing about the new scale: however many steps
-  // the device was ahead, one overflow halves the scale once. And a step that overflowed at a scale above 1 does not
+  // Steps that were queued before the scale was halved still have the old scale. They are ignored, so that one overflow
+  // halves the scale once, however many steps the device was ahead. A step that overflowed at a scale above 1 does not
   // count towards --max_skipped_steps, because a smaller scale may repair it.
-  const bool says_something = !report.loss_scale || *report.loss_scale == counters.loss_scale.scale;
+  const bool has_current_scale = !report.loss_scale || *report.loss_scale == counters.loss_scale.scale;
   const bool is_overflow = report.loss_scale && *report.loss_scale > 1.0;
-  if (report.loss_scale && says_something) counters.loss_scale.update(report.skipped);
+  if (report.loss_scale && has_current_scale) counters.loss_scale.update(report.skipped);
   if (!report.skipped) {
     counters.skipped_in_row = 0;
     add_to(counters.training, kTrainLoss, report.loss);
     for (const auto& [name, value] : report.terms) add_to(counters.training, "train_" + name, value);
   } else {
-    counters.skipped_in_row += says_something && !is_overflow ? 1 : 0;
+    counters.skipped_in_row += has_current_scale && !is_overflow ? 1 : 0;
     ++counters.skipped_total;
   }
 }
@@ -113,9 +113,9 @@ std::optional<bool> count_evaluation(Counters& counters, const WorkloadInfo& inf
   if (!score) return std::nullopt;
   const bool is_best = *score > counters.best_metric;
   counters.best_metric = std::max(counters.best_metric, *score);
-  const bool is_enough = *score > counters.patience_best + training.early_stop_min_delta;
-  if (is_enough) counters.patience_best = *score;
-  counters.evaluations_without_best = is_enough ? 0 : counters.evaluations_without_best + 1;
+  const bool is_improvement = *score > counters.patience_best + training.early_stop_min_delta;
+  if (is_improvement) counters.patience_best = *score;
+  counters.evaluations_without_best = is_improvement ? 0 : counters.evaluations_without_best + 1;
   return is_best;
 }
 

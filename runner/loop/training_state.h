@@ -82,7 +82,7 @@ std::optional<bool> count_evaluation(Counters& counters, const WorkloadInfo& inf
 
 struct EvaluationNote {
   Workload::EvaluationReport report;
-  std::vector<std::string> outputs;  // names of its files, see Workload::outputs
+  std::vector<std::string> outputs;  // names of the evaluation's files, see Workload::outputs
   double lr = 0.0;                   // see Workload::OutputState
 };
 

@@ -75,7 +75,7 @@ WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, con
   const std::string& folder = options.tokenizer_path;
   Result<BytePairEncoding> tokenizer = folder.empty() ? BytePairEncoding::of_bytes() : BytePairEncoding::load(folder);
   if (!tokenizer.ok()) return Failure{ExitCode::kData, "--tokenizer_path: " + tokenizer.error().message};
-  const std::string said =
+  const std::string tokenizer_text =
       folder.empty() ? "bytes (no --tokenizer_path)" : folder + ", " + std::to_string(tokenizer->size()) + " tokens";
   const int64_t tokens_max = options.max_tokens.value_or(options.image_size * options.image_size);
   Result<std::unique_ptr<ImageSource>> source = find_token_images(options.data_path, options.image_size, tokens_max,
@@ -86,7 +86,7 @@ WorkloadOrFailure make_pixel_dlm(const RunConfig& config, at::Device device, con
       prepare_images(fs, **source, image_cache_folder(options), prepare_options(on_progress));
   if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
   Result<std::unique_ptr<PixelDlmWorkload>> workload =
-      PixelDlmWorkload::create(config, std::move(*prepared), said, device);
+      PixelDlmWorkload::create(config, std::move(*prepared), tokenizer_text, device);
   if (!workload.ok()) return Failure{ExitCode::kData, workload.error().message};
   return std::unique_ptr<Workload>(std::move(workload).value());
 }

@@ -20,7 +20,7 @@ class Ema {
 
   // found_inf: fp32, one element, 0 or 1, on the parameters' device.
   void update(const at::Tensor& found_inf);
-  // The averages become copies of the parameters (after a load of weights alone).
+  // Sets the averages to copies of the parameters, for weights that were loaded without averages.
   void reset();
 
   // By the parameters' names. The tensors share memory with the EMA: copying values into them loads a state.

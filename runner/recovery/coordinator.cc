@@ -14,24 +14,27 @@
 namespace lockstep {
 namespace {
 
-// About nodes that are missing, when they have been waited for long enough.
+// What the user can do, at the end of the message for a job that ends because nodes are missing.
 constexpr const char* kWhatToDo =
     "; see their logs, allow fewer with --nnodes MIN:MAX, or wait longer with --rendezvous_timeout_seconds";
+// The same for a job that ends because its groups broke again and again before their first step.
 constexpr const char* kWhatToDoWithoutStep =
     "; do the nodes reach each other on all ports, and through the interface that GLOO_SOCKET_IFNAME or "
     "NCCL_SOCKET_IFNAME names?";
-// The cause of a group's end; what a node's workers saw when a peer was gone.
+// The cause that a node reports when its workers lost a peer and do not know why.
 std::string peer_lost() { return exit_reason(static_cast<int>(ExitCode::kPeerLost)); }
-// What the start of a worker and the reading of its data may take.
+// Estimated time that a worker needs to start and to read its data.
 constexpr std::chrono::milliseconds kTimeToComeBack{60'000};
-// Nodes named in a sentence; the rest is counted.
+// Most nodes that one message names; of the others it gives only the number.
 constexpr int kNamedMax = 8;
-// Of the lower half of a generation: more is a mistake. Leaves room to count on.
+// Highest counter (lower half of a generation) that an agent may claim to have seen; a higher one is a mistake. The
+// limit leaves room for the generations that follow.
 constexpr uint32_t kCounterMax = uint32_t{1} << 31U;
 
-// A lost node is not ready.
+// True when the node can be a member of the next group. (A lost node is not `ready`.)
 bool can_be_placed(const Node& node) { return node.ready && node.leaving_code == 0; }
 
+// Adds the node to the tally (sign +1) or takes it out (sign -1).
 void count(NodeTally& tally, const Node& node, int sign) {
   const bool stays = node.connection != 0 && node.leaving_code == 0;
   if (node.connection != 0) tally.connected += sign;
@@ -66,41 +69,45 @@ std::string who_is_missing(const CoordinatorState& state) {
   return text;
 }
 
-std::chrono::milliseconds patience(const CoordinatorState& state) {
+// How long a group waits for wanted nodes before it is placed with fewer.
+std::chrono::milliseconds rejoin_wait(const CoordinatorState& state) {
   const CoordinatorOptions& options = state.options;
   return options.rejoin_timeout + (state.group == GroupState::kNone ? options.dns_ttl : std::chrono::milliseconds{0});
 }
 
-// There is no group, and there is to be one.
+// True when there is no group and one is to be formed.
 bool is_waiting(const CoordinatorState& state) {
   return (state.group == GroupState::kNone || state.group == GroupState::kBroken) && state.stop_code == 0;
 }
 
+// True when the newest group broke because its ranks lost each other before they had finished a step.
 bool had_no_step(const CoordinatorState& state) {
   const bool lost_each_other =
       state.cause == peer_lost() || state.cause == exit_reason(static_cast<int>(ExitCode::kTimeout));
   return state.group == GroupState::kBroken && lost_each_other && !state.has_stepped;
 }
 
-// Before the next group is placed. The first that came to nothing may have lost one whose end is about to be told.
-// (Beats come often enough to see the end of a pause.)
+// True during the pause before the next group is placed. There is no pause after the first group without a step,
+// because the cause may be a worker that died and whose agent is about to report that. The end of a pause needs no
+// deadline of its own: the Ticks for the beats come often enough.
 bool pauses(const CoordinatorState& state, TimePoint now) {
   if (state.group != GroupState::kBroken || state.groups_without_step < 2) return false;
   const int doublings = std::clamp(state.groups_without_step - 2, 0, 5);
   return now < state.waiting_since + std::min(kWithoutStepPauseInitial * (1 << doublings), kWithoutStepPauseMax);
 }
 
+// True when node 0 and enough other nodes are ready, and there is no reason to wait for more.
 bool could_be_placed(const CoordinatorState& state, TimePoint now) {
   const auto first = state.nodes.find(0);
   const bool has_first = first != state.nodes.end() && can_be_placed(first->second);
   if (!has_first || state.tally.ready < state.options.min_nodes) return false;
   const bool has_wanted = state.tally.ready >= state.options.wanted_nodes;
-  const bool has_all_there_were = state.group == GroupState::kBroken && state.tally.awaited == 0;
-  const bool has_waited = now >= state.waiting_since + patience(state);
-  return has_wanted || has_all_there_were || has_waited;
+  const bool has_all_old_members = state.group == GroupState::kBroken && state.tally.awaited == 0;
+  const bool has_waited = now >= state.waiting_since + rejoin_wait(state);
+  return has_wanted || has_all_old_members || has_waited;
 }
 
-// What a worker does for minutes, perhaps, and for itself: nobody has to be waited for in it.
+// True for work of its own that may take a worker minutes, and in which it waits for no peer.
 bool is_long_work(const WorkerBeat& beat) {
   if (waits_for_a_peer(beat)) return false;
   switch (beat.activity) {
@@ -118,37 +125,41 @@ bool is_long_work(const WorkerBeat& beat) {
   return beat.phase == Phase::kCheckpointStall;
 }
 
-// A node that works will be ready; one that is not there, or hangs, may never be.
+// When the job ends because no group could be formed. Progress of a worker in long work delays this, because its node
+// will become ready; a node that is absent or hangs may never become ready.
 TimePoint gives_up_at(const CoordinatorState& state) {
   return std::max(state.waiting_since, state.worked_at) + state.options.rendezvous_timeout;
 }
 
-// The rule of decide_membership, without its words: cheap enough for every event.
+// The decision of decide_membership without its reason in words, and so cheap enough to be made at every event.
 enum class Verdict { kPlace, kWait, kGiveUp, kGiveUpWithoutStep };
 Verdict judge(const CoordinatorState& state, TimePoint now) {
   if (could_be_placed(state, now)) {
     if (pauses(state, now)) return Verdict::kWait;
-    const bool is_enough =
+    const bool has_tried_long_enough =
         state.groups_without_step > 1 && now >= state.without_step_since + state.options.rendezvous_timeout;
-    return is_enough ? Verdict::kGiveUpWithoutStep : Verdict::kPlace;
+    return has_tried_long_enough ? Verdict::kGiveUpWithoutStep : Verdict::kPlace;
   }
   return now >= gives_up_at(state) ? Verdict::kGiveUp : Verdict::kWait;
 }
 
-// The job ends when no group forms for rendezvous_timeout. Whoever has kept the others waiting for this long, without a
-// sign of progress, is killed: another one can still come in time.
-std::chrono::milliseconds wait_that_is_enough(const CoordinatorOptions& options) {
+// While there is no group, a worker that has shown no progress for this long is killed. The job ends after
+// rendezvous_timeout without a group; this time is shorter, so that the worker that is started in its place can still
+// become ready.
+std::chrono::milliseconds stall_timeout_without_group(const CoordinatorOptions& options) {
   return std::max(options.rendezvous_timeout / 2, options.rendezvous_timeout - kTimeToComeBack);
 }
 
-std::optional<TimePoint> next_look(const CoordinatorState& state, TimePoint now) {
+// The next time at which the decision may change although no event comes.
+std::optional<TimePoint> next_decision(const CoordinatorState& state, TimePoint now) {
   std::optional<TimePoint> next;
-  for (const TimePoint at : {state.waiting_since + patience(state), gives_up_at(state)}) {
+  for (const TimePoint at : {state.waiting_since + rejoin_wait(state), gives_up_at(state)}) {
     if (at > now && (!next || at < *next)) next = at;
   }
   return next;
 }
 
+// The ready nodes with the lowest ranks, at most wanted_nodes.
 std::vector<int> lowest_ready(const CoordinatorState& state) {
   std::vector<int> ranks;
   for (const auto& [rank, node] : state.nodes) {
@@ -158,6 +169,7 @@ std::vector<int> lowest_ready(const CoordinatorState& state) {
   return ranks;
 }
 
+// One call of step(): changes the state and collects the outputs.
 class Stepper {
  public:
   Stepper(CoordinatorState& state, TimePoint now) : s_(state), now_(now) {}
@@ -180,7 +192,7 @@ class Stepper {
       const int rank = at->second;
       Node& node = s_.nodes.at(rank);
       node.last_heard = now_;
-      std::visit([&](const auto& message) { hear(rank, node, message); }, said.message);
+      std::visit([&](const auto& message) { on_message(rank, node, message); }, said.message);
     } else if (const auto* greet = std::get_if<Greet>(&said.message)) {
       answer(said.connection, *greet);
     } else if (const auto* join = std::get_if<Join>(&said.message)) {
@@ -210,7 +222,8 @@ class Stepper {
     if (now_ >= s_.next_beat) beat();
   }
 
-  // What follows from the event. The words of a wait are only looked for at a Tick: they cost a look at all nodes.
+  // Carries out what follows from the state after the event. When the decision is to wait, its reason in words is made
+  // only at a Tick, because that takes a scan of all nodes.
   void settle(bool is_tick) {
     if (s_.group == GroupState::kPlaced) settle_placed();
     if (is_waiting(s_) && (is_tick || judge(s_, now_) != Verdict::kWait)) settle_waiting();
@@ -218,23 +231,23 @@ class Stepper {
 
   void set_deadline() {
     s_.deadline = s_.next_beat;
-    if (s_.next_silence) look_at(*s_.next_silence);
-    if (s_.leaving_since) look_at(*s_.leaving_since + kLeaveGather);
-    if (s_.regrouping) look_at(s_.regrouping_until);
-    if (const auto next = next_look(s_, now_); next && is_waiting(s_)) look_at(*next);
+    if (s_.next_silence) tick_at(*s_.next_silence);
+    if (s_.leaving_since) tick_at(*s_.leaving_since + kLeaveGather);
+    if (s_.regrouping) tick_at(s_.regrouping_until);
+    if (const auto next = next_decision(s_, now_); next && is_waiting(s_)) tick_at(*next);
   }
 
  private:
-  // Notes quote what nodes say of themselves (host, job, last words): none of it may forge a line.
+  // Notes quote text that nodes send (host, job, messages). As one line, such text cannot imitate lines of the log.
   void note(const std::string& text) { out_.emplace_back(Note{.text = one_line(text)}); }
   void warn(const std::string& text) { out_.emplace_back(Note{.text = one_line(text), .is_warning = true}); }
   void send(const Node& node, CoordinatorMessage message) {
     if (node.connection != 0) out_.emplace_back(Send{node.connection, std::move(message)});
   }
   void close(ConnectionId connection) { out_.emplace_back(Close{connection}); }
-  void look_at(TimePoint at) { s_.deadline = std::min(*s_.deadline, at); }
+  void tick_at(TimePoint at) { s_.deadline = std::min(*s_.deadline, at); }
 
-  // Every change of a node that its tally can see.
+  // Makes a change of a node that may change the tally.
   template <typename Change>
   void change(Node& node, const Change& make_change) {
     count(s_.tally, node, -1);
@@ -253,7 +266,8 @@ class Stepper {
     }
   }
 
-  // This process did not run (stopped, a paused machine): the others had no chance to be heard in that time.
+  // This process did not run for `gap` (it was stopped, or the machine was paused). It could receive no message in that
+  // time, so all deadlines are shifted by it.
   void shift_deadlines(std::chrono::steady_clock::duration gap) {
     for (auto& [rank, node] : s_.nodes) node.last_heard += gap;
     for (auto& [connection, greeting] : s_.greetings) greeting.since += gap;
@@ -264,7 +278,7 @@ class Stepper {
     if (s_.leaving_since) *s_.leaving_since += gap;
     s_.ended_at += gap;
     warn("the coordinator did not run for " + seconds_text(std::chrono::duration_cast<std::chrono::milliseconds>(gap)) +
-         "; nobody is taken for lost");
+         "; no node counts as lost for that time");
   }
 
   // ---- greeting and joining ----
@@ -309,7 +323,7 @@ class Stepper {
     out_.emplace_back(Send{connection, Welcome{s_.generation()}});
   }
 
-  // A Join on a connection that has greeted; anything else is closed.
+  // Handles a Join. A connection that has not greeted is closed.
   void admit(ConnectionId connection, const Join& join) {
     const auto at = s_.greetings.find(connection);
     if (at == s_.greetings.end()) return close(connection);
@@ -350,7 +364,7 @@ class Stepper {
     return present == s_.nodes.end() || may_replace(connection, greet, present->second);
   }
 
-  // Rank and nproc of a node other than `rank`: all have the same nproc, so that any will do.
+  // Rank and nproc of a node other than `rank`. Any other node will do, because all have the same nproc.
   [[nodiscard]] std::optional<std::pair<int, int>> other_node(int rank) const {
     for (const auto& [other, node] : s_.nodes) {
       if (other != rank) return std::pair{other, node.nproc};
@@ -400,7 +414,7 @@ class Stepper {
       n.killed.clear();
     });
     s_.rank_of.emplace(connection, rank);
-    // An agent can have seen a higher one of this attempt only if this coordinator is the second of its attempt.
+    // An agent can have seen a higher counter of this attempt only if an earlier coordinator had the same attempt.
     if (attempt_of(join.generation) == s_.options.attempt) {
       s_.counter = std::max(s_.counter, counter_of(join.generation));
     }
@@ -408,12 +422,12 @@ class Stepper {
     if (leaves_a_group) break_group(kNodeLost, name(rank, node) + " has lost its connection and joined again");
     if (s_.end) return send(node, *s_.end);
     if (join.ready && !accept_terms(rank, node, join.terms)) return;
-    if (s_.stop_code != 0) send(node, StopJob{s_.stop_code});  // it was lost when all were told
-    if (join.leaving_code != 0) hear(rank, node, Leave{join.leaving_code});
-    if (join.done) hear(rank, node, NodeDone{});
+    if (s_.stop_code != 0) send(node, StopJob{s_.stop_code});  // the node was lost when the others got it
+    if (join.leaving_code != 0) on_message(rank, node, Leave{join.leaving_code});
+    if (join.done) on_message(rank, node, NodeDone{});
   }
 
-  // The connection that `greet`'s agent takes the place of.
+  // Closes the node's present connection, because the agent that sent `greet` replaces it.
   void dismiss(Node& node, const Greet& greet) {
     if (greet.attempt > node.attempt) {
       send(node,
@@ -428,7 +442,8 @@ class Stepper {
 
   // ---- terms ----
 
-  // False: the node was refused. Node 0 itself never is: those that differ from it are.
+  // Records the node's terms. Returns false when the node was refused because of them. Node 0 is never refused; instead
+  // all nodes that differ from it are.
   bool accept_terms(int rank, Node& node, const std::string& terms) {
     node.terms = terms;
     if (s_.end) return true;
@@ -441,7 +456,7 @@ class Stepper {
     return true;
   }
 
-  // What is not known yet is compared when it is.
+  // Refuses the node when its terms differ from node 0's. Terms that are not known yet are compared when they arrive.
   bool refuse_other_terms(int rank) {
     const auto first = s_.nodes.find(0);
     const Node& node = s_.nodes.at(rank);
@@ -454,16 +469,16 @@ class Stepper {
     return true;
   }
 
-  // ---- what a node that has joined says ----
+  // ---- messages of a node that has joined ----
 
-  void hear(int rank, Node& node, const Greet&) { break_order(rank, node); }
-  void hear(int rank, Node& node, const Join&) { break_order(rank, node); }
-  void break_order(int rank, const Node& node) {
+  void on_message(int rank, Node& node, const Greet&) { on_repeated_greeting(rank, node); }
+  void on_message(int rank, Node& node, const Join&) { on_repeated_greeting(rank, node); }
+  void on_repeated_greeting(int rank, const Node& node) {
     close(node.connection);
     lose(rank, End::kClosed, "it greeted or joined twice on one connection");
   }
 
-  void hear(int rank, Node& node, const NodeReady& said) {
+  void on_message(int rank, Node& node, const NodeReady& said) {
     if (said.generation < node.placed) return;
     if (said.ready && !accept_terms(rank, node, said.terms)) return;
     change(node, [&](Node& n) { n.ready = said.ready; });
@@ -471,8 +486,8 @@ class Stepper {
     if (said.ready && in_group) break_group(peer_lost(), "the workers of " + name(rank, node) + " have left the group");
   }
 
-  void hear(int rank, Node& node, const Broken& said) {
-    node.workers.clear();  // one of these beats may be of a process that is no more
+  void on_message(int rank, Node& node, const Broken& said) {
+    node.workers.clear();  // one of these beats may be of a process that has ended
     if (said.generation != s_.placed || !node.member) return;
     std::string text = name(rank, node) + ": " + (said.rank < 0 ? "" : "rank " + std::to_string(said.rank) + ": ") +
                        (said.message.empty() ? said.cause : said.message);
@@ -480,16 +495,19 @@ class Stepper {
     if (said.rank >= 0) learn_cause(said.cause, text);
   }
 
-  // Those who lost a peer may be heard before the one who knows why.
+  // Corrects the cause of the break, because nodes that lost a peer may report before the node that knows why.
   void learn_cause(const std::string& cause, const std::string& text) {
     if (s_.group != GroupState::kBroken || s_.cause != peer_lost()) return;
     s_.cause = cause;
-    s_.groups_without_step = 0;  // they lost one that died
+    s_.groups_without_step = 0;  // a worker died; the ranks did not just lose each other
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " broke because of " + text);
   }
 
-  void hear(int rank, Node& node, const Heartbeat& said) {
-    if (said.workers.size() > static_cast<size_t>(node.nproc)) return;
+  void on_message(int rank, Node& node, const Heartbeat& said) {
+    const bool are_its_ranks = std::all_of(said.workers.begin(), said.workers.end(), [&](const WorkerBeat& worker) {
+      return worker.local_rank >= 0 && worker.local_rank < node.nproc;
+    });
+    if (!are_its_ranks || said.workers.size() > static_cast<size_t>(node.nproc)) return;
     node.workers = said.workers;
     for (const WorkerBeat& worker : said.workers) note_work(worker);
     if (rank == 0 && s_.group == GroupState::kPlaced) watch_steps(node);
@@ -497,12 +515,13 @@ class Stepper {
 
   void note_work(const WorkerBeat& worker) {
     if (!is_long_work(worker)) return;
-    constexpr double kSecondsMax = 1e9;  // what a node says may be any number, or none
+    constexpr double kSecondsMax = 1e9;  // a node may send any number, or NaN
     const std::chrono::duration<double> unchanged(std::min(std::max(0.0, worker.seconds_unchanged), kSecondsMax));
     s_.worked_at = std::max(s_.worked_at, now_ - std::chrono::duration_cast<TimePoint::duration>(unchanged));
   }
 
-  // Rank 0 is in every group. What it shows before it trains may be of the group before.
+  // Finds out from rank 0, which is in every group, whether the group has finished a step. Before rank 0 trains, its
+  // step may be that of the group before.
   void watch_steps(const Node& node) {
     for (const WorkerBeat& worker : node.workers) {
       if (worker.local_rank != 0 || worker.generation != s_.placed || worker.activity != Activity::kTraining) continue;
@@ -511,7 +530,7 @@ class Stepper {
     }
   }
 
-  void hear(int /*rank*/, Node& node, const StoreCall& said) {
+  void on_message(int /*rank*/, Node& node, const StoreCall& said) {
     const bool is_worker = said.local_rank >= 0 && said.local_rank < node.nproc;
     const bool is_current = s_.group == GroupState::kPlaced && node.member && said.request.generation == s_.placed;
     if (is_worker && is_current) {
@@ -533,7 +552,7 @@ class Stepper {
     send(node, StoreAnswerTo{said.local_rank, std::move(reply)});
   }
 
-  void hear(int rank, Node& node, const Leave& said) {
+  void on_message(int rank, Node& node, const Leave& said) {
     if (node.leaving_code != 0 || s_.end) return;
     const int interrupted = static_cast<int>(ExitCode::kInterrupted);
     const int code = said.code == interrupted ? interrupted : static_cast<int>(ExitCode::kTerminated);
@@ -541,22 +560,23 @@ class Stepper {
     note(name(rank, node) + " leaves");
     const bool placed = s_.group == GroupState::kPlaced;
     if (placed && s_.stop_code == 0 && s_.tally.staying_members == 0) return stop_job(code);
-    // Node 0 among them: another one may be the first to join, and leave, before it, or while it is lost for a moment.
+    // Without a group the job stops when all nodes leave, node 0 among them. (Other nodes may join and leave before
+    // node 0 joins, or while it is lost for a moment.)
     const auto first = s_.nodes.find(0);
     const bool first_leaves = first != s_.nodes.end() && first->second.leaving_code != 0;
     if (!placed && s_.tally.staying == 0 && first_leaves) s_.stop_code = code;
-    // Its workers are in no group: nobody has to agree on a step.
+    // Workers that are in no group stop at once, because they need not agree with others on a step.
     if (s_.stop_code != 0 || !placed || !node.member || node.ready) return send(node, StopJob{code});
     if (s_.regrouping) return send(node, Regroup{s_.placed, true});
     if (!s_.leaving_since) s_.leaving_since = now_;
   }
 
-  void hear(int /*rank*/, Node& node, const NodeDone&) {
+  void on_message(int /*rank*/, Node& node, const NodeDone&) {
     node.done = true;
     if (!s_.end) end_job(EndJob{0, ""});
   }
 
-  void hear(int rank, Node& node, const NodeFailed& said) {
+  void on_message(int rank, Node& node, const NodeFailed& said) {
     if (s_.end) return;
     if (said.for_good) {
       return end_job(
@@ -566,10 +586,10 @@ class Stepper {
     lose(rank, End::kClosed, "it gave up (" + exit_reason(said.code) + "): " + said.message);
   }
 
-  // For the page of node 0's agent, which hears it, too (agent/coordinator_server).
-  void hear(int /*rank*/, Node& /*node*/, const LadderDecision& /*said*/) {}
+  // Ignored here. The message is for the web page of node 0's agent, which gets it from agent/coordinator_server.
+  void on_message(int /*rank*/, Node& /*node*/, const LadderDecision& /*said*/) {}
 
-  void hear(int /*rank*/, Node& node, const CheckpointNews& said) {
+  void on_message(int /*rank*/, Node& node, const CheckpointNews& said) {
     if (said.step <= s_.checkpoint_step) return;
     s_.checkpoint_step = said.step;
     for (const auto& [rank, other] : s_.nodes) {
@@ -581,8 +601,8 @@ class Stepper {
 
   enum class End { kClosed, kSilent };
 
-  // Its connection is ended or about to be. A node that was on its way out is forgotten quietly; but one that fell
-  // silent on the way may have left its peers in a collective.
+  // Handles the loss of a node, whose connection has ended or is about to be closed. When the node was leaving as it
+  // was asked to, its group does not break; but one that fell silent meanwhile may have left its peers in a collective.
   void lose(int rank, End end, const std::string& why) {
     const auto at = s_.nodes.find(rank);
     Node& node = at->second;
@@ -601,7 +621,8 @@ class Stepper {
       if (node.member) learn_cause(kNodeLost, text);
     }
     if (in_group && !leaves_as_told) break_group(kNodeLost, text);
-    // It left at the same step as the others, who must have left by now too, or it never was in the group.
+    // The node left at the same step as the others, so they must have left soon, too; or its workers never were in the
+    // group.
     if (s_.regrouping && is_leaving && node.member) {
       s_.regrouping_until = std::min(s_.regrouping_until, now_ + s_.options.heartbeat_timeout);
     }
@@ -643,7 +664,7 @@ class Stepper {
     warn("the group of generation " + std::to_string(counter_of(s_.placed)) + " is broken (" + cause + "): " + message);
     for_members([&](const Node& member) {
       send(member, CutGroup{s_.placed, cause, message});
-      // It can no longer leave with the others.
+      // This node can no longer leave together with the others, so it stops now.
       if (member.leaving_code != 0 && s_.stop_code == 0) send(member, StopJob{member.leaving_code});
     });
   }
@@ -674,7 +695,7 @@ class Stepper {
     for_members([&](const Node& member) { send(member, Regroup{s_.placed, member.leaving_code != 0}); });
   }
 
-  // All have asked for it: the members' workers agree on the step.
+  // All nodes were asked to leave. The members' workers agree on the step after which they stop.
   void stop_job(int code) {
     s_.stop_code = code;
     s_.regrouping = false;
@@ -702,15 +723,18 @@ class Stepper {
     if (s_.regrouping) {
       if (s_.tally.awaited == 0) return end_group(s_.cause);
       if (now_ < s_.regrouping_until) return;
-      return break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)), "it has not left together in time");
+      return break_group(exit_reason(static_cast<int>(ExitCode::kTimeout)), "its ranks did not leave it in time");
     }
     if (s_.leaving_since) {
       if (now_ >= *s_.leaving_since + kLeaveGather) regroup(kNodeLeaves, "a node leaves");
       return;
     }
-    // Members are not ready while they are in the group: who is, can come in.
+    // Members are not `ready` while they are in the group, so every ready node is one that can be added.
     const bool can_grow = static_cast<int>(s_.members.size()) < s_.options.wanted_nodes && s_.tally.ready > 0;
-    if (can_grow) regroup(kNodeJoins, std::to_string(s_.tally.ready) + " more can join");
+    if (can_grow) {
+      regroup(kNodeJoins,
+              std::to_string(s_.tally.ready) + (s_.tally.ready == 1 ? " more node" : " more nodes") + " can join");
+    }
   }
 
   void settle_waiting() {
@@ -754,7 +778,7 @@ class Stepper {
     }
   }
 
-  // ---- once in kBeatInterval ----
+  // ---- every kBeatInterval ----
 
   void beat() {
     s_.next_beat = now_ + kBeatInterval;
@@ -773,16 +797,16 @@ class Stepper {
       }
       s_.stragglers.add(beats);
     } else if (is_waiting(s_)) {
-      // A worker that hangs in its own work hears no cut, and all wait for it. (One that sits in a collective has been
-      // cut; its agent sees to it.)
+      // A worker that hangs in work of its own does not notice that its group was cut, and all others wait for it. (One
+      // that hangs in a collective is killed by its agent some time after the cut.)
       for (const auto& [rank, node] : s_.nodes) collect_beats(beats, rank, node, rank);
     }
-    const std::chrono::milliseconds enough = wait_that_is_enough(s_.options);
-    const bool have_waited = is_waiting(s_) && now_ - s_.waiting_since >= enough;
-    const auto timeout = have_waited ? std::min(s_.options.stall_timeout, enough) : s_.options.stall_timeout;
+    const std::chrono::milliseconds shorter = stall_timeout_without_group(s_.options);
+    const bool have_waited = is_waiting(s_) && now_ - s_.waiting_since >= shorter;
+    const auto timeout = have_waited ? std::min(s_.options.stall_timeout, shorter) : s_.options.stall_timeout;
     const std::vector<Stall> stalls = find_stalls(beats, timeout);
     const bool is_stuck = s_.group == GroupState::kPlaced && !stalls.empty() && stalls.front().group_is_stuck;
-    // Once for each step: what is stuck there every time is not freed by leaving.
+    // Only once for each step: if the next group is stuck there again, leaving has not helped, and workers are killed.
     if (is_stuck && stalls.front().step > s_.stuck_step) return leave_stuck_group(stalls.front());
     for (const Stall& stall : stalls) kill_hanging(stall);
   }
@@ -793,14 +817,14 @@ class Stepper {
                 stall.message + ", as do all others; they leave the group and go on");
   }
 
-  // Of workers that are in the group; without one, in any group that they have not left.
+  // Appends the beats of the workers that are in the placed group. When no group is placed: of those that have not left
+  // an earlier group and wait for no peer.
   void collect_beats(std::vector<RankBeat>& beats, int rank, const Node& node, int index) const {
     const bool is_placed = s_.group == GroupState::kPlaced;
     for (const WorkerBeat& worker : node.workers) {
       const bool is_in_group =
           is_placed ? worker.generation == s_.placed : worker.generation != 0 && !waits_for_a_peer(worker);
-      const bool is_here = worker.local_rank >= 0 && worker.local_rank < node.nproc;
-      if (is_in_group && is_here) beats.push_back({index * node.nproc + worker.local_rank, rank, worker});
+      if (is_in_group) beats.push_back({index * node.nproc + worker.local_rank, rank, worker});
     }
   }
 
@@ -848,8 +872,8 @@ MembershipDecision decide_membership(const CoordinatorState& state, TimePoint no
                         kWhatToDoWithoutStep;
       break;
     case Verdict::kWait:
-      decision.look_again = next_look(state, now);
-      decision.reason = could_be_placed(state, now) ? "waiting a while: " + std::to_string(state.groups_without_step) +
+      decision.look_again = next_decision(state, now);
+      decision.reason = could_be_placed(state, now) ? "pausing: " + std::to_string(state.groups_without_step) +
                                                           " groups in a row came to nothing"
                                                     : "waiting: " + who_is_missing(state);
       break;
@@ -862,10 +886,10 @@ bool may_leave(const CoordinatorState& state, TimePoint now) {
   NodeTally others = state.tally;
   if (const auto first = state.nodes.find(0); first != state.nodes.end()) count(others, first->second, -1);
   const bool is_complete = state.end->code == 0;
-  // Without a group it is not known who else there is.
-  const bool some_must_hear =
+  // Before its first group this coordinator does not know which other nodes there are.
+  const bool some_may_come_back =
       is_complete && (others.awaited > 0 || (state.placed == 0 && state.options.wanted_nodes > 1));
-  if (others.connected == 0 && !some_must_hear) return true;
+  if (others.connected == 0 && !some_may_come_back) return true;
   std::chrono::milliseconds patience = state.options.heartbeat_timeout;
   if (is_complete) patience = state.options.rejoin_timeout;
   if (is_complete && state.placed == 0) patience += state.options.dns_ttl;

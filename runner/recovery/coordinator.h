@@ -1,39 +1,44 @@
 // Coordinator: who is in the group, in which generation. Pure. (architecture §3)
 //
-// Role: the membership state machine of node 0's agent. It hears what the nodes' agents say (contract/coordination.h)
-// and answers with placements, cuts and the end. Everything it knows is soft: a coordinator that starts anew learns it
-// from the agents that join.
+// Role: the membership state machine of node 0's agent. It receives the messages of the nodes' agents
+// (contract/coordination.h) and answers with placements, cuts and the end of the job. It keeps nothing on disk: a
+// coordinator that is started again learns everything from the agents that join it.
 //
-// What must hold, whatever is lost, late, doubled or out of order (tests/runner/recovery/membership_simulation):
-//   1. At most one group per generation, and its members all have the same placement. Generations rise; a new
-//      coordinator's are above every earlier one's, because the upper half is its attempt.
-//   2. A new group is placed only when the one before it is broken, and every member is ready: its workers wait and
-//      hold no group. Node 0 is always a member, so that no two groups of one coordinator can both commit.
-//   3. As long as min_nodes are ready, a group forms within rejoin_timeout (the first one: and dns_ttl).
-//   4. Complete for one is complete for all.
+// Invariants, also when messages are lost, late, repeated or out of order
+// (tests/runner/recovery/membership_simulation):
+//   1. There is at most one group per generation, and all its members have the same placement. Generations increase;
+//      those of a new coordinator are above all earlier ones, because their upper half is its attempt.
+//   2. A new group is placed only when the group before it has ended, and every new member is ready: its workers are in
+//      no group and wait for a placement. Node 0 is always a member, so that no two groups of one coordinator can both
+//      commit.
+//   3. As long as min_nodes are ready, a group forms within rejoin_timeout (the first one within rejoin_timeout and
+//      dns_ttl together).
+//   4. When one node reports that training is complete, the job is complete for all nodes.
 //
-// A group ends in one of two ways. Broken: a member was lost or said so; all are cut at once, the step in flight is
-// redone. Regrouped: the members were asked to leave together at a step's end, because a node leaves or more can join.
-// Then the next group is placed: at once when wanted_nodes are ready, or when nobody of the last group is missing;
-// after rejoin_timeout with those that are ready. After rendezvous_timeout with too few the job ends; whoever shows
-// progress in long work of its own (data, an evaluation, a restore, a checkpoint) is waited for meanwhile.
+// A group ends in one of two ways. Broken: a member was lost, or reported that it cannot go on; all members are cut at
+// once, and the step in flight is redone. Regrouped: the members are asked to leave together at the end of a step,
+// because a node leaves or another node can join. Then the next group is placed: at once when wanted_nodes are ready or
+// no member of the last group is missing; after rejoin_timeout with the nodes that are ready. When too few nodes are
+// ready for rendezvous_timeout, the job ends; this time starts again with every progress of a worker in long work of
+// its own (loading data, an evaluation, a restore, a checkpoint).
 //
-// A group in which no step is done before its ranks lose each other (closed ports, a wrong interface) is tried again
-// after a pause that doubles, and for rendezvous_timeout in all.
+// When the ranks of a group lose each other before its first step (closed ports, a wrong network interface), the next
+// group is placed after a pause, which doubles each time. When that has gone on for rendezvous_timeout, the job ends.
 //
-// All nodes must run the same (terms, contract/messages.h). Node 0 is in every group: a node that is ready with other
-// terms than node 0's is refused with the words that name the difference. That it has its workers' terms is known no
-// earlier than that they are ready.
+// All nodes must have the same terms (contract/messages.h, Hello). Node 0 is in every group, so a ready node whose
+// terms differ from node 0's is refused, with a message that names the difference. The terms of a node are not known
+// before its workers are ready.
 //
-// Hangs: a rank that is late by itself is killed. Where all wait, in a collective or for their devices, the group is
-// broken first: whoever can leaves with its state, and who still sits there is killed by its agent (supervisor.h) or as
-// late by itself. A group that is stuck again at the same step is killed as a whole.
+// Hangs: a rank that shows no progress and waits for no other rank is killed. When all ranks wait, in a collective or
+// for their devices, the group is broken first: ranks that can leave it keep their state, and a rank that cannot is
+// killed by its agent (supervisor.h), or here if it then shows no progress in work of its own. When the next group is
+// stuck at the same step, its ranks at the lowest step (usually all of them) are killed.
 //
-// Cost: an event looks at its own node alone, O(log nodes). What looks at all nodes (beats, silence, stalls, the words
-// of a wait) happens once in kBeatInterval, when somebody's silence is due, or with a change that is told to all of
-// them.
-// Threads: none. Time is an argument; the caller sends CoordinatorTick at `deadline`. Every decision says why (Note,
-// cause).
+// Cost: an event touches only its own node, O(log nodes). All nodes are scanned (for beats, silence, stalls, the reason
+// of a wait) only every kBeatInterval, when the silence of a node may exceed its limit, or at a change that is sent to
+// all of them anyway.
+// Threads: none. Time is an argument; the caller sends CoordinatorTick at `deadline`. Every decision carries its reason
+// (Note, cause).
 #pragma once
 
 #include <chrono>
@@ -55,23 +60,24 @@ namespace lockstep {
 using TimePoint = std::chrono::steady_clock::time_point;
 using ConnectionId = uint64_t;  // given by the caller, never 0, never used twice
 
-// When a node says that it leaves, the others are likely to say so too (a suspend, a drain): this long is waited for
-// them, so that the job stops at one step with a checkpoint rather than going on with fewer for a moment.
+// When a node leaves, the others are likely to leave, too (a suspend, a drain). The coordinator waits this long for
+// them, so that the whole job stops at one step with a checkpoint instead of continuing with fewer nodes for a moment.
 inline constexpr std::chrono::milliseconds kLeaveGather{2000};
-// Workers of one node; more is a mistake.
+// Most workers of one node; a higher number is refused as a mistake.
 inline constexpr int kNprocMax = 1024;
-// Pause before the next group, after the second one in a row that came to nothing; doubles with each, up to the
+// Pause after the second group in a row that broke before its first step; it doubles with each further one, up to the
 // maximum.
 inline constexpr std::chrono::seconds kWithoutStepPauseInitial{1};
 inline constexpr std::chrono::seconds kWithoutStepPauseMax{30};
-// The causes of a break when a node is gone, leaves, or can be let in. (Those of a worker: exit_reason.)
+// Causes of the end of a group: a node was lost, leaves, or can join. (A worker's end has exit_reason as its cause.)
 inline constexpr const char* kNodeLost = "NodeLost";
 inline constexpr const char* kNodeLeaves = "Leave";
 inline constexpr const char* kNodeJoins = "Join";
-// After a look at all nodes for one that is silent, so long until the next: thousands may fall silent one by one.
+// Minimum time between two scans of all nodes for silence. Without it, n nodes that fall silent one after the other
+// would cost n scans.
 inline constexpr std::chrono::milliseconds kSilenceGather{50};
-// Greetings that have not joined, for each node that there may be: an agent that starts again or tries several
-// addresses has more than one.
+// Most connections that have greeted but not joined, for each possible node. An agent that was started again or tries
+// several addresses has more than one.
 inline constexpr size_t kGreetingsPerNode = 4;
 
 struct CoordinatorOptions {
@@ -82,13 +88,15 @@ struct CoordinatorOptions {
   int max_nodes = 1;
   int wanted_nodes = 1;                              // min_nodes … max_nodes; changed by SetWantedNodes
   std::chrono::milliseconds rejoin_timeout{30'000};  // wait for a node before going on with fewer
-  // Too few nodes for this long, and as long without progress of those that are there, end the job with 10.
+  // The job ends with exit code 10 when too few nodes are ready for this long, and no worker makes progress meanwhile.
   std::chrono::milliseconds rendezvous_timeout{300'000};
   std::chrono::milliseconds heartbeat_timeout = kHeartbeatTimeout;
-  // No sign of progress from a worker. When the others have waited for long, less is enough.
+  // A worker that shows no progress for this long is killed; earlier when there is no group and the others have waited
+  // for long.
   std::chrono::milliseconds stall_timeout{600'000};
-  // Added to rejoin_timeout for the first group. Survivors of a lost node 0 hold the newest state and find its
-  // successor only when the old address is forgotten; without them the group would fall back to a checkpoint.
+  // Added to rejoin_timeout for the first group. When node 0 was lost, the surviving nodes hold the newest state, but
+  // find its replacement only when DNS no longer gives the old address. A group without them would fall back to a
+  // checkpoint.
   std::chrono::milliseconds dns_ttl{0};
 };
 
@@ -114,12 +122,12 @@ struct Send {
   ConnectionId connection = 0;
   CoordinatorMessage message;
 };
-// After what was sent before. The coordinator has forgotten the connection: a ConnectionEnded for it is ignored, what
-// is still said on it is answered by another Close.
+// Close the connection, after everything that was sent on it before. The coordinator has forgotten it: a later
+// ConnectionEnded for it is ignored, and a later message on it is answered with another Close.
 struct Close {
   ConnectionId connection = 0;
 };
-struct BeginGeneration {  // the store of `generation` takes the place of the one before; comes before the placements
+struct BeginGeneration {  // a new, empty store replaces the earlier one; precedes the placements
   uint64_t generation = 0;
 };
 // A store request of a member; the caller's KeyValueStore answers it with StoreAnswerTo.
@@ -128,11 +136,11 @@ struct AskStore {
   int local_rank = 0;
   StoreRequest request;
 };
-// A decision or an observation, in words, said once. One line, whatever is quoted in it.
+// A decision or an observation in words, emitted once. It is one line, also when it quotes other text.
 struct Note {
   std::string text;
   bool is_warning = false;
-  bool is_refusal = false;  // of somebody who may come as often as he likes: the caller limits these
+  bool is_refusal = false;  // a connection was refused; the caller limits the rate of these
 };
 using CoordinatorOutput = std::variant<Send, Close, BeginGeneration, AskStore, Note>;
 
@@ -145,14 +153,14 @@ struct Node {
   std::string host;
   int nproc = 1;
   bool ready = false;
-  std::string terms;     // of its workers when they were ready last, since it joined; empty: not known
-  int leaving_code = 0;  // 130 or 143: not to be placed again
-  bool done = false;     // for people: the job ends with the first one
+  std::string terms;     // of its workers when they were last ready since it joined; empty: not known
+  int leaving_code = 0;  // 130 or 143: it leaves and is not placed again
+  bool done = false;     // for the status page: the job ends with the first done node
   bool member = false;   // of the newest group
-  uint64_t placed = 0;   // generation of its newest placement; what it said before is not about that group
+  uint64_t placed = 0;   // generation of its newest placement; its messages with a lower one are about earlier groups
   TimePoint last_heard;
   std::vector<WorkerBeat> workers;
-  std::set<int> killed;  // local ranks that hung, since it joined or was placed
+  std::set<int> killed;  // local ranks that were killed because they hung, since it joined or was placed
 };
 
 // A connection that has greeted and not (yet) joined.
@@ -168,13 +176,13 @@ enum class GroupState {
   kEnded,   // the job is over
 };
 
-// Counts over `nodes`, kept up with every change, so that no event has to look at all of them.
+// Numbers of nodes, updated with every change of a node, so that no event has to count all nodes.
 struct NodeTally {
   int connected = 0;
   int ready = 0;            // can be placed: connected, ready, not leaving
   int staying = 0;          // connected, not leaving
   int staying_members = 0;  // of these, in the newest group
-  int awaited = 0;          // of the newest group, not ready, expected to be: not leaving, perhaps lost
+  int awaited = 0;          // members of the newest group that are not ready and not leaving; they may be lost
 };
 
 struct CoordinatorState {
@@ -188,29 +196,30 @@ struct CoordinatorState {
   std::vector<int> members;  // node ranks of the newest group, ascending
   std::map<ConnectionId, Greeting> greetings;
   bool regrouping = false;                 // the members were told to leave together
-  int stop_code = 0;                       // the whole job stops
+  int stop_code = 0;                       // 130 or 143: the whole job stops
   std::string cause;                       // why the group ended
-  TimePoint waiting_since{};               // since when there is no group
+  TimePoint waiting_since{};               // when the group ended; before the first group: when the coordinator started
   TimePoint worked_at{};                   // newest progress of a worker in long work of its own
-  std::optional<TimePoint> leaving_since;  // a member has said that it leaves; the others are given kLeaveGather
-  TimePoint regrouping_until{};            // they are cut then
+  std::optional<TimePoint> leaving_since;  // when a member asked to leave; the others have kLeaveGather to do so, too
+  TimePoint regrouping_until{};            // members that have not left by then are cut
   std::optional<EndJob> end;
   TimePoint ended_at{};
-  int64_t checkpoint_step = -1;  // newest that was told
-  int64_t stuck_step = -1;       // furthest at which a group that was stuck was broken
-  // Groups in a row that came to nothing because their ranks lost each other, and since when.
+  int64_t checkpoint_step = -1;  // of the newest checkpoint that a node reported
+  int64_t stuck_step = -1;       // highest step at which a stuck group was broken
+  // How many groups in a row broke before their first step because their ranks lost each other, and when the first did.
   int groups_without_step = 0;
   TimePoint without_step_since{};
-  std::optional<int64_t> first_step;  // that rank 0 showed while it trained in the newest group
-  bool has_stepped = false;           // it has shown another one since
-  std::string broke_because;          // the words of the newest break
+  std::optional<int64_t> first_step;  // of rank 0 when it began to train in the newest group
+  bool has_stepped = false;           // rank 0 has shown another step since
+  std::string broke_because;          // the message of the newest break
   TimePoint last_event{};
   bool started = false;
   TimePoint next_beat{};
-  // Nobody will have been silent for too long before; as of the newest look at all nodes, so that no event needs one.
+  // Before this time no node can have been silent for too long. Computed at each scan of all nodes, so that events need
+  // no scan.
   std::optional<TimePoint> next_silence;
   std::optional<TimePoint> deadline;  // when a Tick is wanted
-  std::string last_wait_reason;       // said once
+  std::string last_wait_reason;       // noted already; the same reason is not noted again
   StragglerView stragglers;
 
   explicit CoordinatorState(const CoordinatorOptions& coordinator_options) : options(coordinator_options) {}
@@ -219,18 +228,19 @@ struct CoordinatorState {
 
 std::vector<CoordinatorOutput> step(CoordinatorState& state, const CoordinatorEvent& event, TimePoint now);
 
-// Who would be placed now, and why (not): the decision alone, while there is no group.
+// Which nodes would be placed now, or why none, while there is no group. Only computes the decision.
 struct MembershipDecision {
   std::vector<int> members;             // node ranks, ascending; empty = not now
   std::string reason;                   // in words
   std::optional<TimePoint> look_again;  // when time alone may change the decision
-  bool gives_up = false;                // too few for rendezvous_timeout
+  bool gives_up = false;                // the job ends, after rendezvous_timeout without a working group
 };
 MembershipDecision decide_membership(const CoordinatorState& state, TimePoint now);
 
-// May node 0's agent end, and its coordinator with it? When the job has ended and every other node has been told and
-// has gone. A member that was lost just then is waited for, rejoin_timeout at most: without an answer it would look for
-// a coordinator of a job that is complete. So is everybody when node 0 came back to a complete job.
+// True when node 0's agent, and its coordinator with it, may end: the job has ended, and every other node has been told
+// so and has disconnected. When the job is complete, members that are lost at that time are waited for, too, for at
+// most rejoin_timeout, because otherwise they would look for a coordinator that is gone. The same holds for all other
+// nodes when node 0 was started again after the job was complete.
 bool may_leave(const CoordinatorState& state, TimePoint now);
 
 }  // namespace lockstep

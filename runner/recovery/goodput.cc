@@ -56,7 +56,7 @@ void Goodput::on_commit(int64_t step, TimePoint when) {
 }
 
 void Goodput::commit_after_break(int64_t step, TimePoint when) {
-  if (when <= broke_at_) {  // late news
+  if (when <= broke_at_) {  // a commit from before the break, reported late
     spend({GoodputKind::kWork, ""}, when);
     step_ = std::max(step_, step);
     return;
@@ -64,13 +64,13 @@ void Goodput::commit_after_break(int64_t step, TimePoint when) {
   is_broken_before_ = false;
   has_step_in_flight_ = false;
   spend(running(), when);
-  // A fall-back that nobody has told: all that is known is that this step was committed before.
+  // Without a call of on_resume, all that is known about a fall-back is that this step was committed before.
   if (step <= furthest_step_) ++redone_steps_;
   state_ = step < furthest_step_ ? State::kRedoing : State::kWorking;
   step_ = step;
 }
 
-// One look may see steps from both sides of the furthest commit: each step gets the same share of the time.
+// One call may cover steps before and after the furthest commit; each step gets the same share of the time.
 void Goodput::redo(int64_t step, TimePoint when) {
   const int64_t again = std::min(step, furthest_step_) - step_;
   const Duration share = (std::max(when, since_) - since_) / (step - step_) * again;
@@ -92,7 +92,7 @@ void Goodput::on_break(const std::string& cause, TimePoint when, bool step_in_fl
   } else if (!in_a_step) {
     spend(running(), when);
   }
-  if (state_ == State::kStarting) return;  // nothing was committed: still start-up
+  if (state_ == State::kStarting) return;  // nothing was committed yet: it is still start-up
   state_ = State::kBroken;
   cause_ = cause;
   broke_at_ = when;
@@ -107,7 +107,7 @@ void Goodput::on_earlier_break(const std::string& cause, int64_t step, bool step
     is_broken_before_ = true;
   }
   if (!is_broken_before_) return;
-  if (step_in_flight) redone_steps_ = 1;  // its seconds were the earlier agent's
+  if (step_in_flight) redone_steps_ = 1;  // the earlier agent counted the seconds of that step
   has_step_in_flight_ = redone_steps_ > 0;
   furthest_step_ = std::max(furthest_step_, step);
   step_ = furthest_step_;
@@ -115,20 +115,21 @@ void Goodput::on_earlier_break(const std::string& cause, int64_t step, bool step
 
 void Goodput::learn_cause(const std::string& cause) {
   if (state_ != State::kBroken || cause == cause_) return;
-  // What is waited has not been spent yet; the step in flight has.
+  // The time of the wait is accounted for later, under the new cause. That of the step in flight was already.
   if (in_flight_ > Duration(0)) {
     const auto spent = spent_.find({GoodputKind::kRedone, cause_});
     spent->second -= in_flight_;
-    if (spent->second == Duration(0)) spent_.erase(spent);  // no break had that cause
+    if (spent->second == Duration(0)) spent_.erase(spent);  // no other break had that cause
     spent_[{GoodputKind::kRedone, cause}] += in_flight_;
   }
   cause_ = cause;
 }
 
 void Goodput::on_resume(int64_t resumed_step, TimePoint when) {
-  if (state_ != State::kStarting && state_ != State::kBroken) return;  // its first commit came first
+  if (state_ != State::kStarting && state_ != State::kBroken) return;  // the first commit after it was reported before
   is_broken_before_ = false;
-  // A rank that was lost may have committed what was still in flight for those that go on: one step, not two.
+  // A lost rank may have committed the step that was still in flight on the ranks that go on. Then one step is redone,
+  // not two.
   if (std::exchange(has_step_in_flight_, false) && resumed_step == step_ - 1) is_next_counted_ = true;
   spend(running(), when);
   step_ = resumed_step;

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kCoordinatorLost = "CoordinatorLost";
-// Of a node without a coordinator.
+// What the user can do, at the end of the message for a node that finds no coordinator.
 constexpr const char* kWhatToDo =
     "; check that node 0 runs and that --coordinator names it, or wait longer with --rendezvous_timeout_seconds";
 
@@ -43,26 +43,26 @@ class MemberStepper {
       const std::string refusal = "the coordinator found is of attempt " +
                                   std::to_string(attempt_of(found.welcome.generation)) + ", one of attempt " +
                                   std::to_string(seen) + " was seen before" + clock_hint(seen, "node 0");
-      tell_once(refusal);
+      note_once(refusal);
       return seek(refusal);
     }
     s_.highest = std::max(s_.highest, found.welcome.generation);
     s_.last_refusal.clear();
     s_.joined = true;
     s_.last_heard = now_;
-    say(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done, broken_before(found.commit),
-             s_.ready ? s_.terms : std::string()});
-    if (s_.failed) say(*s_.failed);
-    if (s_.untold_checkpoint) say(CheckpointNews{*std::exchange(s_.untold_checkpoint, std::nullopt)});
+    send(Join{s_.options.nproc, s_.highest, s_.ready, s_.leaving_code, s_.done, broken_before(found.commit),
+              s_.ready ? s_.terms : std::string()});
+    if (s_.failed) send(*s_.failed);
+    if (s_.untold_checkpoint) send(CheckpointNews{*std::exchange(s_.untold_checkpoint, std::nullopt)});
   }
 
   void operator()(const CoordinatorLost& lost) { lose(lost.why); }
 
   void operator()(const CoordinatorRefused& event) {
-    // Whoever listens at that address may have said this.
+    // The text may come from any program that listens at that address.
     const std::string message = one_line(event.refused.message);
     if (!event.refused.retry) return end(static_cast<int>(ExitCode::kUsage), message);
-    tell_once("refused: " + message);
+    note_once("refused: " + message);
     lose("refused: " + message);
   }
 
@@ -72,7 +72,7 @@ class MemberStepper {
     if (!s_.joined) return;
     s_.last_heard = now_;
     s_.seeking_since.reset();
-    std::visit([this](const auto& message) { hear(message); }, said.message);
+    std::visit([this](const auto& message) { on_message(message); }, said.message);
   }
 
   // ---- the supervisor ----
@@ -82,20 +82,20 @@ class MemberStepper {
     s_.ready = event.ready;
     s_.terms = event.terms;
     if (s_.ready) s_.placed = 0;
-    tell(NodeReady{s_.ready, s_.highest, s_.terms});
+    send_if_joined(NodeReady{s_.ready, s_.highest, s_.terms});
   }
 
   void operator()(const GroupBroke& event) {
     if (event.broken.generation != s_.placed) return;
     note_break({});
-    tell(event.broken);
+    send_if_joined(event.broken);
   }
 
   void operator()(const LeaveRequested& event) {
     if (s_.leaving_code != 0) return;
     s_.leaving_code = event.code;
     if (s_.joined) {
-      say(Leave{event.code});
+      send(Leave{event.code});
     } else {
       stop_workers(event.code);
     }
@@ -105,19 +105,19 @@ class MemberStepper {
     s_.done = true;
     s_.ready = false;
     s_.placed = 0;
-    tell(NodeDone{});
+    send_if_joined(NodeDone{});
   }
 
   void operator()(const NodeGaveUp& event) {
     s_.failed = event.failed;
-    tell(event.failed);
-    // The others go on without this node; for good, all end: the coordinator says so.
+    send_if_joined(event.failed);
+    // The others go on without this node. If it failed for good, the coordinator ends the job and sends EndJob.
     if (!event.failed.for_good) end(event.failed.code, event.failed.message);
   }
 
   void operator()(const CheckpointDurable& event) {
     if (s_.joined) {
-      say(CheckpointNews{event.step});
+      send(CheckpointNews{event.step});
     } else {
       s_.untold_checkpoint = event.step;
     }
@@ -128,11 +128,12 @@ class MemberStepper {
       lose("nothing heard from the coordinator for " + seconds_text(s_.options.heartbeat_timeout),
            std::chrono::duration<double>(now_ - s_.last_heard).count());
     }
-    // One that was found has heartbeat_timeout to say its first word.
+    // A coordinator that was found has heartbeat_timeout to send its first message.
     if (is_seeking() && now_ - *s_.seeking_since >= seeking_patience()) give_up_seeking();
   }
 
-  // It was told to leave, has nothing left to do but to say so, and nobody hears it.
+  // Ends a node that was told to leave and whose workers are done: only its report is left, and there is no coordinator
+  // to send it to.
   void end_if_idle_and_alone() {
     if (!s_.joined && !s_.ended && s_.leaving_code != 0 && (s_.done || s_.failed)) give_up_seeking();
   }
@@ -141,22 +142,22 @@ class MemberStepper {
     s_.deadline.reset();
     if (s_.ended) return;
     s_.deadline = now_ + kBeatInterval;
-    if (s_.joined) look_at(s_.last_heard + s_.options.heartbeat_timeout);
-    if (is_seeking()) look_at(*s_.seeking_since + seeking_patience());
+    if (s_.joined) tick_at(s_.last_heard + s_.options.heartbeat_timeout);
+    if (is_seeking()) tick_at(*s_.seeking_since + seeking_patience());
   }
 
  private:
-  void say(MemberMessage message) { out_.emplace_back(Tell{std::move(message)}); }
-  // Without a coordinator it is said with the next Join.
-  void tell(MemberMessage message) {
-    if (s_.joined) say(std::move(message));
+  void send(MemberMessage message) { out_.emplace_back(Tell{std::move(message)}); }
+  // Without a coordinator nothing is sent; the next Join, or a message after it, reports the same.
+  void send_if_joined(MemberMessage message) {
+    if (s_.joined) send(std::move(message));
   }
-  void look_at(TimePoint at) {
+  void tick_at(TimePoint at) {
     if (at > now_) s_.deadline = std::min(*s_.deadline, at);
   }
 
-  // It is met again and again while its reason lasts.
-  void tell_once(const std::string& refusal) {
+  // Notes a refusal once, because it recurs with every attempt to join as long as its reason lasts.
+  void note_once(const std::string& refusal) {
     if (std::exchange(s_.last_refusal, refusal) != refusal) out_.emplace_back(MemberNote{refusal, true});
   }
 
@@ -164,7 +165,7 @@ class MemberStepper {
     bool step_in_flight = true;
     double silent_seconds = -1.0;
   };
-  // The workers' group cannot go on, or is left. The first sign counts.
+  // Records that the workers' group cannot go on or is being left. The first report for a group gives the time.
   void note_break(const BreakSeen& seen) {
     if (s_.breaks.empty() || s_.breaks.back().generation != s_.placed) {
       if (s_.breaks.size() == kBreaksKept) s_.breaks.erase(s_.breaks.begin());
@@ -173,8 +174,8 @@ class MemberStepper {
     s_.breaks.back().step_in_flight = s_.breaks.back().step_in_flight || seen.step_in_flight;
   }
 
-  // Groups that came to nothing after it are part of the same recovery. Workers that are in a group have left all
-  // before: a commit since a placement is of that group.
+  // How the newest group that committed a step ended. Later groups, without a commit, are part of the same recovery. A
+  // commit belongs to the newest group that was placed before it, because workers leave a group before the next one.
   [[nodiscard]] BrokenBefore broken_before(const std::optional<Commit>& commit) const {
     const auto has_committed = [&](const MemberState::Break& b) { return commit && commit->at > b.placed_at; };
     const auto found = std::find_if(s_.breaks.rbegin(), s_.breaks.rend(), has_committed);
@@ -193,8 +194,8 @@ class MemberStepper {
     out_.emplace_back(Seek{});
   }
 
-  // A group whose coordinator is gone gets no more store answers and no cut when a peer is lost: it is left at once,
-  // also while it stops. Rank 0 has written before the last collective.
+  // Without the coordinator the workers get no store answers, and no cut when a peer is lost. So they leave their group
+  // at once, also while they stop. (Rank 0 writes its last checkpoint before the last collective of a stop.)
   void lose(const std::string& why, double silent_seconds = -1.0) {
     s_.joined = false;
     if (s_.placed != 0) {
@@ -202,7 +203,7 @@ class MemberStepper {
       out_.emplace_back(CutWorkers{s_.placed, kCoordinatorLost, why});
     }
     seek(why);
-    // Nobody is there to name a step for all.
+    // No coordinator can make all nodes stop at one step, so this node stops by itself.
     if (s_.leaving_code != 0) stop_workers(s_.leaving_code);
   }
 
@@ -230,19 +231,19 @@ class MemberStepper {
     out_.emplace_back(StopWorkers{code});
   }
 
-  // ---- what the coordinator says ----
+  // ---- messages of the coordinator ----
 
-  void hear(const Welcome&) {}
-  void hear(const Refused&) {}
-  void hear(const StoreAnswerTo&) {}
-  void hear(const CoordinatorBeat&) {}
+  void on_message(const Welcome&) {}
+  void on_message(const Refused&) {}
+  void on_message(const StoreAnswerTo&) {}
+  void on_message(const CoordinatorBeat&) {}
 
-  void hear(const Placement& placement) {
+  void on_message(const Placement& placement) {
     if (placement.generation <= s_.highest) return;
     s_.highest = placement.generation;
     if (!s_.ready || s_.stopping) {
       // A worker ended, or all were told to stop, while the placement was under way.
-      return say(Broken{placement.generation, -1, kNotReady, "its workers were not ready for the placement"});
+      return send(Broken{placement.generation, -1, kNotReady, "its workers were not ready for the placement"});
     }
     s_.ready = false;
     s_.placed = placement.generation;
@@ -250,14 +251,14 @@ class MemberStepper {
     out_.emplace_back(PlaceWorkers{placement});
   }
 
-  // The words of another node's worker may be in these messages.
-  void hear(const CutGroup& cut) {
+  // The messages below may quote a worker of another node, so their text is made one line.
+  void on_message(const CutGroup& cut) {
     if (cut.generation != s_.placed) return;
     note_break({});
     out_.emplace_back(CutWorkers{cut.generation, cut.cause, one_line(cut.message)});
   }
 
-  void hear(const Regroup& regroup) {
+  void on_message(const Regroup& regroup) {
     if (regroup.generation == s_.placed) {
       s_.stopping = s_.stopping || regroup.leaving;
       note_break({.step_in_flight = false});
@@ -267,18 +268,18 @@ class MemberStepper {
     }
   }
 
-  void hear(const StopJob& stop) {
+  void on_message(const StopJob& stop) {
     s_.leaving_code = stop.code;
     stop_workers(stop.code);
   }
 
-  void hear(const KillWorker& kill) {
-    // Workers that wait for a placement do not hang: this was said about the group before.
+  void on_message(const KillWorker& kill) {
+    // Workers that wait for a placement do not hang, so such a message is about the group before.
     if (s_.placed != 0) out_.emplace_back(KillOneWorker{kill.local_rank, one_line(kill.message)});
   }
 
-  void hear(const EndJob& job) { end(job.code, one_line(job.message)); }
-  void hear(const CheckpointNews& news) { out_.emplace_back(CheckpointSeenByJob{news.step}); }
+  void on_message(const EndJob& job) { end(job.code, one_line(job.message)); }
+  void on_message(const CheckpointNews& news) { out_.emplace_back(CheckpointSeenByJob{news.step}); }
 
   MemberState& s_;  // the caller's, for one step
   TimePoint now_;

@@ -1,16 +1,16 @@
 // Member: a node's side of the membership protocol. Pure. (architecture §3)
 //
-// Role: which coordinator this node follows, what it has told it, and in which group its workers are. The coordinator
-// is its counterpart; the supervisor, behind it, owns the workers. What the node has to say outlives a connection: it
-// is said again to the next coordinator.
+// Role: knows which coordinator this node follows, what was reported to it, and in which group the node's workers are.
+// Its counterpart is the coordinator; the supervisor of the same node owns the workers. What the node has to report
+// outlives a connection: it is sent again to the next coordinator.
 //
-// The first event is MemberTick. A coordinator of an older attempt than one that was ever seen is not followed, and no
-// placement is taken but a newer one than all before, while all workers wait: whatever an old coordinator or an old
-// connection still delivers changes nothing.
-// The caller: CoordinatorSaid comes from the connection of the last CoordinatorFound alone, never after a Seek or a
-// CoordinatorLost. Heartbeats, StoreCall and StoreAnswerTo pass between the workers and the connection without the
-// member, which need only hear that something came (CoordinatorSaid of any kind). Store calls are made only while
-// joined. What is told before EndNode is still to be sent.
+// The first event is MemberTick. The member follows no coordinator of an older attempt than the newest that it has
+// seen, and it accepts only a placement that is newer than all before, and only while all workers wait. So messages
+// that an old coordinator or an old connection still delivers change nothing.
+// Duties of the caller: CoordinatorSaid is fed only for messages on the connection of the last CoordinatorFound, never
+// after a Seek or a CoordinatorLost. Heartbeat, StoreCall and StoreAnswerTo pass between the workers and the connection
+// without the member, which must only learn that a message has arrived (a CoordinatorSaid of any kind). Store calls are
+// made only while joined. Every Tell that precedes EndNode must still be sent.
 // Threads: none. Time is an argument; the caller sends MemberTick at `deadline`.
 #pragma once
 
@@ -33,15 +33,16 @@ struct MemberOptions {
   std::chrono::milliseconds rendezvous_timeout{300'000};  // without a coordinator for this long: the node ends with 10
   std::chrono::milliseconds heartbeat_timeout = kHeartbeatTimeout;
 };
-// So many groups in a row that came to nothing are remembered.
+// Most breaks that are remembered. More than one is needed only when groups in a row end without a commit.
 inline constexpr size_t kBreaksKept = 32;
-// Heartbeat timeouts without a coordinator until a node that failed for good ends all the same: the exit code says it
-// too. (A node that is done waits for rendezvous_timeout: without its word the others would train on.)
+// A node that gave up ends after this many heartbeat timeouts without a coordinator, because its exit code tells the
+// same. (A node that is done waits for rendezvous_timeout: without its report the others would train on.)
 inline constexpr int kLastWordsTimeouts = 2;
 
 // ---- events ----
 
-// A coordinator has welcomed this node on a connection that the caller keeps. The member joins it or turns away.
+// A coordinator has welcomed this node on a connection that the caller keeps. The member joins it or looks for another
+// one.
 struct CoordinatorFound {
   Welcome welcome;
   std::optional<Commit> commit;  // the newest of a worker of this node
@@ -73,7 +74,7 @@ struct NodeGaveUp {
 struct CheckpointDurable {
   int64_t step = 0;
 };
-// Why none was found so far: for the last words.
+// Why no coordinator was found so far; for the message with which the node may end.
 struct SeekProblem {
   std::string text;
 };
@@ -127,16 +128,16 @@ using MemberOutput = std::variant<Tell, Seek, PlaceWorkers, CutWorkers, RegroupW
 
 struct MemberState {
   MemberOptions options;
-  bool joined = false;   // a coordinator was found and told what there is to say
-  uint64_t highest = 0;  // generation seen, from any coordinator
-  uint64_t placed = 0;   // generation that the workers are in, or were cut out of and have not all left; 0 = none
+  bool joined = false;   // Join was sent to a coordinator, whose connection has not ended
+  uint64_t highest = 0;  // highest generation that was seen, of any coordinator
+  uint64_t placed = 0;   // generation of the workers' group, until all have left it; 0 = none
   TimePoint placed_at{};
   // How the newest groups ended that the workers were in, oldest first.
   struct Break {
     uint64_t generation = 0;
     TimePoint placed_at;
     TimePoint at;
-    double silent_seconds = -1.0;  // of the coordinator, before it was given up
+    double silent_seconds = -1.0;  // how long the coordinator was silent before it was given up
     bool step_in_flight = true;    // false: all left together at a step's end
   };
   std::vector<Break> breaks;
@@ -146,15 +147,15 @@ struct MemberState {
   bool stopping = false;  // the workers were told to stop or to leave for good
   bool done = false;
   bool ended = false;
-  std::optional<NodeFailed> failed;          // said again on the next connection
+  std::optional<NodeFailed> failed;          // sent again on the next connection
   std::optional<int64_t> untold_checkpoint;  // became durable without a coordinator
   bool started = false;
   TimePoint last_event{};
   TimePoint last_heard{};
   std::optional<TimePoint> seeking_since;  // nothing was heard from a coordinator since
   std::optional<TimePoint> deadline;       // when a Tick is wanted
-  std::string last_problem;                // of seeking, for the last words
-  std::string last_refusal;                // by a coordinator, or of one: said once
+  std::string last_problem;                // why the newest search for a coordinator failed
+  std::string last_refusal;                // by a coordinator, or of one by this node; noted already
 
   explicit MemberState(const MemberOptions& member_options) : options(member_options) {}
 };

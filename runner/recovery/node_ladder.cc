@@ -13,14 +13,14 @@ namespace {
 constexpr int kPeerLostCode = static_cast<int>(ExitCode::kPeerLost);
 constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
 
-std::string who(const NodeEnded& end, const LadderNode& node) {
+std::string describe_end(const NodeEnded& end, const LadderNode& node) {
   std::string text = "node " + std::to_string(end.node) + " (pid " + std::to_string(end.pid) + ") ended with " +
                      describe_exit(end.code);
   const std::string& words = node.killed_because.empty() ? end.message : node.killed_because;
   return words.empty() ? text : text + ": " + words;
 }
 
-// Why this end says nothing against the node; empty when it counts.
+// Why this end does not count against max_restarts; empty when it counts.
 std::string why_not_counted(const NodeEnded& end, const LadderNode& node) {
   if (!node.killed_because.empty()) return "a lost node";
   if (end.code == kPeerLostCode) return "it lost its peers";
@@ -53,11 +53,11 @@ class Ladder {
     LOCKSTEP_CHECK(n.is_alive, "a node ends once");
     n.is_alive = false;
     if (event.checkpoint_step > s_.checkpoint_step) make_progress(event.checkpoint_step);
-    if (event.code != kSignalCodes + SIGKILL) n.killed_because.clear();  // it ended before that reached it
+    if (event.code != kSignalCodes + SIGKILL) n.killed_because.clear();  // it ended before our SIGKILL reached it
     if (event.code == 0) {
       on_complete();
     } else if (s_.complete) {
-      if (!n.was_killed) remark_on(event, who(event, n) + ", after training was complete");
+      if (!n.was_killed) remark_on(event, describe_end(event, n) + ", after training was complete");
     } else if (s_.verdict || s_.gang_stopping) {
       return;
     } else if (s_.stop_code != 0) {
@@ -89,14 +89,14 @@ class Ladder {
     s_.kill_deadline.reset();
     if (s_.stop_code != 0 && !s_.verdict) {
       s_.verdict = FinishNodes{.code = kTimeoutCode,
-                               .message = names_of_the_living() + " had not stopped " +
+                               .message = names_of_alive_nodes() + " had not stopped " +
                                           std::to_string(stop_grace().count()) + " s after being asked to",
                                .node = -1};
     }
     kill_all();
   }
 
-  // What follows from the state alone, whatever event led to it.
+  // Does what follows from the new state, whichever event led to it.
   void settle() {
     const bool none_alive = std::none_of(s_.nodes.begin(), s_.nodes.end(), [](const auto& n) { return n.is_alive; });
     if (none_alive) conclude();
@@ -111,7 +111,7 @@ class Ladder {
     return s_.nodes[static_cast<size_t>(index)];
   }
 
-  [[nodiscard]] std::string names_of_the_living() const {
+  [[nodiscard]] std::string names_of_alive_nodes() const {
     std::string names;
     for (size_t i = 0; i < s_.nodes.size(); ++i) {
       if (s_.nodes[i].is_alive) names += (names.empty() ? "node " : ", node ") + std::to_string(i);
@@ -160,7 +160,7 @@ class Ladder {
 
   void climb(const NodeEnded& end, LadderNode& n) {
     const std::string uncounted = why_not_counted(end, n);
-    // A job that ended for want of peers may find them with the next attempt; any other end is for good.
+    // A job that ended because peers were missing may find them with the next attempt. Its other ends are final.
     const bool is_final = !is_respawned(end.code) || (end.job_ended && end.code != kPeerLostCode);
     if (is_final) return end_job(end, "pod", "");
     const bool is_short = n.is_replacement && now_ - n.started_at < kShortLife;
@@ -193,7 +193,7 @@ class Ladder {
                                    .code = end.code,
                                    .rung = "pod",
                                    .is_counted = uncounted.empty(),
-                                   .line = who(end, node(end.node)) + "; starting it again as attempt " +
+                                   .line = describe_end(end, node(end.node)) + "; starting it again as attempt " +
                                            std::to_string(node(end.node).attempt + 1) + " (" + count + ")"});
     launch_again(end.node);
   }
@@ -204,12 +204,12 @@ class Ladder {
     if (s_.gang_used) return end_job(end, "gang", why + ", after all nodes had been started again together; ");
     s_.gang_used = true;
     s_.gang_stopping = true;
-    out_.emplace_back(NodeDecision{
-        .node = end.node,
-        .code = end.code,
-        .rung = "gang",
-        .is_counted = false,
-        .line = who(end, node(end.node)) + "; " + why + ": stopping all nodes and starting them again together"});
+    out_.emplace_back(NodeDecision{.node = end.node,
+                                   .code = end.code,
+                                   .rung = "gang",
+                                   .is_counted = false,
+                                   .line = describe_end(end, node(end.node)) + "; " + why +
+                                           ": stopping all nodes and starting them again together"});
     stop_all(SIGTERM);
   }
 
@@ -223,7 +223,7 @@ class Ladder {
   }
 
   void blame(const NodeEnded& end, const std::string& prefix) {
-    s_.verdict = FinishNodes{.code = end.code, .message = prefix + who(end, node(end.node)), .node = end.node};
+    s_.verdict = FinishNodes{.code = end.code, .message = prefix + describe_end(end, node(end.node)), .node = end.node};
   }
 
   void end_job(const NodeEnded& end, const std::string& rung, const std::string& prefix) {

@@ -7,11 +7,12 @@
 // kRestartWindow; not counted are a node that lost its peers or the coordinator (10), one that was stopped by somebody
 // else (130, 143) and one that was killed because it was silent. A replacement that ends within kShortLife is no
 // progress: kShortLivesMax of one node in a row restart all nodes together, once (the gang rung); after that they end
-// the job. A new checkpoint clears all of these counts. Codes 2, 3 and 5 end it at once, and so does an end of which
-// the agent says that it is the job's. Complete for one is complete for all: after the first end with 0 nobody is
-// replaced.
-// Where a Tick comes far too late, this process did not run, and the nodes mostly did not either: none is killed for
-// it. Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
+// the job. A new checkpoint clears all of these counts. Codes 2, 3 and 5 end the job at once, and so does an end that
+// the agent reports as the end of the whole job. After the first node has ended with 0 the job is complete, and no node
+// is replaced any more.
+// When a Tick comes far too late, this process did not run for a while, and most likely the nodes did not either, so
+// none is killed for that time.
+// Threads: none. Time is an argument; the caller sends NodeLadderTick at `deadline`.
 #pragma once
 
 #include <chrono>
@@ -51,7 +52,7 @@ struct NodeEnded {
   bool job_ended = false;        // the agent says that the job is over for all (EndJob): no replacement can do better
   int64_t checkpoint_step = -1;  // of the job's newest durable checkpoint by now; below zero: none was written
 };
-// The agent does not answer, or its process does not run: as good as lost.
+// The agent does not answer, or its process does not run. It is treated as lost.
 struct NodeSilent {
   int node = 0;
   std::chrono::milliseconds since{0};
@@ -74,7 +75,7 @@ struct SignalNodes {  // all that are alive
 struct KillNode {  // SIGKILL; its workers leave when their link ends
   int node = 0;
 };
-// A decision of the ladder, before the outputs that carry it out.
+// A decision of the ladder; it precedes the outputs that carry it out.
 struct NodeDecision {
   int node = -1;     // that led to it
   int code = 0;      // how it ended
@@ -83,7 +84,7 @@ struct NodeDecision {
   bool gives_up = false;  // the job ends: nothing is started again
   std::string line;       // for a person: which node ended how, what happens next and why
 };
-// The parent ends; once, the last output of all, when no node is alive.
+// The parent is to end. The last output, emitted once, when no node is alive.
 struct FinishNodes {
   int code = 0;
   std::string message;  // why; empty when code is 0
@@ -96,7 +97,7 @@ using NodeLadderOutput = std::variant<StartNode, SignalNodes, KillNode, NodeDeci
 struct LadderNode {
   bool is_alive = false;
   uint32_t attempt = 0;
-  bool is_replacement = false;  // this process, of an earlier one
+  bool is_replacement = false;  // its process replaces an earlier one
   bool was_killed = false;      // by us
   std::string killed_because;   // set when it was killed for its silence
   TimePoint started_at{};
@@ -110,7 +111,7 @@ struct NodeLadderState {
   std::vector<LadderNode> nodes;
   std::vector<TimePoint> restarts;  // counted ones inside the window
   int64_t replacements_total = 0;   // nodes started again, all rungs
-  int64_t checkpoint_step = -1;     // the newest that was heard of
+  int64_t checkpoint_step = -1;     // of the newest checkpoint that was reported
   bool gang_used = false;
   bool gang_stopping = false;  // all are to end before all are started again
   bool complete = false;       // a node has ended with 0
@@ -118,7 +119,7 @@ struct NodeLadderState {
   std::set<int> signals;       // asked for so far
   int interrupts = 0;
   std::optional<FinishNodes> verdict;      // how the parent ends when none is alive
-  std::optional<TimePoint> kill_deadline;  // the living are killed then
+  std::optional<TimePoint> kill_deadline;  // nodes that are still alive then are killed
   TimePoint last_event{};
   std::optional<TimePoint> deadline;  // when a Tick is wanted
 

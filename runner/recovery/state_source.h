@@ -14,33 +14,33 @@
 
 namespace lockstep {
 
-// What a rank holds when it comes to a forming.
+// The state that a rank holds when a group has formed.
 struct StateClaim {
   uint64_t lineage = 0;  // generation in which the state was last restored or initialised
   int64_t step = 0;      // committed steps
-  // The step that the last evaluation looked at. A group that breaks at the end of an evaluation leaves ranks that have
-  // made it, with its best figure, its patience and its plateau, beside ranks that have not.
+  // Step of the last evaluation. When a group breaks at the end of an evaluation, some ranks have its result in their
+  // state (best figure, early stopping, plateau), and others have not.
   int64_t evaluated_step = -1;
   bool has_state = false;
-  // The newest that the state was synced in. States of one step that two groups made, one after the other, are not the
-  // same where the groups differed in size: they added up in another order.
+  // Of the newest group in which the state was synced. Two groups of different sizes compute different states for the
+  // same step, because they add up in different orders.
   uint64_t generation = 0;
 };
 
 struct SourceChoice {
-  std::optional<int> source;   // nobody has state: read a checkpoint, or initialise
+  std::optional<int> source;   // nullopt: no rank has a state; read a checkpoint, or initialise
   std::vector<bool> receives;  // by rank: true for all that are not equal to the source
   std::string reason;          // in words, for the log
 };
 
-// Among the ranks: the highest step of the newest lineage, of the newest generation, evaluated before not yet
-// evaluated; ties: the lowest rank.
+// Chooses the rank with the newest lineage; of those the one with the highest step; then with the newest generation;
+// then with the latest evaluation; then the lowest rank.
 SourceChoice choose_source(const std::vector<StateClaim>& claims);
 
-// Groups of the same coordinator may have come and gone between the one that `best`, the best claim, was synced in last
-// and the one of `generation`: what they committed may be on the volume, though nobody is left who holds it. Only then
-// is the volume worth a look. (Under a new coordinator a live state wins: what is on the volume may be of an old node 0
-// that lives on behind a partition.)
+// True when other groups of the same coordinator may have formed and ended between the group in which `best`, the best
+// claim, was last synced and the group of `generation`. What they committed may be in a checkpoint although no rank
+// holds it any more, so only then must the volume be read. (Under a new coordinator a rank's state wins, because a
+// checkpoint may be of an old node 0 that lives on behind a network partition.)
 bool may_have_missed_groups(const StateClaim& best, uint64_t generation);
 
 // A checkpoint, as far as it competes with what ranks hold.
@@ -48,7 +48,7 @@ struct SavedState {
   uint64_t generation = 0;  // of the group that wrote it
   int64_t step = 0;
 };
-// A later group than the best claim's has come further.
+// True when a later group than the best claim's wrote the checkpoint, and at a higher step.
 bool is_newer(const SavedState& saved, const StateClaim& best);
 
 struct StateAge {
@@ -56,15 +56,15 @@ struct StateAge {
   uint64_t generation = 0;
 };
 
-// Of a state of `lineage` in a group of `generation`, whose ranks claimed `claims`; all ranks find the same. It goes on
-// in this generation, or above every claim's when a clock was set back. Under a new coordinator it begins a new
-// lineage: the one before it may live on behind a partition, with a group and a node 0 of its own, and what that group
-// commits must never be taken for newer.
+// The age of the state that a group of `generation` goes on from. `lineage`: that state's; `claims`: those of all ranks
+// of the group, which all compute the same result. The new generation is that of the group, or above every claim's if a
+// clock was set back. Under a new coordinator the state begins a new lineage: the old one may live on behind a network
+// partition, with a group and a node 0 of its own, and what that group commits must never count as newer.
 StateAge age_in_group(uint64_t lineage, uint64_t generation, const std::vector<StateClaim>& claims);
 
-// Of a state that nobody held, in the group of `here`: read from a checkpoint that `read` wrote, or made from the seed
-// (nullopt). Above the checkpoint's even when a clock was set back: what follows from a checkpoint must never be taken
-// for older than it. The state begins a lineage of its own, with this generation.
+// The stamp of a state that no rank held, in the group of `here`: it was read from a checkpoint with the stamp `read`,
+// or made from the seed (nullopt). It is above the checkpoint's stamp even if a clock was set back, because what
+// follows from a checkpoint must never count as older than it. The state begins a new lineage with this generation.
 CheckpointStamp stamp_when_restored(const CheckpointStamp& here, const std::optional<CheckpointStamp>& read);
 
 }  // namespace lockstep

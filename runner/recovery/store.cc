@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Keys named in a message; the rest is counted.
+// Most keys that a message names; of the others it gives only the number.
 constexpr size_t kNamedMax = 8;
 
 StoreReply refusal(const StoreRequest& request, StoreStatus status, std::string why) {
@@ -45,7 +45,7 @@ std::string shape_problem(const StoreRequest& request) {
   return "unknown operation";
 }
 
-// "0/3, 0/7": the absent ones.
+// The keys that have no value: "0/3, 0/7".
 std::string missing_text(const std::vector<std::string>& keys, const std::map<std::string, std::string>& values) {
   std::string text;
   size_t count = 0;
@@ -156,7 +156,7 @@ StoreReply KeyValueStore::add(const StoreRequest& request) {
     const std::string& text = it->second;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size()) {
-      return refusal(request, StoreStatus::kInvalid, "add to \"" + request.keys[0] + "\", which is no number");
+      return refusal(request, StoreStatus::kInvalid, "add to \"" + request.keys[0] + "\", whose value is not a number");
     }
   }
   int64_t sum = 0;
@@ -179,7 +179,7 @@ void KeyValueStore::wait(int client, const StoreRequest& request, size_t missing
   by_deadline_.emplace(deadline, id);
 }
 
-// Out of all three.
+// Removes a waiting request from all three containers.
 KeyValueStore::Waiting KeyValueStore::take(std::map<WaitingId, Waiting>::iterator at) {
   Waiting w = std::move(at->second);
   by_deadline_.erase({w.deadline, at->first});
@@ -191,15 +191,16 @@ KeyValueStore::Waiting KeyValueStore::take(std::map<WaitingId, Waiting>::iterato
 }
 
 void KeyValueStore::answer_waiting_for(const std::string& key, std::vector<StoreAnswer>& answers) {
-  const auto these = by_missing_key_.find(key);
-  if (these == by_missing_key_.end()) return;
-  const std::set<WaitingId> ids = std::move(these->second);
-  by_missing_key_.erase(these);
+  const auto found = by_missing_key_.find(key);
+  if (found == by_missing_key_.end()) return;
+  const std::set<WaitingId> ids = std::move(found->second);
+  by_missing_key_.erase(found);
   for (const WaitingId& id : ids) {
     const auto at = waiting_.find(id);
     Waiting& w = at->second;
-    // Those before it were there when they were looked at (to look at all each time would cost W keys for each of W
-    // that come); one may have been deleted since.
+    // The keys before w.missing were present when they were checked, and are not checked again at each new key: for W
+    // keys that would take W * W look-ups. When none is missing any more, all are checked once, because one may have
+    // been deleted.
     w.missing = first_missing(w.request.keys, w.missing);
     if (w.missing == w.request.keys.size()) w.missing = first_missing(w.request.keys, 0);
     if (w.missing < w.request.keys.size()) {
@@ -235,7 +236,7 @@ void KeyValueStore::forget_client(int client) {
   }
 }
 
-// keys.size() when none is.
+// The index of the first key, from `from` on, that has no value; keys.size() when all have one.
 size_t KeyValueStore::first_missing(const std::vector<std::string>& keys, size_t from) const {
   const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(from);
   const auto missing = std::find_if(begin, keys.end(), [&](const std::string& key) { return !values_.contains(key); });

@@ -31,7 +31,7 @@ class KeyValueStore {
   // Forgets all keys; requests that wait are answered as stale.
   std::vector<StoreAnswer> begin_generation(uint64_t generation);
 
-  // `client` is the caller's name for who asked. What makes a key may answer requests of others that waited for it.
+  // `client`: the caller's number for the sender. A request that makes a key may also answer requests that wait for it.
   std::vector<StoreAnswer> apply(int client, const StoreRequest& request, TimePoint now);
 
   // Answers the waiting requests whose time is up.
@@ -62,8 +62,9 @@ class KeyValueStore {
   uint64_t generation_ = 0;
   uint64_t last_number_ = 0;
   std::map<std::string, std::string> values_;
-  // A request that waits is looked at when the key that it misses comes, when its time is up, and when its client goes:
-  // when a group of W forms, W requests wait, and W keys come.
+  // A waiting request is examined only when the key that it misses arrives, when its time is up, and when its client is
+  // gone. (When a group of W ranks forms, W requests wait for W keys. To examine all requests at each key would take
+  // W * W steps.)
   std::map<WaitingId, Waiting> waiting_;
   std::map<std::string, std::set<WaitingId>> by_missing_key_;
   std::set<std::pair<TimePoint, WaitingId>> by_deadline_;

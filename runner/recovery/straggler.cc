@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-bool awaits(const WorkerBeat& beat) { return beat.activity == Activity::kAwaiting; }
+bool awaits_assignment(const WorkerBeat& beat) { return beat.activity == Activity::kAwaiting; }
 
 struct Place {
   const char* name;
@@ -78,13 +78,13 @@ Stall describe(const RankBeat& rank, size_t others) {
           .message = std::move(text)};
 }
 
-// Nobody is late, yet nobody gets out: the ones at the lowest step.
-std::vector<Stall> blame_the_slowest(const std::vector<const RankBeat*>& ranks) {
-  const auto* const slowest = *std::min_element(
+// All ranks wait and none gets out: reports the ones at the lowest step.
+std::vector<Stall> stalls_at_lowest_step(const std::vector<const RankBeat*>& ranks) {
+  const auto* const lowest = *std::min_element(
       ranks.begin(), ranks.end(), [](const auto* a, const auto* b) { return a->beat.step < b->beat.step; });
   std::vector<Stall> stalls;
   for (const RankBeat* rank : ranks) {
-    if (rank->beat.step != slowest->beat.step) continue;
+    if (rank->beat.step != lowest->beat.step) continue;
     stalls.push_back(describe(*rank, 0));
     stalls.back().group_is_stuck = true;
   }
@@ -101,14 +101,14 @@ std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::
   std::vector<const RankBeat*> waiting;
   bool all_are_stuck_waiting = true;
   for (const RankBeat& rank : beats) {
-    if (awaits(rank.beat)) continue;
+    if (awaits_assignment(rank.beat)) continue;
     const bool is_unchanged = rank.beat.seconds_unchanged >= seconds;
     const bool is_waiting = waits_for_a_peer(rank.beat) || rank.beat.phase == Phase::kDevice;
     if (is_waiting) waiting.push_back(&rank);
     if (is_unchanged && !is_waiting) late.push_back(&rank);
     if (!is_unchanged || !is_waiting) all_are_stuck_waiting = false;
   }
-  if (!waiting.empty() && all_are_stuck_waiting) return blame_the_slowest(waiting);
+  if (!waiting.empty() && all_are_stuck_waiting) return stalls_at_lowest_step(waiting);
   std::vector<Stall> stalls;
   stalls.reserve(late.size());
   for (const RankBeat* rank : late) stalls.push_back(describe(*rank, waiting.size()));
@@ -125,7 +125,7 @@ void StragglerView::add(const std::vector<RankBeat>& beats) {
   bool is_full = true;
   for (const RankBeat& rank : beats) {
     WorkerBeat& begin = window_begin_.try_emplace(rank.rank, rank.beat).first->second;
-    // A new process, or a state from a checkpoint: counted anew.
+    // The rank has a new process, or a state from a checkpoint, so its window begins again.
     if (rank.beat.busy_seconds < begin.busy_seconds || rank.beat.step < begin.step) begin = rank.beat;
     if (rank.beat.step - begin.step < kStragglerWindowSteps) is_full = false;
   }
@@ -145,7 +145,7 @@ void StragglerView::add(const std::vector<RankBeat>& beats) {
     slowest.node_rank = rank.node_rank;
     slowest.busy_seconds_per_step = seconds;
   }
-  // Of two ranks the quicker one is the measure.
+  // The lower median, so that two ranks are compared with the faster one.
   const auto middle = per_step.begin() + static_cast<std::ptrdiff_t>((per_step.size() - 1) / 2);
   std::nth_element(per_step.begin(), middle, per_step.end());
   slowest.median_seconds_per_step = *middle;

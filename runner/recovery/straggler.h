@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// In a collective, or forming the group, which is waiting for its members whatever the phase says.
+// True when the worker is in a collective, or its group is forming: then it waits for other ranks in any phase.
 bool waits_for_a_peer(const WorkerBeat& beat);
 
 struct RankBeat {
@@ -30,15 +30,16 @@ struct Stall {
   int node_rank = 0;
   int local_rank = 0;
   int64_t step = 0;
-  // All ranks wait, for a peer or for a device that may wait for one: it may not be this rank that hangs.
+  // True when all ranks wait, for a peer or for a device that may wait for a peer. Then this rank may not be the one
+  // that hangs.
   bool group_is_stuck = false;
   std::string where;    // "collective", "device", "data", "compute", "disk", "evaluation", "start-up"
   std::string message;  // "rank 1 (node 0) has shown no progress for 600 s at step 12, waiting for data; …"
 };
 
-// The ranks to blame when at least one has been unchanged for `timeout`. A rank that waits in a collective, or for its
-// device, where a collective may run, is blamed only when every rank of the group does (then the one at the lowest
-// step; of equals all: the group is stuck). Ranks that await an assignment are never blamed.
+// The ranks that have shown no progress for `timeout` and for which the others wait. A rank that waits in a collective,
+// or for its device (which may run a collective), is reported only when all ranks have waited like that for `timeout`:
+// then the group is stuck, and the ranks at the lowest step are reported. Ranks that await an assignment are ignored.
 std::vector<Stall> find_stalls(const std::vector<RankBeat>& beats, std::chrono::milliseconds timeout);
 
 struct Slowest {
@@ -49,7 +50,7 @@ struct Slowest {
   double lag_seconds = 0.0;  // per step, above the median
 };
 
-// Work per step of each rank over the last window of beats (kStragglerWindow steps or more).
+// Work per step of each rank over the last window of beats (kStragglerWindowSteps or more).
 inline constexpr int kStragglerWindowSteps = 20;
 class StragglerView {
  public:

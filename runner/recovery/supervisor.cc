@@ -19,12 +19,12 @@ constexpr int kTimeoutCode = static_cast<int>(ExitCode::kTimeout);
 constexpr int kInterruptedCode = static_cast<int>(ExitCode::kInterrupted);
 constexpr int kTerminatedCode = static_cast<int>(ExitCode::kTerminated);
 
-// What the user gave is wrong: which of the ranks said so is of no interest.
+// True for errors in what the user gave. Every rank finds the same one, so the message need not name the rank.
 bool is_input_code(int code) {
   return code == static_cast<int>(ExitCode::kUsage) || code == static_cast<int>(ExitCode::kData);
 }
 
-std::string who(const WorkerEndRecord& end) {
+std::string describe_end(const WorkerEndRecord& end) {
   std::string text = "rank " + std::to_string(end.rank);
   if (end.pid > 0) text += " (pid " + std::to_string(end.pid) + ")";
   text += " " + end.how;
@@ -68,7 +68,7 @@ class Stepper {
     w.was_cut = false;
     w.in_collective = false;
     if (!w.code_when_killed) w.deadline.reset();
-    // The end of a worker, if there was one, has been told already: it says more than a peer lost.
+    // The end of a worker, if there was one, was reported before, and it says more than that a peer was lost.
     if (event.cause == kLeftCut || event.cause == kLeftRegroup || s_.broken_said == event.generation) return;
     tell_broken(event.generation, -1, event.cause, event.message);
   }
@@ -101,7 +101,8 @@ class Stepper {
     if (end.code == 0) {
       s_.complete = true;
     } else if (is_stop(end.code)) {
-      // Unasked: somebody has signalled a worker. All ranks of a group stop together, so the others follow.
+      // Without a request to stop, somebody has sent the worker a signal. All ranks of a group stop together, so the
+      // others follow.
       if (!is_over()) begin_stop(end.code);
     } else {
       on_bad_end(end, was_placed);
@@ -144,10 +145,7 @@ class Stepper {
   }
 
   void operator()(const RegroupOrdered& event) {
-    if (event.leaving) {
-      s_.leaving = true;
-      if (!s_.stopping()) begin_stop(kTerminatedCode);
-    }
+    if (event.leaving && !s_.stopping()) begin_stop(kTerminatedCode);
     const bool any = std::any_of(s_.workers.begin(), s_.workers.end(), [&](const auto& w) {
       return w.phase == WorkerPhase::kPlaced && w.generation == event.generation;
     });
@@ -155,7 +153,6 @@ class Stepper {
   }
 
   void operator()(const StopOrdered& event) {
-    s_.job_stops = true;
     begin_stop(event.code);
     signal_workers(s_.stop_code - kSignalCodes);
   }
@@ -175,13 +172,13 @@ class Stepper {
       begin_stop(event.code);
       signal_workers(s_.stop_code - kSignalCodes);
     } else if (event.code == kPeerLostCode) {
-      // Too few nodes for too long: what rank 0 holds is written down before it ends.
+      // Too few nodes were ready for too long. Rank 0 writes its state to a checkpoint before it ends.
       begin_stop(kTerminatedCode);
       signal_workers(SIGTERM);
     } else if (event.code == 0) {
       s_.stop_deadline = s_.stop_deadline ? std::min(*s_.stop_deadline, now_ + kEndGrace) : now_ + kEndGrace;
     } else {
-      kill_others();
+      kill_remaining();
     }
   }
 
@@ -193,7 +190,7 @@ class Stepper {
     if (s_.stop_deadline && now_ >= *s_.stop_deadline) on_stop_deadline();
   }
 
-  // What follows from the state alone, whatever event led to it.
+  // Does what follows from the new state, whichever event led to it.
   void settle() {
     if (!s_.finished) {
       abandon_backoffs();
@@ -227,11 +224,11 @@ class Stepper {
            });
   }
 
-  // Training is complete, or the node ends for another reason than a stop: nobody is started or placed again.
+  // Training is complete, or the node ends for another reason than a stop: no worker is started or placed any more.
   [[nodiscard]] bool is_over() const { return s_.complete || s_.verdict || s_.job_ended; }
 
-  // This node gives up, and the others must be told first: the member answers with the end of the job, for all or for
-  // this node, within a few heartbeats.
+  // This node gives up, but the coordinator must be told first. The member answers within a few heartbeats with
+  // JobEnded, for the whole job or for this node only.
   [[nodiscard]] bool waits_for_the_member() const { return s_.verdict && !s_.job_ended; }
 
   [[nodiscard]] int rank_of(int local_rank) const { return (s_.placement ? s_.placement->first_rank : 0) + local_rank; }
@@ -261,8 +258,8 @@ class Stepper {
 
   void kill_hanging(int local_rank, std::string message) { kill(local_rank, kTimeoutCode, std::move(message)); }
 
-  // Not for anything that they did.
-  void kill_others() {
+  // Kills all workers that are still alive. Their ends count as consequences (PeerLost), not as causes.
+  void kill_remaining() {
     for (int rank = 0; rank < s_.options.nproc; ++rank) kill(rank, kPeerLostCode, "");
   }
 
@@ -286,11 +283,12 @@ class Stepper {
     } else if (w.was_cut && w.in_collective) {
       kill_hanging(local_rank, "still in a collective " + seconds_text(kCutGrace) + " after its group was cut");
     } else if (w.was_cut) {
-      w.deadline = now_ + kCutGrace;  // it computes or writes, and looks up when that is done
+      w.deadline = now_ + kCutGrace;  // it computes or writes, and notices the cut when that is done
     }
   }
 
-  // It sleeps in the kernel, where no signal reaches it. Nothing on this machine can be started in its place.
+  // The worker sleeps in the kernel, where no signal reaches it. No other can be started in its place on this machine,
+  // so the node gives up.
   void give_up_unkillable(int local_rank) {
     SupervisedWorker& w = worker(local_rank);
     const bool was_placed = w.phase == WorkerPhase::kPlaced;
@@ -302,7 +300,7 @@ class Stepper {
                               .how = "did not end " + seconds_text(kKillGrace) + " after SIGKILL",
                               .message = "its device or a file system does not answer: look at this machine",
                               .step = w.step};
-    if (take_note_of(end, was_placed)) give_up(end, "", /*for_good=*/false);
+    if (record_end(end, was_placed)) give_up(end, "", /*for_good=*/false);
   }
 
   void on_stop_deadline() {
@@ -327,12 +325,12 @@ class Stepper {
 
   // ---- placements ----
 
-  // A worker has ended while the placement was under way. The member has heard that by now, but the others may have
-  // theirs, and must not wait for us.
+  // A worker has ended while the placement was under way. The member knows that by now, but the other nodes may have
+  // their placements and must not wait for this node.
   void refuse_placement(uint64_t generation) {
     if (s_.ends.empty()) return tell_broken(generation, -1, kNotReady, "the workers of this node were not ready");
     const WorkerEndRecord& last = s_.ends.back();
-    tell_broken(generation, last.rank, exit_reason(last.code), who(last));
+    tell_broken(generation, last.rank, exit_reason(last.code), describe_end(last));
   }
 
   void tell_broken(uint64_t generation, int rank, const std::string& cause, const std::string& message) {
@@ -356,8 +354,8 @@ class Stepper {
     if (!s_.finished) out_.emplace_back(TellReady{ready, ready ? s_.workers[0].terms : std::string()});
   }
 
-  // The workers of one node have the same flags and programs, but may find other devices, or other data when it is
-  // replaced meanwhile.
+  // The workers of one node have the same flags and program, but may find different devices, or different data when the
+  // data is replaced while they start.
   void compare_terms(int local_rank) {
     const SupervisedWorker& w = worker(local_rank);
     for (int other = 0; other < s_.options.nproc; ++other) {
@@ -390,24 +388,24 @@ class Stepper {
   }
 
   void on_bad_end(const WorkerEndRecord& end, bool was_placed) {
-    if (!take_note_of(end, was_placed)) return;
+    if (!record_end(end, was_placed)) return;
     const bool nothing_done = s_.furthest_step <= 0 && s_.checkpoint_step < 0;
     if (!is_respawned(end.code) || (end.code == kCheckpointCode && nothing_done)) return give_up(end, "", true);
     climb_the_ladder(end);
   }
 
-  // Records the end and says it. False when nothing is to follow: all is over, or stops, and the others may still write
-  // down what they have.
-  bool take_note_of(const WorkerEndRecord& end, bool was_placed) {
+  // Records the end and reports it. Returns false when no restart is to follow, because the job is over or stops. (The
+  // other workers may then still write a checkpoint.)
+  bool record_end(const WorkerEndRecord& end, bool was_placed) {
     s_.ends.push_back(end);
-    // The end of one that we killed when all was over is of no interest to anybody.
+    // The end of a worker that was killed because the job was over is not reported.
     const bool is_consequence = worker(end.local_rank).code_when_killed == kPeerLostCode;
     if (is_over()) {
       if (!is_consequence && !s_.verdict) remark_on(end);
       return false;
     }
     if (was_placed) {
-      tell_broken(worker(end.local_rank).generation, end.rank, exit_reason(end.code), who(end));
+      tell_broken(worker(end.local_rank).generation, end.rank, exit_reason(end.code), describe_end(end));
     }
     if (!s_.stopping()) return true;
     s_.stop_deadline = now_ + s_.options.stop_timeout;
@@ -415,7 +413,8 @@ class Stepper {
   }
 
   void remark_on(const WorkerEndRecord& end) {
-    out_.emplace_back(Remark{who(end) + (s_.complete ? ", after training was complete" : ", after the job had ended")});
+    out_.emplace_back(
+        Remark{describe_end(end) + (s_.complete ? ", after training was complete" : ", after the job had ended")});
   }
 
   void climb_the_ladder(const WorkerEndRecord& end) {
@@ -451,7 +450,7 @@ class Stepper {
     ++s_.restarts_total;
     out_.emplace_back(Restarting{.local_rank = end.local_rank,
                                  .code = end.code,
-                                 .line = who(end) + "; " + what_follows() + " (restart " +
+                                 .line = describe_end(end) + "; " + what_follows() + " (restart " +
                                          std::to_string(s_.restarts.size()) + " of " +
                                          std::to_string(s_.options.max_restarts) + ")"});
     if (s_.incidents_without_progress == 0) return start(end.local_rank);
@@ -469,7 +468,7 @@ class Stepper {
     if (others_hold_state) return "starting it again, the others keep their state";
     if (s_.checkpoint_step >= 0) return "starting it again from the newest checkpoint";
     if (s_.furthest_step <= 0) return "starting it again from the beginning";
-    // A checkpoint of an earlier start of this run is not known here.
+    // An earlier start of this run may have written a checkpoint; that is not known here.
     return "starting it again from the newest checkpoint, or from the beginning if there is none";
   }
 
@@ -477,7 +476,7 @@ class Stepper {
     s_.verdict = SupervisorVerdict{.cause = cause, .prefix = std::move(prefix)};
     out_.emplace_back(
         TellGaveUp{NodeFailed{.code = cause.code, .message = finish_of(*s_.verdict).message, .for_good = for_good}});
-    kill_others();
+    kill_remaining();
   }
 
   // ---- stopping and ending ----
@@ -496,7 +495,7 @@ class Stepper {
     }
   }
 
-  // Workers without a group have nothing to lose, and nobody will place them any more.
+  // Ends workers that are in no group: they have nothing to save, and no placement will come any more.
   void end_the_unplaced() {
     const bool writes_first = s_.job_ended && s_.job_ended->code == kPeerLostCode;
     if (is_over() && !writes_first) {
@@ -526,7 +525,8 @@ class Stepper {
     }
   }
 
-  // Nobody is alive. A failure that was not made good is the reason, were it not for the stop.
+  // No worker is alive. If a worker failed and was not started again, the node ends because of that and not of the
+  // stop.
   void finish_stopped() {
     if (s_.complete) return finish(Finish{});
     std::vector<int> codes;
@@ -542,7 +542,7 @@ class Stepper {
     finish(finish_of(SupervisorVerdict{.cause = *cause, .prefix = ""}));
   }
 
-  // A peer lost is a consequence: of the ends since, one may say more.
+  // PeerLost is only a consequence, so the first end with another code, if there is one, is given as the cause.
   [[nodiscard]] Finish finish_of(const SupervisorVerdict& verdict) const {
     const WorkerEndRecord* cause = &verdict.cause;
     for (const WorkerEndRecord& end : s_.ends) {
@@ -550,7 +550,7 @@ class Stepper {
     }
     const bool words_alone = is_input_code(cause->code) && !cause->message.empty();
     return Finish{.code = cause->code,
-                  .message = verdict.prefix + (words_alone ? cause->message : who(*cause)),
+                  .message = verdict.prefix + (words_alone ? cause->message : describe_end(*cause)),
                   .message_names_code = !words_alone && cause->how == "ended with " + describe_exit(cause->code),
                   .rank = cause->rank,
                   .step = cause->step};

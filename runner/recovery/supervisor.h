@@ -1,22 +1,23 @@
 // Supervisor: the workers of one node, and the process rung of the restart ladder. Pure. (architecture §3)
 //
-// Role: starts the workers, hands them placements and cuts, starts again the ones that end, and decides when the node
-// ends and with which code. It never looks at other nodes: the member (member.h) tells it what the coordinator wants,
-// and hears from it whether the workers are ready, what broke, and that they are done.
+// Role: starts the workers, passes placements and cuts to them, restarts those that end, and decides when the node
+// ends and with which code. It knows nothing of other nodes: the member (member.h) tells it what the coordinator wants,
+// and it tells the member whether the workers are ready, what broke, and when they are done.
 //
-// The ladder: a worker that ends badly is started again at once, alone; the others keep their state and wait. Counted
-// against max_restarts inside kRestartWindow; a new checkpoint clears the count. Several ends in one placement are one
-// incident; so are several processes that were started again after the same incident and end before they are placed.
-// After one incident, kNoProgressIncidentsMax more in a row, none at a later step than the ones before it, are a crash
-// loop: the job ends, for a new process, pod or gang would come no further. Codes 2, 3 and 5 end the job at once; so
-// does 4 when nothing was ever committed: nothing that the run wrote can be the reason. So do workers of one node whose
-// terms differ (messages.h, Hello). A node whose count is used up
-// ends alone (the pod rung: its pod may be replaced).
+// The ladder: a worker that ends badly is started again at once, alone; the others keep their state and wait. Each
+// incident counts against max_restarts for kRestartWindow; a new checkpoint clears the count. Several ends in one
+// placement are one incident; so are the ends of several processes that were started again after the same incident and
+// end before they are placed. When one incident is followed by kNoProgressIncidentsMax more, none at a later step than
+// those before it, that is a crash loop: the job ends, because a new process, pod or gang would come no further. Codes
+// 2, 3 and 5 end the job at once; so does 4 when nothing was ever committed, because then nothing that the run wrote
+// can be the reason. So do workers of one node whose terms differ (messages.h, Hello). A node that has used up
+// max_restarts ends alone (the pod rung: its pod may be replaced).
 //
-// Complete for one is complete for all: after the first end with 0 nothing is started again, and what ends badly is
-// remarked on, no more. A stop ends with the worst that happened since: 130 or 143 when nothing did.
-// Where a Tick comes far too late, this process did not run (a frozen container, a suspended laptop), and the workers
-// mostly did not either: nobody is killed for that time.
+// After the first worker has ended with 0 the training is complete: nothing is started again, and a bad end is only
+// reported. A node that is stopped ends with 130 or 143, unless a worker has failed and was not started again; then it
+// ends with that worker's code (root_cause).
+// When a Tick comes far too late, this process did not run for a while (a frozen container, a suspended laptop), and
+// most likely the workers did not either, so none is killed for that time.
 // Threads: none. Time is an argument; the caller sends SupervisorTick at `deadline`.
 #pragma once
 
@@ -34,15 +35,15 @@ namespace lockstep {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// A worker that was told to cut leaves its group within milliseconds. One that still sits in a collective after this
-// long cannot: it is killed. (One that computes or writes is waited for; the stall timeout ends that too.)
+// A worker that was told to cut leaves its group within milliseconds. One that is still in a collective after this time
+// cannot leave and is killed. (One that computes or writes has until the stall timeout.)
 inline constexpr std::chrono::seconds kCutGrace = kFormingTimeout + std::chrono::seconds{2};
-// While stopping, rank 0 may be writing its last checkpoint: this long after the request, or after a bad end of another
-// worker, the node's workers are killed. Unless SupervisorOptions::stop_timeout says otherwise.
+// Default of SupervisorOptions::stop_timeout. While the node stops, rank 0 may be writing its last checkpoint. The
+// workers are killed this long after the stop was requested, or after a later bad end of a worker.
 inline constexpr std::chrono::seconds kStopGrace{60};
-// The job is over: workers that have not left by then are killed.
+// When the job is over, workers that have not ended after this time are killed.
 inline constexpr std::chrono::seconds kEndGrace{10};
-// SIGKILL ends a process at once, unless it sleeps in the kernel: a worker that is still there by then is given up.
+// SIGKILL ends a process at once, unless it sleeps in the kernel. After this time the node gives such a worker up.
 inline constexpr std::chrono::seconds kKillGrace{30};
 // Restarts older than this no longer count against --max_restarts.
 inline constexpr std::chrono::seconds kRestartWindow{3600};
@@ -66,7 +67,7 @@ struct WorkerSaidHello {
   int local_rank = 0;
   std::string terms;  // as Hello's
 };
-struct WorkerLeft {  // its group; it waits for a placement
+struct WorkerLeft {  // the worker has left its group and waits for a placement
   int local_rank = 0;
   uint64_t generation = 0;
   std::string cause;
@@ -114,7 +115,7 @@ struct JobEnded {
   int code = 0;
   std::string message;
 };
-// The worker is silent (its process does not run): as good as dead. From the agent, which reads the beats.
+// The agent sees from the beats that the worker's process does not run. It is treated as dead.
 struct WorkerSilent {
   int local_rank = 0;
   std::chrono::milliseconds since{0};
@@ -175,7 +176,7 @@ struct Restarting {
 struct Remark {
   std::string line;
 };
-// The node ends; once, the last output of all.
+// The node is to end. The last output, emitted once.
 struct Finish {
   int code = 0;
   std::string message;  // why; empty when code is 0
@@ -202,11 +203,11 @@ struct SupervisedWorker {
   uint64_t generation = 0;  // of its last placement
   bool was_cut = false;     // told to cut, has not left yet
   bool in_collective = false;
-  std::string terms;                    // that it said with its hello
-  std::optional<int> code_when_killed;  // set when we kill it: our SIGKILL is a consequence, never the cause
+  std::string terms;                    // as in its Hello
+  std::optional<int> code_when_killed;  // set when we kill it: the code that its end counts as
   std::string message_when_killed;
-  bool is_given_up = false;    // it did not end when it was killed; whatever it does later counts no more
-  int64_t step = -1;           // last it told; -1 = none
+  bool is_given_up = false;    // it did not end after SIGKILL; whatever it does later is ignored
+  int64_t step = -1;           // newest that it reported; -1 = none
   int64_t incidents_seen = 0;  // SupervisorState::incidents when it was started or placed, whichever came last
   std::optional<TimePoint> deadline;
   [[nodiscard]] bool alive() const { return phase != WorkerPhase::kBackoff && phase != WorkerPhase::kEnded; }
@@ -220,13 +221,13 @@ struct WorkerEndRecord {
   std::string how;  // "ended with exit code 1 (Crash)", "ended with signal 9 (SIGKILL)", "did not end …"
   std::string message;
   int64_t step = -1;
-  bool started_again = false;  // its worker was: no longer a reason for the node to end
+  bool started_again = false;  // the worker was: this end is no reason for the node to end
 };
 
-// This node gives up; it ends when the other workers have been killed and the member has told the others.
+// Why this node gives up. It ends when all its workers have been killed and the member has told the coordinator.
 struct SupervisorVerdict {
   WorkerEndRecord cause;
-  std::string prefix;  // of the cause's words: "crash loop: …; "
+  std::string prefix;  // of the message: "crash loop: …; "
 };
 
 struct SupervisorState {
@@ -239,8 +240,6 @@ struct SupervisorState {
   bool said_ready = false;
   uint64_t broken_said = 0;    // generation that the member was told is broken
   int stop_code = 0;           // 130 or 143: asked to stop, by a signal or the coordinator
-  bool job_stops = false;      // the workers were signalled: the whole job stops at one step
-  bool leaving = false;        // this node alone leaves
   std::set<int> signals;       // asked for so far
   std::set<int> signals_sent;  // to the workers
   bool complete = false;       // a worker has ended with 0
@@ -251,10 +250,10 @@ struct SupervisorState {
   std::vector<TimePoint> restarts;  // incidents inside the window, since the last new checkpoint
   int64_t restarts_total = 0;       // processes started again
   int incidents_without_progress = 0;
-  int64_t furthest_step = -1;              // that any worker told; -1 = none
+  int64_t furthest_step = -1;              // that any worker reported; -1 = none
   int64_t furthest_incident_step = -2;     // furthest_step at the furthest incident so far
   int64_t checkpoint_step = -1;            // newest seen
-  std::optional<TimePoint> stop_deadline;  // the living are killed then
+  std::optional<TimePoint> stop_deadline;  // workers that are still alive then are killed
   TimePoint last_event{};
   std::optional<TimePoint> deadline;  // when a Tick is wanted
 

@@ -43,9 +43,9 @@ AppendFile::~AppendFile() {
 
 Status AppendFile::append(std::string_view record) {
   Status written = write_whole(record);
-  const bool say = !written.ok() && !failing_;
+  const bool is_first_error = !written.ok() && !failing_;
   failing_ = !written.ok();
-  return say ? written : Status();
+  return is_first_error ? written : Status();
 }
 
 Status AppendFile::write_whole(std::string_view record) {

@@ -30,7 +30,7 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
 
 constexpr std::array<uint32_t, 256> kCrcTable = make_crc_table();
 
-// TensorFlow stores sums of data that may itself hold sums; the mask keeps them apart.
+// TFRecord masks the CRCs that it stores, because a CRC over data that contains CRCs itself detects fewer errors.
 uint32_t masked_crc32c(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
   return std::rotr(crc, 15) + 0xA282EAD8U;

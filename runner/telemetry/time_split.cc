@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr int64_t kTenths = 1000;  // of a percent, in the whole
+constexpr int64_t kTenths = 1000;  // 100 %, in tenths of a percent
 
 // Rounds by the largest-remainder method, because rounding each row separately could give sums of 99.9 or 100.1.
 void share_out_percents(std::vector<TimeSplitRow>& rows, double total) {

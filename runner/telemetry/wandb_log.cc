@@ -18,7 +18,7 @@ constexpr size_t kIdLength = 12;
 constexpr const char* kBestLoss = "train/best_loss";
 constexpr const char* kEpochLoss = "train_loss";  // of an evaluation: the mean over the steps since the one before
 
-// That of the run that is resumed; empty: there is none.
+// The id in run.json, which a resumed run keeps; empty when there is none.
 std::string id_in(FileSystem& fs, const std::string& path) {
   const Result<std::string> text = read_file(fs, path, kRunFileBytesMax);
   if (!text.ok()) return {};
@@ -28,7 +28,7 @@ std::string id_in(FileSystem& fs, const std::string& path) {
   return id != json->end() && id->is_string() ? id->get<std::string>() : std::string();
 }
 
-// In the last line that has one.
+// The best loss in the last line that has one; infinity when no line has.
 double best_loss_in(const std::string& lines) {
   double best = std::numeric_limits<double>::infinity();
   const size_t at = lines.rfind("\"" + std::string(kBestLoss) + "\"");

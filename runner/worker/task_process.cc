@@ -1,5 +1,6 @@
 #include "runner/worker/task_process.h"
 
+#include <torch/types.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +63,7 @@ class TaskProcess {
     Result<RunConfig> config = parse_task_config(arguments_, workloads_.flags(), &trained_);
     if (!config.ok()) return Failure{ExitCode::kUsage, config.error().message};
     if (auto failure = settle(*config)) return failure;
+    if (auto failure = check_finite()) return failure;
     for (const std::string& remark : remarks_on_other_flags(*config, trained_)) say(remark);
     for (const std::string& note : config->notes) say(note);
     say("weights: " + weights_path_);
@@ -137,6 +139,16 @@ class TaskProcess {
     say("weights: their moving average" + std::string(asked.empty() ? ", as evaluations use it" : "") +
         " (--ema_decay " + decay + ")");
     return weights;
+  }
+
+  [[nodiscard]] std::optional<Failure> check_finite() const {
+    for (const NamedTensor& weight : weights_) {
+      if (weight.tensor.is_floating_point() && !at::isfinite(weight.tensor).all().item<bool>()) {
+        return Failure{ExitCode::kCheckpoint, weights_path_ + ": \"" + weight.name +
+                                                  "\" holds numbers that are not finite; give an earlier checkpoint"};
+      }
+    }
+    return std::nullopt;
   }
 
   // As settled_run does for a run.

@@ -1,9 +1,8 @@
 // Structures as lines of JSON, as ProteinMPNN's helper scripts write them.
 //
 // Two forms, told apart line by line:
-//   several chains   name, num_of_chains, seq, and for each chain X: seq_chain_X, coords_chain_X {N_chain_X: [[x, y,
-//   z], …],
-//                    CA_chain_X, C_chain_X, O_chain_X} (parse_multiple_chains.py)
+//   several chains   name, num_of_chains, seq, and for each chain X: seq_chain_X and coords_chain_X, an object
+//                    {N_chain_X: [[x, y, z], …], CA_chain_X, C_chain_X, O_chain_X} (parse_multiple_chains.py)
 //   one chain        name, seq, coords {N: [[x, y, z], …], CA, C, O} (the CATH set of Ingraham et al. 2019)
 // "-" in a sequence is X. NaN, null and Infinity are missing coordinates: Python writes them though JSON has none.
 // Threads: pure.

@@ -31,13 +31,14 @@ std::string shown(std::string_view token) {
   return "\"" + one_line(std::string(token.substr(0, kTokenExcerpt))) + "\"";
 }
 
-// GPT-2 writes each byte as a character that can be seen: itself where it is one, else one of those from 256 on.
+// GPT-2's files write each byte as a printable character: the Latin-1 character of that number if it is printable, else
+// the next character from U+0100 on.
 std::array<char32_t, kBytes> make_byte_characters() {
   std::array<char32_t, kBytes> characters{};
   char32_t next = kBytes;
   for (uint32_t byte = 0; byte < kBytes; ++byte) {
-    const bool is_seen = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    characters[byte] = is_seen ? static_cast<char32_t>(byte) : next++;
+    const bool is_printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    characters[byte] = is_printable ? static_cast<char32_t>(byte) : next++;
   }
   return characters;
 }
@@ -65,7 +66,7 @@ uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32U | static_cast<uint32_t>(right);
 }
 
-using Vocabulary = std::unordered_map<std::string, int32_t>;  // as it is written
+using Vocabulary = std::unordered_map<std::string, int32_t>;  // a token as the file writes it → its id
 
 Result<Vocabulary> read_vocabulary(std::string_view text, const std::string& name) {
   TRY_ASSIGN(const Json json, parse_json(text, name));
@@ -90,11 +91,11 @@ Result<Vocabulary> read_vocabulary(std::string_view text, const std::string& nam
   return vocabulary;
 }
 
-// What tokenizer_config.json says.
+// The settings in tokenizer_config.json.
 struct TokenizerConfig {
   WordRule words = WordRule::kGpt2;
   std::vector<std::pair<int32_t, std::string>> added;  // tokens beside the vocabulary
-  std::string end_of_text;                             // empty: it does not say
+  std::string end_of_text;                             // empty: the file does not name it
 };
 
 Error bad_config(const std::string& name, const std::string& what) {
@@ -130,7 +131,7 @@ Result<TokenizerConfig> read_config(std::string_view text, const std::string& na
   return config;
 }
 
-// "'s", "'ll": the ending that begins here; empty for none.
+// The contraction ("'s", "'ll", …) that begins at `at`; empty if there is none.
 std::string_view contraction_at(std::string_view text, size_t at, bool any_case) {
   if (text[at] != '\'') return {};
   for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
@@ -143,7 +144,7 @@ std::string_view contraction_at(std::string_view text, size_t at, bool any_case)
   return {};
 }
 
-// Behind the characters of one kind from `at` on.
+// The end of the run of characters of class `kind` that begins at `at`.
 size_t end_of_run(std::string_view text, size_t at, CharacterClass kind) {
   while (at < text.size()) {
     const Character next = character_at(text, at);
@@ -338,17 +339,17 @@ const BytePairEncoding::Merge* BytePairEncoding::merge_of(int32_t left, int32_t 
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-// Joins the pair of the smallest rank, the leftmost of several, until none is left.
+// Joins the pair of the smallest rank (the leftmost of several such pairs) until no pair can be joined.
 void BytePairEncoding::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
   struct Part {
     int32_t token;  // -1: joined to the part before it
-    size_t before;
-    size_t behind;
+    size_t before;  // index of the part before it, and of the part after it
+    size_t after;
   };
   std::vector<Part> parts;
   parts.reserve(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
-    parts.push_back({.token = token_of_byte_[static_cast<uint8_t>(word[i])], .before = i - 1, .behind = i + 1});
+    parts.push_back({.token = token_of_byte_[static_cast<uint8_t>(word[i])], .before = i - 1, .after = i + 1});
   }
   struct Pair {
     int32_t rank;
@@ -359,8 +360,8 @@ void BytePairEncoding::encode_word(std::string_view word, std::vector<int32_t>& 
     bool operator>(const Pair& other) const { return std::tie(rank, left) > std::tie(other.rank, other.left); }
   };
   std::priority_queue<Pair, std::vector<Pair>, std::greater<>> pairs;
-  const auto look_at = [&](size_t left) {
-    const size_t right = parts[left].behind;
+  const auto add_pair_at = [&](size_t left) {
+    const size_t right = parts[left].after;
     if (right >= parts.size()) return;
     const Merge* const merge = merge_of(parts[left].token, parts[right].token);
     if (merge == nullptr) return;
@@ -370,22 +371,23 @@ void BytePairEncoding::encode_word(std::string_view word, std::vector<int32_t>& 
                 .right_token = parts[right].token,
                 .joined = merge->token});
   };
-  for (size_t i = 0; i < parts.size(); ++i) look_at(i);
+  for (size_t i = 0; i < parts.size(); ++i) add_pair_at(i);
   while (!pairs.empty()) {
     const Pair pair = pairs.top();
     pairs.pop();
+    // Skip the pair if one of its parts has been joined to another one since the pair was found.
     Part& left = parts[pair.left];
-    if (left.token != pair.left_token || left.behind >= parts.size()) continue;
-    Part& right = parts[left.behind];
+    if (left.token != pair.left_token || left.after >= parts.size()) continue;
+    Part& right = parts[left.after];
     if (right.token != pair.right_token) continue;
     left.token = pair.joined;
-    left.behind = right.behind;
+    left.after = right.after;
     right.token = -1;
-    if (left.behind < parts.size()) parts[left.behind].before = pair.left;
-    look_at(pair.left);
-    if (pair.left > 0) look_at(left.before);
+    if (left.after < parts.size()) parts[left.after].before = pair.left;
+    add_pair_at(pair.left);
+    if (pair.left > 0) add_pair_at(left.before);
   }
-  for (size_t i = 0; i < parts.size(); i = parts[i].behind) tokens.push_back(parts[i].token);
+  for (size_t i = 0; i < parts.size(); i = parts[i].after) tokens.push_back(parts[i].token);
 }
 
 }  // namespace lockstep

@@ -14,16 +14,16 @@ constexpr int64_t kFilms = 400;
 constexpr int64_t kKeptBackEvery = 7;
 constexpr uint32_t kRatingsMin = 10;
 constexpr uint32_t kRatingsMax = 20;
-constexpr double kFaith = 0.9;  // share of a user's films that are of the genre he likes
+constexpr double kLikedShare = 0.9;  // share of a user's films that are of the liked genre
 
-// Who likes which: of one place in both lists.
+// Users with the occupation kWatchers[i] like the genre kLikedGenres[i].
 constexpr std::array<const char*, 8> kWatchers = {"scientist", "farmer",  "lawyer",     "artist",
                                                   "homemaker", "retired", "programmer", "writer"};
 constexpr std::array<const char*, 8> kLikedGenres = {"Sci-Fi",  "Western", "Crime",     "Musical",
                                                      "Romance", "War",     "Animation", "Documentary"};
 constexpr std::array<const char*, 10> kFirstWords = {"Silent",  "Golden", "Last", "Hidden", "Broken",
                                                      "Distant", "Winter", "Blue", "Lost",   "Bright"};
-// By genre: its titles tell it, too.
+// By genre, so that a title reveals its genre, too.
 constexpr std::array<std::array<const char*, 4>, 8> kSecondWords = {
     {{"Galaxy", "Orbit", "Android", "Moonbase"},
      {"Saddle", "Prairie", "Sheriff", "Stampede"},
@@ -35,7 +35,7 @@ constexpr std::array<std::array<const char*, 4>, 8> kSecondWords = {
      {"Archive", "Expedition", "Portrait", "Wilderness"}}};
 constexpr std::array<int64_t, 7> kYearsOfAge = {1, 18, 25, 35, 45, 50, 56};
 
-// `step` of the streams: what the numbers are for.
+// The `step` of the random streams: what the numbers are used for.
 enum class MoviePurpose : uint32_t { kUser = 16, kFilm = 17 };
 
 class MovieDraws {
@@ -56,7 +56,7 @@ class MovieDraws {
   uint64_t next_ = 0;
 };
 
-// Films are of the genres by turns.
+// The genres take turns.
 size_t genre_of(int64_t film) { return static_cast<size_t>(film) % kLikedGenres.size(); }
 
 }  // namespace
@@ -85,10 +85,10 @@ RatingData generated_movies() {
     const uint32_t count = kRatingsMin + draws.below(kRatingsMax - kRatingsMin + 1);
     std::set<int64_t> seen;
     while (seen.size() < count) {
-      const bool is_liked = draws.happens(kFaith);
+      const bool is_liked = draws.happens(kLikedShare);
       int64_t film = 0;
       do {
-        // The lower of two: films with low numbers are known better.
+        // The lower of two draws, so that films with low numbers are more popular.
         const uint32_t first = draws.below(static_cast<uint32_t>(kFilms));
         film = 1 + std::min(first, draws.below(static_cast<uint32_t>(kFilms)));
       } while (is_liked != (genre_of(film) == taste));

@@ -1,7 +1,7 @@
-// Ratings made in memory, free to ship, with something to learn from the texts.
+// The data set `generated`: ratings made in memory, free of copyright, with something to learn from the texts.
 //
-// Role: the data set `generated`. A user's occupation says which genre he likes, so that the texts alone know whom a
-// film suits that nobody has seen yet. Every seventh film is one: it is kept back for the test.
+// Users of an occupation like one genre. So the texts alone predict who likes a film that nobody has rated yet. Every
+// seventh film is such a film: its ratings are kept back for the test.
 // Threads: pure; the same on every machine.
 #pragma once
 

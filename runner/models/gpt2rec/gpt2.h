@@ -3,8 +3,8 @@
 //
 // Role: tokenized texts → the last hidden state. GPT-2's own weights are frozen; the adapters are trained. Names and
 // layouts of the weights are those of Hugging Face's GPT2Model ("h.0.attn.c_attn.weight", [in, out]).
-// Dropout: in the adapters only. GPT-2's own three dropouts (embeddings, attention, residuals) are left out: they
-// belong to the training of the weights that are frozen here.
+// Dropout: in the adapters only. GPT-2's own three dropouts (embeddings, attention, residuals) are left out, because
+// the weights that they regularise are frozen here.
 // Threads: one. Shapes: N texts of T token positions (padded at the right), S of these N·T positions that are computed,
 // D width, H heads, R rank.
 #pragma once
@@ -45,9 +45,11 @@ struct Gpt2Layer {
 
 struct Gpt2Input {
   at::Tensor tokens_NT;  // int64, each below the vocabulary; T at most the context
-  at::Tensor rows_S;     // int64, ascending: which of the N·T positions are computed; undefined: all. If a position is
-                         // computed, so must be all before it in its text
-  at::Tensor is_seen_NT;  // bool: the positions that may be attended to; undefined: all. Attention is causal besides
+  // int64, ascending: which of the N·T positions are computed; undefined: all. All positions that come before a
+  // computed one in the same text must be computed, too.
+  at::Tensor rows_S;
+  // bool: the positions that others may attend to; undefined: all. Attention is causal in both cases.
+  at::Tensor is_seen_NT;
 };
 
 class Gpt2 {
@@ -70,7 +72,7 @@ class Gpt2 {
   // autograd graph to the adapters. `dropouts` apply to the S rows.
   [[nodiscard]] at::Tensor hidden(const Gpt2Input& input, Dropouts& dropouts) const;
 
-  // FLOPs of the forward pass of one token that attends to `places` tokens.
+  // FLOPs of the forward pass for one token that attends to `places` tokens.
   [[nodiscard]] double flops_per_token(int64_t places) const;
 
  private:

@@ -30,7 +30,8 @@ constexpr std::string_view kPrefix = "transformer.";
 
 Error invalid_gpt2(std::string message) { return Error{ErrorCode::kInvalid, std::move(message)}; }
 
-// The file that a path leads to; nothing where there is none. A person's file may be a link into a cache of downloads.
+// The file's path without symbolic links, since the files of a download may be links into a cache; nullopt if there is
+// no such file.
 std::optional<std::string> real_file(const std::string& folder, const std::string& name) {
   std::error_code is_missing;
   const std::filesystem::path real = std::filesystem::canonical(join_path(folder, name), is_missing);
@@ -89,7 +90,7 @@ Result<std::vector<std::string>> weight_files(const std::string& folder) {
   return std::vector<std::string>(names.begin(), names.end());
 }
 
-bool is_passed_over(std::string_view name) {
+bool is_ignored(std::string_view name) {
   return name == "lm_head.weight" || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
@@ -97,7 +98,7 @@ bool is_floating(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
-// The field as a count; `otherwise` where the file leaves it out or null.
+// The field as a number from 1 on; `otherwise` if it is missing or null.
 Result<int64_t> count_of(const Json& config, const char* field, std::optional<int64_t> otherwise,
                          const std::string& shown) {
   const auto found = config.find(field);
@@ -129,7 +130,7 @@ Result<Gpt2Shape> read_gpt2_shape(const std::string& folder) {
   }
   struct Fixed {
     const char* field;
-    std::vector<Json> allowed;  // the first is what a file that leaves it out means
+    std::vector<Json> allowed;  // the first is the value when the file lacks the field
   };
   for (const Fixed& fixed : std::vector<Fixed>{{"model_type", {"gpt2"}},
                                                {"activation_function", {"gelu_new", "gelu_pytorch_tanh"}},
@@ -162,7 +163,7 @@ Status read_gpt2_weights(const std::string& folder, const NamedTensors& weights)
     for (const TensorView& view : file.tensors) {
       std::string_view plain = view.name;
       if (plain.starts_with(kPrefix)) plain.remove_prefix(kPrefix.size());
-      if (is_passed_over(plain)) continue;
+      if (is_ignored(plain)) continue;
       const auto found = wanted.find(plain);
       const std::string tensor = shown + ": tensor " + one_line(view.name);
       if (found == wanted.end()) {

@@ -1,7 +1,8 @@
-// A folder as Hugging Face keeps GPT-2 in: config.json and model.safetensors, whole or in shards.
+// Reads GPT-2 from a folder in Hugging Face's layout: config.json and model.safetensors, whole or in shards.
 //
-// Threads: functions. Errors: kNotFound, kInvalid and kCorrupt name the file and the tensor or field, what was found,
-// what was expected and what to do.
+// Threads: pure, except that they read files.
+// Errors: kNotFound, kInvalid and kCorrupt name the file and the tensor or field, what was found, what was expected and
+// what to do.
 #pragma once
 
 #include <string>
@@ -12,11 +13,12 @@
 
 namespace lockstep {
 
-// By config.json. kInvalid too where it asks for what Gpt2 does not do: another activation, epsilon or scale.
+// Reads config.json. kInvalid also if it asks for something that Gpt2 does not have: another activation, epsilon or
+// scale of the attention.
 Result<Gpt2Shape> read_gpt2_shape(const std::string& folder);
 
-// Into `weights` (Gpt2::weights), from F32, F16, BF16 or F64. Names may begin with "transformer."; a language-model
-// head and the masks of older files are passed over.
+// Reads the tensors (F32, F16, BF16 or F64) into `weights` (Gpt2::weights). Their names may begin with "transformer.".
+// The language-model head and the attention masks of older files are ignored.
 Status read_gpt2_weights(const std::string& folder, const NamedTensors& weights);
 
 }  // namespace lockstep

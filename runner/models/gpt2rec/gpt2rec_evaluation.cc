@@ -21,7 +21,7 @@ double on_grid(double value) {
 
 double discount(int64_t place) { return 1.0 / std::log2(static_cast<double>(place) + 2.0); }
 
-// Sums of the users that were looked at.
+// The figures at one cutoff, summed over users.
 struct CutoffSums {
   RankingFigures sums;
 
@@ -101,7 +101,7 @@ class RankingSums {
   double cold_users_ = 0.0;
 };
 
-// Those with anything to find, ascending.
+// The users with films in the validation or the test, ascending.
 std::vector<int64_t> evaluated_users(const RecommenderData& data) {
   std::vector<int64_t> users;
   std::set_union(data.validated().users().begin(), data.validated().users().end(), data.tested().users().begin(),

@@ -1,10 +1,10 @@
-// Evaluation of the recommender: all films are scored for each user, and the best 50 are looked at.
+// Evaluation of the recommender: scores all films for each user, and compares the 50 best with the user's films.
 //
-// Role: the guide's two evaluations from one pass of scores.
-//   validation  all ids are candidates, the films trained on too; NDCG and HR (any hit)
-//   test        candidates are all ids but those of the user's training and validation; Recall, Precision and NDCG
-// NDCG@k divides by the best that min(k, number of the user's films) can reach. Where films are in the test alone
-// (cold), "test_cold_ndcg@10" ranks them among themselves.
+// Role: the guide's two evaluations, from the same scores.
+//   validation  all ids are candidates, also the films that the user trained on; NDCG and HR (1 if there is any hit)
+//   test        candidates are all ids but the user's training and validation films; Recall, Precision and NDCG
+// NDCG@k is the DCG divided by the highest DCG that the user's films can reach in k places. Films that are in the test
+// alone are cold: "test_cold_ndcg@10" ranks these among themselves.
 // Figures do not depend on the world size: users are scored in fixed chunks of the whole list, a rank takes whole
 // chunks, and every summand is a multiple of 2^-30, so that sums are exact in any order.
 // Memory: kUsersAtOnce × kFilmsAtOnce × 128 values at a time.
@@ -37,13 +37,15 @@ struct RankingFigures {
   double precision = 0.0;
   double hit = 0.0;  // 0 or 1
 };
-// Of the first `k` of a ranking; `wanted`: ascending, at least one. Each rounded to a multiple of 2^-30.
+// The figures of the first `k` places of a ranking, each rounded to a multiple of 2^-30. `wanted`: the user's films,
+// ascending, at least one.
 RankingFigures ranking_figures(std::span<const int32_t> ranking, std::span<const int32_t> wanted, int64_t k);
 
-// All films' scores [U, I] on the CPU, for the users whose parts of the first layer these are.
+// The scores of all films for some users: [U, I], on the CPU. user_parts_UH and item_parts_IH: their parts of the first
+// layer (RecommenderModel::user_part and item_part).
 at::Tensor all_scores(const RecommenderModel& model, const at::Tensor& user_parts_UH, const at::Tensor& item_parts_IH);
 
-// `user_parts`, `item_parts`: of all users and films (RecommenderModel::user_part).
+// `user_parts`, `item_parts`: those of all users and all films.
 std::vector<MetricSum> evaluate_rankings(const RecommenderModel& model, const RecommenderData& data,
                                          const at::Tensor& user_parts, const at::Tensor& item_parts,
                                          const EvaluationShard& shard);

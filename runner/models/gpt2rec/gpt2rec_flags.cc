@@ -69,23 +69,23 @@ void add_data_flags(FlagTableBuilder& table) {
     return number_text(shares.train) + "," + number_text(shares.valid) + "," + number_text(shares.test);
   };
   table.choice("neg", kMaths, {"static", "resample"}, OPTION(negatives),
-               "the film that each rating is held against: drawn once, or anew in each epoch");
+               "the film that each rating is compared with is drawn once, or anew in each epoch");
 }
 
 void add_gpt2_flags(FlagTableBuilder& table) {
   table.group("GPT-2");
   Flag& path =
       table.text("gpt2_path", kMaths, "a folder", OPTION(gpt2_path),
-                 "GPT-2 as Hugging Face has it: config.json, model.safetensors, vocab.json, merges.txt; none: a "
+                 "GPT-2 in Hugging Face's layout: config.json, model.safetensors, vocab.json, merges.txt; empty: a "
                  "small random one (--gpt2_config)");
   path.names_path = NamesPath::kFolder;
   path.identity = [](const std::string& value) { return value.empty() ? value : dataset_name(value); };
   Flag& tokenizer = table.text("tokenizer_path", kMaths, "a folder", OPTION(tokenizer_path),
-                               "where vocab.json and merges.txt are; none: in --gpt2_path, or else bytes are tokens");
+                               "folder of vocab.json and merges.txt; empty: --gpt2_path, or else bytes are tokens");
   tokenizer.names_path = NamesPath::kFolder;
   tokenizer.identity = path.identity;
   Flag& size = table.custom("gpt2_config", kMaths, "LAYERSxWIDTH, as 2x64, or auto",
-                            "shape of a random GPT-2, or what --gpt2_path must hold; auto: what it holds, or 2x64");
+                            "size of a random GPT-2, or the size that --gpt2_path must have; auto: any, or 2x64");
   size.set = [](std::string_view text, RunConfig& config) {
     std::optional<Gpt2ConfigFlag>& value = gpt2rec_options(config).gpt2_config;
     Gpt2ConfigFlag given;
@@ -94,7 +94,7 @@ void add_gpt2_flags(FlagTableBuilder& table) {
     if (x == std::string_view::npos || !parse_whole(text.substr(0, x), given.num_layers)) return false;
     if (!parse_whole(text.substr(x + 1), given.width)) return false;
     if (given.num_layers < 1 || given.num_layers > 1024 || given.width < 1 || given.width > kWidthMax) return false;
-    // One head for each 64.
+    // There is one attention head for each 64 of the width.
     if (given.width > 64 && given.width % 64 != 0) return false;
     value = given;
     return true;
@@ -103,11 +103,11 @@ void add_gpt2_flags(FlagTableBuilder& table) {
     const std::optional<Gpt2ConfigFlag>& value = gpt2rec_options(config).gpt2_config;
     return value ? std::to_string(value->num_layers) + "x" + std::to_string(value->width) : std::string("auto");
   };
-  table.integer("max_length", kMaths, 1, 1024, OPTION(max_length), "tokens of a text; what is longer is cut");
+  table.integer("max_length", kMaths, 1, 1024, OPTION(max_length), "tokens of a text; longer texts are cut");
   table.choice("pool", kMaths, {"mean", "padded"}, OPTION(pool),
                "a text's vector is the mean over its tokens; padded: over the padding too, as in the guide");
   table.integer("lora_rank", kMaths, 1, 1024, OPTION(lora_rank), "LoRA: rank of the adapters");
-  table.real("lora_alpha", kMaths, 0.0, 1e6, false, OPTION(lora_alpha), "LoRA: their scale is this over the rank");
+  table.real("lora_alpha", kMaths, 0.0, 1e6, false, OPTION(lora_alpha), "LoRA: adapters are scaled by this / rank");
   table.real("lora_dropout", kMaths, 0.0, 1.0, true, OPTION(lora_dropout), "LoRA: dropout probability").missing_need =
       needs_adapters;
 }
@@ -116,7 +116,7 @@ void add_model_flags(FlagTableBuilder& table) {
   table.group("Model");
   table.integer("embed_dim", kMaths, 1, kWidthMax, OPTION(embed_dim), "width of the embeddings of ids and of texts");
   table.boolean("use_attention", kMaths, OPTION(use_attention),
-                "embeddings of id and text are fused; false: put beside each other");
+                "fuse the embeddings of id and text; false: concatenate them");
   table.real("dropout", kMaths, 0.0, 1.0, true, OPTION(dropout), "dropout probability of the score network");
 }
 
@@ -128,7 +128,7 @@ void add_phase_flags(FlagTableBuilder& table) {
       .missing_need = needs_one_phase;
   table
       .real("gpt2_lr_factor", kMaths, 0.0, 1e6, false, OPTION(gpt2_lr_factor),
-            "LoRA's learning rate is this times that of the step")
+            "learning rate of LoRA's weights, as a multiple of the step's")
       .missing_need = needs_adapters;
   const auto phase_flag = [](Flag& flag) { flag.missing_need = needs_two_phases; };
   phase_flag(table.integer("phase1_epochs", kMaths, 1, kCountMax, OPTION(phase1.num_epochs),
@@ -142,7 +142,7 @@ void add_phase_flags(FlagTableBuilder& table) {
   phase_flag(table.real("phase2_clip_grad_norm", kMaths, 0.0, 1e9, false, OPTION(phase2.clip_grad_norm),
                         "largest gradient norm in the second phase; 0: off"));
   phase_flag(table.boolean("phase2_cache", kMaths, OPTION(phase2_cache),
-                           "the second phase has cached texts too, as in the guide, and trains nothing in GPT-2"));
+                           "cache the texts in the second phase, too, as in the guide, and do not train LoRA"));
 }
 
 void add_output_flags(FlagTableBuilder& table) {
@@ -226,7 +226,7 @@ std::vector<Preset> gpt2rec_presets() {
                       {"weight_decay", "1e-05"}}}};
 }
 
-// The guide's word for "on GPUs, and on the CPU where there are none".
+// In the guide, --device cuda means a GPU if there is one, and otherwise the CPU.
 Result<std::optional<WorkloadFlags::Settled>> settle_device(const RunConfig& config) {
   if (config.launch.device != DeviceChoice::kCuda) return std::optional<WorkloadFlags::Settled>();
   return std::optional(

@@ -1,4 +1,4 @@
-// What the command line knows of the recommender with GPT-2. Links no torch. Threads: plain values.
+// Flags of the recommender with GPT-2. Links no torch. Threads: plain values.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@ struct SplitRatio {
   double test = 0.1;
 };
 
-// kStatic: one negative for each rating, drawn once. kResample: drawn anew in each epoch.
+// When the negative of each rating (a film that the user has not rated) is drawn: once, or anew in each epoch.
 enum class NegativeDraw { kStatic, kResample };
 
-// What the mean of a text's hidden states is taken over: its own tokens, or the guide's padding as well.
+// The places over which the mean of a text's hidden states is taken: its own tokens, or, as in the guide, also the
+// padding.
 enum class PoolFlag { kMean, kPadded };
 
-// LAYERSxWIDTH
+// --gpt2_config LAYERSxWIDTH
 struct Gpt2ConfigFlag {
   int64_t num_layers = 0;
   int64_t width = 0;
@@ -56,7 +57,7 @@ struct Gpt2recOptions {
   double dropout = 0.2;
 
   bool use_cache = true;
-  double gpt2_lr_factor = 0.2;  // of the rate, for LoRA's weights
+  double gpt2_lr_factor = 0.2;  // learning rate of LoRA's weights, as a multiple of the step's
   PhaseOptions phase1 = {.num_epochs = 15, .lr = 1e-4, .clip_grad_norm = 1.0};
   PhaseOptions phase2 = {.num_epochs = 30, .lr = 5e-5, .clip_grad_norm = 0.5};
   bool phase2_cache = false;
@@ -67,16 +68,16 @@ struct Gpt2recOptions {
 
 WorkloadFlags gpt2rec_flags();
 
-// One stretch of epochs. In a cached one texts are encoded once, and LoRA's weights stay as they are.
+// A phase of a run. In a cached phase all texts are encoded once, and LoRA's weights are not trained.
 struct RecommenderPhase {
   std::string name;
   int64_t num_epochs = 0;
-  std::string epochs_flag;  // that says how many
+  std::string epochs_flag;  // the flag that sets num_epochs
   double lr = 0.0;
   double clip_grad_norm = 0.0;
   bool is_cached = true;
 };
-// One, or those of --preset two_phase.
+// The only phase, or the two of --preset two_phase.
 std::vector<RecommenderPhase> recommender_phases(const RunConfig& config);
 
 // RunConfig::options of a run of this workload.

@@ -25,7 +25,7 @@ constexpr char kPeftFolder[] = "lora";
 constexpr char kBestFigure[] = "valid_ndcg@10";
 constexpr char kColdFigure[] = "test_cold_ndcg@10";
 constexpr char kAdapters[] = "adapters";
-constexpr double kLogFloor = 1e-10;  // the guide's: log(σ + this)
+constexpr double kLogFloor = 1e-10;  // the loss is -log(σ + this), as in the guide
 
 std::vector<std::string> texts_of_users(const RatingData& ratings) {
   std::vector<std::string> texts;
@@ -51,7 +51,7 @@ at::Tensor to_tensor(const std::vector<int64_t>& values, bool pinned) {
   return tensor;
 }
 
-// Each of `values` once, ascending; `values` become places in that list.
+// Returns the distinct values, ascending, and replaces each of `values` by its index in that list.
 std::vector<int64_t> take_distinct(std::vector<int64_t>& values) {
   std::vector<int64_t> distinct = values;
   std::sort(distinct.begin(), distinct.end());
@@ -69,22 +69,23 @@ bool trains_adapters(const std::vector<RecommenderPhase>& phases) {
   return std::any_of(phases.begin(), phases.end(), [](const RecommenderPhase& phase) { return !phase.is_cached; });
 }
 
-// As the loop has them. LoRA's weights are no part of the state where no phase trains them.
+// The phases for the training loop. A phase freezes LoRA's weights only if another phase trains them; otherwise they
+// are in no group of parameters.
 std::vector<TrainingPhase> training_phases(const std::vector<RecommenderPhase>& phases) {
   std::vector<TrainingPhase> list;
   for (const RecommenderPhase& phase : phases) {
-    const bool rests = phase.is_cached && trains_adapters(phases);
+    const bool is_frozen = phase.is_cached && trains_adapters(phases);
     list.push_back({.name = phase.name,
                     .num_epochs = phase.num_epochs,
                     .epochs_flag = phase.epochs_flag,
                     .lr = phase.lr,
                     .clip_grad_norm = phase.clip_grad_norm,
-                    .frozen = rests ? std::vector<std::string>{kAdapters} : std::vector<std::string>()});
+                    .frozen = is_frozen ? std::vector<std::string>{kAdapters} : std::vector<std::string>()});
   }
   return list;
 }
 
-// Vectors of a batch's own texts [T, W], in the order of its groups.
+// Encodes the batch's own texts, group by group: [T, W].
 at::Tensor encode_groups(const TextEncoder& encoder, const DeviceBatch& batch) {
   std::vector<at::Tensor> parts;
   for (size_t group = 0;; ++group) {
@@ -191,12 +192,17 @@ Status Gpt2recWorkload::enter_phase(int64_t phase, const std::function<bool()>& 
 double Gpt2recWorkload::flops_per_sample() const {
   const auto d = static_cast<double>(options_.embed_dim);
   const auto w = static_cast<double>(encoder_->width());
-  const double sides = 3.0;  // a user and two films, as if none came twice in a batch
+  const double sides = 3.0;  // a user and two films, assuming that none occurs twice in a batch
   const double fusion = options_.use_attention ? d * d : 0.0;
   const double first = 128.0 * d * (options_.use_attention ? 1.0 : 2.0);
   const double rest = 2.0 * (128.0 * 64.0 + 64.0);  // for two films
-  constexpr double kFlopsOfOne = 2.0 * 3.0;         // a product and a sum, forward and twice backward
-  return kFlopsOfOne * (sides * (w * d + fusion + first) + rest);
+  constexpr double kFlopsOfOne = 2.0 * 3.0;         // multiply and add, forward and twice that backward
+  double texts = 0.0;
+  if (!cached_TW_.defined()) {  // backward goes through GPT-2, whose own weights get no gradient: as much as forward
+    const int64_t tokens = std::max<int64_t>(1, texts_.tokens() / texts_.size());
+    texts = 2.0 * sides * static_cast<double>(tokens) * encoder_->gpt2().flops_per_token(tokens);
+  }
+  return kFlopsOfOne * (sides * (w * d + fusion + first) + rest) + texts;
 }
 
 std::string Gpt2recWorkload::memory_advice() const {

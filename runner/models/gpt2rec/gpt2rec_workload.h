@@ -1,11 +1,11 @@
-// Gpt2recWorkload: the recommender with GPT-2 behind the Workload interface.
+// Gpt2recWorkload: the recommender with GPT-2 as a Workload.
 //
-// Role: joins ratings, texts, GPT-2, the trained layers and the evaluations. A sample is a rating that is trained on,
-// with the film that it is held against.
-// In a cached phase all texts are encoded once, and LoRA's weights stay as they are. In another the distinct texts of
-// each batch are encoded with a graph to them.
+// Role: joins ratings, texts, GPT-2, the trained layers and the evaluations. A sample is a training rating and its
+// negative, a film that the user has not rated in training.
+// In a cached phase all texts are encoded once, and LoRA's weights are not trained. In any other phase the distinct
+// texts of each batch are encoded, with an autograd graph to LoRA's weights.
 // Ownership: owns the parameters, the frozen GPT-2 and the data. Threads: as Workload.
-// Shapes: B samples, T texts, W width of a text's vector; see recommender_model.h.
+// Shapes: B samples, U users, I films, T texts, W width of a text's vector; see recommender_model.h.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,12 @@ class Gpt2recWorkload final : public Workload {
                                                          std::unique_ptr<TextEncoder> encoder, at::Device device);
 
   [[nodiscard]] const WorkloadInfo& info() const override { return info_; }
-  // "heads", and "adapters" where any phase trains LoRA.
+  // "heads", and, if any phase trains LoRA, "adapters".
   [[nodiscard]] std::vector<ParameterGroup> groups() const override;
   [[nodiscard]] Result<NamedTensors> weights_of_file(NamedTensors file) const override;
   [[nodiscard]] std::vector<FrozenTensors> frozen() const override { return {encoder_->frozen()}; }
   void initialize(uint64_t seed) override;
-  // A cached phase has all texts encoded once.
+  // Encodes all texts for a cached phase.
   Status enter_phase(int64_t phase, const std::function<bool()>& goes_on) override;
 
   [[nodiscard]] Json shared_facts() const override;
@@ -49,20 +49,22 @@ class Gpt2recWorkload final : public Workload {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe() const override;
 
   [[nodiscard]] Result<std::unique_ptr<BatchSource>> batches(const BatchOptions& options) const override;
-  // Each user and film of the batch is computed once: "users_U" and "films_I" are their ids, "user_rows_B" and
-  // "film_rows_2B" (the rated film of each sample and the other one) say where in these lists they are.
-  // "user_texts_U" and "film_texts_I" are rows of the cached vectors, or of those of the batch's own texts, which are
-  // there as TextTable::tensors in groups "0", "1", … The weight is the number of samples.
+  // The tensors (int64): "users_U" and "films_I", the ids of the batch's distinct users and films, so that each is
+  // computed once; "user_rows_B" and "film_rows_2B", the places in these lists of each sample's user, and of its rated
+  // film and its negative; "user_texts_U" and "film_texts_I", the rows of their texts among the cached vectors or, in a
+  // phase that is not cached, among the batch's own texts. These are then there, too, as TextTable::tensors of the
+  // groups "0", "1", … The weight is the number of samples.
   [[nodiscard]] Result<HostBatch> fetch(const BatchShare& share) const override;
-  // BPR (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", 2009): -log σ(rated - other).
+  // BPR (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", 2009): -log σ(rated -
+  // negative), of the scores of the two films.
   [[nodiscard]] std::vector<at::Tensor> loss(const DeviceBatch& batch) override;
 
   Result<std::vector<MetricSum>> evaluate(const EvaluationShard& shard) override;
   // Without test_cold_ndcg@10 where no film is cold.
   [[nodiscard]] EvaluationMetrics figures(const std::vector<MetricSum>& totals) const override;
   std::vector<std::string> evaluation_lines(const EvaluationReport& report) override;
-  // Whenever valid_ndcg@10 has improved: test_results_standard.json, --model_path, and where a phase trains LoRA its
-  // weights as a folder for Python's peft.
+  // Whenever valid_ndcg@10 has improved: test_results_standard.json, --model_path, and, if a phase trains LoRA, a
+  // folder with LoRA's weights for Python's peft.
   std::vector<std::string> outputs(const EvaluationReport& report) override;
   [[nodiscard]] OutputContent output(const std::string& name, const OutputState& state) const override;
   [[nodiscard]] Json progress_state() const override;
@@ -71,11 +73,11 @@ class Gpt2recWorkload final : public Workload {
   [[nodiscard]] const RecommenderModel& model() const { return model_; }
   [[nodiscard]] const RecommenderData& data() const { return data_; }
   [[nodiscard]] const TextEncoder& encoder() const { return *encoder_; }
-  // All texts' vectors [T, W], without a graph. Undefined when goes_on says so.
+  // The vectors of all texts, [T, W], without an autograd graph. Undefined if goes_on returned false.
   [[nodiscard]] at::Tensor encode_all(const std::function<bool()>& goes_on) const;
-  // Which of them are those of the users, by id, on the device.
+  // The row of each user's text among these vectors, by user id, on the device.
   [[nodiscard]] const at::Tensor& user_texts() const { return user_texts_U_; }
-  // All films' parts of the first layer [I, H].
+  // The parts of the first layer of all films: [I, H].
   [[nodiscard]] at::Tensor film_parts(const at::Tensor& texts_TW) const;
 
  private:

@@ -53,8 +53,8 @@ Result<NamedTensors> without_guide_names(NamedTensors file, const RecommenderMod
   for (const NamedTensor& adapter : encoder.adapters()) {
     adapters.emplace(guide_name_of_gpt2(adapter.name), adapter.name);
   }
-  std::set<std::string> not_ours;
-  for (const NamedTensor& tensor : model.unused(/*seed=*/0)) not_ours.insert(tensor.name);
+  std::set<std::string> unused;
+  for (const NamedTensor& tensor : model.unused(/*seed=*/0)) unused.insert(tensor.name);
   NamedTensors ours;
   for (NamedTensor& tensor : file) {
     const auto weight = frozen.find(tensor.name);
@@ -74,7 +74,7 @@ Result<NamedTensors> without_guide_names(NamedTensors file, const RecommenderMod
         return Error{ErrorCode::kInvalid, tensor.name + " was trained, and this run encodes its texts once, without " +
                                               "adapters: give --use_cache false"};
       }
-    } else if (not_ours.count(tensor.name) == 0) {
+    } else if (unused.count(tensor.name) == 0) {
       ours.push_back(std::move(tensor));
     }
   }

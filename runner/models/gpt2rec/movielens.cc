@@ -19,7 +19,7 @@ constexpr int64_t kIdMax = 10'000'000;  // each id has a row in a table of embed
 constexpr size_t kLineMax = 65'536;
 constexpr int64_t kLinesBetweenReports = 200'000;
 
-// Every form's own numbers and words, brought into one.
+// By MovieLens-1M's number; the other formats have words instead.
 constexpr std::array<std::string_view, 21> kOccupations = {"other or not specified",
                                                            "academic/educator",
                                                            "artist",
@@ -112,7 +112,8 @@ class LineFile {
     return file;
   }
 
-  // `expected`: what a line is made of. `take` returns what is wrong with a line, or nothing.
+  // Calls `take` for each line that is not blank; it returns what is wrong with the line, or an empty text. `expected`:
+  // the form of a line, for the error.
   Status each(const std::string& expected, const std::function<std::string(std::string_view line)>& take) const {
     std::string_view rest = text_;
     for (int64_t number = 1; !rest.empty(); ++number) {
@@ -154,13 +155,13 @@ std::optional<int64_t> id_of(std::string_view field) {
 
 const std::string kIdWanted = "a whole number from 0 to " + std::to_string(kIdMax);
 
-// What is known of the ids of one kind, as their file is read.
+// The users or the films that have been read so far.
 template <typename Entry>
 struct Described {
   std::vector<Entry> entries;  // by id
   std::vector<bool> is_there;
 
-  // What is wrong, or nothing.
+  // Returns what is wrong, or an empty text.
   std::string add(std::string_view id_field, Entry entry) {
     const std::optional<int64_t> id = id_of(id_field);
     if (!id) return "the id \"" + std::string(id_field.substr(0, 40)) + "\" is not " + kIdWanted;
@@ -197,7 +198,7 @@ struct Tables {
   }
 };
 
-// What is wrong, or nothing.
+// Returns what is wrong, or an empty text.
 std::string read_profile(std::string_view gender, std::string_view age, std::string_view occupation,
                          UserProfile& profile) {
   gender = trimmed(gender);
@@ -282,7 +283,7 @@ Status read_100k(const std::string& folder, const std::function<void()>& on_prog
   });
 }
 
-// The columns of a file of RecBole's by their names.
+// The columns of a RecBole file, by name.
 class RecboleColumns {
  public:
   static Result<RecboleColumns> of(const LineFile& file, const std::vector<std::string>& needed) {
@@ -299,7 +300,7 @@ class RecboleColumns {
     return columns;
   }
 
-  // Nothing where the file lacks the column or the line is short.
+  // The column's field in a line; empty if the file lacks the column or the line is too short.
   [[nodiscard]] std::string_view of(const std::vector<std::string_view>& fields, const std::string& name) const {
     const std::optional<size_t> at = this->at(name);
     return at && *at < fields.size() ? fields[*at] : std::string_view();
@@ -328,7 +329,7 @@ class RecboleColumns {
   std::vector<std::string> names_;
 };
 
-// `stem`: the files' path without what stands behind the last dot.
+// `stem`: the path of the three files without their endings.
 Status read_recbole(const std::string& stem, const std::function<void()>& on_progress, Tables& tables) {
   TRY_ASSIGN(const LineFile users, LineFile::read(stem + ".user", on_progress));
   TRY_ASSIGN(const LineFile films, LineFile::read(stem + ".item", on_progress));
@@ -366,7 +367,7 @@ bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-// Which files a data set is made of.
+// The files of a data set, and the function that reads them.
 struct FoundFiles {
   std::string form;
   std::vector<std::string> files;

@@ -20,7 +20,7 @@ constexpr std::string_view kPeftPrefix = "base_model.model.";
 constexpr std::string_view kHeadModelPrefix = "transformer.";
 constexpr uint64_t kPeftConfigBytesMax = uint64_t{1} << 20;
 
-// A number as people write it: 32, not 32.0.
+// A whole number as an integer: 32, not 32.0.
 Json plain_number(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
   return value;

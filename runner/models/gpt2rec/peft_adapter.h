@@ -3,7 +3,7 @@
 //
 //   model = PeftModel.from_pretrained(AutoModel.from_pretrained("gpt2"), "FOLDER")
 //
-// Threads: functions.
+// Threads: pure, except that load_peft_folder reads files.
 #pragma once
 
 #include <string>
@@ -22,14 +22,16 @@ struct PeftFiles {
   std::string weights;  // of adapter_model.safetensors
 };
 
-// Pure. base_model: what Python would load GPT-2 by, or empty. Errors: kInvalid, of what safetensors does not hold.
+// base_model: the name or path by which Python loads GPT-2; may be empty. Error (kInvalid): an adapter has a type that
+// safetensors does not have.
 Result<PeftFiles> peft_files(const NamedTensors& adapters, const LoraOptions& lora, const std::string& base_model);
 
-// Copies a folder of such files into `adapters` (Gpt2::adapters); that of a GPT2LMHeadModel as well.
-// Errors: kNotFound, kInvalid, kCorrupt: another rank, alpha or place of adapters, or another size of GPT-2.
+// Copies the weights of such a folder, which may also be that of a GPT2LMHeadModel, into `adapters` (Gpt2::adapters).
+// Errors: kNotFound, kCorrupt; kInvalid: the folder has another rank or alpha, adapters on other layers, or is for
+// another size of GPT-2.
 Status load_peft_folder(const std::string& folder, const LoraOptions& lora, const NamedTensors& adapters);
 
-// What a weight or an adapter of Gpt2 is called in the state dict of a PeftModel that is in memory:
+// The name of a weight or an adapter of Gpt2 in the state dict of a PeftModel in memory:
 // "base_model.model.h.0.attn.c_attn.base_layer.weight", "base_model.model.h.0.attn.c_attn.lora_A.default.weight".
 std::string peft_state_name(const std::string& name);
 

@@ -23,7 +23,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kAdapterMark = ".lora_";
-constexpr char kNew[] = "new";  // the id of a film that has none
+constexpr char kNew[] = "new";  // stands for the id of the new film
 
 Failure usage_failure(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 Failure data_failure(std::string message) { return {ExitCode::kData, std::move(message)}; }
@@ -53,13 +53,13 @@ std::string joined_with_commas(std::string_view genres) {
   return text;
 }
 
-// Somebody who is asked for.
+// A user to recommend films for.
 struct Person {
-  std::string name;  // an id, or the text
-  int64_t id = -1;   // -1: new
+  std::string name;  // an id, or the text of a new user
+  int64_t id = -1;   // -1: a new user
 };
 
-// A row of a result: what was found for whom.
+// A row of the result: a film for a user, or a user for the new film.
 struct Found {
   std::string id;
   std::string title;
@@ -69,7 +69,11 @@ struct Found {
 class FilmRecommender {
  public:
   FilmRecommender(const TaskInput& input, const RatingData& ratings, const Gpt2recWorkload& workload)
-      : options_(recommend_films_options(input.config)), ratings_(ratings), workload_(workload), device_(input.device) {
+      : options_(recommend_films_options(input.config)),
+        ratings_(ratings),
+        workload_(workload),
+        device_(input.device),
+        seen_(options_.exclude_seen ? ItemsOfUsers(workload.data().num_users(), ratings.ratings) : ItemsOfUsers()) {
     const RecommenderModel& model = workload.model();
     const RecommenderData& data = workload.data();
     texts_TW_ = workload.encode_all([] { return true; });
@@ -185,9 +189,7 @@ class FilmRecommender {
   [[nodiscard]] std::vector<Found> best_films(const Person& person, std::span<const float> scores) const {
     std::vector<bool> is_candidate = is_candidate_;
     if (options_.exclude_seen && person.id >= 0) {
-      for (const Rating& rating : ratings_.ratings) {
-        if (rating.user == person.id) is_candidate[static_cast<size_t>(rating.item)] = false;
-      }
+      for (const int32_t film : seen_.of(person.id)) is_candidate[static_cast<size_t>(film)] = false;
     }
     std::vector<Found> found;
     for (const int32_t film : best_scores(scores, is_candidate, options_.topk)) {
@@ -238,6 +240,7 @@ class FilmRecommender {
   const RatingData& ratings_;
   const Gpt2recWorkload& workload_;
   at::Device device_;
+  ItemsOfUsers seen_;  // empty without --exclude_seen
   at::Tensor texts_TW_;
   at::Tensor film_parts_IH_;
   std::vector<bool> is_candidate_;  // by film, the new one last
@@ -245,7 +248,8 @@ class FilmRecommender {
   std::vector<Person> people_;
 };
 
-// Adapters are among the weights where a phase has trained them; else they change nothing.
+// The weights contain the adapters only if a phase has trained them. Otherwise the adapters keep their initial values,
+// with which they change nothing.
 Status copy_weights(const TaskInput& input, Gpt2recWorkload& workload) {
   const bool has_adapters = std::any_of(input.weights.begin(), input.weights.end(), [](const NamedTensor& tensor) {
     return tensor.name.find(kAdapterMark) != std::string::npos;

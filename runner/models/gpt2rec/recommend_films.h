@@ -1,8 +1,7 @@
-// `lockstep gpt2rec recommend`: films for users, and users for a film, also for those who are known by their texts
-// alone.
+// `lockstep gpt2rec recommend`: films for users, and users for a film. Both may be new, known by their texts alone.
 //
-// Who or what is new has no embedding of its own: it takes the mean of those that were trained, and its text says the
-// rest. Threads: one, and torch's.
+// A new user or film has no embedding of its own. It gets the mean of the trained embeddings, so that its text decides.
+// Threads: one, and torch's.
 #pragma once
 
 #include <optional>
@@ -12,8 +11,8 @@
 
 namespace lockstep {
 
-// Data error: the data set (missing, unreadable, of other ids than the weights), GPT-2's folder. Usage: an unknown
-// --user, weights of another shape.
+// Errors: kData: the data set or GPT-2's folder is missing or unreadable. kUsage: an unknown --user or --occupation,
+// another GPT-2 than in training, weights of another shape. kCheckpoint: the result cannot be written.
 std::optional<Failure> recommend_films(const TaskInput& input);
 
 }  // namespace lockstep

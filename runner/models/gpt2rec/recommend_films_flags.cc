@@ -15,20 +15,20 @@ constexpr FlagScope kOfTask = FlagScope::kThisProcess;
 void add_film_flags(FlagTableBuilder& table) {
   table.group("For whom");
   table.text("user", kOfTask, "an id of the data set", OPTION(user),
-             "for this user alone; without --user and words for one: for all");
-  Flag& gender = table.text("gender", kOfTask, "F or M", OPTION(gender), "for somebody new: the gender");
+             "recommend for this user alone; without --user and a description of a new user: for all");
+  Flag& gender = table.text("gender", kOfTask, "F or M", OPTION(gender), "for a new user: the gender");
   gender.words = {"F", "M"};
   gender.set = [](std::string_view text, RunConfig& config) {
     if (text != "F" && text != "M") return false;
     recommend_films_options(config).gender = std::string(text);
     return true;
   };
-  table.optional_integer("age", kOfTask, 0, 150, OPTION(age), "for somebody new: years of age");
+  table.optional_integer("age", kOfTask, 0, 150, OPTION(age), "for a new user: years of age");
   table.text("occupation", kOfTask, "a word, or MovieLens-1M's number", OPTION(occupation),
-             "for somebody new: the occupation");
+             "for a new user: the occupation");
   table.group("A new film");
   table.text("title", kOfTask, "a title", OPTION(title),
-             "a film that nobody has seen, with its year as the others have it; it is ranked with them, or, where no "
+             "a new film, with its year as in the titles of the data set; it is ranked with the other films, or, if no "
              "user is given, the users are ranked for it");
   table.text("genres", kOfTask, "words with commas between them", OPTION(genres), "the genres of that film");
   table.group("Recommendations");

@@ -1,4 +1,4 @@
-// What the command line knows of `lockstep gpt2rec recommend`. Links no torch. Threads: plain values.
+// Flags of `lockstep gpt2rec recommend`. Links no torch. Threads: plain values.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace lockstep {
 enum class FilmRowFormat { kJsonLines, kTsv };
 
 struct RecommendFilmsOptions {
-  std::string user;  // an id of the data set; empty, and nobody described: all who were trained on
-  // A user whom nobody has seen, in words.
+  std::string user;  // an id of the data set; empty and no new user described: all users that were trained on
+  // A new user, described in words.
   std::string gender;  // "F" or "M"; empty: unknown
   std::optional<int64_t> age;
   std::string occupation;
-  // A film that nobody has seen.
+  // A new film.
   std::string title;
   std::string genres;  // "Animation, Comedy"
   int64_t topk = 10;

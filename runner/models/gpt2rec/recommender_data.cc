@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-// The split is the order of an epoch that no run reaches.
+// The split uses the order of this epoch, which is never trained.
 constexpr int64_t kEpochOfSplit = -1;
 
-// Draws of one negative before the films are tried one after the other.
+// Random draws of a negative before the films are tried one after the other.
 constexpr uint32_t kNegativeTries = 64;
 
-// ⌊share · count⌋, computed as the guide does.
+// ⌊share · count⌋, computed as in the guide.
 int64_t part_of(double share, size_t count) {
   return static_cast<int64_t>(std::floor(share * static_cast<double>(count)));
 }
@@ -102,7 +102,7 @@ Result<RecommenderData> RecommenderData::create(const RatingData& data, const Sp
   made.trained_ = ItemsOfUsers(made.num_users_, split.train);
   made.validated_ = ItemsOfUsers(made.num_users_, std::move(split.valid));
   made.tested_ = ItemsOfUsers(made.num_users_, std::move(split.test));
-  // Who knows every film has none to be told apart from.
+  // Leave out the ratings of users who have rated all films: there is no negative for them.
   const size_t all = made.train_items_.size();
   std::copy_if(split.train.begin(), split.train.end(), std::back_inserter(made.train_),
                [&](const Rating& rating) { return made.trained_.of(rating.user).size() < all; });
@@ -127,7 +127,7 @@ int32_t RecommenderData::negative(int64_t sample, NegativeDraw draw, uint64_t se
     at = static_cast<uint32_t>((static_cast<uint64_t>(words.x[draws % 4]) * films) >> 32);
     if (!trained_.has(user, train_items_[at])) return train_items_[at];
   }
-  // So many in a row happen only to users who know nearly every film: the next one that is free.
+  // So many draws fail only for users who have rated nearly all films: take the next film that the user has not rated.
   while (trained_.has(user, train_items_[at])) at = (at + 1) % films;
   return train_items_[at];
 }

@@ -1,10 +1,10 @@
-// RecommenderData: ratings split for training, validation and test, and the films that are drawn against them.
+// RecommenderData: ratings split into training, validation and test, and the negatives that are drawn for training.
 //
-// Role: everything of a batch or an evaluation that happens before tensors. The split and all draws are pure functions
-// of the seed, the same on every rank.
+// Role: prepares what becomes the tensors of batches and evaluations. The split and all draws are pure functions of the
+// seed, the same on every rank.
 // The split is the guide's: all ratings in a random order; the first ⌊train · N⌋ train, the ⌊valid · N⌋ + 1 that follow
-// validate (pandas' ranges of rows include their end), the others test. What a user who is not trained on rates in the
-// validation or the test is dropped. Ratings of films that are kept back (RatingData) come to the test.
+// validate (pandas' ranges of rows include their end), the others test. Validation and test ratings of users without a
+// training rating are dropped. Ratings of films that are kept back (RatingData) go to the test.
 // Threads: const after construction.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// Items by user, each user's ascending and distinct.
+// The items of each user, distinct and ascending.
 class ItemsOfUsers {
  public:
   ItemsOfUsers() = default;
@@ -27,7 +27,7 @@ class ItemsOfUsers {
 
   [[nodiscard]] std::span<const int32_t> of(int64_t user) const;
   [[nodiscard]] bool has(int64_t user, int32_t item) const;
-  // Those who have any, ascending.
+  // The users that have items, ascending.
   [[nodiscard]] const std::vector<int64_t>& users() const { return users_; }
 
  private:
@@ -40,13 +40,13 @@ struct RatingSplit {
   std::vector<Rating> train;
   std::vector<Rating> valid;
   std::vector<Rating> test;
-  int64_t dropped = 0;  // of users who are not trained on
+  int64_t dropped = 0;  // ratings of users without a training rating
 };
 RatingSplit split_ratings(const RatingData& data, const SplitRatio& ratio, uint64_t seed);
 
 class RecommenderData {
  public:
-  // kInvalid: nothing to train on, or no film to draw against.
+  // kInvalid: there is no training rating for which a negative can be drawn.
   static Result<RecommenderData> create(const RatingData& data, const SplitRatio& ratio, uint64_t seed);
 
   [[nodiscard]] int64_t num_users() const { return num_users_; }  // ids from 0, those without ratings too
@@ -58,12 +58,13 @@ class RecommenderData {
   [[nodiscard]] int64_t valid_ratings() const { return valid_ratings_; }
   [[nodiscard]] int64_t test_ratings() const { return test_ratings_; }
   [[nodiscard]] int64_t dropped_ratings() const { return dropped_ratings_; }
-  // Films that are trained on, ascending: what negatives are drawn from.
+  // The films that have training ratings, ascending. Negatives are drawn from these.
   [[nodiscard]] std::span<const int32_t> train_items() const { return train_items_; }
-  // By film: is it in the test and never trained on or validated?
+  // By film: does it have test ratings, but none in training and validation?
   [[nodiscard]] const std::vector<bool>& cold_in_test() const { return is_cold_; }
 
-  // A film of train_items() that the user of rating `sample` does not train on. kStatic: the same in every epoch.
+  // The negative of training rating `sample`: a random film of train_items() that has no training rating of the same
+  // user. kStatic: the same film in every epoch.
   [[nodiscard]] int32_t negative(int64_t sample, NegativeDraw draw, uint64_t seed, int64_t epoch) const;
 
  private:

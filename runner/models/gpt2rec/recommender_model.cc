@@ -14,32 +14,16 @@ namespace {
 constexpr int64_t kFirstHidden = 128;
 constexpr int64_t kSecondHidden = 64;
 constexpr int64_t kContrastWidth = 32;
-constexpr double kNormEps = 1e-5;
-constexpr double kGain = 0.1;
+constexpr double kGain = 0.1;  // factors of the initial values
 constexpr double kLastGain = 0.01;
-// InitialValues are drawn by number; the text encoder's are below these.
+// The numbers of the parameters for InitialValues; the text encoder's are below these.
 constexpr size_t kFirstNumber = 0x10000;
 constexpr size_t kFirstUnusedNumber = 0x20000;
 
-RecommenderLinear trained_linear(int64_t in, int64_t out, at::Device device) {
-  return {.weight = trained({out, in}, device), .bias = trained({out}, device)};
-}
-
-at::Tensor apply_linear(const RecommenderLinear& layer, const at::Tensor& x) {
-  return at::linear(x, layer.weight, layer.bias);
-}
-
-void add_linear(NamedTensors& list, const std::string& name, const RecommenderLinear& layer) {
-  list.push_back({name + ".weight", layer.weight});
-  list.push_back({name + ".bias", layer.bias});
-}
-
-// Projected texts of the rows; whichever order has less to compute.
-at::Tensor projected(const RecommenderLinear& layer, const TextRows& texts) {
-  if (texts.vectors_TW.size(0) <= texts.rows_B.size(0)) {
-    return apply_linear(layer, texts.vectors_TW).index_select(0, texts.rows_B);
-  }
-  return apply_linear(layer, texts.vectors_TW.index_select(0, texts.rows_B));
+// The projected texts of the rows. Projects before or after selecting the rows, whichever computes less.
+at::Tensor projected(const Linear& layer, const TextRows& texts) {
+  if (texts.vectors_TW.size(0) <= texts.rows_B.size(0)) return layer(texts.vectors_TW).index_select(0, texts.rows_B);
+  return layer(texts.vectors_TW.index_select(0, texts.rows_B));
 }
 
 }  // namespace
@@ -53,8 +37,7 @@ RecommenderModel::RecommenderModel(const RecommenderShape& shape, at::Device dev
     if (shape.use_attention) {
       side.fusion = {.value = trained_linear(d, d, device),
                      .out = trained_linear(2 * d, d, device),
-                     .norm_weight = trained({d}, device),
-                     .norm_bias = trained({d}, device)};
+                     .norm = trained_layer_norm(d, device)};
     }
     return side;
   };
@@ -72,8 +55,7 @@ RecommenderModel::RecommenderModel(const RecommenderShape& shape, at::Device dev
     for (const auto& [name, side] : {std::pair("user_fusion", &user_), std::pair("item_fusion", &item_)}) {
       add_linear(parameters_, std::string(name) + ".meta_v", side->fusion.value);
       add_linear(parameters_, std::string(name) + ".out_proj", side->fusion.out);
-      parameters_.push_back({std::string(name) + ".norm.weight", side->fusion.norm_weight});
-      parameters_.push_back({std::string(name) + ".norm.bias", side->fusion.norm_bias});
+      add_layer_norm(parameters_, std::string(name) + ".norm", side->fusion.norm);
     }
   }
   add_linear(parameters_, "score_mlp.0", first_);
@@ -120,15 +102,13 @@ at::Tensor RecommenderModel::joined(const Side& side, const at::Tensor& id_BD, c
   if (!shape_.use_attention) {
     return at::cat({id_BD, projected(side.projection, texts).to(id_BD.scalar_type())}, 1);
   }
-  // Nothing stands between the three layers that a text goes through, so they are one: W_o,meta W_v W_p.
+  // The three linear layers that a text passes through are combined into one: W_o,meta W_v W_p.
   const auto out_id_and_meta = side.fusion.out.weight.split(shape_.embed_dim, 1);
   const at::Tensor& out_id_DD = out_id_and_meta[0];
   const at::Tensor& out_meta_DD = out_id_and_meta[1];
-  const RecommenderLinear meta{
-      .weight = out_meta_DD.mm(side.fusion.value.weight.mm(side.projection.weight)),
-      .bias = at::linear(apply_linear(side.fusion.value, side.projection.bias), out_meta_DD, side.fusion.out.bias)};
-  const at::Tensor sum_BD = at::linear(id_BD, out_id_DD) + projected(meta, texts) + id_BD;
-  return at::layer_norm(sum_BD, {shape_.embed_dim}, side.fusion.norm_weight, side.fusion.norm_bias, kNormEps);
+  const Linear meta{.weight = out_meta_DD.mm(side.fusion.value.weight.mm(side.projection.weight)),
+                    .bias = at::linear(side.fusion.value(side.projection.bias), out_meta_DD, side.fusion.out.bias)};
+  return side.fusion.norm(at::linear(id_BD, out_id_DD) + projected(meta, texts) + id_BD);
 }
 
 at::Tensor RecommenderModel::users(const at::Tensor& ids_B, const TextRows& texts) const {
@@ -171,8 +151,8 @@ at::Tensor RecommenderModel::item_part(const at::Tensor& items_NF) const {
 
 at::Tensor RecommenderModel::score(const at::Tensor& sum, Dropouts& dropouts) const {
   const at::Tensor first = dropouts.of_relu(sum);
-  const at::Tensor second = dropouts.of_relu(apply_linear(second_, first));
-  return apply_linear(last_, second).squeeze(-1);
+  const at::Tensor second = dropouts.of_relu(second_(first));
+  return last_(second).squeeze(-1);
 }
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ double elements_of(const NamedTensors& tensors) {
   return sum;
 }
 
-// Over names, shapes and fp32 values.
+// SHA-256 of names, shapes and fp32 values.
 std::string digest_of(const NamedTensors& tensors) {
   Sha256 sha;
   for (const NamedTensor& tensor : tensors) {
@@ -125,8 +125,8 @@ at::Tensor TextEncoder::encode(const at::Tensor& tokens_NT, const at::Tensor& le
   const at::Tensor is_token_NT = places_NT.lt(lengths_N.unsqueeze(1));
   const bool is_padded = options_.pool == TextPool::kPadded;
   Gpt2Input input{.tokens_NT = tokens_NT, .rows_S = {}, .is_seen_NT = is_padded ? is_token_NT : at::Tensor()};
-  // Without the padding there is less to do. On a GPU, which would have to wait until their number is known, all places
-  // are computed.
+  // A CPU computes only the places that hold a token. A GPU computes all places, because the host would have to wait
+  // for it to learn how many hold one.
   if (!is_padded && tokens_NT.is_cpu()) input.rows_S = is_token_NT.flatten().nonzero().squeeze(1);
   const auto of_places = [&](const at::Tensor& values_NT) {
     const at::Tensor all = values_NT.reshape(-1);

@@ -1,11 +1,13 @@
 // TextEncoder: texts → vectors, by a frozen GPT-2 with trained low-rank adapters.
 //
-// Role: what the recommender knows of a text. Tokenizer and weights come from a folder as Hugging Face keeps one
-// (--gpt2_path: config.json, model.safetensors, vocab.json and merges.txt); without one GPT-2 is a random one of a
-// given size, and without tokenizer files the tokens are the bytes. Determinism: a text's vector depends on the text,
-// the adapters and its draws alone (to rounding), not on the batch it is in; with --pool padded, on the length of the
-// batch too. Memory: GPT-2's weights are fp32 whatever the file holds, four bytes for each (0.5 GB for GPT-2 small);
-// while they are read the file is in memory as well. Threads: tokenize from any; all else one.
+// Role: makes the input of the recommender from the texts of users and films. Tokenizer and weights come from a folder
+// in Hugging Face's layout (--gpt2_path: config.json, model.safetensors, vocab.json and merges.txt). Without a folder,
+// GPT-2 has a given size and random weights; without tokenizer files, the tokens are the bytes.
+// Determinism: except for rounding, a text's vector depends only on the text, the adapters and its draws, not on the
+// other texts of the batch; with --pool padded it also depends on the length of the batch.
+// Memory: GPT-2's weights are fp32, four bytes each, whatever type the file has (0.5 GB for GPT-2 small); while they
+// are read, the file is in memory as well.
+// Threads: tokenize from any; all else one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,24 +32,24 @@ namespace lockstep {
 // --gpt2_config LAYERSxWIDTH
 struct Gpt2Size {
   int64_t num_layers = 2;
-  int64_t width = 64;  // below 64, or a multiple of it: one head for each 64
+  int64_t width = 64;  // below 64, or a multiple of it: there is one attention head for each 64
 };
 
 enum class TextPool {
   kMaskedMean,  // mean over the text's own tokens
-  kPadded,      // mean over all places of the batch, padding included: as the guide's code has it
+  kPadded,      // mean over all places of the batch, including padding, as in the guide's code
 };
 
 struct TextEncoderOptions {
   std::string gpt2_folder;       // --gpt2_path; empty: random weights
   std::string tokenizer_folder;  // --tokenizer_path; empty: gpt2_folder, and if that is empty too, bytes are tokens
-  std::optional<Gpt2Size> size;  // of random weights (2x64 if not said); with a folder, what it must hold
+  std::optional<Gpt2Size> size;  // of random weights (unset: 2x64); with a folder, the size that it must have
   LoraOptions lora;
   TextPool pool = TextPool::kMaskedMean;
-  int64_t max_length = 128;  // tokens of a text, the others are cut off
+  int64_t max_length = 128;  // tokens of a text; longer texts are cut
 };
 
-// What a training step draws: the same text has the same draws in one step on every rank, whatever the batch.
+// The key of a training step's dropout. In one step a text has the same mask on every rank and in every batch.
 struct TextDraws {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -63,20 +65,20 @@ class TextEncoder {
   // Errors: kNotFound, kInvalid, kCorrupt: a file that is missing, of another size or damaged, and what to do.
   static Result<std::unique_ptr<TextEncoder>> make(const TextEncoderOptions& options, at::Device device);
 
-  // One to max_length tokens; the empty text is the token that ends texts.
+  // One to max_length tokens; for an empty text, the token that ends texts.
   [[nodiscard]] std::vector<int64_t> tokenize(std::string_view text) const;
   // What texts are padded with: the token that ends texts (50256 with GPT-2's own tokenizer).
   [[nodiscard]] int64_t padding_token() const { return tokenizer_.end_of_text(); }
 
   // tokens_NT [N, T] int64 padded at the right with padding_token(); lengths_N [N] int64, each at least 1. Returns
-  // [N, width], fp32, with a graph to the adapters. No draws: nothing is dropped out.
+  // [N, width], fp32, with an autograd graph to the adapters. Without draws, dropout is off.
   [[nodiscard]] at::Tensor encode(const at::Tensor& tokens_NT, const at::Tensor& lengths_N,
                                   const std::optional<TextDraws>& draws = std::nullopt) const;
 
   // Trainable leaves: "h.0.attn.c_attn.lora_A.weight" …; peft_adapter.h makes a folder for Python of them.
   [[nodiscard]] const NamedTensors& adapters() const { return gpt2_.adapters(); }
   void initialize(uint64_t seed) { gpt2_.initialize_adapters(seed); }
-  // GPT-2's weights by the names of Hugging Face's GPT2Model, and by their digest.
+  // GPT-2's weights, under the names of Hugging Face's GPT2Model, and their digest.
   [[nodiscard]] const NamedTensors& weights() const { return gpt2_.weights(); }
   [[nodiscard]] const FrozenTensors& frozen() const { return frozen_; }
 

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kTokensPerGroup = 4096;  // padding counted
-constexpr int64_t kGuideChunk = 32;        // texts that the guide pads to one length
+constexpr int64_t kTokensPerGroup = 4096;  // including padding
+constexpr int64_t kGuideChunk = 32;        // number of texts that the guide pads together, to the longest of them
 
 }  // namespace
 
@@ -19,14 +19,14 @@ TextTable::TextTable(const TextEncoder& encoder, const std::vector<std::string>&
                      const std::vector<std::string>& films)
     : padding_token_(encoder.padding_token()) {
   of_user_ = add_all(encoder, users);
-  num_user_texts_ = size();
   of_film_ = add_all(encoder, films);
   cut_texts_ = std::count_if(texts_.begin(), texts_.end(), [&](const Text& text) {
     return static_cast<int64_t>(text.tokens.size()) == encoder.options().max_length;
   });
 }
 
-// Without padding a text is itself wherever it is; with it, a text of one length is another than of another.
+// Equal texts get the same number. With --pool padded, however, a text's vector also depends on its padded length, so
+// that the same text with different padded lengths gets different numbers.
 std::vector<int64_t> TextTable::add_all(const TextEncoder& encoder, const std::vector<std::string>& texts) {
   std::map<std::string, std::vector<int64_t>> tokens;
   for (const std::string& text : texts) {

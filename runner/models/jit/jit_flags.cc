@@ -121,11 +121,14 @@ void add_model_flags(FlagTableBuilder& table) {
       .real("label_drop_prob", kMaths, 0.0, 1.0, false, OPTION(class_dropout),
             "probability that a training image is shown without its class, for guidance")
       .missing_need = needs_images;
-  table.real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean), "mean of the logit of a time, which is normal")
+  table
+      .real("P_mean", kMaths, -100.0, 100.0, false, OPTION(t_mean),
+            "mean of the logit of a time, which is drawn from a normal distribution")
       .missing_need = needs_images;
-  table.real("P_std", kMaths, 0.0, 100.0, false, OPTION(t_deviation), "its deviation").missing_need = needs_images;
-  table.real("noise_scale", kMaths, 0.0, 1000.0, false, OPTION(noise_scale), "deviation of the noise").missing_need =
+  table.real("P_std", kMaths, 0.0, 100.0, false, OPTION(t_deviation), "standard deviation of that logit").missing_need =
       needs_images;
+  table.real("noise_scale", kMaths, 0.0, 1000.0, false, OPTION(noise_scale), "standard deviation of the noise")
+      .missing_need = needs_images;
   table.real("t_eps", kMaths, 0.0, 1.0, true, OPTION(t_eps), "the loss divides by no less than this").missing_need =
       needs_images;
   // Sets the same value as --lr, and its scaling with the batch.

@@ -41,9 +41,9 @@ at::Tensor dihedral_angles(const at::Tensor& a_BLC, const at::Tensor& b_BLC, con
                            const at::Tensor& d_BLC) {
   const at::Tensor axis_BLC = c_BLC - b_BLC;
   const at::Tensor before_BLC = at::linalg_cross(b_BLC - a_BLC, axis_BLC);
-  const at::Tensor behind_BLC = at::linalg_cross(axis_BLC, d_BLC - c_BLC);
-  const at::Tensor sine_BL = (at::linalg_cross(before_BLC, behind_BLC) * axis_BLC).sum(-1);
-  const at::Tensor cosine_BL = (before_BLC * behind_BLC).sum(-1) * axis_BLC.norm(2, -1);
+  const at::Tensor after_BLC = at::linalg_cross(axis_BLC, d_BLC - c_BLC);
+  const at::Tensor sine_BL = (at::linalg_cross(before_BLC, after_BLC) * axis_BLC).sum(-1);
+  const at::Tensor cosine_BL = (before_BLC * after_BLC).sum(-1) * axis_BLC.norm(2, -1);
   return at::atan2(sine_BL, cosine_BL);
 }
 
@@ -95,13 +95,13 @@ at::Tensor attend(const MdmAttention& attention, int64_t heads, const at::Tensor
   const auto by_head = [&](const at::Tensor& x_BSD, size_t part) {
     return at::linear(x_BSD, weights[part], biases[part]).unflatten(-1, {heads, d / heads}).transpose(1, 2);
   };
-  const at::Tensor taken_BHMD = at::scaled_dot_product_attention(
+  const at::Tensor attended_BHMD = at::scaled_dot_product_attention(
       by_head(tokens_BMD, 0), by_head(from_BSD, 1), by_head(from_BSD, 2), keys_BS.view({-1, 1, 1, keys_BS.size(1)}));
-  return attention.out(taken_BHMD.transpose(1, 2).flatten(2));
+  return attention.out(attended_BHMD.transpose(1, 2).flatten(2));
 }
 
 // The position encoding [M, D]: sines in the even columns, cosines in the odd ones.
-at::Tensor position_waves(int64_t m, int64_t d, const at::TensorOptions& options) {
+at::Tensor position_encoding(int64_t m, int64_t d, const at::TensorOptions& options) {
   const at::Tensor rates = (at::arange(0, d, 2, options) * (-std::log(kLongestWave) / static_cast<double>(d))).exp();
   const at::Tensor angles = at::arange(m, options).unsqueeze(1) * rates;
   return at::stack({angles.sin(), angles.cos()}, -1).flatten(1);
@@ -128,15 +128,15 @@ MdmGraph mdm_graph(const MdmInput& input) {
   const at::Tensor is_edge_BLK = nearest.present_BLK & places_BLK.ne(own_L1) & input.is_residue_BL.unsqueeze(2);
   const at::Tensor to_E = (places_BLK + at::arange(b, places_BLK.options()).mul_(l).view({b, 1, 1})).flatten();
 
-  const at::Tensor way_BLKC =
+  const at::Tensor offset_BLKC =
       centres_BLC.flatten(0, 1).index_select(0, to_E).view({b, l, -1, 3}) - centres_BLC.unsqueeze(2);
-  const at::Tensor distance_BLK1 = way_BLKC.norm(2, -1, /*keepdim=*/true);
+  const at::Tensor distance_BLK1 = offset_BLKC.norm(2, -1, /*keepdim=*/true);
   const at::Tensor bases_R = at::linspace(0.0, kLargestDistance, kDistanceBases, centres_BLC.options());
   const at::Tensor from_base_BLKR = (distance_BLK1 - bases_R) / (kLargestDistance / kDistanceBases);
   return {
       .to_E = to_E,
       .weights_BLK = is_edge_BLK.to(at::kFloat),
-      .edges_BLKF = at::cat({(from_base_BLKR.square() * -0.5).exp(), way_BLKC / distance_BLK1.clamp_min(1e-8)}, -1)};
+      .edges_BLKF = at::cat({(from_base_BLKR.square() * -0.5).exp(), offset_BLKC / distance_BLK1.clamp_min(1e-8)}, -1)};
 }
 
 at::Tensor backbone_dihedrals(const at::Tensor& X_BL4C, const at::Tensor& is_residue_BL) {
@@ -145,15 +145,15 @@ at::Tensor backbone_dihedrals(const at::Tensor& X_BL4C, const at::Tensor& is_res
   const at::Tensor& N_BLC = atoms[0];
   const at::Tensor& CA_BLC = atoms[1];
   const at::Tensor& C_BLC = atoms[2];
-  const at::Tensor last_C_BLC = at::cat({C_BLC.slice(1, 0, 1), C_BLC.slice(1, 0, C_BLC.size(1) - 1)}, 1);
-  const at::Tensor phi_BL = dihedral_angles(last_C_BLC, N_BLC, CA_BLC, C_BLC);
+  const at::Tensor previous_C_BLC = at::cat({C_BLC.slice(1, 0, 1), C_BLC.slice(1, 0, C_BLC.size(1) - 1)}, 1);
+  const at::Tensor phi_BL = dihedral_angles(previous_C_BLC, N_BLC, CA_BLC, C_BLC);
   const at::Tensor psi_BL = dihedral_angles(N_BLC, CA_BLC, C_BLC, of_next(N_BLC));
   const at::Tensor omega_BL = dihedral_angles(CA_BLC, C_BLC, of_next(N_BLC), of_next(CA_BLC));
-  at::Tensor has_last_BL = is_residue_BL.clone();
-  has_last_BL.select(1, 0).fill_(false);
+  at::Tensor has_previous_BL = is_residue_BL.clone();
+  has_previous_BL.select(1, 0).fill_(false);
   at::Tensor has_next_BL = at::zeros_like(is_residue_BL);
   has_next_BL.slice(1, 0, -1).copy_(is_residue_BL.slice(1, 1));
-  const at::Tensor angles_BL3 = at::stack({phi_BL * has_last_BL, psi_BL * has_next_BL, omega_BL * has_next_BL}, -1);
+  const at::Tensor angles_BL3 = at::stack({phi_BL * has_previous_BL, psi_BL * has_next_BL, omega_BL * has_next_BL}, -1);
   return at::cat({angles_BL3.sin(), angles_BL3.cos()}, -1);
 }
 
@@ -255,7 +255,7 @@ at::Tensor MdmModel::decode(const MdmInput& input, const at::Tensor& nodes_BLD, 
   const at::Tensor is_token_BM = input.fragments_BM.ne(kFragmentPad);
   const at::Tensor residues_BLD = encoder_proj_(nodes_BLD);
   at::Tensor tokens_BMD = at::embedding(fragment_embed_, input.fragments_BM);
-  tokens_BMD = tokens_BMD + position_waves(tokens_BMD.size(1), shape_.hidden_dim, input.X_BL4C.options());
+  tokens_BMD = tokens_BMD + position_encoding(tokens_BMD.size(1), shape_.hidden_dim, input.X_BL4C.options());
   for (const MdmDecoderLayer& layer : decoder_layers_) {
     tokens_BMD = layer.norm1(
         tokens_BMD + dropouts(attend(layer.self_attention, shape_.num_heads, tokens_BMD, tokens_BMD, is_token_BM)));

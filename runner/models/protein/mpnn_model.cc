@@ -211,8 +211,8 @@ MpnnEncoding MpnnModel::encode(const MpnnInput& input, const at::Tensor& noise_B
     const at::Tensor inner_BLKD = inner_of(layer.to_edges, nodes_BLD);
     const at::Tensor hidden_BLKD =
         gelu_with_bias(inner_BLKD.flatten(0, 1), layer.to_edges.second.bias).view_as(inner_BLKD);
-    const at::Tensor news_BLKD = layer.to_edges.third(hidden_BLKD);
-    edges_BLKD = layer.norm3(edges_BLKD + dropouts(news_BLKD));
+    const at::Tensor message_BLKD = layer.to_edges.third(hidden_BLKD);
+    edges_BLKD = layer.norm3(edges_BLKD + dropouts(message_BLKD));
   }
   return {.graph = std::move(graph), .mask_BL = mask_BL, .nodes_BLD = nodes_BLD, .edges_BLKD = edges_BLKD};
 }

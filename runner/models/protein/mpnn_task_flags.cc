@@ -27,7 +27,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
 #define OPTION(member) \
   [](auto& config) -> auto& { return mpnn_task_options(config).member; }
 
-// The path of a file that a script of the public ProteinMPNN writes.
+// A flag for the path of a file that one of the public ProteinMPNN's helper scripts writes.
 template <typename Field>
 Flag& helper_file(FlagTableBuilder& table, const char* name, Field field, const char* help) {
   Flag& flag = table.text(name, kThisProcess, "a file", field, help);
@@ -37,18 +37,17 @@ Flag& helper_file(FlagTableBuilder& table, const char* name, Field field, const 
 
 void add_common_flags(FlagTableBuilder& table) {
   table.text("design_chains", kThisProcess, "chains", OPTION(design_chains),
-             "chains to design, as in \"A C\"; the others stay as they are and are seen; without it: all");
+             "chains to design, as in \"A C\"; the model sees the others, which keep their sequence; empty: all");
   table.text("fixed_positions", kThisProcess, "residues", OPTION(fixed_positions),
              "residues that keep their amino acid, by the numbers of the file, as in \"A:12-20,25 B:7\"");
   helper_file(table, "only", OPTION(only),
-              "structures to take, a name in each line, as in the held_out.txt of a run; the others are passed over");
+              "names of the structures to use, one on each line, as in the held_out.txt of a run; empty: all");
   helper_file(table, "chain_id_jsonl", OPTION(chain_id_jsonl),
-              "the same as --design_chains, as assign_fixed_chains.py has it");
+              "like --design_chains, as written by assign_fixed_chains.py");
   helper_file(table, "fixed_positions_jsonl", OPTION(fixed_positions_jsonl),
-              "more of --fixed_positions, as make_fixed_positions_dict.py has them: counted along the chain from 1");
-  table.integer(
-      "batch_tokens", kThisProcess, 1, kCountMax, OPTION(batch_tokens),
-      "residues of all sequences that are computed at once, padding counted; a longer structure is done alone");
+              "adds to --fixed_positions, as written by make_fixed_positions_dict.py: counted along the chain from 1");
+  table.integer("batch_tokens", kThisProcess, 1, kCountMax, OPTION(batch_tokens),
+                "residues of all sequences that are computed at once, with padding; a longer structure is done alone");
   Flag& seed = table.custom("seed", kThisProcess, "an integer of at least 0", "the same seed gives the same result");
   seed.set = [](std::string_view text, RunConfig& config) { return parse_whole(text, mpnn_task_options(config).seed); };
   seed.get = [](const RunConfig& config) { return std::to_string(mpnn_task_options(config).seed); };
@@ -58,9 +57,9 @@ void add_score_flags(FlagTableBuilder& table) {
   table.group("Scores");
   add_common_flags(table);
   table.integer("num_orders", kThisProcess, 1, 100'000, OPTION(num_orders),
-                "random orders of decoding that a score is the mean of");
+                "a score is the mean over so many random decoding orders");
   table.boolean("residues", kThisProcess, OPTION(residues),
-                "each residue, too: the logarithms of the probabilities of its own and of all amino acids");
+                "also write the log-probabilities of each residue's own and of all amino acids");
   table
       .text("fasta", kThisProcess, "a file", OPTION(fasta),
             "score these sequences, too: of the designed chains in the order of their names, with / between them")
@@ -69,14 +68,14 @@ void add_score_flags(FlagTableBuilder& table) {
 
 void add_design_files(FlagTableBuilder& table) {
   helper_file(table, "tied_positions_jsonl", OPTION(tied_positions_jsonl),
-              "more of --tied_positions, as make_tied_positions_dict.py has them");
+              "like --tied_positions, as written by make_tied_positions_dict.py");
   helper_file(table, "omit_aa_jsonl", OPTION(omit_aa_jsonl),
-              "amino acids that are never drawn at some positions: make_omit_AA.py")
+              "amino acids that are never drawn at some positions, as written by make_omit_AA.py")
       .aliases = {"omit_AA_jsonl"};
-  helper_file(table, "bias_aa_jsonl", OPTION(bias_aa_jsonl), "more of --bias, as make_bias_AA.py has it").aliases = {
-      "bias_AA_jsonl"};
+  helper_file(table, "bias_aa_jsonl", OPTION(bias_aa_jsonl), "adds to --bias, as written by make_bias_AA.py")
+      .aliases = {"bias_AA_jsonl"};
   helper_file(table, "bias_by_res_jsonl", OPTION(bias_by_res_jsonl),
-              "what is added to the logits of each position: make_bias_per_res_dict.py");
+              "what is added to the logits of each position, as written by make_bias_per_res_dict.py");
 }
 
 void add_design_flags(FlagTableBuilder& table) {
@@ -100,7 +99,7 @@ void add_design_flags(FlagTableBuilder& table) {
 
 #undef OPTION
 
-// Below it a logit over the temperature leaves what fp32 can hold.
+// With a lower temperature, a logit divided by it may overflow fp32.
 constexpr double kTemperatureMin = 1e-6;
 constexpr double kBiasMax = 1e4;
 
@@ -127,7 +126,7 @@ Status check_design(const RunConfig& config) {
   return {};
 }
 
-// Flags of the workload that say what the weights are.
+// The workload's flags that describe the weights, and --pdb_path.
 std::vector<std::string> model_flags() {
   return {"pdb_path", "variant", "hidden_dim", "num_encoder_layers", "num_decoder_layers", "num_neighbors"};
 }

@@ -1,5 +1,4 @@
-// What the command line knows of `lockstep protein score` and `lockstep protein design`. Links no torch. Threads: plain
-// values.
+// Flags of `lockstep protein score` and `lockstep protein design`. Links no torch. Threads: plain values.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace lockstep {
 
 enum class DesignFormat { kFasta, kJsonLines };
 
-// Of both tasks. The texts are read against each structure (mpnn_positions.h).
+// Options of both tasks. Texts that name chains or residues are parsed for each structure (mpnn_positions.h).
 struct MpnnTaskOptions {
   std::string design_chains;    // empty: all
   std::string fixed_positions;  // of those chains
@@ -23,13 +22,13 @@ struct MpnnTaskOptions {
   std::string chain_id_jsonl;
   std::string fixed_positions_jsonl;
   uint64_t seed = 37;
-  std::string only;               // path of a file with the names of the structures that are taken; empty: all
-  int64_t batch_tokens = 10'000;  // residues of all sequences that are computed at once, padding counted
+  std::string only;               // path of a file with the names of the structures to use; empty: all
+  int64_t batch_tokens = 10'000;  // residues of all sequences that are computed at once, including padding
 
   // score
   int64_t num_orders = 1;
   bool residues = false;
-  std::string fasta;  // path of sequences to be scored beside the structure's own
+  std::string fasta;  // path of a file with sequences to score in addition to the structures' own
 
   // design
   std::string temperature = "0.1";  // one or more
@@ -48,10 +47,10 @@ struct MpnnTaskOptions {
 WorkloadTask mpnn_score_task();
 WorkloadTask mpnn_design_task();
 
-// Of --temperature: at least one, each above 0. Error: kInvalid.
+// Parses --temperature: at least one number, each above 0. Error: kInvalid.
 Result<std::vector<double>> temperatures_of(const MpnnTaskOptions& options);
 
-// Of --bias: amino acids in one letter and what is added to their logits. Error: kInvalid.
+// Parses --bias: letters of amino acids, and what is added to their logits. Error: kInvalid.
 Result<std::vector<std::pair<char, double>>> biases_of(const MpnnTaskOptions& options);
 
 // RunConfig::task.options of these tasks.

@@ -34,15 +34,16 @@
 namespace lockstep {
 namespace {
 
-// Structures that are read ahead, so that some of about the same length are found for a batch. What is held for each is
-// small beside a batch: its tensors, and its results until those of the structures before it are written.
+// The number of structures that are prepared ahead, so that some of them have about the same length and can share a
+// batch. They take little memory compared with a batch: their tensors, and their results until those of earlier
+// structures are written.
 constexpr size_t kStructuresAhead = 256;
 
 using Clock = std::chrono::steady_clock;
 
 Failure usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
-// What a person must change is usage.
+// kUsage for errors that the user can correct by changing a flag or a file; `otherwise` for all others.
 Failure failure_of(const Error& error, ExitCode otherwise) {
   return {error.code == ErrorCode::kInvalid ? ExitCode::kUsage : otherwise, error.message};
 }
@@ -62,7 +63,7 @@ std::string counted(int64_t number, const std::string& noun) {
   return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
-// Four digits, as the public script prints scores. A score of nothing is no number.
+// Rounded to four digits, as the public script prints scores; null if it is not finite (a score over no residues).
 OrderedJson rounded(double value) {
   return std::isfinite(value) ? OrderedJson(std::stod(with_digits(value, 4))) : OrderedJson(nullptr);
 }
@@ -76,8 +77,8 @@ MpnnInput on_device(const MpnnInput& input, at::Device device) {
           .chain_encoding_BL = input.chain_encoding_BL.to(device)};
 }
 
-// Structures whose backbones are encoded, B of them. Sequences of a batch are N = B · n, n of each structure
-// (per_sequence).
+// A batch of B structures, whose backbones are encoded. It has N = B · n sequences, n for each structure, in the order
+// of per_sequence.
 struct EncodedBatch {
   std::vector<Target> targets;
   MpnnInput input;  // on the device
@@ -92,7 +93,7 @@ struct EncodedBatch {
 struct Scored {
   at::Tensor log_probs_NLA;
   std::vector<double> score;         // over the designed places
-  std::vector<double> global_score;  // over all
+  std::vector<double> global_score;  // over all places with coordinates
 };
 
 std::vector<double> to_vector(const at::Tensor& values_N) {
@@ -112,29 +113,30 @@ Scored score_sequences(const MpnnModel& model, const EncodedBatch& batch, const 
           .global_score = mean_over(batch.input.mask_BL)};
 }
 
-// Random numbers of the n sequences of a structure, for each structure of a batch: [n, L] → [N, L]. A number depends on
-// its place in the structure and not on the structure's length, so the longest one's are those of all.
-at::Tensor for_each_structure(const EncodedBatch& batch, const at::Tensor& numbers_NL) {
+// Repeats the random numbers of n sequences for each structure of a batch: [n, L] → [N, L]. A number depends on its
+// place in the structure, but not on the structure's length, so all structures use those of the longest one.
+at::Tensor repeated_for_structures(const EncodedBatch& batch, const at::Tensor& numbers_NL) {
   return numbers_NL.to(batch.input.S_BL.device()).repeat({batch.size(), 1});
 }
 
 at::Tensor draw_order(const EncodedBatch& batch, const SampleKey& key, int64_t n) {
-  const at::Tensor normals_NL = for_each_structure(batch, order_normals(key, n, batch.length()));
+  const at::Tensor normals_NL = repeated_for_structures(batch, order_normals(key, n, batch.length()));
   return decoding_order(normals_NL, per_sequence(batch.designed_BL, n));
 }
 
-// Writes results in the order of the structures, whichever of them are done first.
+// Writes the results in the order of the structures, whatever the order in which they are computed.
 class ResultsInOrder {
  public:
   explicit ResultsInOrder(const TaskInput& input) : input_(input) {}
 
-  // More of the result of structure `number`, from 0.
+  // Appends to the result of structure `number`, counted from 0.
   Status add(int64_t number, const std::string& text) {
     waiting_[number].text += text;
     return number == next_ ? write_next() : Status();
   }
 
-  // Structure `number` is done. remark: what was done, for a person; it is said once the result is written.
+  // To be called when the result of structure `number` is complete. remark: a line about it for the user, which is
+  // logged once the result is written.
   Status finish(int64_t number, std::string remark) {
     waiting_[number].remark = std::move(remark);
     for (auto next = waiting_.find(next_); next != waiting_.end() && next->second.remark;
@@ -148,8 +150,8 @@ class ResultsInOrder {
 
  private:
   struct Waiting {
-    std::string text;                   // that is not written yet
-    std::optional<std::string> remark;  // of a structure that is done
+    std::string text;                   // the part of the result that is not written yet
+    std::optional<std::string> remark;  // set once the result is complete
   };
 
   Status write_next() {
@@ -158,19 +160,19 @@ class ResultsInOrder {
   }
 
   const TaskInput& input_;
-  std::map<int64_t, Waiting> waiting_;  // by number
-  int64_t next_ = 0;                    // the first structure that is not done
+  std::map<int64_t, Waiting> waiting_;  // by the structures' numbers
+  int64_t next_ = 0;                    // the first structure whose result is not complete
 };
 
 using Names = std::set<std::string, std::less<>>;
 
-// How many sequences (of a score: orders) are computed at once.
+// The most sequences (for scores: decoding orders) that are computed at once.
 struct AtOnce {
-  int64_t of_structure = 1;                                // at most
-  int64_t of_batch = std::numeric_limits<int64_t>::max();  // at least of_structure
+  int64_t of_structure = 1;                                // for one structure
+  int64_t of_batch = std::numeric_limits<int64_t>::max();  // for all structures of a batch; at least of_structure
 };
 
-// What all tasks do for the structures of --pdb_path.
+// What scoring and design have in common: reads the structures of --pdb_path and runs the task on batches of them.
 class MpnnTask {
  public:
   MpnnTask(const TaskInput& input, const AtOnce& at_once)
@@ -183,7 +185,8 @@ class MpnnTask {
 
   std::optional<Failure> run() {
     const at::NoGradGuard no_grad;
-    if (std::optional<Failure> failure = take_weights()) return failure;
+    const Status copied = copy_tensors(input_.weights, model_.parameters(), input_.weights_path);
+    if (!copied.ok()) return usage(copied.error().message);
     PosixFileSystem fs;
     const Result<HelperFiles> files = HelperFiles::read(fs, options_);
     if (!files.ok()) return usage(files.error().message);
@@ -193,7 +196,7 @@ class MpnnTask {
     const Result<Names> only = names_of_only(fs);
     if (!only.ok()) return usage(only.error().message);
     const std::string& path = protein_options(input_.config).pdb_path;
-    const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", reading());
+    const auto prepared = prepare_structures(fs, path, /*cache_folder=*/"", with_progress());
     if (!prepared.ok()) return Failure{ExitCode::kData, prepared.error().message};
     const StructureCache& cache = prepared->cache;
     for (const SkippedFile& skipped : cache.skipped()) input_.log("skipped " + skipped.file + ": " + skipped.reason);
@@ -217,42 +220,30 @@ class MpnnTask {
   }
 
  protected:
-  // Before the first structure. Errors: usage.
+  // Called before the first structure. Its errors end the task as usage errors.
   virtual Status read_inputs(FileSystem& /*fs*/) { return {}; }
-  // What the flags that the task alone has say of a structure. Errors (kInvalid): what does not fit it.
+  // Checks the flags that only this task has against a structure. Errors (kInvalid): they do not fit it.
   [[nodiscard]] virtual Status check(const Target& target) const = 0;
-  // Writes the results for structures that passed check(). Returns what was done for each, for a person.
+  // Computes and writes the results of structures that passed check(). Returns a remark about each, for the user.
   virtual Result<std::vector<std::string>> work(const EncodedBatch& batch) = 0;
-  // For a person, when all structures are done; empty: nothing.
+  // A remark for the user when all structures are done; empty: none.
   [[nodiscard]] virtual std::string last_remark() const { return {}; }
 
   Status write(const Target& target, const std::string& text) { return results_.add(target.number, text); }
   [[nodiscard]] const MpnnTaskOptions& options() const { return options_; }
   [[nodiscard]] const MpnnModel& model() const { return model_; }
   [[nodiscard]] const AminoAcidValues& bias_of_files() const { return bias_; }
-  // Random numbers of sequence (or order) `first` and those behind it.
+  // The key for the random numbers of sequence (or order) `first` and the following ones.
   [[nodiscard]] SampleKey key_of(int64_t first, int64_t temperature = 0) const {
     return {.seed = options_.seed, .step = temperature, .first_slot = first};
   }
-  // Sequences of each structure that are computed at once. The same ones come of it, whatever their number.
+  // The number of sequences that are computed at once for each structure. The sequences do not depend on it.
   [[nodiscard]] int64_t sequences_at_once(const EncodedBatch& batch) const {
     return std::clamp<int64_t>(options_.batch_tokens / (batch.size() * batch.length()), 1, at_once_.of_structure);
   }
 
  private:
-  std::optional<Failure> take_weights() {
-    for (const NamedTensor& tensor : input_.weights) {
-      if (tensor.tensor.is_floating_point() && !at::isfinite(tensor.tensor).all().item<bool>()) {
-        return Failure{ExitCode::kCheckpoint, input_.weights_path + ": \"" + tensor.name +
-                                                  "\" holds numbers that are not finite; give an earlier checkpoint"};
-      }
-    }
-    const Status copied = copy_tensors(input_.weights, model_.parameters(), input_.weights_path);
-    if (!copied.ok()) return usage(copied.error().message);
-    return std::nullopt;
-  }
-
-  // Of --only; none without it.
+  // The names in the file of --only; empty without the flag.
   [[nodiscard]] Result<Names> names_of_only(FileSystem& fs) const {
     Names names;
     if (options_.only.empty()) return names;
@@ -264,19 +255,19 @@ class MpnnTask {
     return names;
   }
 
-  // A large folder says every few seconds how far it is.
-  [[nodiscard]] PrepareOptions reading() const {
+  // Logs every few seconds how many structures of a large folder have been read.
+  [[nodiscard]] PrepareOptions with_progress() const {
     static constexpr auto kInterval = std::chrono::seconds(3);
-    return {.progress = [this, said_at = Clock::now()](int64_t done, int64_t total) mutable {
-      if (Clock::now() - said_at < kInterval) return true;
-      said_at = Clock::now();
+    return {.progress = [this, logged_at = Clock::now()](int64_t done, int64_t total) mutable {
+      if (Clock::now() - logged_at < kInterval) return true;
+      logged_at = Clock::now();
       input_.log("read " + std::to_string(done) + " of " + std::to_string(total) + " structures");
       return true;
     }};
   }
 
-  // Structures from number `first` on. The first one that the flags do not fit ends the task, when those before it are
-  // done.
+  // Runs the task on these structures, the first of which has the number `first`. A structure that the flags do not fit
+  // ends the task, but only after the structures before it are done.
   std::optional<Failure> run_some(std::span<const StructureView> views, int64_t first, const HelperFiles& files) {
     std::vector<Target> targets;
     std::optional<Failure> refused;
@@ -299,8 +290,9 @@ class MpnnTask {
     return refused;
   }
 
-  // Which targets share a batch: those of about the same length. A structure with tied places is one by itself: its
-  // sequences have one order. In the order of each batch's first structure, whose result can then be written at once.
+  // Divides the targets into batches of about the same length. A structure with tied places is a batch by itself,
+  // because its sequences must have the same order. The batches are sorted by their first structure, so that its result
+  // can be written at once.
   [[nodiscard]] std::vector<std::vector<int64_t>> batches_of(const std::vector<Target>& targets) const {
     std::vector<std::vector<int64_t>> batches;
     std::vector<PackedSample> untied;
@@ -442,8 +434,8 @@ class ScoreTask final : public MpnnTask {
     return S_L;
   }
 
-  // Writes a line about one sequence of each structure and returns their scores. record: where the sequences come from;
-  // null: they are the structures' own.
+  // Scores one sequence of each structure, writes a line about each, and returns the scores. record: the FASTA record
+  // that the sequences come from; null: they are the structures' own.
   Result<std::vector<double>> score(const EncodedBatch& batch, const at::Tensor& S_BL, const FastaRecord* record) {
     const int64_t orders = options().num_orders;
     std::vector<std::vector<double>> scores(batch.targets.size());
@@ -487,7 +479,7 @@ class ScoreTask final : public MpnnTask {
     return means;
   }
 
-  // Of the designed residues, the mean over the orders. S_L, log_probs_LA: on the host.
+  // The log-probabilities at the designed residues. log_probs_LA: the means over the orders; like S_L, on the host.
   static OrderedJson residues(const Target& target, const at::Tensor& S_L, const at::Tensor& log_probs_LA) {
     OrderedJson list = OrderedJson::array();
     const at::Tensor designed_BL = designed_places(target.input);
@@ -515,7 +507,7 @@ class ScoreTask final : public MpnnTask {
   std::vector<FastaRecord> fasta_;
 };
 
-// As Python writes a list of words.
+// Formats a list of words as Python does.
 std::string python_list(const std::vector<std::string>& words) {
   std::string text = "[";
   for (const std::string& word : words) text += (text.size() == 1 ? "'" : ", '") + word + "'";
@@ -553,11 +545,11 @@ class DesignTask final : public MpnnTask {
       for (int64_t first = 0; first < options().num_sequences;) {
         const int64_t n = std::min(sequences_at_once(batch), options().num_sequences - first);
         const SampleKey key = key_of(first, static_cast<int64_t>(t));
-        // Tied residues are decoded together, which needs one order for all sequences: that of the first one.
+        // Tied residues are decoded together, for which all sequences must have the same order: that of the first one.
         const at::Tensor order_NL =
             how.tied.empty() ? draw_order(batch, key, n)
                              : order_with_ties(draw_order(batch, key_of(0, key.step), 1), how.tied).expand({n, l});
-        const at::Tensor uniforms_NL = for_each_structure(batch, design_uniforms(key, n, l));
+        const at::Tensor uniforms_NL = repeated_for_structures(batch, design_uniforms(key, n, l));
         const at::Tensor S_NL = design(model(), batch.encoding, batch.input.S_BL, how, order_NL, uniforms_NL);
         TRY(write_designs(batch, temperatures[t], first, S_NL, score_sequences(model(), batch, S_NL, order_NL),
                           recoveries));
@@ -577,7 +569,7 @@ class DesignTask final : public MpnnTask {
     return remarks;
   }
 
-  // Writes sequences `first` and those behind it, and appends the recovery of each to those of its structure.
+  // Writes the sequences from number `first` on, and appends the recovery of each to those of its structure.
   Status write_designs(const EncodedBatch& batch, double temperature, int64_t first, const at::Tensor& S_NL,
                        const Scored& scored, std::vector<std::vector<double>>& recoveries) {
     const int64_t n = S_NL.size(0) / batch.size();
@@ -599,7 +591,7 @@ class DesignTask final : public MpnnTask {
     return {};
   }
 
-  // By residues.
+  // The recovery is averaged over residues, not over structures.
   [[nodiscard]] std::string last_remark() const override {
     const double residues = natives_A_.sum().item<double>();
     const auto most = natives_A_.argmax().item<int64_t>();
@@ -616,9 +608,9 @@ class DesignTask final : public MpnnTask {
       const Target& target = batch.targets[b];
       const auto row = static_cast<int64_t>(b);
       bias_BLA[row].narrow(0, 0, target.length()).copy_(bias_of(target));
-      omitted_BLA[row].narrow(0, 0, target.length()).copy_(*omitted_of(target));  // checked before
+      omitted_BLA[row].narrow(0, 0, target.length()).copy_(*omitted_of(target));  // no error: see check()
     }
-    const Target& first = batch.targets.front();  // the only one, where it has tied places
+    const Target& first = batch.targets.front();  // the only one, if it has tied places
     at::Tensor tied_weights_L;
     if (!first.chosen.tied_weights.empty()) tied_weights_L = at::ones({first.length()});
     for (const auto& [position, weight] : first.chosen.tied_weights) {
@@ -640,7 +632,7 @@ class DesignTask final : public MpnnTask {
     for (size_t a = 0; a < bias_of_files().size(); ++a) {
       bias_LA.select(1, static_cast<int64_t>(a)).add_(bias_of_files()[a]);
     }
-    const auto biases = biases_of(options());  // checked before
+    const auto biases = biases_of(options());  // no error: the flags have been checked
     for (const auto& [letter, value] : *biases) bias_LA.select(1, column_of(letter)).add_(value);
     auto* const bias = bias_LA.mutable_data_ptr<float>();
     for (const auto& [position, values] : target.chosen.bias) {
@@ -650,7 +642,7 @@ class DesignTask final : public MpnnTask {
     return bias_LA;
   }
 
-  // What may not be drawn in one structure: [L, A], bool. Error (kInvalid): nothing is left at a residue.
+  // The amino acids that may not be drawn in one structure: [L, A], bool. Error (kInvalid): none is left at a residue.
   [[nodiscard]] Result<at::Tensor> omitted_of(const Target& target) const {
     const at::Tensor omitted_LA = at::zeros({target.length(), kNumAminoAcids}, at::kBool);
     for (const char letter : options().omit_aa) omitted_LA.select(1, column_of(letter)).fill_(true);
@@ -706,8 +698,8 @@ class DesignTask final : public MpnnTask {
   }
 
   std::string model_name_;
-  double recovered_ = 0.0;  // designed residues with their own amino acid, on average over the sequences
-  at::Tensor natives_A_ = at::zeros({kNumAminoAcids}, at::kDouble);  // designed residues by their own amino acid
+  double recovered_ = 0.0;  // number of designed residues with their native amino acid, averaged over the sequences
+  at::Tensor natives_A_ = at::zeros({kNumAminoAcids}, at::kDouble);  // number of designed residues by native amino acid
 };
 
 }  // namespace

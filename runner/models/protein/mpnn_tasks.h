@@ -3,8 +3,9 @@
 //
 // Structures of about the same length are encoded together, as many as --batch_tokens has room for, each of them once;
 // their orders and sequences are decoded together. Results come in the order of the structures. The random numbers of a
-// sequence depend on --seed, its temperature and its number alone: neither on --batch nor on the other structures.
-// Held at a time: one batch, some hundred structures read ahead, and results that wait for those before them.
+// sequence depend only on --seed, its temperature and its number, not on --batch or the other structures.
+// Memory: one batch, a few hundred structures that are prepared ahead, and the results that wait for those of earlier
+// structures.
 // Threads: one, and torch's.
 #pragma once
 
@@ -15,8 +16,8 @@
 
 namespace lockstep {
 
-// Data error: structures that cannot be read. Usage: chains or residues that a structure lacks, weights of another
-// shape. Checkpoint: weights that are not finite.
+// Errors: kData: the structures cannot be read. kUsage: a flag or file names chains or residues that a structure does
+// not have; weights of another shape. kCheckpoint: weights that are not finite; the result cannot be written.
 std::optional<Failure> mpnn_score(const TaskInput& input);
 std::optional<Failure> mpnn_design(const TaskInput& input);
 

@@ -268,16 +268,10 @@ EvaluationMetrics MpnnWorkload::figures(const std::vector<MetricSum>& totals) co
 }
 
 std::vector<std::string> MpnnWorkload::evaluation_lines(const EvaluationReport& report) {
-  const auto figure = [&](std::string_view name) {
-    const auto found = std::find_if(report.metrics.begin(), report.metrics.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
-    LOCKSTEP_CHECK(found != report.metrics.end(), "an evaluation report lacks a figure of this workload");
-    return found->second;
-  };
   std::array<char, 128> line{};
   std::snprintf(line.data(), line.size(), "epoch: %lld, time: %.1f, valid: %.3f, valid_acc: %.3f",
-                static_cast<long long>(report.epoch), report.seconds_training, figure("valid_perplexity"),
-                figure("valid_recovery"));
+                static_cast<long long>(report.epoch), report.seconds_training,
+                metric_value(report.metrics, "valid_perplexity"), metric_value(report.metrics, "valid_recovery"));
   return {line.data()};
 }
 

@@ -241,16 +241,6 @@ std::optional<Failure> check_items(const TaskInput& input, const SasrecData& dat
                   ": give the data set that it was trained on (--dataset, and --min_count as then)");
 }
 
-std::optional<Failure> check_finite(const TaskInput& input) {
-  for (const NamedTensor& tensor : input.weights) {
-    if (tensor.tensor.is_floating_point() && !at::isfinite(tensor.tensor).all().item<bool>()) {
-      return Failure{ExitCode::kCheckpoint, input.weights_path + ": \"" + tensor.name +
-                                                "\" holds numbers that are not finite; give an earlier checkpoint"};
-    }
-  }
-  return std::nullopt;
-}
-
 std::optional<Failure> write_rows(const TaskInput& input, const Recommender& recommender,
                                   const std::vector<int64_t>& users, const OriginalIds& user_ids,
                                   const OriginalIds& item_ids) {
@@ -323,7 +313,6 @@ std::optional<Failure> recommend(const TaskInput& input) {
   if (!data.ok()) return bad_data(data.error().message);
 
   if (auto failure = check_items(input, *data)) return failure;
-  if (auto failure = check_finite(input)) return failure;
   UserChoice choice(*data, user_ids);
   if (auto failure = choice.choose(options)) return failure;
   const std::unique_ptr<SequenceModel> model = make_sequence_model(shape, data->num_items(), input.device);

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Does `score` rank above `target`? Written so that NaN on either side says yes.
+// Does `score` rank above `target`? True also if one of them is NaN.
 bool beats(float score, float target) { return !(score <= target); }
 
 int64_t rank_among(std::span<const float> scores, float target, std::span<const int64_t> candidates) {
@@ -19,7 +19,7 @@ int64_t rank_among(std::span<const float> scores, float target, std::span<const 
                        [&](int64_t item) { return beats(scores[static_cast<size_t>(item)], target); });
 }
 
-// Among all items but those trained on, `also_masked` (0 = none) and padding.
+// The rank of the target among all items except padding, the items trained on, and `also_masked` (0: none).
 int64_t rank_among_all(std::span<const float> scores, float target, std::span<const int32_t> trained,
                        int32_t also_masked) {
   int64_t rank = 0;
@@ -73,7 +73,7 @@ class ShardEvaluation {
   }
 
  private:
-  // [users, I + 1] on the host.
+  // Returns the scores on the host: [users, I + 1].
   at::Tensor score_all_items(std::span<const int64_t> users, EvaluationPass pass) const {
     const int64_t t = options_.maxlen;
     const auto b = static_cast<int64_t>(users.size());
@@ -116,7 +116,7 @@ std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecD
   PassSums valid;
   PassSums test;
   double count = 0.0;
-  // What fits in training fits here, too: nothing is kept for a backward.
+  // A chunk of this size fits into memory, because a micro-batch does in training, where more is kept for the backward.
   const int64_t users_per_chunk = std::min(kUsersPerChunk, shard.samples_at_once);
   for (int64_t begin = shard.rank * users_per_chunk; begin < total; begin += shard.world_size * users_per_chunk) {
     const int64_t n = std::min(users_per_chunk, total - begin);

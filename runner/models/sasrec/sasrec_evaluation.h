@@ -3,8 +3,8 @@
 // Role: one pass of the encoder and one product with the item table per chunk of users serve both rankings.
 // Figures do not depend on the world size: users are evaluated in fixed chunks of the whole list, a rank takes whole
 // chunks, and every summand is a multiple of 2^-30, so that sums are exact in any order. A chunk has as many users as a
-// micro-batch of the run, which stays the same when other ranks go on with it, and kUsersPerChunk at most.
-// Memory: users of a chunk × items scores (fp32) at a time.
+// micro-batch of the run, whose size does not change with the number of ranks, but at most kUsersPerChunk.
+// Memory: the scores (fp32) of one chunk's users for all items.
 // Threads: one.
 #pragma once
 
@@ -27,13 +27,13 @@ struct SasrecEvaluationOptions {
   bool full_ranking = true;
 };
 
-// valid_ndcg@10, valid_hr@10, test_ndcg@10, test_hr@10, and with full_ranking the same with "full_" in front.
-// The candidates come from `shard.seed`. In full ranking the items trained on are left out, in the test pass the
-// validation item too. Ties favour the held-out item; a score that is not a number counts against it.
+// Returns valid_ndcg@10, valid_hr@10, test_ndcg@10, test_hr@10, and with full_ranking the same with the prefix "full_".
+// The candidates are drawn with `shard.seed`. The full ranking leaves out the user's training items, and in the test
+// pass also the validation item. Ties favour the held-out item; a score that is NaN counts against it.
 std::vector<MetricSum> evaluate_sasrec(const SequenceModel& model, const SasrecData& data,
                                        const SasrecEvaluationOptions& options, const EvaluationShard& shard);
 
-// 1 / log2(rank + 2) below kTopK, rounded to a multiple of 2^-30, else 0. `rank` counts from 0.
+// 1 / log2(rank + 2), rounded to a multiple of 2^-30, if rank < kTopK; else 0. `rank` counts from 0.
 double ndcg_at_10(int64_t rank);
 
 }  // namespace lockstep

@@ -89,14 +89,17 @@ void add_model_flags(FlagTableBuilder& table) {
       .boolean("no_mhc", kMaths, OPTION(tisasrec.no_mhc),
                "plain residual connections; false: the guide's mHC, which amounts to a gate")
       .missing_need = needs_tisasrec;
-  table.integer("mhc_expansion_rate", kMaths, 1, 64, OPTION(tisasrec.mhc_expansion_rate), "mHC: copies").missing_need =
-      needs_mhc;
-  table.real("mhc_init_gate", kMaths, 0.0, 1e6, false, OPTION(tisasrec.mhc_init_gate), "mHC: gates at the start")
+  table
+      .integer("mhc_expansion_rate", kMaths, 1, 64, OPTION(tisasrec.mhc_expansion_rate),
+               "mHC: copies of the residual stream")
+      .missing_need = needs_mhc;
+  table
+      .real("mhc_init_gate", kMaths, 0.0, 1e6, false, OPTION(tisasrec.mhc_init_gate), "mHC: initial value of the gates")
       .missing_need = needs_mhc;
   table.integer("mhc_sinkhorn_iter", kMaths, 0, 1000, OPTION(tisasrec.mhc_sinkhorn_iter), "mHC: Sinkhorn iterations")
       .missing_need = needs_mhc;
-  table.boolean("mhc_no_amp", kMaths, OPTION(tisasrec.mhc_no_amp), "mHC: in fp32 also with --use_amp").missing_need =
-      needs_mhc;
+  table.boolean("mhc_no_amp", kMaths, OPTION(tisasrec.mhc_no_amp), "mHC: computed in fp32 also with --use_amp")
+      .missing_need = needs_mhc;
 }
 
 void add_evaluation_flags(FlagTableBuilder& table) {

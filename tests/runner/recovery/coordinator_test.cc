@@ -1892,6 +1892,7 @@ TEST(Coordinator, a_beat_of_another_group_or_of_no_worker_of_the_node_blames_nob
   WorkerBeat stray = beat_of(600, Phase::kForward);
   stray.local_rank = 1;
   job.say(0, Heartbeat{{stray}});
+  EXPECT_TRUE(job.state.nodes.at(0).workers.empty()) << "/status would show a rank that does not exist";
   job.say(1, Heartbeat{{beat_of(600, Phase::kForward, generation(0))}});
   EXPECT_EQ(count<KillWorker>(job.pass(2s)), 0U);
   job.say(1, Heartbeat{{beat_of(600, Phase::kForward), stray}});
