@@ -14,7 +14,7 @@ from jobs import WorkloadJob, fresh_starts, max_step
 from programs import bin_folder, clean_environment, program
 from runs import Running, equal_weights, evaluations, losses, weights
 
-STEPS = 160
+STEPS = 110
 COMMON = ["--threads", "1", "--log_every", "1", "--max_steps", STEPS, "--checkpoint_every", "50", "--eval_every", "3",
           "--rejoin_timeout_seconds", "20"]
 VARIANTS = {
